@@ -1,0 +1,2 @@
+//! The one command: `seekless`.
+fn main() {}

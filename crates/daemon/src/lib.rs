@@ -1,0 +1,1 @@
+//! policy x kernel: real disks, real time.

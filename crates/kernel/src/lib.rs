@@ -1,0 +1,2 @@
+//! Everything that touches Linux.
+#![allow(unsafe_code)]

@@ -1,0 +1,1 @@
+//! Scenario -> run -> report.

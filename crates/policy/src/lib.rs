@@ -1,0 +1,4 @@
+//! What to read next from a disk, how much, in which order, what to keep. Pure; time comes in as an argument.
+//! Must not know: descriptors, paths, sockets, threads, logging.
+#![no_std]
+extern crate alloc;

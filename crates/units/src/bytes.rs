@@ -1,0 +1,191 @@
+use alloc::string::{String, ToString};
+use core::fmt;
+use core::ops::{Add, AddAssign, Sub};
+use core::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A number of bytes. Addition and subtraction saturate.
+///
+/// Written and read with a unit: `2MiB`, `512 KiB`, `64GiB` (powers of 1024) or `146GB`, `500 MB`, `8kB` (powers
+/// of 1000), `0B`, or a bare number of bytes. Letter case of the unit does not matter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bytes(pub u64);
+
+impl Bytes {
+    /// None.
+    pub const ZERO: Bytes = Bytes(0);
+
+    /// `n` KiB.
+    pub const fn kib(n: u64) -> Bytes {
+        Bytes(n.saturating_mul(1 << 10))
+    }
+
+    /// `n` MiB.
+    pub const fn mib(n: u64) -> Bytes {
+        Bytes(n.saturating_mul(1 << 20))
+    }
+
+    /// `n` GiB.
+    pub const fn gib(n: u64) -> Bytes {
+        Bytes(n.saturating_mul(1 << 30))
+    }
+
+    /// This many megabytes of 1,000,000 bytes, the unit of every throughput we print.
+    pub fn as_mb(self) -> f64 {
+        self.0 as f64 / 1e6
+    }
+}
+
+impl Add for Bytes {
+    type Output = Bytes;
+    fn add(self, other: Bytes) -> Bytes {
+        Bytes(self.0.saturating_add(other.0))
+    }
+}
+
+impl AddAssign for Bytes {
+    fn add_assign(&mut self, other: Bytes) {
+        *self = *self + other;
+    }
+}
+
+impl Sub for Bytes {
+    type Output = Bytes;
+    fn sub(self, other: Bytes) -> Bytes {
+        Bytes(self.0.saturating_sub(other.0))
+    }
+}
+
+/// Largest binary unit that divides the number, so that what is printed reads back as the same number.
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (shift, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")] {
+            if self.0 != 0 && self.0 % (1 << shift) == 0 {
+                return write!(f, "{}{unit}", self.0 >> shift);
+            }
+        }
+        write!(f, "{}B", self.0)
+    }
+}
+
+/// Why a size could not be read; its text says what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseBytesError {
+    given: String,
+    why: &'static str,
+}
+
+impl fmt::Display for ParseBytesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is not a size: {}; write for example 2MiB, 512KiB, 64GiB or 146GB", self.given, self.why)
+    }
+}
+
+impl core::error::Error for ParseBytesError {}
+
+impl FromStr for Bytes {
+    type Err = ParseBytesError;
+
+    fn from_str(s: &str) -> Result<Bytes, ParseBytesError> {
+        let err = |why| ParseBytesError { given: s.to_string(), why };
+        let text = s.trim();
+        let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+        let (number, unit) = (&text[..split], text[split..].trim());
+        if number.is_empty() {
+            return Err(err("it does not start with a number"));
+        }
+        let factor: u64 = match unit.to_ascii_lowercase().as_str() {
+            "" | "b" => 1,
+            "kib" => 1 << 10,
+            "mib" => 1 << 20,
+            "gib" => 1 << 30,
+            "tib" => 1 << 40,
+            "kb" => 1_000,
+            "mb" => 1_000_000,
+            "gb" => 1_000_000_000,
+            "tb" => 1_000_000_000_000,
+            "k" | "m" | "g" | "t" => return Err(err("the unit is ambiguous (KiB or kB?)")),
+            _ => return Err(err("the unit is unknown")),
+        };
+        if let Ok(whole) = number.parse::<u64>() {
+            return whole.checked_mul(factor).map(Bytes).ok_or_else(|| err("it is larger than 16 EiB"));
+        }
+        let parsed: f64 = number.parse().map_err(|_| err("the number is malformed"))?;
+        let value = parsed * factor as f64;
+        if value >= u64::MAX as f64 {
+            return Err(err("it is larger than 16 EiB"));
+        }
+        Ok(Bytes((value + 0.5) as u64))
+    }
+}
+
+impl Serialize for Bytes {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_u64(self.0)
+    }
+}
+
+/// Reads either a whole number of bytes or text with a unit.
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Bytes, D::Error> {
+        struct Visitor;
+        impl serde::de::Visitor<'_> for Visitor {
+            type Value = Bytes;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a size such as \"2MiB\" or a whole number of bytes")
+            }
+            fn visit_u64<E: serde::de::Error>(self, v: u64) -> Result<Bytes, E> {
+                Ok(Bytes(v))
+            }
+            fn visit_i64<E: serde::de::Error>(self, v: i64) -> Result<Bytes, E> {
+                u64::try_from(v).map(Bytes).map_err(|_| E::custom("a size cannot be negative"))
+            }
+            fn visit_str<E: serde::de::Error>(self, v: &str) -> Result<Bytes, E> {
+                v.parse().map_err(E::custom)
+            }
+        }
+        d.deserialize_any(Visitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn sizes_read_back_as_written() {
+        for (text, value) in [
+            ("0", 0),
+            ("0B", 0),
+            ("7B", 7),
+            ("512KiB", 512 << 10),
+            ("2MiB", 2 << 20),
+            (" 64 gib ", 64 << 30),
+            ("146GB", 146_000_000_000),
+            ("1.5MiB", 3 << 19),
+            ("8kB", 8_000),
+        ] {
+            let parsed: Bytes = text.parse().unwrap();
+            assert_eq!(parsed, Bytes(value), "{text}");
+            assert_eq!(parsed.to_string().parse::<Bytes>().unwrap(), parsed);
+        }
+    }
+
+    #[test]
+    fn wrong_units_are_named() {
+        for (text, why) in [
+            ("", "start with a number"),
+            ("MiB", "start with a number"),
+            ("-2MiB", "start with a number"),
+            ("2M", "ambiguous"),
+            ("2 furlongs", "unknown"),
+            ("1.2.3MiB", "malformed"),
+            ("20000000TiB", "16 EiB"),
+        ] {
+            let message = text.parse::<Bytes>().unwrap_err().to_string();
+            assert!(message.contains(why), "{text}: {message}");
+        }
+    }
+}

@@ -1,0 +1,47 @@
+use alloc::string::String;
+use core::fmt;
+
+/// How every `seekless` command ends. `seekless run` passes on the status of the command it ran instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// Done, and every check held.
+    Ok = 0,
+    /// It ran, but what was asked did not come out: a check failed, a process did not start, an input/output error.
+    Failed = 1,
+    /// The command line or a file was wrong: unknown name or field, bad unit, value out of range.
+    Usage = 2,
+    /// The system does not let us: no root, no FUSE, no loop device, no writable cgroup.
+    Permission = 3,
+    /// The name, address or file is in use by something else.
+    Busy = 4,
+    /// Something needed is not here: no such process, device, program or kernel feature.
+    Missing = 5,
+    /// Interrupted by a signal (128 + SIGINT, as shells report it).
+    Interrupted = 130,
+}
+
+/// An error a person reads: one line that says what, where and how to mend it, and the exit status that goes with
+/// it. Library crates keep their own typed errors and turn them into this at their edge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The status the command ends with.
+    pub exit: Exit,
+    /// One line: what is wrong, where, how to mend it.
+    pub message: String,
+}
+
+impl Fault {
+    /// A fault that ends the command with `exit` after printing `message`.
+    pub fn new(exit: Exit, message: impl Into<String>) -> Fault {
+        Fault { exit, message: message.into() }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl core::error::Error for Fault {}

@@ -1,0 +1,19 @@
+//! Newtypes for time, bytes and disk addresses, and the exit statuses every command shares.
+//!
+//! A number without its unit is how milliseconds get added to sectors. Every crate speaks in these types;
+//! arithmetic that would mix them does not compile, and arithmetic that would overflow saturates, because a
+//! policy that meets an absurd size must stay bounded, not panic.
+//!
+//! Must not know: anything. No I/O, no clock, no allocation beyond error text.
+#![no_std]
+extern crate alloc;
+
+mod bytes;
+mod exit;
+mod nanos;
+mod sector;
+
+pub use bytes::{Bytes, ParseBytesError};
+pub use exit::{Exit, Fault};
+pub use nanos::Nanos;
+pub use sector::{Lba, SECTOR_BYTES};

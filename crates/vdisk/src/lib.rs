@@ -1,0 +1,1 @@
+//! A hard disk made of software: drive x FUSE (+ loop).
