@@ -1,2 +1,5 @@
 //! Everything that touches Linux.
 #![allow(unsafe_code)]
+
+pub mod fdpass;
+pub mod residency;
