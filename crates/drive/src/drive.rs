@@ -361,7 +361,15 @@ impl Drive {
     /// From `next` on the heads read for the buffer, as far past `asked` as the drive does.
     fn look_ahead(&mut self, segment: usize, next: u64, asked: u64, floor: u64) {
         let reach = u64::from(self.spec.buffer.look_ahead_sectors);
-        let limit = (asked + reach).max(floor).min(self.sectors());
+        let mut limit = asked + reach;
+        if let Some(tracks) = self.spec.buffer.look_ahead_tracks {
+            let mut end = asked.saturating_sub(1);
+            for _ in 0..=tracks {
+                end = if end < self.sectors() { self.geometry().track_end(end) } else { end };
+            }
+            limit = limit.min(end);
+        }
+        let limit = limit.max(floor).min(self.sectors());
         self.ahead = (next < limit).then_some(LookAhead { segment, next, limit, floor });
     }
 

@@ -83,6 +83,13 @@ impl Geometry {
         Place { track, sector, skew, sectors_per_track: spt }
     }
 
+    /// The address after the last one of the track that holds `lba`.
+    pub(crate) fn track_end(&self, lba: u64) -> u64 {
+        let zone = self.zone(lba);
+        let track = (lba - zone.first_lba) / zone.sectors_per_track;
+        zone.first_lba + ((track + 1) * zone.sectors_per_track).min(zone.lbas)
+    }
+
     /// Time to bring the heads from one track to another, rotation not counted.
     pub(crate) fn move_time(&self, from: Track, to: Track) -> u64 {
         match (from.cylinder.abs_diff(to.cylinder), from.head == to.head) {

@@ -75,6 +75,9 @@ pub struct Buffer {
     /// How many sectors past the last one asked for the drive reads on while nothing else is to be done; 0 turns
     /// look-ahead off.
     pub look_ahead_sectors: u32,
+    /// If given, look-ahead also stops at the end of this many-th track after the one that holds the last sector
+    /// asked for (0: that track's own end).
+    pub look_ahead_tracks: Option<u32>,
     /// Sectors the drive reads after each positioning whatever else is queued, those asked for included: jumping
     /// away earlier would waste the seek. 0: it breaks off at once.
     #[serde(default)]
