@@ -8,6 +8,7 @@
 //! another turn of the platter.
 
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use seekless_units::{Bytes, Lba, Nanos, SECTOR_BYTES};
@@ -20,7 +21,7 @@ use crate::spec::{DriveSpec, Order};
 /// A hard disk in motion.
 #[derive(Clone, Debug)]
 pub struct Drive {
-    spec: DriveSpec,
+    spec: Arc<DriveSpec>,
     times: Times,
     /// Latest time the host has told us.
     clock: u64,
@@ -33,6 +34,8 @@ pub struct Drive {
     head: Head,
     segments: Segments,
     ahead: Option<LookAhead>,
+    /// Until when the choice of the next command is put off, for a fetch that will not be broken off.
+    put_off: Option<u64>,
     arrivals: u64,
 }
 
@@ -80,7 +83,7 @@ impl Drive {
         };
         Drive {
             segments: Segments::new(spec.buffer.segments, spec.buffer.segment_sectors),
-            spec: spec.clone(),
+            spec: Arc::new(spec.clone()),
             times,
             clock: 0,
             queue: Vec::new(),
@@ -89,6 +92,7 @@ impl Drive {
             bus_free: 0,
             head: Head { track: Track { cylinder: 0, head: 0 }, at: 0 },
             ahead: None,
+            put_off: None,
             arrivals: 0,
         }
     }
@@ -139,6 +143,8 @@ impl Drive {
         }
         self.tell(now);
         self.arrivals += 1;
+        // What was put off is reconsidered: the newcomer may be in the buffer.
+        self.put_off = self.put_off.map(|t| t.min(self.clock));
         self.queue.push(Queued { command, arrived: self.clock, order: self.arrivals });
         Ok(())
     }
@@ -148,22 +154,24 @@ impl Drive {
         if let Some(front) = self.done.front() {
             return Some(front.finished);
         }
-        let decision = self.next_decision()?;
-        if decision <= self.clock {
-            self.run_next();
+        if self.run_next(self.clock) {
             return self.done.front().map(|c| c.finished);
         }
-        // The choice is still open: a command that arrives before then may be nearer. Look ahead on a copy.
+        // Nothing is queued, or the choice is still open and a command that arrives before then may be nearer: look
+        // forward on a copy.
+        if self.queue.is_empty() {
+            return None;
+        }
         let mut copy = self.clone();
-        copy.run_next();
+        copy.run_next(u64::MAX);
         copy.done.front().map(|c| c.finished)
     }
 
     /// The next completion that has finished by `now`. Call it until it yields nothing.
     pub fn poll(&mut self, now: Nanos) -> Option<Completion> {
         self.tell(now);
-        if self.done.is_empty() && self.next_decision().is_some_and(|d| d <= self.clock) {
-            self.run_next();
+        if self.done.is_empty() {
+            self.run_next(self.clock);
         }
         if self.done.front()?.finished.0 > self.clock {
             return None;
@@ -180,32 +188,31 @@ impl Drive {
         &self.spec.geometry
     }
 
-    /// When the next command will be chosen.
-    fn next_decision(&self) -> Option<u64> {
-        let earliest = self.queue.iter().map(|q| q.arrived).min()?;
-        Some(earliest.max(self.free))
-    }
-
-    /// Chooses the next command and carries it out.
-    fn run_next(&mut self) {
-        let Some(mut at) = self.next_decision() else { return };
+    /// Chooses the next command and carries it out, if the time of the choice is not after `until`. Whether it did.
+    fn run_next(&mut self, until: u64) -> bool {
         loop {
+            let Some(earliest) = self.queue.iter().map(|q| q.arrived).min() else { return false };
+            let at = earliest.max(self.free).max(self.put_off.unwrap_or(0));
+            if at > until {
+                return false;
+            }
             self.read_ahead_until(at);
-            let (index, hit) = self.choose(at);
+            let (index, near) = self.choose(at);
             // A fetch that will not be broken off delays every jump, and with it the choice: what arrives meanwhile
             // may be nearer, or in the buffer.
-            let bound = if hit { None } else { self.floor_time().filter(|&t| t > at) };
-            let Some(bound) = bound else {
-                let queued = self.queue.swap_remove(index);
-                let completion = match queued.command.op {
-                    Op::Read => self.read(at, &queued),
-                    Op::Write => self.write(at, &queued),
-                };
-                self.done.push_back(completion);
-                return;
+            if let Some(end) = self.fetch_end().filter(|&t| !near && t > at) {
+                let next_arrival = self.queue.iter().map(|q| q.arrived).filter(|&a| a > at).min();
+                self.put_off = Some(next_arrival.map_or(end, |a| a.min(end)));
+                continue;
+            }
+            let queued = self.queue.swap_remove(index);
+            let completion = match queued.command.op {
+                Op::Read => self.read(at, &queued),
+                Op::Write => self.write(at, &queued),
             };
-            let next_arrival = self.queue.iter().map(|q| q.arrived).filter(|&a| a > at).min();
-            at = next_arrival.map_or(bound, |a| a.min(bound));
+            self.put_off = None;
+            self.done.push_back(completion);
+            return true;
         }
     }
 
@@ -223,39 +230,53 @@ impl Drive {
         (i, self.is_near(&self.queue[i].command))
     }
 
-    /// Whether a command can start without positioning: it reads what is in the buffer, or what comes next under the
-    /// heads.
+    /// Whether a command can be served without positioning: all it reads is in the buffer, or it joins what comes
+    /// next under the heads.
     fn is_near(&self, command: &Command) -> bool {
-        if command.op == Op::Write {
-            return false;
-        }
-        self.segments.find(command.lba.0).is_some_and(|i| {
-            command.lba.0 < self.segments.get(i).end || self.ahead.is_some_and(|a| a.segment == i)
-        })
+        let (lba, end) = self.span(command);
+        let served = |i| end <= self.segments.get(i).end || self.reads_into(i);
+        command.op == Op::Read && self.segments.find(lba).is_some_and(served)
     }
 
-    /// Time from `at` until a command's first sector is under the heads or in the buffer.
+    /// First address of a command and the one after its last, cut to the drive.
+    fn span(&self, command: &Command) -> (u64, u64) {
+        let lba = command.lba.0.min(self.sectors());
+        (lba, lba.saturating_add(u64::from(command.sectors.max(1))).min(self.sectors()))
+    }
+
+    /// The first sector a command needs from the medium: what the buffer has of it comes from there.
+    fn from_medium(&self, command: &Command) -> u64 {
+        let (lba, _) = self.span(command);
+        let found = if command.op == Op::Read { self.segments.find(lba) } else { None };
+        found.map_or(lba, |i| self.segments.get(i).end)
+    }
+
+    /// Time from `at` until the first sector a command needs from the medium is under the heads; zero if it needs no
+    /// positioning.
     fn positioning(&self, at: u64, q: &Queued) -> u64 {
         if self.is_near(&q.command) {
             return 0;
         }
-        let ready = self.ready(at, q, self.miss_overhead(q.command.op));
-        let lba = q.command.lba.0.min(self.sectors() - 1);
-        let place = self.geometry().place(lba);
+        let ready = self.ready(at, q);
+        let place = self.geometry().place(self.from_medium(&q.command).min(self.sectors() - 1));
         let arm = self.geometry().move_time(self.head.track, place.track) + self.settle(q.command.op);
         ready - at + arm + self.geometry().wait(ready + arm, &place)
-    }
-
-    fn miss_overhead(&self, op: Op) -> u64 {
-        if op == Op::Read { self.times.read_miss } else { self.times.write }
     }
 
     fn settle(&self, op: Op) -> u64 {
         if op == Op::Write { self.spec.write_settle } else { 0 }
     }
 
-    /// Command processing runs from arrival on, beside the mechanism's work on another command.
-    fn ready(&self, at: u64, q: &Queued, overhead: u64) -> u64 {
+    /// When the electronics are done with a command: their work runs from its arrival on, beside the mechanism's
+    /// work on another command. A read whose start is in the buffer, or next under the heads, counts as a hit.
+    fn ready(&self, at: u64, q: &Queued) -> u64 {
+        let lba = q.command.lba.0;
+        let starts = |i| lba < self.segments.get(i).end || self.reads_into(i);
+        let overhead = match q.command.op {
+            Op::Write => self.times.write,
+            Op::Read if self.segments.find(lba).is_some_and(starts) => self.times.read_hit,
+            Op::Read => self.times.read_miss,
+        };
         at.max(q.arrived + overhead)
     }
 
@@ -274,7 +295,7 @@ impl Drive {
     }
 
     /// When the look-ahead may be broken off, if it may not yet.
-    fn floor_time(&self) -> Option<u64> {
+    fn fetch_end(&self) -> Option<u64> {
         let ahead = self.ahead.filter(|a| a.next < a.floor)?;
         let mut head = self.head;
         self.geometry().sweep(&mut head, ahead.next, ahead.floor.min(ahead.limit), u64::MAX);
@@ -282,12 +303,9 @@ impl Drive {
     }
 
     fn read(&mut self, at: u64, q: &Queued) -> Completion {
-        let lba = q.command.lba.0.min(self.sectors());
-        let end = (lba + u64::from(q.command.sectors.max(1))).min(self.sectors());
+        let (lba, end) = self.span(&q.command);
         let sectors = end - lba;
-        let near = self.is_near(&q.command);
-        let overhead = if near { self.times.read_hit } else { self.times.read_miss };
-        let ready = self.ready(at, q, overhead);
+        let ready = self.ready(at, q);
         self.read_ahead_until(ready);
         let mut service = ServiceTime { overhead: Nanos(ready - at), ..ServiceTime::default() };
         let over_bus = ready.max(self.bus_free) + self.bus(sectors);
@@ -295,10 +313,13 @@ impl Drive {
 
         if let Some(segment) = found.filter(|&i| end <= self.segments.get(i).end) {
             self.segments.touch(segment);
-            if self.reads_into(segment) || (self.ahead.is_none() && self.spec.buffer.resume_on_hit) {
-                let next = self.segments.get(segment).end;
+            let next = self.segments.get(segment).end;
+            if self.reads_into(segment) {
                 let floor = self.ahead.map_or(next, |a| a.floor);
                 self.look_ahead(segment, next, end, floor);
+            } else if self.ahead.is_none() && self.spec.buffer.resume_on_hit {
+                self.head.at = self.head.at.max(ready);
+                self.look_ahead(segment, next, end, next);
             }
             self.free = ready;
             service.from_buffer = true;
@@ -315,9 +336,12 @@ impl Drive {
             _ => {
                 // What the buffer has of it goes out while the arm moves to the rest.
                 let from = found.map_or(lba, |i| self.segments.get(i).end);
-                let segment = self.segments.find(from).unwrap_or_else(|| self.segments.start(from));
+                // A read that continues a run in the buffer shows a sequential reader: worth fetching more for.
+                let known = self.segments.find(from);
+                let minimum = if known.is_some() { self.spec.buffer.minimum_fetch_sectors } else { 0 };
+                let segment = known.unwrap_or_else(|| self.segments.start(from));
                 self.position(ready, from, Op::Read, &mut service);
-                (segment, from, from + u64::from(self.spec.buffer.minimum_fetch_sectors))
+                (segment, from, from + u64::from(minimum))
             }
         };
         self.segments.touch(segment);
@@ -332,9 +356,8 @@ impl Drive {
     }
 
     fn write(&mut self, at: u64, q: &Queued) -> Completion {
-        let lba = q.command.lba.0.min(self.sectors());
-        let end = (lba + u64::from(q.command.sectors.max(1))).min(self.sectors());
-        let ready = self.ready(at, q, self.times.write);
+        let (lba, end) = self.span(&q.command);
+        let ready = self.ready(at, q);
         self.read_ahead_until(ready);
         let mut service = ServiceTime { overhead: Nanos(ready - at), ..ServiceTime::default() };
         let over_bus = ready.max(self.bus_free) + self.bus(end - lba);

@@ -37,8 +37,8 @@ impl SeekCurve {
             SeekCurve::Table(points) => {
                 let after = points.partition_point(|&(d, _)| d < distance);
                 let Some(&(d1, t1)) = points.get(after) else {
-                    // Past the last measured point (a few cylinders, usually): go on at the last slope.
-                    return extrapolate(points, distance);
+                    // Past the longest seek measured, a few cylinders at most: it took as long.
+                    return points.last().map_or(0, |&(_, t)| t);
                 };
                 if d1 == distance || after == 0 {
                     return t1;
@@ -56,12 +56,4 @@ fn line(d0: u32, t0: u64, d1: u32, t1: u64, distance: u32) -> u64 {
     let rise = i128::from(t1) - i128::from(t0);
     let t = i128::from(t0) + rise * (i128::from(distance) - i128::from(d0)) / run;
     t.max(0) as u64
-}
-
-fn extrapolate(points: &[(u32, u64)], distance: u32) -> u64 {
-    match points {
-        [] => 0,
-        [(_, t)] => *t,
-        [.., (d0, t0), (d1, t1)] => line(*d0, *t0, *d1, *t1, distance).max(*t1),
-    }
 }
