@@ -57,6 +57,19 @@ struct Queued {
     order: u64,
 }
 
+/// What the buffer has of a command.
+#[derive(Clone, Copy, Debug)]
+struct LookUp {
+    /// The segment that holds its first sector or ends just before it.
+    segment: Option<usize>,
+    /// It needs no positioning: all of it is in the buffer, or it joins what comes next under the heads.
+    near: bool,
+    /// Its first sector is in the buffer or comes next under the heads.
+    begun: bool,
+    /// The first sector that must come from the medium.
+    from: u64,
+}
+
 /// The heads reading on for the buffer's sake.
 #[derive(Clone, Copy, Debug)]
 struct LookAhead {
@@ -216,26 +229,29 @@ impl Drive {
         }
     }
 
-    /// Index of the command to take up at `at`, and whether the buffer or the stream under the heads has its start.
+    /// Index of the command to take up at `at`, and whether it needs no positioning.
     fn choose(&self, at: u64) -> (usize, bool) {
         let arrived = || self.queue.iter().enumerate().filter(move |(_, q)| q.arrived <= at);
-        let oldest = arrived().min_by_key(|(_, q)| q.order);
-        let Some((first, q)) = oldest else { return (0, true) };
+        let Some((oldest, q)) = arrived().min_by_key(|(_, q)| q.order) else { return (0, true) };
         let overdue = at.saturating_sub(q.arrived) >= self.times.age_max;
         if overdue || self.spec.queue.order == Order::Fifo || self.queue.len() == 1 {
-            return (first, self.is_near(&q.command));
+            return (oldest, self.look_up(&q.command).near);
         }
-        let best = arrived().map(|(i, q)| (self.positioning(at, q), q.order, i)).min();
-        let Some((_, _, i)) = best else { return (first, true) };
-        (i, self.is_near(&self.queue[i].command))
+        let costs = arrived().map(|(i, q)| {
+            let found = self.look_up(&q.command);
+            let cost = if found.near { 0 } else { self.positioning(at, q, &found) };
+            (cost, q.order, i, found.near)
+        });
+        costs.min().map_or((oldest, true), |(_, _, i, near)| (i, near))
     }
 
-    /// Whether a command can be served without positioning: all it reads is in the buffer, or it joins what comes
-    /// next under the heads.
-    fn is_near(&self, command: &Command) -> bool {
+    /// What the buffer has of a command.
+    fn look_up(&self, command: &Command) -> LookUp {
         let (lba, end) = self.span(command);
-        let served = |i| end <= self.segments.get(i).end || self.reads_into(i);
-        command.op == Op::Read && self.segments.find(lba).is_some_and(served)
+        let segment = if command.op == Op::Read { self.segments.find(lba) } else { None };
+        let Some(i) = segment else { return LookUp { segment, near: false, begun: false, from: lba } };
+        let (from, live) = (self.segments.get(i).end, self.reads_into(i));
+        LookUp { segment, near: end <= from || live, begun: lba < from || live, from }
     }
 
     /// First address of a command and the one after its last, cut to the drive.
@@ -244,21 +260,10 @@ impl Drive {
         (lba, lba.saturating_add(u64::from(command.sectors.max(1))).min(self.sectors()))
     }
 
-    /// The first sector a command needs from the medium: what the buffer has of it comes from there.
-    fn from_medium(&self, command: &Command) -> u64 {
-        let (lba, _) = self.span(command);
-        let found = if command.op == Op::Read { self.segments.find(lba) } else { None };
-        found.map_or(lba, |i| self.segments.get(i).end)
-    }
-
-    /// Time from `at` until the first sector a command needs from the medium is under the heads; zero if it needs no
-    /// positioning.
-    fn positioning(&self, at: u64, q: &Queued) -> u64 {
-        if self.is_near(&q.command) {
-            return 0;
-        }
-        let ready = self.ready(at, q);
-        let place = self.geometry().place(self.from_medium(&q.command).min(self.sectors() - 1));
+    /// Time from `at` until the first sector a command needs from the medium is under the heads.
+    fn positioning(&self, at: u64, q: &Queued, found: &LookUp) -> u64 {
+        let ready = self.ready(at, q, found);
+        let place = self.geometry().place(found.from.min(self.sectors() - 1));
         let arm = self.geometry().move_time(self.head.track, place.track) + self.settle(q.command.op);
         ready - at + arm + self.geometry().wait(ready + arm, &place)
     }
@@ -268,13 +273,11 @@ impl Drive {
     }
 
     /// When the electronics are done with a command: their work runs from its arrival on, beside the mechanism's
-    /// work on another command. A read whose start is in the buffer, or next under the heads, counts as a hit.
-    fn ready(&self, at: u64, q: &Queued) -> u64 {
-        let lba = q.command.lba.0;
-        let starts = |i| lba < self.segments.get(i).end || self.reads_into(i);
+    /// work on another command.
+    fn ready(&self, at: u64, q: &Queued, found: &LookUp) -> u64 {
         let overhead = match q.command.op {
             Op::Write => self.times.write,
-            Op::Read if self.segments.find(lba).is_some_and(starts) => self.times.read_hit,
+            Op::Read if found.begun => self.times.read_hit,
             Op::Read => self.times.read_miss,
         };
         at.max(q.arrived + overhead)
@@ -304,69 +307,65 @@ impl Drive {
 
     fn read(&mut self, at: u64, q: &Queued) -> Completion {
         let (lba, end) = self.span(&q.command);
-        let sectors = end - lba;
-        let ready = self.ready(at, q);
+        let ready = self.ready(at, q, &self.look_up(&q.command));
         self.read_ahead_until(ready);
+        let found = self.look_up(&q.command);
         let mut service = ServiceTime { overhead: Nanos(ready - at), ..ServiceTime::default() };
-        let over_bus = ready.max(self.bus_free) + self.bus(sectors);
-        let found = self.segments.find(lba).filter(|&i| lba < self.segments.get(i).end || self.reads_into(i));
-
-        if let Some(segment) = found.filter(|&i| end <= self.segments.get(i).end) {
-            self.segments.touch(segment);
-            let next = self.segments.get(segment).end;
-            if self.reads_into(segment) {
-                let floor = self.ahead.map_or(next, |a| a.floor);
-                self.look_ahead(segment, next, end, floor);
-            } else if self.ahead.is_none() && self.spec.buffer.resume_on_hit {
-                self.head.at = self.head.at.max(ready);
-                self.look_ahead(segment, next, end, next);
-            }
-            self.free = ready;
+        let over_bus = ready.max(self.bus_free) + self.bus(end - lba);
+        if let Some(segment) = found.segment.filter(|_| end <= found.from) {
+            self.hit(ready, segment, end);
             service.from_buffer = true;
             return self.finish(at, q, over_bus, service);
         }
 
-        // The rest comes from the medium: on from the stream, or after positioning.
-        let (segment, from, floor) = match found {
-            Some(segment) if self.reads_into(segment) => {
+        // What the buffer does not have comes from the medium: on from the stream, or after positioning (what the
+        // buffer has goes out meanwhile).
+        let (segment, floor) = match found.segment {
+            Some(segment) if found.near => {
                 service.joined_stream = true;
-                let floor = self.ahead.map_or(0, |a| a.floor);
-                (segment, self.segments.get(segment).end, floor)
+                (segment, self.ahead.map_or(0, |a| a.floor))
             }
-            _ => {
-                // What the buffer has of it goes out while the arm moves to the rest.
-                let from = found.map_or(lba, |i| self.segments.get(i).end);
-                // A read that continues a run in the buffer shows a sequential reader: worth fetching more for.
-                let known = self.segments.find(from);
-                let minimum = if known.is_some() { self.spec.buffer.minimum_fetch_sectors } else { 0 };
-                let segment = known.unwrap_or_else(|| self.segments.start(from));
-                self.position(ready, from, Op::Read, &mut service);
-                (segment, from, from + u64::from(minimum))
+            Some(segment) => {
+                // It continues a run in the buffer: a sequential reader, worth fetching more for.
+                self.position(ready, found.from, Op::Read, &mut service);
+                (segment, found.from + u64::from(self.spec.buffer.minimum_fetch_sectors))
+            }
+            None => {
+                self.position(ready, lba, Op::Read, &mut service);
+                (self.segments.start(lba), 0)
             }
         };
         self.segments.touch(segment);
-        let mut head = self.head;
-        self.geometry().sweep(&mut head, from, end, u64::MAX);
-        self.head = head;
+        let media_end = self.pass(found.from, end);
         self.segments.extend(segment, end);
-        let media_end = head.at.max(ready);
         self.look_ahead(segment, end, end, floor);
         self.free = media_end;
-        self.finish(at, q, over_bus.max(media_end + self.bus(1.min(sectors))), service)
+        self.finish(at, q, over_bus.max(media_end + self.bus(1)), service)
+    }
+
+    /// A read served from the buffer alone: the mechanism goes on reading ahead, or starts to.
+    fn hit(&mut self, ready: u64, segment: usize, end: u64) {
+        self.segments.touch(segment);
+        let next = self.segments.get(segment).end;
+        if self.reads_into(segment) {
+            let floor = self.ahead.map_or(next, |a| a.floor);
+            self.look_ahead(segment, next, end, floor);
+        } else if self.ahead.is_none() && self.spec.buffer.resume_on_hit {
+            self.head.at = self.head.at.max(ready);
+            self.look_ahead(segment, next, end, next);
+        }
+        self.free = ready;
     }
 
     fn write(&mut self, at: u64, q: &Queued) -> Completion {
         let (lba, end) = self.span(&q.command);
-        let ready = self.ready(at, q);
+        let ready = self.ready(at, q, &self.look_up(&q.command));
         self.read_ahead_until(ready);
         let mut service = ServiceTime { overhead: Nanos(ready - at), ..ServiceTime::default() };
         let over_bus = ready.max(self.bus_free) + self.bus(end - lba);
         self.segments.invalidate(lba, end);
         self.position(ready, lba, Op::Write, &mut service);
-        let mut head = self.head;
-        self.geometry().sweep(&mut head, lba, end, u64::MAX);
-        self.head = head;
-        let media_end = head.at.max(ready);
+        let media_end = self.pass(lba, end);
         self.free = media_end.max(over_bus);
         if self.spec.buffer.write_back {
             service.seek = Nanos::ZERO;
@@ -374,6 +373,14 @@ impl Drive {
             return self.finish(at, q, over_bus, service);
         }
         self.finish(at, q, over_bus.max(media_end), service)
+    }
+
+    /// Lets sectors pass under the heads; the time the last one has.
+    fn pass(&mut self, from: u64, end: u64) -> u64 {
+        let mut head = self.head;
+        self.geometry().sweep(&mut head, from, end, u64::MAX);
+        self.head = head;
+        head.at
     }
 
     /// Whether the look-ahead is filling this segment.
@@ -400,14 +407,13 @@ impl Drive {
     fn position(&mut self, ready: u64, lba: u64, op: Op, service: &mut ServiceTime) {
         self.ahead = None;
         let place = self.geometry().place(lba.min(self.sectors() - 1));
-        let start = ready.max(self.head.at);
+        debug_assert!(self.head.at <= ready, "the heads are where they were when the command was taken up");
         let arm = self.geometry().move_time(self.head.track, place.track) + self.settle(op);
-        let rotation = self.geometry().wait(start + arm, &place);
-        service.overhead += Nanos(start - ready);
+        let rotation = self.geometry().wait(ready + arm, &place);
         service.seek = Nanos(arm);
         service.rotation = Nanos(rotation);
         service.seek_distance = self.head.track.cylinder.abs_diff(place.track.cylinder);
-        self.head = Head { track: place.track, at: start + arm + rotation };
+        self.head = Head { track: place.track, at: ready + arm + rotation };
     }
 
     fn finish(&mut self, at: u64, q: &Queued, finished: u64, mut service: ServiceTime) -> Completion {
