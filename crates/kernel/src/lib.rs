@@ -3,7 +3,9 @@
 
 #[cfg(feature = "full")]
 pub mod extents;
+pub mod fdpass;
 #[cfg(feature = "full")]
 pub mod prefetch;
+pub mod residency;
 #[cfg(feature = "full")]
 pub mod topology;
