@@ -1,2 +1,7 @@
 //! Everything that touches Linux.
 #![allow(unsafe_code)]
+
+#[cfg(feature = "full")]
+pub mod loopdev;
+#[cfg(feature = "full")]
+pub mod mounts;
