@@ -47,7 +47,9 @@ fn unescape(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut i = 0;
     while i < field.len() {
-        let octal = field.get(i + 1..i + 4).filter(|d| field[i] == b'\\' && d.iter().all(|c| (b'0'..b'8').contains(c)));
+        let octal = field
+            .get(i + 1..i + 4)
+            .filter(|d| field[i] == b'\\' && d.iter().all(|c| (b'0'..b'8').contains(c)));
         if let Some(digits) = octal {
             bytes.push(digits.iter().fold(0u8, |n, c| n.wrapping_mul(8).wrapping_add(c - b'0')));
             i += 4;
@@ -65,7 +67,8 @@ mod tests {
 
     #[test]
     fn lines_with_and_without_optional_fields() {
-        let text = b"36 35 98:0 /mnt1 /mnt\\0402 rw,noatime master:1 shared:2 - ext3 /dev/root rw,errors=continue\n\
+        let text =
+            b"36 35 98:0 /mnt1 /mnt\\0402 rw,noatime master:1 shared:2 - ext3 /dev/root rw,errors=continue\n\
                      22 1 0:21 / /proc rw - proc proc rw\nnonsense\n";
         let found = parse(text);
         assert_eq!(found.len(), 2);

@@ -1,1 +1,4 @@
-//! A hard disk made of software: drive x FUSE (+ loop).
+pub mod clock;
+pub mod extents;
+pub mod spread;
+pub mod store;
