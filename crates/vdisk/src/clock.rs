@@ -51,6 +51,11 @@ impl Clock {
         self.wall = self.wall.min(now);
     }
 
+    /// The wall time at which drive time goes on, past if it does not stand still.
+    pub fn resumes_at(&self) -> Nanos {
+        self.wall
+    }
+
     /// Whether drive time stands still at wall time `now`.
     pub fn stalled(&self, now: Nanos) -> bool {
         now < self.wall
