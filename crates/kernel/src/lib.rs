@@ -1,9 +1,13 @@
-//! Everything that touches Linux.
+//! Everything that touches Linux. What stands here without the feature `full` is what the shim links.
+//! Must not know: policy.
 #![allow(unsafe_code)]
 
 #[cfg(feature = "full")]
 pub mod extents;
+pub mod fdpass;
 #[cfg(feature = "full")]
 pub mod prefetch;
+pub mod residency;
+pub mod ring;
 #[cfg(feature = "full")]
 pub mod topology;
