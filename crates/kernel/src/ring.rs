@@ -28,6 +28,7 @@ pub const CAPACITY: usize = 4096;
 /// Polls of the consumer after which a claimed and never filled slot is given up.
 pub const STALL_POLLS: u32 = 50;
 
+/// First word of a ring, and the version of its layout.
 const MAGIC: u64 = u64::from_le_bytes(*b"SKLSRNG1");
 
 /// One read that found all its bytes in memory.
@@ -130,9 +131,9 @@ impl Consumer {
 
     /// The next record, oldest first; `None` when there is none now.
     pub fn pop(&mut self) -> Option<Record> {
-        let shared = self.map.shared();
         // A claimed slot that was never filled is stepped over at most `CAPACITY` times a call.
         for _ in 0..CAPACITY {
+            let shared = self.map.shared();
             let slot = &shared.slots[self.head as usize % CAPACITY];
             if slot.seq.load(Ordering::Acquire) == self.head + 1 {
                 let field = |i: usize| slot.fields[i].load(Ordering::Relaxed);
