@@ -143,14 +143,19 @@ impl Topology {
         let by_id = mount_id.and_then(|id| self.mounts.by_id(id));
         match by_id.or_else(|| self.mounts.by_dev(dev)) {
             Some(mount) => self.mounted(mount, depth),
-            None => Backing::Unresolved(format!("device {dev} is neither a block device nor mounted where we see it")),
+            None => Backing::Unresolved(format!(
+                "device {dev} is neither a block device nor mounted where we see it"
+            )),
         }
     }
 
     /// By the mount table: for file systems whose `st_dev` is no block device.
     fn mounted(&self, mount: &Mount, depth: u32) -> Backing {
         let kind = mount.fs_type.as_str();
-        if matches!(kind, "tmpfs" | "ramfs" | "devtmpfs" | "proc" | "sysfs" | "hugetlbfs" | "cgroup" | "cgroup2") {
+        if matches!(
+            kind,
+            "tmpfs" | "ramfs" | "devtmpfs" | "proc" | "sysfs" | "hugetlbfs" | "cgroup" | "cgroup2"
+        ) {
             return Backing::Memory;
         }
         if kind == "overlay"
