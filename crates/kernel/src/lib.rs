@@ -4,6 +4,8 @@
 
 #[cfg(feature = "full")]
 pub mod extents;
+#[cfg(feature = "full")]
+pub mod fanotify;
 pub mod fdpass;
 #[cfg(feature = "full")]
 pub mod prefetch;
