@@ -4,6 +4,8 @@
 
 #[cfg(feature = "full")]
 pub mod extents;
+#[cfg(feature = "full")]
+pub mod fanotify;
 pub mod fdpass;
 #[cfg(feature = "full")]
 pub mod loopdev;
@@ -12,5 +14,6 @@ pub mod mounts;
 #[cfg(feature = "full")]
 pub mod prefetch;
 pub mod residency;
+pub mod ring;
 #[cfg(feature = "full")]
 pub mod topology;
