@@ -57,3 +57,23 @@ fn line(d0: u32, t0: u64, d1: u32, t1: u64, distance: u32) -> u64 {
     let t = i128::from(t0) + rise * (i128::from(distance) - i128::from(d0)) / run;
     t.max(0) as u64
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    #[test]
+    fn a_table_is_joined_by_straight_lines() {
+        let curve = SeekCurve::Table(vec![(1, 1_000), (11, 2_000), (111, 1_000)]);
+        let times = [0, 1, 6, 11, 61, 111, 500].map(|d| curve.time(d));
+        assert_eq!(times, [0, 1_000, 1_500, 2_000, 1_500, 1_000, 1_000]);
+    }
+
+    #[test]
+    fn a_fit_is_root_and_line() {
+        let curve = SeekCurve::Fit { a: 1.0, b: 0.1, c: 0.001 };
+        // 1 + 0.1 * 20 + 0.001 * 400 = 3.4 ms.
+        assert_eq!([0, 400].map(|d| curve.time(d)), [0, 3_400_000]);
+    }
+}

@@ -390,8 +390,13 @@ impl DriveSpec {
         Nanos(self.geometry.period)
     }
 
-    /// Where the name ended up when the file was read under another: used by the catalogue's own test.
-    pub(crate) fn parse(toml: &str) -> Result<DriveSpec, SpecError> {
-        toml::from_str(toml).map_err(|e| SpecError(e.to_string().trim().replace('\n', " ")))
+    /// Reads a description; errors say the line.
+    pub(crate) fn parse(text: &str) -> Result<DriveSpec, SpecError> {
+        toml::from_str(text).map_err(|e| {
+            // A wrong value concerns the whole file: its span starts at the first line and says nothing.
+            let line = e.span().map_or(1, |s| text[..s.start.min(text.len())].lines().count().max(1));
+            let what = e.message().lines().next().unwrap_or("malformed").to_string();
+            SpecError(if line > 1 { format!("line {line}: {what}") } else { what })
+        })
     }
 }
