@@ -5,3 +5,5 @@
 pub mod loopdev;
 #[cfg(feature = "full")]
 pub mod mounts;
+#[cfg(feature = "full")]
+pub mod sched;
