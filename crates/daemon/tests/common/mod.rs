@@ -1,5 +1,5 @@
 //! A daemon in this process, and a client that speaks the wire by hand.
-#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 
 use std::ffi::CString;
 use std::fs::File;
