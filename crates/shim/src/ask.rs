@@ -29,9 +29,9 @@ const FRAMES_MAX: u32 = 1_000;
 /// A wait lasts this many times the patience altogether: a minute, unless somebody has made the patience shorter.
 const TOTAL_PATIENCES: u64 = WAIT_MS_MAX / PATIENCE_MS;
 
-/// How long to wait for settings. The daemon knows them by heart, but its machine may be busy; so running out of this
-/// patience is not held against it: the need that follows has its own.
-const SETTINGS_PATIENCE_MS: u64 = 200;
+/// Settings are waited for this part of the patience (200 ms of 3 s). The daemon knows them by heart, but its machine may be
+/// busy; so running out of this is not held against it: the need that follows has the whole patience.
+const SETTINGS_PATIENCE_PART: u64 = 15;
 
 /// A connection, for as long as one conversation. The host may close any number at any time, ours too ("close everything
 /// above 2"), and be given it again for something of its own; so before the number is used or closed, it is looked at
@@ -106,7 +106,8 @@ pub(crate) fn settings() -> Option<Settings> {
     let (pid, _) = host::pid_tid();
     let line = connect(pid)?;
     say(&line, Frame::Hello { pid }, None)?;
-    let settings = match converse(&line, SETTINGS_PATIENCE_MS, SETTINGS_PATIENCE_MS) {
+    let patience_ms = config::patience_ms() / SETTINGS_PATIENCE_PART;
+    let settings = match converse(&line, patience_ms, patience_ms) {
         Ok(Said::Settings(settings)) => settings,
         Ok(Said::Answer(answer)) => answer.settings(),
         Err(Failed::Silence) => return None,

@@ -86,7 +86,7 @@ impl ColdFile {
 
     /// Drops it from the cache; whether that worked.
     pub fn chill(&self) -> bool {
-        let give_up = Instant::now() + Duration::from_secs(2);
+        let give_up = Instant::now() + Duration::from_secs(10);
         loop {
             rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
             // mincore does not see a page whose read is still in flight, cachestat does.
