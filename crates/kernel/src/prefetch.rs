@@ -143,6 +143,15 @@ pub fn bring_in(
     Ok(brought)
 }
 
+/// Gives the page cache of `[offset, offset + len)` back to the system: clean pages nobody maps go. A hint: pages that are
+/// in use, dirty or mapped stay, and an error means that nothing was given back.
+pub fn give_back(source: &Source, offset: u64, len: u64) {
+    // Zero would mean to the end of the file.
+    if let Some(len) = NonZeroU64::new(len) {
+        let _ = fadvise(source, offset, Some(len), Advice::DontNeed);
+    }
+}
+
 impl std::ops::Add for Brought {
     type Output = Brought;
     fn add(self, other: Brought) -> Brought {
