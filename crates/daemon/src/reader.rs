@@ -153,6 +153,7 @@ struct Body {
 
 impl Body {
     fn run(mut self, messages: Receiver<Message>, reports: Receiver<Report>) {
+        worker::run_first();
         loop {
             self.act();
             self.publish();

@@ -30,6 +30,7 @@ use crate::reader::{Ask, Message};
 use crate::settings::Settings;
 use crate::statistics::{self, Shared, Statistics};
 use crate::status::Counters;
+use crate::worker;
 
 /// Marks of what an event is about; connections count up from the last.
 const STOP: u64 = 0;
@@ -120,6 +121,7 @@ impl Receptionist {
 
     /// Serves until the other end of `stop` is written to or closed.
     pub(crate) fn run(mut self) {
+        worker::run_first();
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS];
         let timeout = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos() as _ };
         let mut ticked = Instant::now();
