@@ -145,6 +145,9 @@ pub struct Recorder {
     pub corruption: Option<FailureExample>,
     /// Connections made again because the server had closed an idle one, or closed on a request without answering.
     pub reconnects: u64,
+    /// How late clients woke for a request that was due (after the warm-up), microseconds: this machine's fault, not
+    /// the server's.
+    pub lag_us: Histogram<u64>,
     /// Sessions (none in a closed loop).
     pub sessions: SessionTally,
 }
@@ -177,6 +180,7 @@ impl Recorder {
             examples: Vec::new(),
             corruption: None,
             reconnects: 0,
+            lag_us: histogram(2),
             sessions: SessionTally::default(),
         }
     }
@@ -206,6 +210,13 @@ impl Recorder {
             self.windows.push(Window::new());
         }
         self.windows.get_mut(i)
+    }
+
+    /// A client woke at `now` for a request it was to send at `planned`.
+    pub fn woke(&mut self, planned: Nanos, now: Nanos) {
+        if self.measures(planned) {
+            self.lag_us.saturating_record(micros(now.since(planned)));
+        }
     }
 
     /// A request became due.
@@ -337,6 +348,7 @@ impl Recorder {
         self.examples.truncate(EXAMPLES);
         self.corruption = self.corruption.take().or(other.corruption);
         self.reconnects += other.reconnects;
+        let _ = self.lag_us.add(&other.lag_us);
         let (s, o) = (&mut self.sessions, other.sessions);
         s.started += o.started;
         s.completed += o.completed;

@@ -156,6 +156,8 @@ pub struct SearchReport {
     /// As in [`Report`].
     pub first_byte_ms: Option<crate::report::Latency>,
     /// As in [`Report`].
+    pub lag_ms: Option<crate::report::Lag>,
+    /// As in [`Report`].
     pub failures: Option<crate::report::Failures>,
     /// As in [`Report`].
     pub series: Vec<crate::report::SecondReport>,
@@ -168,6 +170,7 @@ impl SearchReport {
         self.sessions = run.sessions.clone();
         self.latency_ms = Some(run.latency_ms.clone());
         self.first_byte_ms = Some(run.first_byte_ms.clone());
+        self.lag_ms = Some(run.lag_ms.clone());
         self.failures = Some(run.failures.clone());
         self.series = run.series.clone();
     }
@@ -377,6 +380,7 @@ pub(crate) fn run_search(a: &SearchArgs) -> Result<Exit, Fault> {
         sessions: None,
         latency_ms: None,
         first_byte_ms: None,
+        lag_ms: None,
         failures: None,
         series: Vec::new(),
     };
