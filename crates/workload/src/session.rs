@@ -1,4 +1,4 @@
-//! Viewing sessions, as in both video papers ([L] section 4, [A] section 6.2).
+//! Viewing sessions, as in both video papers (\[L\] section 4, \[A\] section 6.2).
 //!
 //! A session is one viewer: a video chosen by popularity, watched from its beginning for a drawn fraction of its
 //! length, asked for in segments of 10 s. The first three segments are asked for back to back (the player fills its
@@ -415,7 +415,7 @@ mod tests {
         }
     }
 
-    /// [L] section 4: mean session 160 s, 14,400 sessions ask for 118 GB (GiB fits best), about 650 at once.
+    /// \[L\] section 4: mean session 160 s, 14,400 sessions ask for 118 GB (GiB fits best), about 650 at once.
     #[test]
     fn the_papers_totals_come_out() {
         let c = catalogue(0.0);
