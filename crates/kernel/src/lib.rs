@@ -16,4 +16,6 @@ pub mod prefetch;
 pub mod residency;
 pub mod ring;
 #[cfg(feature = "full")]
+pub mod sched;
+#[cfg(feature = "full")]
 pub mod topology;
