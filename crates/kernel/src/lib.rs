@@ -1,2 +1,7 @@
 //! Everything that touches Linux.
 #![allow(unsafe_code)]
+
+#[cfg(feature = "full")]
+pub mod cgroup;
+#[cfg(feature = "full")]
+pub mod spawn;
