@@ -4,4 +4,8 @@
 #[cfg(feature = "full")]
 pub mod cgroup;
 #[cfg(feature = "full")]
+pub mod loopdev;
+#[cfg(feature = "full")]
+pub mod mounts;
+#[cfg(feature = "full")]
 pub mod spawn;
