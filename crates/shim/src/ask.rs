@@ -24,16 +24,21 @@ const FRAME_BYTES: usize = 128;
 /// is out of its mind.
 const FRAMES_MAX: u32 = 1_000;
 
-/// How long to wait for settings: the daemon knows them by heart.
+/// How long to wait for settings. The daemon knows them by heart, but its machine may be busy; so running out of this
+/// patience is not held against it: the need that follows has its own.
 const SETTINGS_PATIENCE_MS: u64 = 200;
 
 /// Asks for bytes and waits until they are resident or the daemon lets us go. `None`: nobody answered.
 pub(crate) fn need(fd: BorrowedFd<'_>, call: Call, offset: u64, length: u64, device: u64) -> Option<Answer> {
     let socket = send_need(fd, call, offset, length)?;
-    let answer = match converse(socket.as_fd(), config::patience_ms(), WAIT_MS_MAX)? {
-        Said::Answer(answer) => answer,
-        Said::Settings(_) => {
+    let answer = match converse(socket.as_fd(), config::patience_ms(), WAIT_MS_MAX) {
+        Ok(Said::Answer(answer)) => answer,
+        Ok(Said::Settings(_)) | Err(Failed::Nonsense | Failed::Silence) => {
             MEMORY.hung(host::coarse_ms());
+            return None;
+        }
+        Err(Failed::Gone) => {
+            MEMORY.gone(host::coarse_ms());
             return None;
         }
     };
@@ -57,14 +62,24 @@ fn send_need(fd: BorrowedFd<'_>, call: Call, offset: u64, length: u64) -> Option
     Some(socket)
 }
 
-/// Asks how to behave.
+/// Asks how to behave. `None` without a pause begun (see [`Memory::pausing`](crate::memory::Memory::pausing)): go by what
+/// was known.
 pub(crate) fn settings() -> Option<Settings> {
     let (pid, _) = host::pid_tid();
     let socket = connect()?;
     say(socket.as_fd(), Frame::Hello { pid }, None)?;
-    let settings = match converse(socket.as_fd(), SETTINGS_PATIENCE_MS, SETTINGS_PATIENCE_MS)? {
-        Said::Settings(settings) => settings,
-        Said::Answer(answer) => answer.settings(),
+    let settings = match converse(socket.as_fd(), SETTINGS_PATIENCE_MS, SETTINGS_PATIENCE_MS) {
+        Ok(Said::Settings(settings)) => settings,
+        Ok(Said::Answer(answer)) => answer.settings(),
+        Err(Failed::Silence) => return None,
+        Err(Failed::Nonsense) => {
+            MEMORY.hung(host::coarse_ms());
+            return None;
+        }
+        Err(Failed::Gone) => {
+            MEMORY.gone(host::coarse_ms());
+            return None;
+        }
     };
     MEMORY.learn(settings, host::coarse_ms());
     Some(settings)
@@ -127,18 +142,28 @@ enum Said {
     Settings(Settings),
 }
 
+/// What ends it badly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failed {
+    /// The other side closed.
+    Gone,
+    /// No word, or no last word, for too long.
+    Silence,
+    /// A frame that is none, or is not for us.
+    Nonsense,
+}
+
 /// What one readable moment of the socket brought.
 enum Heard {
     Nothing,
     Working,
     Said(Said),
-    Gone,
-    Nonsense,
+    Failed(Failed),
 }
 
 /// Waits for an answer: `patience_ms` without a word, `total_ms` altogether. Signals are handled by the host's handlers
 /// and then the wait goes on with what is left of it.
-fn converse(socket: BorrowedFd<'_>, patience_ms: u64, total_ms: u64) -> Option<Said> {
+fn converse(socket: BorrowedFd<'_>, patience_ms: u64, total_ms: u64) -> Result<Said, Failed> {
     let (patience, total) = (patience_ms.saturating_mul(1_000_000), total_ms.saturating_mul(1_000_000));
     let start = host::now_ns();
     let mut last_word = start;
@@ -150,47 +175,41 @@ fn converse(socket: BorrowedFd<'_>, patience_ms: u64, total_ms: u64) -> Option<S
                 .saturating_sub(now.saturating_sub(last_word))
                 .min(total.saturating_sub(now.saturating_sub(start)));
             if left == 0 {
-                MEMORY.hung(host::coarse_ms());
-                return None;
+                return Err(Failed::Silence);
             }
             let timeout =
                 Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as _ };
             match rustix::event::poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&timeout)) {
                 Ok(0) | Err(Errno::INTR | Errno::AGAIN) => {}
                 Ok(_) => break,
-                Err(_) => return None,
+                Err(_) => return Err(Failed::Gone),
             }
         }
         match listen(socket) {
             Heard::Nothing => {}
             Heard::Working => last_word = host::now_ns(),
-            Heard::Said(said) => return Some(said),
-            Heard::Gone => {
-                MEMORY.gone(host::coarse_ms());
-                return None;
-            }
-            Heard::Nonsense => break,
+            Heard::Said(said) => return Ok(said),
+            Heard::Failed(failed) => return Err(failed),
         }
     }
-    MEMORY.hung(host::coarse_ms());
-    None
+    Err(Failed::Nonsense)
 }
 
 fn listen(socket: BorrowedFd<'_>) -> Heard {
     let mut bytes = [0u8; FRAME_BYTES];
     let length = match fdpass::receive(socket, &mut bytes) {
-        Ok(received) if received.length == 0 => return Heard::Gone,
+        Ok(received) if received.length == 0 => return Heard::Failed(Failed::Gone),
         // No frame to us carries a descriptor; one that came is closed here.
         Ok(received) => received.length,
         Err(Errno::AGAIN | Errno::INTR) => return Heard::Nothing,
-        Err(Errno::MSGSIZE | Errno::PROTO) => return Heard::Nonsense,
-        Err(_) => return Heard::Gone,
+        Err(Errno::MSGSIZE | Errno::PROTO) => return Heard::Failed(Failed::Nonsense),
+        Err(_) => return Heard::Failed(Failed::Gone),
     };
     match bytes.get(..length).map(Frame::decode) {
         Some(Ok(Frame::Working)) => Heard::Working,
         Some(Ok(Frame::Answer(answer))) => Heard::Said(Said::Answer(answer)),
         Some(Ok(Frame::Settings(settings))) => Heard::Said(Said::Settings(settings)),
         // A refusal too: we cannot say it otherwise.
-        _ => Heard::Nonsense,
+        _ => Heard::Failed(Failed::Nonsense),
     }
 }

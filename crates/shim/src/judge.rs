@@ -179,14 +179,16 @@ fn current(known: Known, now_ms: u64) -> Option<Known> {
         if MEMORY.pausing(now_ms) {
             return None;
         }
+        // One thread asks; the others act by what was last known until it knows better.
         if MEMORY.may_ask_settings(now_ms) {
-            let renewed = ask::settings();
-            MEMORY.asked_settings();
-            // No answer: there is no daemon (a pause has begun), or no descriptor left to reach it with.
-            let s = renewed?;
-            known = Known { mode: s.mode, prefetch_bytes: s.prefetch_bytes, fresh: true };
+            if let Some(s) = ask::settings() {
+                known = Known { mode: s.mode, prefetch_bytes: s.prefetch_bytes, fresh: true };
+                MEMORY.asked_settings();
+            } else if MEMORY.pausing(host::coarse_ms()) {
+                return None;
+            }
+            // Otherwise the daemon is there and busy: nobody asks it that again for a moment.
         }
-        // Otherwise another thread is asking; until it knows better, act by what was last known.
     }
     (known.mode != Mode::Off).then_some(known)
 }

@@ -126,7 +126,7 @@ impl Memory {
                 .is_ok()
     }
 
-    /// Gives the right back.
+    /// Gives the right back. Not after an answer that did not come: then it lapses in its own time.
     pub(crate) fn asked_settings(&self) {
         self.asking_until_ms.store(0, Ordering::Relaxed);
     }
