@@ -128,7 +128,7 @@ impl Counter {
 
     /// `span` of drive time passed unthrottled and does not count.
     pub fn leave_out(&mut self, span: Nanos) {
-        self.since = self.since + span;
+        self.since += span;
     }
 
     /// The counters at drive time `now`.

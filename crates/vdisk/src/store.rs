@@ -153,7 +153,7 @@ impl Store {
         while let Some(page) = pages.first() {
             let kind = Kind::of(page);
             let same =
-                1 + pages[1..].iter().zip(1..).take_while(|(p, k)| kind.continues(*k, Kind::of(*p))).count();
+                1 + pages[1..].iter().zip(1..).take_while(|(p, k)| kind.continues(*k, Kind::of(p))).count();
             let (stretch, rest) = pages.split_at(same);
             let count = same as u64;
             match kind {
