@@ -25,6 +25,16 @@ struct Seekless {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run a command with the shim in front of it, starting a daemon if none runs
+    Run(seekless_daemon::cli::RunArgs),
+    /// Serve shims until told to stop; `daemon status` shows what it is doing
+    Daemon(seekless_daemon::cli::DaemonArgs),
+    /// Is a process hooked, and what would help here?
+    Doctor(seekless_daemon::cli::DoctorArgs),
+    /// Load a server with real clients and verify every byte
+    Load(seekless_load::cli::LoadArgs),
+    /// Hard disks made of software
+    Vdisk(seekless_vdisk::cli::VdiskArgs),
     /// Run experiments: scenarios in, results and reports out
     Lab(seekless_lab::cli::LabArgs),
     /// Show on this machine what Seekless gains, in a few minutes
@@ -53,7 +63,7 @@ fn main() -> ExitCode {
     logging();
     let arguments = Seekless::parse();
     let status = match std::panic::catch_unwind(|| dispatch(arguments.command)) {
-        Ok(Ok(exit)) => exit as u8,
+        Ok(Ok(status)) => return status,
         Ok(Err(fault)) => {
             // Standard error may be closed too; there is nobody left to tell then.
             let _ = writeln!(std::io::stderr(), "seekless: {fault}");
@@ -74,8 +84,22 @@ fn logging() {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
 }
 
-fn dispatch(command: Command) -> Result<Exit, Fault> {
+/// `run` passes on the status of the command it ran; everything else ends with one of ours.
+fn dispatch(command: Command) -> Result<ExitCode, Fault> {
+    let exit = match command {
+        Command::Run(args) => return seekless_daemon::cli::run_run(args),
+        other => ours(other)?,
+    };
+    Ok(ExitCode::from(exit as u8))
+}
+
+fn ours(command: Command) -> Result<Exit, Fault> {
     match command {
+        Command::Run(_) => Ok(Exit::Ok),
+        Command::Daemon(args) => seekless_daemon::cli::run_daemon(args),
+        Command::Doctor(args) => seekless_daemon::cli::run_doctor(args),
+        Command::Load(args) => seekless_load::cli::run(args),
+        Command::Vdisk(args) => seekless_vdisk::cli::run(args),
         Command::Lab(args) => seekless_lab::cli::run(args),
         Command::Demo(args) => seekless_lab::cli::run_demo(args),
         Command::Completions { shell } => {

@@ -54,7 +54,7 @@ impl Disk {
     pub(crate) fn trace(&self, file: Option<&Path>) -> Result<(), Fault> {
         let mut command = tools::command(&["vdisk", "trace", "--name", &self.name, "--json"])?;
         match file {
-            Some(file) => command.arg("--file").arg(file),
+            Some(file) => command.arg("--to").arg(file),
             None => command.arg("--off"),
         };
         run_json("vdisk trace", command, PATIENCE, &self.scratch).map(drop)
