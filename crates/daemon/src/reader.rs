@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, never, select_biased};
-use seekless_kernel::prefetch::{Source, Steps};
+use seekless_kernel::prefetch::{Source, Steps, give_back};
 use seekless_kernel::residency::resident_prefix;
 use seekless_policy::{
     Action, Event, FileId, Histogram, Outcome, Reason, Request, RequestId, Spindle, Stats, Verdict,
@@ -250,6 +250,11 @@ impl Body {
         while let Some(action) = self.spindle.poll_action() {
             match action {
                 Action::Answer { request, verdict } => self.answer(request, verdict),
+                Action::Drop { file, offset, len } => {
+                    if let Some(source) = self.sources.get(&file).and_then(|(s, _)| s.upgrade()) {
+                        give_back(&source, offset, len);
+                    }
+                }
                 Action::Read { id, file, offset, len, .. } => {
                     let source = self.sources.get(&file).and_then(|(s, steps)| Some((s.upgrade()?, *steps)));
                     // A queued piece has a waiter, and a waiter holds the source; so there is one. Were there none, the

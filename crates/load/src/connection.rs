@@ -10,7 +10,6 @@ use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::Poll;
 
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Bytes, Incoming};
@@ -104,36 +103,25 @@ struct Open {
 }
 
 impl Open {
-    /// Waits for `work` and moves the connection along meanwhile.
-    async fn drive<F: Future>(&mut self, work: F) -> F::Output {
-        let mut work = pin!(work);
-        let machine = &mut self.machine;
-        poll_fn(|cx| {
-            if let Some(m) = machine
-                && m.as_mut().poll(cx).is_ready()
-            {
-                // Ended, well or badly; `work` learns of it through its channel.
-                *machine = None;
-            }
-            work.as_mut().poll(cx)
-        })
-        .await
-    }
-
-    /// Whether a request can still be sent: looks once whether the server has closed the connection meanwhile.
+    /// Whether a request can still be sent: looks whether the server has closed the connection meanwhile.
     async fn is_alive(&mut self) -> bool {
-        let machine = &mut self.machine;
-        poll_fn(|cx| {
-            if let Some(m) = machine
-                && m.as_mut().poll(cx).is_ready()
-            {
-                *machine = None;
-            }
-            Poll::Ready(())
-        })
-        .await;
-        self.machine.is_some() && !self.sender.is_closed()
+        drive(&mut self.machine, self.sender.ready()).await.is_ok() && self.machine.is_some()
     }
+}
+
+/// Waits for `work` and moves the connection along meanwhile.
+async fn drive<F: Future>(machine: &mut Option<Pin<Box<Machine>>>, work: F) -> F::Output {
+    let mut work = pin!(work);
+    poll_fn(|cx| {
+        if let Some(m) = machine
+            && m.as_mut().poll(cx).is_ready()
+        {
+            // Ended, well or badly; `work` learns of it through its channel.
+            *machine = None;
+        }
+        work.as_mut().poll(cx)
+    })
+    .await
 }
 
 impl Client {
@@ -188,7 +176,7 @@ impl Client {
             self.worker.clock.sleep_until(ask.due + handshake + self.line.delay).await;
             let request = self.request(ask)?;
             let sent = open.sender.send_request(request);
-            let response = match open.drive(sent).await {
+            let response = match drive(&mut open.machine, sent).await {
                 Ok(response) => response,
                 // The server closed the idle connection just as we asked: RFC 9112 section 9.3.1 lets a client try
                 // again on a new one. Once, and only if nothing of an answer had come.
@@ -254,7 +242,7 @@ impl Client {
         let mut body = response.into_body();
         let mut got = 0_u64;
         loop {
-            let frame = match open.drive(body.frame()).await {
+            let frame = match drive(&mut open.machine, body.frame()).await {
                 None => break,
                 Some(Ok(frame)) => frame,
                 Some(Err(e)) => {

@@ -17,6 +17,8 @@ pub const EXAMPLES: usize = 20;
 const LATENCY_MAX_US: u64 = 3_600_000_000;
 /// Longest series, seconds (a day); what comes later is counted in the totals alone.
 const SERIES_MAX_S: usize = 86_400;
+/// Most windows (four hours): each has a histogram of 24 KB.
+const WINDOWS_MAX: usize = 1440;
 /// Length of a window of [`Window`]: the segment length, so every paced session is due once in each.
 pub const WINDOW: Nanos = Nanos::from_secs(10);
 
@@ -37,6 +39,15 @@ impl Tally {
         self.bytes += other.bytes;
         self.failures += other.failures;
     }
+}
+
+/// One second of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Second {
+    /// Bytes that came in it, requests that ended in it.
+    pub tally: Tally,
+    /// Longest latency of a request that ended in it (one given up included), microseconds.
+    pub latency_max_us: u64,
 }
 
 /// Latencies of one class of clients, measured requests only.
@@ -121,7 +132,7 @@ pub struct Recorder {
     /// By class, after the warm-up.
     pub classes: Vec<ClassRecord>,
     /// By second from the start: bytes by when they came, requests by when they were complete.
-    pub seconds: Vec<Tally>,
+    pub seconds: Vec<Second>,
     /// By [`WINDOW`] from the start.
     pub windows: Vec<Window>,
     /// Failures by kind, from the start.
@@ -173,20 +184,20 @@ impl Recorder {
         at >= self.warmup
     }
 
-    fn second(&mut self, at: Nanos) -> Option<&mut Tally> {
+    fn second(&mut self, at: Nanos) -> Option<&mut Second> {
         let i = (at.0 / 1_000_000_000) as usize;
         if i >= SERIES_MAX_S {
             return None;
         }
         if self.seconds.len() <= i {
-            self.seconds.resize(i + 1, Tally::default());
+            self.seconds.resize(i + 1, Second::default());
         }
         self.seconds.get_mut(i)
     }
 
     fn window(&mut self, at: Nanos) -> Option<&mut Window> {
         let i = (at.0 / WINDOW.0) as usize;
-        if i >= SERIES_MAX_S / 10 {
+        if i >= WINDOWS_MAX {
             return None;
         }
         while self.windows.len() <= i {
@@ -210,7 +221,7 @@ impl Recorder {
             self.classes[class].tally.bytes += n;
         }
         if let Some(s) = self.second(at) {
-            s.bytes += n;
+            s.tally.bytes += n;
         }
         if let Some(w) = self.window(at) {
             w.bytes += n;
@@ -229,7 +240,8 @@ impl Recorder {
             class.first_byte_us.saturating_record(micros(first_byte.since(due)));
         }
         if let Some(s) = self.second(done) {
-            s.requests += 1;
+            s.tally.requests += 1;
+            s.latency_max_us = s.latency_max_us.max(latency);
         }
         if let Some(w) = self.window(due) {
             w.answered += 1;
@@ -257,7 +269,8 @@ impl Recorder {
             }
         }
         if let Some(s) = self.second(at) {
-            s.failures += 1;
+            s.tally.failures += 1;
+            s.latency_max_us = s.latency_max_us.max(micros(at.since(due)));
         }
         if let Some(w) = self.window(due) {
             w.failed += 1;
@@ -294,10 +307,11 @@ impl Recorder {
             let _ = ours.first_byte_us.add(&theirs.first_byte_us);
         }
         if self.seconds.len() < other.seconds.len() {
-            self.seconds.resize(other.seconds.len(), Tally::default());
+            self.seconds.resize(other.seconds.len(), Second::default());
         }
         for (ours, theirs) in self.seconds.iter_mut().zip(other.seconds) {
-            ours.add(theirs);
+            ours.tally.add(theirs.tally);
+            ours.latency_max_us = ours.latency_max_us.max(theirs.latency_max_us);
         }
         while self.windows.len() < other.windows.len() {
             self.windows.push(Window::new());
@@ -362,8 +376,9 @@ mod tests {
         one.merge(two);
         assert_eq!(one.total, Tally { requests: 2, bytes: 150, failures: 1 });
         assert_eq!(one.measured, Tally { requests: 1, bytes: 50, failures: 1 });
-        assert_eq!(one.seconds[3].requests, 1);
-        assert_eq!(one.seconds[22].failures, 1);
+        assert_eq!(one.seconds[3].tally.requests, 1);
+        assert_eq!(one.seconds[22].tally.failures, 1);
+        assert_eq!((one.seconds[9].latency_max_us, one.seconds[22].latency_max_us), (3_000_000, 10_000_000));
         assert_eq!(one.windows.len(), 2);
         assert_eq!((one.windows[0].offered, one.windows[0].answered, one.windows[0].bytes), (2, 2, 150));
         assert_eq!((one.windows[1].offered, one.windows[1].failed), (1, 1));

@@ -188,6 +188,8 @@ pub struct SecondReport {
     pub requests: u64,
     /// Requests failed in it.
     pub failures: u64,
+    /// Longest latency of a request that ended in it, milliseconds.
+    pub latency_max_ms: f64,
 }
 
 /// Ten seconds.
@@ -305,11 +307,12 @@ impl Report {
                 .seconds
                 .iter()
                 .enumerate()
-                .map(|(i, t)| SecondReport {
+                .map(|(i, s)| SecondReport {
                     second: i as u64,
-                    mb_per_s: t.bytes as f64 / 1e6,
-                    requests: t.requests,
-                    failures: t.failures,
+                    mb_per_s: s.tally.bytes as f64 / 1e6,
+                    requests: s.tally.requests,
+                    failures: s.tally.failures,
+                    latency_max_ms: s.latency_max_us as f64 / 1e3,
                 })
                 .collect(),
             windows: windows(r, length),

@@ -203,7 +203,7 @@ async fn the_closed_loop_counts_what_the_server_sent() {
     // A range takes 0.1 s on the link and 0.2 s of delay: 3.3 a second a client (the last of a file is shorter).
     let per_s = record.total.bytes as f64 / 60.0 / 10.0;
     assert!((310_000.0..=334_000.0).contains(&per_s), "{per_s}");
-    assert_eq!(record.seconds.iter().map(|s| s.bytes).sum::<u64>(), record.total.bytes);
+    assert_eq!(record.seconds.iter().map(|s| s.tally.bytes).sum::<u64>(), record.total.bytes);
     assert_eq!(record.windows.iter().map(|w| w.answered).sum::<u64>(), record.total.requests);
 }
 

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use seekless_kernel::fdpass::{self, Address, TwinName};
-use seekless_wire::{Answer, Call, Frame, Need, Settings, Tracked, Verdict, WAIT_MS_MAX};
+use seekless_wire::{Answer, Call, Frame, Need, PATIENCE_MS, Settings, Tracked, Verdict, WAIT_MS_MAX};
 
 use crate::memory::MEMORY;
 use crate::{config, host};
@@ -24,6 +24,9 @@ const FRAME_BYTES: usize = 128;
 /// is out of its mind.
 const FRAMES_MAX: u32 = 1_000;
 
+/// A wait lasts this many times the patience altogether: a minute, unless somebody has made the patience shorter.
+const TOTAL_PATIENCES: u64 = WAIT_MS_MAX / PATIENCE_MS;
+
 /// How long to wait for settings. The daemon knows them by heart, but its machine may be busy; so running out of this
 /// patience is not held against it: the need that follows has its own.
 const SETTINGS_PATIENCE_MS: u64 = 200;
@@ -31,7 +34,9 @@ const SETTINGS_PATIENCE_MS: u64 = 200;
 /// Asks for bytes and waits until they are resident or the daemon lets us go. `None`: nobody answered.
 pub(crate) fn need(fd: BorrowedFd<'_>, call: Call, offset: u64, length: u64, device: u64) -> Option<Answer> {
     let socket = send_need(fd, call, offset, length)?;
-    let answer = match converse(socket.as_fd(), config::patience_ms(), WAIT_MS_MAX) {
+    let patience_ms = config::patience_ms();
+    let total_ms = patience_ms.saturating_mul(TOTAL_PATIENCES).min(WAIT_MS_MAX);
+    let answer = match converse(socket.as_fd(), patience_ms, total_ms) {
         Ok(Said::Answer(answer)) => answer,
         Ok(Said::Settings(_)) | Err(Failed::Nonsense | Failed::Silence) => {
             MEMORY.hung(host::coarse_ms());

@@ -131,6 +131,9 @@ impl Engine {
     pub fn serve(&self) {
         // A sleeping thread is woken up to 50 us late by default so that wake-ups can be bundled; a disk is not.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        // And it is not kept from its work by the programs that use it. Without the right to that it is as late as they
+        // make it, which shows in latency at low queue depths, not in what the drive can do.
+        let _ = seekless_kernel::sched::run_first();
         let mut done = Vec::new();
         let mut core = self.lock();
         loop {

@@ -71,7 +71,7 @@ pub struct Fake {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-pub const SETTINGS: Settings = Settings { mode: Mode::Both, settings_ttl_ms: 1_000, prefetch_bytes: 2 << 20 };
+pub const SETTINGS: Settings = Settings { mode: Mode::Both, settings_ttl_ms: 1_000, prefetch_bytes: 0 };
 
 impl Fake {
     /// Listens at `d.sock` in `folder` and at its twin.
@@ -306,7 +306,10 @@ fn answer(
     let passed = descriptor.unwrap();
     let mut resident = 0;
     if let Ok(file) = std::fs::File::open(format!("/proc/self/fd/{}", passed.as_raw_fd())) {
-        let mut bytes = vec![0u8; need.length.min(64 << 20) as usize];
+        // No more than what is asked: the kernel's own read-ahead may be megabytes.
+        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
+        let prefetch = if settings.mode == Mode::Both { settings.prefetch_bytes } else { 0 };
+        let mut bytes = vec![0u8; need.length.max(prefetch).min(64 << 20) as usize];
         let _ = file.read_at(&mut bytes, need.offset);
         resident = residency::resident_prefix(file.as_fd(), need.offset, 8 << 20).unwrap_or(need.length);
     }
