@@ -3,6 +3,8 @@
 #![allow(unsafe_code)]
 
 #[cfg(feature = "full")]
+pub mod cgroup;
+#[cfg(feature = "full")]
 pub mod extents;
 #[cfg(feature = "full")]
 pub mod fanotify;
@@ -17,5 +19,7 @@ pub mod residency;
 pub mod ring;
 #[cfg(feature = "full")]
 pub mod sched;
+#[cfg(feature = "full")]
+pub mod spawn;
 #[cfg(feature = "full")]
 pub mod topology;
