@@ -83,6 +83,16 @@ programs! {
     full: 0;
 }
 
+/// The socket of a wait in progress is closed by the host, and its number taken.
+#[test]
+fn close_all() {
+    let Some((mut bench, program)) = Bench::with("close_all") else { return };
+    let folder = bench.folder.path().join("daemon");
+    std::fs::create_dir(&folder).unwrap();
+    bench.daemon = Fake::start(&folder, Manner::ServeSlowly(400), SETTINGS);
+    bench.same(&program, &[], &[], 2);
+}
+
 /// The path is out of sight, the abstract twin is not.
 #[test]
 fn chroot() {
