@@ -216,6 +216,7 @@ impl Spindle {
         if let Some(following) = &self.streams {
             stats.streams = following.table.len();
             stats.bytes_unread = following.table.unread();
+            stats.budget = following.config.budget.0;
         }
         stats
     }

@@ -39,6 +39,8 @@ pub struct Stats {
     pub streams: usize,
     /// Bytes fetched and not yet read now, of all streams.
     pub bytes_unread: u64,
+    /// Most bytes that may lie fetched and unread, as of now.
+    pub budget: u64,
     /// Requests waiting now.
     pub waiting: usize,
     /// Most requests that ever waited at once.
