@@ -50,10 +50,10 @@ impl Budget {
             return Some(fixed);
         }
         let limit = page_cache_limit().unwrap_or(UNKNOWN);
-        Some(self.from_limit(limit, evicted, disks))
+        Some(self.within(limit, evicted, disks))
     }
 
-    fn from_limit(&mut self, limit: u64, evicted: u64, disks: usize) -> Bytes {
+    fn within(&mut self, limit: u64, evicted: u64, disks: usize) -> Bytes {
         let ceiling = limit / 2 / disks.max(1) as u64;
         // One page too few in a thousand pieces is noise; a thousandth of the budget in one period is not.
         let pressed = evicted.saturating_sub(self.evicted_before) > ceiling / 1000;
@@ -71,16 +71,16 @@ mod tests {
     fn it_gives_way_fast_and_comes_back_slowly() {
         let now = Instant::now();
         let mut budget = Budget::new(None, now);
-        assert_eq!(budget.from_limit(1 << 30, 0, 1), Bytes(1 << 29));
-        let shrunk = budget.from_limit(1 << 30, 64 << 20, 1);
+        assert_eq!(budget.within(1 << 30, 0, 1), Bytes(1 << 29));
+        let shrunk = budget.within(1 << 30, 64 << 20, 1);
         assert!(shrunk < Bytes((1 << 29) / 5 * 4 + 4096), "{shrunk}");
-        let grown = budget.from_limit(1 << 30, 64 << 20, 1);
+        let grown = budget.within(1 << 30, 64 << 20, 1);
         assert!(grown > shrunk && grown < Bytes(1 << 29));
         for _ in 0..20 {
-            budget.from_limit(1 << 30, 64 << 20, 1);
+            budget.within(1 << 30, 64 << 20, 1);
         }
-        assert_eq!(budget.from_limit(1 << 30, 64 << 20, 2), Bytes(1 << 28), "two disks share");
-        assert_eq!(budget.from_limit(1 << 20, 64 << 20, 1), Bytes(LEAST));
+        assert_eq!(budget.within(1 << 30, 64 << 20, 2), Bytes(1 << 28), "two disks share");
+        assert_eq!(budget.within(1 << 20, 64 << 20, 1), Bytes(LEAST));
     }
 
     #[test]
