@@ -12,6 +12,8 @@ pub mod fdpass;
 #[cfg(feature = "full")]
 pub mod loopdev;
 #[cfg(feature = "full")]
+pub mod memory;
+#[cfg(feature = "full")]
 pub mod mounts;
 #[cfg(feature = "full")]
 pub mod prefetch;
