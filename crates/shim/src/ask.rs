@@ -17,7 +17,7 @@ use seekless_kernel::fdpass::{self, Address, TwinName};
 use seekless_wire::{Answer, Call, Frame, Need, PATIENCE_MS, Settings, Tracked, Verdict, WAIT_MS_MAX};
 
 use crate::memory::MEMORY;
-use crate::{config, host};
+use crate::{config, host, reports};
 
 /// The longest frame of ours, and the longest we listen to (`Answer` has 44 bytes).
 const FRAME_BYTES: usize = 128;
@@ -82,6 +82,7 @@ pub(crate) fn need(fd: BorrowedFd<'_>, call: Call, offset: u64, length: u64, dev
     };
     let now = host::coarse_ms();
     MEMORY.learn(answer.settings(), now);
+    reports::named(answer.ring);
     if answer.device_ttl_ms > 0 {
         MEMORY.leave_alone(device, answer.device_ttl_ms, now);
     }
@@ -121,7 +122,29 @@ pub(crate) fn settings() -> Option<Settings> {
         }
     };
     MEMORY.learn(settings, host::coarse_ms());
+    reports::named(settings.ring);
     Some(settings)
+}
+
+/// Asks for the ring that reads are reported through.
+pub(crate) fn ring() -> Option<OwnedFd> {
+    let (pid, _) = host::pid_tid();
+    let line = connect(pid)?;
+    say(&line, Frame::RingAsk, None)?;
+    let patience_ms = config::patience_ms() / SETTINGS_PATIENCE_PART;
+    let timeout =
+        Timespec { tv_sec: (patience_ms / 1_000) as i64, tv_nsec: (patience_ms % 1_000 * 1_000_000) as _ };
+    // An interruption costs the ring until the daemon is started again: no harm, and no loop.
+    let ready = rustix::event::poll(&mut [PollFd::new(&*line.socket, PollFlags::IN)], Some(&timeout));
+    if !ready.is_ok_and(|n| n > 0) {
+        return None;
+    }
+    let mut bytes = [0u8; FRAME_BYTES];
+    let received = fdpass::receive(line.socket()?, &mut bytes).ok()?;
+    match bytes.get(..received.length).map(Frame::decode) {
+        Some(Ok(Frame::Ring)) => received.descriptor,
+        _ => None,
+    }
 }
 
 /// Reports a call.
