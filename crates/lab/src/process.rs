@@ -72,11 +72,16 @@ impl Process {
 
     /// Asks it to end, waits, insists.
     pub(crate) fn stop(&mut self) {
+        self.stop_within(STOP_PATIENCE);
+    }
+
+    /// The same with a patience of its own.
+    pub(crate) fn stop_within(&mut self, patience: Duration) {
         if self.ended().is_some() {
             return;
         }
         self.signal(Signal::TERM);
-        let give_up = Instant::now() + STOP_PATIENCE;
+        let give_up = Instant::now() + patience;
         while self.ended().is_none() {
             if Instant::now() > give_up {
                 tracing::warn!(what = self.what, "did not end when asked; killed");
@@ -175,7 +180,7 @@ pub(crate) fn run_json(
 }
 
 /// The same exit status, where it is one of ours.
-fn exit_of(status: ExitStatus) -> Exit {
+pub(crate) fn exit_of(status: ExitStatus) -> Exit {
     match status.code() {
         Some(2) => Exit::Usage,
         Some(3) => Exit::Permission,

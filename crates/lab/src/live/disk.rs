@@ -8,8 +8,8 @@ use seekless_units::{Exit, Fault};
 use serde_json::Value;
 
 use super::{Bench, Ground};
-use crate::guard::Scratch;
-use crate::process::run_json;
+use crate::guard::{self, Scratch};
+use crate::process::{Process, exit_of, run_json};
 use crate::scenario::{Arm, Load, Scenario};
 use crate::tools;
 
@@ -17,12 +17,15 @@ use crate::tools;
 const UP_PATIENCE: Duration = Duration::from_secs(120);
 /// Filling it runs at hundreds of MB/s, but not on every machine.
 const POPULATE_PATIENCE: Duration = Duration::from_secs(1800);
+/// Unmounting waits for what is still dirty.
+const DOWN_PATIENCE: Duration = Duration::from_secs(60);
 /// Anything else.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A disk that is up; taken down on drop.
+/// A disk that is up; taken down on drop. Its process is our child and ends with us even when we are killed.
 #[derive(Debug)]
 pub(crate) struct Disk {
+    process: Process,
     pub(crate) name: String,
     pub(crate) mount: PathBuf,
     /// `/dev/loopN`; none for a tree.
@@ -122,19 +125,9 @@ impl Drop for Disk {
                 let _ = std::fs::write(queue.join(knob), value);
             }
         }
-        if let Ok(command) = tools::command(&["vdisk", "down", "--name", &self.name, "--json"])
-            && let Err(fault) = down(command)
-        {
-            tracing::warn!("disk {}: {fault}", self.name);
-        }
+        // Asked to end, it unmounts, detaches and removes everything itself.
+        self.process.stop_within(DOWN_PATIENCE);
     }
-}
-
-/// Takes a disk down, even after a signal has come (waits elsewhere give up then).
-fn down(mut command: Command) -> Result<(), Fault> {
-    let fault = |e: &dyn std::fmt::Display| Fault::new(Exit::Failed, format!("vdisk down: {e}"));
-    let output = command.output().map_err(|e| fault(&e))?;
-    if output.status.success() { Ok(()) } else { Err(fault(&String::from_utf8_lossy(&output.stderr).trim())) }
 }
 
 fn run(what: &str, command: &mut Command) -> Result<(), Fault> {
@@ -191,7 +184,7 @@ pub(crate) fn set_up<'a>(
         let mount = if several { scratch.dir(&format!("www/disk{i}"))? } else { root.clone() };
         let manifest = manifest(scenario, scratch)?;
         let name = format!("lab-{}-{i}", std::process::id());
-        let mut up = tools::command(&["vdisk", "up", "--name", &name, "--drive", &disk.drive, "--json"])?;
+        let mut up = tools::command(&["vdisk", "up", "--name", &name, "--drive", &disk.drive])?;
         up.args(["--size", &disk.size.to_string(), "--speedup", &disk.speedup.to_string(), "--mount"])
             .arg(&mount);
         match (ground.block, &manifest) {
@@ -204,8 +197,22 @@ pub(crate) fn set_up<'a>(
                 ));
             }
         };
-        let answer = run_json("vdisk up", up, UP_PATIENCE, scratch.path())?;
+        let said = scratch.path().join(format!("{name}.json"));
+        up.arg("--json").arg(&said).arg("--foreground");
+        let mut process = Process::spawn("vdisk up", up, &scratch.path().join(format!("{name}.log")), None)?;
+        let answer = guard::wait_for(UP_PATIENCE, || match process.ended() {
+            Some(status) => {
+                Err(Fault::new(exit_of(status), process.last_line().trim_start_matches("seekless: ")))
+            }
+            // Not there, or not written to its end yet.
+            None => {
+                Ok(std::fs::read_to_string(&said).ok().and_then(|t| serde_json::from_str::<Value>(&t).ok()))
+            }
+        })?;
+        let answer =
+            answer.ok_or_else(|| Fault::new(Exit::Failed, "vdisk up: the disk is not there after 120 s"))?;
         let mut up = Disk {
+            process,
             name: name.clone(),
             mount,
             device: answer.get("device").and_then(Value::as_str).map(String::from),
