@@ -153,8 +153,11 @@ impl Default for Config {
             prefetch: DEFAULT_PREFETCH,
             // Four times the paper's prefetch size: a single read() of several MiB is still served in one piece.
             read_max: Bytes::mib(8),
-            reads_in_flight: 2,
-            // A few commands of a typical max_sectors_kb; about 2 ms of media time.
+            // Strictly serial. Measured on the model of a 5400 rpm drive with command queueing, 100 readers, pieces of
+            // 4 MiB: 79.5 MB/s against 77.0 with two. The drive's own queue mixes the pieces where they meet (1.6 head
+            // movements a piece instead of 1.05), which costs more than the 0.1 ms between two pieces.
+            reads_in_flight: 1,
+            // With two: about 2 ms of media time.
             overlap: Bytes::kib(256),
             // A server with more blocked calls than this is better off trying its luck with the kernel.
             queue_max: 1024,
