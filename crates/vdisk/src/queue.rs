@@ -61,6 +61,8 @@ impl Queue {
         };
         // What Linux gives a rotating disk; a kernel without write-back throttling has no such setting.
         let _ = self.set("wbt_lat_usec", "75000");
+        // A hard disk has nothing to discard.
+        let _ = self.set("discard_max_bytes", "0");
         let mut steps = vec![("rotational", "1".to_string())];
         if chosen != "none" {
             steps.push(("scheduler", "none".into()));
