@@ -38,9 +38,9 @@ pub struct EngineArgs {
     pub queue: u32,
     /// Reads of one disk in flight together; 1 is strictly serial, from 2 on the next is submitted shortly before the
     /// last one ends
-    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub in_flight: u32,
-    /// Bytes of a read still missing when the next one is submitted
+    /// With --in-flight 2 and more: bytes of a read still missing when the next one is submitted
     #[arg(long, default_value = "256KiB", value_name = "SIZE")]
     pub overlap: Bytes,
     /// Answer at the end of the whole read, as the paper does, instead of as soon as what was asked for has arrived

@@ -93,7 +93,7 @@ fn run_passes_the_status_on_and_leaves_nothing() {
         let out = place.run(command);
         assert_eq!(out.status.code(), Some(status), "{command:?}: {}", text(&out.stderr));
     }
-    assert_eq!(place.left_behind(), [PathBuf::new(); 0]);
+    assert_eq!(place.left_behind(), Vec::<PathBuf>::new());
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn signals_reach_the_command_once() {
     out.read_to_string(&mut rest).unwrap();
     assert_eq!(rest, "term\n");
     assert_eq!(child.wait().unwrap().code(), Some(5));
-    assert_eq!(place.left_behind(), [PathBuf::new(); 0]);
+    assert_eq!(place.left_behind(), Vec::<PathBuf>::new());
 }
 
 #[test]
