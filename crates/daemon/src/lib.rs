@@ -21,6 +21,7 @@
 //! Must not know: the other applications.
 
 mod addresses;
+mod budget;
 pub mod cli;
 mod client;
 pub mod control;

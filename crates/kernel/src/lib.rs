@@ -3,12 +3,16 @@
 #![allow(unsafe_code)]
 
 #[cfg(feature = "full")]
+pub mod cgroup;
+#[cfg(feature = "full")]
 pub mod extents;
 #[cfg(feature = "full")]
 pub mod fanotify;
 pub mod fdpass;
 #[cfg(feature = "full")]
 pub mod loopdev;
+#[cfg(feature = "full")]
+pub mod memory;
 #[cfg(feature = "full")]
 pub mod mounts;
 #[cfg(feature = "full")]
@@ -17,5 +21,7 @@ pub mod residency;
 pub mod ring;
 #[cfg(feature = "full")]
 pub mod sched;
+#[cfg(feature = "full")]
+pub mod spawn;
 #[cfg(feature = "full")]
 pub mod topology;

@@ -15,6 +15,7 @@
 //! Must not know: anything of the server but HTTP.
 
 pub mod args;
+pub mod bisection;
 pub mod cli;
 pub mod clock;
 pub mod closed;

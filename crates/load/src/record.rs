@@ -72,6 +72,8 @@ pub struct Window {
     pub answered: u64,
     /// Of these, failed.
     pub failed: u64,
+    /// Requests that were complete during the window, whenever they were due.
+    pub completed: u64,
     /// Body bytes received during the window.
     pub bytes: u64,
     /// Latencies of the requests due in it, microseconds.
@@ -80,7 +82,7 @@ pub struct Window {
 
 impl Window {
     fn new() -> Window {
-        Window { offered: 0, answered: 0, failed: 0, bytes: 0, latency_us: histogram(2) }
+        Window { offered: 0, answered: 0, failed: 0, completed: 0, bytes: 0, latency_us: histogram(2) }
     }
 }
 
@@ -143,6 +145,9 @@ pub struct Recorder {
     pub corruption: Option<FailureExample>,
     /// Connections made again because the server had closed an idle one, or closed on a request without answering.
     pub reconnects: u64,
+    /// How late clients woke for a request that was due (after the warm-up), microseconds: this machine's fault, not
+    /// the server's.
+    pub lag_us: Histogram<u64>,
     /// Sessions (none in a closed loop).
     pub sessions: SessionTally,
 }
@@ -175,6 +180,7 @@ impl Recorder {
             examples: Vec::new(),
             corruption: None,
             reconnects: 0,
+            lag_us: histogram(2),
             sessions: SessionTally::default(),
         }
     }
@@ -204,6 +210,13 @@ impl Recorder {
             self.windows.push(Window::new());
         }
         self.windows.get_mut(i)
+    }
+
+    /// A client woke at `now` for a request it was to send at `planned`.
+    pub fn woke(&mut self, planned: Nanos, now: Nanos) {
+        if self.measures(planned) {
+            self.lag_us.saturating_record(micros(now.since(planned)));
+        }
     }
 
     /// A request became due.
@@ -246,6 +259,9 @@ impl Recorder {
         if let Some(w) = self.window(due) {
             w.answered += 1;
             w.latency_us.saturating_record(latency);
+        }
+        if let Some(w) = self.window(done) {
+            w.completed += 1;
         }
     }
 
@@ -320,6 +336,7 @@ impl Recorder {
             ours.offered += theirs.offered;
             ours.answered += theirs.answered;
             ours.failed += theirs.failed;
+            ours.completed += theirs.completed;
             ours.bytes += theirs.bytes;
             let _ = ours.latency_us.add(&theirs.latency_us);
         }
@@ -331,6 +348,7 @@ impl Recorder {
         self.examples.truncate(EXAMPLES);
         self.corruption = self.corruption.take().or(other.corruption);
         self.reconnects += other.reconnects;
+        let _ = self.lag_us.add(&other.lag_us);
         let (s, o) = (&mut self.sessions, other.sessions);
         s.started += o.started;
         s.completed += o.completed;

@@ -73,6 +73,7 @@ async fn session(worker: Rc<Worker>, plan: Arc<ReplayRun>, id: u64, start: Nanos
     let mut due = start;
     for burst in &log.bursts {
         worker.clock.sleep_until(due).await;
+        worker.woke(due);
         let mut done = due;
         for request in &burst.requests {
             let path = request.uri.trim_start_matches('/');

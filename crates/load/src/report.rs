@@ -17,6 +17,8 @@ use crate::failure::{FailureExample, KINDS};
 use crate::record::{Live, Recorder, Tally, WINDOW};
 use crate::run::{Finished, Settings};
 
+/// Lateness of the load that its readers must know of: 5 % of the 10 s a segment may take.
+const LAG_WARNING_MS: f64 = 500.0;
 /// Points of a cumulative distribution in the report.
 const CDF_POINTS: u32 = 200;
 
@@ -47,6 +49,8 @@ pub struct Report {
     pub latency_ms: Latency,
     /// To the head of the answer.
     pub first_byte_ms: Latency,
+    /// Lateness of the load itself; zero in a closed loop.
+    pub lag_ms: Lag,
     /// By class of client.
     pub classes: Vec<ClassReport>,
     /// By second.
@@ -55,6 +59,18 @@ pub struct Report {
     pub windows: Vec<WindowReport>,
     /// Failures.
     pub failures: Failures,
+}
+
+/// How late this machine was in sending what was due, milliseconds of the workload's time. Large values mean that the
+/// load, not the server, was the limit.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Lag {
+    /// Median.
+    pub p50: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// Largest.
+    pub max: f64,
 }
 
 /// Throughput after the warm-up.
@@ -201,6 +217,8 @@ pub struct WindowReport {
     pub offered_per_s: f64,
     /// Of these, answered, a second.
     pub answered_per_s: f64,
+    /// Requests complete in it, whenever they were due, a second.
+    pub completed_per_s: f64,
     /// Of these, failed.
     pub failed: u64,
     /// Of these, failed, as a share of those due. A paced session is due once in a window, so this is close to the
@@ -239,6 +257,7 @@ pub fn windows(record: &Recorder, length: Nanos) -> Vec<WindowReport> {
             from_s: i as f64 * seconds,
             offered_per_s: w.offered as f64 / seconds,
             answered_per_s: w.answered as f64 / seconds,
+            completed_per_s: w.completed as f64 / seconds,
             failed: w.failed,
             failed_share: if w.offered == 0 { 0.0 } else { w.failed as f64 / w.offered as f64 },
             mb_per_s: mb_per_s(w.bytes, seconds),
@@ -291,6 +310,11 @@ impl Report {
             }),
             latency_ms: Latency::of(&latency),
             first_byte_ms: Latency::of(&first_byte),
+            lag_ms: Lag {
+                p50: r.lag_us.value_at_quantile(0.5) as f64 / 1e3,
+                p99: r.lag_us.value_at_quantile(0.99) as f64 / 1e3,
+                max: r.lag_us.max() as f64 / 1e3,
+            },
             classes: r
                 .classes
                 .iter()
@@ -373,6 +397,13 @@ impl Report {
                     e.path, e.offset, e.due_s, e.detail
                 );
             }
+        }
+        if self.lag_ms.p99 > LAG_WARNING_MS {
+            let _ = writeln!(
+                out,
+                "WARNING: the load itself was late (99% within {:.0} ms): this machine, not only the server, was at its limit",
+                self.lag_ms.p99
+            );
         }
         let _ = writeln!(
             out,

@@ -78,6 +78,11 @@ impl Worker {
         self.verify.then(|| Content::of_path(path))
     }
 
+    /// A client woke for a request it was to send at `planned`.
+    pub fn woke(&self, planned: Nanos) {
+        self.record.borrow_mut().woke(planned, self.clock.now());
+    }
+
     /// A request became due.
     pub fn offered(&self, due: Nanos) {
         Live::count(&self.live.offered, 1);

@@ -254,6 +254,7 @@ async fn sessions_keep_their_schedule_to_the_millisecond() {
     assert!(third > start + 600.0 && third < start + 10_000.0, "{third}");
     assert_eq!((record.sessions.started, record.sessions.completed, record.sessions.failed), (1, 1, 0));
     assert_eq!(record.reconnects, 0);
+    assert!(record.lag_us.len() == u64::from(session.end) && record.lag_us.max() < 3_000);
     let asked: u64 = seen.iter().map(|s| s.len).sum();
     assert_eq!(record.total.bytes, asked);
 }

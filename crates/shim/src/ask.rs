@@ -7,15 +7,17 @@
 //! Every way this can go ends in "go on": nobody there, backlog full, no descriptor left, a stranger's socket, end of
 //! file, nonsense, silence, or too long a wait altogether.
 
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::FileType;
 use rustix::io::Errno;
 use seekless_kernel::fdpass::{self, Address, TwinName};
 use seekless_wire::{Answer, Call, Frame, Need, PATIENCE_MS, Settings, Tracked, Verdict, WAIT_MS_MAX};
 
 use crate::memory::MEMORY;
-use crate::{config, host};
+use crate::{config, host, reports};
 
 /// The longest frame of ours, and the longest we listen to (`Answer` has 44 bytes).
 const FRAME_BYTES: usize = 128;
@@ -31,12 +33,43 @@ const TOTAL_PATIENCES: u64 = WAIT_MS_MAX / PATIENCE_MS;
 /// patience is not held against it: the need that follows has its own.
 const SETTINGS_PATIENCE_MS: u64 = 200;
 
+/// A connection, for as long as one conversation. The host may close any number at any time, ours too ("close everything
+/// above 2"), and be given it again for something of its own; so before the number is used or closed, it is looked at
+/// whether it is still the socket it was. (Between looking and doing remain some hundred nanoseconds.)
+struct Line {
+    socket: ManuallyDrop<OwnedFd>,
+    inode: u64,
+}
+
+impl Line {
+    fn new(socket: OwnedFd) -> Option<Line> {
+        let inode = rustix::fs::fstat(&socket).ok()?.st_ino;
+        Some(Line { socket: ManuallyDrop::new(socket), inode })
+    }
+
+    /// The socket; `None` if the host has closed it.
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        let stat = rustix::fs::fstat(&*self.socket).ok()?;
+        let ours = FileType::from_raw_mode(stat.st_mode) == FileType::Socket && stat.st_ino == self.inode;
+        ours.then(|| self.socket.as_fd())
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if self.socket().is_some() {
+            // SAFETY: dropped here and nowhere else, and the value is not used after.
+            unsafe { ManuallyDrop::drop(&mut self.socket) };
+        }
+    }
+}
+
 /// Asks for bytes and waits until they are resident or the daemon lets us go. `None`: nobody answered.
 pub(crate) fn need(fd: BorrowedFd<'_>, call: Call, offset: u64, length: u64, device: u64) -> Option<Answer> {
-    let socket = send_need(fd, call, offset, length)?;
+    let line = send_need(fd, call, offset, length)?;
     let patience_ms = config::patience_ms();
     let total_ms = patience_ms.saturating_mul(TOTAL_PATIENCES).min(WAIT_MS_MAX);
-    let answer = match converse(socket.as_fd(), patience_ms, total_ms) {
+    let answer = match converse(&line, patience_ms, total_ms) {
         Ok(Said::Answer(answer)) => answer,
         Ok(Said::Settings(_)) | Err(Failed::Nonsense | Failed::Silence) => {
             MEMORY.hung(host::coarse_ms());
@@ -49,6 +82,7 @@ pub(crate) fn need(fd: BorrowedFd<'_>, call: Call, offset: u64, length: u64, dev
     };
     let now = host::coarse_ms();
     MEMORY.learn(answer.settings(), now);
+    reports::named(answer.ring);
     if answer.device_ttl_ms > 0 {
         MEMORY.leave_alone(device, answer.device_ttl_ms, now);
     }
@@ -60,20 +94,20 @@ pub(crate) fn advise(fd: BorrowedFd<'_>, call: Call, offset: u64, length: u64) {
     send_need(fd, call, offset, length);
 }
 
-fn send_need(fd: BorrowedFd<'_>, call: Call, offset: u64, length: u64) -> Option<OwnedFd> {
+fn send_need(fd: BorrowedFd<'_>, call: Call, offset: u64, length: u64) -> Option<Line> {
     let (pid, tid) = host::pid_tid();
-    let socket = connect()?;
-    say(socket.as_fd(), Frame::Need(Need { call, pid, tid, offset, length }), Some(fd))?;
-    Some(socket)
+    let line = connect(pid)?;
+    say(&line, Frame::Need(Need { call, pid, tid, offset, length }), Some(fd))?;
+    Some(line)
 }
 
 /// Asks how to behave. `None` without a pause begun (see [`Memory::pausing`](crate::memory::Memory::pausing)): go by what
 /// was known.
 pub(crate) fn settings() -> Option<Settings> {
     let (pid, _) = host::pid_tid();
-    let socket = connect()?;
-    say(socket.as_fd(), Frame::Hello { pid }, None)?;
-    let settings = match converse(socket.as_fd(), SETTINGS_PATIENCE_MS, SETTINGS_PATIENCE_MS) {
+    let line = connect(pid)?;
+    say(&line, Frame::Hello { pid }, None)?;
+    let settings = match converse(&line, SETTINGS_PATIENCE_MS, SETTINGS_PATIENCE_MS) {
         Ok(Said::Settings(settings)) => settings,
         Ok(Said::Answer(answer)) => answer.settings(),
         Err(Failed::Silence) => return None,
@@ -87,18 +121,39 @@ pub(crate) fn settings() -> Option<Settings> {
         }
     };
     MEMORY.learn(settings, host::coarse_ms());
+    reports::named(settings.ring);
     Some(settings)
+}
+
+/// Asks for the ring that reads are reported through.
+pub(crate) fn ring() -> Option<OwnedFd> {
+    let (pid, _) = host::pid_tid();
+    let line = connect(pid)?;
+    say(&line, Frame::RingAsk, None)?;
+    let timeout = Timespec { tv_sec: 0, tv_nsec: (SETTINGS_PATIENCE_MS * 1_000_000) as _ };
+    // An interruption costs the ring until the daemon is started again: no harm, and no loop.
+    let ready = rustix::event::poll(&mut [PollFd::new(&*line.socket, PollFlags::IN)], Some(&timeout));
+    if !ready.is_ok_and(|n| n > 0) {
+        return None;
+    }
+    let mut bytes = [0u8; FRAME_BYTES];
+    let received = fdpass::receive(line.socket()?, &mut bytes).ok()?;
+    match bytes.get(..received.length).map(Frame::decode) {
+        Some(Ok(Frame::Ring)) => received.descriptor,
+        _ => None,
+    }
 }
 
 /// Reports a call.
 pub(crate) fn tracked(report: Tracked) {
-    if let Some(socket) = connect() {
-        say(socket.as_fd(), Frame::Tracked(report), None);
+    if let Some(line) = connect(report.pid) {
+        say(&line, Frame::Tracked(report), None);
     }
 }
 
-/// A connection to a daemon that may have our descriptors: root's, or our own user's.
-fn connect() -> Option<OwnedFd> {
+/// A connection to a daemon that may have our descriptors: root's, or our own user's. Not to ourselves: a daemon that was
+/// started under its own shim must not wait for itself.
+fn connect(own_pid: u32) -> Option<Line> {
     let path = config::socket_path()?;
     let mut connected = fdpass::connect(Address::Path(path));
     // The path cannot be seen: another root directory, another user. Its twin has no place in the file system.
@@ -110,10 +165,10 @@ fn connect() -> Option<OwnedFd> {
     }
     match connected {
         Ok(socket) => {
-            let trusted =
-                fdpass::peer(socket.as_fd()).is_ok_and(|p| p.uid == 0 || p.uid == config::own_uid());
+            let trusted = fdpass::peer(socket.as_fd())
+                .is_ok_and(|p| (p.uid == 0 || p.uid == config::own_uid()) && p.pid as u32 != own_pid);
             if trusted {
-                return Some(socket);
+                return Line::new(socket);
             }
             MEMORY.hung(host::coarse_ms());
             None
@@ -127,10 +182,10 @@ fn connect() -> Option<OwnedFd> {
     }
 }
 
-fn say(socket: BorrowedFd<'_>, frame: Frame<'_>, descriptor: Option<BorrowedFd<'_>>) -> Option<()> {
+fn say(line: &Line, frame: Frame<'_>, descriptor: Option<BorrowedFd<'_>>) -> Option<()> {
     let mut bytes = [0u8; FRAME_BYTES];
     let packet = frame.encode_into(&mut bytes)?;
-    match fdpass::send(socket, packet, descriptor) {
+    match fdpass::send(line.socket()?, packet, descriptor) {
         Ok(()) => Some(()),
         Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {
             MEMORY.gone(host::coarse_ms());
@@ -168,7 +223,7 @@ enum Heard {
 
 /// Waits for an answer: `patience_ms` without a word, `total_ms` altogether. Signals are handled by the host's handlers
 /// and then the wait goes on with what is left of it.
-fn converse(socket: BorrowedFd<'_>, patience_ms: u64, total_ms: u64) -> Result<Said, Failed> {
+fn converse(line: &Line, patience_ms: u64, total_ms: u64) -> Result<Said, Failed> {
     let (patience, total) = (patience_ms.saturating_mul(1_000_000), total_ms.saturating_mul(1_000_000));
     let start = host::now_ns();
     let mut last_word = start;
@@ -184,13 +239,13 @@ fn converse(socket: BorrowedFd<'_>, patience_ms: u64, total_ms: u64) -> Result<S
             }
             let timeout =
                 Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as _ };
-            match rustix::event::poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&timeout)) {
+            match rustix::event::poll(&mut [PollFd::new(&*line.socket, PollFlags::IN)], Some(&timeout)) {
                 Ok(0) | Err(Errno::INTR | Errno::AGAIN) => {}
                 Ok(_) => break,
                 Err(_) => return Err(Failed::Gone),
             }
         }
-        match listen(socket) {
+        match listen(line) {
             Heard::Nothing => {}
             Heard::Working => last_word = host::now_ns(),
             Heard::Said(said) => return Ok(said),
@@ -200,7 +255,8 @@ fn converse(socket: BorrowedFd<'_>, patience_ms: u64, total_ms: u64) -> Result<S
     Err(Failed::Nonsense)
 }
 
-fn listen(socket: BorrowedFd<'_>) -> Heard {
+fn listen(line: &Line) -> Heard {
+    let Some(socket) = line.socket() else { return Heard::Failed(Failed::Gone) };
     let mut bytes = [0u8; FRAME_BYTES];
     let length = match fdpass::receive(socket, &mut bytes) {
         Ok(received) if received.length == 0 => return Heard::Failed(Failed::Gone),

@@ -7,7 +7,7 @@
 use libc::{c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
 use seekless_wire::Call;
 
-use crate::judge::{Length, Place, before, before_mapped};
+use crate::judge::{Length, Moved, Place, before, before_mapped};
 use crate::next;
 
 /// Exports hooks that call `before` with a place and a length made of their own arguments.
@@ -22,7 +22,7 @@ macro_rules! hooks {
                 let after = before(Call::$call, $fd, $place, $length);
                 // SAFETY: our caller's own arguments.
                 let result = unsafe { next::$name($($arg),*) };
-                after.returned();
+                after.returned(result.bytes());
                 result
             } else {
                 // SAFETY: our caller's own arguments.

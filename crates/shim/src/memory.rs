@@ -174,7 +174,7 @@ fn fold(device: u64) -> u32 {
 mod tests {
     use super::*;
 
-    const TRACK: Settings = Settings { mode: Mode::Track, settings_ttl_ms: 100, prefetch_bytes: 7 };
+    const TRACK: Settings = Settings { mode: Mode::Track, ring: 0, settings_ttl_ms: 100, prefetch_bytes: 7 };
 
     #[test]
     fn settings_grow_stale_but_are_kept() {

@@ -83,6 +83,16 @@ programs! {
     full: 0;
 }
 
+/// The socket of a wait in progress is closed by the host, and its number taken.
+#[test]
+fn close_all() {
+    let Some((mut bench, program)) = Bench::with("close_all") else { return };
+    let folder = bench.folder.path().join("daemon");
+    std::fs::create_dir(&folder).unwrap();
+    bench.daemon = Fake::start(&folder, Manner::ServeSlowly(400), SETTINGS);
+    bench.same(&program, &[], &[], 2);
+}
+
 /// The path is out of sight, the abstract twin is not.
 #[test]
 fn chroot() {
@@ -94,6 +104,42 @@ fn chroot() {
     let empty = bench.folder.path().join("empty");
     std::fs::create_dir(&empty).unwrap();
     bench.same(&program, &[], &[&empty], 4);
+}
+
+/// Overlayfs, where containers live, keeps its pages under another inode and `cachestat` sees none: what is resident must
+/// be found so all the same. In a mount namespace of its own, which takes the mount with it when it ends.
+#[test]
+fn overlay() {
+    let Some((bench, program)) = Bench::with("threads") else { return };
+    let folder = |name: &str| {
+        let path = bench.folder.path().join(name);
+        std::fs::create_dir(&path).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (lower, upper, work, merged) = (folder("lower"), folder("upper"), folder("work"), folder("merged"));
+    std::fs::copy(&bench.file.path, Path::new(&lower).join("data")).unwrap();
+    let mount =
+        format!("mount -t overlay overlay -o lowerdir={lower},upperdir={upper},workdir={work} {merged}");
+    let script = |body: &str| {
+        let mut command = plain("unshare");
+        command.args(["-m", "sh", "-c", &format!("{mount} && {body}")]);
+        run(command)
+    };
+    if !script("true").status.contains("status: 0") {
+        println!("skipped: no overlay can be mounted here");
+        return;
+    }
+    let preload = format!(
+        "SEEKLESS_SOCKET={} LD_PRELOAD={}",
+        bench.daemon.path.display(),
+        support::library().display()
+    );
+    let program = program.to_str().unwrap();
+    let without = script(&format!("cat {merged}/data >/dev/null; exec {program} {merged}/data"));
+    let with = script(&format!("cat {merged}/data >/dev/null; {preload} exec {program} {merged}/data"));
+    assert_eq!(with, without);
+    assert_eq!(bench.daemon.needs(), [], "all was resident");
+    assert!(bench.daemon.record.lock().unwrap().hellos > 0, "it was hooked");
 }
 
 /// The kernel hides residency from this one: asked once about each piece, believed while it lasts, asked again after.

@@ -1,7 +1,7 @@
 //! The library of a server: which files there are, how large, how popular.
 //!
 //! A video is a duration (drawn from the measured distribution) at one of two bitrates, SD 419 kb/s or HD 2095 kb/s
-//! ([A] section 6.2: ten seconds are 0.5 MiB and 2.5 MiB), in one file ([L] section 4 stores each video in one file,
+//! (\[A\] section 6.2: ten seconds are 0.5 MiB and 2.5 MiB), in one file (\[L\] section 4 stores each video in one file,
 //! because that was faster than one file a segment). Popularity is Zipf; a seeded permutation says which file has
 //! which rank, so that popular files lie anywhere on the disk and are of any length.
 //!
@@ -17,9 +17,9 @@ use crate::distribution::DURATION_S;
 use crate::draw::Draw;
 use crate::zipf::Zipf;
 
-/// Bitrate of a standard definition video, bits a second ([A] section 6.2).
+/// Bitrate of a standard definition video, bits a second (\[A\] section 6.2).
 pub const SD_BITS_PER_S: u64 = 419_000;
-/// Bitrate of a high definition video, bits a second ([A] section 6.2).
+/// Bitrate of a high definition video, bits a second (\[A\] section 6.2).
 pub const HD_BITS_PER_S: u64 = 2_095_000;
 
 /// Shortest video, seconds (`min_duration_s` of the published tables).
@@ -33,7 +33,7 @@ const SMALLEST_FILL: u64 = 4096;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CatalogueSpec {
-    /// Number of videos. None: as many as fill `size`, or 20,000 ([L] section 4) if that is not given either.
+    /// Number of videos. None: as many as fill `size`, or 20,000 (\[L\] section 4) if that is not given either.
     pub videos: Option<u32>,
     /// Size of the whole library. With `videos`, all durations are scaled so that the sum comes out; without, videos
     /// are drawn until it is reached and the last one is cut.
@@ -285,7 +285,7 @@ mod tests {
     ];
     const GOLDEN_PICKS: [u32; 4] = [241, 596, 167, 813];
 
-    /// [L] section 4: 20,000 files at 420 kb/s average 13 MB; [A] section 6.2: SD 13 MB, HD 66 MB (MiB), 267 s.
+    /// \[L\] section 4: 20,000 files at 420 kb/s average 13 MB; \[A\] section 6.2: SD 13 MB, HD 66 MB (MiB), 267 s.
     #[test]
     fn sizes_are_the_papers() {
         let c = Catalogue::new(&CatalogueSpec::default()).unwrap();

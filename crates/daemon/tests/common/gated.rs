@@ -100,6 +100,8 @@ impl Drop for Gated {
             (state.closed, state.ended) = (false, true);
         }
         self.shared.changed.notify_all();
+        // Lazily: the daemon may hold files of it for a moment longer, and fuser's own unmount gives up then.
+        let _ = rustix::mount::unmount(self.folder.path(), rustix::mount::UnmountFlags::DETACH);
         drop(self.session.take());
     }
 }

@@ -71,7 +71,8 @@ pub struct Fake {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-pub const SETTINGS: Settings = Settings { mode: Mode::Both, settings_ttl_ms: 1_000, prefetch_bytes: 0 };
+pub const SETTINGS: Settings =
+    Settings { mode: Mode::Both, ring: 0, settings_ttl_ms: 1_000, prefetch_bytes: 0 };
 
 impl Fake {
     /// Listens at `d.sock` in `folder` and at its twin.
