@@ -322,12 +322,13 @@ impl Core {
             }
             self.waiting.pop_front();
         }
+        let oldest = self.commands.values().map(|p| p.arrived).min().unwrap_or(c.arrived);
         let Some(part) = self.commands.remove(&c.id) else { return };
         let Some(request) = self.requests.get_mut(&part.request) else { return };
         request.parts -= 1;
         let (last, failed) = (request.parts == 0, request.failed);
         let c = Completion { arrived: part.arrived, ..*c };
-        self.counter.completed(&c, failed);
+        self.counter.completed(&c, oldest, failed);
         self.trace.record(&c, part.queue, part.disk);
         if last && let Some(request) = self.requests.remove(&part.request) {
             done.push((request.finish, !failed));
