@@ -61,8 +61,6 @@ impl Queue {
         };
         // What Linux gives a rotating disk; a kernel without write-back throttling has no such setting.
         let _ = self.set("wbt_lat_usec", "75000");
-        // A hard disk has nothing to discard.
-        let _ = self.set("discard_max_bytes", "0");
         let mut steps = vec![("rotational", "1".to_string())];
         if chosen != "none" {
             steps.push(("scheduler", "none".into()));
@@ -96,8 +94,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Read-ahead once more, after the file system was made: at the first request to zero a range, which our file does
-    /// not offer, the loop driver changes its limits, and the kernel derives read-ahead from them anew.
+    /// Read-ahead once more, after the file system was made: wherever the loop driver changes its limits, as at the first
+    /// request to zero a range that the file below refuses, the kernel derives read-ahead from them anew.
     pub fn set_read_ahead(&self, kb: Option<u64>) {
         let _ = self.set("read_ahead_kb", &kb.unwrap_or(READ_AHEAD_KB).to_string());
     }
