@@ -35,6 +35,7 @@ impl Daemon {
         let mut command =
             tools::command(&["daemon", "--mode", arm.mode.unwrap_or(Mode::Both).word(), "--socket"])?;
         command.arg(&socket);
+        command.args(["--ahead", if arm.ahead { "on" } else { "off" }]);
         if let Some(prefetch) = arm.prefetch {
             command.args(["--prefetch", &prefetch.to_string()]);
         }

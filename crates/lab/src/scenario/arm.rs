@@ -22,6 +22,9 @@ pub struct Arm {
     pub prefetch: Option<Bytes>,
     /// Order of the daemon's queue (its default when absent).
     pub order: Option<Order>,
+    /// Read ahead of need, which none of the papers does; off unless an arm asks for it.
+    #[serde(default)]
+    pub ahead: bool,
     /// Bound of the daemon's queue (its default when absent).
     pub queue: Option<u32>,
     /// One queue for all disks, as the paper's default, instead of one a disk.
