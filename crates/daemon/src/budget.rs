@@ -1,6 +1,6 @@
 //! How much may lie in memory fetched and not yet read, of one disk.
 //!
-//! Half of what the page cache may hold at most: the other half is for what has been read and may be read again, for
+//! Two thirds of what the page cache may hold at most: the rest is for what has been read and may be read again, for
 //! pages on their way, and for the kernel's own slack (it reclaims before a limit is reached). That is a guess about
 //! a cache we share with others, so it is corrected by what is observed: when bytes are found gone before their reader
 //! came, the budget shrinks by a fifth at once, and while none are, it grows back slowly - as a congestion window does.
@@ -54,7 +54,7 @@ impl Budget {
     }
 
     fn within(&mut self, limit: u64, evicted: u64, disks: usize) -> Bytes {
-        let ceiling = limit / 2 / disks.max(1) as u64;
+        let ceiling = limit / 3 * 2 / disks.max(1) as u64;
         // One page too few in a thousand pieces is noise; a thousandth of the budget in one period is not.
         let pressed = evicted.saturating_sub(self.evicted_before) > ceiling / 1000;
         self.evicted_before = evicted;
@@ -71,15 +71,16 @@ mod tests {
     fn it_gives_way_fast_and_comes_back_slowly() {
         let now = Instant::now();
         let mut budget = Budget::new(None, now);
-        assert_eq!(budget.within(1 << 30, 0, 1), Bytes(1 << 29));
-        let shrunk = budget.within(1 << 30, 64 << 20, 1);
-        assert!(shrunk < Bytes((1 << 29) / 5 * 4 + 4096), "{shrunk}");
-        let grown = budget.within(1 << 30, 64 << 20, 1);
-        assert!(grown > shrunk && grown < Bytes(1 << 29));
+        let limit = 3 << 29;
+        assert_eq!(budget.within(limit, 0, 1), Bytes(1 << 30));
+        let shrunk = budget.within(limit, 64 << 20, 1);
+        assert!(shrunk < Bytes((1 << 30) / 5 * 4 + 4096), "{shrunk}");
+        let grown = budget.within(limit, 64 << 20, 1);
+        assert!(grown > shrunk && grown < Bytes(1 << 30));
         for _ in 0..20 {
-            budget.within(1 << 30, 64 << 20, 1);
+            budget.within(limit, 64 << 20, 1);
         }
-        assert_eq!(budget.within(1 << 30, 64 << 20, 2), Bytes(1 << 28), "two disks share");
+        assert_eq!(budget.within(limit, 64 << 20, 2), Bytes(1 << 29), "two disks share");
         assert_eq!(budget.within(1 << 20, 64 << 20, 1), Bytes(LEAST));
     }
 

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 
 use seekless_units::{Bytes, Lba, Nanos};
 
-use crate::ahead::{Ahead, Decision};
+use crate::ahead::{Ahead, Decision, Pressure};
 use crate::piece::{Flight, Piece, Plan, Waiter, Wanted, lba_at};
 use crate::{
     Access, Action, AheadConfig, AsAsked, Config, Event, Fifo, FileId, Fixed, Mode, Order, OrderKind,
@@ -103,6 +103,7 @@ struct Following {
     table: Streams,
     /// Streams whose next piece waits for room in the budget, by deadline.
     held_back: HeldBack,
+    pressure: Pressure,
     /// Moving average of the time a read takes.
     service: Nanos,
 }
@@ -123,6 +124,7 @@ impl Spindle {
             table: Streams::new(config.streams.clone()),
             config,
             held_back: HeldBack::default(),
+            pressure: Pressure::default(),
             service: SERVICE_AT_FIRST,
         });
         Spindle {
@@ -422,7 +424,9 @@ impl Spindle {
         let fetched_before = before.iter().find(|&&(id, _)| id == stream).map_or(0, |&(_, upto)| upto);
         let coming = existing.iter().any(|&(_, start, end)| start <= wanted.start && wanted.start < end);
         if fetched_before > wanted.start && !coming {
-            self.stats.bytes_evicted_unused += fetched_before - wanted.start;
+            let evicted = fetched_before - wanted.start;
+            self.stats.bytes_evicted_unused += evicted;
+            following.pressure.evicted(self.now, evicted, following.config.budget);
             following.table.lost(stream, wanted.start);
         }
         Some(stream)
@@ -512,7 +516,8 @@ impl Spindle {
     /// Gives back what a stream and everybody behind it have passed.
     fn pass_behind(&mut self, stream: StreamId) {
         let Some(following) = &mut self.streams else { return };
-        let Some((start, end)) = following.config.passed(&following.table, stream) else { return };
+        let short = following.pressure.is_short(self.now);
+        let Some((start, end)) = following.config.passed(&following.table, stream, short) else { return };
         let Some(file) = following.table.get(stream).map(|s| s.file) else { return };
         following.table.dropped(stream, end);
         if self.drops.len() < DROPS_MAX {

@@ -4,7 +4,7 @@
 //! `seekless_kernel::residency`). Asking the daemon on every call would cost a round trip a cached read; probing the file
 //! with a one-byte `RWF_NOWAIT` read starts a small read of its own on a disk that seeks whenever the byte is gone, and
 //! says nothing of the bytes between. So the daemon is asked about a piece of a file, the piece is marked, and the mark is
-//! believed for [`TTL_MS`]. That costs one round trip for some MiB every two seconds, and eviction is noticed in time:
+//! believed for [`TTL_MS`]. That costs one round trip for some MiB twice a second, and eviction is noticed in time:
 //! under the 100 clients of the closed-loop scenario a quarter of the disk's time went into small reads of pieces that
 //! had been marked longer ago and evicted since.
 //!
@@ -16,13 +16,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// A piece of a file: as large as what the kernel reads ahead by itself, small enough to be evicted as one.
 pub(crate) const PIECE_BYTES: u64 = 128 << 10;
 
-/// How long a mark is believed, milliseconds. A page cache that evicts what was resident two seconds ago turns over faster
-/// than anything could be read ahead in it.
-const TTL_MS: u64 = 2_000;
+/// How long a mark is believed, milliseconds. Long enough that re-reading what is hot costs a round trip a few hundred
+/// times a second at most, short enough that the kernel's own read-ahead, which goes on by itself from one small read to
+/// the next once it has begun, is broken off after half a second of a stream.
+const TTL_MS: u64 = 512;
 
-/// The clock in a mark: a byte of quarter seconds. It comes round after 65 s; a mark that old is taken for fresh once in
+/// The clock in a mark: a byte of 64 ms. It comes round after 16 s; a mark that old is taken for fresh once in
 /// thirty times, and then costs what a missing mark would have saved.
-const TICK_MS: u64 = 256;
+const TICK_MS: u64 = 64;
 
 const SLOTS: usize = 1 << 16;
 
