@@ -61,6 +61,8 @@ struct Connection {
     last: Instant,
     /// Reader of the request that waits, if one does.
     reader: usize,
+    /// The request is advice: whoever gave it hangs up at once and wants it done all the same.
+    advice: bool,
 }
 
 pub(crate) struct Receptionist {
@@ -210,7 +212,10 @@ impl Receptionist {
         self.next_connection += 1;
         *self.by_user.entry(peer.uid).or_default() += 1;
         let client = Arc::new(Client::new(socket));
-        self.connections.insert(mark, Connection { client, uid: peer.uid, last: Instant::now(), reader: 0 });
+        self.connections.insert(
+            mark,
+            Connection { client, uid: peer.uid, last: Instant::now(), reader: 0, advice: false },
+        );
         // The first frame usually is there already.
         self.readable(mark);
     }
@@ -324,6 +329,7 @@ impl Receptionist {
         self.counters.queued += 1;
         if let Some(connection) = self.connections.get_mut(&mark) {
             connection.reader = index;
+            connection.advice = matches!(need.call, Call::Madvise | Call::Fadvise | Call::Readahead);
         }
     }
 
@@ -358,7 +364,7 @@ impl Receptionist {
                 self.by_user.remove(&connection.uid);
             }
         }
-        if let Some(id) = connection.client.waiting() {
+        if let Some(id) = connection.client.waiting().filter(|_| !connection.advice) {
             self.counters.hang_ups += 1;
             // If the reader is too busy to hear it, the read is done for nobody.
             let _ = self.devices.readers()[connection.reader].send(Message::Cancel(id));

@@ -2,6 +2,7 @@
 //!
 //! Times are in milliseconds, sizes in bytes, counts since the daemon started unless the name says "now" or "max".
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use seekless_policy::{Histogram, Reason, Stats};
@@ -82,7 +83,7 @@ pub struct DiskReport {
     /// Answered "resident".
     pub resident: u64,
     /// Answered "pass", by reason.
-    pub passed: Vec<(String, u64)>,
+    pub passed: BTreeMap<String, u64>,
     /// Bytes asked for.
     pub bytes_wanted: u64,
     /// Pieces read.
