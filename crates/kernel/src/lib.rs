@@ -8,6 +8,8 @@ pub mod extents;
 pub mod fanotify;
 pub mod fdpass;
 #[cfg(feature = "full")]
+pub mod handle;
+#[cfg(feature = "full")]
 pub mod loopdev;
 #[cfg(feature = "full")]
 pub mod mounts;
