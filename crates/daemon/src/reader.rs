@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -15,25 +15,25 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, never, select_b
 use seekless_kernel::prefetch::{Source, Steps, give_back};
 use seekless_kernel::residency::resident_prefix;
 use seekless_policy::{
-    Action, Event, FileId, Histogram, Outcome, Reason, Request, RequestId, Spindle, Stats, Verdict,
+    Access, Action, Event, FileId, Histogram, Outcome, Reason, Request, RequestId, Spindle, Stats, Verdict,
 };
 use seekless_units::Nanos;
 use seekless_wire::{Answer, Frame, PassReason};
 
 use crate::addresses::{Addresses, Edition};
-use crate::client::Client;
+use crate::caller::{Caller, Passed};
 use crate::settings::Settings;
 use crate::worker::{self, Job, Report, short_name};
 
 /// A request on its way from the receptionist.
 pub(crate) struct Ask {
     pub(crate) id: RequestId,
-    pub(crate) client: Arc<Client>,
-    /// As passed by the shim: open for reading, a regular file.
-    pub(crate) fd: OwnedFd,
+    pub(crate) caller: Caller,
+    /// Open for reading, a regular file.
+    pub(crate) passed: Passed,
     pub(crate) file: FileId,
     pub(crate) edition: Edition,
-    /// What the shim asked for.
+    /// What the caller asked for.
     pub(crate) need_offset: u64,
     pub(crate) need_len: u64,
     /// What of it is missing.
@@ -44,9 +44,22 @@ pub(crate) struct Ask {
     pub(crate) steps: Steps,
 }
 
-/// From the receptionist.
+/// A read that hit, and how to read more of its file.
+pub(crate) struct Hit {
+    pub(crate) passed: Passed,
+    pub(crate) file: FileId,
+    pub(crate) edition: Edition,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+    pub(crate) start: u64,
+    pub(crate) steps: Steps,
+}
+
+/// From the doors.
 pub(crate) enum Message {
     Ask(Box<Ask>),
+    /// A read that found everything in memory.
+    Hit(Box<Hit>),
     Cancel(RequestId),
 }
 
@@ -94,6 +107,8 @@ impl Reader {
             began: Instant::now(),
             pending: HashMap::new(),
             sources: HashMap::new(),
+            followed: HashMap::new(),
+            unfollow_at: Instant::now(),
             addresses: Addresses::default(),
             stood_still_since: None,
             published: snapshot.clone(),
@@ -128,9 +143,16 @@ impl Reader {
 /// More workers than a disk has use for; also a bound for a mistyped option.
 pub(crate) const WORKERS_MAX: usize = 64;
 
+/// Most files kept open for streams that nobody waits for.
+const FOLLOWED_MAX: usize = 1024;
+
+/// How long such a file is kept open after its last read: longer than the pause between two segments of a video (10 s in
+/// both video papers), and short enough that a deleted file's blocks or a mount are not held for long.
+const FOLLOWED_FOR: Duration = Duration::from_secs(15);
+
 /// A request the spindle holds.
 struct Pending {
-    client: Arc<Client>,
+    caller: Caller,
     /// Keeps the file open while anybody waits for it.
     source: Arc<Source>,
     need_offset: u64,
@@ -145,6 +167,9 @@ struct Body {
     pending: HashMap<RequestId, Pending>,
     /// How to read a file: alive while a request for it is pending or a read of it in flight.
     sources: HashMap<FileId, (Weak<Source>, Steps)>,
+    /// Files of streams, kept open between their reads: only when reading ahead of need.
+    followed: HashMap<FileId, (Arc<Source>, Instant)>,
+    unfollow_at: Instant,
     addresses: Addresses,
     stood_still_since: Option<Instant>,
     published: Arc<Mutex<Snapshot>>,
@@ -156,8 +181,10 @@ impl Body {
         loop {
             self.act();
             self.publish();
-            let timer = match self.spindle.next_deadline() {
-                Some(at) => crossbeam_channel::at(self.began + Duration::from_nanos(at.0)),
+            let deadline = self.spindle.next_deadline().map(|at| self.began + Duration::from_nanos(at.0));
+            let close = (!self.followed.is_empty()).then_some(self.unfollow_at);
+            let timer = match [deadline, close].into_iter().flatten().min() {
+                Some(at) => crossbeam_channel::at(at),
                 None => never(),
             };
             // Reports first: they free the disk.
@@ -169,6 +196,12 @@ impl Body {
                 },
                 recv(timer) -> _ => self.event(Event::Tick),
             }
+            if !self.followed.is_empty() {
+                let now = Instant::now();
+                if now >= self.unfollow_at {
+                    self.unfollow(now);
+                }
+            }
             // The order of reads is the better the more of what has arrived is known before one is chosen.
             for report in reports.try_iter() {
                 self.report(report);
@@ -178,7 +211,8 @@ impl Body {
             }
         }
         for (id, pending) in std::mem::take(&mut self.pending) {
-            pending.client.answer(id, Frame::Answer(Answer::pass(PassReason::Closing, self.settings.wire())));
+            let wire = self.settings.wire();
+            pending.caller.answer(id, || Frame::Answer(Answer::pass(PassReason::Closing, wire)));
         }
     }
 
@@ -193,6 +227,7 @@ impl Body {
     fn message(&mut self, message: Message) {
         match message {
             Message::Ask(ask) => self.ask(*ask),
+            Message::Hit(hit) => self.hit(*hit),
             Message::Cancel(id) => self.event(Event::Cancel(id)),
         }
     }
@@ -200,12 +235,13 @@ impl Body {
     fn ask(&mut self, ask: Ask) {
         let known = self.sources.get(&ask.file).and_then(|(source, _)| source.upgrade());
         // Opened again here and not by the receptionist: opening may ask a file server that hangs.
-        let source = known.unwrap_or_else(|| Arc::new(Source::reopen(ask.fd)));
+        let source = known.unwrap_or_else(|| Arc::new(ask.passed.source()));
         self.sources.insert(ask.file, (Arc::downgrade(&source), ask.steps));
+        self.follow(ask.file, &source);
         let lba = self.addresses.lba(ask.file, ask.edition, &source, ask.offset, ask.start);
         self.pending.insert(
             ask.id,
-            Pending { client: ask.client, source, need_offset: ask.need_offset, need_len: ask.need_len },
+            Pending { caller: ask.caller, source, need_offset: ask.need_offset, need_len: ask.need_len },
         );
         self.event(Event::Request(Request {
             id: ask.id,
@@ -215,6 +251,36 @@ impl Body {
             file_size: ask.edition.size,
             lba,
         }));
+    }
+
+    fn hit(&mut self, hit: Hit) {
+        let Hit { passed, file, edition, offset, len, start, steps } = hit;
+        let known = self.sources.get(&file).and_then(|(source, _)| source.upgrade());
+        let source = known.unwrap_or_else(|| Arc::new(passed.source()));
+        self.sources.insert(file, (Arc::downgrade(&source), steps));
+        self.follow(file, &source);
+        let lba = self.addresses.lba(file, edition, &source, offset, start);
+        self.event(Event::Access(Access { file, offset, len, file_size: edition.size, lba }));
+    }
+
+    /// Keeps a file open for its stream's next piece, for which nobody waits.
+    fn follow(&mut self, file: FileId, source: &Arc<Source>) {
+        if self.settings.spindle.ahead.is_none() {
+            return;
+        }
+        let now = Instant::now();
+        if self.followed.len() >= FOLLOWED_MAX {
+            self.unfollow(now);
+        }
+        if self.followed.len() < FOLLOWED_MAX || self.followed.contains_key(&file) {
+            self.followed.insert(file, (source.clone(), now));
+        }
+    }
+
+    /// Closes files whose streams have not been heard of for a while.
+    fn unfollow(&mut self, now: Instant) {
+        self.followed.retain(|_, (_, heard)| now.saturating_duration_since(*heard) < FOLLOWED_FOR);
+        self.unfollow_at = now + FOLLOWED_FOR;
     }
 
     fn report(&mut self, report: Report) {
@@ -276,7 +342,7 @@ impl Body {
     fn answer(&mut self, id: RequestId, verdict: Verdict) {
         let Some(pending) = self.pending.remove(&id) else { return };
         let wire = self.settings.wire();
-        let answer = match verdict {
+        let answer = || match verdict {
             Verdict::Resident => {
                 let reach = pending.need_len.max(wire.prefetch_bytes);
                 let prefix = resident_prefix(pending.source.as_fd(), pending.need_offset, reach);
@@ -294,7 +360,7 @@ impl Body {
                 wire,
             ),
         };
-        pending.client.answer(id, Frame::Answer(answer));
+        pending.caller.answer(id, || Frame::Answer(answer()));
     }
 
     fn publish(&mut self) {
