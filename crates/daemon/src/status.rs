@@ -48,8 +48,10 @@ pub struct WatchReport {
     pub restarts: u64,
     /// Accesses announced by the kernel.
     pub events: u64,
-    /// Our own accesses.
+    /// Our own accesses to what is not in memory.
     pub own: u64,
+    /// Writes to what is not in memory.
+    pub writes: u64,
     /// To files outside the folders; such a file is not announced again for a while.
     pub outside: u64,
     /// Beyond the end of the file, of no length, or in a mode that reads nothing.
@@ -66,8 +68,8 @@ pub struct WatchReport {
     pub held_now: u64,
     /// Let go because their time was up.
     pub overdue: u64,
-    /// Mappings and calls longer than the longest piece, of which only a part was brought in.
-    pub mappings_cut: u64,
+    /// Mappings, and calls that take what their socket takes, of which no more than a prefetch size was brought in.
+    pub cut: u64,
     /// Files not announced because they are wholly in memory, now.
     pub ignored_now: u64,
     /// Times a file was found wholly in memory.

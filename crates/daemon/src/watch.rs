@@ -92,7 +92,6 @@ impl Door {
             files: Files::new(settings.ignore_resident),
             folders: folders.clone(),
             counts,
-            own_pid: i32::try_from(std::process::id()).unwrap_or(0),
             ids: Default::default(),
         });
         let beats = Arc::new(Beats::new(settings.threads));

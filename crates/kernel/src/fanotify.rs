@@ -82,7 +82,9 @@ impl Group {
             | libc::FAN_CLOEXEC
             | libc::FAN_NONBLOCK
             // Ignore marks are one a file; they are evictable, so memory bounds them.
-            | libc::FAN_UNLIMITED_MARKS;
+            | libc::FAN_UNLIMITED_MARKS
+            // Which thread, not only which process: see [`crate::call`].
+            | libc::FAN_REPORT_TID;
         // SAFETY: plain system call; it takes no pointers.
         let fd = unsafe { libc::fanotify_init(flags, event_flags) };
         if fd < 0 {
@@ -151,7 +153,7 @@ impl Group {
                 // SAFETY: the kernel opened this descriptor for us with the event; nobody else owns it.
                 let file = unsafe { OwnedFd::from_raw_fd(raw.fd) };
                 let group = self.clone();
-                into.push(Event { group, file: Some(file), pid: raw.pid, range: raw.range, answered: false });
+                into.push(Event { group, file: Some(file), tid: raw.tid, range: raw.range, answered: false });
             }
             rest = &rest[length..];
         }
@@ -183,7 +185,7 @@ struct Buffer([MaybeUninit<u8>; EVENT_BYTES * EVENTS_MAX]);
 pub struct Event {
     group: Group,
     file: Option<OwnedFd>,
-    pid: i32,
+    tid: i32,
     range: Option<(u64, u64)>,
     answered: bool,
 }
@@ -194,9 +196,9 @@ impl Event {
         self.file.as_ref().map(OwnedFd::as_fd)
     }
 
-    /// The process that reads, in our process namespace (0 if it is not in it).
-    pub fn pid(&self) -> i32 {
-        self.pid
+    /// The thread that reads, in our process namespace (0 if it is not in it).
+    pub fn tid(&self) -> i32 {
+        self.tid
     }
 
     /// First byte and number of bytes about to be read. `None` when the kernel does not say: the whole file.
@@ -236,7 +238,7 @@ impl Drop for Event {
 #[derive(Debug, PartialEq, Eq)]
 struct Raw {
     fd: i32,
-    pid: i32,
+    tid: i32,
     range: Option<(u64, u64)>,
 }
 
@@ -260,7 +262,7 @@ fn parse(bytes: &[u8]) -> Option<(Option<Raw>, usize)> {
     }
     let event = &bytes[..length];
     let fd = i32::from_ne_bytes(bytes_at(event, 16)?);
-    let pid = i32::from_ne_bytes(bytes_at(event, 20)?);
+    let tid = i32::from_ne_bytes(bytes_at(event, 20)?);
     let mut range = None;
     let mut records = event.get(metadata.max(METADATA_BYTES)..).unwrap_or(&[]);
     while let Some(size) = bytes_at(records, 2).map(|b| u16::from_ne_bytes(b) as usize) {
@@ -274,7 +276,7 @@ fn parse(bytes: &[u8]) -> Option<(Option<Raw>, usize)> {
         }
         records = &records[size..];
     }
-    Some(((fd >= 0).then_some(Raw { fd, pid, range }), length))
+    Some(((fd >= 0).then_some(Raw { fd, tid, range }), length))
 }
 
 #[cfg(test)]
@@ -307,11 +309,11 @@ mod tests {
     fn events_are_read_as_the_kernel_lays_them_out() {
         let bytes = [event(7, Some((4096, 65536))), event(-1, None), event(8, None)].concat();
         let (first, length) = parse(&bytes).unwrap();
-        assert_eq!(first, Some(Raw { fd: 7, pid: 42, range: Some((4096, 65536)) }));
+        assert_eq!(first, Some(Raw { fd: 7, tid: 42, range: Some((4096, 65536)) }));
         let (overflow, second_length) = parse(&bytes[length..]).unwrap();
         assert_eq!(overflow, None);
         let (third, _) = parse(&bytes[length + second_length..]).unwrap();
-        assert_eq!(third, Some(Raw { fd: 8, pid: 42, range: None }));
+        assert_eq!(third, Some(Raw { fd: 8, tid: 42, range: None }));
         for cut in 0..length {
             assert!(parse(&bytes[..cut]).is_none(), "cut at {cut}");
         }

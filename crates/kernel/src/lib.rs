@@ -3,6 +3,8 @@
 #![allow(unsafe_code)]
 
 #[cfg(feature = "full")]
+pub mod call;
+#[cfg(feature = "full")]
 pub mod extents;
 #[cfg(feature = "full")]
 pub mod fanotify;

@@ -30,7 +30,8 @@ pub(crate) struct Counts {
     pub(crate) not_a_disk: Count,
     pub(crate) full: Count,
     pub(crate) held: Count,
-    pub(crate) mappings_cut: Count,
+    pub(crate) cut: Count,
+    pub(crate) writes: Count,
     pub(crate) ignored: Count,
     pub(crate) noticed: Count,
 }
@@ -51,7 +52,8 @@ impl Counts {
             not_a_disk: self.not_a_disk.get(),
             passed_full: self.full.get(),
             held: self.held.get(),
-            mappings_cut: self.mappings_cut.get(),
+            cut: self.cut.get(),
+            writes: self.writes.get(),
             ignored: self.ignored.get(),
             noticed: self.noticed.get(),
             ..WatchReport::default()

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
+use seekless_kernel::call::{Access, access_of, is_own_thread};
 use seekless_kernel::fanotify::{Event, Group};
 use seekless_kernel::prefetch::Source;
 use seekless_kernel::residency::resident_prefix;
@@ -39,7 +40,6 @@ pub(crate) struct Announcer {
     pub(crate) files: Files,
     pub(crate) folders: Arc<Folders>,
     pub(crate) counts: Arc<Counts>,
-    pub(crate) own_pid: i32,
     pub(crate) ids: AtomicU64,
 }
 
@@ -100,10 +100,6 @@ impl Announcer {
     fn event(&self, event: Event) {
         let counts = &self.counts;
         counts.events.add();
-        if event.pid() == self.own_pid {
-            // A reader of the socket door reads a file under our folders. It must not wait for itself.
-            return counts.own.add();
-        }
         let Some(fd) = event.file() else { return counts.nothing_to_do.add() };
         let (offset, count) = event.range().unwrap_or((0, u64::MAX));
         let Some((file, edition)) = readable_file(fd).filter(|(_, e)| offset < e.size && count > 0) else {
@@ -114,15 +110,29 @@ impl Announcer {
             let _ = self.group.ignore(fd);
             return counts.outside.add();
         }
-        let wanted = self.wanted(count, edition.size - offset);
-        // Where the kernel does not tell, nothing is taken for resident.
-        let resident = resident_prefix(fd, offset, wanted).unwrap_or(0);
+        // The most that may be waited for. Where the kernel does not tell, nothing is taken for resident.
+        let config = &self.settings.spindle;
+        let reach = count.min(edition.size - offset).min(config.read_max.0);
+        let resident = resident_prefix(fd, offset, reach).unwrap_or(0);
+        if resident >= reach {
+            counts.hits.add();
+            return self.hit(event, file, edition, offset, reach, now);
+        }
+        if matches!(config.mode, Mode::Off | Mode::Track) {
+            return counts.nothing_to_do.add();
+        }
+        if is_own_thread(event.tid()) {
+            // A reader of the socket door reads a file under our folders. It must not wait for itself.
+            return counts.own.add();
+        }
+        let access = access_of(event.tid());
+        if access == Access::Write {
+            return counts.writes.add();
+        }
+        let wanted = self.wanted(access, count, reach);
         if resident >= wanted {
             counts.hits.add();
             return self.hit(event, file, edition, offset, wanted, now);
-        }
-        if matches!(self.settings.spindle.mode, Mode::Off | Mode::Track) {
-            return counts.nothing_to_do.add();
         }
         let place = lock(&self.devices).place(file.dev, fd, now);
         let (index, start, steps) = match place {
@@ -171,16 +181,19 @@ impl Announcer {
         let _ = lock(&self.devices).send(index, Message::Hit(Box::new(hit)));
     }
 
-    /// How much of an access is waited for. A mapping, and a sendfile that takes what fits its socket, name everything up
-    /// to the end of the file; what of it will be read nobody knows, so a prefetch size is brought in. Reads of more than
-    /// the longest piece are so rare that they share this rule.
-    fn wanted(&self, count: u64, rest: u64) -> u64 {
+    /// How much of an access is waited for, of what it may reach. A sendfile takes what fits its socket, and of a mapping
+    /// nobody knows what will be touched: for them a prefetch size is brought in, and for what is longer than any read.
+    fn wanted(&self, access: Access, count: u64, reach: u64) -> u64 {
         let config = &self.settings.spindle;
-        let count = count.min(rest);
-        if count <= config.read_max.0 {
-            return count;
+        let exact = match access {
+            Access::Read => true,
+            Access::Unknown => count <= config.read_max.0,
+            Access::Partial | Access::Map | Access::Write => false,
+        };
+        if exact || !config.mode.prefetches() || reach <= config.prefetch.0 {
+            return reach;
         }
-        self.counts.mappings_cut.add();
-        if config.mode.prefetches() { config.prefetch.0 } else { config.read_max.0 }
+        self.counts.cut.add();
+        config.prefetch.0
     }
 }
