@@ -158,7 +158,7 @@ fn kills_and_ends_under_load_fail_nobody() {
 fn a_worker_that_cannot_live_is_given_up() {
     let Some(place) = Place::new() else { return };
     let (path, content) = place.cold("f", M);
-    let mut watching = Watching::start(&[place.path()], &["--no-socket"].map(|_| "--single-queue"));
+    let mut watching = Watching::start(&[place.path()], &[]);
     // Its folder goes: the next worker cannot begin, nor any after it.
     let worker = watching.worker();
     rustix::mount::unmount(place.path(), rustix::mount::UnmountFlags::DETACH).unwrap();
