@@ -162,6 +162,28 @@ fn files_wholly_in_memory_are_not_announced_until_a_page_goes() {
 }
 
 #[test]
+fn hits_move_streams_on_and_what_comes_next_is_fetched_before_it_is_read() {
+    let Some(place) = Place::new() else { return };
+    let watching = Watching::start(&[place.path()], &["--ahead=64MiB", "--prefetch", "1MiB"]);
+    let (path, content) = place.cold("stream", 12 * M);
+    let file = File::open(&path).unwrap();
+    let mut got = vec![0; content.len()];
+    let mut served = 0;
+    for piece in got.chunks_mut(64 << 10) {
+        file.read_exact_at(piece, served).unwrap();
+        served += piece.len() as u64;
+        // A player, not a copy: the disk has time between two reads.
+        std::thread::sleep(std::time::Duration::from_millis(3));
+    }
+    assert!(got == content);
+    let report = watching.until("a status", |_| true);
+    let watch = report.watch.unwrap();
+    // Without it every MiB is missed once.
+    assert!(watch.held < 12 && watch.hits > 150, "{watch:?}");
+    assert_eq!(report.disks.iter().map(|d| d.bytes_read).sum::<u64>(), content.len() as u64);
+}
+
+#[test]
 fn every_resident_read_is_announced_if_asked_for() {
     let Some(place) = Place::new() else { return };
     let watching = Watching::start(&[place.path()], &["--announce-resident"]);
