@@ -385,6 +385,13 @@ mod tests {
             group.notice(file.as_fd()).unwrap();
             assert_eq!(std::fs::read(&path).unwrap().len(), 100_000);
             assert!(answered.load(Ordering::Acquire) > seen, "noticed again, but not announced");
+            group.ignore(file.as_fd()).unwrap();
+            let seen = answered.load(Ordering::Acquire);
+            assert_eq!(std::fs::read(&path).unwrap().len(), 100_000);
+            assert_eq!(answered.load(Ordering::Acquire), seen);
+            group.notice_all().unwrap();
+            assert_eq!(std::fs::read(&path).unwrap().len(), 100_000);
+            assert!(answered.load(Ordering::Acquire) > seen, "all noticed again, but not announced");
             stop.store(1, Ordering::Release);
         });
         // A dropped group releases whoever waits: nobody reads events any more, and the read goes through.
