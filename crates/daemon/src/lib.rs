@@ -1,4 +1,4 @@
-//! policy x kernel: real disks, real time. The paper's Reception ([L] 3.2.2).
+//! policy x kernel: real disks, real time. The paper's Reception (\[L\] 3.2.2).
 //!
 //! ```text
 //!  shims --connect, Need + descriptor--> receptionist --request--> reader of that disk (Spindle)
@@ -9,13 +9,13 @@
 //!    `--Answer------------------------------------ reader
 //! ```
 //!
-//! - The *receptionist* thread ([`receptionist`]) takes connections and requests, answers what is resident already, finds
+//! - The *receptionist* thread (`receptionist`) takes connections and requests, answers what is resident already, finds
 //!   the disk of each file, keeps waiting shims informed, and notices those that hang up.
-//! - One *reader* thread a disk ([`reader`]) runs the [`seekless_policy::Spindle`]; a few *workers* under it do the waiting, so
+//! - One *reader* thread a disk (`reader`) runs the [`seekless_policy::Spindle`]; a few *workers* under it do the waiting, so
 //!   that a disk that hangs stalls neither of the others.
-//! - The *statistics* thread ([`statistics`]) collects reports of tracked calls and answers status questions.
+//! - The *statistics* thread (`statistics`) collects reports of tracked calls and answers status questions.
 //!
-//! `seekless watch` opens a second door to the same readers ([`watch`]): the kernel announces reads, no shim needed.
+//! `seekless watch` opens a second door to the same readers (`watch`): the kernel announces reads, no shim needed.
 //!
 //! Every queue, connection count and wait is bounded; at a bound the answer is "pass", and the shim's caller goes on
 //! as if we were not there.
@@ -23,6 +23,7 @@
 //! Must not know: the other applications.
 
 mod addresses;
+mod budget;
 mod caller;
 pub mod cli;
 mod client;

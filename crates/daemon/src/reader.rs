@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, never, select_biased};
 use seekless_kernel::prefetch::{Source, Steps, give_back};
 use seekless_kernel::residency::resident_prefix;
+use seekless_kernel::ring::Record;
 use seekless_policy::{
     Access, Action, Event, FileId, Histogram, Outcome, Reason, Request, RequestId, Spindle, Stats, Verdict,
 };
@@ -21,6 +23,7 @@ use seekless_units::Nanos;
 use seekless_wire::{Answer, Frame, PassReason};
 
 use crate::addresses::{Addresses, Edition};
+use crate::budget::Budget;
 use crate::caller::{Caller, Passed};
 use crate::settings::Settings;
 use crate::worker::{self, Job, Report, short_name};
@@ -58,8 +61,10 @@ pub(crate) struct Hit {
 /// From the doors.
 pub(crate) enum Message {
     Ask(Box<Ask>),
-    /// A read that found everything in memory.
+    /// A read under a watched folder that hit.
     Hit(Box<Hit>),
+    /// A shim's report: somebody read.
+    Access(Record),
     Cancel(RequestId),
 }
 
@@ -88,7 +93,7 @@ impl Reader {
     ///
     /// # Errors
     /// No thread can be had.
-    pub(crate) fn start(name: &str, settings: Arc<Settings>) -> io::Result<Reader> {
+    pub(crate) fn start(name: &str, settings: Arc<Settings>, disks: Arc<AtomicUsize>) -> io::Result<Reader> {
         let mut config = settings.spindle.clone().normalised();
         config.reads_in_flight = config.reads_in_flight.min(WORKERS_MAX);
         let workers = config.reads_in_flight;
@@ -101,18 +106,20 @@ impl Reader {
         }
         let snapshot = Arc::new(Mutex::new(Snapshot::default()));
         let body = Body {
-            settings,
             spindle: Spindle::new(config),
             jobs,
             began: Instant::now(),
             pending: HashMap::new(),
             sources: HashMap::new(),
-            followed: HashMap::new(),
-            unfollow_at: Instant::now(),
+            kept: HashMap::new(),
+            purged: Instant::now(),
+            budget: Budget::new(settings.budget, Instant::now()),
+            disks,
             addresses: Addresses::default(),
             stood_still_since: None,
             published: snapshot.clone(),
             own: Snapshot::default(),
+            settings,
         };
         let thread = thread::Builder::new()
             .name(short_name("disk", name))
@@ -143,21 +150,35 @@ impl Reader {
 /// More workers than a disk has use for; also a bound for a mistyped option.
 pub(crate) const WORKERS_MAX: usize = 64;
 
-/// Most files kept open for streams that nobody waits for.
-const FOLLOWED_MAX: usize = 1024;
-
-/// How long such a file is kept open after its last read: longer than the pause between two segments of a video (10 s in
-/// both video papers), and short enough that a deleted file's blocks or a mount are not held for long.
-const FOLLOWED_FOR: Duration = Duration::from_secs(15);
-
 /// A request the spindle holds.
 struct Pending {
     caller: Caller,
+    file: FileId,
     /// Keeps the file open while anybody waits for it.
     source: Arc<Source>,
     need_offset: u64,
     need_len: u64,
 }
+
+/// A file held open between two reads of a stream. For a moment only: an open file keeps its file system from being
+/// unmounted and its blocks from being freed.
+struct Kept {
+    source: Arc<Source>,
+    edition: Edition,
+    /// First sector of the file system on the disk.
+    start: u64,
+    used: Instant,
+}
+
+/// Most files held open for streams. A disk carries about as many readers of different files at once; the ones used
+/// longest ago make room.
+const KEPT_MAX: usize = 2048;
+
+/// A file not read for so long is closed: a little longer than a stream is remembered.
+const KEPT_FOR: Duration = Duration::from_secs(35);
+
+/// How often kept files are looked through.
+const PURGE_EVERY: Duration = Duration::from_secs(5);
 
 struct Body {
     settings: Arc<Settings>,
@@ -167,9 +188,13 @@ struct Body {
     pending: HashMap<RequestId, Pending>,
     /// How to read a file: alive while a request for it is pending or a read of it in flight.
     sources: HashMap<FileId, (Weak<Source>, Steps)>,
-    /// Files of streams, kept open between their reads: only when reading ahead of need.
-    followed: HashMap<FileId, (Arc<Source>, Instant)>,
-    unfollow_at: Instant,
+    /// Files that streams read, held open so that they can be read ahead.
+    kept: HashMap<FileId, Kept>,
+    /// When those were last looked through.
+    purged: Instant,
+    budget: Budget,
+    /// How many disks share the memory.
+    disks: Arc<AtomicUsize>,
     addresses: Addresses,
     stood_still_since: Option<Instant>,
     published: Arc<Mutex<Snapshot>>,
@@ -178,12 +203,13 @@ struct Body {
 
 impl Body {
     fn run(mut self, messages: Receiver<Message>, reports: Receiver<Report>) {
+        worker::run_first();
         loop {
             self.act();
             self.publish();
             let deadline = self.spindle.next_deadline().map(|at| self.began + Duration::from_nanos(at.0));
-            let close = (!self.followed.is_empty()).then_some(self.unfollow_at);
-            let timer = match [deadline, close].into_iter().flatten().min() {
+            let chores = (!self.kept.is_empty()).then(|| self.budget.next());
+            let timer = match deadline.into_iter().chain(chores).min() {
                 Some(at) => crossbeam_channel::at(at),
                 None => never(),
             };
@@ -196,12 +222,7 @@ impl Body {
                 },
                 recv(timer) -> _ => self.event(Event::Tick),
             }
-            if !self.followed.is_empty() {
-                let now = Instant::now();
-                if now >= self.unfollow_at {
-                    self.unfollow(now);
-                }
-            }
+            self.chores();
             // The order of reads is the better the more of what has arrived is known before one is chosen.
             for report in reports.try_iter() {
                 self.report(report);
@@ -228,6 +249,7 @@ impl Body {
         match message {
             Message::Ask(ask) => self.ask(*ask),
             Message::Hit(hit) => self.hit(*hit),
+            Message::Access(record) => self.access(record),
             Message::Cancel(id) => self.event(Event::Cancel(id)),
         }
     }
@@ -237,11 +259,22 @@ impl Body {
         // Opened again here and not by the receptionist: opening may ask a file server that hangs.
         let source = known.unwrap_or_else(|| Arc::new(ask.passed.source()));
         self.sources.insert(ask.file, (Arc::downgrade(&source), ask.steps));
-        self.follow(ask.file, &source);
+        if self.settings.ring != 0 {
+            self.keep(
+                ask.file,
+                Kept { source: source.clone(), edition: ask.edition, start: ask.start, used: Instant::now() },
+            );
+        }
         let lba = self.addresses.lba(ask.file, ask.edition, &source, ask.offset, ask.start);
         self.pending.insert(
             ask.id,
-            Pending { caller: ask.caller, source, need_offset: ask.need_offset, need_len: ask.need_len },
+            Pending {
+                caller: ask.caller,
+                file: ask.file,
+                source,
+                need_offset: ask.need_offset,
+                need_len: ask.need_len,
+            },
         );
         self.event(Event::Request(Request {
             id: ask.id,
@@ -253,34 +286,56 @@ impl Body {
         }));
     }
 
+    /// A watched file was read, all from memory.
     fn hit(&mut self, hit: Hit) {
         let Hit { passed, file, edition, offset, len, start, steps } = hit;
         let known = self.sources.get(&file).and_then(|(source, _)| source.upgrade());
         let source = known.unwrap_or_else(|| Arc::new(passed.source()));
         self.sources.insert(file, (Arc::downgrade(&source), steps));
-        self.follow(file, &source);
-        let lba = self.addresses.lba(file, edition, &source, offset, start);
-        self.event(Event::Access(Access { file, offset, len, file_size: edition.size, lba }));
+        self.keep(file, Kept { source, edition, start, used: Instant::now() });
+        self.moved_on(file, offset, len);
     }
 
-    /// Keeps a file open for its stream's next piece, for which nobody waits.
-    fn follow(&mut self, file: FileId, source: &Arc<Source>) {
-        if self.settings.spindle.ahead.is_none() {
+    /// A shim says that somebody read.
+    fn access(&mut self, record: Record) {
+        self.moved_on(FileId { dev: record.dev, ino: record.ino }, record.offset, record.len);
+    }
+
+    /// A stream moved on. Of a file that is not held open nothing could be read ahead; its next miss opens it.
+    fn moved_on(&mut self, file: FileId, offset: u64, len: u64) {
+        let Some(kept) = self.kept.get_mut(&file) else { return };
+        kept.used = Instant::now();
+        let (source, edition, start) = (kept.source.clone(), kept.edition, kept.start);
+        let lba = self.addresses.lba(file, edition, &source, offset, start);
+        // A shim's word for the size would do; the block map's is the one the address belongs to.
+        let file_size = edition.size;
+        self.event(Event::Access(Access { file, offset, len, file_size, lba }));
+    }
+
+    fn keep(&mut self, file: FileId, kept: Kept) {
+        if self.kept.len() >= KEPT_MAX && !self.kept.contains_key(&file) {
+            let mut used: Vec<Instant> = self.kept.values().map(|k| k.used).collect();
+            // The eighth used longest ago goes at once, so that the search is paid once in many files.
+            let (_, &mut threshold, _) = used.select_nth_unstable(KEPT_MAX / 8);
+            self.kept.retain(|_, k| k.used > threshold);
+        }
+        self.kept.insert(file, kept);
+    }
+
+    /// What is to be done once in a while.
+    fn chores(&mut self) {
+        if self.settings.ring == 0 {
             return;
         }
         let now = Instant::now();
-        if self.followed.len() >= FOLLOWED_MAX {
-            self.unfollow(now);
+        let disks = self.disks.load(Ordering::Relaxed);
+        if let Some(budget) = self.budget.due(now, self.own.spindle.bytes_evicted_unused, disks) {
+            self.event(Event::Budget(budget));
         }
-        if self.followed.len() < FOLLOWED_MAX || self.followed.contains_key(&file) {
-            self.followed.insert(file, (source.clone(), now));
+        if now.saturating_duration_since(self.purged) >= PURGE_EVERY {
+            self.purged = now;
+            self.kept.retain(|_, k| now.saturating_duration_since(k.used) < KEPT_FOR);
         }
-    }
-
-    /// Closes files whose streams have not been heard of for a while.
-    fn unfollow(&mut self, now: Instant) {
-        self.followed.retain(|_, (_, heard)| now.saturating_duration_since(*heard) < FOLLOWED_FOR);
-        self.unfollow_at = now + FOLLOWED_FOR;
     }
 
     fn report(&mut self, report: Report) {
@@ -323,8 +378,8 @@ impl Body {
                 }
                 Action::Read { id, file, offset, len, .. } => {
                     let source = self.sources.get(&file).and_then(|(s, steps)| Some((s.upgrade()?, *steps)));
-                    // A queued piece has a waiter, and a waiter holds the source; so there is one. Were there none, the
-                    // spindle must still hear of the end.
+                    // A piece somebody waits for has a source, held by the waiter. One fetched ahead may have lost its file
+                    // meanwhile; the spindle must hear of the end all the same.
                     let sent = source.is_some_and(|(source, steps)| {
                         self.jobs.try_send(Job { id, source, offset, len, steps }).is_ok()
                     });
@@ -361,6 +416,10 @@ impl Body {
             ),
         };
         pending.caller.answer(id, || Frame::Answer(answer()));
+        // A shim reports the read it then makes; of a watched program we know it.
+        if matches!(pending.caller, Caller::Event(_)) && verdict == Verdict::Resident {
+            self.moved_on(pending.file, pending.need_offset, pending.need_len);
+        }
     }
 
     fn publish(&mut self) {

@@ -166,7 +166,8 @@ fn files_wholly_in_memory_are_not_announced_until_a_page_goes() {
 #[test]
 fn hits_move_streams_on_and_what_comes_next_is_fetched_before_it_is_read() {
     let Some(place) = Place::new() else { return };
-    let watching = Watching::start(&[place.path()], &["--ahead=64MiB", "--prefetch", "1MiB"]);
+    let watching =
+        Watching::start(&[place.path()], &["--ahead", "on", "--budget", "64MiB", "--prefetch", "1MiB"]);
     let (path, content) = place.cold("stream", 12 * M);
     let file = File::open(&path).unwrap();
     // The kernel shall not read ahead of this reader; what is there beyond its place, we have fetched.

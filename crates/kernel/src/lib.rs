@@ -5,6 +5,8 @@
 #[cfg(feature = "full")]
 pub mod call;
 #[cfg(feature = "full")]
+pub mod cgroup;
+#[cfg(feature = "full")]
 pub mod extents;
 #[cfg(feature = "full")]
 pub mod fanotify;
@@ -14,10 +16,16 @@ pub mod handle;
 #[cfg(feature = "full")]
 pub mod loopdev;
 #[cfg(feature = "full")]
+pub mod memory;
+#[cfg(feature = "full")]
 pub mod mounts;
 #[cfg(feature = "full")]
 pub mod prefetch;
 pub mod residency;
 pub mod ring;
+#[cfg(feature = "full")]
+pub mod sched;
+#[cfg(feature = "full")]
+pub mod spawn;
 #[cfg(feature = "full")]
 pub mod topology;

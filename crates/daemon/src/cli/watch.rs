@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use seekless_kernel::fanotify::Scope;
-use seekless_policy::AheadConfig;
-use seekless_units::{Bytes, Exit, Fault, Nanos};
+use seekless_units::{Exit, Fault, Nanos};
 
 use super::{EngineArgs, octal, seconds};
 use crate::state;
@@ -29,10 +28,6 @@ pub struct WatchArgs {
     dirs: Vec<PathBuf>,
     #[command(flatten)]
     engine: EngineArgs,
-    /// Read before it is needed: follow every stream and fetch its next piece while it reads the last, at most so many
-    /// bytes fetched and not yet read at once. Files wholly in memory are not followed
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "1GiB", value_name = "BUDGET")]
-    ahead: Option<Bytes>,
     /// Through which mounts the folders are watched
     #[arg(long, value_enum, default_value_t = ScopeArg::Mount)]
     scope: ScopeArg,
@@ -90,7 +85,6 @@ pub fn run_watch(args: WatchArgs) -> Result<Exit, Fault> {
         return supervisor::run(&words);
     };
     settings.socket_mode = args.socket_mode.unwrap_or(settings.socket_mode);
-    settings.spindle.ahead = args.ahead.map(|budget| AheadConfig { budget, ..AheadConfig::default() });
     settings.spindle.wait_max = Nanos::from_secs_f64(args.answer_within);
     worker::run(worker::Worker {
         settings,

@@ -53,9 +53,10 @@ impl Facts {
                 Exit::Missing,
                 format!("there is no process {pid}; see `pgrep -a NAME` for the number"),
             ),
-            io::ErrorKind::PermissionDenied => {
-                Fault::new(Exit::Permission, format!("process {pid} is another user's; ask as root"))
-            }
+            io::ErrorKind::PermissionDenied => Fault::new(
+                Exit::Permission,
+                format!("process {pid} may not be looked at; ask as root or its owner"),
+            ),
             _ if error.raw_os_error() == Some(3) => {
                 Fault::new(Exit::Missing, format!("process {pid} has just ended"))
             }
@@ -242,6 +243,11 @@ fn why_not_hooked(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str
                       capabilities, or list the shim in /etc/ld.so.preload";
         found("at_secure", true, "it gains rights when it starts (set-uid, set-gid or capabilities)", advice);
     }
+    let cannot = facts.program.go || facts.at_secure || interpreter.is_none_or(|i| i.contains("musl"));
+    if cannot {
+        // Said why; that it was not tried, or tried in vain, is no news.
+        return;
+    }
     match &facts.ld_preload {
         Some(list) if list.contains("libseekless.so") => {
             let what = format!("LD_PRELOAD is {list}, and yet the shim is not loaded");
@@ -333,11 +339,11 @@ mod tests {
             ..dynamic()
         };
         assert_eq!(kinds(&dynamic()), ["not_preloaded"]);
-        assert_eq!(kinds(&with(None, false)), ["static", "not_preloaded"]);
-        assert_eq!(kinds(&with(None, true)), ["go", "not_preloaded"]);
-        assert_eq!(kinds(&with(Some("/lib/ld-linux.so.2"), true)), ["go", "not_preloaded"]);
-        assert_eq!(kinds(&with(Some("/lib/ld-musl-x86_64.so.1"), false)), ["musl", "not_preloaded"]);
-        assert_eq!(kinds(&Facts { at_secure: true, ..dynamic() }), ["at_secure", "not_preloaded"]);
+        assert_eq!(kinds(&with(None, false)), ["static"]);
+        assert_eq!(kinds(&with(None, true)), ["go"]);
+        assert_eq!(kinds(&with(Some("/lib/ld-linux.so.2"), true)), ["go"]);
+        assert_eq!(kinds(&with(Some("/lib/ld-musl-x86_64.so.1"), false)), ["musl"]);
+        assert_eq!(kinds(&Facts { at_secure: true, ..dynamic() }), ["at_secure"]);
         let set = Facts { ld_preload: Some("/x/libseekless.so".into()), ..dynamic() };
         assert_eq!(kinds(&set), ["not_loaded"]);
         let hooked = Facts { shim_mapped: true, ..dynamic() };

@@ -24,6 +24,7 @@ use crate::reader::{Ask, Hit, Message};
 use crate::receptionist::readable_file;
 use crate::settings::Settings;
 use crate::status::WatchReport;
+use crate::worker;
 
 /// Names of requests of this door; the receptionist counts up from one.
 const FIRST_ID: u64 = 1 << 63;
@@ -62,6 +63,7 @@ impl Announcer {
             tracing::error!("no event queue for an event thread");
             return;
         };
+        worker::run_first();
         let most = if few { FEW } else { usize::MAX };
         let round = Timespec { tv_sec: 0, tv_nsec: ROUND.as_nanos() as _ };
         let mut events = Vec::new();

@@ -96,6 +96,8 @@ impl Watching {
     pub fn start(dirs: &[&Path], options: &[&str]) -> Watching {
         let state = tempfile::tempdir().unwrap();
         let socket = state.path().join("d.sock");
+        // What is read ahead depends on time; only the test of that wants it.
+        let ahead = if options.contains(&"--ahead") { &[][..] } else { &["--ahead", "off"] };
         let mut supervisor = Command::new(program())
             .arg("watch")
             .args(dirs)
@@ -104,6 +106,7 @@ impl Watching {
             .arg("--socket")
             .arg(&socket)
             .args(options)
+            .args(ahead)
             .stderr(Stdio::piped())
             .stdin(Stdio::null())
             .spawn()
