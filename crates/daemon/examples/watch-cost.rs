@@ -33,22 +33,12 @@ struct Arm {
     pin: Pin,
 }
 
-const ARMS: [Arm; 10] = [
+const ARMS: [Arm; 8] = [
     Arm { name: "without", options: None, pin: Pin::Free },
     Arm { name: "watch", options: Some(&[]), pin: Pin::Free },
     Arm { name: "announced, free", options: Some(&["--announce-resident"]), pin: Pin::Free },
     Arm { name: "announced, same core", options: Some(&["--announce-resident"]), pin: Pin::Same },
     Arm { name: "announced, other core", options: Some(&["--announce-resident"]), pin: Pin::Other },
-    Arm {
-        name: "announced, other core, spin 100 us",
-        options: Some(&["--announce-resident", "--spin=100"]),
-        pin: Pin::Other,
-    },
-    Arm {
-        name: "announced, free, spin 100 us",
-        options: Some(&["--announce-resident", "--spin=100"]),
-        pin: Pin::Free,
-    },
     Arm {
         name: "announced, free, 1 thread",
         options: Some(&["--announce-resident", "--threads=1"]),

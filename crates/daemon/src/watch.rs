@@ -54,8 +54,6 @@ pub(crate) struct WatchSettings {
     pub(crate) answer_within: Duration,
     /// Most readers held at once.
     pub(crate) held_max: usize,
-    /// How long a thread looks for the next event before it sleeps.
-    pub(crate) spin: Duration,
     /// Leave out files wholly in memory.
     pub(crate) ignore_resident: bool,
 }
@@ -113,8 +111,8 @@ impl Door {
         };
         for index in 0..settings.threads {
             let (announcer, beats, stop) = (door.announcer.clone(), beats.clone(), stop.clone());
-            let (spin, few) = (settings.spin, settings.threads > 1);
-            let run = move || announcer.run(&beats, index, &stop, spin, few);
+            let few = settings.threads > 1;
+            let run = move || announcer.run(&beats, index, &stop, few);
             door.threads
                 .push(thread::Builder::new().name(format!("event-{index}")).spawn(run).map_err(no_thread)?);
         }

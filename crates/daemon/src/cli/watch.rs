@@ -34,9 +34,6 @@ pub struct WatchArgs {
     /// Threads that answer the kernel
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: u16,
-    /// Microseconds a thread looks for the next event before it sleeps
-    #[arg(long, default_value_t = 0, value_name = "US", value_parser = clap::value_parser!(u32).range(0..=1000))]
-    spin: u32,
     /// Have files that are wholly in memory announced too
     #[arg(long)]
     announce_resident: bool,
@@ -98,7 +95,6 @@ pub fn run_watch(args: WatchArgs) -> Result<Exit, Fault> {
             // The spindle gives up first, when it can.
             answer_within: Duration::from_secs_f64(args.answer_within) + Duration::from_millis(500),
             held_max: args.held as usize,
-            spin: Duration::from_micros(u64::from(args.spin)),
             ignore_resident: !args.announce_resident,
         },
         socket: !args.no_socket,

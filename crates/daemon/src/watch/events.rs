@@ -57,7 +57,7 @@ impl Announcer {
     }
 
     /// Answers events until `stop` is set.
-    pub(crate) fn run(&self, beats: &Beats, index: usize, stop: &AtomicBool, spin: Duration, few: bool) {
+    pub(crate) fn run(&self, beats: &Beats, index: usize, stop: &AtomicBool, few: bool) {
         let Ok(epoll) = self.wake_one() else {
             // Without a beat the supervisor ends the process.
             tracing::error!("no event queue for an event thread");
@@ -67,25 +67,18 @@ impl Announcer {
         let most = if few { FEW } else { usize::MAX };
         let round = Timespec { tv_sec: 0, tv_nsec: ROUND.as_nanos() as _ };
         let mut events = Vec::new();
-        let mut idle_since = Instant::now();
         while !stop.load(Ordering::Acquire) {
-            let now = Instant::now();
-            beats.beat(index, now);
+            beats.beat(index, Instant::now());
             if self.group.read(&mut events, most).is_err() {
                 // The kernel could not open a descriptor for an event. Not a loop to run hot.
                 std::thread::sleep(Duration::from_millis(1));
             }
-            if !events.is_empty() {
-                for event in events.drain(..) {
-                    self.event(event);
-                }
-                idle_since = Instant::now();
-            } else if now.saturating_duration_since(idle_since) >= spin {
+            if events.is_empty() {
                 let mut woken = [std::mem::MaybeUninit::<epoll::Event>::uninit(); 1];
                 let _ = epoll::wait(&epoll, &mut woken, Some(&round));
-                idle_since = Instant::now();
-            } else {
-                std::hint::spin_loop();
+            }
+            for event in events.drain(..) {
+                self.event(event);
             }
         }
     }
