@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::events::Announcer;
 use super::files::{IGNORED_FOR, LOOK_EVERY};
+use crate::worker;
 
 /// How often the keeper goes round, and beats.
 pub(crate) const ROUND: Duration = Duration::from_millis(100);
@@ -53,6 +54,8 @@ pub(crate) struct Keeper {
 
 impl Keeper {
     pub(crate) fn run(mut self) {
+        // A beat late on a busy machine would cost the worker its life.
+        worker::run_first();
         let announcer = self.announcer.clone();
         let (files, folders, group, counts) =
             (&announcer.files, &announcer.folders, &announcer.group, &announcer.counts);

@@ -60,7 +60,14 @@ pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
     let each = 4;
     watch.held_max = watch.held_max.min((raise_descriptors(DESCRIPTORS) / each) as usize).max(1);
     settings.connections_max = settings.connections_max.min(watch.held_max);
-    let daemon = if worker.socket { Daemon::start(settings)? } else { Daemon::start_unreachable(settings)? };
+    let daemon = match worker.socket {
+        true => Daemon::start(settings).map_err(|error| {
+            let fault = Fault::from(error);
+            let instead = "to watch without serving shims as well, use --no-socket";
+            Fault::new(fault.exit, format!("{}; {instead}", fault.message))
+        })?,
+        false => Daemon::start_unreachable(settings)?,
+    };
     let heart = supervisor.try_clone().map_err(fault)?;
     let mut door = Door::open(&watch, &daemon, Some(heart), worker.restarts)?;
     if worker.restarts == 0 {
