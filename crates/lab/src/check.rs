@@ -164,7 +164,8 @@ impl Check {
                         .join(select(rows, metric, &arm, x.as_deref()).into_iter().map(|(_, v)| v).collect())
                 })
                 .collect();
-            return values?.windows(2).map(|pair| pair[1] / pair[0]).reduce(f64::min);
+            let steps: Vec<f64> = values?.windows(2).map(|pair| pair[1] / pair[0]).collect();
+            return steps.iter().all(|s| s.is_finite()).then(|| steps.into_iter().reduce(f64::min))?;
         }
         let arm = select(rows, metric, self.arm.as_deref()?, self.x.as_deref());
         let Some(over) = self.over.as_ref().or(self.less.as_ref()) else {

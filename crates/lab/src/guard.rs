@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 use seekless_units::{Exit, Fault};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+/// What the names of scratch folders begin with; the maker's process id follows.
+pub(crate) const SCRATCH_PREFIX: &str = "seekless-lab-";
 /// How often waits look whether they are over.
 const POLL: Duration = Duration::from_millis(20);
 

@@ -6,6 +6,10 @@
 //! a normal variable above `1.2816 - s`, which is a half when `s = 1.2816`. So the median is
 //! `a / exp(1.2816^2)`, about 3.2 kB, and the mean about 7.2 kB.
 //!
+//! Folders are written in random order, each with its files in theirs: ext4 spreads the folders of a large tree over its
+//! block groups, and `diff` goes through them by name, so it finds neighbours inside a folder but not between folders.
+//! A small tree on a small disk, written in the order it is read, would be one contiguous piece instead.
+//!
 //! The two trees of a pair differ in one file of fifty (by one byte at its end, so that both are read whole).
 
 use std::fs;
@@ -58,7 +62,7 @@ pub fn files(count: u32, seed: u64) -> Vec<TreeFile> {
 /// Those of creating and writing the files.
 pub fn write(root: &Path, files: &[TreeFile], second: bool) -> io::Result<()> {
     let mut text = Vec::new();
-    for file in files {
+    for file in in_order_of_writing(files) {
         let path = root.join(&file.path);
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;
@@ -78,6 +82,20 @@ pub fn write(root: &Path, files: &[TreeFile], second: bool) -> io::Result<()> {
         fs::File::create(path)?.write_all(&text)?;
     }
     Ok(())
+}
+
+/// Folders shuffled (by a hash of their names, the same in every tree), files inside a folder as listed.
+fn in_order_of_writing(files: &[TreeFile]) -> Vec<&TreeFile> {
+    let place = |file: &&TreeFile| {
+        let folder = file.path.parent().map(|p| p.to_string_lossy().into_owned()).unwrap_or_default();
+        let mut state = folder
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+        (splitmix(&mut state), folder)
+    };
+    let mut ordered: Vec<&TreeFile> = files.iter().collect();
+    ordered.sort_by_cached_key(place);
+    ordered
 }
 
 /// A standard normal variable by Box and Muller.
@@ -109,6 +127,21 @@ mod tests {
         let bytes: u64 = files.iter().map(|f| f.bytes).sum();
         let share = large.map(|f| f.bytes).sum::<u64>() as f64 / bytes as f64;
         assert!((share - 0.5).abs() < 0.03, "{share} of the bytes are in files over 16 KiB");
+    }
+
+    #[test]
+    fn folders_are_shuffled_and_stay_whole() {
+        let files = files(600, 1);
+        let ordered = in_order_of_writing(&files);
+        assert_eq!(ordered.len(), files.len());
+        let folders: Vec<_> = ordered.iter().map(|f| f.path.parent().unwrap()).collect();
+        let changes = folders.windows(2).filter(|w| w[0] != w[1]).count();
+        assert_eq!(
+            changes + 1,
+            600usize.div_ceil(FILES_PER_FOLDER as usize),
+            "a folder is written in one go"
+        );
+        assert!(!folders.is_sorted());
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //!   the order of their deadlines; a reader that is blocked is served all the same, with no more than its share;
 //! - the *share*: with many streams a piece is no longer than one stream's part of the budget;
 //! - *persistence*: most viewers leave early (\[L\] 4), so a piece is no longer than what its stream has read so far,
-//!   and the first is a quarter of the full size. It is slow start ([C] 2) driven by what the reader did, not by how
+//!   and the first is half of the full size. It is slow start ([C] 2) driven by what the reader did, not by how
 //!   often it was prefetched for.
 //!
 //! *Drop-behind* gives back what the last reader of a file has passed, when memory is tight: bytes that are read once
@@ -18,8 +18,9 @@ use seekless_units::{Bytes, Nanos};
 
 use crate::{PAGE, Stream, StreamConfig, StreamId, Streams};
 
-/// A first piece is the full size divided by this.
-const FIRST_DIVISOR: u64 = 4;
+/// A first piece is the full size divided by this. Half of a full size of 4 MiB is about what a drive of the papers transfers
+/// in one seek, below which a smaller piece costs more than it can save ([C] 2).
+const FIRST_DIVISOR: u64 = 2;
 
 /// What a stream keeps behind itself, for a retry after a lost connection or a server that reads a little twice.
 const KEEP_BEHIND: u64 = 512 << 10;
@@ -132,8 +133,11 @@ impl AheadConfig {
             return None;
         }
         let start = stream.dropped.next_multiple_of(PAGE);
-        let end = stream.position.saturating_sub(KEEP_BEHIND) / PAGE * PAGE;
-        if end < start.saturating_add(DROP_STEP) {
+        let (end, least) = match stream.at_end() {
+            true => (stream.position / PAGE * PAGE, PAGE),
+            false => (stream.position.saturating_sub(KEEP_BEHIND) / PAGE * PAGE, DROP_STEP),
+        };
+        if end < start.saturating_add(least) {
             return None;
         }
         let others_need_it = streams.of_file(stream.file).any(|(other, s)| other != id && s.position < end);

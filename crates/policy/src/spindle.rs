@@ -17,8 +17,8 @@ use crate::ahead::{Ahead, Decision};
 use crate::piece::{Flight, Piece, Plan, Waiter, Wanted, lba_at};
 use crate::{
     Access, Action, AheadConfig, AsAsked, Config, Event, Fifo, FileId, Fixed, Mode, Order, OrderKind,
-    Outcome, PAGE, Place, PrefetchSize, Queued, ReadId, Reason, Request, RequestId, Stats, StreamId, Streams,
-    Sweep, Verdict,
+    Outcome, PAGE, Place, PrefetchSize, Queued, ReadId, Reason, Request, RequestId, Stats, Stream, StreamId,
+    Streams, Sweep, Verdict,
 };
 
 /// How long a read takes, before the first one ended: 2 MiB from a drive of the papers.
@@ -402,6 +402,7 @@ impl Spindle {
         let stream = following.observe(self.now, file, offset, len, file_size);
         following.table.locate(stream, offset, lba);
         self.pass_behind(stream);
+        self.end_if_done(stream);
         self.read_ahead(stream);
         self.remind();
     }
@@ -516,6 +517,15 @@ impl Spindle {
         following.table.dropped(stream, end);
         if self.drops.len() < DROPS_MAX {
             self.drops.push_back((file, start, end - start));
+        }
+    }
+
+    /// Forgets a stream that has read its file to the end.
+    fn end_if_done(&mut self, stream: StreamId) {
+        let Some(following) = &mut self.streams else { return };
+        if following.table.get(stream).is_some_and(Stream::at_end) {
+            following.table.end(stream);
+            following.held_back.remove(stream);
         }
     }
 

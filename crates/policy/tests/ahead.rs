@@ -64,8 +64,8 @@ fn steady_reader(s: &mut Spindle, ino: u64, until: u64) -> Vec<(u64, u64, u64)> 
 fn one_miss_is_enough_for_a_whole_file() {
     let mut s = spindle(AheadConfig::default());
     let reads = steady_reader(&mut s, 1, 32 * M);
-    // Persistence: a quarter of the full size, then no more than what was read so far, then the full size.
-    assert_eq!(reads[0], (1, 0, M));
+    // Persistence: half of the full size, then no more than what was read so far, then the full size.
+    assert_eq!(reads[0], (1, 0, 2 * M));
     assert!(reads.iter().all(|&(_, _, len)| len <= 4 * M));
     assert!(reads.iter().filter(|&&(_, _, len)| len == 4 * M).count() >= 5, "{reads:?}");
     // In sequence, without a gap or an overlap.
@@ -185,10 +185,10 @@ fn bytes_gone_before_their_reader_came_are_counted() {
     s.handle(ms(0), miss(1, 1, 0, 512 * K));
     serve(&mut s, ms(0));
     s.handle(ms(1), access(1, 0, 512 * K));
-    // 1 MiB was fetched; the second half is missing when its reader comes.
+    // 2 MiB were fetched; all but the first half megabyte are missing when their reader comes.
     s.handle(ms(500), miss(2, 1, 512 * K, 512 * K));
     serve(&mut s, ms(500));
-    assert_eq!(s.stats().bytes_evicted_unused, 512 * K);
+    assert_eq!(s.stats().bytes_evicted_unused, 3 * 512 * K);
     // A stream that ends leaves what it did not read as waste.
     let unread = s.stats().bytes_unread;
     assert!(unread > 0);

@@ -213,7 +213,9 @@ fn provide(
         Mode::Serialise | Mode::Both => {
             let answer = ask::need(fd, call, offset, length, stat.st_dev);
             if let (true, Some(answer)) = (hidden, answer) {
-                MARKS.set(file, offset, answer.resident_bytes.max(length), stat.st_size as u64);
+                // A daemon that may not look either has at least brought in what was asked for.
+                let resident = if answer.resident_bytes > 0 { answer.resident_bytes } else { length };
+                MARKS.set(file, offset, resident, stat.st_size as u64, host::coarse_ms());
             }
         }
     }
@@ -277,23 +279,17 @@ fn bytes_from(stat: &Stat, offset: u64) -> u64 {
     (stat.st_size as u64).saturating_sub(offset)
 }
 
-/// Where the kernel hides residency: whether the daemon said these bytes are resident and a probe agrees.
+/// Where the kernel hides residency: whether the daemon said lately that these bytes are resident.
 ///
-/// In mode `prefetch` nobody is asked and so nothing is marked; the probe alone decides, and the small read it starts when
+/// In mode `prefetch` nobody is asked and so nothing is marked; there a probe decides, and the small read it starts when
 /// it fails is the beginning of the large one that follows.
 fn believed(mode: Mode, fd: BorrowedFd<'_>, file: FileId, offset: u64, length: u64) -> bool {
-    let marked = MARKS.all(file, offset, length);
-    if !marked && mode != Mode::Prefetch {
-        return false;
+    if mode != Mode::Prefetch {
+        return MARKS.all(file, offset, length, host::coarse_ms());
     }
     // The last byte first: the kernel takes the latest position for the reader's, and the call is about to read from the
     // first.
-    let there = residency::nowait_page_resident(fd, offset + (length - 1))
-        && residency::nowait_page_resident(fd, offset);
-    if marked && !there {
-        MARKS.clear(file, offset, length);
-    }
-    there
+    residency::nowait_page_resident(fd, offset + (length - 1)) && residency::nowait_page_resident(fd, offset)
 }
 
 /// Open for reading, and not past the page cache.

@@ -35,6 +35,7 @@ impl Daemon {
         let mut command =
             tools::command(&["daemon", "--mode", arm.mode.unwrap_or(Mode::Both).word(), "--socket"])?;
         command.arg(&socket);
+        command.args(["--ahead", if arm.ahead { "on" } else { "off" }]);
         if let Some(prefetch) = arm.prefetch {
             command.args(["--prefetch", &prefetch.to_string()]);
         }
@@ -44,6 +45,12 @@ impl Daemon {
         if let Some(queue) = arm.queue {
             command.args(["--queue", &queue.to_string()]);
         }
+        if let Some(reads) = arm.in_flight {
+            command.args(["--in-flight", &reads.to_string()]);
+        }
+        if arm.answer_late {
+            command.arg("--answer-late");
+        }
         if arm.single_queue {
             command.arg("--single-queue");
         }
@@ -51,6 +58,8 @@ impl Daemon {
             // A tree lies on no block device that could say it rotates.
             command.arg("--include-ssd");
         }
+        // A daemon that was killed has left its socket; what counts is a new one in its place.
+        let left = identity(&socket);
         let process = Process::spawn("the daemon", command, &dir.join("daemon.log"), group)?;
         let mut daemon = Daemon { process, socket, scratch: dir.to_path_buf() };
         let up = guard::wait_for(START_PATIENCE, || match daemon.process.ended() {
@@ -58,10 +67,7 @@ impl Daemon {
                 let message = format!("the daemon does not start: {}", daemon.process.last_line());
                 Err(Fault::new(Exit::Failed, message))
             }
-            None => Ok(std::os::unix::net::SocketAddr::from_pathname(&daemon.socket)
-                .is_ok()
-                .then_some(())
-                .filter(|()| daemon.socket.exists())),
+            None => Ok(identity(&daemon.socket).filter(|now| Some(*now) != left).map(drop)),
         })?;
         match up {
             Some(()) => Ok(daemon),
@@ -80,6 +86,12 @@ impl Daemon {
     pub(crate) fn remove_socket(&self) {
         let _ = std::fs::remove_file(&self.socket);
     }
+}
+
+/// What tells a file from another that had its name before.
+fn identity(path: &Path) -> Option<(u64, i64, i64)> {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::symlink_metadata(path).ok().map(|m| (m.ino(), m.ctime(), m.ctime_nsec()))
 }
 
 /// Where the daemon of the arm in `dir` listens.

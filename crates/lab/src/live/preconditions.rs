@@ -6,6 +6,7 @@ use std::time::Duration;
 use seekless_kernel::cgroup::MemoryGroup;
 use seekless_units::{Exit, Fault};
 
+use crate::guard;
 use crate::process::run_json;
 use crate::scenario::{Load, Scenario};
 use crate::tools;
@@ -65,24 +66,79 @@ pub(crate) fn survey(scenario: &Scenario) -> Result<Ground, Fault> {
 pub(crate) fn sweep() {
     MemoryGroup::sweep_stale();
     let temporary = std::env::temp_dir();
+    sweep_disks(&temporary);
+    sweep_scratch(&temporary);
+}
+
+/// Whether the process that named something after itself is gone. `None`: the name is not of this kind.
+fn orphaned(name: &str, prefix: &str) -> Option<bool> {
+    let pid = name.strip_prefix(prefix)?.split('-').next()?;
+    pid.parse::<u32>().ok()?;
+    Some(!Path::new("/proc").join(pid).exists())
+}
+
+fn sweep_scratch(temporary: &Path) {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    for entry in std::fs::read_dir(temporary).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let path = entry.path();
+        // Never into something mounted: what lies there is not ours to remove.
+        let mounted =
+            mounts.lines().any(|l| l.split(' ').nth(1).is_some_and(|p| Path::new(p).starts_with(&path)));
+        if orphaned(&name, guard::SCRATCH_PREFIX) == Some(true) && !mounted {
+            let _ = std::fs::remove_dir_all(path);
+        }
+    }
+}
+
+fn sweep_disks(temporary: &Path) {
     let list = || -> Result<serde_json::Value, Fault> {
         run_json(
             "vdisk list",
             tools::command(&["vdisk", "list", "--json"])?,
             Duration::from_secs(20),
-            &temporary,
+            temporary,
         )
     };
     let Ok(listed) = list() else { return };
     let disks =
         listed.as_array().cloned().or_else(|| listed.get("disks")?.as_array().cloned()).unwrap_or_default();
     for name in disks.iter().filter_map(|d| d.get("name")?.as_str()) {
-        let owner = name.strip_prefix("lab-").and_then(|rest| rest.split('-').next());
-        if owner.is_some_and(|pid| pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists())
+        if orphaned(name, "lab-") == Some(true)
             && let Ok(command) = tools::command(&["vdisk", "down", "--name", name, "--json"])
         {
             // Best effort: what cannot be removed is shown by `vdisk list`.
-            let _ = run_json("vdisk down", command, Duration::from_secs(60), &temporary);
+            let _ = run_json("vdisk down", command, Duration::from_secs(60), temporary);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_dead_makers_are_orphans() {
+        let own = std::process::id();
+        assert_eq!(orphaned(&format!("lab-{own}-0"), "lab-"), Some(false));
+        // Above the largest process id Linux gives.
+        assert_eq!(orphaned("lab-4194999-0", "lab-"), Some(true));
+        for other in ["lab-", "lab-x-0", "mine", "lab"] {
+            assert_eq!(orphaned(other, "lab-"), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn scratch_of_dead_makers_is_removed_and_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let keep = format!("seekless-lab-{}-a", std::process::id());
+        for name in ["seekless-lab-4194999-a", keep.as_str(), "seekless-lab-b", "other"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        sweep_scratch(dir.path());
+        let mut left: Vec<_> =
+            std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["other", keep.as_str(), "seekless-lab-b"]);
     }
 }

@@ -88,6 +88,8 @@ pub(super) fn after_a_kill(bench: &Bench<'_>, arm: &Arm, dir: &Path) -> Result<(
     for trial in 0..KILLS {
         forget(&file)?;
         let mut stopped = Daemon::start(arm, dir, !bench.ground.block, None)?;
+        // Bound is not yet listening.
+        stopped.status()?;
         stopped.process.signal(Signal::STOP);
         let offset = (trial * 2 * WAIT_BYTES) as u64;
         let mut reader = reader(&file, dir, offset, WAIT_BYTES, 1, &format!("waiter{trial}"))?;
@@ -97,6 +99,8 @@ pub(super) fn after_a_kill(bench: &Bench<'_>, arm: &Arm, dir: &Path) -> Result<(
         let mut bytes = vec![0; WAIT_BYTES];
         File::open(&file).and_then(|f| f.read_exact_at(&mut bytes, offset)).map_err(|e| fault(&file, &e))?;
         if reader.ended().is_some() {
+            // A stopped process does not hear that it should end.
+            stopped.process.kill();
             return Err(Fault::new(
                 Exit::Failed,
                 "a reader did not wait for a stopped daemon: is the shim loaded?",

@@ -22,8 +22,16 @@ pub struct Arm {
     pub prefetch: Option<Bytes>,
     /// Order of the daemon's queue (its default when absent).
     pub order: Option<Order>,
+    /// Read ahead of need, which none of the papers does; off unless an arm asks for it.
+    #[serde(default)]
+    pub ahead: bool,
     /// Bound of the daemon's queue (its default when absent).
     pub queue: Option<u32>,
+    /// Reads of a disk the daemon keeps in flight together (its default when absent; the paper's is 1).
+    pub in_flight: Option<u32>,
+    /// Answer when the whole prefetch has arrived, as the paper does, not when what was asked for has.
+    #[serde(default)]
+    pub answer_late: bool,
     /// One queue for all disks, as the paper's default, instead of one a disk.
     #[serde(default)]
     pub single_queue: bool,

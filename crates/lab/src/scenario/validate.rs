@@ -43,13 +43,19 @@ impl Scenario {
             if !names.insert(&arm.name) {
                 return here("the name is used twice");
             }
-            let seekless_only =
-                arm.prefetch.is_some() || arm.order.is_some() || arm.queue.is_some() || arm.single_queue;
+            let seekless_only = arm.prefetch.is_some()
+                || arm.order.is_some()
+                || arm.queue.is_some()
+                || arm.in_flight.is_some()
+                || arm.answer_late
+                || arm.single_queue;
             if arm.mode.is_none() && (seekless_only || arm.no_daemon) {
-                return here("prefetch, order, queue, single_queue and no_daemon need a mode");
+                return here(
+                    "prefetch, order, queue, in_flight, answer_late, single_queue and no_daemon need a mode",
+                );
             }
-            if arm.queue == Some(0) {
-                return here("queue = 0: at least 1");
+            if arm.queue == Some(0) || arm.in_flight == Some(0) {
+                return here("queue and in_flight: at least 1");
             }
             if arm.faults.iter().any(|f| {
                 !(0.0..=1e6).contains(&f.at_s) || f.for_s.is_some_and(|s| !(0.001..=60.0).contains(&s))

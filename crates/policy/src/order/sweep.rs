@@ -7,6 +7,14 @@ use crate::{Order, Place, Queued};
 /// most; with more, an overdue piece could wait several hundred milliseconds longer.
 const PIECES_BETWEEN_JUMPS: u32 = 8;
 
+/// When more than one piece in this many is due, the disk is offered more than it can do: jumping then serves nobody
+/// earlier on the whole and makes every piece dearer, so the sweep goes on and only what is starved is jumped to.
+const CROWDED: usize = 4;
+
+/// A piece so long overdue is starved: twice the wait that makes a blocked reader's piece due in the first place
+/// ([`crate::Config::age_max`] by default).
+const STARVED: Nanos = Nanos::from_secs(5);
+
 /// One-way elevator: by rising disk address, then from the lowest again (C-SCAN).
 ///
 /// One-way rather than back and forth: every place on the disk then waits about one sweep at most, while the edges
@@ -39,6 +47,7 @@ impl Order for Sweep {
         let mut ahead: Option<(usize, Place)> = None;
         let mut lowest: Option<(usize, Place)> = None;
         let mut earliest: Option<(usize, Place, Nanos)> = None;
+        let (mut due_now, all) = (0, queue.len());
         for (i, Queued { place, due }) in queue.enumerate() {
             if self.head.is_none_or(|head| place >= head) && ahead.is_none_or(|(_, best)| place < best) {
                 ahead = Some((i, place));
@@ -46,12 +55,15 @@ impl Order for Sweep {
             if lowest.is_none_or(|(_, best)| place < best) {
                 lowest = Some((i, place));
             }
+            due_now += usize::from(now > due);
             if earliest.is_none_or(|(_, _, best)| due < best) {
                 earliest = Some((i, place, due));
             }
         }
         let next = ahead.or(lowest);
-        let overdue = earliest.filter(|&(_, _, due)| may_jump && now > due);
+        let crowded = due_now * CROWDED > all && all > CROWDED;
+        let overdue =
+            earliest.filter(|&(_, _, due)| may_jump && if crowded { now > due + STARVED } else { now > due });
         let (index, place) = match (overdue, next) {
             (Some((index, place, _)), Some((swept, _))) => {
                 // An overdue piece whose turn it is anyway costs no jump.
@@ -112,10 +124,24 @@ mod tests {
         let now = Nanos::from_secs(10);
         let mut sweep = Sweep::new();
         sweep.pick(Nanos::ZERO, &mut vec![piece(500, Nanos::MAX)].into_iter());
-        // Everything is overdue, the youngest lie ahead: one jump to the oldest, then address order from there.
-        let queue = (0..10).map(|i| piece(1000 - 100 * i, Nanos(10 - i))).collect();
+        // Two of twelve are due, behind the head: one jump to the earlier, then address order from there.
+        let due = |lba| if lba <= 200 { Nanos(10 - lba / 100) } else { Nanos::MAX };
+        let queue = (1..=12).rev().map(|i| piece(100 * i, due(100 * i))).collect();
         let served = serve_all(&mut sweep, now, queue);
-        assert_eq!(served, [100, 200, 300, 400, 500, 600, 700, 800, 900, 1000]);
+        assert_eq!(served, [200, 300, 400, 500, 600, 700, 800, 900, 1000, 100, 1100, 1200]);
+    }
+
+    #[test]
+    fn when_everything_is_due_only_the_starved_are_jumped_to() {
+        let mut sweep = Sweep::new();
+        sweep.pick(Nanos::ZERO, &mut vec![piece(500, Nanos::MAX)].into_iter());
+        let queue: Vec<Queued> = (1..=10).rev().map(|i| piece(100 * i, Nanos(10 - i))).collect();
+        let served = serve_all(&mut sweep, Nanos::from_secs(1), queue.clone());
+        assert_eq!(served[..6], [500, 600, 700, 800, 900, 1000], "a plain sweep");
+        let mut sweep = Sweep::new();
+        sweep.pick(Nanos::ZERO, &mut vec![piece(500, Nanos::MAX)].into_iter());
+        let served = serve_all(&mut sweep, Nanos::from_secs(10), queue);
+        assert_eq!(served[0], 1000, "ten seconds late: the earliest first");
     }
 
     #[test]

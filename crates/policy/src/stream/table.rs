@@ -59,6 +59,11 @@ impl Stream {
         self.rate.bytes_per_s(now)
     }
 
+    /// Whether it has read its file to the end: it is over, and must not count among those that share the memory.
+    pub fn at_end(&self) -> bool {
+        self.position >= self.file_size
+    }
+
     /// When it will have read what is fetched, at its present rate.
     pub fn runs_dry(&self, now: Nanos) -> Nanos {
         let rate = self.bytes_per_s(now);
@@ -239,6 +244,11 @@ impl Streams {
             return None;
         }
         Some((id, self.remove(id)?))
+    }
+
+    /// Removes a stream that is over for another reason than silence.
+    pub fn end(&mut self, id: StreamId) {
+        self.remove(id);
     }
 
     /// The stream that expects its next access nearest to `offset`, within the gap. An access where its fetched bytes end
