@@ -79,15 +79,12 @@ mod tests {
 
     #[test]
     fn a_real_one_too() {
-        let (mut near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
         let (tell, told) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
             tell.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
             // A plain read(2), which a socket's own functions are not.
-            std::fs::File::from(std::os::fd::OwnedFd::from(near.try_clone().unwrap()))
-                .read_exact(&mut [0])
-                .unwrap();
-            let _ = near.read(&mut [0; 0]);
+            std::fs::File::from(std::os::fd::OwnedFd::from(near)).read_exact(&mut [0]).unwrap();
         });
         let tid: i32 = told.recv().unwrap();
         assert!(is_own_thread(tid));
