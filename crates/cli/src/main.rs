@@ -29,6 +29,8 @@ enum Command {
     Run(seekless_daemon::cli::RunArgs),
     /// Serve shims until told to stop; `daemon status` shows what it is doing
     Daemon(seekless_daemon::cli::DaemonArgs),
+    /// Serve every program that reads under folders, without a preload, until interrupted
+    Watch(seekless_daemon::cli::WatchArgs),
     /// Is a process hooked, and what would help here?
     Doctor(seekless_daemon::cli::DoctorArgs),
     /// Load a server with real clients and verify every byte
@@ -97,6 +99,7 @@ fn ours(command: Command) -> Result<Exit, Fault> {
     match command {
         Command::Run(_) => Ok(Exit::Ok),
         Command::Daemon(args) => seekless_daemon::cli::run_daemon(args),
+        Command::Watch(args) => seekless_daemon::cli::run_watch(args),
         Command::Doctor(args) => seekless_daemon::cli::run_doctor(args),
         Command::Load(args) => seekless_load::cli::run(args),
         Command::Vdisk(args) => seekless_vdisk::cli::run(args),

@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use seekless_daemon::cli::{DaemonArgs, DoctorArgs, RunArgs, run_daemon, run_doctor, run_run};
+use seekless_daemon::cli::{
+    DaemonArgs, DoctorArgs, RunArgs, WatchArgs, run_daemon, run_doctor, run_run, run_watch,
+};
 
 #[derive(Parser)]
 struct Cli {
@@ -16,12 +18,14 @@ enum Command {
     Daemon(DaemonArgs),
     Run(RunArgs),
     Doctor(DoctorArgs),
+    Watch(WatchArgs),
 }
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Daemon(args) => run_daemon(args).map(|exit| ExitCode::from(exit as u8)),
         Command::Run(args) => run_run(args),
+        Command::Watch(args) => run_watch(args).map(|exit| ExitCode::from(exit as u8)),
         Command::Doctor(args) => run_doctor(args).map(|exit| ExitCode::from(exit as u8)),
     };
     done.unwrap_or_else(|fault| {

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
+use rustix::process::Signal;
 use seekless_policy::{AheadConfig, Mode, OrderKind};
 use seekless_units::{Bytes, Exit, Fault, Nanos};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -16,6 +17,8 @@ use crate::daemon::Daemon;
 use crate::settings::Settings;
 use crate::status::StatusReport;
 use crate::{control, doctor, run, state};
+
+mod watch;
 
 /// What the daemon does with the reads it is asked about; shared by `daemon` and `run`.
 #[derive(Args, Clone, Debug)]
@@ -68,7 +71,7 @@ fn on_off(word: &str) -> Result<bool, String> {
 }
 
 impl EngineArgs {
-    fn settings(&self, socket: PathBuf) -> Result<Settings, Fault> {
+    pub(crate) fn settings(&self, socket: PathBuf) -> Result<Settings, Fault> {
         let page = Bytes(seekless_policy::PAGE);
         let largest = Bytes::gib(1);
         if self.prefetch < page || self.prefetch > largest {
@@ -211,7 +214,7 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
     settings.spindle.wait_max = Nanos::from_secs_f64(args.give_up);
     let folder = settings.socket.parent().map(Path::to_path_buf);
     if let Some(parent) = args.parent {
-        die_with(parent)?;
+        die_with(parent, Signal::TERM)?;
     }
     let socket = settings.socket.clone();
     let daemon = Daemon::start(settings)?;
@@ -262,6 +265,8 @@ pub fn run_doctor(args: DoctorArgs) -> Result<Exit, Fault> {
     doctor::run(&args)
 }
 
+pub use watch::{WatchArgs, run_watch};
+
 fn octal(text: &str) -> Result<u32, String> {
     let bits = u32::from_str_radix(text.trim_start_matches("0o"), 8).ok().filter(|&b| b <= 0o777);
     bits.ok_or_else(|| "write permission bits in octal, for example 660".to_string())
@@ -272,7 +277,7 @@ fn seconds(text: &str) -> Result<f64, String> {
     seconds.ok_or_else(|| "write a number of seconds from 0.01 to 1000000".to_string())
 }
 
-fn output(report: &StatusReport, json: Option<&Path>) -> Result<(), Fault> {
+pub(crate) fn output(report: &StatusReport, json: Option<&Path>) -> Result<(), Fault> {
     match json {
         Some(to) => {
             let text = serde_json::to_string(report).map_err(|e| Fault::new(Exit::Failed, e.to_string()))?;
@@ -318,9 +323,9 @@ fn stop_on_signals(daemon: &Daemon) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Arranges for a SIGTERM when our parent ends.
-fn die_with(parent: i32) -> Result<(), Fault> {
-    let armed = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
+/// Arranges for a signal when our parent ends.
+pub(crate) fn die_with(parent: i32, signal: Signal) -> Result<(), Fault> {
+    let armed = rustix::process::set_parent_process_death_signal(Some(signal));
     armed.map_err(|e| Fault::new(Exit::Failed, format!("cannot tie the daemon to its parent: {e}")))?;
     // It may have ended before the line above.
     match rustix::process::getppid() {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -14,11 +14,13 @@ use seekless_kernel::ring::Consumer;
 use seekless_policy::Mode;
 use seekless_units::{Exit, Fault};
 
+use crate::devices::{Devices, SharedDevices};
 use crate::listener::Listener;
 use crate::receptionist::Receptionist;
 use crate::settings::Settings;
 use crate::statistics::{Ask, Shared, Statistics};
 use crate::status::StatusReport;
+use crate::watch::Announcer;
 
 /// Descriptors a waiting request holds: its connection, the file as passed, the file opened again.
 const DESCRIPTORS_PER_CONNECTION: u64 = 3;
@@ -98,6 +100,9 @@ impl From<StartError> for Fault {
 
 /// A running daemon. Dropping it stops it.
 pub struct Daemon {
+    settings: Arc<Settings>,
+    devices: SharedDevices,
+    watch: Arc<OnceLock<Arc<Announcer>>>,
     stop: UnixStream,
     statistics: Sender<Ask>,
     thread: Option<JoinHandle<()>>,
@@ -108,7 +113,20 @@ impl Daemon {
     ///
     /// # Errors
     /// The socket or the threads cannot be had.
-    pub fn start(mut settings: Settings) -> Result<Daemon, StartError> {
+    pub fn start(settings: Settings) -> Result<Daemon, StartError> {
+        let listener = Listener::bind(&settings.socket, settings.socket_mode)?;
+        Daemon::start_at(settings, listener)
+    }
+
+    /// The same without a socket: no shim can connect.
+    ///
+    /// # Errors
+    /// The threads cannot be had.
+    pub(crate) fn start_unreachable(settings: Settings) -> Result<Daemon, StartError> {
+        Daemon::start_at(settings, Listener::none())
+    }
+
+    fn start_at(mut settings: Settings, listener: Listener) -> Result<Daemon, StartError> {
         settings.spindle = settings.spindle.normalised();
         settings.connections_max = settings.connections_max.clamp(1, connections_possible());
         let ring = match settings.spindle.ahead.is_some() && settings.spindle.mode == Mode::Both {
@@ -117,24 +135,27 @@ impl Daemon {
         };
         settings.ring = ring.as_ref().map_or(0, |_| ring_number());
         let settings = Arc::new(settings);
-        let listener = Listener::bind(&settings.socket, settings.socket_mode)?;
+        let devices = Arc::new(Mutex::new(Devices::new(settings.clone())));
+        let watch = Arc::new(OnceLock::new());
         let shared = Shared {
             settings: settings.clone(),
             started: Instant::now(),
             counters: Arc::new(Mutex::new(Default::default())),
             readers: Arc::new(Mutex::new(Vec::new())),
+            watch: watch.clone(),
         };
         let statistics = Statistics::start(shared.clone()).map_err(StartError::Threads)?;
         let asker = statistics.asker();
         let (stop, stopped) = UnixStream::pair().map_err(StartError::Threads)?;
         stop.set_nonblocking(true).map_err(StartError::Threads)?;
-        let receptionist = Receptionist::new(settings, listener, stopped, statistics, shared, ring)
-            .map_err(StartError::Threads)?;
+        let receptionist =
+            Receptionist::new(settings.clone(), listener, stopped, devices.clone(), statistics, shared, ring)
+                .map_err(StartError::Threads)?;
         let thread = thread::Builder::new()
             .name("receptionist".into())
             .spawn(move || receptionist.run())
             .map_err(StartError::Threads)?;
-        Ok(Daemon { stop, statistics: asker, thread: Some(thread) })
+        Ok(Daemon { settings, devices, watch, stop, statistics: asker, thread: Some(thread) })
     }
 
     /// A socket that stops the daemon when anything is written to it: for signal handlers.
@@ -143,6 +164,21 @@ impl Daemon {
     /// No descriptor is left.
     pub fn stopper(&self) -> io::Result<UnixStream> {
         self.stop.try_clone()
+    }
+
+    /// The settings in force.
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        self.settings.clone()
+    }
+
+    /// The readers, for another door.
+    pub(crate) fn devices(&self) -> SharedDevices {
+        self.devices.clone()
+    }
+
+    /// Shows another door in the statistics; the first one, if there are several.
+    pub(crate) fn show(&self, door: Arc<Announcer>) {
+        let _ = self.watch.set(door);
     }
 
     /// The state of now.

@@ -7,14 +7,14 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use seekless_kernel::prefetch::Steps;
 use seekless_kernel::topology::{Backing, Dev, Topology};
 
-use crate::reader::Reader;
+use crate::reader::{Message, Reader};
 use crate::settings::Settings;
 
 /// How long a device's place and limits are believed.
@@ -47,6 +47,9 @@ pub(crate) enum Place {
     NotADisk,
 }
 
+/// The readers and the way to them, for every door.
+pub(crate) type SharedDevices = Arc<Mutex<Devices>>;
+
 /// The readers and the way to them.
 pub(crate) struct Devices {
     settings: Arc<Settings>,
@@ -56,6 +59,7 @@ pub(crate) struct Devices {
     count: Arc<AtomicUsize>,
     /// Which reader serves a disk; `None` stands for the common queue.
     by_disk: HashMap<Option<Dev>, usize>,
+    closed: bool,
 }
 
 impl Devices {
@@ -66,6 +70,7 @@ impl Devices {
             readers: Vec::new(),
             count: Arc::default(),
             by_disk: HashMap::new(),
+            closed: false,
         }
     }
 
@@ -73,8 +78,18 @@ impl Devices {
         &self.readers
     }
 
-    pub(crate) fn into_readers(self) -> Vec<Reader> {
-        self.readers
+    /// Hands a message to a reader; gives it back if it cannot take it now, or has ended.
+    pub(crate) fn send(&self, index: usize, message: Message) -> Result<(), Message> {
+        match self.readers.get(index) {
+            Some(reader) => reader.send(message),
+            None => Err(message),
+        }
+    }
+
+    /// Gives the readers up, for ending them; none is started from now on.
+    pub(crate) fn close(&mut self) -> Vec<Reader> {
+        self.closed = true;
+        std::mem::take(&mut self.readers)
     }
 
     /// The reader that serves this device, if a file of it was asked for before.
@@ -94,6 +109,9 @@ impl Devices {
             && now.duration_since(since) < BELIEVED
         {
             return Ok(place);
+        }
+        if self.closed {
+            return Ok(Place::NotADisk);
         }
         let place = self.look_up(Dev::from_raw(st_dev), fd)?;
         if self.known.len() >= DEVICES_MAX {

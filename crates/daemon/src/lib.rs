@@ -15,6 +15,8 @@
 //!   that a disk that hangs stalls neither of the others.
 //! - The *statistics* thread (`statistics`) collects reports of tracked calls and answers status questions.
 //!
+//! `seekless watch` opens a second door to the same readers (`watch`): the kernel announces reads, no shim needed.
+//!
 //! Every queue, connection count and wait is bounded; at a bound the answer is "pass", and the shim's caller goes on
 //! as if we were not there.
 //!
@@ -22,12 +24,14 @@
 
 mod addresses;
 mod budget;
+mod caller;
 pub mod cli;
 mod client;
 pub mod control;
 mod daemon;
 mod devices;
 pub mod doctor;
+mod held;
 mod listener;
 mod reader;
 mod receptionist;
@@ -36,8 +40,9 @@ mod settings;
 pub mod state;
 mod statistics;
 mod status;
+mod watch;
 mod worker;
 
 pub use daemon::{Daemon, StartError};
 pub use settings::Settings;
-pub use status::{CallReport, Counters, DiskReport, Durations, StatusReport};
+pub use status::{CallReport, Counters, DiskReport, Durations, StatusReport, WatchReport};

@@ -16,17 +16,26 @@ use crate::daemon::StartError;
 /// Connections that may wait to be accepted; the kernel cuts it to net.core.somaxconn (4096).
 const BACKLOG: i32 = 4096;
 
-/// The sockets; the path is removed when this is dropped.
+/// The sockets, if there are any; the path is removed when this is dropped.
 pub(crate) struct Listener {
-    path: PathBuf,
-    at_path: OwnedFd,
+    at_path: Option<AtPath>,
     at_twin: Option<OwnedFd>,
-    /// Inode of the socket file, so that only our own is removed.
-    inode: u64,
     others_allowed: bool,
 }
 
+struct AtPath {
+    path: PathBuf,
+    socket: OwnedFd,
+    /// Inode of the socket file, so that only our own is removed.
+    inode: u64,
+}
+
 impl Listener {
+    /// Nowhere: no shim can connect.
+    pub(crate) fn none() -> Listener {
+        Listener { at_path: None, at_twin: None, others_allowed: false }
+    }
+
     /// Listens at `path` with these permission bits, in place of a dead socket if one is there.
     pub(crate) fn bind(path: &Path, mode: u32) -> Result<Listener, StartError> {
         let io_error = |error: io::Error| StartError::Listen { path: path.to_path_buf(), error };
@@ -46,7 +55,7 @@ impl Listener {
             }
             Err(_) => {}
         }
-        let at_path = fdpass::listen(Address::Path(&name), BACKLOG).map_err(|e| match e {
+        let socket = fdpass::listen(Address::Path(&name), BACKLOG).map_err(|e| match e {
             Errno::ADDRINUSE => StartError::Occupied(path.to_path_buf()),
             other => io_error(other.into()),
         })?;
@@ -60,12 +69,13 @@ impl Listener {
                 None
             }
         };
-        Ok(Listener { path: path.to_path_buf(), at_path, at_twin, inode, others_allowed: mode & 0o002 != 0 })
+        let at_path = Some(AtPath { path: path.to_path_buf(), socket, inode });
+        Ok(Listener { at_path, at_twin, others_allowed: mode & 0o002 != 0 })
     }
 
     /// Every listening socket.
     pub(crate) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        std::iter::once(&self.at_path).chain(&self.at_twin).map(|s| s.as_fd())
+        self.at_path.iter().map(|p| &p.socket).chain(&self.at_twin).map(|s| s.as_fd())
     }
 
     /// Whether this peer may connect: abstract sockets have no permission bits, so those of the path are applied here.
@@ -74,7 +84,7 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
+impl Drop for AtPath {
     fn drop(&mut self) {
         // Another daemon may have taken the path over after somebody removed it.
         if inode(&self.path).is_ok_and(|i| i == self.inode) {

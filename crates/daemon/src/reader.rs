@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
@@ -24,19 +24,19 @@ use seekless_wire::{Answer, Frame, PassReason};
 
 use crate::addresses::{Addresses, Edition};
 use crate::budget::Budget;
-use crate::client::Client;
+use crate::caller::{Caller, Passed};
 use crate::settings::Settings;
 use crate::worker::{self, Job, Report, short_name};
 
 /// A request on its way from the receptionist.
 pub(crate) struct Ask {
     pub(crate) id: RequestId,
-    pub(crate) client: Arc<Client>,
-    /// As passed by the shim: open for reading, a regular file.
-    pub(crate) fd: OwnedFd,
+    pub(crate) caller: Caller,
+    /// Open for reading, a regular file.
+    pub(crate) passed: Passed,
     pub(crate) file: FileId,
     pub(crate) edition: Edition,
-    /// What the shim asked for.
+    /// What the caller asked for.
     pub(crate) need_offset: u64,
     pub(crate) need_len: u64,
     /// What of it is missing.
@@ -47,10 +47,23 @@ pub(crate) struct Ask {
     pub(crate) steps: Steps,
 }
 
-/// From the receptionist.
+/// A read that hit, and how to read more of its file.
+pub(crate) struct Hit {
+    pub(crate) passed: Passed,
+    pub(crate) file: FileId,
+    pub(crate) edition: Edition,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+    pub(crate) start: u64,
+    pub(crate) steps: Steps,
+}
+
+/// From the doors.
 pub(crate) enum Message {
     Ask(Box<Ask>),
-    /// Somebody read.
+    /// A read under a watched folder that hit.
+    Hit(Box<Hit>),
+    /// A shim's report: somebody read.
     Access(Record),
     Cancel(RequestId),
 }
@@ -139,7 +152,8 @@ pub(crate) const WORKERS_MAX: usize = 64;
 
 /// A request the spindle holds.
 struct Pending {
-    client: Arc<Client>,
+    caller: Caller,
+    file: FileId,
     /// Keeps the file open while anybody waits for it.
     source: Arc<Source>,
     need_offset: u64,
@@ -218,7 +232,8 @@ impl Body {
             }
         }
         for (id, pending) in std::mem::take(&mut self.pending) {
-            pending.client.answer(id, Frame::Answer(Answer::pass(PassReason::Closing, self.settings.wire())));
+            let wire = self.settings.wire();
+            pending.caller.answer(id, || Frame::Answer(Answer::pass(PassReason::Closing, wire)));
         }
     }
 
@@ -233,6 +248,7 @@ impl Body {
     fn message(&mut self, message: Message) {
         match message {
             Message::Ask(ask) => self.ask(*ask),
+            Message::Hit(hit) => self.hit(*hit),
             Message::Access(record) => self.access(record),
             Message::Cancel(id) => self.event(Event::Cancel(id)),
         }
@@ -241,7 +257,7 @@ impl Body {
     fn ask(&mut self, ask: Ask) {
         let known = self.sources.get(&ask.file).and_then(|(source, _)| source.upgrade());
         // Opened again here and not by the receptionist: opening may ask a file server that hangs.
-        let source = known.unwrap_or_else(|| Arc::new(Source::reopen(ask.fd)));
+        let source = known.unwrap_or_else(|| Arc::new(ask.passed.source()));
         self.sources.insert(ask.file, (Arc::downgrade(&source), ask.steps));
         if self.settings.ring != 0 {
             self.keep(
@@ -252,7 +268,13 @@ impl Body {
         let lba = self.addresses.lba(ask.file, ask.edition, &source, ask.offset, ask.start);
         self.pending.insert(
             ask.id,
-            Pending { client: ask.client, source, need_offset: ask.need_offset, need_len: ask.need_len },
+            Pending {
+                caller: ask.caller,
+                file: ask.file,
+                source,
+                need_offset: ask.need_offset,
+                need_len: ask.need_len,
+            },
         );
         self.event(Event::Request(Request {
             id: ask.id,
@@ -264,16 +286,30 @@ impl Body {
         }));
     }
 
-    /// A stream moved on. Of a file that is not held open nothing could be read ahead; its next miss opens it.
+    /// A watched file was read, all from memory.
+    fn hit(&mut self, hit: Hit) {
+        let Hit { passed, file, edition, offset, len, start, steps } = hit;
+        let known = self.sources.get(&file).and_then(|(source, _)| source.upgrade());
+        let source = known.unwrap_or_else(|| Arc::new(passed.source()));
+        self.sources.insert(file, (Arc::downgrade(&source), steps));
+        self.keep(file, Kept { source, edition, start, used: Instant::now() });
+        self.moved_on(file, offset, len);
+    }
+
+    /// A shim says that somebody read.
     fn access(&mut self, record: Record) {
-        let file = FileId { dev: record.dev, ino: record.ino };
+        self.moved_on(FileId { dev: record.dev, ino: record.ino }, record.offset, record.len);
+    }
+
+    /// A stream moved on. Of a file that is not held open nothing could be read ahead; its next miss opens it.
+    fn moved_on(&mut self, file: FileId, offset: u64, len: u64) {
         let Some(kept) = self.kept.get_mut(&file) else { return };
         kept.used = Instant::now();
         let (source, edition, start) = (kept.source.clone(), kept.edition, kept.start);
-        let lba = self.addresses.lba(file, edition, &source, record.offset, start);
-        // The shim's word for the size would do; the block map's is the one the address belongs to.
+        let lba = self.addresses.lba(file, edition, &source, offset, start);
+        // A shim's word for the size would do; the block map's is the one the address belongs to.
         let file_size = edition.size;
-        self.event(Event::Access(Access { file, offset: record.offset, len: record.len, file_size, lba }));
+        self.event(Event::Access(Access { file, offset, len, file_size, lba }));
     }
 
     fn keep(&mut self, file: FileId, kept: Kept) {
@@ -361,7 +397,7 @@ impl Body {
     fn answer(&mut self, id: RequestId, verdict: Verdict) {
         let Some(pending) = self.pending.remove(&id) else { return };
         let wire = self.settings.wire();
-        let answer = match verdict {
+        let answer = || match verdict {
             Verdict::Resident => {
                 let reach = pending.need_len.max(wire.prefetch_bytes);
                 let prefix = resident_prefix(pending.source.as_fd(), pending.need_offset, reach);
@@ -379,7 +415,11 @@ impl Body {
                 wire,
             ),
         };
-        pending.client.answer(id, Frame::Answer(answer));
+        pending.caller.answer(id, || Frame::Answer(answer()));
+        // A shim reports the read it then makes; of a watched program we know it.
+        if matches!(pending.caller, Caller::Event(_)) && verdict == Verdict::Resident {
+            self.moved_on(pending.file, pending.need_offset, pending.need_len);
+        }
     }
 
     fn publish(&mut self) {

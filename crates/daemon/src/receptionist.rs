@@ -24,8 +24,10 @@ use seekless_wire::{
 };
 
 use crate::addresses::Edition;
+use crate::caller::{Caller, Passed};
 use crate::client::Client;
-use crate::devices::{Devices, Place};
+use crate::devices::{Place, SharedDevices};
+use crate::held::lock;
 use crate::listener::Listener;
 use crate::reader::{Ask, Message};
 use crate::settings::Settings;
@@ -84,7 +86,7 @@ pub(crate) struct Receptionist {
     by_user: HashMap<u32, usize>,
     next_connection: u64,
     next_request: u64,
-    devices: Devices,
+    devices: SharedDevices,
     statistics: Statistics,
     shared: Shared,
     counters: Counters,
@@ -107,6 +109,7 @@ impl Receptionist {
         settings: Arc<Settings>,
         listener: Listener,
         stop: UnixStream,
+        devices: SharedDevices,
         statistics: Statistics,
         shared: Shared,
         ring: Option<(Consumer, OwnedFd)>,
@@ -120,7 +123,7 @@ impl Receptionist {
             add(socket, FIRST_LISTENER + i as u64)?;
         }
         Ok(Receptionist {
-            devices: Devices::new(settings.clone()),
+            devices,
             settings,
             listener,
             stop,
@@ -176,7 +179,8 @@ impl Receptionist {
     fn close(self) {
         let Receptionist { listener, devices, statistics, connections, stop, .. } = self;
         drop(listener);
-        for reader in devices.into_readers() {
+        let readers = lock(&devices).close();
+        for reader in readers {
             reader.stop();
         }
         drop(connections);
@@ -189,10 +193,11 @@ impl Receptionist {
         if let Ok(mut shared) = self.shared.counters.lock() {
             shared.clone_from(&self.counters);
         }
+        let devices = lock(&self.devices);
         if let Ok(mut shared) = self.shared.readers.lock()
-            && shared.len() != self.devices.readers().len()
+            && shared.len() != devices.readers().len()
         {
-            *shared = self.devices.readers().iter().map(|r| (r.name.clone(), r.snapshot.clone())).collect();
+            *shared = devices.readers().iter().map(|r| (r.name.clone(), r.snapshot.clone())).collect();
         }
     }
 
@@ -316,7 +321,8 @@ impl Receptionist {
             self.counters.passed_bad_request += 1;
             return pass(PassReason::BadRequest);
         };
-        let (index, start, steps) = match self.devices.place(file.dev, fd.as_fd(), Instant::now()) {
+        let place = lock(&self.devices).place(file.dev, fd.as_fd(), Instant::now());
+        let (index, start, steps) = match place {
             Ok(Place::Reader { index, start, steps }) => (index, start, steps),
             Ok(Place::NotADisk) => {
                 self.counters.passed_not_a_disk += 1;
@@ -341,8 +347,8 @@ impl Receptionist {
         }
         let ask = Ask {
             id,
-            client: client.clone(),
-            fd,
+            caller: Caller::Shim(client.clone()),
+            passed: Passed::Shared(fd),
             file,
             edition,
             need_offset: need.offset,
@@ -352,7 +358,8 @@ impl Receptionist {
             start,
             steps,
         };
-        if self.devices.readers()[index].send(Message::Ask(Box::new(ask))).is_err() {
+        let sent = lock(&self.devices).send(index, Message::Ask(Box::new(ask)));
+        if sent.is_err() {
             self.counters.passed_full += 1;
             return pass(PassReason::Full);
         }
@@ -366,12 +373,13 @@ impl Receptionist {
     /// Hands what shims report to the readers of its disks.
     fn take_reports(&mut self) {
         let Some(ring) = &mut self.ring else { return };
+        let devices = lock(&self.devices);
         for _ in 0..REPORTS {
             let Some(record) = ring.consumer.pop() else { break };
             self.counters.reports += 1;
             // A device nobody has missed on yet has no reader, and no file of it is known.
-            let Some(index) = self.devices.reader_of(record.dev) else { continue };
-            if self.devices.readers()[index].send(Message::Access(record)).is_err() {
+            let Some(index) = devices.reader_of(record.dev) else { continue };
+            if devices.send(index, Message::Access(record)).is_err() {
                 self.counters.reports_dropped += 1;
             }
         }
@@ -412,7 +420,7 @@ impl Receptionist {
         if let Some(id) = connection.client.waiting().filter(|_| !connection.advice) {
             self.counters.hang_ups += 1;
             // If the reader is too busy to hear it, the read is done for nobody.
-            let _ = self.devices.readers()[connection.reader].send(Message::Cancel(id));
+            let _ = lock(&self.devices).send(connection.reader, Message::Cancel(id));
         }
     }
 
@@ -437,7 +445,7 @@ impl Receptionist {
 
 /// The file behind a descriptor, if it is a regular one open for reading. A descriptor that its holder may not read
 /// through (`O_PATH`, `O_WRONLY`) must not be read on his behalf.
-fn readable_file(fd: BorrowedFd<'_>) -> Option<(FileId, Edition)> {
+pub(crate) fn readable_file(fd: BorrowedFd<'_>) -> Option<(FileId, Edition)> {
     let flags = rustix::fs::fcntl_getfl(fd).ok()?;
     if flags.contains(OFlags::PATH) || flags & OFlags::ACCMODE == OFlags::WRONLY {
         return None;

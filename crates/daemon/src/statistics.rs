@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use crate::client::Client;
 use crate::reader::Snapshot;
 use crate::settings::Settings;
 use crate::status::{CallReport, Counters, DiskReport, Durations, StatusReport};
+use crate::watch::Announcer;
 
 /// Reports that may wait; at 20,000 calls a second a quarter of a second's worth.
 const WAITING_MAX: usize = 4096;
@@ -37,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) counters: Arc<Mutex<Counters>>,
     /// Name and numbers of every reader.
     pub(crate) readers: Arc<Mutex<Vec<ReaderView>>>,
+    /// The second door, once it is open.
+    pub(crate) watch: Arc<OnceLock<Arc<Announcer>>>,
 }
 
 /// A reader as the statistics see it.
@@ -140,6 +143,7 @@ fn report(shared: &Shared, calls: &Calls) -> StatusReport {
         counters: shared.counters.lock().map(|c| c.clone()).unwrap_or_default(),
         disks: disks.collect(),
         calls: calls.report(),
+        watch: shared.watch.get().map(|door| door.report()),
     }
 }
 

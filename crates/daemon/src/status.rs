@@ -34,6 +34,48 @@ pub struct StatusReport {
     pub disks: Vec<DiskReport>,
     /// Calls reported by shims in mode `track`.
     pub calls: Vec<CallReport>,
+    /// The door of `seekless watch`, if it is open.
+    #[serde(default)]
+    pub watch: Option<WatchReport>,
+}
+
+/// What came through the door of `seekless watch`. Each event is counted in exactly one of `own` to `held`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WatchReport {
+    /// The folders watched.
+    pub folders: Vec<String>,
+    /// Times the worker process was started again before this one; its counts went with it.
+    pub restarts: u64,
+    /// Accesses announced by the kernel.
+    pub events: u64,
+    /// Our own accesses to what is not in memory.
+    pub own: u64,
+    /// Writes to what is not in memory.
+    pub writes: u64,
+    /// To files outside the folders; such a file is not announced again for a while.
+    pub outside: u64,
+    /// Beyond the end of the file, of no length, or in a mode that reads nothing.
+    pub nothing_to_do: u64,
+    /// Let go at once because everything was in memory (or on its way).
+    pub hits: u64,
+    /// Of files on no disk with heads; such a file is not announced again for a while.
+    pub not_a_disk: u64,
+    /// Let go at once because a bound was reached.
+    pub passed_full: u64,
+    /// Held until their disk's reader answered, or their time was up.
+    pub held: u64,
+    /// Held now.
+    pub held_now: u64,
+    /// Let go because their time was up.
+    pub overdue: u64,
+    /// Mappings, and calls that take what their socket takes, of which no more than a prefetch size was brought in.
+    pub cut: u64,
+    /// Files not announced because they are wholly in memory, now.
+    pub ignored_now: u64,
+    /// Times a file was found wholly in memory.
+    pub ignored: u64,
+    /// Times such a file was announced again because a page of it was gone.
+    pub noticed: u64,
 }
 
 /// What the receptionist counts.
@@ -270,6 +312,24 @@ impl fmt::Display for StatusReport {
                 d.wait.p99_ms,
                 d.service.mean_ms,
                 d.gap.mean_ms
+            )?;
+        }
+        if let Some(w) = &self.watch {
+            writeln!(
+                f,
+                "watching {}: {} events, {} already in memory, {} held (now {}), {} overdue, {} outside, {} not on a disk, \
+                 {} refused; {} files wholly in memory; {} restarts",
+                w.folders.join(" "),
+                w.events,
+                w.hits,
+                w.held,
+                w.held_now,
+                w.overdue,
+                w.outside,
+                w.not_a_disk,
+                w.passed_full,
+                w.ignored_now,
+                w.restarts
             )?;
         }
         for call in &self.calls {

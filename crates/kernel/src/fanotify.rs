@@ -13,7 +13,7 @@
 
 use std::ffi::CString;
 use std::io;
-use std::mem::size_of;
+use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -28,8 +28,13 @@ const FAN_MARK_IGNORE: u32 = 0x0000_0400;
 /// Keep the ignore mark when the file is written to.
 const FAN_MARK_IGNORED_SURV_MODIFY: u32 = 0x0000_0040;
 
-/// Bytes of the buffer events are read into: a few hundred events, so that one wake-up drains a burst.
-const BUFFER_BYTES: usize = 16 << 10;
+/// An ignore mark that does not keep the inode in memory, and goes with it.
+const FAN_MARK_EVICTABLE: u32 = 0x0000_0200;
+
+/// Bytes of an event with its range, the only kind our marks raise.
+const EVENT_BYTES: usize = 48;
+/// Most events taken at once, so that one wake-up drains a burst.
+const EVENTS_MAX: usize = 64;
 
 /// What is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +78,13 @@ impl Group {
     pub fn new() -> Result<Group, Unavailable> {
         // The event's descriptor: read-only, no access-time updates from our reads.
         let event_flags = (libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC | libc::O_NOATIME) as u32;
-        let flags = libc::FAN_CLASS_PRE_CONTENT | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK;
+        let flags = libc::FAN_CLASS_PRE_CONTENT
+            | libc::FAN_CLOEXEC
+            | libc::FAN_NONBLOCK
+            // Ignore marks are one a file; they are evictable, so memory bounds them.
+            | libc::FAN_UNLIMITED_MARKS
+            // Which thread, not only which process: see [`crate::call`].
+            | libc::FAN_REPORT_TID;
         // SAFETY: plain system call; it takes no pointers.
         let fd = unsafe { libc::fanotify_init(flags, event_flags) };
         if fd < 0 {
@@ -93,9 +104,10 @@ impl Group {
         self.mark(libc::FAN_MARK_REMOVE | scope.flag(), libc::AT_FDCWD, Some(path))
     }
 
-    /// Sends no more events for one file, until [`Group::notice`]: its reads cost nothing.
+    /// Sends no more events for one file: its reads cost nothing. Ends with [`Group::notice`], [`Group::notice_all`], and
+    /// when the kernel drops the inode from memory, which it does no earlier than the last cached page of the file.
     pub fn ignore(&self, file: BorrowedFd<'_>) -> io::Result<()> {
-        let flags = libc::FAN_MARK_ADD | FAN_MARK_IGNORE | FAN_MARK_IGNORED_SURV_MODIFY;
+        let flags = libc::FAN_MARK_ADD | FAN_MARK_IGNORE | FAN_MARK_IGNORED_SURV_MODIFY | FAN_MARK_EVICTABLE;
         self.mark(flags, file.as_raw_fd(), None)
     }
 
@@ -104,32 +116,44 @@ impl Group {
         self.mark(libc::FAN_MARK_REMOVE | FAN_MARK_IGNORE, file.as_raw_fd(), None)
     }
 
+    /// Sends events for every file again.
+    pub fn notice_all(&self) -> io::Result<()> {
+        // Flushes the marks of inodes; those of mounts and file systems stay.
+        self.mark_mask(libc::FAN_MARK_FLUSH, 0, libc::AT_FDCWD, Some(Path::new("/")))
+    }
+
     fn mark(&self, flags: u32, dir: i32, path: Option<&Path>) -> io::Result<()> {
+        self.mark_mask(flags, FAN_PRE_ACCESS, dir, path)
+    }
+
+    fn mark_mask(&self, flags: u32, mask: u64, dir: i32, path: Option<&Path>) -> io::Result<()> {
         let path = path
             .map(|p| CString::new(p.as_os_str().as_bytes()))
             .transpose()
             .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         let pointer = path.as_ref().map_or(std::ptr::null(), |p| p.as_ptr());
         // SAFETY: `pointer` is null (the descriptor itself is meant) or a terminated string that outlives the call.
-        let result = unsafe { libc::fanotify_mark(self.fd.as_raw_fd(), flags, FAN_PRE_ACCESS, dir, pointer) };
+        let result = unsafe { libc::fanotify_mark(self.fd.as_raw_fd(), flags, mask, dir, pointer) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Appends the events that are there to `into`; none if there are none now.
-    pub fn read(&self, into: &mut Vec<Event>) -> io::Result<()> {
-        let mut buffer = Buffer([0; BUFFER_BYTES]);
-        let got = match rustix::io::read(&*self.fd, &mut buffer.0[..]) {
+    /// Appends events that are there to `into`, at most `most` (1 to 64); none if there are none now. What one thread
+    /// takes, another cannot: with several threads, take few.
+    pub fn read(&self, into: &mut Vec<Event>, most: usize) -> io::Result<()> {
+        let mut buffer = Buffer([MaybeUninit::uninit(); EVENT_BYTES * EVENTS_MAX]);
+        let room = &mut buffer.0[..EVENT_BYTES * most.clamp(1, EVENTS_MAX)];
+        let (bytes, _) = match rustix::io::read(&*self.fd, room) {
             Ok(got) => got,
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(()),
             Err(e) => return Err(e.into()),
         };
-        let mut rest = &buffer.0[..got];
+        let mut rest: &[u8] = bytes;
         while let Some((event, length)) = parse(rest) {
             if let Some(raw) = event {
                 // SAFETY: the kernel opened this descriptor for us with the event; nobody else owns it.
                 let file = unsafe { OwnedFd::from_raw_fd(raw.fd) };
                 let group = self.clone();
-                into.push(Event { group, file: Some(file), pid: raw.pid, range: raw.range, answered: false });
+                into.push(Event { group, file: Some(file), tid: raw.tid, range: raw.range, answered: false });
             }
             rest = &rest[length..];
         }
@@ -154,14 +178,14 @@ impl Scope {
 
 /// Aligned for the records the kernel writes.
 #[repr(align(8))]
-struct Buffer([u8; BUFFER_BYTES]);
+struct Buffer([MaybeUninit<u8>; EVENT_BYTES * EVENTS_MAX]);
 
 /// A reader that waits for us.
 #[derive(Debug)]
 pub struct Event {
     group: Group,
     file: Option<OwnedFd>,
-    pid: i32,
+    tid: i32,
     range: Option<(u64, u64)>,
     answered: bool,
 }
@@ -172,9 +196,9 @@ impl Event {
         self.file.as_ref().map(OwnedFd::as_fd)
     }
 
-    /// The process that reads, in our process namespace (0 if it is not in it).
-    pub fn pid(&self) -> i32 {
-        self.pid
+    /// The thread that reads, in our process namespace (0 if it is not in it).
+    pub fn tid(&self) -> i32 {
+        self.tid
     }
 
     /// First byte and number of bytes about to be read. `None` when the kernel does not say: the whole file.
@@ -214,7 +238,7 @@ impl Drop for Event {
 #[derive(Debug, PartialEq, Eq)]
 struct Raw {
     fd: i32,
-    pid: i32,
+    tid: i32,
     range: Option<(u64, u64)>,
 }
 
@@ -238,7 +262,7 @@ fn parse(bytes: &[u8]) -> Option<(Option<Raw>, usize)> {
     }
     let event = &bytes[..length];
     let fd = i32::from_ne_bytes(bytes_at(event, 16)?);
-    let pid = i32::from_ne_bytes(bytes_at(event, 20)?);
+    let tid = i32::from_ne_bytes(bytes_at(event, 20)?);
     let mut range = None;
     let mut records = event.get(metadata.max(METADATA_BYTES)..).unwrap_or(&[]);
     while let Some(size) = bytes_at(records, 2).map(|b| u16::from_ne_bytes(b) as usize) {
@@ -252,7 +276,7 @@ fn parse(bytes: &[u8]) -> Option<(Option<Raw>, usize)> {
         }
         records = &records[size..];
     }
-    Some(((fd >= 0).then_some(Raw { fd, pid, range }), length))
+    Some(((fd >= 0).then_some(Raw { fd, tid, range }), length))
 }
 
 #[cfg(test)]
@@ -285,11 +309,11 @@ mod tests {
     fn events_are_read_as_the_kernel_lays_them_out() {
         let bytes = [event(7, Some((4096, 65536))), event(-1, None), event(8, None)].concat();
         let (first, length) = parse(&bytes).unwrap();
-        assert_eq!(first, Some(Raw { fd: 7, pid: 42, range: Some((4096, 65536)) }));
+        assert_eq!(first, Some(Raw { fd: 7, tid: 42, range: Some((4096, 65536)) }));
         let (overflow, second_length) = parse(&bytes[length..]).unwrap();
         assert_eq!(overflow, None);
         let (third, _) = parse(&bytes[length + second_length..]).unwrap();
-        assert_eq!(third, Some(Raw { fd: 8, pid: 42, range: None }));
+        assert_eq!(third, Some(Raw { fd: 8, tid: 42, range: None }));
         for cut in 0..length {
             assert!(parse(&bytes[..cut]).is_none(), "cut at {cut}");
         }
@@ -336,7 +360,7 @@ mod tests {
             scope.spawn(|| {
                 let mut events = Vec::new();
                 while stop.load(Ordering::Acquire) == 0 {
-                    group.read(&mut events).unwrap();
+                    group.read(&mut events, 8).unwrap();
                     for event in events.drain(..) {
                         let (offset, count) = event.range().unwrap();
                         assert!(offset <= 100_000 && count > 0);
@@ -361,6 +385,13 @@ mod tests {
             group.notice(file.as_fd()).unwrap();
             assert_eq!(std::fs::read(&path).unwrap().len(), 100_000);
             assert!(answered.load(Ordering::Acquire) > seen, "noticed again, but not announced");
+            group.ignore(file.as_fd()).unwrap();
+            let seen = answered.load(Ordering::Acquire);
+            assert_eq!(std::fs::read(&path).unwrap().len(), 100_000);
+            assert_eq!(answered.load(Ordering::Acquire), seen);
+            group.notice_all().unwrap();
+            assert_eq!(std::fs::read(&path).unwrap().len(), 100_000);
+            assert!(answered.load(Ordering::Acquire) > seen, "all noticed again, but not announced");
             stop.store(1, Ordering::Release);
         });
         // A dropped group releases whoever waits: nobody reads events any more, and the read goes through.

@@ -3,12 +3,16 @@
 #![allow(unsafe_code)]
 
 #[cfg(feature = "full")]
+pub mod call;
+#[cfg(feature = "full")]
 pub mod cgroup;
 #[cfg(feature = "full")]
 pub mod extents;
 #[cfg(feature = "full")]
 pub mod fanotify;
 pub mod fdpass;
+#[cfg(feature = "full")]
+pub mod handle;
 #[cfg(feature = "full")]
 pub mod loopdev;
 #[cfg(feature = "full")]

@@ -11,6 +11,8 @@ use std::path::PathBuf;
 pub struct Mounted {
     /// Major and minor number of the file system's device (`st_dev` of its files).
     pub device: (u32, u32),
+    /// Which folder of the file system is mounted; `/` is all of it.
+    pub root: PathBuf,
     /// Where it is mounted.
     pub target: PathBuf,
     /// File system type, with a subtype after a dot (`fuse.seekless`).
@@ -36,11 +38,12 @@ fn parse_line(line: &[u8]) -> Option<Mounted> {
     let mut fields = line.split(|b| *b == b' ');
     let mut device = std::str::from_utf8(fields.nth(2)?).ok()?.split(':');
     let device = (device.next()?.parse().ok()?, device.next()?.parse().ok()?);
-    let target = unescape(fields.nth(1)?);
+    let root = unescape(fields.next()?);
+    let target = unescape(fields.next()?);
     // A variable number of optional fields ends with a lone dash.
     let mut after = fields.skip_while(|f| *f != b"-").skip(1);
     let fs_type = String::from_utf8_lossy(after.next()?).into_owned();
-    Some(Mounted { device, target, fs_type, source: unescape(after.next()?) })
+    Some(Mounted { device, root, target, fs_type, source: unescape(after.next()?) })
 }
 
 /// Space, tab, newline and backslash are written as `\` and three octal digits.
@@ -96,6 +99,7 @@ mod tests {
         let found = parse(text);
         assert_eq!(found.len(), 2);
         assert_eq!(found[0].device, (98, 0));
+        assert_eq!(found[0].root, PathBuf::from("/mnt1"));
         assert_eq!(found[0].target, PathBuf::from("/mnt 2"));
         assert_eq!((found[0].fs_type.as_str(), found[0].source.to_str()), ("ext3", Some("/dev/root")));
         assert_eq!(found[1].target, PathBuf::from("/proc"));

@@ -69,7 +69,14 @@ impl Source {
         }
     }
 
-    /// Whether the file could be opened again.
+    /// A descriptor whose struct file nobody else uses: that of a pre-content event, which raises no events itself.
+    /// Opening *that* file again would, and the reader of events would wait for itself.
+    pub fn own(fd: OwnedFd) -> Source {
+        let _ = fadvise(&fd, 0, None, Advice::Random);
+        Source { fd, own: true }
+    }
+
+    /// Whether reads through this descriptor leave other holders' alone.
     pub fn is_own(&self) -> bool {
         self.own
     }

@@ -1,0 +1,125 @@
+//! Readers held in the kernel, and the promise that none is held for long.
+//!
+//! A held reader sleeps until its event is answered. The disk's reader thread does that, normally within a disk's
+//! service time; but the disk may hang, and with it whatever thread asks it anything. So every held reader stands in a
+//! [`Registry`] as well, in order of arrival, and a thread that never touches a disk lets go of those whose time is up.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use seekless_kernel::fanotify::Event;
+
+/// Locks whatever happened to others who held the lock: what is guarded here is consistent at every step.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One held reader. Let go of at the latest when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Held {
+    event: Mutex<Option<Event>>,
+    count: Arc<AtomicUsize>,
+}
+
+impl Held {
+    /// Lets the reader go on; `false` if somebody else did already.
+    pub(crate) fn try_release(&self) -> bool {
+        let event = lock(&self.event).take();
+        let held = event.is_some();
+        if held {
+            self.count.fetch_sub(1, Ordering::AcqRel);
+        }
+        // Dropping the event answers it.
+        drop(event);
+        held
+    }
+
+    pub(crate) fn release(&self) {
+        self.try_release();
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+/// All held readers, oldest first.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    queue: Mutex<VecDeque<(Instant, Weak<Held>)>>,
+    now: Arc<AtomicUsize>,
+    limit: Duration,
+    most: usize,
+    overdue: AtomicU64,
+}
+
+impl Registry {
+    /// Readers are let go after `limit`; no more than `most` are held at once.
+    pub(crate) fn new(limit: Duration, most: usize) -> Registry {
+        Registry {
+            queue: Mutex::default(),
+            now: Arc::default(),
+            limit,
+            most: most.max(1),
+            overdue: AtomicU64::new(0),
+        }
+    }
+
+    /// Holds the reader of an event. At the bound it is let go at once and `None` returned.
+    pub(crate) fn hold(&self, event: Event, now: Instant) -> Option<Arc<Held>> {
+        if self.now.fetch_add(1, Ordering::AcqRel) >= self.most {
+            self.now.fetch_sub(1, Ordering::AcqRel);
+            return None;
+        }
+        let held = Arc::new(Held { event: Mutex::new(Some(event)), count: self.now.clone() });
+        let mut queue = lock(&self.queue);
+        // Those answered long ago go as they come to the front; were one at the front held for its whole time, the
+        // answered ones behind it would pile up.
+        if queue.len() >= 2 * self.most {
+            queue.retain(|(_, held)| held.strong_count() > 0);
+        }
+        queue.push_back((now, Arc::downgrade(&held)));
+        Some(held)
+    }
+
+    /// Lets go of everybody whose time is up.
+    pub(crate) fn enforce(&self, now: Instant) {
+        loop {
+            let held = {
+                let mut queue = lock(&self.queue);
+                let Some((since, held)) = queue.front() else { return };
+                let over = now.saturating_duration_since(*since) >= self.limit;
+                let gone = held.strong_count() == 0;
+                if !over && !gone {
+                    return;
+                }
+                queue.pop_front().and_then(|(_, held)| held.upgrade())
+            };
+            if held.is_some_and(|held| held.try_release()) {
+                self.overdue.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Lets go of everybody, now.
+    pub(crate) fn release_all(&self) {
+        let queue = std::mem::take(&mut *lock(&self.queue));
+        for held in queue.iter().filter_map(|(_, held)| held.upgrade()) {
+            held.release();
+        }
+    }
+
+    /// Readers held now.
+    pub(crate) fn held_now(&self) -> u64 {
+        self.now.load(Ordering::Acquire) as u64
+    }
+
+    /// Readers let go because their time was up.
+    pub(crate) fn overdue(&self) -> u64 {
+        self.overdue.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,190 @@
+//! The second door: the kernel tells of every read under a folder before it happens, and waits for us.
+//!
+//! ```text
+//!  any program: read, sendfile, mmap                         supervisor process (parent)
+//!        | the kernel holds it                                   ^ a beat every 100 ms, else SIGKILL
+//!        v                                                       |
+//!  event threads --in memory: let go at once       worker process: event threads, keeper, and a daemon's
+//!        |                                                  readers, shared with the socket door
+//!        `--missing: Held --> reader of that disk --> answer: let go
+//!                       \--> Registry: let go when its time is up
+//! ```
+//!
+//! - [`events`]: the event threads. They never touch a disk: no file is opened or read, residency is asked of the page
+//!   cache through the event's own descriptor.
+//! - [`scope`]: is a file under one of the folders?
+//! - [`files`]: what is known about files; files wholly in memory are not announced any more, until a page of them goes.
+//! - [`keeper`]: the thread that keeps promises: lets go of readers held too long, looks after ignored files, beats.
+//! - [`supervisor`]: the process above, which kills a worker that does not beat. Whatever ends the worker closes the
+//!   notification group, and that releases every reader at once.
+
+mod counts;
+mod events;
+mod files;
+mod keeper;
+mod scope;
+pub(crate) mod supervisor;
+pub(crate) mod worker;
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use seekless_kernel::fanotify::{Group, Scope, Unavailable};
+use seekless_units::{Exit, Fault};
+
+use crate::daemon::Daemon;
+use counts::Counts;
+pub(crate) use events::Announcer;
+use files::Files;
+use keeper::{Beats, Keeper};
+use scope::Folders;
+
+/// How the door is opened.
+#[derive(Clone, Debug)]
+pub(crate) struct WatchSettings {
+    pub(crate) dirs: Vec<PathBuf>,
+    pub(crate) scope: Scope,
+    pub(crate) threads: usize,
+    /// A held reader is let go after this long, whatever the disk does.
+    pub(crate) answer_within: Duration,
+    /// Most readers held at once.
+    pub(crate) held_max: usize,
+    /// Leave out files wholly in memory.
+    pub(crate) ignore_resident: bool,
+}
+
+/// The open door. Dropping it closes it.
+pub(crate) struct Door {
+    group: Group,
+    folders: Arc<Folders>,
+    scope: Scope,
+    announcer: Arc<Announcer>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Door {
+    /// Marks the folders and starts to answer. `heart` is told of every beat.
+    ///
+    /// # Errors
+    /// The kernel, the file system or our rights do not allow it, or a folder is none.
+    pub(crate) fn open(
+        settings: &WatchSettings,
+        daemon: &Daemon,
+        heart: Option<UnixStream>,
+        restarts: u64,
+    ) -> Result<Door, Fault> {
+        let folders = Arc::new(Folders::find(&settings.dirs, settings.scope)?);
+        let group = Group::new().map_err(|why| unavailable(why, None))?;
+        let counts = Arc::new(Counts::new(restarts));
+        let announcer = Arc::new(Announcer {
+            group: group.clone(),
+            settings: daemon.settings(),
+            devices: daemon.devices(),
+            registry: Arc::new(crate::held::Registry::new(settings.answer_within, settings.held_max)),
+            files: Files::new(settings.ignore_resident),
+            folders: folders.clone(),
+            counts,
+            ids: Default::default(),
+        });
+        let beats = Arc::new(Beats::new(settings.threads));
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut door = Door {
+            group,
+            folders,
+            scope: settings.scope,
+            announcer,
+            stop: stop.clone(),
+            threads: Vec::new(),
+        };
+        // Threads first: from the first mark on, readers wait for them.
+        let no_thread = |e: io::Error| {
+            Fault::new(
+                Exit::Failed,
+                format!("cannot start the threads that answer events: {e}; check ulimit -u"),
+            )
+        };
+        for index in 0..settings.threads {
+            let (announcer, beats, stop) = (door.announcer.clone(), beats.clone(), stop.clone());
+            let few = settings.threads > 1;
+            let run = move || announcer.run(&beats, index, &stop, few);
+            door.threads
+                .push(thread::Builder::new().name(format!("event-{index}")).spawn(run).map_err(no_thread)?);
+        }
+        let keeper = Keeper { announcer: door.announcer.clone(), beats, stop, heart };
+        door.threads.push(
+            thread::Builder::new().name("keeper".into()).spawn(move || keeper.run()).map_err(no_thread)?,
+        );
+        files::ignore_own_output(&door.group);
+        for dir in door.folders.paths() {
+            door.group.watch(dir, settings.scope).map_err(|why| unavailable(why, Some(dir)))?;
+        }
+        daemon.show(door.announcer.clone());
+        Ok(door)
+    }
+
+    /// The folders watched, as given to the kernel.
+    pub(crate) fn folders(&self) -> &Folders {
+        &self.folders
+    }
+
+    /// No more events; everybody held goes on. Takes no longer than the system calls it makes.
+    pub(crate) fn close(&mut self) {
+        for dir in self.folders.paths() {
+            let _ = self.group.unwatch(dir, self.scope);
+        }
+        self.announcer.registry.release_all();
+        self.stop.store(true, Ordering::Release);
+        for thread in self.threads.drain(..) {
+            let until = Instant::now() + Duration::from_millis(500);
+            while !thread.is_finished() && Instant::now() < until {
+                thread::sleep(Duration::from_millis(2));
+            }
+        }
+        // What was taken in between.
+        self.announcer.registry.release_all();
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// One line for each way the kernel says no.
+fn unavailable(why: Unavailable, dir: Option<&Path>) -> Fault {
+    let instead = "preload the shim instead: seekless run -- CMD";
+    match (why, dir) {
+        (Unavailable::NotPermitted, _) => Fault::new(
+            Exit::Permission,
+            format!(
+                "watching needs root (CAP_SYS_ADMIN outside any user namespace); become root, or {instead}"
+            ),
+        ),
+        (Unavailable::NotSupported, None) => Fault::new(
+            Exit::Missing,
+            format!(
+                "this kernel has no pre-content events (Linux 6.14 with CONFIG_FANOTIFY_ACCESS_PERMISSIONS has); {instead}"
+            ),
+        ),
+        (Unavailable::NotSupported, Some(dir)) => Fault::new(
+            Exit::Missing,
+            format!(
+                "the file system of {}{} or this kernel (before 6.14) takes no part in pre-content events; ext4, xfs \
+                 and btrfs do; {instead}",
+                dir.display(),
+                scope::fs_type(dir).map(|t| format!(" ({t})")).unwrap_or_default(),
+            ),
+        ),
+        (Unavailable::Other(error), dir) => {
+            let place = dir.map(|d| format!(" {}", d.display())).unwrap_or_default();
+            Fault::new(Exit::Failed, format!("cannot watch{place}: {error}; {instead}"))
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! What the event threads count.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::status::WatchReport;
+
+/// One counter.
+#[derive(Debug, Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    pub(crate) fn add(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Counters of the door; see [`WatchReport`] for their meaning.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    restarts: u64,
+    pub(crate) events: Count,
+    pub(crate) own: Count,
+    pub(crate) outside: Count,
+    pub(crate) nothing_to_do: Count,
+    pub(crate) hits: Count,
+    pub(crate) not_a_disk: Count,
+    pub(crate) full: Count,
+    pub(crate) held: Count,
+    pub(crate) cut: Count,
+    pub(crate) writes: Count,
+    pub(crate) ignored: Count,
+    pub(crate) noticed: Count,
+}
+
+impl Counts {
+    pub(crate) fn new(restarts: u64) -> Counts {
+        Counts { restarts, ..Counts::default() }
+    }
+
+    pub(crate) fn report(&self) -> WatchReport {
+        WatchReport {
+            restarts: self.restarts,
+            events: self.events.get(),
+            own: self.own.get(),
+            outside: self.outside.get(),
+            nothing_to_do: self.nothing_to_do.get(),
+            hits: self.hits.get(),
+            not_a_disk: self.not_a_disk.get(),
+            passed_full: self.full.get(),
+            held: self.held.get(),
+            cut: self.cut.get(),
+            writes: self.writes.get(),
+            ignored: self.ignored.get(),
+            noticed: self.noticed.get(),
+            ..WatchReport::default()
+        }
+    }
+}

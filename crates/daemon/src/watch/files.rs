@@ -1,0 +1,156 @@
+//! What is known about files: inside or not, and whether they need be announced at all.
+//!
+//! An announced read costs its reader two context switches even when everything is in memory. So a file found wholly in
+//! memory gets an ignore mark, and its reads cost nothing. Once a second the keeper asks the page cache about those
+//! files; as soon as a page of one is gone, it is announced again. Reads of that page in between go to the kernel, as they
+//! would without us. Ignored files are known by handle: holding them open would keep deleted files' blocks allocated
+//! and the mount busy.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use seekless_kernel::fanotify::Group;
+use seekless_kernel::handle::FileHandle;
+use seekless_kernel::residency::{cachestat, page_bytes, pages_of};
+use seekless_policy::FileId;
+
+use super::counts::Counts;
+use super::scope::Folders;
+use crate::held::lock;
+
+/// Most files remembered; about 100 bytes each. When there are more, all are forgotten and found out again.
+const KNOWN_MAX: usize = 16384;
+
+/// How long "inside" is believed: files are moved.
+const BELIEVED: Duration = Duration::from_secs(10);
+
+/// Most files ignored because they are in memory.
+const IGNORED_MAX: usize = 4096;
+
+/// A file that was not wholly in memory is not counted again for so long.
+const RECOUNT: Duration = Duration::from_millis(500);
+
+/// What is ignored is believed for so long: a file outside may be moved inside.
+pub(crate) const IGNORED_FOR: Duration = Duration::from_secs(60);
+
+/// Ignored files are looked at this often, and more rarely when there is much to count: no more than a fiftieth of the
+/// keeper's time goes into it.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
+const LOOK_SHARE: u32 = 50;
+
+#[derive(Clone, Copy)]
+struct Known {
+    inside: bool,
+    since: Instant,
+    count_after: Instant,
+}
+
+/// The table.
+pub(crate) struct Files {
+    ignore_resident: bool,
+    known: Mutex<HashMap<FileId, Known>>,
+    ignored: Mutex<HashMap<FileId, FileHandle>>,
+}
+
+impl Files {
+    pub(crate) fn new(ignore_resident: bool) -> Files {
+        Files { ignore_resident, known: Mutex::default(), ignored: Mutex::default() }
+    }
+
+    /// Whether the file is inside the folders; asked of `folders` when not known.
+    pub(crate) fn inside(&self, id: FileId, file: BorrowedFd<'_>, folders: &Folders, now: Instant) -> bool {
+        if let Some(known) = lock(&self.known).get(&id)
+            && now.saturating_duration_since(known.since) < BELIEVED
+        {
+            return known.inside;
+        }
+        let inside = folders.contain(file, id.dev);
+        let mut table = lock(&self.known);
+        if table.len() >= KNOWN_MAX {
+            table.clear();
+        }
+        let count_after = table.get(&id).map_or(now, |k| k.count_after);
+        table.insert(id, Known { inside, since: now, count_after });
+        inside
+    }
+
+    /// After a read that hit: ignores the file if all of it is in memory.
+    pub(crate) fn after_hit(
+        &self,
+        id: FileId,
+        size: u64,
+        file: &OwnedFd,
+        group: &Group,
+        counts: &Counts,
+        now: Instant,
+    ) {
+        if !self.ignore_resident {
+            return;
+        }
+        match lock(&self.known).get_mut(&id) {
+            Some(known) if now >= known.count_after => known.count_after = now + RECOUNT,
+            _ => return,
+        }
+        if !wholly_resident(file.as_fd(), size) {
+            return;
+        }
+        let Ok(handle) = FileHandle::of(file.as_fd()) else { return };
+        let mut ignored = lock(&self.ignored);
+        if (ignored.len() < IGNORED_MAX || ignored.contains_key(&id)) && group.ignore(file.as_fd()).is_ok() {
+            ignored.insert(id, handle);
+            counts.ignored.add();
+        }
+    }
+
+    /// Announces ignored files again that are not wholly in memory any more. Says when to look next.
+    pub(crate) fn look(&self, folders: &Folders, group: &Group, counts: &Counts) -> Duration {
+        let began = Instant::now();
+        let ignored: Vec<(FileId, FileHandle)> =
+            lock(&self.ignored).iter().map(|(k, v)| (*k, v.clone())).collect();
+        for (id, handle) in ignored {
+            let Some(file) = folders.open(&handle, id.dev) else {
+                // Removed, or its file system unmounted: the mark went with the inode.
+                lock(&self.ignored).remove(&id);
+                continue;
+            };
+            let size = rustix::fs::fstat(&file).map_or(0, |s| s.st_size as u64);
+            if !wholly_resident(file.as_fd(), size) {
+                lock(&self.ignored).remove(&id);
+                // Fails when the mark is gone already, with the inode.
+                let _ = group.notice(file.as_fd());
+                counts.noticed.add();
+            }
+        }
+        LOOK_EVERY.max(began.elapsed() * LOOK_SHARE)
+    }
+
+    /// Everything is announced again and found out anew; to be called every [`IGNORED_FOR`].
+    pub(crate) fn refresh(&self, group: &Group) {
+        lock(&self.ignored).clear();
+        lock(&self.known).clear();
+        let _ = group.notice_all();
+        ignore_own_output(group);
+    }
+
+    pub(crate) fn ignored_now(&self) -> u64 {
+        lock(&self.ignored).len() as u64
+    }
+}
+
+/// What we write ourselves, a log under a watched folder, is not announced to us.
+pub(crate) fn ignore_own_output(group: &Group) {
+    // Pipes and terminals raise no events; that they take no marks is no harm.
+    let _ = group.ignore(std::io::stdout().as_fd());
+    let _ = group.ignore(std::io::stderr().as_fd());
+}
+
+/// Whether every page of the file is in memory. The last page is asked for first: a file being read through for the first
+/// time has not got it, and counting a whole large file takes milliseconds.
+fn wholly_resident(file: BorrowedFd<'_>, size: u64) -> bool {
+    let resident =
+        |offset: u64, len: u64| cachestat(file, offset, len).is_ok_and(|s| s.cached >= pages_of(offset, len));
+    let last = size.saturating_sub(1) / page_bytes() * page_bytes();
+    size > 0 && resident(last, size - last) && resident(0, size)
+}

@@ -1,0 +1,82 @@
+//! The thread that keeps the promises: nobody is held too long, ignored files are looked after, and the supervisor hears
+//! a beat as long as every event thread is alive.
+
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::events::Announcer;
+use super::files::{IGNORED_FOR, LOOK_EVERY};
+use crate::worker;
+
+/// How often the keeper goes round, and beats.
+pub(crate) const ROUND: Duration = Duration::from_millis(100);
+
+/// An event thread that has not gone round for so long is stuck: it waits at most [`ROUND`] for an event, and handles
+/// one without waiting for anything.
+const STUCK_AFTER: Duration = Duration::from_millis(700);
+
+/// When each event thread last went round, in milliseconds since the start.
+pub(crate) struct Beats {
+    began: Instant,
+    last: Vec<AtomicU64>,
+}
+
+impl Beats {
+    pub(crate) fn new(threads: usize) -> Beats {
+        Beats { began: Instant::now(), last: (0..threads).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    /// The thread with this number went round.
+    pub(crate) fn beat(&self, index: usize, now: Instant) {
+        let ms = now.saturating_duration_since(self.began).as_millis() as u64;
+        if let Some(last) = self.last.get(index) {
+            last.store(ms, Ordering::Relaxed);
+        }
+    }
+
+    fn all_alive(&self, now: Instant) -> bool {
+        let now = now.saturating_duration_since(self.began).as_millis() as u64;
+        let stuck = STUCK_AFTER.as_millis() as u64;
+        self.last.iter().all(|last| now.saturating_sub(last.load(Ordering::Relaxed)) < stuck)
+    }
+}
+
+pub(crate) struct Keeper {
+    pub(crate) announcer: Arc<Announcer>,
+    pub(crate) beats: Arc<Beats>,
+    pub(crate) stop: Arc<AtomicBool>,
+    pub(crate) heart: Option<UnixStream>,
+}
+
+impl Keeper {
+    pub(crate) fn run(mut self) {
+        // A beat late on a busy machine would cost the worker its life.
+        worker::run_first();
+        let announcer = self.announcer.clone();
+        let (files, folders, group, counts) =
+            (&announcer.files, &announcer.folders, &announcer.group, &announcer.counts);
+        let mut look_at = Instant::now() + LOOK_EVERY;
+        let mut refresh_at = Instant::now() + IGNORED_FOR;
+        while !self.stop.load(Ordering::Acquire) {
+            let now = Instant::now();
+            announcer.registry.enforce(now);
+            if self.beats.all_alive(now)
+                && let Some(heart) = &mut self.heart
+            {
+                // Full means that the supervisor is stopped; it will find enough beats when it goes on.
+                let _ = heart.write(b".");
+            }
+            if now >= refresh_at {
+                files.refresh(group);
+                refresh_at = now + IGNORED_FOR;
+            } else if now >= look_at {
+                look_at = now + files.look(folders, group, counts);
+            }
+            thread::sleep(ROUND);
+        }
+    }
+}

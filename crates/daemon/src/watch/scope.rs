@@ -1,0 +1,181 @@
+//! Which files are under the folders given.
+//!
+//! A mark covers a whole mount or file system; a folder is often only a part of it. A folder that *is* its mount needs
+//! no test. Otherwise a file's path decides: the path its reader opened it by (mount scope), or the path it has in our own
+//! mount, found through its handle (file-system scope, where a container reaches it by a mount that we do not see).
+//! The answer is remembered for each file by [`super::files`].
+
+use std::fs::{self, File};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use seekless_kernel::fanotify::Scope;
+use seekless_kernel::handle::FileHandle;
+use seekless_kernel::mounts::{Mounted, mounts};
+use seekless_units::{Exit, Fault};
+
+/// One folder.
+#[derive(Debug)]
+struct Folder {
+    path: PathBuf,
+    /// `st_dev` of the folder.
+    dev: u64,
+    /// Everything the mark covers is inside.
+    whole: bool,
+}
+
+/// The folders watched.
+#[derive(Debug)]
+pub(crate) struct Folders {
+    folders: Vec<Folder>,
+    scope: Scope,
+    /// Mounts of their own below a folder, which the mark does not cover.
+    below: Vec<PathBuf>,
+}
+
+impl Folders {
+    /// # Errors
+    /// One of them is not there, or no folder.
+    pub(crate) fn find(dirs: &[PathBuf], scope: Scope) -> Result<Folders, Fault> {
+        let table = mounts().map_err(|e| {
+            Fault::new(Exit::Missing, format!("cannot read /proc/self/mountinfo: {e}; mount /proc"))
+        })?;
+        let mut folders: Vec<Folder> = Vec::new();
+        let mut below = Vec::new();
+        for dir in dirs {
+            let wrong = |e: &dyn std::fmt::Display| {
+                Fault::new(
+                    Exit::Usage,
+                    format!("cannot watch {}: {e}; name a folder that is there", dir.display()),
+                )
+            };
+            let path = fs::canonicalize(dir).map_err(|e| wrong(&e))?;
+            let about = fs::metadata(&path).map_err(|e| wrong(&e))?;
+            if !about.is_dir() {
+                return Err(wrong(&"it is no folder"));
+            }
+            let whole = mount_of(&table, &path)
+                .is_some_and(|m| m.target == path && (scope == Scope::Mount || m.root == Path::new("/")));
+            below.extend(
+                table.iter().map(|m| &m.target).filter(|t| t.starts_with(&path) && **t != path).cloned(),
+            );
+            folders.push(Folder { path, dev: about.dev(), whole });
+        }
+        below.retain(|b| !folders.iter().any(|f| f.path == *b));
+        below.sort();
+        below.dedup();
+        Ok(Folders { folders, scope, below })
+    }
+
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.folders.iter().map(|f| f.path.as_path())
+    }
+
+    /// Mounts below the folders that are not watched.
+    pub(crate) fn below(&self) -> &[PathBuf] {
+        &self.below
+    }
+
+    /// Whether the file, on the file system with this `st_dev`, is inside. A file of which this cannot be told is not.
+    pub(crate) fn contain(&self, file: BorrowedFd<'_>, dev: u64) -> bool {
+        if self.folders.iter().any(|f| f.whole && f.dev == dev) {
+            return true;
+        }
+        match self.scope {
+            Scope::Mount => {
+                path_of(file).is_some_and(|path| self.folders.iter().any(|f| path.starts_with(&f.path)))
+            }
+            Scope::FileSystem => {
+                let Ok(handle) = FileHandle::of(file) else { return false };
+                self.folders.iter().filter(|f| f.dev == dev).any(|folder| {
+                    let ours = folder.open_by(&handle, libc_o_path());
+                    ours.and_then(|fd| path_of(fd.as_fd())).is_some_and(|path| path.starts_with(&folder.path))
+                })
+            }
+        }
+    }
+
+    /// Opens a file by its handle, for reading, through whichever folder is on its file system.
+    pub(crate) fn open(&self, handle: &FileHandle, dev: u64) -> Option<OwnedFd> {
+        self.folders.iter().find(|f| f.dev == dev)?.open_by(handle, 0)
+    }
+}
+
+impl Folder {
+    /// The folder is opened for this moment only, so that its mount can be unmounted while we watch it.
+    fn open_by(&self, handle: &FileHandle, flags: i32) -> Option<OwnedFd> {
+        let folder = File::open(&self.path).ok()?;
+        handle.open(folder.as_fd(), flags).ok()
+    }
+}
+
+/// `O_PATH`: names the file without opening it.
+fn libc_o_path() -> i32 {
+    rustix::fs::OFlags::PATH.bits() as i32
+}
+
+/// The path a descriptor was opened by. A file that has been removed has none.
+fn path_of(fd: BorrowedFd<'_>) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok()
+}
+
+/// The mount a path lies on: of those above it the deepest, of several on one place the last.
+fn mount_of<'a>(table: &'a [Mounted], path: &Path) -> Option<&'a Mounted> {
+    let above = table.iter().filter(|m| path.starts_with(&m.target));
+    above.max_by_key(|m| m.target.components().count())
+}
+
+/// The type of the file system a folder is on, for messages.
+pub(crate) fn fs_type(dir: &Path) -> Option<String> {
+    mount_of(&mounts().ok()?, dir).map(|m| m.fs_type.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_deepest_and_last_mount_counts() {
+        let line =
+            |root: &str, target: &str, fs: &str| format!("1 2 8:1 {root} {target} rw - {fs} /dev/x rw\n");
+        let text = line("/", "/", "ext4")
+            + &line("/", "/a", "xfs")
+            + &line("/b", "/a", "btrfs")
+            + &line("/", "/a/b c", "tmpfs");
+        let table = seekless_kernel::mounts::parse(text.as_bytes());
+        let of = |p: &str| mount_of(&table, Path::new(p)).map(|m| m.fs_type.clone()).unwrap();
+        assert_eq!(of("/a/x"), "btrfs");
+        assert_eq!(of("/ab"), "ext4");
+        assert_eq!(of("/"), "ext4");
+    }
+
+    #[test]
+    fn a_file_is_told_by_its_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let (inside, outside) = (dir.path().join("in"), dir.path().join("out"));
+        for d in [&inside, &outside] {
+            fs::create_dir(d).unwrap();
+            fs::write(d.join("f"), "x").unwrap();
+        }
+        let folders = Folders::find(std::slice::from_ref(&inside), Scope::Mount).unwrap();
+        let told = |d: &Path| {
+            let file = File::open(d.join("f")).unwrap();
+            folders.contain(file.as_fd(), file.metadata().unwrap().dev())
+        };
+        assert!(told(&inside));
+        assert!(!told(&outside));
+        // A neighbour whose name begins alike is no part of it.
+        fs::rename(&outside, dir.path().join("in2")).unwrap();
+        assert!(!told(&dir.path().join("in2")));
+    }
+
+    #[test]
+    fn a_folder_that_is_none_is_one_clear_line() {
+        for wrong in ["/nowhere/at all", "/proc/self/stat"] {
+            let fault = Folders::find(&[wrong.into()], Scope::Mount).unwrap_err();
+            assert_eq!(fault.exit, Exit::Usage);
+            assert!(fault.message.contains(wrong), "{fault}");
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The process above the worker of `seekless watch`.
+//!
+//! Readers all over the system wait for the worker's answers. Should it stop giving them - a deadlock, a SIGSTOP, a
+//! debugger - nobody in the worker can mend that. The supervisor does nothing but listen to its beat, and kills it
+//! when the beat stays away: the end of a process closes its notification group, and that lets every reader go. The
+//! worker is then started again, after a pause that grows, a bounded number of times.
+
+use std::fs;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process};
+use seekless_units::{Exit, Fault};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use super::worker::READY;
+
+/// A worker that has not beaten for so long is dead. Ten beats: a busy machine misses a few.
+const SILENCE_MAX: Duration = Duration::from_secs(1);
+
+/// How long a worker may take to mark its folders.
+const START_MAX: Duration = Duration::from_secs(10);
+
+/// How long it may take to end when asked to.
+const END_MAX: Duration = Duration::from_secs(5);
+
+/// Restarts in a row; then there is something wrong that a restart does not mend.
+const RESTARTS_MAX: u32 = 8;
+
+/// A worker that lived for so long was well: restarts are counted anew.
+const WELL_AFTER: Duration = Duration::from_secs(60);
+
+/// Pause before the first restart; doubled for each further one, to 12.8 s.
+const PAUSE_FIRST: Duration = Duration::from_millis(100);
+
+/// How a worker's life ended.
+enum End {
+    /// We were told to stop, and it has stopped.
+    Told,
+    /// By itself, or killed by others.
+    Died(ExitStatus),
+    /// We killed it.
+    Silent,
+    /// It never became ready; its message is on the terminal.
+    NeverReady(ExitStatus),
+}
+
+/// Runs workers, given the words of their command line but for what the supervisor adds, until told to stop.
+pub(crate) fn run(words: &[std::ffi::OsString]) -> Result<Exit, Fault> {
+    let fault =
+        |e: io::Error| Fault::new(Exit::Failed, format!("seekless watch cannot start its worker: {e}"));
+    let (told, signal) = UnixStream::pair().map_err(fault)?;
+    for number in [SIGTERM, SIGINT, SIGHUP] {
+        signal_hook::low_level::pipe::register(number, signal.try_clone().map_err(fault)?).map_err(fault)?;
+    }
+    let mut restarts_ever = 0u64;
+    let mut in_a_row = 0;
+    loop {
+        let began = Instant::now();
+        let worker = Worker::start(words, restarts_ever).map_err(fault)?;
+        let what = match worker.live(&told) {
+            End::Told => return Ok(Exit::Ok),
+            End::NeverReady(status) if restarts_ever == 0 => return never_ready(status),
+            End::NeverReady(_) => "did not become ready".to_string(),
+            End::Died(status) => format!("ended ({status})"),
+            End::Silent => format!("was silent for {} s and has been killed", SILENCE_MAX.as_secs()),
+        };
+        if began.elapsed() >= WELL_AFTER {
+            in_a_row = 0;
+        }
+        if in_a_row == RESTARTS_MAX {
+            return Err(Fault::new(
+                Exit::Failed,
+                format!(
+                    "the worker {what}, after {RESTARTS_MAX} restarts in a row; nothing is watched now, all programs \
+                     read as they would without us"
+                ),
+            ));
+        }
+        let pause = PAUSE_FIRST * 2u32.pow(in_a_row);
+        in_a_row += 1;
+        restarts_ever += 1;
+        eprintln!(
+            "seekless watch: the worker {what}; its readers went on by themselves; the next one starts in {} ms",
+            pause.as_millis()
+        );
+        if wait_for(&[&told], pause)[0] {
+            return Ok(Exit::Ok);
+        }
+    }
+}
+
+/// The exit status of a worker that said itself what is wrong; of one that could not, its end.
+fn never_ready(status: ExitStatus) -> Result<Exit, Fault> {
+    let known = [Exit::Failed, Exit::Usage, Exit::Permission, Exit::Busy, Exit::Missing];
+    match known.into_iter().find(|e| Some(*e as i32) == status.code()) {
+        Some(exit) => Ok(exit),
+        None => Err(Fault::new(
+            Exit::Failed,
+            format!("the worker of seekless watch ended before it began ({status})"),
+        )),
+    }
+}
+
+struct Worker {
+    child: Child,
+    /// Its beats.
+    heart: UnixStream,
+}
+
+impl Worker {
+    fn start(words: &[std::ffi::OsString], restarts: u64) -> io::Result<Worker> {
+        let (heart, theirs) = UnixStream::pair()?;
+        heart.set_nonblocking(true)?;
+        // Its name as it is now: an upgrade may have replaced the file we were started from.
+        let program = fs::read_link("/proc/self/exe")?;
+        // What follows a lone dash pair is a folder, whatever it looks like.
+        let options = words.iter().position(|w| w == "--").unwrap_or(words.len());
+        let child = Command::new(program)
+            .args(&words[..options])
+            .arg(format!("--supervisor={}", std::process::id()))
+            .arg(format!("--restarts={restarts}"))
+            .args(&words[options..])
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            // A terminal's Ctrl-C is for us; the worker is told in order.
+            .process_group(0)
+            .spawn()?;
+        Ok(Worker { child, heart })
+    }
+
+    /// Listens to the worker until it has ended.
+    fn live(mut self, told: &UnixStream) -> End {
+        let mut ready = false;
+        let mut heard = Instant::now();
+        loop {
+            let patience = if ready { SILENCE_MAX } else { START_MAX };
+            let left = patience.saturating_sub(heard.elapsed());
+            let [stop, beat] = wait_for(&[told, &self.heart], left)[..] else {
+                unreachable!("two were asked about")
+            };
+            if stop {
+                self.end();
+                return End::Told;
+            }
+            if beat {
+                let mut beats = [0u8; 64];
+                match self.heart.read(&mut beats) {
+                    Ok(0) => return self.ended(ready),
+                    Ok(n) => {
+                        ready |= beats[..n].contains(&READY);
+                        heard = Instant::now();
+                    }
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(_) => return self.ended(ready),
+                }
+            } else if heard.elapsed() >= patience {
+                // A machine that slept wakes with an old clock: one more look before the sentence.
+                if wait_for(&[&self.heart], Duration::from_millis(50))[0] {
+                    continue;
+                }
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+                return End::Silent;
+            }
+        }
+    }
+
+    /// It has closed its end: it is ending or has ended.
+    fn ended(mut self, ready: bool) -> End {
+        // A worker that closed its end and lives on would hold readers without a beat.
+        let status = match self.wait(SILENCE_MAX) {
+            Some(status) => status,
+            None => {
+                let _ = self.child.kill();
+                self.child.wait().unwrap_or(ExitStatus::from_raw(Signal::KILL.as_raw()))
+            }
+        };
+        if ready { End::Died(status) } else { End::NeverReady(status) }
+    }
+
+    /// Asks it to end, and makes it.
+    fn end(&mut self) {
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        // Were it stopped it would not hear.
+        let _ = kill_process(Pid::from_child(&self.child), Signal::CONT);
+        if self.wait(END_MAX).is_none() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+
+    fn wait(&mut self, at_most: Duration) -> Option<ExitStatus> {
+        let until = Instant::now() + at_most;
+        loop {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Some(status);
+            }
+            if Instant::now() >= until {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// Which of these have something to read, or have been closed, within this time.
+fn wait_for(sockets: &[&UnixStream], at_most: Duration) -> Vec<bool> {
+    let timeout = Timespec { tv_sec: at_most.as_secs() as _, tv_nsec: at_most.subsec_nanos() as _ };
+    let mut ready: Vec<PollFd<'_>> = sockets.iter().map(|s| PollFd::new(*s, PollFlags::IN)).collect();
+    // Interrupted by a signal: its handler has written to one of the sockets, or it was none of ours.
+    let _ = poll(&mut ready, Some(&timeout));
+    ready.iter().map(|r| !r.revents().is_empty()).collect()
+}

@@ -1,0 +1,143 @@
+//! The worker process of `seekless watch`: a daemon with the second door open.
+//!
+//! Its standard input is a socket to the supervisor. A beat goes out on it every 100 ms, and its end means that the
+//! supervisor is gone.
+
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+use seekless_policy::Mode;
+use seekless_units::{Exit, Fault};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use super::{Door, WatchSettings};
+use crate::Settings;
+use crate::cli::{die_with, output};
+use crate::daemon::Daemon;
+use crate::reader::WORKERS_MAX;
+
+/// Descriptors wanted: for readers held, connections, and then as many again. When none is left the kernel refuses the
+/// read of whoever waits, the one way in which this door could make a read fail; so there must always be some.
+const DESCRIPTORS: u64 = 65536;
+
+/// Sent once, when the folders are marked.
+pub(crate) const READY: u8 = b'R';
+
+pub(crate) struct Worker {
+    pub(crate) settings: Settings,
+    pub(crate) watch: WatchSettings,
+    pub(crate) socket: bool,
+    pub(crate) supervisor: i32,
+    pub(crate) restarts: u64,
+    pub(crate) stats_interval: Option<Duration>,
+    pub(crate) json: Option<std::path::PathBuf>,
+}
+
+/// Runs until SIGTERM, SIGINT, or the end of the supervisor.
+pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
+    // SIGKILL: whatever state we are in, our end lets everybody go.
+    die_with(worker.supervisor, Signal::KILL)?;
+    let fault =
+        |e: io::Error| Fault::new(Exit::Failed, format!("the worker of seekless watch cannot start: {e}"));
+    let (told, signal) = UnixStream::pair().map_err(fault)?;
+    for number in [SIGTERM, SIGINT] {
+        signal_hook::low_level::pipe::register(number, signal.try_clone().map_err(fault)?).map_err(fault)?;
+    }
+    let supervisor: UnixStream = io::stdin().as_fd().try_clone_to_owned().map_err(fault)?.into();
+    supervisor.set_nonblocking(true).map_err(fault)?;
+
+    let mut settings = worker.settings;
+    if settings.spindle.mode == Mode::Prefetch {
+        // Not held back: as many pieces at once as there can be workers for.
+        settings.spindle.reads_in_flight = WORKERS_MAX;
+    }
+    let mut watch = worker.watch;
+    // One descriptor of the event and one of the source each, and half of all left for what is not ours to bound.
+    let each = 4;
+    watch.held_max = watch.held_max.min((raise_descriptors(DESCRIPTORS) / each) as usize).max(1);
+    settings.connections_max = settings.connections_max.min(watch.held_max);
+    let daemon = match worker.socket {
+        true => Daemon::start(settings).map_err(|error| {
+            let fault = Fault::from(error);
+            let instead = "to watch without serving shims as well, use --no-socket";
+            Fault::new(fault.exit, format!("{}; {instead}", fault.message))
+        })?,
+        false => Daemon::start_unreachable(settings)?,
+    };
+    let heart = supervisor.try_clone().map_err(fault)?;
+    let mut door = Door::open(&watch, &daemon, Some(heart), worker.restarts)?;
+    if worker.restarts == 0 {
+        announce(&door);
+    }
+    rustix::io::write(&supervisor, &[READY]).map_err(|e| fault(e.into()))?;
+
+    let mut last = None;
+    let mut next = worker.stats_interval.map(|i| Instant::now() + i);
+    loop {
+        let pause = next.map_or(Duration::from_secs(3600), |at| at.saturating_duration_since(Instant::now()));
+        let pause = Timespec { tv_sec: pause.as_secs() as _, tv_nsec: pause.subsec_nanos() as _ };
+        let mut ready =
+            [PollFd::new(&told, PollFlags::IN), PollFd::new(&supervisor, PollFlags::IN | PollFlags::RDHUP)];
+        let _ = poll(&mut ready, Some(&pause));
+        let (signalled, spoken) = (!ready[0].revents().is_empty(), !ready[1].revents().is_empty());
+        if signalled || (spoken && gone(&supervisor)) {
+            break;
+        }
+        if let (Some(interval), Some(at)) = (worker.stats_interval, next)
+            && Instant::now() >= at
+        {
+            next = Some(Instant::now() + interval);
+            if let Some(report) = daemon.status() {
+                output(&report, worker.json.as_deref())?;
+                last = Some(report);
+            }
+        }
+    }
+    // Before anything else: everybody goes on.
+    door.close();
+    if worker.json.is_some()
+        && let Some(report) = daemon.status().or(last)
+    {
+        output(&report, worker.json.as_deref())?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn announce(door: &Door) {
+    for dir in door.folders().paths() {
+        eprintln!("seekless watch: watching {}", dir.display());
+    }
+    for below in door.folders().below() {
+        eprintln!(
+            "seekless watch: {} is a mount of its own and not watched; name it as well if it should be",
+            below.display()
+        );
+    }
+}
+
+/// Whether the supervisor has closed its end; it never says anything.
+fn gone(mut supervisor: &UnixStream) -> bool {
+    match supervisor.read(&mut [0]) {
+        Ok(0) => true,
+        Ok(_) => false,
+        Err(e) => e.kind() != io::ErrorKind::WouldBlock && e.kind() != io::ErrorKind::Interrupted,
+    }
+}
+
+/// Raises the descriptor limit to at least `wanted` if that is allowed; says what it is.
+fn raise_descriptors(wanted: u64) -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let hard = limit.maximum.map(|m| m.max(wanted));
+    let tries =
+        [Rlimit { current: hard, maximum: hard }, Rlimit { current: limit.maximum, maximum: limit.maximum }];
+    for raised in tries {
+        if setrlimit(Resource::Nofile, raised).is_ok() {
+            break;
+        }
+    }
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}

@@ -1,0 +1,317 @@
+//! `seekless watch` over a real folder and programs that know nothing of it.
+
+mod watching;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use seekless_kernel::residency::cachestat;
+use seekless_units::Exit;
+use watching::{NEVER, Place, Watching, evict, output_of, program, wait};
+
+const M: usize = 1 << 20;
+
+#[test]
+fn programs_without_a_preload_are_served() {
+    let Some(place) = Place::new() else { return };
+    let watching = Watching::start(&[place.path()], &["--threads", "3"]);
+    let bytes_read = || watching.until("a status", |_| true).disks.iter().map(|d| d.bytes_read).sum::<u64>();
+
+    let (path, content) = place.cold("dd", 5 * M + 123);
+    let of = format!("if={}", path.display());
+    assert!(
+        output_of(Command::new("dd").arg(of).arg("bs=64k")).unwrap() == content,
+        "dd reads something else"
+    );
+    assert!(bytes_read() >= content.len() as u64, "the engine did not read it");
+    assert!(watching.watch().held >= 2, "{:?}", watching.watch());
+
+    let (path, content) = place.cold("python", 3 * M + 1);
+    let script = "import sys,shutil; shutil.copyfileobj(open(sys.argv[1],'rb'), sys.stdout.buffer)";
+    let before = bytes_read();
+    match output_of(Command::new("python3").args(["-c", script]).arg(&path)) {
+        Some(printed) => {
+            assert!(printed == content, "python reads something else");
+            assert!(bytes_read() >= before + content.len() as u64);
+        }
+        None => println!("skipped: no python3"),
+    }
+
+    // A mapping names all of the file; no more than a prefetch size is brought in before it.
+    let (path, content) = place.cold("mapped", 24 * M);
+    let script = "import sys,mmap; f=open(sys.argv[1],'rb'); m=mmap.mmap(f.fileno(),0,prot=mmap.PROT_READ); \
+                  sys.stdout.buffer.write(m[:4096])";
+    let (before, cut) = (bytes_read(), watching.watch().cut);
+    if let Some(printed) = output_of(Command::new("python3").args(["-c", script]).arg(&path)) {
+        assert!(printed == content[..4096]);
+        assert_eq!(watching.watch().cut, cut + 1);
+        assert_eq!(bytes_read(), before + 2 * M as u64, "the default prefetch size");
+    }
+    let (status, report) = watching.end();
+    assert_eq!(status, 0);
+    let watch = report.watch.unwrap();
+    assert_eq!((watch.held_now, watch.overdue, watch.passed_full, watch.restarts), (0, 0, 0, 0), "{watch:?}");
+}
+
+/// A Go program: static, its own system calls, nothing to preload into.
+const GO_SERVER: &str = r#"package main
+import ("fmt"; "net"; "net/http"; "os")
+func main() {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil { panic(err) }
+	fmt.Println(l.Addr())
+	panic(http.Serve(l, http.FileServer(http.Dir(os.Args[1]))))
+}
+"#;
+
+struct Ended(Child);
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_static_go_server_is_served() {
+    let go = ["go", "/usr/local/go/bin/go"];
+    let Some(go) = go.into_iter().find(|go| output_of(Command::new(go).arg("version")).is_some()) else {
+        println!("skipped: no go");
+        return;
+    };
+    let Some(place) = Place::new() else { return };
+    let build = tempfile::tempdir().unwrap();
+    fs::write(build.path().join("main.go"), GO_SERVER).unwrap();
+    let built = Command::new(go)
+        .args(["build", "-o", "server", "main.go"])
+        .current_dir(build.path())
+        .env("CGO_ENABLED", "0")
+        .env("GOFLAGS", "-mod=mod")
+        // In the build folder: the standard library is compiled once, and goes with `cargo clean`.
+        .env("GOCACHE", program().with_file_name("go-cache"))
+        .output()
+        .unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+
+    let mut server = Ended(
+        Command::new(build.path().join("server")).arg(place.path()).stdout(Stdio::piped()).spawn().unwrap(),
+    );
+    let mut address = String::new();
+    let mut out = std::io::BufReader::new(server.0.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut out, &mut address).unwrap();
+
+    // It runs already when we begin to watch.
+    let (_, content) = place.cold("video", 9 * M + 77);
+    let watching = Watching::start(&[place.path()], &[]);
+    let got: Vec<u8> =
+        (0..content.len()).step_by(M).flat_map(|from| fetch(address.trim(), "video", from, M)).collect();
+    assert!(got == content, "{} bytes, or others", got.len());
+    let report = watching.until("a status", |_| true);
+    // A prefetch of 2 MiB serves two ranges.
+    assert!(report.watch.as_ref().is_some_and(|w| w.held >= 5), "{report:?}");
+    assert!(report.disks.iter().map(|d| d.bytes_read).sum::<u64>() >= content.len() as u64, "{report:?}");
+}
+
+/// The body of a GET of one range.
+fn fetch(address: &str, name: &str, from: usize, len: usize) -> Vec<u8> {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(NEVER)).unwrap();
+    let upto = from + len - 1;
+    write!(stream, "GET /{name} HTTP/1.0\r\nRange: bytes={from}-{upto}\r\n\r\n").unwrap();
+    let mut all = Vec::new();
+    stream.read_to_end(&mut all).unwrap();
+    let end = all.windows(4).position(|w| w == b"\r\n\r\n").unwrap() + 4;
+    all.split_off(end)
+}
+
+#[test]
+fn files_wholly_in_memory_are_not_announced_until_a_page_goes() {
+    let Some(place) = Place::new() else { return };
+    let watching = Watching::start(&[place.path()], &[]);
+    let (path, content) = place.cold("hot", 3 * M);
+    assert!(fs::read(&path).unwrap() == content);
+    // A file that was not all there is counted again after a moment.
+    let ignored = || watching.watch().ignored_now;
+    for _ in 0..1000 {
+        assert!(fs::read(&path).unwrap() == content);
+        if ignored() == 1 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert_eq!(ignored(), 1);
+    let before = watching.watch().events;
+    for _ in 0..10 {
+        assert!(fs::read(&path).unwrap() == content);
+    }
+    assert_eq!(watching.watch().events, before, "announced although it is in memory");
+
+    evict(&path);
+    watching
+        .until("announced again", |s| s.watch.as_ref().is_some_and(|w| w.ignored_now == 0 && w.noticed == 1));
+    let held = watching.watch().held;
+    assert!(fs::read(&path).unwrap() == content);
+    assert!(watching.watch().held > held, "evicted, and read without us");
+
+    // A removed file is forgotten, and holds nothing up.
+    fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn hits_move_streams_on_and_what_comes_next_is_fetched_before_it_is_read() {
+    let Some(place) = Place::new() else { return };
+    let watching =
+        Watching::start(&[place.path()], &["--ahead", "on", "--budget", "64MiB", "--prefetch", "1MiB"]);
+    let (path, content) = place.cold("stream", 12 * M);
+    let file = File::open(&path).unwrap();
+    // The kernel shall not read ahead of this reader; what is there beyond its place, we have fetched.
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
+    let mut piece = [0; 64 << 10];
+    let place_now = 4 * M as u64;
+    for from in (0..place_now).step_by(piece.len()) {
+        file.read_exact_at(&mut piece, from).unwrap();
+        assert!(piece == content[from as usize..][..piece.len()]);
+    }
+    let until = std::time::Instant::now() + NEVER;
+    let ahead = || cachestat(file.as_fd(), place_now, 256 << 10).unwrap().cached;
+    while ahead() < 64 {
+        assert!(std::time::Instant::now() < until, "never fetched: {:?}", watching.status());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert!(watching.watch().hits > 0);
+    assert!(fs::read(&path).unwrap() == content);
+}
+
+#[test]
+fn every_resident_read_is_announced_if_asked_for() {
+    let Some(place) = Place::new() else { return };
+    let watching = Watching::start(&[place.path()], &["--announce-resident"]);
+    let (path, content) = place.cold("hot", M);
+    for _ in 0..20 {
+        assert!(fs::read(&path).unwrap() == content);
+    }
+    let watch = watching.watch();
+    assert_eq!(watch.ignored, 0);
+    assert!(watch.hits >= 19, "{watch:?}");
+}
+
+#[test]
+fn only_the_folders_named_are_served() {
+    let Some(place) = Place::new() else { return };
+    let (inside, content) = place.cold("in/side/file", M);
+    let (outside, other) = place.cold("out/file", M);
+    for scope in ["mount", "filesystem"] {
+        evict(&inside);
+        evict(&outside);
+        let watching = Watching::start(&[&place.path().join("in")], &["--scope", scope]);
+        assert!(fs::read(&outside).unwrap() == other);
+        let watch = watching.watch();
+        assert!(watch.outside >= 1 && watch.held == 0, "{scope}: {watch:?}");
+        assert!(fs::read(&inside).unwrap() == content);
+        assert!(watching.watch().held >= 1, "{scope}: {:?}", watching.watch());
+    }
+}
+
+#[test]
+fn another_mount_of_the_same_file_system_is_seen_by_its_scope() {
+    let Some(place) = Place::new() else { return };
+    let (path, content) = place.cold("shared/file", M);
+    // As a container has it: another mount of the folder, elsewhere.
+    let elsewhere = tempfile::tempdir().unwrap();
+    rustix::mount::mount_bind(place.path().join("shared"), elsewhere.path()).unwrap();
+    struct Unmount<'a>(&'a Path);
+    impl Drop for Unmount<'_> {
+        fn drop(&mut self) {
+            let _ = rustix::mount::unmount(self.0, rustix::mount::UnmountFlags::DETACH);
+        }
+    }
+    let _unmount = Unmount(elsewhere.path());
+    for (scope, seen) in [("mount", false), ("filesystem", true)] {
+        evict(&path);
+        let watching = Watching::start(&[&place.path().join("shared")], &["--scope", scope]);
+        assert!(fs::read(elsewhere.path().join("file")).unwrap() == content);
+        assert_eq!(watching.watch().held > 0, seen, "{scope}: {:?}", watching.watch());
+    }
+}
+
+#[test]
+fn writes_are_not_read_for() {
+    let Some(place) = Place::new() else { return };
+    let (path, mut content) = place.cold("written", 4 * M);
+    let watching = Watching::start(&[place.path()], &[]);
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    file.write_all_at(&[7; 8192], 2 * M as u64).unwrap();
+    file.write_all_at(&[8; 100], 4 * M as u64).unwrap();
+    let report = watching.until("a status", |_| true);
+    let watch = report.watch.unwrap();
+    assert_eq!((watch.writes, watch.held), (1, 0), "{watch:?}");
+    assert!(report.disks.is_empty());
+    content[2 * M..2 * M + 8192].fill(7);
+    content.extend([8; 100]);
+    assert!(fs::read(&path).unwrap() == content);
+}
+
+#[test]
+fn a_file_cut_under_its_reader_ends_early_and_that_is_all() {
+    let Some(place) = Place::new() else { return };
+    let watching = Watching::start(&[place.path()], &[]);
+    let (path, content) = place.cold("cut", 16 * M);
+    let mut file = File::open(&path).unwrap();
+    let mut got = vec![0; M];
+    file.read_exact(&mut got).unwrap();
+    OpenOptions::new().write(true).open(&path).unwrap().set_len(5 * M as u64 + 10).unwrap();
+    file.read_to_end(&mut got).unwrap();
+    assert!(got == content[..5 * M + 10], "{} bytes, or others", got.len());
+    assert_eq!(watching.end().0, 0);
+}
+
+#[test]
+fn modes_that_read_nothing_pass() {
+    let Some(place) = Place::new() else { return };
+    for mode in ["off", "track", "serialise", "prefetch"] {
+        let (path, content) = place.cold(mode, 3 * M);
+        let watching = Watching::start(&[place.path()], &["--mode", mode]);
+        assert!(fs::read(&path).unwrap() == content);
+        let watch = watching.watch();
+        assert_eq!(watch.held > 0, matches!(mode, "serialise" | "prefetch"), "{mode}: {watch:?}");
+    }
+}
+
+/// Runs to its end a `watch` that cannot begin.
+fn refused(command: &mut Command) -> (i32, String) {
+    let mut child =
+        command.args(["--no-socket"]).stderr(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
+    let status = wait(&mut child);
+    let mut text = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+    (status, text)
+}
+
+#[test]
+fn what_cannot_be_watched_is_one_line_that_names_the_shim() {
+    let Some(_place) = Place::new() else { return };
+    let memory = Path::new("/dev/shm");
+    if memory.exists() {
+        let (status, text) = refused(Command::new(program()).arg("watch").arg(memory));
+        assert_eq!(status, Exit::Missing as i32, "{text}");
+        assert!(text.contains("seekless run -- CMD") && text.contains("tmpfs"), "{text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+    }
+    let (status, text) = refused(Command::new(program()).args(["watch", "/nowhere/at/all"]));
+    assert_eq!((status, text.lines().count()), (Exit::Usage as i32, 1), "{text}");
+
+    // Not root: the program itself must be reachable for others.
+    let dir = tempfile::tempdir_in("/tmp").unwrap();
+    let copy = dir.path().join("seekless");
+    fs::copy(program(), &copy).unwrap();
+    fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let (status, text) = refused(Command::new(&copy).args(["watch", "/usr"]).uid(65534).gid(65534));
+    assert_eq!((status, text.lines().count()), (Exit::Permission as i32, 1), "{text}");
+    assert!(text.contains("seekless run -- CMD"), "{text}");
+}
