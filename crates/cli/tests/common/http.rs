@@ -18,7 +18,12 @@ pub struct Answer {
 }
 
 /// Sends one request on a fresh connection with `Connection: close` and reads to the end.
-pub fn request(to: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)]) -> std::io::Result<Answer> {
+pub fn request(
+    to: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> std::io::Result<Answer> {
     let mut stream = TcpStream::connect_timeout(&to, Duration::from_secs(5))?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     let mut head = format!("{method} {path} HTTP/1.1\r\nHost: seekless.test\r\nConnection: close\r\n");

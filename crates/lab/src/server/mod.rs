@@ -29,20 +29,20 @@ const PORT_ATTEMPTS: u32 = 3;
 
 /// Where and how a server is to run.
 #[derive(Debug)]
-pub(crate) struct Site<'a> {
+pub struct Site<'a> {
     /// Its folder for configuration, logs, temporary files.
-    pub(crate) dir: &'a Path,
+    pub dir: &'a Path,
     /// What it serves.
-    pub(crate) root: &'a Path,
+    pub root: &'a Path,
     /// Variables for the server alone (preload, socket).
-    pub(crate) env: &'a [(String, String)],
+    pub env: &'a [(String, String)],
     /// The group it runs in.
-    pub(crate) group: Option<&'a MemoryGroup>,
+    pub group: Option<&'a MemoryGroup>,
 }
 
 /// A running server; stopped on drop.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub struct Server {
     process: Process,
     port: u16,
 }
@@ -52,7 +52,7 @@ impl Server {
     ///
     /// # Errors
     /// [`Exit::Missing`] when it is not here, [`Exit::Failed`] with the last line of its log when it does not start.
-    pub(crate) fn start(kind: ServerKind, variant: ServerVariant, site: &Site<'_>) -> Result<Server, Fault> {
+    pub fn start(kind: ServerKind, variant: ServerVariant, site: &Site<'_>) -> Result<Server, Fault> {
         let mut last = Fault::new(Exit::Failed, "no attempt was made");
         for _ in 0..PORT_ATTEMPTS {
             match Server::attempt(kind, variant, site) {
@@ -98,12 +98,12 @@ impl Server {
     }
 
     /// `http://127.0.0.1:PORT/`
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}/", self.port)
     }
 
     /// The server's first process and all it started.
-    pub(crate) fn pids(&self) -> Vec<u32> {
+    pub fn pids(&self) -> Vec<u32> {
         let mut all = vec![self.process.pid()];
         let mut at = 0;
         while at < all.len() {

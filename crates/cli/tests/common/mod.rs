@@ -1,0 +1,91 @@
+//! What the end-to-end tests share: the programs under test, a daemon, a plain HTTP client.
+#![allow(dead_code, reason = "each test program uses its own part")]
+
+pub mod http;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// The binary under test.
+pub const SEEKLESS: &str = env!("CARGO_BIN_EXE_seekless");
+
+/// libseekless.so of the same build, brought up to date first: `cargo test` builds the binary for us, but not a library
+/// nothing links, and one of yesterday would be tested in its place.
+pub fn shim() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let build = || {
+        let release = Path::new(SEEKLESS).parent().is_some_and(|d| d.ends_with("release"));
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "--locked", "--package", "seekless-shim"]);
+        build.args(release.then_some("--release"));
+        assert!(build.status().expect("cargo runs").success(), "the shim does not build");
+        Path::new(SEEKLESS).with_file_name("libseekless.so")
+    };
+    BUILT.get_or_init(build).clone()
+}
+
+/// A folder that server workers of another user may enter.
+pub fn public_folder() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    dir
+}
+
+/// A daemon of our own, ended on drop.
+pub struct Daemon {
+    child: Child,
+    pub socket: PathBuf,
+}
+
+impl Daemon {
+    /// Starts one and waits until it answers. Files on any device are served, so that no disk is needed.
+    pub fn start(dir: &Path, options: &[&str]) -> Daemon {
+        let socket = dir.join("daemon.sock");
+        let child = Command::new(SEEKLESS)
+            .args(["daemon", "--include-ssd", "--socket"])
+            .arg(&socket)
+            .args(options)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let daemon = Daemon { child, socket };
+        let until = Instant::now() + Duration::from_secs(20);
+        while daemon.status().is_none() {
+            assert!(Instant::now() < until, "the daemon does not answer");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        daemon
+    }
+
+    /// Its status, if it answers.
+    pub fn status(&self) -> Option<serde_json::Value> {
+        let out = Command::new(SEEKLESS)
+            .args(["daemon", "status", "--json", "-", "--socket"])
+            .arg(&self.socket)
+            .output()
+            .unwrap();
+        serde_json::from_slice(&out.stdout).ok().filter(|_| out.status.success())
+    }
+
+    /// SIGKILL, as the out-of-memory killer would.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Makes the next read of a file go to the disk.
+pub fn forget(path: &Path) {
+    let file = std::fs::File::open(path).unwrap();
+    file.sync_all().unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+}
