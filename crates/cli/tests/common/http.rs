@@ -62,30 +62,32 @@ impl Answer {
     }
 
     /// The same answer with what differs between any two answers of one server made equal: the date, and the
-    /// boundary that separates the parts of a multi-range answer.
+    /// boundary that separates the parts of a multi-range answer (Apache's even varies in length, and with it the body).
     pub fn comparable(mut self) -> Answer {
         self.headers.remove("date");
         let boundary = self
             .header("content-type")
             .and_then(|v| v.split_once("boundary=").map(|(_, b)| b.trim_matches('"').to_string()));
         if let Some(boundary) = boundary {
-            let neutral = vec![b'='; boundary.len()];
-            replace(&mut self.body, boundary.as_bytes(), &neutral);
+            let length_was_right = self.header("content-length") == Some(&self.body.len().to_string());
+            self.body = replaced(&self.body, boundary.as_bytes(), b"BOUNDARY");
             self.headers.insert("content-type".into(), vec!["multipart/byteranges".into()]);
+            if length_was_right {
+                self.headers.insert("content-length".into(), vec![self.body.len().to_string()]);
+            }
         }
         self
     }
 }
 
-fn replace(body: &mut [u8], from: &[u8], to: &[u8]) {
-    assert_eq!(from.len(), to.len(), "a boundary is replaced in place");
-    let mut at = 0;
-    while at + from.len() <= body.len() {
-        if &body[at..at + from.len()] == from {
-            body[at..at + to.len()].copy_from_slice(to);
-            at += from.len();
-        } else {
-            at += 1;
-        }
+fn replaced(body: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
+    let mut result = Vec::with_capacity(body.len());
+    let mut rest = body;
+    while let Some(at) = rest.windows(from.len()).position(|w| w == from) {
+        result.extend_from_slice(&rest[..at]);
+        result.extend_from_slice(to);
+        rest = &rest[at + from.len()..];
     }
+    result.extend_from_slice(rest);
+    result
 }
