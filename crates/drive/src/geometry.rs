@@ -1,0 +1,170 @@
+//! Where a sector is, and when it passes under a head.
+//!
+//! A platter turns at a constant speed, so the angle under the heads is a function of time alone: `t mod period`.
+//! A sector's angle follows from its place on the track and from the skew that shifts each track's first sector so
+//! that a switch to the next track does not miss it. Addresses run along a track, then through the heads of a
+//! cylinder, then to the next cylinder inwards. Everything here is integer nanoseconds and whole sectors, with one
+//! rounding rule (`floor(position * period / sectors per track)`), so that a stream resumed in mid-track meets its
+//! next sector at the very nanosecond the one before it ended instead of missing it by one and losing a turn.
+
+use alloc::vec::Vec;
+
+use crate::seek::SeekCurve;
+
+/// One zone, as compiled from its description: tracks of equal length, consecutive addresses.
+#[derive(Clone, Debug)]
+pub(crate) struct Zone {
+    pub(crate) first_lba: u64,
+    pub(crate) lbas: u64,
+    pub(crate) first_cylinder: u32,
+    pub(crate) sectors_per_track: u64,
+    pub(crate) track_skew: u64,
+    pub(crate) cylinder_skew: u64,
+}
+
+/// A track: what the heads can be over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Track {
+    pub(crate) cylinder: u32,
+    pub(crate) head: u32,
+}
+
+/// A sector's place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) track: Track,
+    /// Which sector of its track, before skew.
+    sector: u64,
+    /// Skew of the track, in sectors, less than one turn.
+    skew: u64,
+    sectors_per_track: u64,
+}
+
+/// A movement over the medium: where the heads are and since when they can read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head {
+    /// The track under the heads.
+    pub(crate) track: Track,
+    /// From when on they are at rest there, in nanoseconds.
+    pub(crate) at: u64,
+}
+
+/// The mechanical layout of a drive.
+#[derive(Clone, Debug)]
+pub(crate) struct Geometry {
+    pub(crate) period: u64,
+    pub(crate) heads: u32,
+    pub(crate) cylinders: u32,
+    pub(crate) sectors: u64,
+    pub(crate) zones: Vec<Zone>,
+    pub(crate) head_switch: u64,
+    pub(crate) seek: SeekCurve,
+}
+
+impl Geometry {
+    /// The zone of an address; addresses past the end count as the last.
+    pub(crate) fn zone(&self, lba: u64) -> &Zone {
+        let after = self.zones.partition_point(|z| z.first_lba <= lba);
+        &self.zones[after.saturating_sub(1)]
+    }
+
+    /// Where an address lies.
+    pub(crate) fn place(&self, lba: u64) -> Place {
+        let zone = self.zone(lba);
+        let spt = zone.sectors_per_track;
+        let within = (lba - zone.first_lba).min(zone.lbas.saturating_sub(1));
+        let (track, sector) = (within / spt, within % spt);
+        let heads = u64::from(self.heads);
+        let (cylinder, head) = (track / heads, track % heads);
+        // Each cylinder adds one cylinder skew and a track skew for every head but the first.
+        let per_cylinder = zone.cylinder_skew + (heads - 1) * zone.track_skew;
+        let skew = (cylinder * per_cylinder + head * zone.track_skew) % spt;
+        let track = Track { cylinder: zone.first_cylinder + cylinder as u32, head: head as u32 };
+        Place { track, sector, skew, sectors_per_track: spt }
+    }
+
+    /// The address after the last one of the track that holds `lba`.
+    pub(crate) fn track_end(&self, lba: u64) -> u64 {
+        let zone = self.zone(lba);
+        let track = (lba - zone.first_lba) / zone.sectors_per_track;
+        zone.first_lba + ((track + 1) * zone.sectors_per_track).min(zone.lbas)
+    }
+
+    /// Time to bring the heads from one track to another, rotation not counted.
+    pub(crate) fn move_time(&self, from: Track, to: Track) -> u64 {
+        match (from.cylinder.abs_diff(to.cylinder), from.head == to.head) {
+            (0, true) => 0,
+            (0, false) => self.head_switch,
+            // The new head's servo is found while the arm moves: the longer of the two counts.
+            (distance, _) => self.seek.time(distance).max(self.head_switch),
+        }
+    }
+
+    /// The wait from `at` until the start of the sector at `place` comes round.
+    pub(crate) fn wait(&self, at: u64, place: &Place) -> u64 {
+        let start = self.angle(place, 0);
+        let now = at % self.period;
+        if start >= now { start - now } else { start + self.period - now }
+    }
+
+    /// The angle, in nanoseconds of rotation, at which the `offset`th sector after `place` starts (unwrapped within
+    /// a track's length when `offset` is not zero).
+    fn angle(&self, place: &Place, offset: u64) -> u64 {
+        let position = (place.sector + place.skew) % place.sectors_per_track + offset;
+        position * self.period / place.sectors_per_track
+    }
+
+    /// Reads or writes on from `lba`, track after track, until `limit` is reached or the next sector would end
+    /// after `until`. Returns the first address not covered; `head` is left where the passage ended, at the time it
+    /// did. One step a track, never one a sector.
+    pub(crate) fn sweep(&self, head: &mut Head, mut lba: u64, limit: u64, until: u64) -> u64 {
+        let limit = limit.min(self.sectors);
+        while lba < limit {
+            let zone = self.zone(lba);
+            let place = self.place(lba);
+            let arrive = head.at + self.move_time(head.track, place.track);
+            let start = arrive + self.wait(arrive, &place);
+            let on_track = place.sectors_per_track - place.sector;
+            let in_zone = zone.first_lba + zone.lbas - lba;
+            let run = on_track.min(in_zone).min(limit - lba);
+            let zero = self.angle(&place, 0);
+            let end = start + (self.angle(&place, run) - zero);
+            if end <= until {
+                *head = Head { track: place.track, at: end };
+                lba += run;
+                continue;
+            }
+            if until <= start {
+                break;
+            }
+            // Whole sectors that end by `until`: the largest n with angle(n) - zero <= until - start.
+            let spt = place.sectors_per_track;
+            let first = (place.sector + place.skew) % spt;
+            let reach = until - start + zero;
+            let whole = (((reach + 1) * spt - 1) / self.period).saturating_sub(first).min(run);
+            if whole > 0 {
+                *head = Head { track: place.track, at: start + (self.angle(&place, whole) - zero) };
+                lba += whole;
+            }
+            break;
+        }
+        lba
+    }
+
+    /// Bytes a second a long sequential read gets from the medium around `lba`, switches included.
+    pub(crate) fn media_rate(&self, lba: u64) -> f64 {
+        let zone = self.zone(lba);
+        let heads = u64::from(self.heads);
+        let data = heads * zone.sectors_per_track;
+        // What a switch costs is the skew, or whole turns more if the skew is too short for the switch.
+        let cost = |skew: u64, switch: u64| {
+            let skew = skew * self.period / zone.sectors_per_track;
+            if skew >= switch { skew } else { skew + (switch - skew).div_ceil(self.period) * self.period }
+        };
+        let cylinder_switch = self.seek.time(1).max(self.head_switch);
+        let time = heads * self.period
+            + (heads - 1) * cost(zone.track_skew, self.head_switch)
+            + cost(zone.cylinder_skew, cylinder_switch);
+        (data * seekless_units::SECTOR_BYTES) as f64 * 1e9 / time as f64
+    }
+}
