@@ -2,3 +2,5 @@
 //! Must not know: descriptors, paths, sockets, threads, logging.
 #![no_std]
 extern crate alloc;
+
+pub mod profile;

@@ -11,6 +11,7 @@
 //! one curve holds for the whole disk.
 
 mod file;
+mod overhead;
 mod procedure;
 mod rotation;
 mod vernier;

@@ -21,6 +21,8 @@ const RESOLUTION_NS: f64 = 5_000.0;
 /// A read is believed if it ended within this part of a turn of a predicted passage. Larger differences are a step to
 /// a track with another skew, a buffer hit or somebody else's read: the passage is then taken anew.
 const COHERENT: f64 = 0.04;
+/// Turns to wait at the near end. A drive's obligatory look-ahead is a part of a track.
+const LINGER: f64 = 1.0;
 /// Pairs of reads after which the place is given up; 9 are needed.
 const PAIRS_MAX: u32 = 30;
 
@@ -41,6 +43,8 @@ pub(super) struct Vernier {
     block: u32,
     turn: Turn,
     at_from: bool,
+    /// When the read at the near end was done.
+    left: Nanos,
     /// When a block of the target track ended.
     passage: Option<Nanos>,
     /// Seek and overhead take longer than this,
@@ -60,6 +64,7 @@ impl Vernier {
             block,
             turn,
             at_from: false,
+            left: Nanos::ZERO,
             passage: None,
             low: 0.0,
             high: f64::INFINITY,
@@ -79,14 +84,17 @@ impl Vernier {
             return Read { lba: Lba(self.from), sectors: self.block, not_before: Nanos::ZERO, may_rest: true };
         }
         self.to = self.to.saturating_sub(step);
+        // Many drives read on for a while after each positioning whatever else they are asked: let that pass.
+        let rested = Nanos(self.left.0.saturating_add((LINGER * self.turn.period) as u64));
         let not_before = match self.passage {
             Some(passage) if self.high.is_finite() => {
                 let ahead = (self.low + self.high) / 2.0;
-                let wait = self.until_passage(passage, now) - ahead;
+                let earliest = now.max(rested);
+                let wait = self.until_passage(passage, earliest) - ahead;
                 let turns = if wait < 0.0 { (-wait / self.turn.period) as u64 as f64 + 1.0 } else { 0.0 };
-                Nanos(now.0.saturating_add((wait + turns * self.turn.period) as u64))
+                Nanos(earliest.0.saturating_add((wait + turns * self.turn.period) as u64))
             }
-            _ => Nanos::ZERO,
+            _ => rested,
         };
         Read { lba: Lba(self.to), sectors: self.block, not_before, may_rest: false }
     }
@@ -101,6 +109,7 @@ impl Vernier {
     pub(super) fn done(&mut self, timing: Timing) {
         if !self.at_from {
             self.at_from = !timing.disturbed;
+            self.left = timing.completed;
             return;
         }
         self.at_from = false;

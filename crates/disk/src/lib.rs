@@ -1,0 +1,1 @@
+//! Disks: list them, measure them, tune the kernel for them.

@@ -1,0 +1,93 @@
+//! The measuring procedure against every drive of the catalogue, in virtual time: it must find the model's own
+//! parameters within 5 %.
+
+use seekless_drive::{Command, Drive, DriveSpec, Op, catalogue};
+use seekless_policy::profile::{DiskProfile, Procedure, ProcedureOptions, Timing};
+use seekless_units::{Lba, Nanos};
+
+/// Of whatever is measured, against the model.
+const TOLERANCE: f64 = 0.05;
+/// Time between a completion and the next command at the earliest: the host's system call.
+const HOST: Nanos = Nanos::from_micros(20);
+
+struct Measured {
+    profile: DiskProfile,
+    reads: u32,
+    busy: Nanos,
+    wall: Nanos,
+}
+
+/// Runs the procedure on a model.
+fn measure(spec: &DriveSpec) -> Measured {
+    let mut drive = Drive::new(spec);
+    let options = ProcedureOptions { sectors: drive.sectors(), block: 1, seed: 7 };
+    let mut procedure = Procedure::new(options).unwrap();
+    let (mut now, mut reads, mut busy) = (Nanos::from_secs(1), 0, Nanos::ZERO);
+    while let Some(read) = procedure.next(now) {
+        let issued = (now + HOST).max(read.not_before);
+        let command = Command { id: 0, op: Op::Read, lba: read.lba, sectors: read.sectors };
+        drive.submit(issued, command).unwrap();
+        let completed = drive.next_completion().unwrap();
+        drive.poll(completed).unwrap();
+        procedure.done(Timing { issued, completed, disturbed: false });
+        now = completed;
+        reads += 1;
+        busy += completed.since(issued);
+    }
+    Measured { profile: procedure.finish().unwrap(), reads, busy, wall: now }
+}
+
+fn off(measured: f64, model: f64) -> f64 {
+    (measured - model).abs() / model
+}
+
+fn check(name: &str) {
+    let spec = catalogue::get(name).unwrap();
+    let drive = Drive::new(&spec);
+    let Measured { profile, reads, busy, wall } = measure(&spec);
+    profile.check().unwrap();
+    let mut worst: Vec<(f64, String)> = Vec::new();
+    let mut compare = |what: String, measured: f64, model: f64| {
+        worst.push((off(measured, model), format!("{what}: {measured:.4} for {model:.4}")));
+    };
+    compare("turn, ms".into(), profile.rotation.unwrap().as_millis_f64(), drive.rotation_period().as_millis_f64());
+    for i in 0..=40 {
+        let lba = Lba((drive.sectors() - 1) / 40 * i);
+        compare(format!("rate at {i}/40, MB/s"), profile.rate_at(lba) / 1e6, drive.media_rate(lba) / 1e6);
+    }
+    // Seeks from three places over distances of all magnitudes, by address.
+    let sectors = drive.sectors();
+    for place in [0.02, 0.31, 0.55] {
+        for exponent in 0..14 {
+            let distance = sectors as f64 * 0.44 / f64::from(1 << exponent);
+            // Addresses closer than this may lie on one cylinder: no seek to speak of.
+            if distance < 4.0 * sectors as f64 / f64::from(spec.cylinders()) {
+                continue;
+            }
+            let (from, to) = ((sectors as f64 * place) as u64, (sectors as f64 * place + distance) as u64);
+            let model = drive.seek_time(Lba(from), Lba(to)).as_millis_f64();
+            let found = profile.seek_time(Lba(from), Lba(to)).as_millis_f64();
+            compare(format!("seek from {place} over {distance:.0} sectors, ms"), found, model);
+        }
+    }
+    let full = drive.seek_time(Lba(0), Lba(sectors - 1)).as_millis_f64();
+    compare("full stroke, ms".into(), profile.seek_time(Lba(0), Lba(sectors - 1)).as_millis_f64(), full);
+    worst.sort_by(|a, b| b.0.total_cmp(&a.0));
+    println!("{name}: {reads} reads, {busy} busy, {wall} in all, overhead {}", profile.overhead);
+    for (off, what) in worst.iter().take(4) {
+        println!("  {:5.2} %  {what}", off * 100.0);
+    }
+    assert!(wall < Nanos::from_secs(120), "{name} takes {wall}");
+    assert!(worst[0].0 <= TOLERANCE, "{name}: {}", worst[0].1);
+}
+
+#[test]
+fn every_drive_is_found_within_5_percent() {
+    let mut bad = Vec::new();
+    for name in catalogue::names() {
+        if std::panic::catch_unwind(|| check(name)).is_err() {
+            bad.push(name);
+        }
+    }
+    assert!(bad.is_empty(), "off by more than 5 %: {bad:?}");
+}
