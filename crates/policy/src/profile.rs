@@ -71,7 +71,8 @@ impl DiskProfile {
     /// a factor of two of right for every drive between 5400 and 10000 rpm in our catalogue.
     pub fn assumed(sectors: u64) -> DiskProfile {
         let sectors = sectors.max(1);
-        let rate = |part: u64, mb: u64| RatePoint { lba: Lba(sectors / 8 * part), bytes_per_second: mb * 1_000_000 };
+        let rate =
+            |part: u64, mb: u64| RatePoint { lba: Lba(sectors / 8 * part), bytes_per_second: mb * 1_000_000 };
         // a + b * sqrt(d), the customary shape (Ruemmler and Wilkes 1994).
         let seek = |distance: u32| {
             let d = f64::from(distance) / f64::from(RADIUS);
@@ -114,7 +115,10 @@ impl DiskProfile {
         }
         for pair in self.rates.windows(2) {
             if pair[0].lba >= pair[1].lba {
-                return Err(format!("transfer rates are not in order of address at sector {}", pair[1].lba.0));
+                return Err(format!(
+                    "transfer rates are not in order of address at sector {}",
+                    pair[1].lba.0
+                ));
             }
         }
         for point in &self.rates {
@@ -275,7 +279,9 @@ mod tests {
             if sectors > 8 {
                 profile.check().unwrap();
             }
-            assert!(profile.mean_seek() > Nanos::from_millis(5) && profile.mean_seek() < Nanos::from_millis(12));
+            assert!(
+                profile.mean_seek() > Nanos::from_millis(5) && profile.mean_seek() < Nanos::from_millis(12)
+            );
             let mean = profile.mean_rate();
             assert!((80e6..=160e6).contains(&mean), "{mean}");
         }

@@ -89,7 +89,11 @@ impl StoredProfile {
     ///
     /// # Errors
     /// The first reason not to believe it.
-    pub fn parse(text: &str, disk: Option<&str>, sectors: Option<u64>) -> Result<StoredProfile, ProfileError> {
+    pub fn parse(
+        text: &str,
+        disk: Option<&str>,
+        sectors: Option<u64>,
+    ) -> Result<StoredProfile, ProfileError> {
         // The layout first: a later one may have fields this one does not know.
         #[derive(Deserialize)]
         struct Header {

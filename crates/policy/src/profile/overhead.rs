@@ -4,8 +4,8 @@
 //! the path's to them. A block that does not costs more, since the drive looks for it and sets the mechanism going.
 //! That one shows on a single track: after a block is read the head is on the track, and a block a third of a turn
 //! further on passes at a known instant. Asked for `x` before its passage it is read at once if the drive needs less
-//! than `x`, or a turn later. Halving finds the least `x`. (A drive that keeps the block when its look-ahead meets it
-//! is never late: its figure is that of a buffer hit.)
+//! than `x`, or a turn later. Halving finds the least `x`. A drive whose look-ahead catches the block while it still
+//! thinks about the command is never a turn late; it answers as soon as it has thought, which tells the same.
 
 use alloc::vec::Vec;
 
@@ -17,18 +17,25 @@ use super::rotation::Turn;
 /// Second reads of a block.
 const HITS: usize = 9;
 /// Places read to learn at which angle the other block lies. A place that crosses to the next track has another.
-const ANGLES: usize = 13;
+const ANGLES_MIN: usize = 9;
+/// at the least and at the most.
+const ANGLES_MAX: usize = 30;
 /// How many of them must agree,
-const ANGLES_AGREE: usize = 6;
+const ANGLES_AGREE: usize = 5;
 /// and to what part of a turn.
 const AGREE: f64 = 0.015;
+/// Part of a turn after the passage at which a read is late: above the noise of a passage.
+const LATE: f64 = 0.003;
+/// Late reads in a row that are believed. Half of the places cross to another track and seem late by its skew, which
+/// is more than any overhead: so the lower quarter counts.
+const LATE_READS: usize = 9;
 /// Part of a turn between the two blocks: far enough to be outside of what a drive reads after each seek whatever
 /// else it is asked, near enough that most places do not cross to the next track.
 const APART: f64 = 0.35;
 /// Nanoseconds at which the halving ends: a twentieth of the fastest overhead known (0.1 ms).
 const RESOLUTION_NS: f64 = 5_000.0;
 /// Pairs after which it is given up; about 20 are needed.
-const PAIRS_MAX: u32 = 60;
+const PAIRS_MAX: u32 = 90;
 
 /// The measurement.
 #[derive(Debug)]
@@ -44,6 +51,8 @@ pub(super) struct Overhead {
     angle: f64,
     low: f64,
     high: f64,
+    /// Times of reads that ended after the passage but not a turn after it.
+    late: Vec<f64>,
     pairs: u32,
     outcome: Option<f64>,
 }
@@ -67,6 +76,7 @@ impl Overhead {
             angle: 0.0,
             low: 0.0,
             high: f64::INFINITY,
+            late: Vec::new(),
             pairs: 0,
             outcome: None,
         }
@@ -78,7 +88,8 @@ impl Overhead {
     }
 
     pub(super) fn next(&mut self, now: Nanos) -> Read {
-        let read = |lba, not_before, may_rest| Read { lba: Lba(lba), sectors: self.block, not_before, may_rest };
+        let read =
+            |lba, not_before, may_rest| Read { lba: Lba(lba), sectors: self.block, not_before, may_rest };
         if self.hits.len() < HITS {
             return read(self.place, Nanos::ZERO, false);
         }
@@ -127,40 +138,54 @@ impl Overhead {
         let angle = span - (span / turn.period) as u64 as f64 * turn.period;
         if self.angle <= 0.0 {
             self.angles.push(angle);
-            if self.angles.len() == ANGLES {
+            if self.angles.len() >= ANGLES_MIN {
                 self.agree(turn);
             }
             return;
         }
-        if (angle - self.angle).abs() > AGREE * turn.period {
+        let after = (angle - self.angle) / turn.period;
+        if after > LATE && after < 0.5 && took < turn.period / 2.0 {
+            self.late.push(took);
+            if self.late.len() == LATE_READS {
+                self.late.sort_by(f64::total_cmp);
+                // It came from the buffer: the passage of the block is not in it, as it is in every other outcome.
+                self.outcome = Some(self.late[LATE_READS / 4] + turn.block);
+            }
             return;
         }
+        if after.abs() > AGREE {
+            return;
+        }
+        self.late.clear();
         self.high = self.high.min(took);
         self.low = self.low.max(took - turn.period);
-        if self.high - self.low <= RESOLUTION_NS {
-            self.outcome = Some(((self.low + self.high) / 2.0).max(self.hit_and_block(turn)));
+        let finest = (self.low + self.high) / 2.0 <= turn.block + RESOLUTION_NS;
+        if finest || self.high - self.low <= RESOLUTION_NS {
+            // Less than the passage of a block itself cannot be asked for.
+            self.outcome = Some(if finest { self.high } else { (self.low + self.high) / 2.0 });
         }
     }
 
+    /// The smallest angle several places agree on: crossing to another track can only add its skew.
     fn agree(&mut self, turn: Turn) {
-        let middle = median(&mut self.angles);
-        let near = self.angles.iter().filter(|a| (*a - middle).abs() <= AGREE * turn.period).count();
-        if near < ANGLES_AGREE {
+        self.angles.sort_by(f64::total_cmp);
+        let near = |a: f64| self.angles.iter().filter(|b| (*b - a).abs() <= AGREE * turn.period).count();
+        if let Some(&angle) = self.angles.iter().find(|&&a| near(a) >= ANGLES_AGREE) {
+            self.angle = angle;
+            self.high = angle;
+        } else if self.angles.len() >= ANGLES_MAX {
             self.give_up();
-            return;
         }
-        self.angle = middle;
-        self.high = middle;
     }
 
     /// The next pair lies before all that was read so far.
     fn move_on(&mut self) {
         self.first_done = None;
-        self.place = self.place.saturating_sub(2 * self.apart + u64::from(self.block));
-    }
-
-    fn hit_and_block(&mut self, turn: Turn) -> f64 {
-        median(&mut self.hits) + turn.block
+        // By uneven steps, or a place of every other track would be met again and again.
+        let uneven = f64::from(self.pairs) * 0.618_033_988_749_894_9;
+        let uneven = ((uneven - uneven as u64 as f64) * 3.0 * self.apart as f64) as u64;
+        let block = u64::from(self.block);
+        self.place = self.place.saturating_sub(2 * self.apart + uneven / block * block + block);
     }
 
     fn give_up(&mut self) {

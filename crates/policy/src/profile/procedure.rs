@@ -517,7 +517,11 @@ struct Current {
 enum Method {
     Vernier(Vernier),
     /// No rotation to go by: reads at one end, then the other.
-    Plain { at_from: bool, reads: u64, times: Vec<f64> },
+    Plain {
+        at_from: bool,
+        reads: u64,
+        times: Vec<f64>,
+    },
 }
 
 /// Reads of the plain method.

@@ -81,7 +81,12 @@ impl Vernier {
         let step = u64::from(self.block);
         if !self.at_from {
             self.from = self.from.saturating_sub(step);
-            return Read { lba: Lba(self.from), sectors: self.block, not_before: Nanos::ZERO, may_rest: true };
+            return Read {
+                lba: Lba(self.from),
+                sectors: self.block,
+                not_before: Nanos::ZERO,
+                may_rest: true,
+            };
         }
         self.to = self.to.saturating_sub(step);
         // Many drives read on for a while after each positioning whatever else they are asked: let that pass.
