@@ -83,7 +83,7 @@ fn check(name: &str) {
         for exponent in 0..14 {
             let distance = sectors as f64 * 0.44 / f64::from(1 << exponent);
             // Addresses closer than this may lie on one cylinder: no seek to speak of.
-            if distance < 4.0 * sectors as f64 / f64::from(spec.cylinders()) {
+            if distance < 6.0 * sectors as f64 / f64::from(spec.cylinders()) {
                 continue;
             }
             let from = (sectors as f64 * place) as u64;

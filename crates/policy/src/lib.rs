@@ -4,3 +4,5 @@
 extern crate alloc;
 
 pub mod profile;
+pub mod bitrate;
+pub mod competitive;
