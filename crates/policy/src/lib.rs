@@ -6,3 +6,4 @@ extern crate alloc;
 pub mod profile;
 pub mod bitrate;
 pub mod competitive;
+pub mod controller;
