@@ -121,7 +121,8 @@ mod tests {
 
     #[test]
     fn nonsense_rates_give_the_whole_size() {
-        for (bitrate, highest) in [(0.0, 1.0), (1.0, 0.0), (f64::NAN, 1.0), (-1.0, 1.0), (1.0, f64::INFINITY)] {
+        for (bitrate, highest) in [(0.0, 1.0), (1.0, 0.0), (f64::NAN, 1.0), (-1.0, 1.0), (1.0, f64::INFINITY)]
+        {
             assert_eq!(BitrateRule::SquareRoot.size(Bytes::mib(2), bitrate, highest), Bytes::mib(2));
         }
     }

@@ -186,7 +186,8 @@ mod tests {
     #[test]
     fn small_sequential_reads_do_not_grow_faster_than_they_use() {
         let mut s = SlowStart::new();
-        let grants: alloc::vec::Vec<u64> = (0..48).map(|i| s.read_len(i * 4096, 4096, Bytes::mib(2))).collect();
+        let grants: alloc::vec::Vec<u64> =
+            (0..48).map(|i| s.read_len(i * 4096, 4096, Bytes::mib(2))).collect();
         assert_eq!(grants[0], 65536);
         assert_eq!(grants[15], 4096, "the last page of the first prefetch");
         assert_eq!(grants[16], 131_072);

@@ -90,13 +90,22 @@ impl Params {
         part("adjust_busy", self.adjust_busy, 1.0)?;
         part("adjust_evict", self.adjust_evict, 100.0)?;
         if !(4096..=1 << 30).contains(&self.step_size.0) {
-            return Err(format!("step_size = {} is out of range; it lies within 4KiB and 1GiB", self.step_size));
+            return Err(format!(
+                "step_size = {} is out of range; it lies within 4KiB and 1GiB",
+                self.step_size
+            ));
         }
         if self.size_max < self.step_size || self.size_max > Bytes::gib(4) {
-            return Err(format!("size_max = {} is out of range; it lies within step_size and 4GiB", self.size_max));
+            return Err(format!(
+                "size_max = {} is out of range; it lies within step_size and 4GiB",
+                self.size_max
+            ));
         }
         if self.start_size.0 == 0 || self.start_size > self.size_max {
-            return Err(format!("start_size = {} is out of range; it lies within 1B and size_max", self.start_size));
+            return Err(format!(
+                "start_size = {} is out of range; it lies within 1B and size_max",
+                self.start_size
+            ));
         }
         if !(1_000_000..=86_400_000_000_000).contains(&self.adjust_interval.0) {
             let given = self.adjust_interval;

@@ -3,7 +3,8 @@
 #![no_std]
 extern crate alloc;
 
-pub mod profile;
 pub mod bitrate;
 pub mod competitive;
 pub mod controller;
+pub mod ledger;
+pub mod profile;

@@ -136,7 +136,9 @@ fn evictions_jump_to_eviction_time_times_bitrate() {
     let mut c = start(8);
     assert_eq!(run(&mut c, &server, 0, 1), [6]);
     assert_eq!(c.size(), Bytes::mib(3), "no slide");
-    assert!(matches!(c.last_decision(), Some((Decision::Evicting { evicted }, Some(_))) if (evicted - 0.1).abs() < 1e-6));
+    assert!(
+        matches!(c.last_decision(), Some((Decision::Evicting { evicted }, Some(_))) if (evicted - 0.1).abs() < 1e-6)
+    );
     // Never upwards, and not below one step.
     let mut small = start(1);
     let targets = run(&mut small, &Server { eviction_time: Nanos::from_secs(600), ..server }, 0, 1);
