@@ -18,12 +18,14 @@ struct Row {
 }
 
 fn recording(kind: &str) -> Option<Vec<Row>> {
-    let root = std::env::var_os("SEEKLESS_SHARED").map(PathBuf::from).unwrap_or_else(|| {
-        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared")
-    });
+    let root = std::env::var_os("SEEKLESS_SHARED")
+        .map(PathBuf::from)
+        .unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared"));
     let path = root.join(format!("drives/disksim-cheetah9lp-{kind}.csv.gz"));
     let Ok(file) = std::fs::File::open(&path) else {
-        println!("skipped: no recorded response times (set SEEKLESS_SHARED to the folder that holds drives/)");
+        println!(
+            "skipped: no recorded response times (set SEEKLESS_SHARED to the folder that holds drives/)"
+        );
         return None;
     };
     let mut text = String::new();

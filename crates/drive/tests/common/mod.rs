@@ -22,7 +22,11 @@ pub(crate) fn one(drive: &mut Drive, now: Nanos, command: Command) -> Completion
 }
 
 /// Reads one after another, each submitted the moment the one before is done.
-pub(crate) fn serial(drive: &mut Drive, mut now: Nanos, reads: impl IntoIterator<Item = (u64, u32)>) -> Nanos {
+pub(crate) fn serial(
+    drive: &mut Drive,
+    mut now: Nanos,
+    reads: impl IntoIterator<Item = (u64, u32)>,
+) -> Nanos {
     for (lba, sectors) in reads {
         now = one(drive, now, read(0, lba, sectors)).finished;
     }
