@@ -2,7 +2,7 @@
 //!
 //! Two figures. A block read a second time comes from the drive's buffer: the time of that is the electronics' and
 //! the path's to them. A block that does not costs more, since the drive looks for it and sets the mechanism going.
-//! That one shows on a single track: after a block is read the head is on the track, and a block a third of a turn
+//! That one shows on a single track: after a block is read the head is on the track, and a block half a turn
 //! further on passes at a known instant. Asked for `x` before its passage it is read at once if the drive needs less
 //! than `x`, or a turn later. Halving finds the least `x`. A drive whose look-ahead catches the block while it still
 //! thinks about the command is never a turn late; it answers as soon as it has thought, which tells the same.
@@ -16,26 +16,27 @@ use super::rotation::Turn;
 
 /// Second reads of a block.
 const HITS: usize = 9;
-/// Places read to learn at which angle the other block lies. A place that crosses to the next track has another.
-const ANGLES_MIN: usize = 9;
-/// at the least and at the most.
-const ANGLES_MAX: usize = 30;
-/// How many of them must agree,
-const ANGLES_AGREE: usize = 5;
+/// Places read to learn at which angle the other block lies: one for those on a single track, others for those that
+/// cross to the next track, by its skew.
+const ANGLES: usize = 16;
+/// How many of them must agree for an angle to count,
+const ANGLES_AGREE: usize = 3;
 /// and to what part of a turn.
 const AGREE: f64 = 0.015;
 /// Part of a turn after the passage at which a read is late: above the noise of a passage.
 const LATE: f64 = 0.003;
-/// Late reads in a row that are believed. Half of the places cross to another track and seem late by its skew, which
-/// is more than any overhead: so the lower quarter counts.
-const LATE_READS: usize = 9;
-/// Part of a turn between the two blocks: far enough to be outside of what a drive reads after each seek whatever
-/// else it is asked, near enough that most places do not cross to the next track.
-const APART: f64 = 0.35;
+/// Late reads in a row that are believed; the middle one counts.
+const LATE_READS: usize = 5;
+/// Reads that ended long before the passage: the drive had the block already, since it reads so far after every seek
+/// whatever else it is asked.
+const EARLY_READS: u32 = 3;
+/// Part of a turn between the two blocks. The nearest that is not read in any case is wanted: with a longer way more
+/// places cross to another track.
+const APART: [f64; 3] = [0.35, 0.55, 0.75];
 /// Nanoseconds at which the halving ends: a twentieth of the fastest overhead known (0.1 ms).
 const RESOLUTION_NS: f64 = 5_000.0;
-/// Pairs after which it is given up; about 20 are needed.
-const PAIRS_MAX: u32 = 90;
+/// Pairs after which it is given up; about 40 are needed.
+const PAIRS_MAX: u32 = 150;
 
 /// The measurement.
 #[derive(Debug)]
@@ -43,6 +44,8 @@ pub(super) struct Overhead {
     place: u64,
     block: u32,
     turn: Option<Turn>,
+    /// Which of [`APART`].
+    distance: usize,
     /// Sectors from the first block of a pair to the second.
     apart: u64,
     hits: Vec<f64>,
@@ -53,23 +56,27 @@ pub(super) struct Overhead {
     high: f64,
     /// Times of reads that ended after the passage but not a turn after it.
     late: Vec<f64>,
+    early: u32,
     pairs: u32,
     outcome: Option<f64>,
+}
+
+/// Sectors from the first block of a pair to the second.
+fn apart(turn: Turn, block: u32, distance: usize) -> u64 {
+    // A block narrower than a part in 20000 of a turn does not exist; the noise of its measurement does.
+    let blocks = APART[distance] * turn.period / turn.block.max(turn.period / 20_000.0);
+    blocks as u64 * u64::from(block)
 }
 
 impl Overhead {
     /// Measures below sector `place`.
     pub(super) fn new(place: u64, block: u32, turn: Option<Turn>) -> Overhead {
-        let apart = turn.map_or(0, |turn| {
-            // A block narrower than a part in 20000 of a turn does not exist; the noise of its measurement does.
-            let blocks = APART * turn.period / turn.block.max(turn.period / 20_000.0);
-            blocks as u64 * u64::from(block)
-        });
         Overhead {
             place,
             block,
             turn,
-            apart,
+            distance: 0,
+            apart: turn.map_or(0, |turn| apart(turn, block, 0)),
             hits: Vec::new(),
             first_done: None,
             angles: Vec::new(),
@@ -77,6 +84,7 @@ impl Overhead {
             low: 0.0,
             high: f64::INFINITY,
             late: Vec::new(),
+            early: 0,
             pairs: 0,
             outcome: None,
         }
@@ -138,18 +146,28 @@ impl Overhead {
         let angle = span - (span / turn.period) as u64 as f64 * turn.period;
         if self.angle <= 0.0 {
             self.angles.push(angle);
-            if self.angles.len() >= ANGLES_MIN {
+            if self.angles.len() == ANGLES {
                 self.agree(turn);
             }
             return;
         }
+        let near = |a: f64| (angle - a).abs() <= AGREE * turn.period;
+        if self.angles.iter().any(|&other| near(other)) {
+            return;
+        }
         let after = (angle - self.angle) / turn.period;
+        if after < -AGREE && took < turn.period / 2.0 {
+            self.early += 1;
+            if self.early >= EARLY_READS {
+                self.further(turn);
+            }
+            return;
+        }
         if after > LATE && after < 0.5 && took < turn.period / 2.0 {
             self.late.push(took);
             if self.late.len() == LATE_READS {
-                self.late.sort_by(f64::total_cmp);
                 // It came from the buffer: the passage of the block is not in it, as it is in every other outcome.
-                self.outcome = Some(self.late[LATE_READS / 4] + turn.block);
+                self.outcome = Some(median(&mut self.late) + turn.block);
             }
             return;
         }
@@ -166,16 +184,35 @@ impl Overhead {
         }
     }
 
-    /// The smallest angle several places agree on: crossing to another track can only add its skew.
+    /// The smallest angle several places agree on: crossing to another track can only add its skew. What remains in
+    /// `angles` are those of crossings, to be known when met again.
     fn agree(&mut self, turn: Turn) {
         self.angles.sort_by(f64::total_cmp);
-        let near = |a: f64| self.angles.iter().filter(|b| (*b - a).abs() <= AGREE * turn.period).count();
-        if let Some(&angle) = self.angles.iter().find(|&&a| near(a) >= ANGLES_AGREE) {
-            self.angle = angle;
-            self.high = angle;
-        } else if self.angles.len() >= ANGLES_MAX {
+        let within = AGREE * turn.period;
+        let near = |a: f64| self.angles.iter().filter(|b| (*b - a).abs() <= within).count();
+        let Some(&angle) = self.angles.iter().find(|&&a| near(a) >= ANGLES_AGREE) else {
+            self.further(turn);
+            return;
+        };
+        let mut same: Vec<f64> =
+            self.angles.iter().copied().filter(|a| (a - angle).abs() <= within).collect();
+        self.angle = median(&mut same);
+        self.angles.retain(|a| (a - angle).abs() > 2.0 * within);
+        self.high = self.angle;
+        self.low = 0.0;
+    }
+
+    /// Begins again with blocks further apart.
+    fn further(&mut self, turn: Turn) {
+        self.distance += 1;
+        if self.distance >= APART.len() {
             self.give_up();
+            return;
         }
+        self.apart = apart(turn, self.block, self.distance);
+        self.angles.clear();
+        self.late.clear();
+        (self.angle, self.early) = (0.0, 0);
     }
 
     /// The next pair lies before all that was read so far.

@@ -25,6 +25,8 @@ const RUN_SECTORS: u32 = 512;
 const RATE_PLACES: u64 = 17;
 /// A place is added between two whose rates differ by more than this part.
 const RATE_STEP: f64 = 0.03;
+/// How often places are added: the outer zones are wide, the innermost may be narrower than a 60th of the disk.
+const REFINEMENTS: u32 = 2;
 /// Runs at each place; the middle one counts. One may cross a gap in the layout or a remapped track.
 const RATE_RUNS: usize = 3;
 /// Turns a run lasts. A run does not end on a whole number of track switches; over this many turns that is under 1 %.
@@ -392,7 +394,7 @@ struct Rates {
     /// Places still to do, the next one last.
     places: Vec<u64>,
     done: usize,
-    refined: bool,
+    refined: u32,
     runs: Vec<(f64, u64)>,
     tries: usize,
     run: Option<Run>,
@@ -416,11 +418,11 @@ impl Rates {
         };
         let places = (0..RATE_PLACES).rev().map(place).collect();
         let (runs, found) = (Vec::new(), Vec::new());
-        Rates { options, run_ns, places, done: 0, refined: false, runs, tries: 0, run: None, found }
+        Rates { options, run_ns, places, done: 0, refined: 0, runs, tries: 0, run: None, found }
     }
 
     fn finished(&self) -> bool {
-        self.places.is_empty() && self.refined
+        self.places.is_empty() && self.refined == REFINEMENTS
     }
 
     fn next(&mut self) -> Read {
@@ -482,8 +484,8 @@ impl Rates {
             self.found.dedup_by_key(|p| p.lba);
         }
         self.runs.clear();
-        if self.places.is_empty() && !self.refined {
-            self.refined = true;
+        while self.places.is_empty() && self.refined < REFINEMENTS {
+            self.refined += 1;
             for pair in self.found.windows(2).rev() {
                 let (a, b) = (pair[0].bytes_per_second as f64, pair[1].bytes_per_second as f64);
                 if (a - b).abs() > RATE_STEP * a.max(b) {
