@@ -35,6 +35,8 @@ const RUN_TURNS: f64 = 16.0;
 const RUN_NS: f64 = 120e6;
 /// A run ends here in any case: 256 MiB.
 const RUN_READS_MAX: u32 = 1024;
+/// Sectors of a run of the fastest disk: 16 turns of 11 ms at 300 MB/s, and some.
+const RUN_ROOM: u64 = 120_000;
 /// Distances measured, in equal ratios.
 const RUNGS: u32 = 26;
 /// Places for each distance.
@@ -411,11 +413,9 @@ struct Run {
 impl Rates {
     fn new(options: ProcedureOptions, turn: Option<Turn>) -> Rates {
         let run_ns = turn.map_or(RUN_NS, |t| t.period * RUN_TURNS);
-        // Half a step in from either end.
-        let place = |i: u64| {
-            let usable = options.sectors - options.sectors / 128;
-            usable / (RATE_PLACES - 1) * i
-        };
+        // Room for a run behind the last place.
+        let usable = options.sectors - (options.sectors / 100).max(RUN_ROOM);
+        let place = |i: u64| usable / (RATE_PLACES - 1) * i;
         let places = (0..RATE_PLACES).rev().map(place).collect();
         let (runs, found) = (Vec::new(), Vec::new());
         Rates { options, run_ns, places, done: 0, refined: 0, runs, tries: 0, run: None, found }
@@ -431,10 +431,10 @@ impl Rates {
             // Runs of one place lie apart by 96 MiB (or less on a small disk): neighbouring, but not in one piece
             // where a virtual disk is made of pieces.
             let apart = (self.options.sectors / 200).min(96 << 11);
-            let start = place + self.tries as u64 * apart + shift(&self.options);
-            let longest = u64::from(RUN_READS_MAX + 1) * u64::from(RUN_SECTORS);
-            let last = self.options.sectors - self.options.sectors / 200;
-            let start = start.min(last.saturating_sub(longest.min(self.options.sectors / 400) * 2));
+            let apart = self.tries as u64 * apart;
+            let inner = place > self.options.sectors / 2;
+            let start = if inner { place.saturating_sub(apart) } else { place + apart };
+            let start = start.saturating_sub(shift(&self.options));
             self.run = Some(Run { start, reads: 0, began: Nanos::ZERO });
         }
         let (start, reads) = self.run.map_or((0, 0), |r| (r.start, r.reads));
