@@ -8,11 +8,17 @@ pub mod extents;
 pub mod fanotify;
 pub mod fdpass;
 #[cfg(feature = "full")]
+pub mod identity;
+#[cfg(feature = "full")]
 pub mod loopdev;
 #[cfg(feature = "full")]
 pub mod mounts;
 #[cfg(feature = "full")]
 pub mod prefetch;
+#[cfg(feature = "full")]
+pub mod queue;
+#[cfg(feature = "full")]
+pub mod rawio;
 pub mod residency;
 pub mod ring;
 #[cfg(feature = "full")]
