@@ -29,7 +29,9 @@ impl RawDisk {
     pub fn open(path: &Path, read_max: usize) -> io::Result<RawDisk> {
         let mut file = OpenOptions::new()
             .read(true)
-            .custom_flags(rustix::fs::OFlags::DIRECT.bits() as i32 | rustix::fs::OFlags::CLOEXEC.bits() as i32)
+            .custom_flags(
+                rustix::fs::OFlags::DIRECT.bits() as i32 | rustix::fs::OFlags::CLOEXEC.bits() as i32,
+            )
             .open(path)?;
         let bytes = file.seek(SeekFrom::End(0))?;
         let len = read_max.next_multiple_of(ALIGN);

@@ -547,7 +547,7 @@ impl Seeks {
         let room = sectors - distance - MARGIN - sectors / 256;
         let turn = f64::from(self.index + self.tries * 1000 + 1) * 0.618_033_988_749_894_9;
         let low = MARGIN + ((turn - turn as u64 as f64) * room as f64) as u64 + shift(&self.options);
-        if self.index % 2 == 0 { (low, low + distance) } else { (low + distance, low) }
+        if self.index.is_multiple_of(2) { (low, low + distance) } else { (low + distance, low) }
     }
 
     fn next(&mut self, now: Nanos) -> Read {
