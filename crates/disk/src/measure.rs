@@ -16,7 +16,7 @@ use seekless_units::{Exit, Fault, Nanos};
 use crate::resolve::{SYS_BLOCK, Target};
 
 /// Longest single read of the procedure.
-const READ_MAX: usize = 512 * 512;
+const READ_MAX: usize = 2048 * 512;
 /// Others count as active for this long after they were seen.
 const ACTIVE: Duration = Duration::from_secs(5);
 /// Longest rest at a time.
