@@ -30,7 +30,8 @@ const RATE_PLACES: u64 = 17;
 const RATE_STEP: f64 = 0.03;
 /// How often places are added: the outer zones are wide, the innermost may be narrower than a 60th of the disk.
 const REFINEMENTS: u32 = 2;
-/// Runs at each place; the middle one counts. One may cross a gap in the layout or a remapped track.
+/// Runs at each place; the fastest counts. A gap in the layout, a remapped track or a host that was late can only
+/// slow a run down.
 const RATE_RUNS: usize = 3;
 /// Turns a run lasts. A run does not end on a whole number of track switches; over this many turns that is under 1 %.
 const RUN_TURNS: f64 = 16.0;
@@ -52,6 +53,8 @@ const LONGEST_PERMILLE: u64 = 985;
 const MARGIN: u64 = 4096;
 /// Smallest disk that makes sense to measure: 512 MiB.
 const SECTORS_MIN: u64 = 1 << 20;
+/// Further attempts to see a rotation where reads are slow enough for one.
+const ROTATION_TRIES: u32 = 4;
 /// Reads that may fail before the disk is given up.
 const ERRORS_MAX: u32 = 16;
 /// Reads at the most; a disk alone needs about 2500.
@@ -156,6 +159,7 @@ pub struct Procedure {
     reads: u32,
     errors: u32,
     failure: Option<Unmeasurable>,
+    rotation_tries: u32,
     turn: Option<Turn>,
     /// Nanoseconds before the arm can move, the passage of one block included.
     overhead: f64,
@@ -197,6 +201,7 @@ impl Procedure {
             reads: 0,
             errors: 0,
             failure: None,
+            rotation_tries: 0,
             turn: None,
             overhead: 0.0,
             rates: Vec::new(),
@@ -281,6 +286,14 @@ impl Procedure {
         match &mut self.stage {
             Stage::Rotation(r) => {
                 let Some(turn) = r.outcome() else { return };
+                if turn.is_none() && r.slow() && self.rotation_tries < ROTATION_TRIES {
+                    // As slow as a disk that turns, but out of step: the host was late too often, perhaps.
+                    self.rotation_tries += 1;
+                    let base = options.sectors * 2 / 5 + shift(&options);
+                    let base = base + u64::from(self.rotation_tries) * options.sectors / 64;
+                    self.stage = Stage::Rotation(Rotation::new(aligned(base, options.block), options.block));
+                    return;
+                }
                 self.turn = turn;
                 let place = options.sectors * 3 / 5 + shift(&options);
                 self.stage = Stage::Overhead(Overhead::new(place, options.block, turn));
@@ -449,7 +462,7 @@ impl Rates {
             let place = self.places.last().copied().unwrap_or(0);
             // Runs of one place lie apart by 96 MiB (or less on a small disk): neighbouring, but not in one piece
             // where a virtual disk is made of pieces.
-            let apart = (self.options.sectors / 200).min(96 << 11);
+            let apart = (self.options.sectors / 500).min(96 << 11);
             let apart = self.tries as u64 * apart;
             let inner = place > self.options.sectors / 2;
             let start = if inner { place.saturating_sub(apart) } else { place + apart };
@@ -511,7 +524,7 @@ impl Rates {
         self.places.pop();
         self.done += 1;
         self.runs.sort_by(|a, b| a.0.total_cmp(&b.0));
-        if let Some(&(rate, middle)) = self.runs.get(self.runs.len() / 2) {
+        if let Some(&(rate, middle)) = self.runs.last() {
             self.found.push(RatePoint { lba: Lba(middle), bytes_per_second: rate as u64 });
             self.found.sort_by_key(|p| p.lba);
             self.found.dedup_by_key(|p| p.lba);

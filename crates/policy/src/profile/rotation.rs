@@ -80,6 +80,11 @@ impl Rotation {
         self.outcome
     }
 
+    /// Whether blocks took so long that a mechanism must be behind it.
+    pub(super) fn slow(&self) -> bool {
+        self.step >= TURN_MIN
+    }
+
     pub(super) fn next(&mut self) -> Read {
         let lba = Lba(self.next_lba);
         self.next_lba = self.next_lba.saturating_sub(u64::from(self.block));
