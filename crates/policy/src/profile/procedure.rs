@@ -37,6 +37,10 @@ const RATE_RUNS: usize = 3;
 const RUN_TURNS: f64 = 16.0;
 /// What a run lasts where no turn is known.
 const RUN_NS: f64 = 120e6;
+/// Reads that bring host and head into step.
+const IN_STEP: u32 = 2;
+/// Reads a run must be judged by.
+const COUNTED_MIN: u32 = 4;
 /// A run ends here in any case: after 256 MiB at the most.
 const RUN_READS_MAX: u32 = 256;
 /// Sectors of a run of the fastest disk: 16 turns of 11 ms at 300 MB/s, and some.
@@ -426,7 +430,13 @@ struct Rates {
 struct Run {
     start: u64,
     reads: u32,
-    began: Nanos,
+    /// Reads since the start or the last disturbance.
+    undisturbed: u32,
+    /// When the last one was done.
+    last: Nanos,
+    /// Reads that count, and the time they took.
+    counted: u32,
+    span: f64,
 }
 
 impl Rates {
@@ -467,7 +477,8 @@ impl Rates {
             let inner = place > self.options.sectors / 2;
             let start = if inner { place.saturating_sub(apart) } else { place + apart };
             let start = start.saturating_sub(shift(&self.options));
-            self.run = Some(Run { start, reads: 0, began: Nanos::ZERO });
+            self.run =
+                Some(Run { start, reads: 0, undisturbed: 0, last: Nanos::ZERO, counted: 0, span: 0.0 });
         }
         let (start, reads) = self.run.map_or((0, 0), |r| (r.start, r.reads));
         let sectors = self.sectors();
@@ -482,23 +493,25 @@ impl Rates {
     fn done(&mut self, timing: Timing) {
         let sectors = self.sectors();
         let Some(run) = &mut self.run else { return };
-        if timing.disturbed {
-            self.run = None;
-            self.end_try();
-            return;
-        }
         run.reads += 1;
-        if run.reads == 2 {
-            // The first two reads bring host and head into step.
-            run.began = timing.completed;
+        if timing.disturbed {
+            // The arm is elsewhere: what follows counts once host and head are in step again.
+            run.undisturbed = 0;
+        } else {
+            run.undisturbed += 1;
+            if run.undisturbed > IN_STEP {
+                run.counted += 1;
+                run.span += timing.completed.since(run.last).0 as f64;
+            }
         }
-        let span = timing.completed.since(run.began).0 as f64;
+        run.last = timing.completed;
         let end = run.start + u64::from(run.reads + 1) * u64::from(sectors);
-        let enough = run.reads >= 6 && span >= self.run_ns;
+        let enough = run.counted >= COUNTED_MIN && run.span >= self.run_ns;
         if enough || run.reads >= RUN_READS_MAX || end >= self.options.sectors {
-            let bytes = f64::from(run.reads.saturating_sub(2)) * f64::from(sectors) * SECTOR_BYTES as f64;
+            let bytes = f64::from(run.counted) * f64::from(sectors) * SECTOR_BYTES as f64;
             let middle = run.start + u64::from(run.reads / 2) * u64::from(sectors);
-            let rate = if run.reads >= 6 && span > 0.0 { bytes * 1e9 / span } else { 0.0 };
+            let counts = run.counted >= COUNTED_MIN && run.span > 0.0;
+            let rate = if counts { bytes * 1e9 / run.span } else { 0.0 };
             self.run = None;
             if self.read_sectors.is_none() {
                 // The first run only shows the speed. Its blocks are in the drive's buffer now: go on elsewhere.
