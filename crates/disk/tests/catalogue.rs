@@ -3,43 +3,13 @@
 
 mod common;
 
-use seekless_drive::{Command, Drive, DriveSpec, Op, catalogue};
-use seekless_policy::profile::{DiskProfile, Procedure, ProcedureOptions, Timing, Unmeasurable};
+use common::{HOST, Measured, measure};
+use seekless_drive::catalogue;
+use seekless_policy::profile::{Procedure, ProcedureOptions, Timing, Unmeasurable};
 use seekless_units::Nanos;
 
 /// Of whatever is measured, against the model.
 const TOLERANCE: f64 = 0.05;
-/// Time between a completion and the next command at the earliest: the host's system call.
-const HOST: Nanos = Nanos::from_micros(20);
-
-struct Measured {
-    profile: DiskProfile,
-    reads: u64,
-    busy: Nanos,
-    wall: Nanos,
-}
-
-/// Runs the procedure on a model. `spoil` may change what each read's timing is said to be.
-fn measure(spec: &DriveSpec, mut spoil: impl FnMut(u64, Timing) -> Timing) -> Measured {
-    let mut drive = Drive::new(spec);
-    let options = ProcedureOptions { sectors: drive.sectors(), block: 1, seed: 7 };
-    let mut procedure = Procedure::new(options).unwrap();
-    let (mut now, mut reads, mut busy) = (Nanos::from_secs(1), 0, Nanos::ZERO);
-    while let Some(read) = procedure.next(now) {
-        let issued = (now + HOST).max(read.not_before);
-        let command = Command { id: 0, op: Op::Read, lba: read.lba, sectors: read.sectors };
-        drive.submit(issued, command).unwrap();
-        let completed = drive.next_completion().unwrap();
-        drive.poll(completed).unwrap();
-        let timing = spoil(reads, Timing { issued, completed, disturbed: false });
-        procedure.done(timing);
-        now = timing.completed;
-        reads += 1;
-        busy += completed.since(issued);
-    }
-    Measured { profile: procedure.finish().unwrap(), reads, busy, wall: now }
-}
-
 fn check(name: &str) {
     let spec = catalogue::get(name).unwrap();
     let Measured { profile, reads, busy, wall } = measure(&spec, |_, t| t);

@@ -1,10 +1,10 @@
-//! A measured profile against the model of the drive it was measured on.
+//! The measuring procedure in virtual time, and a measured profile against the model of its drive.
+// Each test and example uses its part.
+#![allow(dead_code)]
 
-use seekless_drive::{Drive, DriveSpec};
-use seekless_policy::profile::DiskProfile;
-use seekless_units::Lba;
-#[allow(unused_imports)]
-use seekless_units::Nanos;
+use seekless_drive::{Command, Drive, DriveSpec, Op};
+use seekless_policy::profile::{DiskProfile, Procedure, ProcedureOptions, Timing};
+use seekless_units::{Lba, Nanos};
 
 /// Host and bus time a command takes beside the drive's own, and the passage of a sector, at the most.
 const PATH_MS: f64 = 0.03;
@@ -29,6 +29,37 @@ fn jag(rising: &[f64]) -> f64 {
 fn middle(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
+}
+
+/// Time between a completion and the next command at the earliest: the host's system call.
+pub(crate) const HOST: Nanos = Nanos::from_micros(20);
+
+pub(crate) struct Measured {
+    pub(crate) profile: DiskProfile,
+    pub(crate) reads: u64,
+    pub(crate) busy: Nanos,
+    pub(crate) wall: Nanos,
+}
+
+/// Runs the procedure on a model. `spoil` may change what each read's timing is said to be.
+pub(crate) fn measure(spec: &DriveSpec, mut spoil: impl FnMut(u64, Timing) -> Timing) -> Measured {
+    let mut drive = Drive::new(spec);
+    let options = ProcedureOptions { sectors: drive.sectors(), block: 1, seed: 7 };
+    let mut procedure = Procedure::new(options).unwrap();
+    let (mut now, mut reads, mut busy) = (Nanos::from_secs(1), 0, Nanos::ZERO);
+    while let Some(read) = procedure.next(now) {
+        let issued = (now + HOST).max(read.not_before);
+        let command = Command { id: 0, op: Op::Read, lba: read.lba, sectors: read.sectors };
+        drive.submit(issued, command).unwrap();
+        let completed = drive.next_completion().unwrap();
+        drive.poll(completed).unwrap();
+        let timing = spoil(reads, Timing { issued, completed, disturbed: false });
+        procedure.done(timing);
+        now = timing.completed;
+        reads += 1;
+        busy += completed.since(issued);
+    }
+    Measured { profile: procedure.finish().unwrap(), reads, busy, wall: now }
 }
 
 /// How far each figure is off, as a part, and what it is; the worst first. `path_ms` is what a command takes on its
