@@ -33,6 +33,8 @@ const REFINEMENTS: u32 = 2;
 /// Runs at each place; the fastest counts. A gap in the layout, a remapped track or a host that was late can only
 /// slow a run down.
 const RATE_RUNS: usize = 3;
+/// The two fastest must agree to this part, or there are more runs.
+const RATE_AGREE: f64 = 0.02;
 /// Turns a run lasts. A run does not end on a whole number of track switches; over this many turns that is under 1 %.
 const RUN_TURNS: f64 = 16.0;
 /// What a run lasts where no turn is known.
@@ -529,14 +531,18 @@ impl Rates {
 
     fn end_try(&mut self) {
         self.tries += 1;
-        // Disturbed runs are tried again, three times as often as needed at the most.
-        if self.runs.len() < RATE_RUNS && self.tries < 3 * RATE_RUNS {
+        self.runs.sort_by(|a, b| a.0.total_cmp(&b.0));
+        // Until the two fastest agree, three times as often as needed at the most.
+        let agree = match self.runs.as_slice() {
+            [.., second, first] => second.0 >= first.0 * (1.0 - RATE_AGREE),
+            _ => false,
+        };
+        if (self.runs.len() < RATE_RUNS || !agree) && self.tries < 3 * RATE_RUNS {
             return;
         }
         self.tries = 0;
         self.places.pop();
         self.done += 1;
-        self.runs.sort_by(|a, b| a.0.total_cmp(&b.0));
         if let Some(&(rate, middle)) = self.runs.last() {
             self.found.push(RatePoint { lba: Lba(middle), bytes_per_second: rate as u64 });
             self.found.sort_by_key(|p| p.lba);
