@@ -72,7 +72,7 @@ pub(crate) fn compare(profile: &DiskProfile, spec: &DriveSpec, path_ms: f64) -> 
     };
     compare(
         "turn, ms".into(),
-        profile.rotation.unwrap().as_millis_f64(),
+        profile.rotation.map_or(0.0, |turn| turn.as_millis_f64()),
         drive.rotation_period().as_millis_f64(),
     );
     for i in 0..=40 {
