@@ -22,7 +22,7 @@ const ANGLES: usize = 16;
 /// How many of them must agree for an angle to count,
 const ANGLES_AGREE: usize = 3;
 /// and to what part of a turn.
-const AGREE: f64 = 0.015;
+const AGREE: f64 = 0.02;
 /// Part of a turn after the passage at which a read is late: above the noise of a passage.
 const LATE: f64 = 0.003;
 /// Late reads in a row that are believed; the middle one counts.
@@ -99,7 +99,11 @@ impl Overhead {
         let read =
             |lba, not_before, may_rest| Read { lba: Lba(lba), sectors: self.block, not_before, may_rest };
         if self.hits.len() < HITS {
-            return read(self.place, Nanos::ZERO, false);
+            // Not at once: after a pause the host is slower to answer, and there is one before most reads of the
+            // other measurements.
+            let pause = self.turn.map_or(0.0, |turn| turn.period / 2.0) as u64;
+            let not_before = self.first_done.map_or(Nanos::ZERO, |done| Nanos(done.0.saturating_add(pause)));
+            return read(self.place, not_before, false);
         }
         let Some(first) = self.first_done else {
             return read(self.place, Nanos::ZERO, true);
