@@ -33,6 +33,9 @@ const EARLY_READS: u32 = 3;
 /// Part of a turn between the two blocks. The nearest that is not read in any case is wanted: with a longer way more
 /// places cross to another track.
 const APART: [f64; 3] = [0.35, 0.55, 0.75];
+/// Nanoseconds that a miss can cost more than a buffer hit before anything moves. The most in the catalogue, of a drive
+/// of 1996, is half of it; larger results come from a host that was late.
+const LONGER_MAX_NS: f64 = 1_000_000.0;
 /// Nanoseconds at which the halving ends: a twentieth of the fastest overhead known (0.1 ms).
 const RESOLUTION_NS: f64 = 5_000.0;
 /// Pairs after which it is given up; about 40 are needed.
@@ -168,6 +171,9 @@ impl Overhead {
             return;
         }
         if after > LATE && after < 0.5 && took < turn.period / 2.0 {
+            if took > self.hit() + LONGER_MAX_NS {
+                return;
+            }
             self.late.push(took);
             if self.late.len() == LATE_READS {
                 // It came from the buffer: the passage of the block is not in it, as it is in every other outcome.
@@ -184,7 +190,12 @@ impl Overhead {
         let finest = (self.low + self.high) / 2.0 <= turn.block + RESOLUTION_NS;
         if finest || self.high - self.low <= RESOLUTION_NS {
             // Less than the passage of a block itself cannot be asked for.
-            self.outcome = Some(if finest { self.high } else { (self.low + self.high) / 2.0 });
+            let found = if finest { self.high } else { (self.low + self.high) / 2.0 };
+            if found > self.hit() + LONGER_MAX_NS {
+                self.further(turn);
+            } else {
+                self.outcome = Some(found);
+            }
         }
     }
 
@@ -229,8 +240,12 @@ impl Overhead {
         self.place = self.place.saturating_sub(2 * self.apart + uneven / block * block + block);
     }
 
+    /// A buffer hit and the passage of a block: the most that can be told without the finer figure.
+    fn hit(&mut self) -> f64 {
+        median(&mut self.hits) + self.turn.map_or(0.0, |turn| turn.block)
+    }
+
     fn give_up(&mut self) {
-        let block = self.turn.map_or(0.0, |turn| turn.block);
-        self.outcome = Some(median(&mut self.hits) + block);
+        self.outcome = Some(self.hit());
     }
 }
