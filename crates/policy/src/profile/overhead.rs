@@ -57,6 +57,7 @@ pub(super) struct Overhead {
     angle: f64,
     low: f64,
     high: f64,
+    missed: Option<f64>,
     /// Times of reads that ended after the passage but not a turn after it.
     late: Vec<f64>,
     early: u32,
@@ -86,6 +87,7 @@ impl Overhead {
             angle: 0.0,
             low: 0.0,
             high: f64::INFINITY,
+            missed: None,
             late: Vec::new(),
             early: 0,
             pairs: 0,
@@ -186,7 +188,16 @@ impl Overhead {
         }
         self.late.clear();
         self.high = self.high.min(took);
-        self.low = self.low.max(took - turn.period);
+        let missed = took - turn.period;
+        if missed > self.low {
+            // A late host misses as well: only a second miss counts.
+            match self.missed.take() {
+                Some(before) => self.low = self.low.max(missed.min(before)),
+                None => self.missed = Some(missed),
+            }
+        } else {
+            self.missed = None;
+        }
         let finest = (self.low + self.high) / 2.0 <= turn.block + RESOLUTION_NS;
         if finest || self.high - self.low <= RESOLUTION_NS {
             // Less than the passage of a block itself cannot be asked for.
@@ -227,7 +238,7 @@ impl Overhead {
         self.apart = apart(turn, self.block, self.distance);
         self.angles.clear();
         self.late.clear();
-        (self.angle, self.early) = (0.0, 0);
+        (self.angle, self.early, self.missed) = (0.0, 0, None);
     }
 
     /// The next pair lies before all that was read so far.

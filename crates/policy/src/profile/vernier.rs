@@ -23,8 +23,8 @@ const RESOLUTION_NS: f64 = 5_000.0;
 const COHERENT: f64 = 0.04;
 /// Turns to wait at the near end. A drive's obligatory look-ahead is a part of a track.
 const LINGER: f64 = 1.0;
-/// Pairs of reads after which the place is given up; 9 are needed.
-const PAIRS_MAX: u32 = 30;
+/// Pairs of reads after which the place is given up; about 13 are needed.
+const PAIRS_MAX: u32 = 40;
 
 /// How a measurement ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,6 +51,8 @@ pub(super) struct Vernier {
     low: f64,
     /// and no longer than this.
     high: f64,
+    /// It was missed once, asked for so long before.
+    missed: Option<f64>,
     pairs: u32,
     outcome: Option<Outcome>,
 }
@@ -68,6 +70,7 @@ impl Vernier {
             passage: None,
             low: 0.0,
             high: f64::INFINITY,
+            missed: None,
             pairs: 0,
             outcome: None,
         }
@@ -133,9 +136,18 @@ impl Vernier {
                 self.passage = Some(timing.completed);
                 return;
             }
-            // It was met: the arm was there in time. A turn earlier it was not, or it would have been met then.
+            // It was met: the arm was there in time. A turn earlier it was not, or it would have been met then; or
+            // the host was late, which is why a miss counts only when it happens again.
             self.high = self.high.min(took);
-            self.low = self.low.max(took - self.turn.period);
+            let missed = took - self.turn.period;
+            if missed > self.low {
+                match self.missed.take() {
+                    Some(before) => self.low = self.low.max(missed.min(before)),
+                    None => self.missed = Some(missed),
+                }
+            } else {
+                self.missed = None;
+            }
         } else if !self.high.is_finite() {
             self.high = took;
         }
