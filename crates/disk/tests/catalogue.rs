@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{HOST, Measured, measure};
+use common::{HOST, Measured, measure, try_measure};
 use seekless_drive::catalogue;
 use seekless_policy::profile::{Procedure, ProcedureOptions, Timing, Unmeasurable};
 use seekless_units::Nanos;
@@ -59,6 +59,17 @@ fn a_late_host_and_other_users_are_borne() {
         println!("{name}: {} reads, worst {:.1} % {}", measured.reads, worst[0].0 * 100.0, worst[0].1);
         assert!(worst[0].0 <= 0.1, "{name}: {}", worst[0].1);
     }
+}
+
+#[test]
+fn a_host_that_is_hopelessly_late_says_so() {
+    let spec = catalogue::get("wd-red-1tb").unwrap();
+    let outcome = try_measure(&spec, |n, timing| {
+        // The turn is seen first, on a calm machine; then it becomes busy.
+        let late = if n > 36 { 20e6 * noise(n) } else { 0.0 };
+        Timing { completed: timing.completed + Nanos(late as u64), ..timing }
+    });
+    assert_eq!(outcome.unwrap_err(), Unmeasurable::LateHost);
 }
 
 #[test]

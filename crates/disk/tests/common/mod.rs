@@ -3,7 +3,7 @@
 #![allow(dead_code)]
 
 use seekless_drive::{Command, Drive, DriveSpec, Op};
-use seekless_policy::profile::{DiskProfile, Procedure, ProcedureOptions, Timing};
+use seekless_policy::profile::{DiskProfile, Procedure, ProcedureOptions, Timing, Unmeasurable};
 use seekless_units::{Lba, Nanos};
 
 /// Host and bus time a command takes beside the drive's own, and the passage of a sector, at the most.
@@ -34,6 +34,7 @@ fn middle(values: &mut [f64]) -> f64 {
 /// Time between a completion and the next command at the earliest: the host's system call.
 pub(crate) const HOST: Nanos = Nanos::from_micros(20);
 
+#[derive(Debug)]
 pub(crate) struct Measured {
     pub(crate) profile: DiskProfile,
     pub(crate) reads: u64,
@@ -42,7 +43,15 @@ pub(crate) struct Measured {
 }
 
 /// Runs the procedure on a model. `spoil` may change what each read's timing is said to be.
-pub(crate) fn measure(spec: &DriveSpec, mut spoil: impl FnMut(u64, Timing) -> Timing) -> Measured {
+pub(crate) fn measure(spec: &DriveSpec, spoil: impl FnMut(u64, Timing) -> Timing) -> Measured {
+    try_measure(spec, spoil).unwrap()
+}
+
+/// The same, where it may not come to a profile.
+pub(crate) fn try_measure(
+    spec: &DriveSpec,
+    mut spoil: impl FnMut(u64, Timing) -> Timing,
+) -> Result<Measured, Unmeasurable> {
     let mut drive = Drive::new(spec);
     let options = ProcedureOptions { sectors: drive.sectors(), block: 1, seed: 7 };
     let mut procedure = Procedure::new(options).unwrap();
@@ -59,7 +68,7 @@ pub(crate) fn measure(spec: &DriveSpec, mut spoil: impl FnMut(u64, Timing) -> Ti
         reads += 1;
         busy += completed.since(issued);
     }
-    Measured { profile: procedure.finish().unwrap(), reads, busy, wall: now }
+    Ok(Measured { profile: procedure.finish()?, reads, busy, wall: now })
 }
 
 /// How far each figure is off, as a part, and what it is; the worst first. `path_ms` is what a command takes on its

@@ -16,6 +16,12 @@ use super::rotation::Turn;
 
 /// Second reads of a block.
 const HITS: usize = 9;
+/// Spread of the middle half of them, as a part of a turn, that is too uneven to measure by,
+const UNEVEN: f64 = 0.05;
+/// and not less than this many nanoseconds.
+const UNEVEN_NS: f64 = 150_000.0;
+/// Attempts to find the host in a calmer moment.
+const ROUNDS_MAX: u32 = 12;
 /// Places read to learn at which angle the other block lies: one for those on a single track, others for those that
 /// cross to the next track, by its skew.
 const ANGLES: usize = 16;
@@ -61,6 +67,9 @@ pub(super) struct Overhead {
     /// Times of reads that ended after the passage but not a turn after it.
     late: Vec<f64>,
     early: u32,
+    /// Times the second reads were too uneven.
+    rounds: u32,
+    uneven: bool,
     pairs: u32,
     outcome: Option<f64>,
 }
@@ -90,6 +99,8 @@ impl Overhead {
             missed: None,
             late: Vec::new(),
             early: 0,
+            rounds: 0,
+            uneven: false,
             pairs: 0,
             outcome: None,
         }
@@ -100,13 +111,18 @@ impl Overhead {
         self.outcome
     }
 
+    /// Reads that need no mechanics take so unevenly long that nothing finer can be measured.
+    pub(super) fn uneven(&self) -> bool {
+        self.uneven
+    }
+
     pub(super) fn next(&mut self, now: Nanos) -> Read {
         let read =
             |lba, not_before, may_rest| Read { lba: Lba(lba), sectors: self.block, not_before, may_rest };
         if self.hits.len() < HITS {
             // Not at once: after a pause the host is slower to answer, and there is one before most reads of the
             // other measurements.
-            let pause = self.turn.map_or(0.0, |turn| turn.period / 2.0) as u64;
+            let pause = self.turn.map_or(0.0, |turn| turn.period / 4.0) as u64;
             let not_before = self.first_done.map_or(Nanos::ZERO, |done| Nanos(done.0.saturating_add(pause)));
             return read(self.place, not_before, false);
         }
@@ -125,14 +141,26 @@ impl Overhead {
     pub(super) fn done(&mut self, timing: Timing) {
         let took = timing.completed.since(timing.issued).0 as f64;
         if self.hits.len() < HITS {
-            // The very first read of the place is not a second one.
-            let second = self.first_done.replace(timing.completed).is_some();
-            if second && !timing.disturbed {
+            if self.first_done.is_none() {
+                self.first_done = (!timing.disturbed).then_some(timing.completed);
+                return;
+            }
+            // Elsewhere for the next: the look-ahead may push the block out of the buffer.
+            self.move_on();
+            self.pairs += 1;
+            if !timing.disturbed {
                 self.hits.push(took);
             }
             if self.hits.len() == HITS {
-                self.low = 0.0;
-                self.move_on();
+                self.hits.sort_by(f64::total_cmp);
+                let spread = self.hits[HITS * 3 / 4] - self.hits[HITS / 4];
+                if self.turn.is_some_and(|turn| spread > (turn.period * UNEVEN).max(UNEVEN_NS)) {
+                    self.rounds += 1;
+                    self.uneven = self.rounds >= ROUNDS_MAX;
+                    self.hits.clear();
+                    return;
+                }
+                (self.low, self.pairs) = (0.0, 0);
                 if self.turn.is_none() {
                     self.outcome = Some(median(&mut self.hits));
                 }

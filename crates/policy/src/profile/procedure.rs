@@ -140,6 +140,8 @@ pub enum Unmeasurable {
     Errors,
     /// Others kept the disk so busy that too few reads counted.
     TooBusy,
+    /// The host itself is so late, so often, that milliseconds cannot be measured.
+    LateHost,
     /// Not finished yet.
     Unfinished,
 }
@@ -150,6 +152,9 @@ impl fmt::Display for Unmeasurable {
             Unmeasurable::TooSmall => "it is smaller than 512 MiB",
             Unmeasurable::Errors => "too many reads failed",
             Unmeasurable::TooBusy => "others kept it too busy",
+            Unmeasurable::LateHost => {
+                "this machine's processors are so busy that times of a millisecond cannot be told; try when it is calmer"
+            }
             Unmeasurable::Unfinished => "the measurement was not finished",
         })
     }
@@ -304,6 +309,7 @@ impl Procedure {
                 let place = options.sectors * 3 / 5 + shift(&options);
                 self.stage = Stage::Overhead(Overhead::new(place, options.block, turn));
             }
+            Stage::Overhead(o) if o.uneven() => self.fail(Unmeasurable::LateHost),
             Stage::Overhead(o) => {
                 let Some(overhead) = o.outcome() else { return };
                 self.overhead = overhead;
