@@ -1,4 +1,4 @@
-//! The two curves of a profile as a page that needs nothing else: [C]'s Figure 2 for this disk.
+//! The two curves of a profile as a page that needs nothing else: \[C\]'s Figure 2 for this disk.
 
 use plotters::prelude::*;
 use seekless_policy::profile::{DiskProfile, RADIUS, StoredProfile};

@@ -56,7 +56,7 @@ pub(crate) struct Summary {
     middle_mb_per_s: f64,
     inner_mb_per_s: f64,
     mean_mb_per_s: f64,
-    /// Of [C], at the middle of the disk, for seeks between independent places.
+    /// Of \[C\], at the middle of the disk, for seeks between independent places.
     competitive_depth_bytes: u64,
 }
 

@@ -1,5 +1,5 @@
 //! Competitive depth on the drive models: the disk's time for streams of unknown length against that of somebody who
-//! knows them, [C] section 2 and the microbenchmarks of its section 3.1.
+//! knows them, \[C\] section 2 and the microbenchmarks of its section 3.1.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Which prefetch size for which bitrate ([A] section 5).
+//! Which prefetch size for which bitrate (\[A\] section 5).
 //!
 //! A viewer of bitrate `b` whose stream is read in pieces of `p` bytes costs `b/p` seeks a second; all pieces together
 //! must fit the memory there is for them. Least seeks under that bound: minimise `sum of b_i/p_i` while `sum of p_i`

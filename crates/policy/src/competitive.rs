@@ -1,4 +1,4 @@
-//! Competitive prefetching: read ahead what the disk transfers while it would seek ([C] section 2).
+//! Competitive prefetching: read ahead what the disk transfers while it would seek (\[C\] section 2).
 //!
 //! Whoever reads a stream of unknown length can err two ways: too little ahead, and the disk spends its time going
 //! back to the stream; too much, and it transfers what nobody wants. With a depth of
@@ -14,10 +14,10 @@ use seekless_units::{Bytes, Lba, Nanos};
 
 use crate::profile::DiskProfile;
 
-/// First prefetch of a stream: 16 pages, as in Linux and in [C] section 2.
+/// First prefetch of a stream: 16 pages, as in Linux and in \[C\] section 2.
 pub const SLOW_START: Bytes = Bytes(16 * 4096);
 
-/// Weight of the newest seek in the moving average. [C] gives none; an eighth, as TCP's round-trip time has: the
+/// Weight of the newest seek in the moving average. \[C\] gives none; an eighth, as TCP's round-trip time has: the
 /// average follows a change of load within some tens of reads and not a single long seek.
 pub const SEEK_WEIGHT: f64 = 1.0 / 8.0;
 
@@ -46,13 +46,13 @@ impl Competitive {
         }
     }
 
-    /// `D_seek` of [C]: moving average of the seek distance in sectors. Before the first seek a third of the disk,
+    /// `D_seek` of \[C\]: moving average of the seek distance in sectors. Before the first seek a third of the disk,
     /// the mean between independent places.
     pub fn seek_sectors(&self) -> u64 {
         self.seek_sectors.map_or(self.profile.sectors / 3, |mean| mean as u64)
     }
 
-    /// `C_switch` of [C]: predicted time lost by going elsewhere.
+    /// `C_switch` of \[C\]: predicted time lost by going elsewhere.
     pub fn switch_cost(&self) -> Nanos {
         self.profile.switch_cost(self.seek_sectors())
     }
@@ -195,7 +195,7 @@ mod tests {
     }
 
     proptest! {
-        /// Equation (5) of [C]: with depth C * R the disk's time is at most twice the offline optimum, whatever the
+        /// Equation (5) of \[C\]: with depth C * R the disk's time is at most twice the offline optimum, whatever the
         /// streams' lengths; and with slow start, one more seek for each doubling.
         #[test]
         fn at_most_twice_the_optimum(

@@ -1,4 +1,4 @@
-//! The prefetch size that finds itself ([A] section 4).
+//! The prefetch size that finds itself (\[A\] section 4).
 //!
 //! Every `adjust_interval` the disk's work is scored: milliseconds per transaction times the miss ratio. A
 //! transaction is 128 KiB read from the disk (what FreeBSD issues at most, and what the paper's figure 2 counts:
@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 /// Bytes of a transaction: FreeBSD's MAXPHYS.
 pub const TRANSACTION: Bytes = Bytes::kib(128);
 
-/// Part of an interval over which a change is spread. The other half is measured; at [A]'s 180 s that leaves 90 s,
+/// Part of an interval over which a change is spread. The other half is measured; at \[A\]'s 180 s that leaves 90 s,
 /// longer than the interval between two prefetches of a client at any size the paper found good.
 const SLIDE: f64 = 0.5;
 
@@ -41,7 +41,7 @@ const SLIDE_STEPS: u64 = 16;
 /// Transactions below which an interval says nothing about the disk.
 const TRANSACTIONS_MIN: f64 = 8.0;
 
-/// Settings, by the names of [A] section 4.1; the values of its Table 2 are the defaults.
+/// Settings, by the names of \[A\] section 4.1; the values of its Table 2 are the defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Params {

@@ -1,4 +1,4 @@
-//! What became of every prefetched byte ([A] sections 3 and 6, Table 1).
+//! What became of every prefetched byte (\[A\] sections 3 and 6, Table 1).
 //!
 //! A prefetched byte ends in one of four ways: somebody uses it; it is evicted before anybody does (and how long it
 //! had been in memory tells how much memory there is for prefetching); its last reader goes away without it (wasted);
@@ -95,7 +95,7 @@ impl Sub for Totals {
     }
 }
 
-/// A row of [A]'s Table 1: parts of the requested bytes.
+/// A row of \[A\]'s Table 1: parts of the requested bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ratios {
     /// Disk / Requested.

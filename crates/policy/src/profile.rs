@@ -1,7 +1,7 @@
 //! What a disk costs: how long a seek takes by its distance, how fast the medium passes under the heads by place, how
 //! long a turn is, how long a command takes before anything moves.
 //!
-//! [C] section 2 needs two mappings, measured once a disk: from seek distance to seek time, and from place to
+//! \[C\] section 2 needs two mappings, measured once a disk: from seek distance to seek time, and from place to
 //! sequential transfer rate (its Figure 2). [`DiskProfile`] holds them; [`Procedure`] measures them; the text of a
 //! stored one is [`StoredProfile`].
 //!
@@ -148,7 +148,7 @@ impl DiskProfile {
         Ok(())
     }
 
-    /// `f_transfer` of [C]: bytes a second of sequential transfer at a place; straight lines between the measured
+    /// `f_transfer` of \[C\]: bytes a second of sequential transfer at a place; straight lines between the measured
     /// places, level outside them. At least 1.
     pub fn rate_at(&self, lba: Lba) -> f64 {
         rate_at(&self.rates, lba)
@@ -168,7 +168,7 @@ impl DiskProfile {
         self.seek_over((self.radius(from) - self.radius(to)).abs())
     }
 
-    /// `f_seek` of [C]: seek time over so many sectors at an average place. Zero for no distance.
+    /// `f_seek` of \[C\]: seek time over so many sectors at an average place. Zero for no distance.
     pub fn seek_time_of(&self, sectors: u64) -> Nanos {
         if sectors == 0 {
             return Nanos::ZERO;
@@ -203,7 +203,7 @@ impl DiskProfile {
         Nanos(self.rotation.map_or(0, |turn| turn.0 / 2))
     }
 
-    /// `C_switch` of [C]: seek over so many sectors and half a turn.
+    /// `C_switch` of \[C\]: seek over so many sectors and half a turn.
     pub fn switch_cost(&self, sectors: u64) -> Nanos {
         self.seek_time_of(sectors) + self.half_turn()
     }

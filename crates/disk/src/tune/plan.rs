@@ -187,7 +187,7 @@ pub(crate) fn plan(profile: &DiskProfile, now: &QueueSettings, streams: u32) -> 
     Plan { streams, now_mb_per_s, tuned_mb_per_s: tuned, memory_bytes, settings }
 }
 
-/// [C]'s depth for seeks between independent places at the mean rate, KiB.
+/// \[C\]'s depth for seeks between independent places at the mean rate, KiB.
 fn competitive_kb(profile: &DiskProfile) -> u64 {
     let cost = profile.mean_seek() + profile.half_turn();
     (cost.as_secs_f64() * profile.mean_rate() / 1024.0) as u64
