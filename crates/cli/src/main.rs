@@ -1,2 +1,127 @@
 //! The one command: `seekless`.
-fn main() {}
+//!
+//! It only joins the applications' own argument parsers and turns their errors into one line on standard error and a
+//! documented exit status ([`Exit`]). Standard output belongs to results; a reader that closes it early (`| head`)
+//! ends the command quietly.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use seekless_units::{Exit, Fault};
+
+/// Serve several times more from the same hard disks, without changing the server.
+#[derive(Debug, Parser)]
+#[command(
+    name = "seekless",
+    version,
+    arg_required_else_help = true,
+    after_help = "Exit status: 0 done and every check held, 1 failed, 2 usage, 3 not permitted, 4 in use, 5 missing, 130 interrupted."
+)]
+struct Seekless {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a command with the shim in front of it, starting a daemon if none runs
+    Run(seekless_daemon::cli::RunArgs),
+    /// Serve shims until told to stop; `daemon status` shows what it is doing
+    Daemon(seekless_daemon::cli::DaemonArgs),
+    /// Is a process hooked, and what would help here?
+    Doctor(seekless_daemon::cli::DoctorArgs),
+    /// Load a server with real clients and verify every byte
+    Load(seekless_load::cli::LoadArgs),
+    /// Hard disks made of software
+    Vdisk(seekless_vdisk::cli::VdiskArgs),
+    /// Run experiments: scenarios in, results and reports out
+    Lab(seekless_lab::cli::LabArgs),
+    /// Show on this machine what Seekless gains, in a few minutes
+    Demo(seekless_lab::cli::DemoArgs),
+    /// Write shell completions to standard output
+    #[command(hide = true)]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual page to standard output
+    #[command(hide = true)]
+    Man,
+}
+
+fn main() -> ExitCode {
+    // Rust ignores SIGPIPE and println! panics on a closed pipe instead: end quietly, as other commands do.
+    std::panic::set_hook(Box::new(|info| {
+        let text = info.payload().downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| info.payload().downcast_ref::<&str>().copied()).unwrap_or("");
+        if !text.contains("Broken pipe") {
+            let place = info.location().map_or(String::new(), |l| format!(" at {}:{}", l.file(), l.line()));
+            eprintln!("seekless: internal error{place}: {text}");
+        }
+    }));
+    logging();
+    let arguments = Seekless::parse();
+    let status = match std::panic::catch_unwind(|| dispatch(arguments.command)) {
+        Ok(Ok(status)) => return status,
+        Ok(Err(fault)) => {
+            // Standard error may be closed too; there is nobody left to tell then.
+            let _ = writeln!(std::io::stderr(), "seekless: {fault}");
+            fault.exit as u8
+        }
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map_or("", String::as_str);
+            if text.contains("Broken pipe") { Exit::Ok as u8 } else { Exit::Failed as u8 }
+        }
+    };
+    ExitCode::from(status)
+}
+
+/// Diagnostics go to standard error when `SEEKLESS_LOG` asks for them (`info`, `seekless_lab=debug`, ...).
+fn logging() {
+    use tracing_subscriber::EnvFilter;
+    let filter = EnvFilter::try_from_env("SEEKLESS_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+}
+
+/// `run` passes on the status of the command it ran; everything else ends with one of ours.
+fn dispatch(command: Command) -> Result<ExitCode, Fault> {
+    let exit = match command {
+        Command::Run(args) => return seekless_daemon::cli::run_run(args),
+        other => ours(other)?,
+    };
+    Ok(ExitCode::from(exit as u8))
+}
+
+fn ours(command: Command) -> Result<Exit, Fault> {
+    match command {
+        Command::Run(_) => Ok(Exit::Ok),
+        Command::Daemon(args) => seekless_daemon::cli::run_daemon(args),
+        Command::Doctor(args) => seekless_daemon::cli::run_doctor(args),
+        Command::Load(args) => seekless_load::cli::run(args),
+        Command::Vdisk(args) => seekless_vdisk::cli::run(args),
+        Command::Lab(args) => seekless_lab::cli::run(args),
+        Command::Demo(args) => seekless_lab::cli::run_demo(args),
+        Command::Completions { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Seekless::command(), "seekless", &mut text);
+            print_bytes(&text)
+        }
+        Command::Man => {
+            let mut text = Vec::new();
+            clap_mangen::Man::new(Seekless::command())
+                .render(&mut text)
+                .map_err(|e| Fault::new(Exit::Failed, format!("manual page: {e}")))?;
+            print_bytes(&text)
+        }
+    }
+}
+
+fn print_bytes(bytes: &[u8]) -> Result<Exit, Fault> {
+    match std::io::stdout().lock().write_all(bytes) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Fault::new(Exit::Failed, format!("standard output: {error}")))
+        }
+        _ => Ok(Exit::Ok),
+    }
+}

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use seekless_policy::{Mode, OrderKind};
+use seekless_policy::{AheadConfig, Mode, OrderKind};
 use seekless_units::{Bytes, Exit, Fault, Nanos};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -38,17 +38,33 @@ pub struct EngineArgs {
     pub queue: u32,
     /// Reads of one disk in flight together; 1 is strictly serial, from 2 on the next is submitted shortly before the
     /// last one ends
-    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub in_flight: u32,
-    /// Bytes of a read still missing when the next one is submitted
+    /// With --in-flight 2 and more: bytes of a read still missing when the next one is submitted
     #[arg(long, default_value = "256KiB", value_name = "SIZE")]
     pub overlap: Bytes,
     /// Answer at the end of the whole read, as the paper does, instead of as soon as what was asked for has arrived
     #[arg(long)]
     pub answer_late: bool,
+    /// Read before it is needed: follow streams through reads that hit as well, and fetch their next pieces under
+    /// deadlines (mode both only): on, or off for the papers' prefetching on a miss
+    #[arg(long, default_value = "on", value_name = "on|off", value_parser = on_off, action = clap::ArgAction::Set)]
+    pub ahead: bool,
+    /// Most bytes read ahead and not yet used, of each disk [default: from the memory limit, and what is observed]
+    #[arg(long, value_name = "SIZE")]
+    pub budget: Option<Bytes>,
     /// Serve files on solid-state disks and in memory too, instead of leaving them alone
     #[arg(long)]
     pub include_ssd: bool,
+}
+
+/// `on` or `off`.
+fn on_off(word: &str) -> Result<bool, String> {
+    match word {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("write on or off".into()),
+    }
 }
 
 impl EngineArgs {
@@ -69,6 +85,8 @@ impl EngineArgs {
         spindle.reads_in_flight = self.in_flight as usize;
         spindle.overlap = self.overlap;
         spindle.answer_early = !self.answer_late;
+        spindle.ahead = self.ahead.then(AheadConfig::default);
+        settings.budget = self.budget;
         settings.single_queue = self.single_queue;
         settings.include_ssd = self.include_ssd;
         Ok(settings)
@@ -83,7 +101,9 @@ impl EngineArgs {
             format!("--queue={}", self.queue),
             format!("--in-flight={}", self.in_flight),
             format!("--overlap={}", self.overlap),
+            format!("--ahead={}", if self.ahead { "on" } else { "off" }),
         ];
+        words.extend(self.budget.map(|b| format!("--budget={b}")));
         let flags = [
             ("--single-queue", self.single_queue),
             ("--answer-late", self.answer_late),

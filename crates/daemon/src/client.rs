@@ -45,9 +45,18 @@ impl Client {
 
     /// Sends one frame.
     pub(crate) fn send(&self, frame: Frame<'_>) -> Result<(), Errno> {
+        self.send_with(frame, None)
+    }
+
+    /// Sends one frame with a descriptor beside it.
+    pub(crate) fn send_with(
+        &self,
+        frame: Frame<'_>,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<(), Errno> {
         // Only an overlong status part has no encoding, and parts are cut to size where they are made.
         let packet = frame.encode().ok_or(Errno::MSGSIZE)?;
-        fdpass::send(self.socket.as_fd(), packet.as_bytes(), None)
+        fdpass::send(self.socket.as_fd(), packet.as_bytes(), descriptor)
     }
 }
 

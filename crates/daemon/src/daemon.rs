@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, bounded};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use seekless_kernel::ring::Consumer;
+use seekless_policy::Mode;
 use seekless_units::{Exit, Fault};
 
 use crate::listener::Listener;
@@ -109,6 +111,11 @@ impl Daemon {
     pub fn start(mut settings: Settings) -> Result<Daemon, StartError> {
         settings.spindle = settings.spindle.normalised();
         settings.connections_max = settings.connections_max.clamp(1, connections_possible());
+        let ring = match settings.spindle.ahead.is_some() && settings.spindle.mode == Mode::Both {
+            true => Some(Consumer::create().map_err(StartError::Threads)?),
+            false => None,
+        };
+        settings.ring = ring.as_ref().map_or(0, |_| ring_number());
         let settings = Arc::new(settings);
         let listener = Listener::bind(&settings.socket, settings.socket_mode)?;
         let shared = Shared {
@@ -121,7 +128,7 @@ impl Daemon {
         let asker = statistics.asker();
         let (stop, stopped) = UnixStream::pair().map_err(StartError::Threads)?;
         stop.set_nonblocking(true).map_err(StartError::Threads)?;
-        let receptionist = Receptionist::new(settings, listener, stopped, statistics, shared)
+        let receptionist = Receptionist::new(settings, listener, stopped, statistics, shared, ring)
             .map_err(StartError::Threads)?;
         let thread = thread::Builder::new()
             .name("receptionist".into())
@@ -167,6 +174,13 @@ impl Drop for Daemon {
             let _ = thread.join();
         }
     }
+}
+
+/// A number for a new ring that differs from the last daemon's, most likely: shims with an old one mapped see by it that
+/// they must ask. 1 to 255.
+fn ring_number() -> u8 {
+    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    (since_epoch.as_millis() % 255) as u8 + 1
 }
 
 /// Raises the descriptor limit as far as it goes and says how many connections it allows.

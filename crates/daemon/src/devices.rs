@@ -8,6 +8,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use seekless_kernel::prefetch::Steps;
@@ -51,13 +52,21 @@ pub(crate) struct Devices {
     settings: Arc<Settings>,
     known: HashMap<u64, (Place, Instant)>,
     readers: Vec<Reader>,
+    /// How many there are, for them to share the memory.
+    count: Arc<AtomicUsize>,
     /// Which reader serves a disk; `None` stands for the common queue.
     by_disk: HashMap<Option<Dev>, usize>,
 }
 
 impl Devices {
     pub(crate) fn new(settings: Arc<Settings>) -> Devices {
-        Devices { settings, known: HashMap::new(), readers: Vec::new(), by_disk: HashMap::new() }
+        Devices {
+            settings,
+            known: HashMap::new(),
+            readers: Vec::new(),
+            count: Arc::default(),
+            by_disk: HashMap::new(),
+        }
     }
 
     pub(crate) fn readers(&self) -> &[Reader] {
@@ -66,6 +75,14 @@ impl Devices {
 
     pub(crate) fn into_readers(self) -> Vec<Reader> {
         self.readers
+    }
+
+    /// The reader that serves this device, if a file of it was asked for before.
+    pub(crate) fn reader_of(&self, st_dev: u64) -> Option<usize> {
+        match self.known.get(&st_dev) {
+            Some(&(Place::Reader { index, .. }, _)) => Some(index),
+            _ => None,
+        }
     }
 
     /// The place for a file with this `st_dev`, held open as `fd`.
@@ -118,7 +135,8 @@ impl Devices {
         if let Some(&index) = self.by_disk.get(&key) {
             return Ok(index);
         }
-        self.readers.push(Reader::start(name, self.settings.clone())?);
+        self.readers.push(Reader::start(name, self.settings.clone(), self.count.clone())?);
+        self.count.store(self.readers.len(), Ordering::Relaxed);
         let index = self.readers.len() - 1;
         self.by_disk.insert(key, index);
         tracing::info!(disk = name, "a disk is served");

@@ -1,4 +1,4 @@
-//! policy x kernel: real disks, real time. The paper's Reception ([L] 3.2.2).
+//! policy x kernel: real disks, real time. The paper's Reception (\[L\] 3.2.2).
 //!
 //! ```text
 //!  shims --connect, Need + descriptor--> receptionist --request--> reader of that disk (Spindle)
@@ -9,11 +9,11 @@
 //!    `--Answer------------------------------------ reader
 //! ```
 //!
-//! - The *receptionist* thread ([`receptionist`]) takes connections and requests, answers what is resident already, finds
+//! - The *receptionist* thread (`receptionist`) takes connections and requests, answers what is resident already, finds
 //!   the disk of each file, keeps waiting shims informed, and notices those that hang up.
-//! - One *reader* thread a disk ([`reader`]) runs the [`seekless_policy::Spindle`]; a few *workers* under it do the waiting, so
+//! - One *reader* thread a disk (`reader`) runs the [`seekless_policy::Spindle`]; a few *workers* under it do the waiting, so
 //!   that a disk that hangs stalls neither of the others.
-//! - The *statistics* thread ([`statistics`]) collects reports of tracked calls and answers status questions.
+//! - The *statistics* thread (`statistics`) collects reports of tracked calls and answers status questions.
 //!
 //! Every queue, connection count and wait is bounded; at a bound the answer is "pass", and the shim's caller goes on
 //! as if we were not there.
@@ -21,6 +21,7 @@
 //! Must not know: the other applications.
 
 mod addresses;
+mod budget;
 pub mod cli;
 mod client;
 pub mod control;

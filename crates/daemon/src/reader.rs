@@ -7,20 +7,23 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, never, select_biased};
-use seekless_kernel::prefetch::{Source, Steps};
+use seekless_kernel::prefetch::{Source, Steps, give_back};
 use seekless_kernel::residency::resident_prefix;
+use seekless_kernel::ring::Record;
 use seekless_policy::{
-    Action, Event, FileId, Histogram, Outcome, Reason, Request, RequestId, Spindle, Stats, Verdict,
+    Access, Action, Event, FileId, Histogram, Outcome, Reason, Request, RequestId, Spindle, Stats, Verdict,
 };
 use seekless_units::Nanos;
 use seekless_wire::{Answer, Frame, PassReason};
 
 use crate::addresses::{Addresses, Edition};
+use crate::budget::Budget;
 use crate::client::Client;
 use crate::settings::Settings;
 use crate::worker::{self, Job, Report, short_name};
@@ -47,6 +50,8 @@ pub(crate) struct Ask {
 /// From the receptionist.
 pub(crate) enum Message {
     Ask(Box<Ask>),
+    /// Somebody read.
+    Access(Record),
     Cancel(RequestId),
 }
 
@@ -75,7 +80,7 @@ impl Reader {
     ///
     /// # Errors
     /// No thread can be had.
-    pub(crate) fn start(name: &str, settings: Arc<Settings>) -> io::Result<Reader> {
+    pub(crate) fn start(name: &str, settings: Arc<Settings>, disks: Arc<AtomicUsize>) -> io::Result<Reader> {
         let mut config = settings.spindle.clone().normalised();
         config.reads_in_flight = config.reads_in_flight.min(WORKERS_MAX);
         let workers = config.reads_in_flight;
@@ -88,16 +93,20 @@ impl Reader {
         }
         let snapshot = Arc::new(Mutex::new(Snapshot::default()));
         let body = Body {
-            settings,
             spindle: Spindle::new(config),
             jobs,
             began: Instant::now(),
             pending: HashMap::new(),
             sources: HashMap::new(),
+            kept: HashMap::new(),
+            purged: Instant::now(),
+            budget: Budget::new(settings.budget, Instant::now()),
+            disks,
             addresses: Addresses::default(),
             stood_still_since: None,
             published: snapshot.clone(),
             own: Snapshot::default(),
+            settings,
         };
         let thread = thread::Builder::new()
             .name(short_name("disk", name))
@@ -137,6 +146,26 @@ struct Pending {
     need_len: u64,
 }
 
+/// A file held open between two reads of a stream. For a moment only: an open file keeps its file system from being
+/// unmounted and its blocks from being freed.
+struct Kept {
+    source: Arc<Source>,
+    edition: Edition,
+    /// First sector of the file system on the disk.
+    start: u64,
+    used: Instant,
+}
+
+/// Most files held open for streams. A disk carries about as many readers of different files at once; the ones used
+/// longest ago make room.
+const KEPT_MAX: usize = 2048;
+
+/// A file not read for so long is closed: a little longer than a stream is remembered.
+const KEPT_FOR: Duration = Duration::from_secs(35);
+
+/// How often kept files are looked through.
+const PURGE_EVERY: Duration = Duration::from_secs(5);
+
 struct Body {
     settings: Arc<Settings>,
     spindle: Spindle,
@@ -145,6 +174,13 @@ struct Body {
     pending: HashMap<RequestId, Pending>,
     /// How to read a file: alive while a request for it is pending or a read of it in flight.
     sources: HashMap<FileId, (Weak<Source>, Steps)>,
+    /// Files that streams read, held open so that they can be read ahead.
+    kept: HashMap<FileId, Kept>,
+    /// When those were last looked through.
+    purged: Instant,
+    budget: Budget,
+    /// How many disks share the memory.
+    disks: Arc<AtomicUsize>,
     addresses: Addresses,
     stood_still_since: Option<Instant>,
     published: Arc<Mutex<Snapshot>>,
@@ -153,11 +189,14 @@ struct Body {
 
 impl Body {
     fn run(mut self, messages: Receiver<Message>, reports: Receiver<Report>) {
+        worker::run_first();
         loop {
             self.act();
             self.publish();
-            let timer = match self.spindle.next_deadline() {
-                Some(at) => crossbeam_channel::at(self.began + Duration::from_nanos(at.0)),
+            let deadline = self.spindle.next_deadline().map(|at| self.began + Duration::from_nanos(at.0));
+            let chores = (!self.kept.is_empty()).then(|| self.budget.next());
+            let timer = match deadline.into_iter().chain(chores).min() {
+                Some(at) => crossbeam_channel::at(at),
                 None => never(),
             };
             // Reports first: they free the disk.
@@ -169,6 +208,7 @@ impl Body {
                 },
                 recv(timer) -> _ => self.event(Event::Tick),
             }
+            self.chores();
             // The order of reads is the better the more of what has arrived is known before one is chosen.
             for report in reports.try_iter() {
                 self.report(report);
@@ -193,6 +233,7 @@ impl Body {
     fn message(&mut self, message: Message) {
         match message {
             Message::Ask(ask) => self.ask(*ask),
+            Message::Access(record) => self.access(record),
             Message::Cancel(id) => self.event(Event::Cancel(id)),
         }
     }
@@ -202,6 +243,12 @@ impl Body {
         // Opened again here and not by the receptionist: opening may ask a file server that hangs.
         let source = known.unwrap_or_else(|| Arc::new(Source::reopen(ask.fd)));
         self.sources.insert(ask.file, (Arc::downgrade(&source), ask.steps));
+        if self.settings.ring != 0 {
+            self.keep(
+                ask.file,
+                Kept { source: source.clone(), edition: ask.edition, start: ask.start, used: Instant::now() },
+            );
+        }
         let lba = self.addresses.lba(ask.file, ask.edition, &source, ask.offset, ask.start);
         self.pending.insert(
             ask.id,
@@ -215,6 +262,44 @@ impl Body {
             file_size: ask.edition.size,
             lba,
         }));
+    }
+
+    /// A stream moved on. Of a file that is not held open nothing could be read ahead; its next miss opens it.
+    fn access(&mut self, record: Record) {
+        let file = FileId { dev: record.dev, ino: record.ino };
+        let Some(kept) = self.kept.get_mut(&file) else { return };
+        kept.used = Instant::now();
+        let (source, edition, start) = (kept.source.clone(), kept.edition, kept.start);
+        let lba = self.addresses.lba(file, edition, &source, record.offset, start);
+        // The shim's word for the size would do; the block map's is the one the address belongs to.
+        let file_size = edition.size;
+        self.event(Event::Access(Access { file, offset: record.offset, len: record.len, file_size, lba }));
+    }
+
+    fn keep(&mut self, file: FileId, kept: Kept) {
+        if self.kept.len() >= KEPT_MAX && !self.kept.contains_key(&file) {
+            let mut used: Vec<Instant> = self.kept.values().map(|k| k.used).collect();
+            // The eighth used longest ago goes at once, so that the search is paid once in many files.
+            let (_, &mut threshold, _) = used.select_nth_unstable(KEPT_MAX / 8);
+            self.kept.retain(|_, k| k.used > threshold);
+        }
+        self.kept.insert(file, kept);
+    }
+
+    /// What is to be done once in a while.
+    fn chores(&mut self) {
+        if self.settings.ring == 0 {
+            return;
+        }
+        let now = Instant::now();
+        let disks = self.disks.load(Ordering::Relaxed);
+        if let Some(budget) = self.budget.due(now, self.own.spindle.bytes_evicted_unused, disks) {
+            self.event(Event::Budget(budget));
+        }
+        if now.saturating_duration_since(self.purged) >= PURGE_EVERY {
+            self.purged = now;
+            self.kept.retain(|_, k| now.saturating_duration_since(k.used) < KEPT_FOR);
+        }
     }
 
     fn report(&mut self, report: Report) {
@@ -250,10 +335,15 @@ impl Body {
         while let Some(action) = self.spindle.poll_action() {
             match action {
                 Action::Answer { request, verdict } => self.answer(request, verdict),
+                Action::Drop { file, offset, len } => {
+                    if let Some(source) = self.sources.get(&file).and_then(|(s, _)| s.upgrade()) {
+                        give_back(&source, offset, len);
+                    }
+                }
                 Action::Read { id, file, offset, len, .. } => {
                     let source = self.sources.get(&file).and_then(|(s, steps)| Some((s.upgrade()?, *steps)));
-                    // A queued piece has a waiter, and a waiter holds the source; so there is one. Were there none, the
-                    // spindle must still hear of the end.
+                    // A piece somebody waits for has a source, held by the waiter. One fetched ahead may have lost its file
+                    // meanwhile; the spindle must hear of the end all the same.
                     let sent = source.is_some_and(|(source, steps)| {
                         self.jobs.try_send(Job { id, source, offset, len, steps }).is_ok()
                     });

@@ -16,6 +16,7 @@ use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
 use rustix::io::Errno;
 use seekless_kernel::fdpass;
 use seekless_kernel::residency::resident_prefix;
+use seekless_kernel::ring::Consumer;
 use seekless_policy::{FileId, Mode, RequestId};
 use seekless_wire::{
     Answer, Call, DecodeError, FRAME_BYTES_MAX, Frame, Need, PassReason, Refuse, RefuseReason,
@@ -30,6 +31,7 @@ use crate::reader::{Ask, Message};
 use crate::settings::Settings;
 use crate::statistics::{self, Shared, Statistics};
 use crate::status::Counters;
+use crate::worker;
 
 /// Marks of what an event is about; connections count up from the last.
 const STOP: u64 = 0;
@@ -44,6 +46,12 @@ const ACCEPTS: usize = 64;
 
 /// Frames read from one connection at once, for the same reason.
 const FRAMES: usize = 8;
+
+/// How often the ring is emptied once somebody writes to it. A viewer of 10 Mb/s reads 6 KiB meanwhile.
+const REPORTS_EVERY: Duration = Duration::from_millis(5);
+
+/// Reports taken at once, before connections get their turn.
+const REPORTS: usize = 1024;
 
 /// How often waiting connections are looked through.
 const TICK: Duration = Duration::from_millis(200);
@@ -61,6 +69,8 @@ struct Connection {
     last: Instant,
     /// Reader of the request that waits, if one does.
     reader: usize,
+    /// The request is advice: whoever gave it hangs up at once and wants it done all the same.
+    advice: bool,
 }
 
 pub(crate) struct Receptionist {
@@ -78,6 +88,16 @@ pub(crate) struct Receptionist {
     statistics: Statistics,
     shared: Shared,
     counters: Counters,
+    ring: Option<Reports>,
+}
+
+/// Where shims report what was read.
+struct Reports {
+    consumer: Consumer,
+    /// What they are given.
+    fd: OwnedFd,
+    /// Whether anybody has it.
+    given: bool,
 }
 
 impl Receptionist {
@@ -89,6 +109,7 @@ impl Receptionist {
         stop: UnixStream,
         statistics: Statistics,
         shared: Shared,
+        ring: Option<(Consumer, OwnedFd)>,
     ) -> io::Result<Receptionist> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let add = |fd: BorrowedFd<'_>, mark: u64| {
@@ -113,15 +134,19 @@ impl Receptionist {
             statistics,
             shared,
             counters: Counters::default(),
+            ring: ring.map(|(consumer, fd)| Reports { consumer, fd, given: false }),
         })
     }
 
     /// Serves until the other end of `stop` is written to or closed.
     pub(crate) fn run(mut self) {
+        worker::run_first();
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS];
-        let timeout = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos() as _ };
         let mut ticked = Instant::now();
         'serve: loop {
+            let reports = self.ring.as_ref().is_some_and(|r| r.given);
+            let wait = if reports { REPORTS_EVERY } else { TICK };
+            let timeout = Timespec { tv_sec: 0, tv_nsec: wait.as_nanos() as _ };
             let marks: Vec<u64> = match epoll::wait(&self.epoll, &mut events, Some(&timeout)) {
                 Ok((events, _)) => events.iter().map(|e| e.data.u64()).collect(),
                 Err(Errno::INTR) => continue,
@@ -137,6 +162,7 @@ impl Receptionist {
                     connection => self.readable(connection),
                 }
             }
+            self.take_reports();
             if ticked.elapsed() >= TICK {
                 ticked = Instant::now();
                 self.tick(ticked);
@@ -210,7 +236,10 @@ impl Receptionist {
         self.next_connection += 1;
         *self.by_user.entry(peer.uid).or_default() += 1;
         let client = Arc::new(Client::new(socket));
-        self.connections.insert(mark, Connection { client, uid: peer.uid, last: Instant::now(), reader: 0 });
+        self.connections.insert(
+            mark,
+            Connection { client, uid: peer.uid, last: Instant::now(), reader: 0, advice: false },
+        );
         // The first frame usually is there already.
         self.readable(mark);
     }
@@ -249,6 +278,12 @@ impl Receptionist {
                 (Frame::Hello { .. }, _) => {
                     let _ = client.send(Frame::Settings(self.settings.wire()));
                 }
+                (Frame::RingAsk, _) => match &mut self.ring {
+                    Some(ring) => {
+                        ring.given |= client.send_with(Frame::Ring, Some(ring.fd.as_fd())).is_ok();
+                    }
+                    None => return self.refuse(mark, RefuseReason::Kind, frame.kind()),
+                },
                 (Frame::Tracked(tracked), _) => {
                     let taken = self.statistics.send(statistics::Ask::Tracked(tracked));
                     self.counters.tracked_dropped += u64::from(!taken);
@@ -324,7 +359,23 @@ impl Receptionist {
         self.counters.queued += 1;
         if let Some(connection) = self.connections.get_mut(&mark) {
             connection.reader = index;
+            connection.advice = matches!(need.call, Call::Madvise | Call::Fadvise | Call::Readahead);
         }
+    }
+
+    /// Hands what shims report to the readers of its disks.
+    fn take_reports(&mut self) {
+        let Some(ring) = &mut self.ring else { return };
+        for _ in 0..REPORTS {
+            let Some(record) = ring.consumer.pop() else { break };
+            self.counters.reports += 1;
+            // A device nobody has missed on yet has no reader, and no file of it is known.
+            let Some(index) = self.devices.reader_of(record.dev) else { continue };
+            if self.devices.readers()[index].send(Message::Access(record)).is_err() {
+                self.counters.reports_dropped += 1;
+            }
+        }
+        self.counters.ring_dropped = ring.consumer.dropped();
     }
 
     /// How much of a need is waited for. Calls that may do less than asked (a socket takes what fits its buffer) name the
@@ -358,7 +409,7 @@ impl Receptionist {
                 self.by_user.remove(&connection.uid);
             }
         }
-        if let Some(id) = connection.client.waiting() {
+        if let Some(id) = connection.client.waiting().filter(|_| !connection.advice) {
             self.counters.hang_ups += 1;
             // If the reader is too busy to hear it, the read is done for nobody.
             let _ = self.devices.readers()[connection.reader].send(Message::Cancel(id));

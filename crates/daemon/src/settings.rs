@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use seekless_policy::{Config, Mode};
+use seekless_units::Bytes;
 use seekless_wire as wire;
 
 /// Settings of a daemon. Fixed while it runs.
@@ -21,6 +22,11 @@ pub struct Settings {
     pub include_ssd: bool,
     /// Most connections open at once; cut further to what the descriptor limit allows.
     pub connections_max: usize,
+    /// Most bytes fetched ahead of need and not yet read, of each disk; `None`: found from the memory limit and what is
+    /// observed to be evicted.
+    pub budget: Option<Bytes>,
+    /// Number of the ring that reads are reported through; 0: none. The daemon chooses it when it starts.
+    pub(crate) ring: u8,
     /// How long shims may believe the mode and prefetch size without asking again.
     pub settings_ttl: Duration,
     /// How long shims leave a device alone that is no disk.
@@ -43,6 +49,8 @@ impl Settings {
             single_queue: false,
             include_ssd: false,
             connections_max: 4096,
+            budget: None,
+            ring: 0,
             settings_ttl: Duration::from_secs(1),
             // Long enough to cost nothing, short enough that a device number used anew is noticed.
             device_ttl: Duration::from_secs(10),
@@ -70,6 +78,7 @@ impl Settings {
         let ms = |d: Duration| u32::try_from(d.as_millis()).unwrap_or(u32::MAX);
         wire::Settings {
             mode: self.wire_mode(),
+            ring: self.ring,
             settings_ttl_ms: ms(self.settings_ttl),
             prefetch_bytes: self.spindle.prefetch.0,
         }

@@ -2,6 +2,7 @@
 //!
 //! Times are in milliseconds, sizes in bytes, counts since the daemon started unless the name says "now" or "max".
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use seekless_policy::{Histogram, Reason, Stats};
@@ -68,6 +69,12 @@ pub struct Counters {
     pub working_sent: u64,
     /// Reports of tracked calls that could not be taken in.
     pub tracked_dropped: u64,
+    /// Reads reported through the ring.
+    pub reports: u64,
+    /// Of them not handed on, because a reader could not take more.
+    pub reports_dropped: u64,
+    /// Reads not reported because the ring was full.
+    pub ring_dropped: u64,
 }
 
 /// One queue.
@@ -82,7 +89,7 @@ pub struct DiskReport {
     /// Answered "resident".
     pub resident: u64,
     /// Answered "pass", by reason.
-    pub passed: Vec<(String, u64)>,
+    pub passed: BTreeMap<String, u64>,
     /// Bytes asked for.
     pub bytes_wanted: u64,
     /// Pieces read.
@@ -93,6 +100,24 @@ pub struct DiskReport {
     pub reads_failed: u64,
     /// Pieces dropped unread because nobody waited any more.
     pub dropped: u64,
+    /// Reads done by anybody, as far as they were reported.
+    pub accesses: u64,
+    /// Pieces read ahead of need.
+    pub ahead: u64,
+    /// Times a piece was held back for lack of budget.
+    pub held_back: u64,
+    /// Bytes fetched for a stream and gone before it came to read them.
+    pub bytes_evicted_unused: u64,
+    /// Bytes fetched for streams which ended before they read them.
+    pub bytes_wasted: u64,
+    /// Bytes given back behind the last reader.
+    pub bytes_dropped: u64,
+    /// Streams known now.
+    pub streams_now: u64,
+    /// Bytes fetched and not yet read now.
+    pub bytes_unread_now: u64,
+    /// Most bytes that may be.
+    pub budget_bytes: u64,
     /// Requests waiting now.
     pub waiting_now: u64,
     /// Most that ever waited at once.
@@ -130,6 +155,15 @@ impl DiskReport {
             bytes_read: s.bytes_read,
             reads_failed: s.reads_failed,
             dropped: s.dropped,
+            accesses: s.accesses,
+            ahead: s.ahead,
+            held_back: s.held_back,
+            bytes_evicted_unused: s.bytes_evicted_unused,
+            bytes_wasted: s.bytes_wasted,
+            bytes_dropped: s.bytes_dropped,
+            streams_now: s.streams as u64,
+            bytes_unread_now: s.bytes_unread,
+            budget_bytes: s.budget,
             waiting_now: s.waiting as u64,
             waiting_max: s.waiting_max as u64,
             queued_now: s.queued as u64,

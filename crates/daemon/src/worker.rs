@@ -41,6 +41,7 @@ pub(crate) enum Report {
 /// Starts a worker. It ends when the senders of `jobs` or the receivers of `reports` are gone.
 pub(crate) fn spawn(disk: &str, jobs: Receiver<Job>, reports: Sender<Report>) -> io::Result<()> {
     let work = move || {
+        run_first();
         for job in jobs {
             if reports.send(Report::Started { at: Instant::now() }).is_err() {
                 return;
@@ -61,6 +62,16 @@ pub(crate) fn spawn(disk: &str, jobs: Receiver<Job>, reports: Sender<Report>) ->
         }
     };
     thread::Builder::new().name(short_name("read", disk)).spawn(work).map(drop)
+}
+
+/// Nice value of the threads a disk waits for. They use next to no processor time, but on a busy machine every one of
+/// their wake-ups is time the disk stands still: with 20 runnable threads a core, 3 ms a piece.
+const NICE: i32 = -10;
+
+/// Puts the calling thread before ordinary ones, where that is allowed (root, CAP_SYS_NICE); elsewhere it changes nothing.
+pub(crate) fn run_first() {
+    // On Linux "process 0" is the calling thread alone.
+    let _ = rustix::process::setpriority_process(None, NICE);
 }
 
 /// Linux shows 15 bytes of a thread's name.

@@ -3,6 +3,8 @@
 #![allow(unsafe_code)]
 
 #[cfg(feature = "full")]
+pub mod cgroup;
+#[cfg(feature = "full")]
 pub mod extents;
 #[cfg(feature = "full")]
 pub mod fanotify;
@@ -11,6 +13,8 @@ pub mod fdpass;
 pub mod identity;
 #[cfg(feature = "full")]
 pub mod loopdev;
+#[cfg(feature = "full")]
+pub mod memory;
 #[cfg(feature = "full")]
 pub mod mounts;
 #[cfg(feature = "full")]
@@ -21,5 +25,9 @@ pub mod queue;
 pub mod rawio;
 pub mod residency;
 pub mod ring;
+#[cfg(feature = "full")]
+pub mod sched;
+#[cfg(feature = "full")]
+pub mod spawn;
 #[cfg(feature = "full")]
 pub mod topology;

@@ -103,6 +103,6 @@ mod tests {
 
     #[test]
     fn this_machine_has_a_root() {
-        assert!(mounts().unwrap().iter().any(|m| m.target == PathBuf::from("/")));
+        assert!(mounts().unwrap().iter().any(|m| m.target == std::path::Path::new("/")));
     }
 }

@@ -3,15 +3,17 @@
 //! `POSIX_FADV_WILLNEED` (and `readahead(2)`, which is the same code) starts reads without waiting - but the kernel
 //! silently cuts each call to the larger of `max_sectors_kb` and `read_ahead_kb`. So [`bring_in`] submits a piece in
 //! steps of that size, all of them before it waits for the first: the disk then has the whole piece in its queue and
-//! streams. It waits by reading one byte of the last page of each step, which sleeps until that page is read; since a
-//! disk delivers a piece in order, the pages before are there too. `cachestat` checks that they are, and what
-//! was cut or evicted is asked for once more in small steps.
+//! streams. It waits by reading one byte of the last page of each step, which sleeps until that page is read; mostly the
+//! pages before are there too then. `mincore` tells (`cachestat` counts a page in flight, or one whose read failed, as
+//! present), and what is not - cut off, evicted, overtaken by the drive's own order, failed - is asked for once more and
+//! waited for page by page.
 //!
 //! The descriptor a server passes shares its `struct file` with the server: advice on it, or a read through it, would
 //! change the server's own read-ahead. So the file is opened again ([`Source::reopen`]) and *that* descriptor is told
 //! `POSIX_FADV_RANDOM`: its waiting reads start no read-ahead of their own. Where the file cannot be opened again (no
-//! permission, no /proc), the passed descriptor is used, but only in ways that leave no trace in it: read-ahead,
-//! and `mincore` to see when pages have arrived.
+//! permission, no /proc) or must not be (opening a FUSE file throws its cached pages away, unless its server says
+//! otherwise), the passed descriptor is used, but only in ways that leave no trace in it: read-ahead, and page faults
+//! through a mapping to wait.
 
 use std::fmt;
 use std::io;
@@ -21,17 +23,22 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, Mode, OFlags, fadvise};
+use rustix::io::Errno;
+use rustix::mm;
 
 use crate::residency::{cachestat, mincore, page_bytes, pages_of};
 
 /// Step of the second try, bytes: the kernel's smallest usual `read_ahead_kb`, so it is never cut.
 const SECOND_TRY_STEP: u64 = 128 << 10;
 
-/// How often a descriptor that may not be read from is looked at. A disk moves about 200 KiB meanwhile.
-const POLL: Duration = Duration::from_millis(2);
+/// How often a page is looked at where nothing better is to be had (before Linux 5.14). A disk moves about 100 KiB meanwhile.
+const POLL: Duration = Duration::from_millis(1);
 
-/// After this long without an error or an end, polling gives up; a reading wait ends with the kernel's own error.
-const POLL_MAX: Duration = Duration::from_secs(60);
+/// `f_type` of FUSE file systems (linux/magic.h).
+const FUSE_SUPER_MAGIC: u64 = 0x6573_5546;
+
+/// After this long polling gives up: a page whose read failed looks like one on its way for ever.
+const POLL_MAX: Duration = Duration::from_secs(5);
 
 /// A file to bring bytes in from.
 #[derive(Debug)]
@@ -44,6 +51,9 @@ pub struct Source {
 impl Source {
     /// Opens the file behind `passed` again, read-only; falls back to `passed` itself if that is refused.
     pub fn reopen(passed: OwnedFd) -> Source {
+        if rustix::fs::fstatfs(&passed).is_ok_and(|fs| fs.f_type as u64 == FUSE_SUPER_MAGIC) {
+            return Source { fd: passed, own: false };
+        }
         let path = format!("/proc/self/fd/{}", passed.as_raw_fd());
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
         // Without NOATIME our one-byte reads would write access times; it takes the owner or CAP_FOWNER.
@@ -74,7 +84,7 @@ impl AsFd for Source {
 /// What came of a piece that was brought in without an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Brought {
-    /// Pages that had to be asked for a second time: cut by the kernel, or evicted while we waited.
+    /// Pages that were neither there nor coming and had to be asked for a second time: cut by the kernel, or evicted.
     pub second_try: u64,
     /// Pages that are not in memory all the same: evicted faster than they come.
     pub lost: u64,
@@ -133,6 +143,15 @@ pub fn bring_in(
     Ok(brought)
 }
 
+/// Gives the page cache of `[offset, offset + len)` back to the system: clean pages nobody maps go. A hint: pages that are
+/// in use, dirty or mapped stay, and an error means that nothing was given back.
+pub fn give_back(source: &Source, offset: u64, len: u64) {
+    // Zero would mean to the end of the file.
+    if let Some(len) = NonZeroU64::new(len) {
+        let _ = fadvise(source, offset, Some(len), Advice::DontNeed);
+    }
+}
+
 impl std::ops::Add for Brought {
     type Output = Brought;
     fn add(self, other: Brought) -> Brought {
@@ -160,53 +179,94 @@ fn will_need(source: &Source, offset: u64, len: u64) -> io::Result<()> {
 
 /// Sleeps until the last page before `upto` has been read.
 fn wait_for(source: &Source, from: u64, upto: u64) -> Result<(), BringError> {
-    let last_page = (upto - 1) / page_bytes() * page_bytes();
+    wait_for_page(source, ((upto - 1) / page_bytes() * page_bytes()).max(from))
+}
+
+/// Sleeps until the page holding byte `at` has been read.
+fn wait_for_page(source: &Source, at: u64) -> Result<(), BringError> {
+    let fail = |error: io::Error| BringError { at, error };
     if source.own {
         let mut byte = [0u8; 1];
-        return match rustix::io::retry_on_intr(|| rustix::io::pread(source, &mut byte, last_page.max(from))) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(BringError { at: last_page, error: error.into() }),
-        };
+        let read = rustix::io::retry_on_intr(|| rustix::io::pread(source, &mut byte, at));
+        return read.map(drop).map_err(|e| fail(e.into()));
     }
-    let started = Instant::now();
-    loop {
-        let mut there = false;
-        mincore(source.as_fd(), last_page, 1, |_, resident| {
-            there = resident;
-            false
-        })
-        .map_err(|error| BringError { at: last_page, error })?;
-        let size = rustix::fs::fstat(source).map_or(0, |stat| stat.st_size as u64);
-        if there || last_page >= size {
-            return Ok(());
+    match populate(source.as_fd(), at) {
+        Err(Errno::INVAL) => poll_for_page(source, at).map_err(fail),
+        // A signal of "bus error" was averted: the read failed, unless the file has been cut short meanwhile.
+        Err(Errno::FAULT) if rustix::fs::fstat(source).is_ok_and(|s| at < s.st_size as u64) => {
+            Err(fail(Errno::IO.into()))
         }
+        Err(Errno::FAULT) | Ok(()) => Ok(()),
+        Err(error) => Err(fail(error.into())),
+    }
+}
+
+/// Waits for a page by way of a mapping. Faults through a mapping marked "random" neither use nor change the
+/// read-ahead state of the `struct file`.
+///
+/// # Errors
+/// `EINVAL`: before Linux 5.14; `EFAULT`: the page cannot be read, or lies beyond the end of the file; those of `mmap`.
+fn populate(file: BorrowedFd<'_>, at: u64) -> Result<(), Errno> {
+    let len = page_bytes() as usize;
+    let start = at / page_bytes() * page_bytes();
+    // SAFETY: the kernel chooses a free address, nothing of ours is replaced; the mapping is never dereferenced by us, and
+    // populating reports what would be a bus error as EFAULT.
+    let map = unsafe {
+        mm::mmap(std::ptr::null_mut(), len, mm::ProtFlags::READ, mm::MapFlags::SHARED, file, start)?
+    };
+    // SAFETY: `map` is the mapping of `len` bytes just made; neither advice changes what its bytes are.
+    let done = unsafe {
+        mm::madvise(map, len, mm::Advice::Random)
+            .and_then(|()| rustix::io::retry_on_intr(|| mm::madvise(map, len, mm::Advice::LinuxPopulateRead)))
+    };
+    // SAFETY: exactly the mapping made above; no reference into it exists.
+    unsafe { mm::munmap(map, len)? };
+    done
+}
+
+/// Waits for a page where [`populate`] is not to be had.
+fn poll_for_page(source: &Source, at: u64) -> io::Result<()> {
+    let started = Instant::now();
+    while !missing_pages(source, at, at + 1)?.is_empty() {
         if started.elapsed() > POLL_MAX {
-            return Err(BringError { at: last_page, error: io::ErrorKind::TimedOut.into() });
+            return Err(io::ErrorKind::TimedOut.into());
         }
         thread::sleep(POLL);
     }
+    Ok(())
 }
 
 /// Asks once more for pages of the step that are not there, and waits for them.
 fn complete(source: &Source, from: u64, upto: u64) -> Result<Brought, BringError> {
-    let Some(missing) = missing_pages(source, from, upto) else { return Ok(Brought::default()) };
-    if missing == 0 {
+    let fail = |error| BringError { at: from, error };
+    let late = missing_pages(source, from, upto).map_err(fail)?;
+    if late.is_empty() {
         return Ok(Brought::default());
     }
+    let size = rustix::fs::fstat(source).map_or(0, |stat| stat.st_size as u64);
+    let len = upto.min(size).saturating_sub(from);
+    let coming = cachestat(source.as_fd(), from, len).map_or(0, |stat| stat.cached);
     for (from, upto) in ranges(from, upto, SECOND_TRY_STEP) {
         will_need(source, from, upto - from).map_err(|error| BringError { at: from, error })?;
     }
-    for (from, upto) in ranges(from, upto, SECOND_TRY_STEP) {
-        wait_for(source, from, upto)?;
+    for page in late {
+        wait_for_page(source, (page * page_bytes()).max(from))?;
     }
-    let lost = missing_pages(source, from, upto).unwrap_or(0);
-    Ok(Brought { second_try: missing, lost })
+    let lost = missing_pages(source, from, upto).map_err(fail)?.len() as u64;
+    Ok(Brought { second_try: pages_of(from, len).saturating_sub(coming), lost })
 }
 
-/// Pages of the range that are neither in memory nor on their way; `None` where the kernel does not tell.
-fn missing_pages(source: &Source, from: u64, upto: u64) -> Option<u64> {
-    let size = rustix::fs::fstat(source).ok()?.st_size as u64;
+/// Numbers of the pages of `[from, upto)`, and of the file, that have not been read. Empty where the kernel does not tell
+/// the truth about this file to us: whoever reads them next then waits for them.
+fn missing_pages(source: &Source, from: u64, upto: u64) -> io::Result<Vec<u64>> {
+    let size = rustix::fs::fstat(source)?.st_size as u64;
     let len = upto.min(size).saturating_sub(from);
-    let stat = cachestat(source.as_fd(), from, len).ok()?;
-    Some(pages_of(from, len).saturating_sub(stat.cached))
+    let mut missing = Vec::new();
+    mincore(source.as_fd(), from, len, |page, resident| {
+        if !resident {
+            missing.push(page);
+        }
+        true
+    })?;
+    Ok(missing)
 }

@@ -4,8 +4,10 @@
 //!
 //! - `cachestat` (Linux 6.5) counts pages of a range in 0.6 us for 512 KiB. A page whose read is still in flight counts
 //!   as present, which is right for us: whoever reads it next waits on that page, not in a queue.
+//!   On overlayfs it looks at the wrong inode and counts nothing, ever; there `mincore` is asked instead.
 //! - `mmap` + `mincore` costs ten times that, but is everywhere. Since Linux 5.2 it tells a process that neither owns
-//!   nor may write the file that *everything* is resident; since 6.15 `cachestat` gives such a process `EPERM`. A server
+//!   nor may write the file that *everything* is resident; since 6.14, and in the
+//!   stable series of early 2025, `cachestat` gives such a process `EPERM`. A server
 //!   whose workers run as `www-data` and whose files belong to `root` is exactly that case, so `mincore` is believed
 //!   only where the kernel answers truthfully and the outcome is otherwise [`Residency::Unknown`].
 //! - `preadv2` with `RWF_NOWAIT` of one byte answers anybody, but on a miss it starts a small read of its own, the very
@@ -75,7 +77,7 @@ pub fn pages_of(offset: u64, length: u64) -> u64 {
 ///
 /// # Errors
 /// `ENOSYS` before Linux 6.5 and under some seccomp filters, `EPERM` where the process neither owns nor may write the file
-/// (6.15), `EOPNOTSUPP` on huge-page file systems, `EBADF`.
+/// (6.14), `EOPNOTSUPP` on huge-page file systems, `EBADF`.
 pub fn cachestat(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<CacheStat> {
     let mut stat = CacheStat::default();
     if length == 0 {
@@ -103,7 +105,8 @@ pub fn residency(file: BorrowedFd<'_>, offset: u64, length: u64, owner_uid: u32)
     if !NO_CACHESTAT.load(Ordering::Relaxed) {
         match cachestat(file, offset, length) {
             Ok(stat) if stat.cached >= pages_of(offset, length) => return Residency::Resident,
-            Ok(_) => return Residency::Missing,
+            Ok(stat) if stat.cached > 0 || !is_overlay(file) => return Residency::Missing,
+            Ok(_) => {}
             Err(e) if e.raw_os_error() == Some(libc::ENOSYS) => NO_CACHESTAT.store(true, Ordering::Relaxed),
             Err(_) => {}
         }
@@ -123,9 +126,16 @@ pub fn residency(file: BorrowedFd<'_>, offset: u64, length: u64, owner_uid: u32)
     }
 }
 
+/// Whether a file is on overlayfs, whose inodes have no pages of their own: those are the underlying file's.
+fn is_overlay(file: BorrowedFd<'_>) -> bool {
+    const OVERLAYFS_SUPER_MAGIC: rustix::fs::FsWord = 0x794c_7630;
+    rustix::fs::fstatfs(file).is_ok_and(|fs| fs.f_type == OVERLAYFS_SUPER_MAGIC)
+}
+
 /// Bytes from `offset` on, at most `length`, that are in the page cache without a gap.
 ///
-/// Uses `cachestat` by halving (a few calls whatever the length), so it needs a file this process owns or may write.
+/// Uses `cachestat` by halving (a few calls whatever the length), so it needs a file this process owns or may write. On
+/// overlayfs `mincore`.
 ///
 /// # Errors
 /// Those of [`cachestat`].
@@ -136,6 +146,16 @@ pub fn resident_prefix(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Re
     };
     if length == 0 || whole(length)? {
         return Ok(length);
+    }
+    if is_overlay(file) {
+        let mut end = offset;
+        mincore(file, offset, length, |number, resident| {
+            if resident {
+                end = (number + 1) * page;
+            }
+            resident
+        })?;
+        return Ok((end - offset).min(length));
     }
     // Invariant: `yes` pages are resident, `no` pages are not all resident.
     let first = page - offset % page;

@@ -1,4 +1,4 @@
-//! A bounded, lossy queue in shared memory: many processes tell one daemon which reads hit.
+//! A bounded, lossy queue in shared memory: many processes tell one daemon what they read.
 //!
 //! A read that hits must cost next to nothing, so its report is a few stores: no system call, no lock, no waiting. When
 //! the ring is full the report is dropped and counted. The daemon hands out the memory as a descriptor; a process maps it
@@ -31,7 +31,7 @@ pub const STALL_POLLS: u32 = 50;
 /// First word of a ring, and the version of its layout.
 const MAGIC: u64 = u64::from_le_bytes(*b"SKLSRNG1");
 
-/// One read that found all its bytes in memory.
+/// One read that was done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     /// `st_dev` of the file.
@@ -40,7 +40,7 @@ pub struct Record {
     pub ino: u64,
     /// First byte.
     pub offset: u64,
-    /// Bytes asked for, cut at the end of the file.
+    /// Bytes read.
     pub len: u64,
     /// `st_size` of the file.
     pub file_size: u64,
@@ -58,8 +58,9 @@ struct Line {
     value: AtomicU64,
 }
 
+/// The memory itself.
 #[repr(C)]
-struct Shared {
+pub struct Ring {
     magic: Line,
     /// Next position a producer claims.
     tail: Line,
@@ -68,16 +69,16 @@ struct Shared {
 }
 
 /// The mapping; unmapped with its owner.
-struct Map(NonNull<Shared>);
+struct Map(NonNull<Ring>);
 
-// SAFETY: everything in `Shared` is an atomic, so any thread may use it through a shared reference.
+// SAFETY: everything in `Ring` is an atomic, so any thread may use it through a shared reference.
 unsafe impl Send for Map {}
 // SAFETY: as above.
 unsafe impl Sync for Map {}
 
 impl Map {
     fn new(fd: impl AsFd) -> io::Result<Map> {
-        let size = size_of::<Shared>();
+        let size = size_of::<Ring>();
         // SAFETY: a fresh mapping at an address the kernel chooses; nothing else points into it.
         let at = unsafe {
             rustix::mm::mmap(
@@ -92,9 +93,9 @@ impl Map {
         NonNull::new(at.cast()).map(Map).ok_or(io::ErrorKind::InvalidData.into())
     }
 
-    fn shared(&self) -> &Shared {
-        // SAFETY: mapped for `size_of::<Shared>()` bytes (the file is sealed to that size) and page-aligned as long as
-        // `self` lives; every bit pattern is a valid `Shared`, and all access goes through atomics.
+    fn ring(&self) -> &Ring {
+        // SAFETY: mapped for `size_of::<Ring>()` bytes (the file is sealed to that size) and page-aligned as long as
+        // `self` lives; every bit pattern is a valid `Ring`, and all access goes through atomics.
         unsafe { self.0.as_ref() }
     }
 }
@@ -102,7 +103,7 @@ impl Map {
 impl Drop for Map {
     fn drop(&mut self) {
         // SAFETY: the mapping made in `new`, which nobody can point into any more. It can only fail on a bad range.
-        let _ = unsafe { rustix::mm::munmap(self.0.as_ptr().cast(), size_of::<Shared>()) };
+        let _ = unsafe { rustix::mm::munmap(self.0.as_ptr().cast(), size_of::<Ring>()) };
     }
 }
 
@@ -118,14 +119,14 @@ impl Consumer {
     /// A new ring, and the descriptor to pass to producers. Its size is sealed: no process can shrink it under another.
     pub fn create() -> io::Result<(Consumer, OwnedFd)> {
         let fd = rustix::fs::memfd_create("seekless-hits", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        rustix::fs::ftruncate(&fd, size_of::<Shared>() as u64)?;
+        rustix::fs::ftruncate(&fd, size_of::<Ring>() as u64)?;
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let map = Map::new(&fd)?;
-        let shared = map.shared();
-        for (position, slot) in shared.slots.iter().enumerate() {
+        let ring = map.ring();
+        for (position, slot) in ring.slots.iter().enumerate() {
             slot.seq.store(position as u64, Ordering::Relaxed);
         }
-        shared.magic.value.store(MAGIC, Ordering::Release);
+        ring.magic.value.store(MAGIC, Ordering::Release);
         Ok((Consumer { map, head: 0, stalled: 0, lost: 0 }, fd))
     }
 
@@ -133,8 +134,8 @@ impl Consumer {
     pub fn pop(&mut self) -> Option<Record> {
         // A claimed slot that was never filled is stepped over at most `CAPACITY` times a call.
         for _ in 0..CAPACITY {
-            let shared = self.map.shared();
-            let slot = &shared.slots[self.head as usize % CAPACITY];
+            let ring = self.map.ring();
+            let slot = &ring.slots[self.head as usize % CAPACITY];
             if slot.seq.load(Ordering::Acquire) == self.head + 1 {
                 let field = |i: usize| slot.fields[i].load(Ordering::Relaxed);
                 let record = Record {
@@ -148,7 +149,7 @@ impl Consumer {
                 return Some(record);
             }
             // Nothing claimed, as far as we know; or claimed and about to be filled.
-            let claimed = shared.tail.value.load(Ordering::Acquire);
+            let claimed = ring.tail.value.load(Ordering::Acquire);
             if claimed <= self.head {
                 self.stalled = 0;
                 return None;
@@ -164,11 +165,11 @@ impl Consumer {
 
     /// Records the ring had no room for, plus those whose producer died while writing them.
     pub fn dropped(&self) -> u64 {
-        self.map.shared().dropped.value.load(Ordering::Relaxed).saturating_add(self.lost)
+        self.map.ring().dropped.value.load(Ordering::Relaxed).saturating_add(self.lost)
     }
 
     fn free(&mut self, lost: bool) {
-        let slot = &self.map.shared().slots[self.head as usize % CAPACITY];
+        let slot = &self.map.ring().slots[self.head as usize % CAPACITY];
         slot.seq.store(self.head + CAPACITY as u64, Ordering::Release);
         self.head += 1;
         self.stalled = 0;
@@ -188,31 +189,46 @@ impl Producer {
         // Sealed against shrinking, or a write to it could kill the host.
         let seals = rustix::fs::fcntl_get_seals(fd)?;
         let size = rustix::fs::fstat(fd)?.st_size;
-        if !seals.contains(SealFlags::SHRINK) || size != size_of::<Shared>() as i64 {
+        if !seals.contains(SealFlags::SHRINK) || size != size_of::<Ring>() as i64 {
             return Err(io::ErrorKind::InvalidData.into());
         }
         let producer = Producer { map: Map::new(fd)? };
-        match producer.map.shared().magic.value.load(Ordering::Acquire) {
+        match producer.map.ring().magic.value.load(Ordering::Acquire) {
             MAGIC => Ok(producer),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }
 
+    /// The ring, mapped until the process ends: for a library that cannot know when the last thread is done with it.
+    pub fn forever(self) -> &'static Ring {
+        let at = self.map.0;
+        std::mem::forget(self);
+        // SAFETY: as in `Map::ring`; the mapping is never unmapped now.
+        unsafe { at.as_ref() }
+    }
+
+    /// See [`Ring::push`].
+    pub fn push(&self, record: &Record) -> bool {
+        self.map.ring().push(record)
+    }
+}
+
+impl Ring {
     /// Puts a record in; `false` (and counted) if there is no room. Never waits, never calls the system.
     pub fn push(&self, record: &Record) -> bool {
-        let shared = self.map.shared();
+        let ring = self;
         // Another producer may claim the position we saw: try the next one, but not for ever.
         for _ in 0..16 {
-            let position = shared.tail.value.load(Ordering::Relaxed);
-            let Some(slot) = shared.slots.get(position as usize % CAPACITY) else { break };
+            let position = ring.tail.value.load(Ordering::Relaxed);
+            let Some(slot) = ring.slots.get(position as usize % CAPACITY) else { break };
             if slot.seq.load(Ordering::Acquire) != position {
                 // Not yet read since the last round, or claimed by somebody since we looked.
-                if shared.tail.value.load(Ordering::Relaxed) == position {
+                if ring.tail.value.load(Ordering::Relaxed) == position {
                     break;
                 }
                 continue;
             }
-            let claim = shared.tail.value.compare_exchange_weak(
+            let claim = ring.tail.value.compare_exchange_weak(
                 position,
                 position.wrapping_add(1),
                 Ordering::AcqRel,
@@ -227,7 +243,7 @@ impl Producer {
                 return true;
             }
         }
-        shared.dropped.value.fetch_add(1, Ordering::Relaxed);
+        ring.dropped.value.fetch_add(1, Ordering::Relaxed);
         false
     }
 }
@@ -309,7 +325,7 @@ mod tests {
         let producer = Producer::open(&fd).unwrap();
         producer.push(&record(1));
         // Claims a slot and never fills it.
-        producer.map.shared().tail.value.fetch_add(1, Ordering::AcqRel);
+        producer.map.ring().tail.value.fetch_add(1, Ordering::AcqRel);
         producer.push(&record(3));
         assert_eq!(consumer.pop(), Some(record(1)));
         let polls = (0..).position(|_| consumer.pop() == Some(record(3))).unwrap();
@@ -321,9 +337,9 @@ mod tests {
     fn garbage_in_the_memory_cannot_hurt_the_consumer() {
         let (mut consumer, fd) = Consumer::create().unwrap();
         let producer = Producer::open(&fd).unwrap();
-        let shared = producer.map.shared();
-        shared.tail.value.store(u64::MAX, Ordering::Relaxed);
-        for slot in &shared.slots {
+        let ring = producer.map.ring();
+        ring.tail.value.store(u64::MAX, Ordering::Relaxed);
+        for slot in &ring.slots {
             slot.seq.store(u64::MAX / 3, Ordering::Relaxed);
         }
         for _ in 0..1000 {
@@ -337,7 +353,7 @@ mod tests {
         let plain = rustix::fs::memfd_create("x", MemfdFlags::CLOEXEC).unwrap();
         assert!(Producer::open(&plain).is_err());
         let sealed = rustix::fs::memfd_create("x", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
-        rustix::fs::ftruncate(&sealed, size_of::<Shared>() as u64).unwrap();
+        rustix::fs::ftruncate(&sealed, size_of::<Ring>() as u64).unwrap();
         rustix::fs::fcntl_add_seals(&sealed, SealFlags::SHRINK).unwrap();
         assert!(Producer::open(&sealed).is_err(), "no magic");
     }

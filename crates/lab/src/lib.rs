@@ -1,1 +1,28 @@
 //! Scenario -> run -> report.
+//!
+//! A scenario is data (`scenarios/*.toml`): disks, memory, catalogue, load, the arms to compare, an axis to sweep, the
+//! published values and the checks. A runner turns it into rows, one a run of one arm; the checks are arithmetic over
+//! rows; the report is drawn from the rows alone, so a run made elsewhere renders here.
+//!
+//! The live runner starts everything as a process and talks to it by command line and JSON: the software disk, the
+//! daemon and the load are the same `seekless` binary that runs the lab, the servers are the distribution's. Arms are
+//! run alternately inside one run, forwards and then backwards, so that drift of the machine hits all of them alike.
+//!
+//! Must not know: the other applications (daemon, vdisk, load) other than as processes.
+
+pub mod check;
+pub mod cli;
+mod demo;
+mod environment;
+pub mod file_server;
+mod guard;
+mod live;
+pub mod metric;
+mod process;
+pub mod report;
+pub mod results;
+pub mod scenario;
+pub mod server;
+mod terminal;
+mod tools;
+pub mod trees;

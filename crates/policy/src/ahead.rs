@@ -7,7 +7,7 @@
 //! - the *budget* for prefetched and unread bytes of the whole disk. Over it, streams are held back and reminded in
 //!   the order of their deadlines; a reader that is blocked is served all the same, with no more than its share;
 //! - the *share*: with many streams a piece is no longer than one stream's part of the budget;
-//! - *persistence*: most viewers leave early ([L] 4), so a piece is no longer than what its stream has read so far,
+//! - *persistence*: most viewers leave early (\[L\] 4), so a piece is no longer than what its stream has read so far,
 //!   and the first is a quarter of the full size. It is slow start ([C] 2) driven by what the reader did, not by how
 //!   often it was prefetched for.
 //!

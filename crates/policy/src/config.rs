@@ -11,10 +11,10 @@ use crate::AheadConfig;
 /// reads whole hardware pages anyway.
 pub const PAGE: u64 = 4096;
 
-/// The prefetch size of the paper ([L] 6, "unless otherwise specified"), good for the drives of its time.
+/// The prefetch size of the paper (\[L\] 6, "unless otherwise specified"), good for the drives of its time.
 pub const DEFAULT_PREFETCH: Bytes = Bytes::mib(2);
 
-/// What the engine does, in the terms of [L] 3.2.2 and 6.2.
+/// What the engine does, in the terms of \[L\] 3.2.2 and 6.2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Nothing: every request passes.
@@ -60,7 +60,7 @@ impl Mode {
 /// In which order the queue of a disk is served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OrderKind {
-    /// As they came, as in [L].
+    /// As they came, as in \[L\].
     Fifo,
     /// By rising disk address, then from the lowest again: [`crate::Sweep`].
     #[default]
@@ -134,7 +134,7 @@ pub struct Config {
     pub overlap: Bytes,
     /// Most requests waiting at once, and most pieces queued. At least 1.
     pub queue_max: usize,
-    /// Answer as soon as the requested bytes are in memory; otherwise at the end of the whole read, as [L] does.
+    /// Answer as soon as the requested bytes are in memory; otherwise at the end of the whole read, as \[L\] does.
     pub answer_early: bool,
     /// Read before it is needed: follow streams through reads that hit, queue their next pieces under deadlines. Only in
     /// mode `both`; `None` reads on a miss only, as the papers do.
@@ -153,8 +153,11 @@ impl Default for Config {
             prefetch: DEFAULT_PREFETCH,
             // Four times the paper's prefetch size: a single read() of several MiB is still served in one piece.
             read_max: Bytes::mib(8),
-            reads_in_flight: 2,
-            // A few commands of a typical max_sectors_kb; about 2 ms of media time.
+            // Strictly serial. Measured on the model of a 5400 rpm drive with command queueing, 100 readers, pieces of
+            // 4 MiB: 79.5 MB/s against 77.0 with two. The drive's own queue mixes the pieces where they meet (1.6 head
+            // movements a piece instead of 1.05), which costs more than the 0.1 ms between two pieces.
+            reads_in_flight: 1,
+            // With two: about 2 ms of media time.
             overlap: Bytes::kib(256),
             // A server with more blocked calls than this is better off trying its luck with the kernel.
             queue_max: 1024,

@@ -36,7 +36,7 @@ pub struct Request {
     pub lba: Option<Lba>,
 }
 
-/// Somebody read bytes that were in memory: nobody waits, but the reader's stream moved on.
+/// Somebody read bytes: nobody waits, but the reader's stream moved on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
     /// The file.
@@ -56,7 +56,7 @@ pub struct Access {
 pub enum Event {
     /// A new request. It will be answered exactly once.
     Request(Request),
-    /// A read that hit. Ignored unless reading ahead of need is on ([`crate::Config::ahead`]).
+    /// A read that was done, whether it hit or was waited for before. Ignored unless reading ahead of need is on ([`crate::Config::ahead`]).
     Access(Access),
     /// From now on so many bytes may lie in memory fetched and not yet read.
     Budget(Bytes),

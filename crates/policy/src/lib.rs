@@ -3,7 +3,7 @@
 //! A disk that serves many sequential readers with small reads spends its time seeking. [`Spindle`] is the cure as a
 //! state machine, one per disk: callers that need bytes hand it a [`Request`]; it turns requests into *pieces* that
 //! are larger than asked (prefetch), submits few at a time (serialisation), in a chosen [`Order`], and answers every
-//! request exactly once. Libception [L] 3.2.2 calls this part Reception's DiskIODaemon.
+//! request exactly once. Libception \[L\] 3.2.2 calls this part Reception's DiskIODaemon.
 //!
 //! Whoever drives it - the daemon in real time, a simulator in virtual time - runs one loop: `handle(now, event)`,
 //! then `poll_action()` until it is empty, then sleep until the next event or `next_deadline()`.

@@ -216,6 +216,7 @@ impl Spindle {
         if let Some(following) = &self.streams {
             stats.streams = following.table.len();
             stats.bytes_unread = following.table.unread();
+            stats.budget = following.config.budget.0;
         }
         stats
     }
@@ -393,9 +394,9 @@ impl Spindle {
         self.answers.push_back((id, verdict));
     }
 
-    /// Notes where a stream got to by a read that hit, and whether its next piece is due.
+    /// Notes where a stream got to, and whether its next piece is due.
     fn access(&mut self, access: Access) {
-        self.stats.hits += 1;
+        self.stats.accesses += 1;
         let Some(following) = &mut self.streams else { return };
         let Access { file, offset, len, file_size, lba } = access;
         let stream = following.observe(self.now, file, offset, len, file_size);
@@ -405,7 +406,7 @@ impl Spindle {
         self.remind();
     }
 
-    /// Notes a read that missed. What its stream had fetched of it, and is neither queued nor in flight, was evicted.
+    /// Notes a read that is about to miss; what it reads is reported when it is done. What its stream had fetched of it, and is neither queued nor in flight, was evicted.
     fn follow_miss(
         &mut self,
         request: &Request,
@@ -413,10 +414,9 @@ impl Spindle {
         existing: &[(ReadId, u64, u64)],
     ) -> Option<StreamId> {
         let following = self.streams.as_mut()?;
-        let len = (wanted.end - wanted.start).min(request.file_size.saturating_sub(request.offset));
         let before: Vec<(StreamId, u64)> =
             following.table.of_file(request.file).map(|(id, s)| (id, s.fetched)).collect();
-        let stream = following.observe(self.now, request.file, request.offset, len, request.file_size);
+        let stream = following.observe(self.now, request.file, request.offset, 0, request.file_size);
         following.table.locate(stream, request.offset, request.lba);
         let fetched_before = before.iter().find(|&&(id, _)| id == stream).map_or(0, |&(_, upto)| upto);
         let coming = existing.iter().any(|&(_, start, end)| start <= wanted.start && wanted.start < end);

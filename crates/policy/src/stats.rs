@@ -23,8 +23,8 @@ pub struct Stats {
     pub reads_failed: u64,
     /// Pieces dropped before they were read because nobody waited for them any more.
     pub dropped: u64,
-    /// Reads that hit, as far as they were reported.
-    pub hits: u64,
+    /// Reads done by anybody, as far as they were reported.
+    pub accesses: u64,
     /// Pieces queued ahead of need.
     pub ahead: u64,
     /// Times a stream's next piece was held back because the budget was used up.
@@ -39,6 +39,8 @@ pub struct Stats {
     pub streams: usize,
     /// Bytes fetched and not yet read now, of all streams.
     pub bytes_unread: u64,
+    /// Most bytes that may lie fetched and unread, as of now.
+    pub budget: u64,
     /// Requests waiting now.
     pub waiting: usize,
     /// Most requests that ever waited at once.

@@ -52,7 +52,7 @@ fn serve(s: &mut Spindle, now: Nanos) -> Vec<(u64, u64, u64)> {
 fn steady_reader(s: &mut Spindle, ino: u64, until: u64) -> Vec<(u64, u64, u64)> {
     s.handle(ms(0), miss(ino, ino, 0, 512 * K));
     let mut reads = serve(s, ms(0));
-    for i in 1..until / (512 * K) {
+    for i in 0..until / (512 * K) {
         let now = ms(i * 500);
         s.handle(now, access(ino, i * 512 * K, 512 * K));
         reads.extend(serve(s, now));
@@ -96,11 +96,11 @@ fn the_budget_holds_back_and_room_reminds() {
     for step in 0..60u64 {
         for ino in 1..=4 {
             let now = ms(step * 500 + ino);
-            let event = match step {
-                0 => miss(ino, ino, 0, 512 * K),
-                _ => access(ino, step * 512 * K, 512 * K),
-            };
-            s.handle(now, event);
+            if step == 0 {
+                s.handle(now, miss(ino, ino, 0, 512 * K));
+                serve(&mut s, now);
+            }
+            s.handle(now, access(ino, step * 512 * K, 512 * K));
             serve(&mut s, now);
             highest = highest.max(s.stats().bytes_unread);
         }
@@ -184,6 +184,7 @@ fn bytes_gone_before_their_reader_came_are_counted() {
     let mut s = spindle(AheadConfig::default());
     s.handle(ms(0), miss(1, 1, 0, 512 * K));
     serve(&mut s, ms(0));
+    s.handle(ms(1), access(1, 0, 512 * K));
     // 1 MiB was fetched; the second half is missing when its reader comes.
     s.handle(ms(500), miss(2, 1, 512 * K, 512 * K));
     serve(&mut s, ms(500));

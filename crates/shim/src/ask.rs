@@ -7,15 +7,17 @@
 //! Every way this can go ends in "go on": nobody there, backlog full, no descriptor left, a stranger's socket, end of
 //! file, nonsense, silence, or too long a wait altogether.
 
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::FileType;
 use rustix::io::Errno;
 use seekless_kernel::fdpass::{self, Address, TwinName};
-use seekless_wire::{Answer, Call, Frame, Need, Settings, Tracked, Verdict, WAIT_MS_MAX};
+use seekless_wire::{Answer, Call, Frame, Need, PATIENCE_MS, Settings, Tracked, Verdict, WAIT_MS_MAX};
 
 use crate::memory::MEMORY;
-use crate::{config, host};
+use crate::{config, host, reports};
 
 /// The longest frame of ours, and the longest we listen to (`Answer` has 44 bytes).
 const FRAME_BYTES: usize = 128;
@@ -24,21 +26,63 @@ const FRAME_BYTES: usize = 128;
 /// is out of its mind.
 const FRAMES_MAX: u32 = 1_000;
 
-/// How long to wait for settings: the daemon knows them by heart.
-const SETTINGS_PATIENCE_MS: u64 = 200;
+/// A wait lasts this many times the patience altogether: a minute, unless somebody has made the patience shorter.
+const TOTAL_PATIENCES: u64 = WAIT_MS_MAX / PATIENCE_MS;
+
+/// Settings are waited for this part of the patience (200 ms of 3 s). The daemon knows them by heart, but its machine may be
+/// busy; so running out of this is not held against it: the need that follows has the whole patience.
+const SETTINGS_PATIENCE_PART: u64 = 15;
+
+/// A connection, for as long as one conversation. The host may close any number at any time, ours too ("close everything
+/// above 2"), and be given it again for something of its own; so before the number is used or closed, it is looked at
+/// whether it is still the socket it was. (Between looking and doing remain some hundred nanoseconds.)
+struct Line {
+    socket: ManuallyDrop<OwnedFd>,
+    inode: u64,
+}
+
+impl Line {
+    fn new(socket: OwnedFd) -> Option<Line> {
+        let inode = rustix::fs::fstat(&socket).ok()?.st_ino;
+        Some(Line { socket: ManuallyDrop::new(socket), inode })
+    }
+
+    /// The socket; `None` if the host has closed it.
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        let stat = rustix::fs::fstat(&*self.socket).ok()?;
+        let ours = FileType::from_raw_mode(stat.st_mode) == FileType::Socket && stat.st_ino == self.inode;
+        ours.then(|| self.socket.as_fd())
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if self.socket().is_some() {
+            // SAFETY: dropped here and nowhere else, and the value is not used after.
+            unsafe { ManuallyDrop::drop(&mut self.socket) };
+        }
+    }
+}
 
 /// Asks for bytes and waits until they are resident or the daemon lets us go. `None`: nobody answered.
 pub(crate) fn need(fd: BorrowedFd<'_>, call: Call, offset: u64, length: u64, device: u64) -> Option<Answer> {
-    let socket = send_need(fd, call, offset, length)?;
-    let answer = match converse(socket.as_fd(), config::patience_ms(), WAIT_MS_MAX)? {
-        Said::Answer(answer) => answer,
-        Said::Settings(_) => {
+    let line = send_need(fd, call, offset, length)?;
+    let patience_ms = config::patience_ms();
+    let total_ms = patience_ms.saturating_mul(TOTAL_PATIENCES).min(WAIT_MS_MAX);
+    let answer = match converse(&line, patience_ms, total_ms) {
+        Ok(Said::Answer(answer)) => answer,
+        Ok(Said::Settings(_)) | Err(Failed::Nonsense | Failed::Silence) => {
             MEMORY.hung(host::coarse_ms());
+            return None;
+        }
+        Err(Failed::Gone) => {
+            MEMORY.gone(host::coarse_ms());
             return None;
         }
     };
     let now = host::coarse_ms();
     MEMORY.learn(answer.settings(), now);
+    reports::named(answer.ring);
     if answer.device_ttl_ms > 0 {
         MEMORY.leave_alone(device, answer.device_ttl_ms, now);
     }
@@ -50,35 +94,69 @@ pub(crate) fn advise(fd: BorrowedFd<'_>, call: Call, offset: u64, length: u64) {
     send_need(fd, call, offset, length);
 }
 
-fn send_need(fd: BorrowedFd<'_>, call: Call, offset: u64, length: u64) -> Option<OwnedFd> {
+fn send_need(fd: BorrowedFd<'_>, call: Call, offset: u64, length: u64) -> Option<Line> {
     let (pid, tid) = host::pid_tid();
-    let socket = connect()?;
-    say(socket.as_fd(), Frame::Need(Need { call, pid, tid, offset, length }), Some(fd))?;
-    Some(socket)
+    let line = connect(pid)?;
+    say(&line, Frame::Need(Need { call, pid, tid, offset, length }), Some(fd))?;
+    Some(line)
 }
 
-/// Asks how to behave.
+/// Asks how to behave. `None` without a pause begun (see [`Memory::pausing`](crate::memory::Memory::pausing)): go by what
+/// was known.
 pub(crate) fn settings() -> Option<Settings> {
     let (pid, _) = host::pid_tid();
-    let socket = connect()?;
-    say(socket.as_fd(), Frame::Hello { pid }, None)?;
-    let settings = match converse(socket.as_fd(), SETTINGS_PATIENCE_MS, SETTINGS_PATIENCE_MS)? {
-        Said::Settings(settings) => settings,
-        Said::Answer(answer) => answer.settings(),
+    let line = connect(pid)?;
+    say(&line, Frame::Hello { pid }, None)?;
+    let patience_ms = config::patience_ms() / SETTINGS_PATIENCE_PART;
+    let settings = match converse(&line, patience_ms, patience_ms) {
+        Ok(Said::Settings(settings)) => settings,
+        Ok(Said::Answer(answer)) => answer.settings(),
+        Err(Failed::Silence) => return None,
+        Err(Failed::Nonsense) => {
+            MEMORY.hung(host::coarse_ms());
+            return None;
+        }
+        Err(Failed::Gone) => {
+            MEMORY.gone(host::coarse_ms());
+            return None;
+        }
     };
     MEMORY.learn(settings, host::coarse_ms());
+    reports::named(settings.ring);
     Some(settings)
+}
+
+/// Asks for the ring that reads are reported through.
+pub(crate) fn ring() -> Option<OwnedFd> {
+    let (pid, _) = host::pid_tid();
+    let line = connect(pid)?;
+    say(&line, Frame::RingAsk, None)?;
+    let patience_ms = config::patience_ms() / SETTINGS_PATIENCE_PART;
+    let timeout =
+        Timespec { tv_sec: (patience_ms / 1_000) as i64, tv_nsec: (patience_ms % 1_000 * 1_000_000) as _ };
+    // An interruption costs the ring until the daemon is started again: no harm, and no loop.
+    let ready = rustix::event::poll(&mut [PollFd::new(&*line.socket, PollFlags::IN)], Some(&timeout));
+    if !ready.is_ok_and(|n| n > 0) {
+        return None;
+    }
+    let mut bytes = [0u8; FRAME_BYTES];
+    let received = fdpass::receive(line.socket()?, &mut bytes).ok()?;
+    match bytes.get(..received.length).map(Frame::decode) {
+        Some(Ok(Frame::Ring)) => received.descriptor,
+        _ => None,
+    }
 }
 
 /// Reports a call.
 pub(crate) fn tracked(report: Tracked) {
-    if let Some(socket) = connect() {
-        say(socket.as_fd(), Frame::Tracked(report), None);
+    if let Some(line) = connect(report.pid) {
+        say(&line, Frame::Tracked(report), None);
     }
 }
 
-/// A connection to a daemon that may have our descriptors: root's, or our own user's.
-fn connect() -> Option<OwnedFd> {
+/// A connection to a daemon that may have our descriptors: root's, or our own user's. Not to ourselves: a daemon that was
+/// started under its own shim must not wait for itself.
+fn connect(own_pid: u32) -> Option<Line> {
     let path = config::socket_path()?;
     let mut connected = fdpass::connect(Address::Path(path));
     // The path cannot be seen: another root directory, another user. Its twin has no place in the file system.
@@ -90,10 +168,10 @@ fn connect() -> Option<OwnedFd> {
     }
     match connected {
         Ok(socket) => {
-            let trusted =
-                fdpass::peer(socket.as_fd()).is_ok_and(|p| p.uid == 0 || p.uid == config::own_uid());
+            let trusted = fdpass::peer(socket.as_fd())
+                .is_ok_and(|p| (p.uid == 0 || p.uid == config::own_uid()) && p.pid as u32 != own_pid);
             if trusted {
-                return Some(socket);
+                return Line::new(socket);
             }
             MEMORY.hung(host::coarse_ms());
             None
@@ -107,10 +185,10 @@ fn connect() -> Option<OwnedFd> {
     }
 }
 
-fn say(socket: BorrowedFd<'_>, frame: Frame<'_>, descriptor: Option<BorrowedFd<'_>>) -> Option<()> {
+fn say(line: &Line, frame: Frame<'_>, descriptor: Option<BorrowedFd<'_>>) -> Option<()> {
     let mut bytes = [0u8; FRAME_BYTES];
     let packet = frame.encode_into(&mut bytes)?;
-    match fdpass::send(socket, packet, descriptor) {
+    match fdpass::send(line.socket()?, packet, descriptor) {
         Ok(()) => Some(()),
         Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {
             MEMORY.gone(host::coarse_ms());
@@ -127,18 +205,28 @@ enum Said {
     Settings(Settings),
 }
 
+/// What ends it badly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failed {
+    /// The other side closed.
+    Gone,
+    /// No word, or no last word, for too long.
+    Silence,
+    /// A frame that is none, or is not for us.
+    Nonsense,
+}
+
 /// What one readable moment of the socket brought.
 enum Heard {
     Nothing,
     Working,
     Said(Said),
-    Gone,
-    Nonsense,
+    Failed(Failed),
 }
 
 /// Waits for an answer: `patience_ms` without a word, `total_ms` altogether. Signals are handled by the host's handlers
 /// and then the wait goes on with what is left of it.
-fn converse(socket: BorrowedFd<'_>, patience_ms: u64, total_ms: u64) -> Option<Said> {
+fn converse(line: &Line, patience_ms: u64, total_ms: u64) -> Result<Said, Failed> {
     let (patience, total) = (patience_ms.saturating_mul(1_000_000), total_ms.saturating_mul(1_000_000));
     let start = host::now_ns();
     let mut last_word = start;
@@ -150,47 +238,42 @@ fn converse(socket: BorrowedFd<'_>, patience_ms: u64, total_ms: u64) -> Option<S
                 .saturating_sub(now.saturating_sub(last_word))
                 .min(total.saturating_sub(now.saturating_sub(start)));
             if left == 0 {
-                MEMORY.hung(host::coarse_ms());
-                return None;
+                return Err(Failed::Silence);
             }
             let timeout =
                 Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as _ };
-            match rustix::event::poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&timeout)) {
+            match rustix::event::poll(&mut [PollFd::new(&*line.socket, PollFlags::IN)], Some(&timeout)) {
                 Ok(0) | Err(Errno::INTR | Errno::AGAIN) => {}
                 Ok(_) => break,
-                Err(_) => return None,
+                Err(_) => return Err(Failed::Gone),
             }
         }
-        match listen(socket) {
+        match listen(line) {
             Heard::Nothing => {}
             Heard::Working => last_word = host::now_ns(),
-            Heard::Said(said) => return Some(said),
-            Heard::Gone => {
-                MEMORY.gone(host::coarse_ms());
-                return None;
-            }
-            Heard::Nonsense => break,
+            Heard::Said(said) => return Ok(said),
+            Heard::Failed(failed) => return Err(failed),
         }
     }
-    MEMORY.hung(host::coarse_ms());
-    None
+    Err(Failed::Nonsense)
 }
 
-fn listen(socket: BorrowedFd<'_>) -> Heard {
+fn listen(line: &Line) -> Heard {
+    let Some(socket) = line.socket() else { return Heard::Failed(Failed::Gone) };
     let mut bytes = [0u8; FRAME_BYTES];
     let length = match fdpass::receive(socket, &mut bytes) {
-        Ok(received) if received.length == 0 => return Heard::Gone,
+        Ok(received) if received.length == 0 => return Heard::Failed(Failed::Gone),
         // No frame to us carries a descriptor; one that came is closed here.
         Ok(received) => received.length,
         Err(Errno::AGAIN | Errno::INTR) => return Heard::Nothing,
-        Err(Errno::MSGSIZE | Errno::PROTO) => return Heard::Nonsense,
-        Err(_) => return Heard::Gone,
+        Err(Errno::MSGSIZE | Errno::PROTO) => return Heard::Failed(Failed::Nonsense),
+        Err(_) => return Heard::Failed(Failed::Gone),
     };
     match bytes.get(..length).map(Frame::decode) {
         Some(Ok(Frame::Working)) => Heard::Working,
         Some(Ok(Frame::Answer(answer))) => Heard::Said(Said::Answer(answer)),
         Some(Ok(Frame::Settings(settings))) => Heard::Said(Said::Settings(settings)),
         // A refusal too: we cannot say it otherwise.
-        _ => Heard::Nonsense,
+        _ => Heard::Failed(Failed::Nonsense),
     }
 }

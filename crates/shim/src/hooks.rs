@@ -7,7 +7,7 @@
 use libc::{c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
 use seekless_wire::Call;
 
-use crate::judge::{Length, Place, before, before_mapped};
+use crate::judge::{Length, Moved, Place, before, before_mapped};
 use crate::next;
 
 /// Exports hooks that call `before` with a place and a length made of their own arguments.
@@ -22,7 +22,7 @@ macro_rules! hooks {
                 let after = before(Call::$call, $fd, $place, $length);
                 // SAFETY: our caller's own arguments.
                 let result = unsafe { next::$name($($arg),*) };
-                after.returned();
+                after.returned(result.bytes());
                 result
             } else {
                 // SAFETY: our caller's own arguments.
@@ -44,6 +44,15 @@ fn advice_bytes(length: off_t) -> Length {
 /// `preadv2` takes -1 for the descriptor's own position.
 fn preadv2_place(offset: off_t) -> Place {
     if offset == -1 { Place::Cursor } else { Place::At(offset) }
+}
+
+/// Every page size there is, is a multiple of this; `mmap` and `madvise` refuse what is not a multiple of a page.
+const PAGE_BYTES_MIN: usize = 4096;
+
+/// Whether this `mmap` reads a file before it returns.
+fn populates(flags: c_int, offset: off_t) -> bool {
+    flags & (libc::MAP_POPULATE | libc::MAP_ANONYMOUS) == libc::MAP_POPULATE
+        && (offset as usize).is_multiple_of(PAGE_BYTES_MIN)
 }
 
 hooks! {
@@ -99,11 +108,11 @@ hooks! {
     /// `mmap(2)`: only with `MAP_POPULATE` does it read, and wait.
     Mmap: fn mmap(addr: *mut c_void, length: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off_t)
         -> *mut c_void, fd, Place::At(offset), bytes(length),
-        if flags & (libc::MAP_POPULATE | libc::MAP_ANONYMOUS) == libc::MAP_POPULATE;
+        if populates(flags, offset);
     /// `mmap`, its 64-bit name.
     Mmap: fn mmap64(addr: *mut c_void, length: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off_t)
         -> *mut c_void, fd, Place::At(offset), bytes(length),
-        if flags & (libc::MAP_POPULATE | libc::MAP_ANONYMOUS) == libc::MAP_POPULATE;
+        if populates(flags, offset);
     /// `posix_fadvise(2)`: `WILLNEED`.
     Fadvise: fn posix_fadvise(fd: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int,
         fd, Place::At(offset), advice_bytes(length), if advice == libc::POSIX_FADV_WILLNEED;
@@ -120,6 +129,7 @@ hooks! {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn madvise(addr: *mut c_void, length: size_t, advice: c_int) -> c_int {
     match advice {
+        _ if !addr.addr().is_multiple_of(PAGE_BYTES_MIN) => {}
         libc::MADV_WILLNEED => before_mapped(Call::Madvise, addr.addr(), length),
         libc::MADV_POPULATE_READ => before_mapped(Call::Mmap, addr.addr(), length),
         _ => {}
@@ -132,7 +142,7 @@ pub unsafe extern "C-unwind" fn madvise(addr: *mut c_void, length: size_t, advic
 // SAFETY: as of the hooks above.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn posix_madvise(addr: *mut c_void, length: size_t, advice: c_int) -> c_int {
-    if advice == libc::POSIX_MADV_WILLNEED {
+    if advice == libc::POSIX_MADV_WILLNEED && addr.addr().is_multiple_of(PAGE_BYTES_MIN) {
         before_mapped(Call::Madvise, addr.addr(), length);
     }
     // SAFETY: our caller's own arguments.

@@ -9,11 +9,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use libc::{c_int, off_t};
 use rustix::fs::{FileType, OFlags, SeekFrom, Stat};
 use seekless_kernel::residency::{self, Residency};
+use seekless_kernel::ring::Record;
 use seekless_wire::{Call, Mode, Tracked};
 
 use crate::marks::{FileId, MARKS};
 use crate::memory::{Known, MEMORY};
-use crate::{ask, config, host, mapping};
+use crate::{ask, config, host, mapping, reports};
 
 /// Where in the file a call starts.
 #[derive(Clone, Copy, Debug)]
@@ -55,19 +56,51 @@ const PREFETCH_BYTES_MAX: u64 = 16 << 20;
 /// What is left to do once the original call has returned. Holds nothing that would need dropping: a cancelled thread
 /// unwinds past it.
 #[derive(Clone, Copy)]
-pub(crate) struct After(Option<Tracked>);
+pub(crate) enum After {
+    Nothing,
+    /// Mode `track`: how long it took.
+    Track(Tracked),
+    /// Where somebody reads, for the daemon to read ahead of.
+    Report(Record),
+}
+
+/// How many bytes a call moved, as its result says.
+pub(crate) trait Moved {
+    /// 0 for an error, or for a call that moves none.
+    fn bytes(&self) -> u64;
+}
+
+impl Moved for libc::ssize_t {
+    fn bytes(&self) -> u64 {
+        u64::try_from(*self).unwrap_or(0)
+    }
+}
+
+impl Moved for c_int {
+    fn bytes(&self) -> u64 {
+        0
+    }
+}
+
+impl Moved for *mut libc::c_void {
+    fn bytes(&self) -> u64 {
+        0
+    }
+}
 
 impl After {
-    const NOTHING: After = After(None);
-
     /// To be called when the original call has returned.
     #[inline]
-    pub(crate) fn returned(self) {
-        if let After(Some(report)) = self {
-            host::with_errno_kept(|| {
+    pub(crate) fn returned(self, moved: u64) {
+        match self {
+            After::Nothing => {}
+            After::Track(report) => host::with_errno_kept(|| {
                 let duration_ns = host::now_ns().saturating_sub(report.duration_ns);
                 host::unless_inside((), || ask::tracked(Tracked { duration_ns, ..report }));
-            });
+            }),
+            // Stores into memory: nothing that could change errno or enter us again.
+            After::Report(record) if moved > 0 => reports::read(&Record { len: moved, ..record }),
+            After::Report(_) => {}
         }
     }
 }
@@ -76,14 +109,14 @@ impl After {
 #[inline]
 pub(crate) fn before(call: Call, fd: c_int, place: Place, length: Length) -> After {
     if fd < 0 || !config::enabled() {
-        return After::NOTHING;
+        return After::Nothing;
     }
     host::with_errno_kept(|| {
-        host::unless_inside(After::NOTHING, || {
+        host::unless_inside(After::Nothing, || {
             // SAFETY: the number is only ever handed to system calls, each of which finds out for itself whether it is
             // open; nothing here closes it or holds it longer than this call, made on behalf of its owner.
             let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-            judge(call, fd, place, length).unwrap_or(After::NOTHING)
+            judge(call, fd, place, length).unwrap_or(After::Nothing)
         })
     })
 }
@@ -130,7 +163,7 @@ fn judge(call: Call, fd: BorrowedFd<'_>, place: Place, length: Length) -> Option
         let (device, inode, start_ns) = (file.device, file.inode, host::now_ns());
         // Until the call returns the field holds when it started.
         let duration_ns = start_ns;
-        return Some(After(Some(Tracked {
+        return Some(After::Track(Tracked {
             call,
             resident,
             pid,
@@ -140,21 +173,42 @@ fn judge(call: Call, fd: BorrowedFd<'_>, place: Place, length: Length) -> Option
             offset,
             length,
             duration_ns,
-        })));
+        }));
     }
+    provide(call, fd, &stat, known, file, offset, length);
+    // Asked after the miss that may just have brought the ring.
+    let reports =
+        reports::wanted() && !call.is_advice() && matches!(known.mode, Mode::Serialise | Mode::Both);
+    reports.then_some(After::Report(Record {
+        dev: stat.st_dev,
+        ino: stat.st_ino,
+        offset,
+        len: 0,
+        file_size: stat.st_size as u64,
+    }))
+}
+
+/// Sees to it that the bytes are resident before the call is made, as the mode says.
+fn provide(
+    call: Call,
+    fd: BorrowedFd<'_>,
+    stat: &Stat,
+    known: Known,
+    file: FileId,
+    offset: u64,
+    length: u64,
+) {
     let residency = residency::residency(fd, offset, length, stat.st_uid);
     let hidden = residency == Residency::Unknown;
     if residency == Residency::Resident || (hidden && believed(known.mode, fd, file, offset, length)) {
-        return None;
+        return;
     }
     if !reads_through_cache(fd) {
-        return None;
+        return;
     }
     match known.mode {
         Mode::Off | Mode::Track => {}
-        Mode::Prefetch => {
-            enlarge(fd, offset, length.max(known.prefetch_bytes).min(bytes_from(&stat, offset)))
-        }
+        Mode::Prefetch => enlarge(fd, offset, length.max(known.prefetch_bytes).min(bytes_from(stat, offset))),
         Mode::Serialise | Mode::Both if call.is_advice() => ask::advise(fd, call, offset, length),
         Mode::Serialise | Mode::Both => {
             let answer = ask::need(fd, call, offset, length, stat.st_dev);
@@ -163,7 +217,6 @@ fn judge(call: Call, fd: BorrowedFd<'_>, place: Place, length: Length) -> Option
             }
         }
     }
-    None
 }
 
 fn regular_file(fd: BorrowedFd<'_>) -> Option<Stat> {
@@ -179,14 +232,16 @@ fn current(known: Known, now_ms: u64) -> Option<Known> {
         if MEMORY.pausing(now_ms) {
             return None;
         }
+        // One thread asks; the others act by what was last known until it knows better.
         if MEMORY.may_ask_settings(now_ms) {
-            let renewed = ask::settings();
-            MEMORY.asked_settings();
-            // No answer: there is no daemon (a pause has begun), or no descriptor left to reach it with.
-            let s = renewed?;
-            known = Known { mode: s.mode, prefetch_bytes: s.prefetch_bytes, fresh: true };
+            if let Some(s) = ask::settings() {
+                known = Known { mode: s.mode, prefetch_bytes: s.prefetch_bytes, fresh: true };
+                MEMORY.asked_settings();
+            } else if MEMORY.pausing(host::coarse_ms()) {
+                return None;
+            }
+            // Otherwise the daemon is there and busy: nobody asks it that again for a moment.
         }
-        // Otherwise another thread is asking; until it knows better, act by what was last known.
     }
     (known.mode != Mode::Off).then_some(known)
 }

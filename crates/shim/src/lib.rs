@@ -17,7 +17,7 @@
 //!   cancelled thread unwind through it.
 //!
 //! One idea a file: [`hooks`] what is intercepted, [`next`] the originals, [`judge`] what to do about a call, [`ask`] the
-//! conversation, [`memory`] what the daemon said about settings and devices, [`marks`] about residency where the kernel
+//! conversation, [`reports`] telling what was read, [`memory`] what the daemon said about settings and devices, [`marks`] about residency where the kernel
 //! will not tell, [`mapping`] which file is behind an address, [`config`] the environment, [`host`] errno, clocks and
 //! re-entry.
 //!
@@ -42,6 +42,7 @@ mod mapping;
 mod marks;
 mod memory;
 mod next;
+mod reports;
 
 /// Runs when the library is loaded. Hooks called earlier (from constructors of libraries initialised before us) find
 /// everything lazily.

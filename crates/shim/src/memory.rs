@@ -126,7 +126,7 @@ impl Memory {
                 .is_ok()
     }
 
-    /// Gives the right back.
+    /// Gives the right back. Not after an answer that did not come: then it lapses in its own time.
     pub(crate) fn asked_settings(&self) {
         self.asking_until_ms.store(0, Ordering::Relaxed);
     }
@@ -174,7 +174,7 @@ fn fold(device: u64) -> u32 {
 mod tests {
     use super::*;
 
-    const TRACK: Settings = Settings { mode: Mode::Track, settings_ttl_ms: 100, prefetch_bytes: 7 };
+    const TRACK: Settings = Settings { mode: Mode::Track, ring: 0, settings_ttl_ms: 100, prefetch_bytes: 7 };
 
     #[test]
     fn settings_grow_stale_but_are_kept() {

@@ -78,7 +78,11 @@ pub struct ParseBytesError {
 
 impl fmt::Display for ParseBytesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is not a size: {}; write for example 2MiB, 512KiB, 64GiB or 146GB", self.given, self.why)
+        write!(
+            f,
+            "`{}` is not a size: {}; write for example 2MiB, 512KiB, 64GiB or 146GB",
+            self.given, self.why
+        )
     }
 }
 

@@ -13,6 +13,7 @@ use fuser::{
     KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
     ReplyOpen, ReplyWrite, Request, WriteFlags,
 };
+use rustix::fs::FallocateFlags;
 use seekless_drive::Op;
 
 use crate::engine::Engine;
@@ -184,6 +185,34 @@ impl Filesystem for DiskFile {
             (false, _) => reply.error(Errno::EIO),
         };
         self.engine.submit(Op::Write, offset, len, Box::new(finish));
+    }
+
+    /// The block layer's request to zero a range. It frees what was there and takes as long as writing zeros would.
+    fn fallocate(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let zeroing = [FallocateFlags::PUNCH_HOLE, FallocateFlags::ZERO_RANGE]
+            .map(|kind| (kind | FallocateFlags::KEEP_SIZE).bits() as i32);
+        if !zeroing.contains(&mode) {
+            return reply.error(Errno::EOPNOTSUPP);
+        }
+        if offset.checked_add(length).is_none_or(|end| end > self.store.size()) {
+            return reply.error(Errno::EFBIG);
+        }
+        let done = if self.engine.fails(offset, length) { Ok(()) } else { self.store.zero(offset, length) };
+        let finish = move |ok: bool| match (ok, done) {
+            (true, Ok(())) => reply.ok(),
+            (true, Err(e)) => reply.error(Errno::from(e)),
+            (false, _) => reply.error(Errno::EIO),
+        };
+        self.engine.submit(Op::Write, offset, length, Box::new(finish));
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {

@@ -1,15 +1,15 @@
 //! Filling a mounted disk with a library, as fast as the machine goes.
 //!
 //! Files are written one after the other with large direct writes into space allocated beforehand, so that each is one
-//! piece; the order is shuffled by seed, as in a library that was filled over time. Between files, space is set aside
-//! and given back at the end, so that a library smaller than its disk still takes the whole of it and seeks are as long
-//! as on a full one.
+//! piece; the order is shuffled by seed, as in a library that was filled over time. Each file is allocated with its
+//! share of the free space behind it, which is given back at the end: so a library smaller than its disk still takes
+//! the whole of it, wherever the file system begins, and seeks are as long as on a full one.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{Advice, FallocateFlags, OFlags};
 use seekless_units::{Bytes, Exit, Fault};
@@ -23,9 +23,7 @@ use crate::state::cannot;
 const WRITE_BYTES: usize = 8 << 20;
 /// What direct I/O asks of offset, length and memory.
 const ALIGN: u64 = 4096;
-/// Gaps between files at most; with more files several share one.
-const GAPS_MAX: u64 = 4096;
-/// Share of the free space that stays free of gaps: a nearly full file system allocates in crumbs.
+/// Share of the free space that is not set aside: a nearly full file system allocates in crumbs.
 const SPARE: f64 = 0.04;
 
 /// What came of a population.
@@ -77,7 +75,9 @@ pub fn populate(
         );
         return Err(Fault::new(Exit::Usage, message));
     }
-    let mut gaps = Gaps::plan(root, manifest, need, free, options.pack)?;
+    let spare = (free as f64 * SPARE) as u64;
+    let room = if options.pack { 0 } else { free.saturating_sub(need).saturating_sub(spare) };
+    let gap = room / manifest.files.len().max(1) as u64 / ALIGN * ALIGN;
     let mut memory = vec![0; WRITE_BYTES + ALIGN as usize];
     let skip = memory.as_ptr().align_offset(ALIGN as usize);
     let buffer = &mut memory[skip..skip + WRITE_BYTES];
@@ -86,18 +86,27 @@ pub fn populate(
         if let Some(parent) = full.parent() {
             fs::create_dir_all(parent).map_err(|e| cannot("make directory", parent, &e))?;
         }
-        write_file(&full, path, *size, buffer, &mut progress).map_err(|e| match e.kind() {
+        write_file(&full, path, *size, gap, buffer, &mut progress).map_err(|e| match e.kind() {
             io::ErrorKind::AlreadyExists => {
                 Fault::new(Exit::Busy, format!("{} is there already: populate an empty disk", full.display()))
             }
             _ => cannot("write", &full, &e),
         })?;
-        gaps.after_file().map_err(|e| cannot("set space aside in", root, &e))?;
     }
-    drop(gaps);
+    for (path, size) in &manifest.files {
+        let full = root.join(path);
+        let cut = OpenOptions::new().write(true).open(&full).and_then(|file| file.set_len(*size));
+        cut.map_err(|e| cannot("cut to size", &full, &e))?;
+    }
     // All of it, the journal included, while nothing takes time: no write-back follows into the first experiment.
     rustix::fs::syncfs(&dir).map_err(|e| cannot("sync", root, &e.into()))?;
     let _ = seekless_kernel::mounts::settle(dir.as_fd());
+    // Cutting a page brought it into the cache; a populated library starts cold.
+    for (path, size) in &manifest.files {
+        if let (Ok(file), true) = (File::open(root.join(path)), size % ALIGN != 0) {
+            let _ = rustix::fs::fadvise(&file, 0, None, Advice::DontNeed);
+        }
+    }
     let seconds = start.elapsed().as_secs_f64();
     let bytes = manifest.bytes();
     Ok(Populated {
@@ -113,6 +122,7 @@ fn write_file(
     full: &Path,
     path: &str,
     size: u64,
+    gap: u64,
     buffer: &mut [u8],
     progress: &mut impl FnMut(u64),
 ) -> io::Result<()> {
@@ -120,9 +130,9 @@ fn write_file(
     let direct = OFlags::DIRECT.bits() as i32;
     let file = OpenOptions::new().write(true).create_new(true).mode(0o644).custom_flags(direct).open(full)?;
     let whole = size.next_multiple_of(ALIGN);
-    if whole > 0 {
-        // In one piece where there is one. A file system that cannot allocate ahead allocates as it writes.
-        let _ = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, whole);
+    // In one piece where there is one. A file system that cannot allocate ahead allocates as it writes.
+    if whole + gap > 0 && rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, whole + gap).is_err() {
+        let _ = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, whole.max(1));
     }
     let mut at = 0;
     while at < whole {
@@ -132,56 +142,5 @@ fn write_file(
         at += part.len() as u64;
         progress(part.len() as u64);
     }
-    if whole != size {
-        file.set_len(size)?;
-    }
-    // Cutting the last page brought it into the cache; a populated library starts cold.
-    file.sync_data()?;
-    let _ = rustix::fs::fadvise(&file, 0, None, Advice::DontNeed);
     Ok(())
-}
-
-/// Space set aside between files while they are written; given back on drop.
-struct Gaps {
-    dir: PathBuf,
-    /// Bytes of one gap, 0 for none.
-    bytes: u64,
-    /// A gap after this many files.
-    every: u64,
-    files: u64,
-}
-
-impl Gaps {
-    fn plan(root: &Path, manifest: &Manifest, need: u64, free: u64, pack: bool) -> Result<Gaps, Fault> {
-        let files = manifest.files.len() as u64;
-        let every = files.div_ceil(GAPS_MAX).max(1);
-        let count = files.div_ceil(every);
-        let spare = (free as f64 * SPARE) as u64;
-        let bytes = free.saturating_sub(need).saturating_sub(spare) / count.max(1) / ALIGN * ALIGN;
-        let bytes = if pack { 0 } else { bytes };
-        let dir = root.join(".seekless-gaps");
-        if bytes > 0 {
-            fs::create_dir(&dir).map_err(|e| cannot("make directory", &dir, &e))?;
-        }
-        Ok(Gaps { dir, bytes, every, files: 0 })
-    }
-
-    fn after_file(&mut self) -> io::Result<()> {
-        self.files += 1;
-        if self.bytes == 0 || !self.files.is_multiple_of(self.every) {
-            return Ok(());
-        }
-        let gap = File::create_new(self.dir.join(self.files.to_string()))?;
-        // Without room or without allocation ahead the rest of the library lies closer; nothing breaks.
-        let _ = rustix::fs::fallocate(&gap, FallocateFlags::empty(), 0, self.bytes);
-        Ok(())
-    }
-}
-
-impl Drop for Gaps {
-    fn drop(&mut self) {
-        if self.bytes > 0 {
-            let _ = fs::remove_dir_all(&self.dir);
-        }
-    }
 }

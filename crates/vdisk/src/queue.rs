@@ -6,11 +6,14 @@ use std::path::PathBuf;
 
 use seekless_units::{Exit, Fault};
 
+/// What Linux reads ahead on a disk unless told otherwise (`VM_READAHEAD_PAGES`).
+const READ_AHEAD_KB: u64 = 128;
+
 /// Settings of `/sys/block/loopN/queue` and what they were before.
 #[derive(Debug)]
 pub struct Queue {
     dir: PathBuf,
-    /// File name and value before, in the order of change.
+    /// File name and value before.
     pub before: Vec<(String, String)>,
 }
 
@@ -27,11 +30,7 @@ impl Queue {
         Ok(chosen.map_or(text.trim(), |(chosen, _)| chosen).to_string())
     }
 
-    fn set(&mut self, name: &str, value: &str) -> io::Result<()> {
-        let before = self.read(name)?;
-        if !self.before.iter().any(|(n, _)| n == name) {
-            self.before.push((name.to_string(), before));
-        }
+    fn set(&self, name: &str, value: &str) -> io::Result<()> {
         fs::write(self.dir.join(name), value)
     }
 
@@ -39,7 +38,7 @@ impl Queue {
     ///
     /// A loop device dispatches up to 128 requests at once; a disk's command queue holds 32 or fewer, and what does not
     /// fit stays with the scheduler, which can then still sort it. The number can be set only while no scheduler is
-    /// chosen and stays when one is.
+    /// chosen and stays when one is. A loop device's read-ahead follows its largest request; a disk's is 128 KiB.
     ///
     /// # Errors
     /// `Usage`: a scheduler or size the kernel refuses, with those it offers. `Failed`: the rest.
@@ -50,17 +49,29 @@ impl Queue {
         read_ahead_kb: Option<u64>,
         max_sectors_kb: Option<u64>,
     ) -> Result<(), Fault> {
-        let (rotational, requests) = ("rotational", "nr_requests");
+        // All of them before the first change, as one setting may drag others along.
+        let names =
+            ["rotational", "wbt_lat_usec", "scheduler", "nr_requests", "max_sectors_kb", "read_ahead_kb"];
+        self.before = names.iter().filter_map(|n| Some((n.to_string(), self.read(n).ok()?))).collect();
         let chosen = self.read("scheduler").unwrap_or_else(|_| "none".into());
+        let scheduler = scheduler.unwrap_or(&chosen).to_string();
         let dir = self.dir.clone();
         let failed = |name: &str, e: io::Error| {
             Fault::new(Exit::Failed, format!("cannot set {}/{name}: {e}", dir.display()))
         };
-        let mut steps =
-            vec![(rotational, "1".to_string()), ("scheduler", "none".into()), (requests, depth.to_string())];
-        steps.push(("scheduler", scheduler.unwrap_or(&chosen).to_string()));
-        steps.extend(read_ahead_kb.map(|kb| ("read_ahead_kb", kb.to_string())));
+        // What Linux gives a rotating disk; a kernel without write-back throttling has no such setting.
+        let _ = self.set("wbt_lat_usec", "75000");
+        let mut steps = vec![("rotational", "1".to_string())];
+        if chosen != "none" {
+            steps.push(("scheduler", "none".into()));
+        }
+        steps.push(("nr_requests", depth.to_string()));
+        if scheduler != "none" {
+            steps.push(("scheduler", scheduler));
+        }
         steps.extend(max_sectors_kb.map(|kb| ("max_sectors_kb", kb.to_string())));
+        // Last, as other settings drag it along.
+        steps.push(("read_ahead_kb", read_ahead_kb.unwrap_or(READ_AHEAD_KB).to_string()));
         for (name, value) in steps {
             let Err(e) = self.set(name, &value) else { continue };
             if e.kind() != io::ErrorKind::InvalidInput {
@@ -83,13 +94,22 @@ impl Queue {
         Ok(())
     }
 
+    /// Read-ahead once more, after the file system was made: wherever the loop driver changes its limits, as at the first
+    /// request to zero a range that the file below refuses, the kernel derives read-ahead from them anew.
+    pub fn set_read_ahead(&self, kb: Option<u64>) {
+        let _ = self.set("read_ahead_kb", &kb.unwrap_or(READ_AHEAD_KB).to_string());
+    }
+
     /// Puts `before` back, as far as the kernel lets us.
     pub fn undress(number: u32, before: &[(String, String)]) {
         let dir = Queue::of_loop(number).dir;
-        // The number of requests again only without a scheduler.
+        // The number of requests only without a scheduler, read-ahead after all it follows.
         let _ = fs::write(dir.join("scheduler"), "none");
-        let scheduler_last = before.iter().filter(|(n, _)| n != "scheduler");
-        for (name, value) in scheduler_last.chain(before.iter().filter(|(n, _)| n == "scheduler")) {
+        let rank =
+            |name: &str| ["scheduler", "read_ahead_kb"].iter().position(|n| *n == name).map_or(0, |i| i + 1);
+        let mut order: Vec<_> = before.iter().collect();
+        order.sort_by_key(|(name, _)| rank(name));
+        for (name, value) in order {
             let _ = fs::write(dir.join(name), value);
         }
     }

@@ -216,9 +216,9 @@ impl Drop for Lock {
     fn drop(&mut self) {
         // While still locked, so that nobody can lock the file and then find it gone unnoticed.
         let _ = fs::remove_file(&self.path);
-        // The last disk takes the folder with it, a folder in use stays.
-        if let Some(parent) = self.path.parent() {
-            let _ = fs::remove_dir(parent);
+        // The last disk takes the folders with it, a folder in use stays.
+        for folder in self.path.ancestors().skip(1).take(2) {
+            let _ = fs::remove_dir(folder);
         }
     }
 }

@@ -1,9 +1,10 @@
 //! Where the drive's time went.
 //!
-//! All times are drive time, so that figures do not depend on the speed a disk is run at. The time budget is exact for
-//! a drive that does one thing at a time: `elapsed = busy + idle`, and `seek`, `rotation`, `transfer` and `overhead` are
-//! sums over commands (they can add up to more than `busy` where a command served from the track buffer runs beside
-//! the mechanism).
+//! All times are drive time, so that figures do not depend on the speed a disk is run at. `elapsed = busy + idle`, where
+//! busy is as iostat's %util: a command is present. Of that, `service` is the time in which one is being carried out; in
+//! the rest the drive finishes a look-ahead that its firmware will not break off. `seek`, `rotation`, `transfer` and
+//! `overhead` are sums over commands (they can add up to more than `service` where a command served from the track
+//! buffer runs beside the mechanism).
 
 use seekless_drive::{Completion, Op};
 use seekless_units::{Lba, Nanos};
@@ -28,8 +29,10 @@ pub struct Stats {
     pub head_moves: u64,
     /// Commands served from the track buffer.
     pub buffer_hits: u64,
-    /// Time with at least one command in service.
+    /// Time with at least one command present.
     pub busy_ns: u64,
+    /// Time with at least one command being carried out.
+    pub service_ns: u64,
     /// Time without.
     pub idle_ns: u64,
     /// Time since the counters were zero, unthrottled times left out.
@@ -85,8 +88,8 @@ pub struct Counter {
     stats: Stats,
     /// Drive time at which the counters were zero; moved on by unthrottled times.
     since: Nanos,
-    /// Drive time up to which `busy_ns` is accounted.
-    busy_until: Nanos,
+    /// Drive time up to which `busy_ns` and `service_ns` are accounted.
+    accounted: Nanos,
     /// Where the last command served ended.
     head: Option<Lba>,
 }
@@ -97,8 +100,8 @@ impl Counter {
         self.stats.queue_max = self.stats.queue_max.max(queue as u64);
     }
 
-    /// A command is done; `bytes` of it were asked for.
-    pub fn completed(&mut self, done: &Completion, failed: bool) {
+    /// A command is done; `oldest` is the earliest arrival among the commands present until then, this one included.
+    pub fn completed(&mut self, done: &Completion, oldest: Nanos, failed: bool) {
         let bytes = u64::from(done.sectors) * seekless_units::SECTOR_BYTES;
         let s = &mut self.stats;
         match done.op {
@@ -117,8 +120,10 @@ impl Counter {
         let response = done.finished.since(done.arrived).0;
         s.response_ns += response;
         s.response_max_ns = s.response_max_ns.max(response);
-        s.busy_ns += done.finished.since(done.started.max(self.busy_until).max(self.since)).0;
-        self.busy_until = self.busy_until.max(done.finished);
+        let from = self.accounted.max(self.since);
+        s.busy_ns += done.finished.since(oldest.max(from)).0;
+        s.service_ns += done.finished.since(done.started.max(from)).0;
+        self.accounted = self.accounted.max(done.finished);
     }
 
     /// Bytes moved outside time.
@@ -140,7 +145,7 @@ impl Counter {
 
     /// Zero from drive time `now` on.
     pub fn reset(&mut self, now: Nanos) {
-        *self = Counter { since: now, busy_until: self.busy_until, head: self.head, stats: Stats::default() };
+        *self = Counter { since: now, accounted: self.accounted, head: self.head, stats: Stats::default() };
     }
 }
 
@@ -157,7 +162,7 @@ impl Stats {
             queue_mean: over(self.response_ns, self.elapsed_ns),
             command_bytes: over(bytes, commands),
             bytes_per_seek: over(bytes, self.seeks),
-            service_ms: mean_ms(self.busy_ns),
+            service_ms: mean_ms(self.service_ns),
             seek_ms: mean_ms(self.seek_ns),
             rotation_ms: mean_ms(self.rotation_ns),
             transfer_ms: mean_ms(self.transfer_ns),

@@ -131,6 +131,41 @@ impl Store {
         self.write_within_page(at + (pages.len() * PAGE_BYTES) as u64, tail)
     }
 
+    /// Zeros from `offset` on, for `len` bytes.
+    ///
+    /// # Errors
+    /// As [`Store::write`].
+    pub fn zero(&self, offset: u64, len: u64) -> io::Result<()> {
+        let end = offset.saturating_add(len);
+        if end > self.size {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput));
+        }
+        let (first, last) = (offset.div_ceil(PAGE), end / PAGE);
+        if first >= last {
+            // Inside two pages at most.
+            return self.write(offset, &vec![0; len as usize]);
+        }
+        self.write_within_page(offset, &vec![0; (first * PAGE - offset) as usize])?;
+        self.zero_pages(first, last - first)?;
+        self.write_within_page(last * PAGE, &vec![0; (end - last * PAGE) as usize])
+    }
+
+    fn zero_pages(&self, first: u64, count: u64) -> io::Result<()> {
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if rustix::fs::fallocate(&self.backing, hole, first * PAGE, count * PAGE).is_err() {
+            // A file system without holes gets the zeros themselves.
+            let zeros = vec![0; 1 << 20];
+            let (mut at, end) = (first * PAGE, (first + count) * PAGE);
+            while at < end {
+                let part = (end - at).min(zeros.len() as u64);
+                self.backing.write_all_at(&zeros[..part as usize], at)?;
+                at += part;
+            }
+        }
+        self.map_mut().remove(first..first + count);
+        Ok(())
+    }
+
     /// Less than a page: content under it has to become bytes first.
     fn write_within_page(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         if data.is_empty() {
@@ -158,14 +193,7 @@ impl Store {
             let count = same as u64;
             match kind {
                 Kind::Content { seed, index } => self.map_mut().insert(first, count, seed, index),
-                Kind::Zeros => {
-                    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                    // A file system without holes gets the zeros themselves.
-                    if rustix::fs::fallocate(&self.backing, hole, first * PAGE, count * PAGE).is_err() {
-                        self.backing.write_all_at(stretch.as_flattened(), first * PAGE)?;
-                    }
-                    self.map_mut().remove(first..first + count);
-                }
+                Kind::Zeros => self.zero_pages(first, count)?,
                 // Bytes first, then the map: a reader in between sees the old page, never a stale one.
                 Kind::Other => {
                     self.backing.write_all_at(stretch.as_flattened(), first * PAGE)?;
@@ -222,6 +250,7 @@ mod tests {
     enum What {
         Content(u64),
         Zeros,
+        ZeroRange,
         Noise(u8),
     }
 
@@ -231,7 +260,8 @@ mod tests {
         fn reads_what_was_written(
             writes in prop::collection::vec(
                 (0usize..200, 1usize..60, prop_oneof![
-                    (0u64..3).prop_map(What::Content), Just(What::Zeros), (1u8..).prop_map(What::Noise)]),
+                    (0u64..3).prop_map(What::Content), Just(What::Zeros),
+                    Just(What::ZeroRange), (1u8..).prop_map(What::Noise)]),
                 1..30),
             at in 0usize..100_000, len in 0usize..30_000,
         ) {
@@ -244,6 +274,11 @@ mod tests {
                 match what {
                     What::Content(seed) => Content::from_seed(seed).fill(from as u64, &mut data),
                     What::Zeros => {}
+                    What::ZeroRange => {
+                        store.zero(from as u64, (to - from) as u64).unwrap();
+                        naive[from..to].fill(0);
+                        continue;
+                    }
                     What::Noise(b) => data.fill(b),
                 }
                 store.write(from as u64, &data).unwrap();

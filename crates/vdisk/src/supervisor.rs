@@ -151,7 +151,7 @@ impl Standing {
         let depth = config.queue_depth.unwrap_or(drive_depth);
         let dressed =
             queue.dress(depth, config.scheduler.as_deref(), config.read_ahead_kb, config.max_sectors_kb);
-        self.record.queue_before = queue.before;
+        self.record.queue_before.clone_from(&queue.before);
         self.dir.write_record(&self.record)?;
         dressed?;
         let path = self.record.device.clone().unwrap_or_default();
@@ -159,6 +159,7 @@ impl Standing {
         if let Some(target) = &config.mount {
             mkfs::mount_at(config.fs, &path, target, config.mount_options.as_deref())?;
         }
+        queue.set_read_ahead(config.read_ahead_kb);
         Ok(())
     }
 

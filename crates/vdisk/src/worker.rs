@@ -113,6 +113,8 @@ fn serve<F: Filesystem>(
     std::thread::Builder::new()
         .name("fuse".into())
         .spawn(move || {
+            // A request arrives at the drive when the thread that reads it runs; fuser starts it, and it inherits this.
+            let _ = seekless_kernel::sched::run_first();
             let _ = session.run();
             // Unmounted under us, or the connection was aborted.
             std::process::exit(Exit::Failed as i32);

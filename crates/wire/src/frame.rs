@@ -5,11 +5,13 @@
 //!  2 Need       call u8, 0 u8 x3, pid u32, tid u32, offset u64, length u64         + one descriptor
 //!  3 Tracked    call u8, resident u8, 0 u8 x2, pid u32, tid u32, device u64, inode u64,
 //!               offset u64, length u64, duration_ns u64
+//!  4 RingAsk    -
 //! 16 Working    -
-//! 17 Answer     verdict u8, reason u8, mode u8, 0 u8, device_ttl_ms u32, settings_ttl_ms u32,
+//! 17 Answer     verdict u8, reason u8, mode u8, ring u8, device_ttl_ms u32, settings_ttl_ms u32,
 //!               prefetch_bytes u64, resident_bytes u64
-//! 18 Settings   mode u8, 0 u8 x3, settings_ttl_ms u32, prefetch_bytes u64
+//! 18 Settings   mode u8, ring u8, 0 u8 x2, settings_ttl_ms u32, prefetch_bytes u64
 //! 19 Refuse     reason u8, 0 u8 x3, kind u16, 0 u16
+//! 20 Ring       -                                                                  + one descriptor
 //! 32 StatusAsk  -
 //! 33 StatusPart last u8, 0 u8 x3, index u32, text
 //! ```
@@ -74,6 +76,8 @@ pub struct Answer {
     pub settings_ttl_ms: u32,
     /// How far mode `prefetch` enlarges a read.
     pub prefetch_bytes: u64,
+    /// See [`Settings::ring`].
+    pub ring: u8,
     /// Bytes from the need's offset on known to be resident; 0: not known. A shim that may not look for itself (the
     /// kernel shows residency to owners and writers only) remembers it.
     pub resident_bytes: u64,
@@ -86,6 +90,7 @@ impl Answer {
             verdict: Verdict::Pass,
             reason,
             mode: settings.mode,
+            ring: settings.ring,
             device_ttl_ms: 0,
             settings_ttl_ms: settings.settings_ttl_ms,
             prefetch_bytes: settings.prefetch_bytes,
@@ -99,6 +104,7 @@ impl Answer {
             verdict: Verdict::Resident,
             reason: PassReason::None,
             mode: settings.mode,
+            ring: settings.ring,
             device_ttl_ms: 0,
             settings_ttl_ms: settings.settings_ttl_ms,
             prefetch_bytes: settings.prefetch_bytes,
@@ -110,6 +116,7 @@ impl Answer {
     pub const fn settings(&self) -> Settings {
         Settings {
             mode: self.mode,
+            ring: self.ring,
             settings_ttl_ms: self.settings_ttl_ms,
             prefetch_bytes: self.prefetch_bytes,
         }
@@ -121,6 +128,9 @@ impl Answer {
 pub struct Settings {
     /// The mode.
     pub mode: Mode,
+    /// Which ring reads are to be reported through; 0: none. Another number than before means another ring, which
+    /// `RingAsk` asks for.
+    pub ring: u8,
     /// How long to believe it, milliseconds.
     pub settings_ttl_ms: u32,
     /// How far mode `prefetch` enlarges a read.
@@ -159,6 +169,8 @@ pub enum Frame<'a> {
     Need(Need),
     /// Shim to daemon, unanswered.
     Tracked(Tracked),
+    /// Shim to daemon: may I have the ring?
+    RingAsk,
     /// Daemon to shim: still at it.
     Working,
     /// Daemon to shim: done.
@@ -167,6 +179,8 @@ pub enum Frame<'a> {
     Settings(Settings),
     /// Either way.
     Refuse(Refuse),
+    /// Daemon to shim, with the descriptor of the ring that reads are reported through.
+    Ring,
     /// Any tool to daemon: what are you doing? Answered by `StatusPart`s.
     StatusAsk,
     /// Daemon to tool.
@@ -194,10 +208,12 @@ impl<'a> Frame<'a> {
             Frame::Hello { .. } => 1,
             Frame::Need(_) => 2,
             Frame::Tracked(_) => 3,
+            Frame::RingAsk => 4,
             Frame::Working => 16,
             Frame::Answer(_) => 17,
             Frame::Settings(_) => 18,
             Frame::Refuse(_) => 19,
+            Frame::Ring => 20,
             Frame::StatusAsk => 32,
             Frame::StatusPart(_) => 33,
         }
@@ -209,10 +225,12 @@ impl<'a> Frame<'a> {
             Frame::Hello { .. } => "Hello",
             Frame::Need(_) => "Need",
             Frame::Tracked(_) => "Tracked",
+            Frame::RingAsk => "RingAsk",
             Frame::Working => "Working",
             Frame::Answer(_) => "Answer",
             Frame::Settings(_) => "Settings",
             Frame::Refuse(_) => "Refuse",
+            Frame::Ring => "Ring",
             Frame::StatusAsk => "StatusAsk",
             Frame::StatusPart(_) => "StatusPart",
         }
@@ -220,7 +238,7 @@ impl<'a> Frame<'a> {
 
     /// Whether exactly one descriptor must come beside it. All others must come without.
     pub const fn carries_descriptor(&self) -> bool {
-        matches!(self, Frame::Need(_))
+        matches!(self, Frame::Need(_) | Frame::Ring)
     }
 
     /// Writes the frame into `out` and returns the bytes used; `None` if they do not fit or a status piece is longer
@@ -269,16 +287,16 @@ impl<'a> Frame<'a> {
                 w.u64(t.length);
                 w.u64(t.duration_ns);
             }
-            Frame::Working | Frame::StatusAsk => {}
+            Frame::Working | Frame::RingAsk | Frame::Ring | Frame::StatusAsk => {}
             Frame::Answer(a) => {
-                w.put(&[a.verdict.number(), a.reason.number(), a.mode.number(), 0]);
+                w.put(&[a.verdict.number(), a.reason.number(), a.mode.number(), a.ring]);
                 w.u32(a.device_ttl_ms);
                 w.u32(a.settings_ttl_ms);
                 w.u64(a.prefetch_bytes);
                 w.u64(a.resident_bytes);
             }
             Frame::Settings(s) => {
-                w.put(&[s.mode.number(), 0, 0, 0]);
+                w.put(&[s.mode.number(), s.ring, 0, 0]);
                 w.u32(s.settings_ttl_ms);
                 w.u64(s.prefetch_bytes);
             }
@@ -325,7 +343,7 @@ const fn body_bytes(kind: u16) -> Option<usize> {
         1 => 4,
         2 => 28,
         3 => 52,
-        16 | 32 => 0,
+        4 | 16 | 20 | 32 => 0,
         17 => 28,
         18 => 16,
         19 => 8,
@@ -381,15 +399,16 @@ fn decode_body<'a>(kind: u16, r: &mut Reader<'a>, short: DecodeError) -> Result<
                 duration_ns: take!(u64),
             })
         }
+        4 => Frame::RingAsk,
         16 => Frame::Working,
         17 => {
             let (verdict, reason) = (Verdict::decode(take!(u8))?, PassReason::decode(take!(u8))?);
-            let mode = Mode::decode(take!(u8))?;
-            zero!(u8);
+            let (mode, ring) = (Mode::decode(take!(u8))?, take!(u8));
             Frame::Answer(Answer {
                 verdict,
                 reason,
                 mode,
+                ring,
                 device_ttl_ms: take!(u32),
                 settings_ttl_ms: take!(u32),
                 prefetch_bytes: take!(u64),
@@ -397,10 +416,9 @@ fn decode_body<'a>(kind: u16, r: &mut Reader<'a>, short: DecodeError) -> Result<
             })
         }
         18 => {
-            let mode = Mode::decode(take!(u8))?;
-            zero!(u8);
+            let (mode, ring) = (Mode::decode(take!(u8))?, take!(u8));
             zero!(u16);
-            Frame::Settings(Settings { mode, settings_ttl_ms: take!(u32), prefetch_bytes: take!(u64) })
+            Frame::Settings(Settings { mode, ring, settings_ttl_ms: take!(u32), prefetch_bytes: take!(u64) })
         }
         19 => {
             let reason = RefuseReason::decode(take!(u8))?;
@@ -410,6 +428,7 @@ fn decode_body<'a>(kind: u16, r: &mut Reader<'a>, short: DecodeError) -> Result<
             zero!(u16);
             Frame::Refuse(Refuse { reason, kind })
         }
+        20 => Frame::Ring,
         32 => Frame::StatusAsk,
         33 => {
             let last = flag("last", take!(u8))?;

@@ -21,12 +21,14 @@ const ANSWER: Answer = Answer {
     verdict: Verdict::Pass,
     reason: PassReason::NotADisk,
     mode: Mode::Both,
+    ring: 0,
     device_ttl_ms: 5_000,
     settings_ttl_ms: 1_000,
     prefetch_bytes: 2 << 20,
     resident_bytes: 0,
 };
-const SETTINGS: Settings = Settings { mode: Mode::Track, settings_ttl_ms: 1_000, prefetch_bytes: 1 << 20 };
+const SETTINGS: Settings =
+    Settings { mode: Mode::Track, ring: 7, settings_ttl_ms: 1_000, prefetch_bytes: 1 << 20 };
 
 fn one_of_each() -> Vec<Frame<'static>> {
     vec![
@@ -37,6 +39,8 @@ fn one_of_each() -> Vec<Frame<'static>> {
         Frame::Answer(ANSWER),
         Frame::Settings(SETTINGS),
         Frame::Refuse(Refuse { reason: RefuseReason::Version, kind: 2 }),
+        Frame::RingAsk,
+        Frame::Ring,
         Frame::StatusAsk,
         Frame::StatusPart(StatusPart { index: 3, last: true, text: b"{}" }),
     ]
@@ -74,8 +78,10 @@ fn golden_bytes() {
             + "e8030000"
             + "0000200000000000"
             + "0000000000000000",
-        header("1200", "20000000") + "01000000" + "e8030000" + "0000100000000000",
+        header("1200", "20000000") + "01070000" + "e8030000" + "0000100000000000",
         header("1300", "18000000") + "01000000" + "02000000",
+        header("0400", "10000000"),
+        header("1400", "10000000"),
         header("2000", "10000000"),
         header("2100", "1a000000") + "01000000" + "03000000" + "7b7d",
     ];
@@ -235,18 +241,19 @@ fn any_frame() -> impl Strategy<Value = (Frame<'static>, Vec<u8>)> {
         },
     );
     let answer =
-        (any_of(Verdict::ALL), any_of(PassReason::ALL), any_of(Mode::ALL), any::<(u32, u32, u64, u64)>())
+        (any_of(Verdict::ALL), any_of(PassReason::ALL), any_of(Mode::ALL), any::<(u8, u32, u32, u64, u64)>())
             .prop_map(
                 |(
                     verdict,
                     reason,
                     mode,
-                    (device_ttl_ms, settings_ttl_ms, prefetch_bytes, resident_bytes),
+                    (ring, device_ttl_ms, settings_ttl_ms, prefetch_bytes, resident_bytes),
                 )| {
                     Frame::Answer(Answer {
                         verdict,
                         reason,
                         mode,
+                        ring,
                         device_ttl_ms,
                         settings_ttl_ms,
                         prefetch_bytes,
@@ -254,16 +261,19 @@ fn any_frame() -> impl Strategy<Value = (Frame<'static>, Vec<u8>)> {
                     })
                 },
             );
-    let settings =
-        (any_of(Mode::ALL), any::<(u32, u64)>()).prop_map(|(mode, (settings_ttl_ms, prefetch_bytes))| {
-            Frame::Settings(Settings { mode, settings_ttl_ms, prefetch_bytes })
-        });
+    let settings = (any_of(Mode::ALL), any::<(u8, u32, u64)>()).prop_map(
+        |(mode, (ring, settings_ttl_ms, prefetch_bytes))| {
+            Frame::Settings(Settings { mode, ring, settings_ttl_ms, prefetch_bytes })
+        },
+    );
     let refuse = (any_of(RefuseReason::ALL), any::<u16>())
         .prop_map(|(reason, kind)| Frame::Refuse(Refuse { reason, kind }));
     let text = proptest::collection::vec(any::<u8>(), 0..=STATUS_PART_BYTES_MAX);
     let plain = prop_oneof![
         any::<u32>().prop_map(|pid| Frame::Hello { pid }),
         Just(Frame::Working),
+        Just(Frame::RingAsk),
+        Just(Frame::Ring),
         Just(Frame::StatusAsk),
         need,
         tracked,

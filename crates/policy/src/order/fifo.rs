@@ -2,7 +2,7 @@ use seekless_units::Nanos;
 
 use crate::{Order, Queued};
 
-/// First come, first served, as in [L].
+/// First come, first served, as in \[L\].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fifo;
 

@@ -12,7 +12,7 @@ const PIECES_BETWEEN_JUMPS: u32 = 8;
 /// One-way rather than back and forth: every place on the disk then waits about one sweep at most, while the edges
 /// of a two-way sweep wait for two; the one long seek a sweep is small beside the pieces it serves. A stream of pieces
 /// just ahead of the head could keep the sweep from ever turning, so a piece that is due is jumped to and the sweep goes
-/// on from there - at most once in [`PIECES_BETWEEN_JUMPS`] pieces.
+/// on from there - at most once in eight pieces.
 #[derive(Clone, Copy, Debug)]
 pub struct Sweep {
     head: Option<Place>,

@@ -1,6 +1,6 @@
 use crate::{PrefetchSize, Request};
 
-/// No extension: "identical to prefetching with a prefetch size of zero" ([L] 3.2.2).
+/// No extension: "identical to prefetching with a prefetch size of zero" (\[L\] 3.2.2).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AsAsked;
 

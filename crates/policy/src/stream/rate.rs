@@ -2,7 +2,7 @@
 
 use seekless_units::Nanos;
 
-/// Time constant of the average. Viewers ask for ten seconds at a time ([L] 4): over two periods the bursts average
+/// Time constant of the average. Viewers ask for ten seconds at a time (\[L\] 4): over two periods the bursts average
 /// out, and a viewer's initial buffering is forgotten after about half a minute.
 const TIME_CONSTANT_S: f64 = 20.0;
 

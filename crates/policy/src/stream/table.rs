@@ -155,7 +155,8 @@ impl Streams {
         ids.iter().filter_map(|&id| Some((id, self.streams.get(&id)?)))
     }
 
-    /// Takes in an access to `[offset, offset + len)`: the stream it belongs to, and the one that made room for it.
+    /// Takes in an access to `[offset, offset + len)`: the stream it belongs to, and the one that made room for it. A length
+    /// of 0 says where somebody is about to read, and that he has not yet.
     pub fn observe(
         &mut self,
         now: Nanos,
@@ -183,7 +184,7 @@ impl Streams {
             stream.position = stream.position.max(end);
             stream.fetched = stream.fetched.max(stream.position);
             stream.consumed = stream.consumed.saturating_add(progress);
-            stream.accesses = stream.accesses.saturating_add(1);
+            stream.accesses = stream.accesses.saturating_add(u32::from(len > 0));
             stream.file_size = file_size;
             stream.last = stream.last.max(now);
             stream.rate.record(now, progress);
@@ -240,10 +241,11 @@ impl Streams {
         Some((id, self.remove(id)?))
     }
 
-    /// The stream that expects its next access nearest to `offset`, within the gap.
+    /// The stream that expects its next access nearest to `offset`, within the gap. An access where its fetched bytes end
+    /// is expected too: the reports of the reads between may have been lost.
     fn continued_by(&self, file: FileId, offset: u64) -> Option<StreamId> {
         self.of_file(file)
-            .map(|(id, s)| (s.position.abs_diff(offset), id))
+            .map(|(id, s)| (s.position.abs_diff(offset).min(s.fetched.abs_diff(offset)), id))
             .filter(|&(away, _)| away <= self.config.gap.0)
             .min()
             .map(|(_, id)| id)

@@ -1,14 +1,17 @@
 //! `seekless vdisk down`.
 
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use seekless_units::{Exit, Fault};
 use serde_json::json;
 
 use super::JsonArgs;
-use crate::state::{DiskDir, Lock};
+use crate::state::{DiskDir, Lock, Record};
 use crate::supervisor::clear_stale;
 
 /// Longer than a supervisor takes in the worst case: two unmounts that each wait twice.
@@ -57,23 +60,24 @@ fn take_down(dir: &DiskDir) -> Result<(), Fault> {
         return Ok(());
     }
     let patience = Instant::now() + PATIENCE;
-    let mut told = false;
+    let mut told = None;
     while Instant::now() < patience {
         // Whoever holds the lock wrote the record; it may be about to.
-        if let (false, Some(record)) = (told, dir.record())
-            && let Some(pid) = Pid::from_raw(record.pid as i32)
-        {
-            kill_process(pid, Signal::TERM).map_err(|e| {
-                Fault::new(
-                    Exit::Permission,
-                    format!("cannot end disk `{}` (process {}): {e}", dir.name(), record.pid),
-                )
-            })?;
-            told = true;
+        if let (None, Some(record)) = (&told, dir.record()) {
+            told = Some(tell(&record).map_err(|e| {
+                let message = format!("cannot end disk `{}` (process {}): {e}", dir.name(), record.pid);
+                Fault::new(Exit::Permission, message)
+            })?);
         }
         std::thread::sleep(Duration::from_millis(5));
         if let Some(lock) = dir.try_lock()? {
-            return finish(dir, lock);
+            finish(dir, lock)?;
+            // Its last steps are quick; waited for, so that whoever counts processes finds none.
+            if let Some(Some(process)) = told {
+                let mut ended = [PollFd::new(&process, PollFlags::IN)];
+                let _ = poll(&mut ended, Some(&Timespec { tv_sec: 2, tv_nsec: 0 }));
+            }
+            return Ok(());
         }
     }
     let message = format!(
@@ -82,6 +86,16 @@ fn take_down(dir: &DiskDir) -> Result<(), Fault> {
         PATIENCE.as_secs()
     );
     Err(Fault::new(Exit::Failed, message))
+}
+
+/// Asks the supervisor to go. A handle of it comes back unless it is gone already.
+fn tell(record: &Record) -> rustix::io::Result<Option<OwnedFd>> {
+    let Some(pid) = Pid::from_raw(record.pid as i32) else { return Ok(None) };
+    let gone = |e| if e == Errno::SRCH { Ok(None) } else { Err(e) };
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(process) => pidfd_send_signal(&process, Signal::TERM).map(|()| Some(process)).or_else(gone),
+        Err(e) => gone(e),
+    }
 }
 
 /// The supervisor is gone. Should it have been killed meanwhile, its work is ours.

@@ -29,8 +29,8 @@ pub(super) struct PopulateArgs {
     #[arg(long, value_name = "SIZE", requires = "files")]
     file_size: Option<Bytes>,
     /// Directory inside the file system that is the library's root
-    #[arg(long, value_name = "DIR", default_value = "")]
-    into: PathBuf,
+    #[arg(long, value_name = "DIR")]
+    into: Option<PathBuf>,
     /// Seed of the order in which the files come to the disk
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -61,13 +61,14 @@ pub(super) fn run(args: &PopulateArgs) -> Result<Exit, Fault> {
             format!("disk `{}` has no file system to populate (a tree is born with its files)", args.name);
         return Err(Fault::new(Exit::Usage, message));
     };
-    if !args.into.components().all(|c| matches!(c, std::path::Component::Normal(_))) {
+    let into = args.into.clone().unwrap_or_default();
+    if !into.components().all(|c| matches!(c, std::path::Component::Normal(_))) {
         return Err(Fault::new(
             Exit::Usage,
             "--into leaves the file system: give a relative path without `..`",
         ));
     }
-    let root = mount.join(&args.into);
+    let root = mount.join(&into);
     std::fs::create_dir_all(&root).map_err(|e| crate::state::cannot("make directory", &root, &e))?;
     // Lasts as long as the connection.
     client.ask(&Ask::Unthrottle)?;

@@ -58,12 +58,13 @@ fn table(name: &str, report: &Report) -> String {
         seconds(s.elapsed_ns)
     );
     text += &format!(
-        "  time    busy {:.1} %: seek {:.1} %, rotation {:.1} %, transfer {:.1} %, overhead {:.1} %; idle {:.1} %\n",
+        "  time    busy {:.1} %: seek {:.1} %, rotation {:.1} %, transfer {:.1} %, overhead {:.1} %, look-ahead {:.1} %; idle {:.1} %\n",
         share(s.busy_ns),
         share(s.seek_ns),
         share(s.rotation_ns),
         share(s.transfer_ns),
         share(s.overhead_ns),
+        share(s.busy_ns.saturating_sub(s.service_ns)),
         share(s.idle_ns)
     );
     text += &format!(

@@ -1,0 +1,106 @@
+//! How much page cache this process may fill: the least of the machine's memory and the limits of its control groups.
+//!
+//! The page cache is charged to the group whose process touches a page first, so what a daemon reads ahead counts against
+//! the daemon's own limit, and against every limit further up. Both versions of control groups are read; a process may
+//! be in both.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Bytes this process's reads may fill. `None` where /proc cannot be read.
+pub fn page_cache_limit() -> Option<u64> {
+    let total = mem_total(&fs::read_to_string("/proc/meminfo").ok()?)?;
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let limits =
+        limit_files(&groups, &mounts).into_iter().filter_map(|f| limit(&fs::read_to_string(f).ok()?));
+    Some(limits.fold(total, u64::min))
+}
+
+fn mem_total(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// A limit file's content: a number, or `max`.
+fn limit(text: &str) -> Option<u64> {
+    text.trim().parse().ok()
+}
+
+/// The limit files of the process's groups and all groups above them.
+fn limit_files(groups: &str, mounts: &str) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    // `7:memory:/a/b` or, for version 2, `0::/a/b`.
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':');
+        let (Some(_), Some(controllers), Some(group)) = (parts.next(), parts.next(), parts.next()) else {
+            continue;
+        };
+        let (kind, file) = match controllers {
+            "" => ("cgroup2", "memory.max"),
+            c if c.split(',').any(|c| c == "memory") => ("cgroup", "memory.limit_in_bytes"),
+            _ => continue,
+        };
+        let Some((root, target)) = mount_of(mounts, kind) else { continue };
+        // In a container the mount shows the tree from the container's own group on.
+        let below = Path::new(group).strip_prefix(&root).or_else(|_| Path::new(group).strip_prefix("/"));
+        let Ok(below) = below else { continue };
+        let group = target.join(below);
+        files.extend(group.ancestors().take_while(|a| a.starts_with(&target)).map(|a| a.join(file)));
+    }
+    files
+}
+
+/// Root and mount point of the hierarchy of this kind that has the memory controller.
+fn mount_of(mounts: &str, kind: &str) -> Option<(PathBuf, PathBuf)> {
+    mounts.lines().find_map(|line| {
+        let (left, right) = line.split_once(" - ")?;
+        let mut right = right.split(' ');
+        let memory = kind == "cgroup2" || right.clone().next_back()?.split(',').any(|o| o == "memory");
+        if right.next()? != kind || !memory {
+            return None;
+        }
+        let mut left = left.split(' ').skip(3);
+        Some((left.next()?.into(), left.next()?.into()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &str = "\
+25 24 0:22 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+26 25 0:23 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu
+27 25 0:24 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory
+28 25 0:25 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw";
+
+    #[test]
+    fn every_group_from_ours_to_the_root_counts() {
+        let files = limit_files("8:cpu:/x\n7:memory:/a/b\n0::/c\n", MOUNTS);
+        let expected = [
+            "/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes",
+            "/sys/fs/cgroup/memory/a/memory.limit_in_bytes",
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+            "/sys/fs/cgroup/unified/c/memory.max",
+            "/sys/fs/cgroup/unified/memory.max",
+        ];
+        assert_eq!(files, expected.map(PathBuf::from));
+        assert!(limit_files("garbage\n", MOUNTS).is_empty() && limit_files("7:memory:/a", "").is_empty());
+    }
+
+    #[test]
+    fn a_container_sees_its_group_as_the_root() {
+        let mounts = "27 25 0:24 /docker/1 /sys/fs/cgroup rw - cgroup2 cgroup2 rw";
+        let files = limit_files("0::/docker/1/srv\n", mounts);
+        assert_eq!(files[0], Path::new("/sys/fs/cgroup/srv/memory.max"));
+        assert_eq!(files.len(), 2);
+    }
+
+    #[test]
+    fn limits_are_numbers_or_none() {
+        assert_eq!((limit("1048576\n"), limit("max\n"), limit("")), (Some(1 << 20), None, None));
+        assert_eq!(mem_total("MemFree: 3 kB\nMemTotal:       24 kB\n"), Some(24 << 10));
+        assert!(page_cache_limit().is_some_and(|bytes| bytes > 1 << 20));
+    }
+}

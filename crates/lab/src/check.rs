@@ -1,0 +1,314 @@
+//! What must hold of a run, as arithmetic over its rows.
+//!
+//! A ratio is taken inside each repetition and then the median over repetitions: the two runs it compares were
+//! neighbours in time, so what the machine did meanwhile hit both. Nothing here knows an absolute time.
+
+use serde::{Deserialize, Serialize};
+
+use crate::metric;
+use crate::results::Row;
+
+/// One condition. A value (`arm`), a ratio (`arm` and `over`), a difference (`arm` and `less`), or an order (`order`, smallest first).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Check {
+    /// What is claimed, in words.
+    pub name: String,
+    /// Metric; the scenario's first when absent.
+    pub metric: Option<String>,
+    /// Arm whose value, or whose share of `over`, is judged.
+    pub arm: Option<String>,
+    /// Axis value of `arm`; every axis value together when absent.
+    pub x: Option<String>,
+    /// Arm it is divided by.
+    pub over: Option<String>,
+    /// Arm that is subtracted instead.
+    pub less: Option<String>,
+    /// Axis value of `over` or `less`; that of `arm` when absent.
+    pub over_x: Option<String>,
+    /// Arms (or `arm@x`) whose values must rise in this order; the value judged is the smallest step's ratio.
+    pub order: Option<Vec<String>>,
+    /// How repetitions and axis values are joined into one number.
+    #[serde(default)]
+    pub of: Statistic,
+    /// How value and target are compared. For `order` a step must satisfy it too.
+    pub is: Comparison,
+    /// The target.
+    pub target: f64,
+}
+
+/// How many values become one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Statistic {
+    /// Middle value.
+    #[default]
+    Median,
+    /// Smallest.
+    Min,
+    /// Largest.
+    Max,
+    /// Sum.
+    Sum,
+}
+
+/// A comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Comparison {
+    /// At least.
+    #[serde(rename = ">=")]
+    AtLeast,
+    /// At most.
+    #[serde(rename = "<=")]
+    AtMost,
+    /// Above.
+    #[serde(rename = ">")]
+    Above,
+    /// Below.
+    #[serde(rename = "<")]
+    Below,
+    /// Equal.
+    #[serde(rename = "==")]
+    Equal,
+}
+
+impl Comparison {
+    /// Sign as written.
+    pub fn sign(self) -> &'static str {
+        match self {
+            Comparison::AtLeast => ">=",
+            Comparison::AtMost => "<=",
+            Comparison::Above => ">",
+            Comparison::Below => "<",
+            Comparison::Equal => "==",
+        }
+    }
+
+    /// Whether `value` stands so to `target`. Not-a-number never does.
+    pub fn holds(self, value: f64, target: f64) -> bool {
+        match self {
+            Comparison::AtLeast => value >= target,
+            Comparison::AtMost => value <= target,
+            Comparison::Above => value > target,
+            Comparison::Below => value < target,
+            Comparison::Equal => value == target,
+        }
+    }
+}
+
+/// A check with its outcome, as in `results.json`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Outcome {
+    /// What is claimed.
+    pub name: String,
+    /// What came out; none when a row it needs is missing, which fails the check.
+    pub value: Option<f64>,
+    /// The comparison's sign.
+    pub comparison: String,
+    /// The target.
+    pub target: f64,
+    /// Whether it held.
+    pub pass: bool,
+    /// The metric judged.
+    pub metric: String,
+}
+
+impl Check {
+    /// Which (arm, axis value) the check reads.
+    pub fn operands(&self) -> Vec<(String, Option<String>)> {
+        let mut all = Vec::new();
+        if let Some(arm) = &self.arm {
+            all.push((arm.clone(), self.x.clone()));
+        }
+        if let Some(over) = self.over.as_ref().or(self.less.as_ref()) {
+            all.push((over.clone(), self.over_x.clone().or_else(|| self.x.clone())));
+        }
+        all.extend(self.order.iter().flatten().map(|name| split(name)));
+        all
+    }
+
+    /// # Errors
+    /// When the fields do not make one of these shapes.
+    pub(crate) fn validate(&self) -> Result<(), String> {
+        if let Some(name) = &self.metric {
+            metric::find(name)?;
+        }
+        match (&self.arm, self.over.is_some() as u8 + self.less.is_some() as u8, &self.order) {
+            (Some(_), 0 | 1, None) => Ok(()),
+            (None, 0, Some(arms)) if arms.len() >= 2 => Ok(()),
+            _ => Err("give `arm` (and `over` for a ratio or `less` for a difference), or `order` with at least two arms".into()),
+        }
+    }
+
+    /// Judges the rows. `main` is the metric meant when the check names none.
+    pub fn judge(&self, rows: &[Row], main: &str) -> Outcome {
+        let metric = self.metric.as_deref().unwrap_or(main);
+        let value = self.value(rows, metric);
+        Outcome {
+            name: self.name.clone(),
+            value,
+            comparison: self.is.sign().into(),
+            target: self.target,
+            pass: value.is_some_and(|v| self.is.holds(v, self.target)),
+            metric: metric.into(),
+        }
+    }
+
+    fn value(&self, rows: &[Row], metric: &str) -> Option<f64> {
+        if let Some(order) = &self.order {
+            let values: Option<Vec<f64>> = order
+                .iter()
+                .map(|name| {
+                    let (arm, x) = split(name);
+                    self.of
+                        .join(select(rows, metric, &arm, x.as_deref()).into_iter().map(|(_, v)| v).collect())
+                })
+                .collect();
+            return values?.windows(2).map(|pair| pair[1] / pair[0]).reduce(f64::min);
+        }
+        let arm = select(rows, metric, self.arm.as_deref()?, self.x.as_deref());
+        let Some(over) = self.over.as_ref().or(self.less.as_ref()) else {
+            return self.of.join(arm.into_iter().map(|(_, v)| v).collect());
+        };
+        let over = select(rows, metric, over, self.over_x.as_deref().or(self.x.as_deref()));
+        let ratios: Vec<f64> = arm
+            .iter()
+            .filter_map(|(row, value)| {
+                // The partner of the same repetition and axis value; a fixed arm's only row serves every axis value.
+                let same_x = |other: &Row| {
+                    other.x == row.x || other.x.is_none() || row.x.is_none() || self.over_x.is_some()
+                };
+                let (_, base) = over.iter().find(|(o, _)| o.repetition == row.repetition && same_x(o))?;
+                Some(if self.less.is_some() { value - base } else { value / base })
+            })
+            .collect();
+        // A division by nothing measured is not a win.
+        ratios.iter().all(|r| r.is_finite()).then(|| self.of.join(ratios))?
+    }
+}
+
+fn split(name: &str) -> (String, Option<String>) {
+    match name.split_once('@') {
+        Some((arm, x)) => (arm.to_string(), Some(x.to_string())),
+        None => (name.to_string(), None),
+    }
+}
+
+/// The rows of an arm that have the metric, with it. A fixed arm's rows match any axis value.
+fn select<'a>(rows: &'a [Row], metric: &str, arm: &str, x: Option<&str>) -> Vec<(&'a Row, f64)> {
+    rows.iter()
+        .filter(|r| r.arm == arm && (x.is_none() || r.x.is_none() || r.x.as_deref() == x))
+        .filter_map(|r| Some((r, *r.metrics.get(metric)?)))
+        .collect()
+}
+
+impl Statistic {
+    /// Joins values into one; none of none.
+    pub fn join(self, mut values: Vec<f64>) -> Option<f64> {
+        if values.is_empty() {
+            return None;
+        }
+        values.sort_by(f64::total_cmp);
+        let middle = values.len() / 2;
+        Some(match self {
+            Statistic::Median if values.len().is_multiple_of(2) => {
+                (values[middle - 1] + values[middle]) / 2.0
+            }
+            Statistic::Median => values[middle],
+            Statistic::Min => values[0],
+            Statistic::Max => values[values.len() - 1],
+            Statistic::Sum => values.iter().sum(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(arm: &str, x: Option<&str>, repetition: u32, value: f64) -> Row {
+        Row {
+            arm: arm.into(),
+            x: x.map(String::from),
+            repetition,
+            metrics: [("mb_s".to_string(), value)].into(),
+            ..Row::default()
+        }
+    }
+
+    fn check(text: &str) -> Check {
+        toml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn ratios_are_taken_inside_a_repetition() {
+        // The machine halved its speed in the second repetition: the ratio does not notice.
+        let rows = [
+            row("a", None, 0, 20.0),
+            row("b", None, 0, 100.0),
+            row("b", None, 1, 50.0),
+            row("a", None, 1, 10.0),
+        ];
+        let check = check("name='x'\narm='b'\nover='a'\nis='>='\ntarget=5.0");
+        let outcome = check.judge(&rows, "mb_s");
+        assert_eq!(outcome.value, Some(5.0));
+        assert!(outcome.pass);
+    }
+
+    #[test]
+    fn differences() {
+        let rows = [row("a", None, 0, 7.0), row("b", None, 0, 9.0)];
+        let check = check("name='x'\narm='b'\nless='a'\nis='<='\ntarget=0");
+        assert_eq!(check.judge(&rows, "mb_s").value, Some(2.0));
+        assert!(
+            toml::from_str::<Check>("name='x'\narm='b'\nless='a'\nover='a'\nis='<='\ntarget=0")
+                .unwrap()
+                .validate()
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn ratios_at_an_axis_value_and_against_a_fixed_arm() {
+        let rows =
+            [row("v", None, 0, 10.0), row("l", Some("1MiB"), 0, 15.0), row("l", Some("2MiB"), 0, 30.0)];
+        let at = |x: &str| check(&format!("name='x'\narm='l'\nx='{x}'\nover='v'\nis='>='\ntarget=2"));
+        assert_eq!(at("1MiB").judge(&rows, "mb_s").value, Some(1.5));
+        assert_eq!(at("2MiB").judge(&rows, "mb_s").value, Some(3.0));
+        let between = check("name='x'\narm='l'\nx='2MiB'\nover='l'\nover_x='1MiB'\nis='>='\ntarget=2");
+        assert_eq!(between.judge(&rows, "mb_s").value, Some(2.0));
+        let best = check("name='x'\narm='l'\nover='v'\nof='max'\nis='>='\ntarget=3");
+        assert!(best.judge(&rows, "mb_s").pass);
+    }
+
+    #[test]
+    fn an_order_is_judged_by_its_smallest_step() {
+        let rows = [row("a", None, 0, 10.0), row("b", None, 0, 12.0), row("c", None, 0, 18.0)];
+        let rising = check("name='x'\norder=['a','b','c']\nis='>'\ntarget=1");
+        assert_eq!(rising.judge(&rows, "mb_s").value, Some(1.2));
+        assert!(rising.judge(&rows, "mb_s").pass);
+        assert!(!check("name='x'\norder=['b','a','c']\nis='>'\ntarget=1").judge(&rows, "mb_s").pass);
+    }
+
+    #[test]
+    fn what_was_not_measured_fails() {
+        let check = check("name='x'\narm='b'\nover='a'\nis='>='\ntarget=0");
+        assert!(!check.judge(&[row("b", None, 0, 1.0)], "mb_s").pass);
+        assert!(
+            !check.judge(&[row("b", None, 0, 0.0), row("a", None, 0, 0.0)], "mb_s").pass,
+            "0/0 is no ratio"
+        );
+        assert!(!check.judge(&[row("b", None, 0, 1.0), row("a", None, 0, 1.0)], "p50_ms").pass);
+    }
+
+    #[test]
+    fn joins() {
+        let values = || vec![4.0, 1.0, 3.0, 2.0];
+        for (how, result) in
+            [(Statistic::Median, 2.5), (Statistic::Min, 1.0), (Statistic::Max, 4.0), (Statistic::Sum, 10.0)]
+        {
+            assert_eq!(how.join(values()), Some(result));
+            assert_eq!(how.join(vec![]), None);
+        }
+    }
+}

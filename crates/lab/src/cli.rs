@@ -1,0 +1,230 @@
+//! `seekless lab` and `seekless demo`.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use seekless_units::{Exit, Fault};
+
+use crate::results::Results;
+use crate::scenario::{self, Scenario};
+use crate::{demo, file_server, live, report, terminal};
+
+/// Run experiments: scenarios in, results and reports out.
+#[derive(Debug, Args)]
+pub struct LabArgs {
+    #[command(subcommand)]
+    command: LabCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum LabCommand {
+    /// Show the scenarios that come with the program
+    List {
+        /// Write the list as JSON, to FILE or standard output
+        #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
+        json: Option<PathBuf>,
+    },
+    /// Run a scenario; ends with status 0 only if every check holds
+    Run(RunArgs),
+    /// Draw the report of a run again from its results.json
+    Report {
+        /// Folder of the run
+        dir: PathBuf,
+        /// Also write the results as JSON, to FILE or standard output
+        #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
+        json: Option<PathBuf>,
+    },
+    /// The baseline server of scenarios that need no other (loopback only)
+    #[command(hide = true)]
+    FileServer {
+        /// Folder to serve
+        #[arg(long)]
+        root: PathBuf,
+        /// Port on 127.0.0.1
+        #[arg(long)]
+        port: u16,
+    },
+    /// Read a range of a file and time it
+    #[command(hide = true)]
+    Probe {
+        #[arg(long)]
+        file: PathBuf,
+        #[arg(long)]
+        offset: u64,
+        #[arg(long)]
+        bytes: usize,
+        #[arg(long)]
+        times: usize,
+    },
+}
+
+#[derive(Debug, Args)]
+struct RunArgs {
+    /// A scenario's name (see `seekless lab list`) or a file
+    scenario: String,
+    /// In the simulator, in virtual time
+    #[arg(long, conflicts_with = "live")]
+    sim: bool,
+    /// With real processes on a software disk (the default)
+    #[arg(long)]
+    live: bool,
+    /// Shorter: less time, fewer repetitions and points
+    #[arg(long)]
+    quick: bool,
+    /// Write the results as JSON, to FILE or standard output
+    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Folder for results.json and report.html [default: lab-out/SCENARIO]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// Show on this machine what Seekless gains: a virtual disk, a video library, a web server, in a few minutes.
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Folder for results.json and report.html
+    #[arg(long, value_name = "DIR", default_value = "lab-out/demo")]
+    out: PathBuf,
+    /// Write the results as JSON, to FILE or standard output
+    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// `seekless lab`.
+///
+/// # Errors
+/// In one line each: unknown scenario or field ([`Exit::Usage`]), a system that does not let us ([`Exit::Permission`]),
+/// something that is not here ([`Exit::Missing`]), a part that does not start ([`Exit::Failed`]).
+pub fn run(args: LabArgs) -> Result<Exit, Fault> {
+    match args.command {
+        LabCommand::List { json } => list(json.as_deref()),
+        LabCommand::Run(args) => run_scenario(&args),
+        LabCommand::Report { dir, json } => {
+            let path = report::write(&dir)?;
+            let results = Results::read(&dir.join("results.json"))?;
+            say(json.as_deref(), &results, |_| format!("{}\n", path.display()))?;
+            Ok(Exit::Ok)
+        }
+        LabCommand::FileServer { root, port } => file_server::serve(&root, port),
+        LabCommand::Probe { file, offset, bytes, times } => live::probe::read(&file, offset, bytes, times),
+    }
+}
+
+/// `seekless demo`.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_demo(args: DemoArgs) -> Result<Exit, Fault> {
+    let results = demo::run(&args.out)?;
+    say(args.json.as_deref(), &results, |results| demo::text(results, &args.out))?;
+    Ok(if results.pass { Exit::Ok } else { Exit::Failed })
+}
+
+fn list(json: Option<&Path>) -> Result<Exit, Fault> {
+    let mut entries = Vec::new();
+    for (name, text) in scenario::all() {
+        let scenario = Scenario::parse(text, name)?;
+        let paper = [scenario.paper.as_deref(), scenario.figure.as_deref()];
+        entries.push(serde_json::json!({
+            "name": name,
+            "title": scenario.title,
+            "source": paper.into_iter().flatten().collect::<Vec<_>>().join(", "),
+            "runs": scenario.points().len() * scenario.repetitions as usize,
+            "checks": scenario.checks.len(),
+            "drivers": ["live"],
+        }));
+    }
+    say(json, &entries, |entries| {
+        let field = |e: &serde_json::Value, name: &str| e[name].as_str().unwrap_or_default().to_string();
+        let width = entries.iter().map(|e| field(e, "name").len()).max().unwrap_or(0);
+        entries.iter().map(|e| format!("{:width$}  {}\n", field(e, "name"), field(e, "title"))).collect()
+    })?;
+    Ok(Exit::Ok)
+}
+
+fn run_scenario(args: &RunArgs) -> Result<Exit, Fault> {
+    let (name, scenario) = scenario::find(&args.scenario)?;
+    if args.sim {
+        let message = "the simulator is not part of this version yet: run the scenario with --live";
+        return Err(Fault::new(Exit::Missing, message));
+    }
+    let scenario = if args.quick { scenario.quickened() } else { scenario };
+    let out = args.out.clone().unwrap_or_else(|| Path::new("lab-out").join(&name));
+    let results = live::run(&name, &scenario, args.quick, &out)?;
+    say(args.json.as_deref(), &results, |results| {
+        let width = terminal::width();
+        let remarks: String = results.remarks.iter().map(|r| format!("note: {r}\n")).collect();
+        format!(
+            "{}\n\n{}\n\n{}\n{remarks}{}\n",
+            results.scenario.title,
+            report::comparison(results, width),
+            report::outcomes(results, width),
+            out.join("report.html").display()
+        )
+    })?;
+    Ok(if results.pass { Exit::Ok } else { Exit::Failed })
+}
+
+/// Text for people on standard output; with `--json` the value as JSON, instead of the text when it goes there too.
+fn say<T: serde::Serialize>(
+    json: Option<&Path>,
+    value: &T,
+    text: impl Fn(&T) -> String,
+) -> Result<(), Fault> {
+    let to_stdout = |text: &str| match std::io::stdout().lock().write_all(text.as_bytes()) {
+        // Whoever reads us has seen enough.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.map_err(|e| Fault::new(Exit::Failed, format!("standard output: {e}"))),
+    };
+    let Some(path) = json else { return to_stdout(&text(value)) };
+    let encoded = serde_json::to_string_pretty(value)
+        .map_err(|e| Fault::new(Exit::Failed, format!("JSON: {e}")))?
+        + "\n";
+    if path == Path::new("-") {
+        return to_stdout(&encoded);
+    }
+    std::fs::write(path, encoded)
+        .map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", path.display())))?;
+    to_stdout(&text(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Only {
+        #[command(flatten)]
+        lab: LabArgs,
+    }
+
+    fn lab(line: &str) -> Result<Exit, Fault> {
+        run(Only::try_parse_from(format!("lab {line}").split(' ')).unwrap().lab)
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_said_in_one_line() {
+        for (line, exit, word) in [
+            ("run closed-lop", Exit::Usage, "closed-loop"),
+            ("run ./nowhere.toml", Exit::Missing, "nowhere.toml"),
+            ("run closed-loop --sim", Exit::Missing, "--live"),
+            ("report /nowhere/at/all", Exit::Missing, "results.json"),
+        ] {
+            let fault = lab(line).unwrap_err();
+            assert_eq!(fault.exit, exit, "{fault}");
+            assert!(fault.message.contains(word) && !fault.message.contains('\n'), "{fault}");
+        }
+    }
+
+    #[test]
+    fn the_list_is_json_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("list.json");
+        assert_eq!(lab(&format!("list --json {}", path.display())).unwrap(), Exit::Ok);
+        let listed: Vec<serde_json::Value> =
+            serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        assert_eq!(listed.len(), scenario::all().len());
+    }
+}

@@ -1,0 +1,144 @@
+//! The clients of a run, spoken to through `seekless load`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use seekless_units::{Exit, Fault};
+use serde_json::Value;
+
+use super::disk::catalogue_args;
+use crate::process::Process;
+use crate::results::Row;
+use crate::scenario::{Load, Scenario};
+use crate::tools;
+
+/// Start-up, the last requests' time-outs and writing the result, beyond the length asked for.
+const SLACK: Duration = Duration::from_secs(90);
+
+/// A load running against one disk's library.
+#[derive(Debug)]
+pub(crate) struct Clients {
+    process: Process,
+    result: PathBuf,
+    patience: Duration,
+}
+
+/// The load's clock runs as fast as the disk's, except against a page cache, which is as fast as it is.
+pub(crate) fn speedup(scenario: &Scenario, load: &Load) -> f64 {
+    match load {
+        Load::Closed { preload: true, .. } => 1.0,
+        _ => scenario.disks[0].speedup,
+    }
+}
+
+impl Clients {
+    /// Starts the clients of disk `number` against `url`.
+    pub(crate) fn start(
+        scenario: &Scenario,
+        load: &Load,
+        url: &str,
+        number: usize,
+        dir: &Path,
+    ) -> Result<Clients, Fault> {
+        let mut command = Command::new(tools::seekless()?);
+        command.arg("load");
+        let speedup = speedup(scenario, load);
+        let length = match load {
+            Load::Closed { clients, range, warmup_s, duration_s, .. } => {
+                command.args(["closed", "--clients", &clients.to_string(), "--range", &range.to_string()]);
+                // A request may wait for as many disk reads as there are clients, and for a disk that hangs.
+                command.args(["--timeout", "60s"]);
+                command.args([
+                    "--warmup",
+                    &format!("{warmup_s}s"),
+                    "--duration",
+                    &format!("{}s", warmup_s + duration_s),
+                ]);
+                warmup_s + duration_s
+            }
+            Load::Ramp { from, to, warmup_s, duration_s } => {
+                command.args([
+                    "search",
+                    "--method",
+                    "ramp",
+                    "--from",
+                    &from.to_string(),
+                    "--to",
+                    &to.to_string(),
+                ]);
+                command.args(["--warmup", &format!("{warmup_s}s"), "--ramp-over", &format!("{duration_s}s")]);
+                *duration_s
+            }
+            Load::Diff { .. } => return Err(Fault::new(Exit::Failed, "diff is no HTTP load")),
+        };
+        command.args([
+            "--url",
+            url,
+            "--speedup",
+            &speedup.to_string(),
+            "--seed",
+            &(number + 1).to_string(),
+            "--quiet",
+        ]);
+        let result = dir.join(format!("load{number}.json"));
+        command.args(catalogue_args(scenario)).arg("--json").arg(&result);
+        let process = Process::spawn("the load", command, &dir.join(format!("load{number}.log")), None)?;
+        Ok(Clients { process, result, patience: Duration::from_secs_f64(length / speedup) + SLACK })
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn ended(&mut self) -> bool {
+        self.process.ended().is_some()
+    }
+
+    /// Waits for the end and returns the result.
+    pub(crate) fn finish(mut self) -> Result<Value, Fault> {
+        let status = self.process.wait(self.patience)?;
+        let text = std::fs::read_to_string(&self.result).unwrap_or_default();
+        // A run whose requests failed ends with 1 and still has its result: failures are what some arms measure.
+        serde_json::from_str(&text).map_err(|_| {
+            let line = self.process.last_line();
+            Fault::new(
+                Exit::Failed,
+                format!("the load gave no result ({status}): {}", line.trim_start_matches("seekless: ")),
+            )
+        })
+    }
+}
+
+/// Adds the clients' view of a run to its row.
+pub(crate) fn account(row: &mut Row, results: &[Value]) {
+    let all = |path: &str| -> Vec<f64> { results.iter().filter_map(|r| r.pointer(path)?.as_f64()).collect() };
+    let sum = |path: &str| all(path).iter().sum::<f64>();
+    let most = |path: &str| all(path).into_iter().fold(0.0, f64::max);
+    let mut put = |name: &str, value: f64| row.metrics.insert(name.into(), value);
+    put("mb_s", sum("/measured/mb_per_s"));
+    put("requests_s", sum("/measured/requests_per_s"));
+    put("requests", sum("/measured/requests"));
+    put("failed", sum("/totals/failures"));
+    put("timeouts", sum("/failures/by_kind/timeout"));
+    put("wrong_bytes", sum("/failures/by_kind/wrong_byte") + sum("/failures/by_kind/range"));
+    put("bad_status", sum("/failures/by_kind/status"));
+    put(
+        "broken_connections",
+        ["connect", "connection", "short_body"].iter().map(|k| sum(&format!("/failures/by_kind/{k}"))).sum(),
+    );
+    // Of several loads the slowest percentile stands for all: no mean of percentiles means anything.
+    for (name, path) in [("p50_ms", "p50"), ("p90_ms", "p90"), ("p99_ms", "p99"), ("max_ms", "max")] {
+        put(name, most(&format!("/latency_ms/{path}")));
+    }
+    if results.iter().any(|r| r.get("sessions").is_some_and(|s| !s.is_null())) {
+        put("failed_share", most("/sessions/failed_share"));
+    }
+    if results.iter().any(|r| r.get("kind").and_then(Value::as_str) == Some("search")) {
+        put("failure_free_mb_s", sum("/max_mb_per_s"));
+        put("failure_free_req_s", sum("/max_per_s"));
+    }
+    let cdf =
+        results.first().and_then(|r| serde_json::from_value(r.pointer("/latency_ms/cdf")?.clone()).ok());
+    if let Some(cdf) = cdf {
+        row.cdfs.insert("request_ms".into(), cdf);
+    }
+    row.raw.insert("load".into(), results.to_vec().into());
+}

@@ -1,0 +1,162 @@
+//! The live runner: real processes, a software disk, this machine's kernel.
+//!
+//! One run of a scenario: bring the disks up and fill them; then for every repetition every arm, forwards and
+//! backwards in turn. An arm is: set the block layer's knobs, empty the caches by unmounting and mounting again, make
+//! a control group, start daemon and server inside it, let the load run, meanwhile let faults happen, read the counters
+//! of disk and daemon, stop everything. Rows are written to `results.json` as they come, so an interrupted run keeps
+//! what it has.
+
+mod daemon;
+mod diff;
+mod disk;
+mod faults;
+mod load;
+mod preconditions;
+pub(crate) mod probe;
+mod sequences;
+mod serve;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use seekless_kernel::cgroup::MemoryGroup;
+use seekless_units::{Exit, Fault};
+
+use crate::environment::Environment;
+use crate::guard::{self, Scratch};
+use crate::report::number;
+use crate::results::{Results, Row, SCHEMA};
+use crate::scenario::{Load, Point, Scenario, ServerKind};
+use crate::terminal::Progress;
+
+pub(crate) use disk::Disk;
+pub(crate) use preconditions::Ground;
+
+/// What the parts of a run share.
+#[derive(Debug)]
+pub(crate) struct Bench<'a> {
+    pub(crate) scenario: &'a Scenario,
+    pub(crate) scratch: &'a Scratch,
+    pub(crate) ground: Ground,
+    pub(crate) disks: Vec<Disk>,
+    /// What the servers serve: the disk itself, or a folder with one entry a disk.
+    pub(crate) root: PathBuf,
+    /// What could not be done as the scenario says; each once.
+    pub(crate) remarks: Vec<String>,
+}
+
+impl Bench<'_> {
+    pub(crate) fn remark(&mut self, text: String) {
+        if !self.remarks.contains(&text) {
+            tracing::info!("{text}");
+            self.remarks.push(text);
+        }
+    }
+
+    /// A fresh group for server and daemon; none where the system does not let us.
+    pub(crate) fn group(&mut self) -> Result<Option<MemoryGroup>, Fault> {
+        if !self.ground.groups {
+            return Ok(None);
+        }
+        MemoryGroup::create("lab", self.scenario.memory.0)
+            .map(Some)
+            .map_err(|e| Fault::new(Exit::Permission, format!("cannot make a memory control group: {e}")))
+    }
+
+    /// Mount points of all disks.
+    pub(crate) fn mounts(&self) -> impl Iterator<Item = &Path> {
+        self.disks.iter().map(|d| d.mount.as_path())
+    }
+}
+
+/// Runs a scenario and leaves `results.json` and `report.html` in `out`.
+///
+/// # Errors
+/// What stops the run; a check that fails is no error but [`Results::pass`].
+pub(crate) fn run(name: &str, scenario: &Scenario, quick: bool, out: &Path) -> Result<Results, Fault> {
+    guard::catch_signals();
+    let begun = Instant::now();
+    std::fs::create_dir_all(out).map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", out.display())))?;
+    let ground = preconditions::survey(scenario)?;
+    preconditions::sweep();
+
+    let points = scenario.points();
+    let progress = Progress::new(points.len() as u64 * u64::from(scenario.repetitions));
+    let scratch = Scratch::new()?;
+    let mut results = Results {
+        schema: SCHEMA,
+        name: name.to_string(),
+        driver: "live".into(),
+        quick,
+        complete: false,
+        pass: false,
+        rows: Vec::new(),
+        checks: Vec::new(),
+        remarks: Vec::new(),
+        environment: Environment::here(),
+        scenario: scenario.clone(),
+    };
+    results.environment.servers = servers(&points);
+
+    progress.now(&format!("{}: filling {} disk(s)", name, scenario.disks.len()));
+    let mut bench = disk::set_up(scenario, &scratch, ground)?;
+    let file = out.join("results.json");
+    let mut position = 0;
+    for repetition in 0..scenario.repetitions {
+        let mut order: Vec<&Point> = points.iter().collect();
+        if repetition % 2 == 1 {
+            order.reverse();
+        }
+        for point in order {
+            guard::check_interrupted()?;
+            let label =
+                point.x.as_ref().map_or(point.arm.name.clone(), |x| format!("{} @ {x}", point.arm.name));
+            progress.now(&format!("{name}: {label}, run {} of {}", repetition + 1, scenario.repetitions));
+            let mut row = Row {
+                arm: point.arm.name.clone(),
+                x: point.x.clone(),
+                repetition,
+                position,
+                ..Row::default()
+            };
+            match point.load {
+                Load::Diff { .. } => diff::run(&mut bench, point, &mut row)?,
+                _ => serve::run(&mut bench, point, &mut row)?,
+            }
+            progress.done(&summary(&label, &row, scenario));
+            results.rows.push(row);
+            results.remarks.clone_from(&bench.remarks);
+            results.environment.elapsed_s = begun.elapsed().as_secs_f64();
+            results.judge();
+            results.write(&file)?;
+            position += 1;
+        }
+    }
+    results.complete = true;
+    results.judge();
+    results.write(&file)?;
+    crate::report::write(out)?;
+    Ok(results)
+}
+
+/// Empties the caches of files while a server holds them open (so that nothing can be unmounted).
+fn serve_cold(bench: &Bench<'_>) -> Result<(), Fault> {
+    bench.mounts().try_for_each(disk::forget_pages)
+}
+
+fn summary(label: &str, row: &Row, scenario: &Scenario) -> String {
+    let values = scenario.metrics.iter().filter_map(|name| {
+        let unit = crate::metric::find(name).ok()?.unit;
+        Some(format!("{name} {} {unit}", number(*row.metrics.get(name)?)).trim_end().to_string())
+    });
+    format!("{label}: {}", values.take(5).collect::<Vec<_>>().join(", "))
+}
+
+fn servers(points: &[Point]) -> Vec<String> {
+    let mut kinds: Vec<ServerKind> = points.iter().filter_map(|p| p.arm.server).collect();
+    kinds.dedup();
+    let mut versions: Vec<String> = kinds.into_iter().filter_map(crate::server::version).collect();
+    versions.sort();
+    versions.dedup();
+    versions
+}

@@ -1,0 +1,216 @@
+//! An arm with a web server.
+
+use std::time::{Duration, Instant};
+
+use seekless_units::{Exit, Fault};
+use serde_json::Value;
+
+use super::daemon::{self, Daemon};
+use super::faults::{self, Timeline};
+use super::load::{self, Clients};
+use super::{Bench, sequences};
+use crate::guard;
+use crate::results::Row;
+use crate::scenario::{Load, Point, ServerKind};
+use crate::server::{Server, Site};
+
+/// Runs one arm and fills its row.
+pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result<(), Fault> {
+    let arm = &point.arm;
+    let kind =
+        arm.server.ok_or_else(|| Fault::new(Exit::Usage, format!("arm `{}` has no server", arm.name)))?;
+    for i in 0..bench.disks.len() {
+        for remark in bench.disks[i].turn_knobs(arm)? {
+            bench.remark(remark);
+        }
+        bench.disks[i].drop_caches()?;
+    }
+    let dir = bench.scratch.dir(&format!("run{}", row.position))?;
+    let group = bench.group()?;
+    let mut helper = match arm.mode {
+        Some(_) if !arm.no_daemon => Some(Daemon::start(arm, &dir, !bench.ground.block, group.as_ref())?),
+        _ => None,
+    };
+    let env = if arm.mode.is_some() { daemon::environment(&dir)? } else { Vec::new() };
+    let site = Site { dir: &dir.join("server"), root: &bench.root, env: &env, group: group.as_ref() };
+    let mut server = Server::start(kind, arm.variant, &site)?;
+
+    let (warmup_s, preload) = match &point.load {
+        Load::Closed { warmup_s, preload, .. } => (*warmup_s, *preload),
+        Load::Ramp { warmup_s, .. } => (*warmup_s, false),
+        Load::Diff { .. } => (0.0, false),
+    };
+    if preload {
+        bench.mounts().try_for_each(read_all)?;
+    }
+    let speedup = load::speedup(bench.scenario, &point.load);
+    let url = server.url();
+    let several = bench.disks.len() > 1;
+    let mut clients = Vec::new();
+    for i in 0..bench.disks.len() {
+        let url = if several { format!("{url}disk{i}/") } else { url.clone() };
+        clients.push(Clients::start(bench.scenario, &point.load, &url, i, &dir)?);
+    }
+
+    // Meanwhile: zero the disks' counters after the warm-up, let faults happen when they are due.
+    let started = Instant::now();
+    let mut timeline = Timeline::new(&arm.faults);
+    let mut counting = None;
+    let mut cpu_before = 0.0;
+    let traced = bench.scenario.metrics.iter().any(|m| m.starts_with("seq_"));
+    let trace_file = |i: usize| dir.join(format!("trace{i}.csv"));
+    while !clients.iter_mut().all(Clients::ended) {
+        guard::sleep(Duration::from_millis(20))?;
+        if counting.is_none() && started.elapsed().as_secs_f64() * speedup >= warmup_s {
+            for (i, disk) in bench.disks.iter().enumerate() {
+                disk.stats(true)?;
+                if traced {
+                    disk.trace(Some(&trace_file(i)))?;
+                }
+            }
+            counting = Some(Instant::now());
+            cpu_before = server.cpu_s();
+        }
+        while let Some(fault) = timeline.due(started.elapsed().as_secs_f64()) {
+            faults::apply(bench, arm, fault, &dir, group.as_ref(), &mut helper)?;
+        }
+        if !server.alive() {
+            return Err(Fault::new(Exit::Failed, format!("{} ended under load ({})", kind.name(), arm.name)));
+        }
+    }
+    if counting.is_some() {
+        row.metrics.insert("cpu_server_s".into(), server.cpu_s() - cpu_before);
+    }
+    let disks = bench.disks.iter().map(|d| d.stats(false)).collect::<Result<Vec<_>, _>>()?;
+    let results = clients.into_iter().map(Clients::finish).collect::<Result<Vec<_>, _>>()?;
+    load::account(row, &results);
+    account_disks(row, &disks);
+    if traced {
+        let mut files = Vec::new();
+        for (i, disk) in bench.disks.iter().enumerate() {
+            disk.trace(None)?;
+            files.push(trace_file(i));
+        }
+        sequences::account(row, &files)?;
+    }
+    account_daemon(row, helper.as_mut());
+    if kind == ServerKind::Builtin {
+        account_calls(row, &url);
+    }
+    if let Some(Ok(used)) = group.as_ref().map(|g| g.usage()) {
+        row.metrics.insert("cgroup_limit_hits".into(), used.limit_hits as f64);
+    }
+    faults::afterwards(bench, point, row, &url, &dir, &mut helper)?;
+    drop(server);
+    drop(helper);
+    drop(group);
+    bench.disks.iter().try_for_each(|d| if arm.faults.is_empty() { Ok(()) } else { d.fault(&["--clear"]) })
+}
+
+/// Reads every file below `dir` once.
+fn read_all(dir: &std::path::Path) -> Result<(), Fault> {
+    let fault = |e: std::io::Error| Fault::new(Exit::Failed, format!("{}: {e}", dir.display()));
+    for entry in std::fs::read_dir(dir).map_err(fault)? {
+        guard::check_interrupted()?;
+        let entry = entry.map_err(fault)?;
+        let about = entry.file_type().map_err(fault)?;
+        if about.is_dir() && entry.file_name() != "lost+found" {
+            read_all(&entry.path())?;
+        } else if about.is_file() {
+            let mut file = std::fs::File::open(entry.path()).map_err(fault)?;
+            std::io::copy(&mut file, &mut std::io::sink()).map_err(fault)?;
+        }
+    }
+    Ok(())
+}
+
+/// Adds the disks' view: sums of rates, means over commands and over disks.
+pub(super) fn account_disks(row: &mut Row, disks: &[Value]) {
+    let each = |path: &str| -> Vec<f64> {
+        disks.iter().map(|d| d.pointer(path).and_then(Value::as_f64).unwrap_or(0.0)).collect()
+    };
+    let sum = |path: &str| each(path).iter().sum::<f64>();
+    let over = |a: f64, b: f64| if b > 0.0 { a / b } else { 0.0 };
+    let bytes = sum("/stats/read_bytes") + sum("/stats/write_bytes");
+    let commands = sum("/stats/reads") + sum("/stats/writes");
+    // Disks run side by side: rates are over the mean time of one.
+    let elapsed_s = sum("/stats/elapsed_ns") / 1e9 / disks.len().max(1) as f64;
+    let (busy_ns, seeks) = (sum("/stats/busy_ns"), sum("/stats/seeks"));
+    let served_ns: f64 =
+        ["overhead", "seek", "rotation", "transfer"].iter().map(|p| sum(&format!("/stats/{p}_ns"))).sum();
+    let mut put = |name: &str, value: f64| row.metrics.insert(name.into(), value);
+    put("disk_mb_s", over(bytes / 1e6, elapsed_s));
+    put("seeks_per_mb", over(seeks, bytes / 1e6));
+    put("seeks_s", over(seeks, elapsed_s));
+    put("read_kib", over(bytes / 1024.0, commands));
+    put("reads_s", over(sum("/stats/reads"), elapsed_s));
+    put("busy_share", over(busy_ns, sum("/stats/elapsed_ns")));
+    put("service_ms", over(served_ns / 1e6, commands));
+    put("wait_ms", over(sum("/stats/response_ns") / 1e6, commands));
+    put("ms_per_128k", over(busy_ns / 1e6, bytes / 131_072.0));
+    if let Some(served) = row.metrics.get("mb_s").copied().filter(|s| *s > 0.0) {
+        let read = row.metrics["disk_mb_s"];
+        row.metrics.insert("hit_share".into(), (1.0 - read / served).max(0.0));
+    }
+    row.raw.insert("disks".into(), disks.to_vec().into());
+}
+
+/// Adds the daemon's view.
+pub(super) fn account_daemon(row: &mut Row, daemon: Option<&mut Daemon>) {
+    // A daemon that a fault has killed tells nothing.
+    let Some(daemon) = daemon else { return };
+    if daemon.process.ended().is_some() {
+        return;
+    }
+    let Ok(status) = daemon.status() else { return };
+    let counter =
+        |name: &str| status.pointer(&format!("/counters/{name}")).and_then(Value::as_f64).unwrap_or(0.0);
+    let passed = |reason: &str| -> f64 {
+        let disks = status.get("disks").and_then(Value::as_array).into_iter().flatten();
+        let lists = disks.filter_map(|d| d.get("passed")?.as_array()).flatten();
+        lists
+            .filter(|p| p[0].as_str().is_some_and(|r| reason.is_empty() || r.contains(reason)))
+            .filter_map(|p| p[1].as_f64())
+            .sum()
+    };
+    let receptionist = counter("passed_mode") + counter("passed_not_a_disk") + counter("passed_bad_request");
+    row.metrics.insert("queue_full".into(), counter("passed_full") + passed("full"));
+    row.metrics.insert("passes".into(), receptionist + counter("passed_full") + passed(""));
+    row.raw.insert("daemon".into(), status);
+}
+
+/// Adds the built-in server's own timing of its sendfile calls.
+fn account_calls(row: &mut Row, url: &str) {
+    let Some(body) = probe_text(url) else { return };
+    let Ok(buckets) = serde_json::from_str::<Vec<(f64, f64)>>(&body) else { return };
+    let all: f64 = buckets.iter().map(|(_, n)| n).sum();
+    if all == 0.0 {
+        return;
+    }
+    let mut seen = 0.0;
+    let cdf: Vec<(f64, f64)> = buckets
+        .iter()
+        .map(|(ms, n)| {
+            seen += n;
+            (*ms, seen / all)
+        })
+        .collect();
+    // Bucket edges fall on powers of ten, give or take rounding.
+    let under = |limit: f64| {
+        cdf.iter().take_while(|(ms, _)| *ms <= limit * 1.001).last().map_or(0.0, |(_, share)| *share)
+    };
+    row.metrics.insert("calls_under_1ms".into(), under(1.0));
+    row.metrics.insert("calls_under_0_1ms".into(), under(0.1));
+    if let Some((ms, _)) = cdf.iter().find(|(_, share)| *share >= 0.99) {
+        row.metrics.insert("calls_p99_ms".into(), *ms);
+    }
+    let first = cdf.iter().position(|(_, s)| *s > 0.0).unwrap_or(0).saturating_sub(1);
+    let last = cdf.iter().position(|(_, s)| *s >= 1.0).unwrap_or(cdf.len() - 1);
+    row.cdfs.insert("call_ms".into(), cdf[first..=last].to_vec());
+}
+
+fn probe_text(url: &str) -> Option<String> {
+    let port = url.trim_end_matches('/').rsplit_once(':')?.1.parse().ok()?;
+    let answer = super::probe::get(port, crate::file_server::CALLS_PATH, None).ok()?;
+    String::from_utf8(answer).ok()
+}

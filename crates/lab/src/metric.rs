@@ -1,0 +1,94 @@
+//! Every metric a row can carry: name, unit, meaning. Checks and plots may only speak of these.
+
+/// A metric's definition.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    /// Name in `results.json`, scenarios and checks.
+    pub name: &'static str,
+    /// Unit as printed.
+    pub unit: &'static str,
+    /// What it is.
+    pub meaning: &'static str,
+}
+
+const fn metric(name: &'static str, unit: &'static str, meaning: &'static str) -> Metric {
+    Metric { name, unit, meaning }
+}
+
+/// All of them.
+pub const METRICS: &[Metric] = &[
+    metric("mb_s", "MB/s", "bytes of answers received and verified by the clients, a second of real time"),
+    metric("disk_mb_s", "MB/s", "bytes the disks transferred, a second of disk time"),
+    metric("requests_s", "req/s", "requests answered"),
+    metric("requests", "", "requests answered in the counted time"),
+    metric("failed", "", "requests or sessions that failed, of any kind"),
+    metric("timeouts", "", "requests that took too long"),
+    metric("wrong_bytes", "", "answers with a byte that is not the file's"),
+    metric("bad_status", "", "answers with an HTTP status that is an error"),
+    metric("broken_connections", "", "requests whose connection broke or whose answer was short"),
+    metric("failed_share", "", "share of sessions that failed"),
+    metric("p50_ms", "ms", "median time of a request from its intended start"),
+    metric("p90_ms", "ms", "90th percentile of the same"),
+    metric("p99_ms", "ms", "99th percentile of the same"),
+    metric("max_ms", "ms", "longest of the same"),
+    metric("failure_free_mb_s", "MB/s", "throughput at the highest session rate without failures"),
+    metric("failure_free_req_s", "req/s", "request rate there"),
+    metric(
+        "hit_share",
+        "",
+        "share of the clients' bytes that no disk had to read for them (cache hits and prefetched twice-used)",
+    ),
+    metric("seeks_per_mb", "1/MB", "disk commands that did not continue the one before, a megabyte read"),
+    metric("seeks_s", "1/s", "the same, a second of disk time"),
+    metric("read_kib", "KiB", "mean size of a disk command"),
+    metric("reads_s", "1/s", "disk commands, a second of disk time"),
+    metric("busy_share", "", "share of the time a disk was working, mean over disks"),
+    metric("service_ms", "ms", "mean time a disk needed for a command, positioning and transfer"),
+    metric("wait_ms", "ms", "mean time from a command's arrival at the disk to its end"),
+    metric(
+        "ms_per_128k",
+        "ms",
+        "disk busy time for each 128 KiB read, comparable with the paper's ms a transaction",
+    ),
+    metric("seq_bytes_le_128k", "", "share of bytes read in contiguous sequences of at most 128 KiB"),
+    metric("seq_bytes_le_576k", "", "share of bytes read in contiguous sequences of at most 576 KiB"),
+    metric("seq_bytes_gt_1920k", "", "share of bytes read in contiguous sequences longer than 1920 KiB"),
+    metric("calls_under_1ms", "", "share of the server's read calls that took under 1 ms"),
+    metric("calls_under_0_1ms", "", "share of the server's read calls that took under 0.1 ms"),
+    metric("calls_p99_ms", "ms", "99th percentile of the time of the server's read calls"),
+    metric("runtime_s", "s", "completion time, in disk time"),
+    metric(
+        "gone_wait_ms",
+        "ms",
+        "longest time a call already waiting went on waiting after its daemon was killed",
+    ),
+    metric(
+        "gone_added_ms",
+        "ms",
+        "longest time a call on cached bytes took with the shim loaded and no daemon there",
+    ),
+    metric("picked_up", "", "1 when a daemon started later was found by the running server, else 0"),
+    metric("probe_failed", "", "of a fixed list of ranges asked for once from a cold cache, how many failed"),
+    metric(
+        "passes",
+        "",
+        "reads the daemon passed on because its queue was full, its mode said so or the disk failed",
+    ),
+    metric("queue_full", "", "reads the daemon passed on because its queue was full"),
+    metric("cgroup_limit_hits", "", "times the memory limit was reached"),
+    metric("cpu_server_s", "s", "processor time the server used"),
+];
+
+/// A metric by name.
+///
+/// # Errors
+/// Names the nearest known one.
+pub fn find(name: &str) -> Result<&'static Metric, String> {
+    METRICS.iter().find(|m| m.name == name).ok_or_else(|| {
+        let hint = crate::scenario::nearest(name, METRICS.iter().map(|m| m.name));
+        format!(
+            "no metric is called `{name}`{}",
+            hint.map_or(String::new(), |h| format!("; did you mean `{h}`?"))
+        )
+    })
+}

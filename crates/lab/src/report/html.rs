@@ -1,0 +1,206 @@
+//! The page: headline, checks, plots, tables, notes, the machine.
+
+use std::fmt::Write;
+
+use seekless_units::{Exit, Fault};
+
+use super::{Entry, entries, number, plot};
+use crate::metric::{self, Metric};
+use crate::results::Results;
+
+/// Colours, type and table lines; nothing is loaded from anywhere.
+const STYLE: &str = "body{font:15px/1.45 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#222}\
+h1{font-size:1.5rem;margin-bottom:.2rem}h2{font-size:1.1rem;margin-top:2rem}.sub{color:#666}\
+table{border-collapse:collapse;margin:.6rem 0}th,td{padding:.25rem .7rem;border-bottom:1px solid #ddd;text-align:right}\
+th:first-child,td:first-child{text-align:left}.pass{color:#0a7d32;font-weight:600}.fail{color:#b3261e;font-weight:600}\
+svg{max-width:100%;height:auto}li{margin:.2rem 0}.scroll{overflow-x:auto}";
+
+/// The whole page.
+///
+/// # Errors
+/// [`Exit::Failed`] when a plot cannot be drawn.
+pub fn render(results: &Results) -> Result<String, Fault> {
+    let scenario = &results.scenario;
+    let mut page = String::new();
+    head(&mut page, results);
+    checks(&mut page, results);
+    for name in &scenario.metrics {
+        let Ok(metric) = metric::find(name) else { continue };
+        let values = entries(results, name);
+        if values.iter().all(|e| e.ours.is_none() && e.published.is_none()) {
+            continue;
+        }
+        let unit = if metric.unit.is_empty() { String::new() } else { format!(", {}", metric.unit) };
+        let _ = write!(page, "<h2>{}{unit}</h2><p class=sub>{}</p>", escape(name), escape(metric.meaning));
+        page += &plot::metric(results, name, &values)
+            .map_err(|e| Fault::new(Exit::Failed, format!("plot of {name}: {e}")))?;
+        table(&mut page, metric, &values);
+    }
+    let mut names: Vec<&String> = results.rows.iter().flat_map(|r| r.cdfs.keys()).collect();
+    names.sort();
+    names.dedup();
+    for name in names {
+        let title = match name.as_str() {
+            "call_ms" => "Time of the server's read calls (ms): share of calls",
+            "sequence_kib" => "Length of contiguous sequences read from disk (KiB): share of bytes",
+            "request_ms" => "Time of requests from their intended start (ms): share of requests",
+            other => other,
+        };
+        let _ = write!(page, "<h2>{}</h2>", escape(title));
+        page += &plot::cdf(results, name)
+            .map_err(|e| Fault::new(Exit::Failed, format!("plot of {name}: {e}")))?;
+    }
+    rows(&mut page, results);
+    foot(&mut page, results);
+    Ok(page)
+}
+
+fn head(page: &mut String, results: &Results) {
+    let scenario = &results.scenario;
+    let from = match (&scenario.paper, &scenario.figure) {
+        (Some(paper), Some(figure)) => format!("{paper}, {figure}"),
+        (Some(paper), None) => paper.clone(),
+        _ => "benchmark of this project".into(),
+    };
+    let (class, verdict) = match (results.complete, results.pass) {
+        (false, _) => ("fail", "not complete: it was interrupted or is still running"),
+        (true, true) => ("pass", "every check holds"),
+        (true, false) => ("fail", "not every check holds"),
+    };
+    let _ = write!(
+        page,
+        "<!DOCTYPE html>\n<html lang=en><head><meta charset=utf-8><title>{name}</title><style>{STYLE}</style></head><body>\
+         <h1>{title}</h1><p class=sub>{name} &middot; {from} &middot; {driver}{quick}</p><p class={class}>{verdict}</p>",
+        name = escape(&results.name),
+        title = escape(&scenario.title),
+        from = escape(&from),
+        driver = escape(&results.driver),
+        quick = if results.quick { " &middot; quick" } else { "" },
+    );
+}
+
+fn checks(page: &mut String, results: &Results) {
+    if results.checks.is_empty() {
+        return;
+    }
+    *page += "<h2>Checks</h2><div class=scroll><table><tr><th>What must hold</th><th>Metric</th><th>Value</th><th>Target</th><th></th></tr>";
+    for check in &results.checks {
+        let value = check.value.map_or("not measured".into(), number);
+        let (class, word) = if check.pass { ("pass", "holds") } else { ("fail", "does not hold") };
+        let _ = write!(
+            page,
+            "<tr><td>{}</td><td>{}</td><td>{value}</td><td>{} {}</td><td class={class}>{word}</td></tr>",
+            escape(&check.name),
+            escape(&check.metric),
+            escape(&check.comparison),
+            number(check.target)
+        );
+    }
+    *page += "</table></div>";
+}
+
+fn table(page: &mut String, metric: &Metric, entries: &[Entry]) {
+    let published = entries.iter().any(|e| e.published.is_some());
+    let base = entries.iter().find_map(|e| e.ours).filter(|b| *b != 0.0);
+    let unit = escape(metric.unit);
+    let _ = write!(
+        page,
+        "<div class=scroll><table><tr><th>Arm</th><th>Here {unit}</th><th>Range</th><th>To first</th>"
+    );
+    if published {
+        let _ = write!(page, "<th>Published {unit}</th><th>Source</th>");
+    }
+    *page += "</tr>";
+    for entry in entries {
+        let range = entry.spread.filter(|(low, high)| low != high);
+        let _ = write!(
+            page,
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td>",
+            escape(&entry.label),
+            entry.ours.map_or("-".into(), number),
+            range.map_or(String::new(), |(low, high)| format!("{} to {}", number(low), number(high))),
+            entry.ours.zip(base).map_or(String::new(), |(v, b)| format!("{:.2}", v / b)),
+        );
+        if published {
+            let _ = write!(
+                page,
+                "<td>{}</td><td>{}</td>",
+                entry.published.map_or(String::new(), number),
+                escape(entry.source.as_deref().unwrap_or_default())
+            );
+        }
+        *page += "</tr>";
+    }
+    *page += "</table></div>";
+}
+
+/// Every row with every metric, folded away.
+fn rows(page: &mut String, results: &Results) {
+    let mut names: Vec<&String> = results.rows.iter().flat_map(|r| r.metrics.keys()).collect();
+    names.sort();
+    names.dedup();
+    *page += "<h2>Every run</h2><details><summary>All metrics, in the order things were run</summary><div class=scroll><table><tr><th>Arm</th><th>Repetition</th>";
+    for name in &names {
+        let _ = write!(page, "<th>{}</th>", escape(name));
+    }
+    *page += "</tr>";
+    for row in &results.rows {
+        let label = row.x.as_ref().map_or(row.arm.clone(), |x| format!("{} @ {x}", row.arm));
+        let _ = write!(page, "<tr><td>{}</td><td>{}</td>", escape(&label), row.repetition + 1);
+        for name in &names {
+            let _ =
+                write!(page, "<td>{}</td>", row.metrics.get(*name).copied().map_or(String::new(), number));
+        }
+        *page += "</tr>";
+    }
+    *page += "</table></div></details>";
+}
+
+fn foot(page: &mut String, results: &Results) {
+    let scenario = &results.scenario;
+    if !scenario.notes.is_empty() || !results.remarks.is_empty() {
+        *page += "<h2>Notes</h2><ul>";
+        for note in scenario.notes.iter().chain(&results.remarks) {
+            let _ = write!(page, "<li>{}</li>", escape(note));
+        }
+        *page += "</ul>";
+    }
+    let machine = &results.environment;
+    let disks: Vec<String> = scenario
+        .disks
+        .iter()
+        .map(|d| {
+            format!(
+                "{} {} {}{}",
+                d.drive,
+                d.size,
+                d.fs,
+                if d.speedup > 1.0 { format!(" x{}", d.speedup) } else { String::new() }
+            )
+        })
+        .collect();
+    let _ = write!(
+        page,
+        "<h2>Setting</h2><table><tr><td>Disks</td><td>{}</td></tr><tr><td>Memory limit</td><td>{}</td></tr>\
+         <tr><td>Library a disk</td><td>{} MB</td></tr><tr><td>Repetitions</td><td>{}</td></tr>\
+         <tr><td>Machine</td><td>{} x {}, {} MB, Linux {}</td></tr><tr><td>Servers</td><td>{}</td></tr>\
+         <tr><td>Seekless</td><td>{}</td></tr><tr><td>Took</td><td>{} s</td></tr></table></body></html>",
+        escape(&disks.join(", ")),
+        scenario.memory,
+        number(scenario.library_bytes().as_mb()),
+        scenario.repetitions,
+        machine.cores,
+        escape(&machine.processor),
+        machine.memory / 1_000_000,
+        escape(&machine.kernel),
+        escape(&machine.servers.join(", ")),
+        escape(&machine.version),
+        number(machine.elapsed_s),
+    );
+    page.push('\n');
+}
+
+/// Text as HTML.
+pub(super) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}

@@ -1,0 +1,189 @@
+//! The report of a run: one HTML file that needs nothing else, drawn from `results.json` alone.
+
+mod html;
+mod plot;
+mod table;
+
+use std::path::{Path, PathBuf};
+
+use seekless_units::{Exit, Fault};
+
+use crate::results::Results;
+
+pub use html::render;
+pub use table::{bar_chart, comparison, outcomes};
+
+/// Writes `report.html` beside the results in `dir`.
+///
+/// # Errors
+/// Those of reading the results and writing the report.
+pub fn write(dir: &Path) -> Result<PathBuf, Fault> {
+    let results = Results::read(&dir.join("results.json"))?;
+    let path = dir.join("report.html");
+    std::fs::write(&path, render(&results)?)
+        .map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", path.display())))?;
+    Ok(path)
+}
+
+/// One line of a comparison: what, our value, the paper's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// Arm, with the axis value where there is one.
+    pub label: String,
+    /// Median over repetitions.
+    pub ours: Option<f64>,
+    /// Smallest and largest over repetitions.
+    pub spread: Option<(f64, f64)>,
+    /// Published value.
+    pub published: Option<f64>,
+    /// Where that was printed.
+    pub source: Option<String>,
+}
+
+/// Every arm (at every axis value) with a metric, in the scenario's order.
+pub fn entries(results: &Results, metric: &str) -> Vec<Entry> {
+    let scenario = &results.scenario;
+    scenario
+        .points()
+        .into_iter()
+        .map(|point| {
+            let arm = &point.arm.name;
+            let values: Vec<f64> = results
+                .rows
+                .iter()
+                .filter(|r| r.arm == *arm && r.x == point.x)
+                .filter_map(|r| r.metrics.get(metric).copied())
+                .collect();
+            let published = scenario.published.iter().find(|p| {
+                p.arm == *arm
+                    && p.x == point.x
+                    && p.metric.as_deref().unwrap_or(scenario.main_metric()) == metric
+            });
+            Entry {
+                label: point.x.as_ref().map_or(arm.clone(), |x| format!("{arm} @ {x}")),
+                ours: results.median(arm, point.x.as_deref(), metric),
+                spread: values.iter().copied().reduce(f64::min).zip(values.iter().copied().reduce(f64::max)),
+                published: published.map(|p| p.value),
+                source: published.map(|p| p.source.clone()),
+            }
+        })
+        .collect()
+}
+
+/// A number as people want to read it: three significant figures, no exponent.
+pub fn number(value: f64) -> String {
+    let magnitude = value.abs();
+    if !value.is_finite() {
+        return "-".into();
+    }
+    let places = match magnitude {
+        m if m >= 100.0 => 0,
+        m if m >= 10.0 => 1,
+        m if m >= 0.1 || m == 0.0 => 2,
+        _ => 4,
+    };
+    let text = format!("{value:.places$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_string() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::Environment;
+    use crate::results::{Row, SCHEMA};
+    use crate::scenario;
+
+    /// Rows nobody measured, for a scenario with an axis, published values and distributions.
+    fn made_up(name: &str) -> Results {
+        let (name, scenario) = scenario::find(name).unwrap();
+        let mut rows = Vec::new();
+        for (position, point) in scenario.points().into_iter().enumerate() {
+            let mut row = Row {
+                arm: point.arm.name,
+                x: point.x,
+                position: u32::try_from(position).unwrap(),
+                ..Row::default()
+            };
+            for metric in &scenario.metrics {
+                row.metrics.insert(metric.clone(), 10.0 + position as f64);
+            }
+            row.cdfs.insert("call_ms".into(), vec![(0.01, 0.2), (1.0, 0.5), (30.0, 1.0)]);
+            rows.push(row);
+        }
+        let mut results = Results {
+            schema: SCHEMA,
+            name,
+            driver: "live".into(),
+            quick: false,
+            complete: true,
+            pass: false,
+            rows,
+            checks: Vec::new(),
+            remarks: vec!["<b>not bold</b>".into()],
+            environment: Environment::here(),
+            scenario,
+        };
+        results.judge();
+        results
+    }
+
+    #[test]
+    fn every_scenario_renders_whole_and_self_contained() {
+        for (name, _) in scenario::all() {
+            let results = made_up(name);
+            let html = render(&results).unwrap();
+            assert!(html.starts_with("<!DOCTYPE html>") && html.trim_end().ends_with("</html>"));
+            assert!(html.contains("<svg") && html.matches("<svg").count() == html.matches("</svg>").count());
+            assert!(!html.contains("src=") && !html.contains("href=\"http"), "{name} loads something");
+            assert!(html.contains("&lt;b&gt;not bold&lt;/b&gt;"));
+            for outcome in &results.checks {
+                assert!(html.contains(&html::escape(&outcome.name)), "{name}: {}", outcome.name);
+            }
+            for published in &results.scenario.published {
+                assert!(html.contains(&number(published.value)), "{name}: {}", published.value);
+            }
+            assert!(comparison(&results, 200).contains(&results.scenario.arms[0].name));
+            assert!(outcomes(&results, 200).contains(&results.scenario.checks[0].name[..10]));
+        }
+    }
+
+    #[test]
+    fn results_read_back_as_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let results = made_up("libception-fig13");
+        results.write(&dir.path().join("results.json")).unwrap();
+        let html = std::fs::read_to_string(write(dir.path()).unwrap()).unwrap();
+        assert_eq!(html, render(&results).unwrap());
+        let mut newer = results;
+        newer.schema += 1;
+        newer.write(&dir.path().join("results.json")).unwrap();
+        assert_eq!(write(dir.path()).unwrap_err().exit, Exit::Usage);
+        assert_eq!(write(&dir.path().join("nowhere")).unwrap_err().exit, Exit::Missing);
+    }
+
+    #[test]
+    fn an_interrupted_run_renders_too() {
+        let mut results = made_up("closed-loop");
+        results.rows.truncate(1);
+        results.complete = false;
+        results.judge();
+        assert!(!results.pass);
+        assert!(render(&results).unwrap().contains("not complete"));
+        results.rows.clear();
+        render(&results).unwrap();
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        for (value, text) in [
+            (123.456, "123"),
+            (1200.0, "1200"),
+            (16.52, "16.5"),
+            (4.5, "4.5"),
+            (0.0, "0"),
+            (0.00312, "0.0031"),
+        ] {
+            assert_eq!(number(value), text);
+        }
+    }
+}

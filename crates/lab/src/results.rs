@@ -1,0 +1,108 @@
+//! What a run leaves: `results.json`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use seekless_units::{Exit, Fault};
+use serde::{Deserialize, Serialize};
+
+use crate::check::Outcome;
+use crate::environment::Environment;
+use crate::scenario::Scenario;
+
+/// Raised when a field changes its meaning; readers refuse newer files.
+pub const SCHEMA: u32 = 1;
+
+/// A run of a scenario.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Results {
+    /// [`SCHEMA`] of the writer.
+    pub schema: u32,
+    /// Name of the scenario.
+    pub name: String,
+    /// `live` or `sim`.
+    pub driver: String,
+    /// Whether `--quick` shortened it.
+    pub quick: bool,
+    /// False while running, and for ever when it was interrupted.
+    pub complete: bool,
+    /// Whether every check held and the run is complete.
+    pub pass: bool,
+    /// One a run of an arm.
+    pub rows: Vec<Row>,
+    /// The checks with their outcomes.
+    pub checks: Vec<Outcome>,
+    /// What could not be done as the scenario says (a server that is not here, a setting the device refuses).
+    pub remarks: Vec<String>,
+    /// The machine.
+    pub environment: Environment,
+    /// The scenario as run.
+    pub scenario: Scenario,
+}
+
+/// One run of one arm.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Row {
+    /// The arm.
+    pub arm: String,
+    /// The axis value.
+    pub x: Option<String>,
+    /// Which repetition, from 0.
+    pub repetition: u32,
+    /// Place in the order things were run, from 0.
+    pub position: u32,
+    /// Numbers by name; [`crate::metric`] has units and meanings.
+    pub metrics: BTreeMap<String, f64>,
+    /// Distributions by name: (value, cumulative share) in rising order.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub cdfs: BTreeMap<String, Vec<(f64, f64)>>,
+    /// What the parts said themselves, unabridged.
+    #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
+    pub raw: serde_json::Map<String, serde_json::Value>,
+}
+
+impl Results {
+    /// Recomputes checks and pass from the rows.
+    pub fn judge(&mut self) {
+        let main = self.scenario.main_metric().to_string();
+        self.checks = self.scenario.checks.iter().map(|check| check.judge(&self.rows, &main)).collect();
+        self.pass = self.complete && self.checks.iter().all(|c| c.pass);
+    }
+
+    /// Median over repetitions of a metric of an arm at an axis value.
+    pub fn median(&self, arm: &str, x: Option<&str>, metric: &str) -> Option<f64> {
+        let of = self.rows.iter().filter(|r| r.arm == arm && r.x.as_deref() == x);
+        crate::check::Statistic::Median.join(of.filter_map(|r| r.metrics.get(metric).copied()).collect())
+    }
+
+    /// Writes the file so that a reader never sees half of one.
+    ///
+    /// # Errors
+    /// [`Exit::Failed`] when the folder cannot be written to.
+    pub fn write(&self, path: &Path) -> Result<(), Fault> {
+        let fault =
+            |error: &dyn std::fmt::Display| Fault::new(Exit::Failed, format!("{}: {error}", path.display()));
+        let text = serde_json::to_string_pretty(self).map_err(|e| fault(&e))?;
+        let beside = path.with_extension("json.new");
+        std::fs::write(&beside, text + "\n").map_err(|e| fault(&e))?;
+        std::fs::rename(&beside, path).map_err(|e| fault(&e))
+    }
+
+    /// Reads a file back.
+    ///
+    /// # Errors
+    /// [`Exit::Missing`] when there is none, [`Exit::Usage`] when it is not one of ours or newer than we are.
+    pub fn read(path: &Path) -> Result<Results, Fault> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Fault::new(Exit::Missing, format!("{}: {error}", path.display())))?;
+        let results: Results = serde_json::from_str(&text).map_err(|error| {
+            Fault::new(Exit::Usage, format!("{} is no results.json: {error}", path.display()))
+        })?;
+        if results.schema > SCHEMA {
+            let message =
+                format!("{} was written by a newer program (schema {})", path.display(), results.schema);
+            return Err(Fault::new(Exit::Usage, message));
+        }
+        Ok(results)
+    }
+}

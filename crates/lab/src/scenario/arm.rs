@@ -1,0 +1,176 @@
+//! One arm of a comparison: a server, what helps it, and what goes wrong meanwhile.
+
+use std::str::FromStr;
+
+use seekless_units::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// What is run and how the machine is set for it. Absent kernel settings mean the device's defaults.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Arm {
+    /// As checks, published values and plots call it.
+    pub name: String,
+    /// The server; may be absent when the axis sweeps servers or the load needs none (`diff`).
+    pub server: Option<ServerKind>,
+    /// Which of its configurations.
+    #[serde(default)]
+    pub variant: ServerVariant,
+    /// Seekless mode; absent: neither shim nor daemon anywhere near.
+    pub mode: Option<Mode>,
+    /// Prefetch size of the daemon (its default when absent).
+    pub prefetch: Option<Bytes>,
+    /// Order of the daemon's queue (its default when absent).
+    pub order: Option<Order>,
+    /// Bound of the daemon's queue (its default when absent).
+    pub queue: Option<u32>,
+    /// One queue for all disks, as the paper's default, instead of one a disk.
+    #[serde(default)]
+    pub single_queue: bool,
+    /// Load the shim but start no daemon: what a machine looks like after the daemon is gone.
+    #[serde(default)]
+    pub no_daemon: bool,
+    /// Block scheduler.
+    pub scheduler: Option<String>,
+    /// Kernel read-ahead of the device, KiB.
+    pub read_ahead_kb: Option<u32>,
+    /// Largest request the block layer makes, KiB; cut to what the device allows.
+    pub max_sectors_kb: Option<u32>,
+    /// Run once, not at every axis value (the paper's columns labelled V).
+    #[serde(default)]
+    pub fixed: bool,
+    /// What goes wrong while the load runs.
+    #[serde(default, rename = "fault")]
+    pub faults: Vec<FaultAt>,
+}
+
+/// A server we can configure and start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ServerKind {
+    /// nginx.
+    Nginx,
+    /// Apache httpd with its event module.
+    Apache,
+    /// lighttpd.
+    Lighttpd,
+    /// `seekless lab file-server`, for machines where no other can be had.
+    Builtin,
+}
+
+impl ServerKind {
+    /// Name in scenarios and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            ServerKind::Nginx => "nginx",
+            ServerKind::Apache => "apache",
+            ServerKind::Lighttpd => "lighttpd",
+            ServerKind::Builtin => "builtin",
+        }
+    }
+}
+
+impl FromStr for ServerKind {
+    type Err = String;
+    fn from_str(s: &str) -> Result<ServerKind, String> {
+        [ServerKind::Nginx, ServerKind::Apache, ServerKind::Lighttpd, ServerKind::Builtin]
+            .into_iter()
+            .find(|kind| kind.name() == s)
+            .ok_or_else(|| format!("`{s}` is not a server (nginx, apache, lighttpd, builtin)"))
+    }
+}
+
+/// Which configuration of a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ServerVariant {
+    /// What the distribution's package does.
+    #[default]
+    Shipped,
+    /// What the server's manual advises for large files on disks that are slow to answer: nginx `aio threads`,
+    /// Apache `EnableMMAP Off` with `EnableSendfile On`; lighttpd and the built-in server have nothing to turn.
+    Threads,
+}
+
+/// The paper's modes ([L] 6.4) and the daemon's `--mode` words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Shim loaded, doing nothing.
+    Off,
+    /// Calls are timed and reported, nothing else changes.
+    Track,
+    /// Reads of a disk one at a time.
+    Serialise,
+    /// Reads enlarged, any number at a time.
+    Prefetch,
+    /// Both.
+    Both,
+}
+
+impl Mode {
+    /// The word the daemon's `--mode` takes.
+    pub fn word(self) -> &'static str {
+        match self {
+            Mode::Off => "off",
+            Mode::Track => "track",
+            Mode::Serialise => "serialise",
+            Mode::Prefetch => "prefetch",
+            Mode::Both => "both",
+        }
+    }
+}
+
+/// Order in which the daemon serves a disk's queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// As they came.
+    Fifo,
+    /// In disk order.
+    Sweep,
+}
+
+impl Order {
+    /// The word the daemon's `--order` takes.
+    pub fn word(self) -> &'static str {
+        match self {
+            Order::Fifo => "fifo",
+            Order::Sweep => "sweep",
+        }
+    }
+}
+
+/// A fault at a time after the load started.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FaultAt {
+    /// Seconds after the start of the load.
+    pub at_s: f64,
+    /// What happens.
+    pub what: FaultKind,
+    /// For `hang-disk`: how long, in seconds.
+    pub for_s: Option<f64>,
+}
+
+/// Something that goes wrong, or is mended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FaultKind {
+    /// SIGKILL to the daemon.
+    KillDaemon,
+    /// Start it again.
+    StartDaemon,
+    /// Unlink its socket.
+    RemoveSocket,
+    /// SIGSTOP the daemon.
+    StopDaemon,
+    /// SIGCONT it.
+    ContinueDaemon,
+    /// The disk answers nothing for `for_s` seconds.
+    HangDisk,
+    /// A tenth of the disk returns EIO from now on.
+    BreakDisk,
+    /// The disk is well again.
+    MendDisk,
+}

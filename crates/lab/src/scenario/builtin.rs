@@ -1,0 +1,166 @@
+//! The scenarios that come with the program, carried inside it so that an installed binary has them too.
+
+use std::path::Path;
+
+use seekless_units::{Exit, Fault};
+
+use super::Scenario;
+
+macro_rules! scenarios {
+    ($($name:literal),+ $(,)?) => {
+        /// (name, text) of every scenario in `scenarios/`.
+        const ALL: &[(&str, &str)] = &[
+            $(($name, include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/", $name, ".toml")))),+
+        ];
+    };
+}
+
+scenarios![
+    "closed-loop",
+    "daemon-faults",
+    "hot-cache",
+    "libception-fig10",
+    "libception-fig11",
+    "libception-fig12",
+    "libception-fig13",
+    "libception-fig14",
+    "libception-fig15",
+    "libception-fig16",
+    "libception-fig17",
+    "libception-fig18",
+    "libception-fig6",
+    "libception-fig7",
+    "libception-fig8",
+    "libception-fig9",
+    "libception-table2",
+    "libception-table3",
+    "libception-table4",
+    "libception-two-disks",
+    "sessions",
+];
+
+/// Every scenario's name and text, in the order of their names.
+pub fn all() -> &'static [(&'static str, &'static str)] {
+    ALL
+}
+
+/// A scenario by name, or from a file when `name` has a slash or ends in `.toml`. The returned name is what
+/// reports and folders are called after.
+///
+/// # Errors
+/// [`Exit::Usage`] naming the nearest scenario when there is none of that name, else those of [`Scenario::parse`].
+pub fn find(name: &str) -> Result<(String, Scenario), Fault> {
+    if name.contains('/') || name.ends_with(".toml") {
+        let path = Path::new(name);
+        let stem = path.file_stem().map_or("scenario".into(), |s| s.to_string_lossy().into_owned());
+        return Ok((stem, Scenario::read(path)?));
+    }
+    match ALL.iter().find(|(n, _)| *n == name) {
+        Some((name, text)) => {
+            Ok((name.to_string(), Scenario::parse(text, &format!("scenarios/{name}.toml"))?))
+        }
+        None => Err(Fault::new(
+            Exit::Usage,
+            format!(
+                "no scenario is called `{name}`{} (`seekless lab list` shows all)",
+                nearest(name, ALL.iter().map(|(n, _)| *n))
+                    .map_or(String::new(), |n| format!("; did you mean `{n}`?"))
+            ),
+        )),
+    }
+}
+
+/// The known word fewest edits away, if it is close enough to be a slip.
+pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .map(|k| {
+            // Leaving out a prefix ("fig11" for "libception-fig11") is the commonest slip of all.
+            let tail = k.rsplit_once('-').map_or(k, |(_, tail)| tail);
+            (edits(word, k).min(edits(word, tail)), k)
+        })
+        .filter(|(distance, k)| *distance <= (k.len() / 3).max(2))
+        .min()
+        .map(|(_, k)| k)
+}
+
+/// Levenshtein distance.
+fn edits(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, cb) in b.iter().enumerate() {
+            let replace = diagonal + usize::from(ca != *cb);
+            diagonal = row[j + 1];
+            row[j + 1] = replace.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_is_carried_and_parses() {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+        let mut files: Vec<String> = std::fs::read_dir(dir)
+            .unwrap()
+            .filter_map(|e| e.unwrap().file_name().to_str()?.strip_suffix(".toml").map(String::from))
+            .collect();
+        files.sort();
+        assert_eq!(files, ALL.iter().map(|(n, _)| n.to_string()).collect::<Vec<_>>());
+        for (name, _) in ALL {
+            let (_, scenario) = find(name).unwrap_or_else(|fault| panic!("{fault}"));
+            assert!(!scenario.checks.is_empty(), "{name} checks nothing");
+            let quick = scenario.clone().quickened();
+            assert!(!quick.checks.is_empty(), "{name} --quick checks nothing");
+            assert!(quick.points().len() <= scenario.points().len());
+        }
+    }
+
+    #[test]
+    fn a_slip_is_answered_with_the_nearest_name() {
+        for (slip, meant) in
+            [("closedloop", "closed-loop"), ("fig11", "libception-fig11"), ("hotcache", "hot-cache")]
+        {
+            let fault = find(slip).unwrap_err();
+            assert_eq!(fault.exit, Exit::Usage);
+            assert!(fault.message.contains(&format!("`{meant}`")), "{fault}");
+        }
+        assert!(!find("zebra crossing").unwrap_err().message.contains("did you mean"));
+    }
+
+    #[test]
+    fn an_unknown_field_is_named_with_its_line() {
+        let text = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/hot-cache.toml"));
+        let broken = format!("titel = \"x\"\n{text}");
+        let fault = Scenario::parse(&broken, "x.toml").unwrap_err();
+        assert!(fault.message.starts_with("x.toml, line 1:") && fault.message.contains("titel"), "{fault}");
+        let wrong = text.replacen("[library]", "[library]\nbit_rate = 3", 1);
+        let line = wrong.lines().position(|l| l == "bit_rate = 3").unwrap() + 1;
+        let fault = Scenario::parse(&wrong, "x.toml").unwrap_err();
+        assert!(
+            fault.message.contains(&format!("line {line}:")) && fault.message.contains("bit_rate"),
+            "{fault}"
+        );
+    }
+
+    #[test]
+    fn what_does_not_fit_together_is_refused() {
+        let text =
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/libception-fig13.toml"));
+        for (from, to, why) in [
+            ("arm = \"Libception\"", "arm = \"Nobody\"", "no arm `Nobody`"),
+            ("values = [\"64KiB\"", "values = [\"64 bananas\"", "unit is unknown"),
+            ("metrics = [\"", "metrics = [\"happiness\", \"", "happiness"),
+            ("repetitions = 1", "repetitions = 0", "repetitions"),
+        ] {
+            assert!(text.contains(from), "the scenario no longer has {from}");
+            let fault = Scenario::parse(&text.replace(from, to), "x").unwrap_err();
+            assert!(fault.message.contains(why), "{fault}");
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! A scenario: one figure, table or benchmark as data.
+//!
+//! Unknown fields are errors, and [`Scenario::parse`] also refuses what the types cannot: a check of an arm that does
+//! not exist, an axis whose values its knob cannot take, Seekless settings on an arm without Seekless. So a file that
+//! parses runs.
+
+mod arm;
+mod builtin;
+mod load;
+mod validate;
+
+use std::path::Path;
+
+use seekless_units::{Bytes, Exit, Fault};
+use serde::{Deserialize, Serialize};
+
+pub use arm::{Arm, FaultAt, FaultKind, Mode, Order, ServerKind, ServerVariant};
+pub use builtin::{all, find, nearest};
+pub use load::Load;
+
+use crate::check::Check;
+
+/// One experiment. See `scenarios/README.md` for a tour of the fields.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// One line saying what is compared.
+    pub title: String,
+    /// Where the published values come from; absent for benchmarks of our own.
+    pub paper: Option<String>,
+    /// Figure or table of that paper.
+    pub figure: Option<String>,
+    /// What a reader of the report must know to judge it: departures from the paper, reasons for sizes.
+    #[serde(default)]
+    pub notes: Vec<String>,
+    /// Limit on the page cache and memory of server and daemon together.
+    pub memory: Bytes,
+    /// How often each arm is run; arms alternate. 1-100.
+    #[serde(default = "one")]
+    pub repetitions: u32,
+    /// Disks, each with its own copy of the library (directories `disk0`, `disk1`, ... when there is more than one).
+    #[serde(rename = "disk")]
+    pub disks: Vec<Disk>,
+    /// The files on each disk.
+    pub library: Library,
+    /// Who asks for what.
+    pub load: Load,
+    /// What is compared.
+    #[serde(rename = "arm")]
+    pub arms: Vec<Arm>,
+    /// What is swept; absent when the arms alone are compared.
+    pub axis: Option<Axis>,
+    /// Names of the metrics the report shows, the main one first (see [`crate::metric`]).
+    #[serde(default = "default_metrics")]
+    pub metrics: Vec<String>,
+    /// Values printed in the paper.
+    #[serde(default)]
+    pub published: Vec<Published>,
+    /// What must hold.
+    #[serde(default, rename = "check")]
+    pub checks: Vec<Check>,
+    /// What `--quick` changes.
+    #[serde(default)]
+    pub quick: Quick,
+}
+
+/// One software disk.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Disk {
+    /// Name of a drive in `drives/`.
+    pub drive: String,
+    /// Capacity of the block device; it stands for the whole drive. Must hold the library.
+    pub size: Bytes,
+    /// File system.
+    #[serde(default = "ext4")]
+    pub fs: String,
+    /// How much faster than life the drive runs; sessions are sped up by the same factor. 1-1000.
+    #[serde(default = "one_f64")]
+    pub speedup: f64,
+}
+
+/// The files on a disk.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Library {
+    /// Total size as a multiple of the memory limit.
+    pub times_memory: f64,
+    /// `sd` (419 kb/s) or `hd` (2095 kb/s) videos, or `mixed`.
+    #[serde(default = "sd")]
+    pub bitrate: String,
+    /// Exponent of the Zipf popularity.
+    #[serde(default = "zipf")]
+    pub zipf: f64,
+    /// Seed of catalogue and sessions.
+    #[serde(default = "seed")]
+    pub seed: u64,
+}
+
+/// A setting swept over values; every arm that is not `fixed` is run at each.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Axis {
+    /// What the report writes under the axis.
+    pub label: String,
+    /// The settings that take the value, together.
+    pub knobs: Vec<Knob>,
+    /// Values in the knob's own notation, in plotting order.
+    pub values: Vec<String>,
+}
+
+/// Something an axis can turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Knob {
+    /// Seekless prefetch size, e.g. `2MiB`.
+    Prefetch,
+    /// Kernel read-ahead of the device, as a size (`2MiB`).
+    ReadAhead,
+    /// Largest request the block layer makes, as a size, or `hardware` for the device's own limit.
+    MaxSectors,
+    /// Block scheduler: `none`, `mq-deadline`, `kyber`, `bfq`.
+    Scheduler,
+    /// Server: `nginx`, `apache`, `lighttpd`, `builtin`.
+    Server,
+    /// Instances or clients of the load.
+    Clients,
+}
+
+/// A value printed in the paper.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Published {
+    /// Arm it belongs to.
+    pub arm: String,
+    /// Axis value it belongs to; absent without an axis or for a fixed arm.
+    pub x: Option<String>,
+    /// Metric, the scenario's first by default.
+    pub metric: Option<String>,
+    /// The value, in the metric's unit.
+    pub value: f64,
+    /// Table, figure or sentence it was read from.
+    pub source: String,
+}
+
+/// What `--quick` changes: less time, fewer points, the same arithmetic.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Quick {
+    /// Repetitions instead of the scenario's.
+    pub repetitions: Option<u32>,
+    /// Seconds of load before counting.
+    pub warmup_s: Option<f64>,
+    /// Seconds counted.
+    pub duration_s: Option<f64>,
+    /// Only these axis values.
+    pub axis_values: Option<Vec<String>>,
+    /// Only these arms. Checks that need another arm are left out.
+    pub arms: Option<Vec<String>>,
+    /// A smaller library.
+    pub times_memory: Option<f64>,
+    /// A smaller memory limit (and with it a smaller library).
+    pub memory: Option<Bytes>,
+}
+
+fn one() -> u32 {
+    1
+}
+fn one_f64() -> f64 {
+    1.0
+}
+fn ext4() -> String {
+    "ext4".into()
+}
+fn sd() -> String {
+    "sd".into()
+}
+/// The paper's alpha ([L] section 4).
+fn zipf() -> f64 {
+    0.8
+}
+fn seed() -> u64 {
+    1
+}
+fn default_metrics() -> Vec<String> {
+    vec!["mb_s".into(), "disk_mb_s".into()]
+}
+
+impl Scenario {
+    /// Reads a scenario from TOML. `origin` names the file in errors.
+    ///
+    /// # Errors
+    /// [`Exit::Usage`] with the line of a syntax error or unknown field, or with what does not fit together.
+    pub fn parse(text: &str, origin: &str) -> Result<Scenario, Fault> {
+        let scenario: Scenario = toml::from_str(text).map_err(|error| {
+            let line =
+                error.span().map_or(0, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+            let message = error.message().replace('\n', " ");
+            Fault::new(Exit::Usage, format!("{origin}, line {line}: {message}"))
+        })?;
+        scenario.validate().map_err(|why| Fault::new(Exit::Usage, format!("{origin}: {why}")))?;
+        Ok(scenario)
+    }
+
+    /// Reads a scenario from a file.
+    ///
+    /// # Errors
+    /// [`Exit::Missing`] when it cannot be read, else as [`Scenario::parse`].
+    pub fn read(path: &Path) -> Result<Scenario, Fault> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Fault::new(Exit::Missing, format!("scenario {}: {error}", path.display())))?;
+        Scenario::parse(&text, &path.display().to_string())
+    }
+
+    /// The scenario as `--quick` runs it.
+    pub fn quickened(mut self) -> Scenario {
+        let quick = self.quick.clone();
+        self.repetitions = quick.repetitions.unwrap_or(self.repetitions);
+        self.memory = quick.memory.unwrap_or(self.memory);
+        self.library.times_memory = quick.times_memory.unwrap_or(self.library.times_memory);
+        self.load.shorten(quick.warmup_s, quick.duration_s);
+        if let (Some(axis), Some(values)) = (&mut self.axis, quick.axis_values) {
+            axis.values = values;
+        }
+        if let Some(arms) = quick.arms {
+            self.arms.retain(|arm| arms.contains(&arm.name));
+        }
+        let points: Vec<_> = self.points().into_iter().map(|p| (p.arm.name, p.x)).collect();
+        let there = |arm: &String, x: &Option<String>| {
+            points.iter().any(|(a, b)| a == arm && (x.is_none() || b.is_none() || b == x))
+        };
+        self.checks.retain(|check| check.operands().iter().all(|(arm, x)| there(arm, x)));
+        self
+    }
+
+    /// Bytes of files on each disk.
+    pub fn library_bytes(&self) -> Bytes {
+        Bytes((self.memory.0 as f64 * self.library.times_memory) as u64)
+    }
+
+    /// Every (arm, axis value) to run, in order, each with the arm as it stands at that value.
+    pub fn points(&self) -> Vec<Point> {
+        let mut points = Vec::new();
+        for arm in &self.arms {
+            match &self.axis {
+                Some(axis) if !arm.fixed => points.extend(axis.values.iter().map(|value| {
+                    let mut load = self.load.clone();
+                    let arm = axis.knobs.iter().fold(arm.clone(), |arm, knob| {
+                        // Parsing has tried every knob with every value.
+                        knob.turn(arm, &mut load, value).unwrap_or_else(|why| panic!("{why}"))
+                    });
+                    Point { arm, load, x: Some(value.clone()) }
+                })),
+                _ => points.push(Point { arm: arm.clone(), load: self.load.clone(), x: None }),
+            }
+        }
+        points
+    }
+
+    /// The metric that checks, plots and published values mean when they name none.
+    pub fn main_metric(&self) -> &str {
+        self.metrics.first().map_or("mb_s", String::as_str)
+    }
+}
+
+/// One thing to run.
+#[derive(Clone, Debug)]
+pub struct Point {
+    /// The arm with the axis' settings in it.
+    pub arm: Arm,
+    /// The load at this axis value.
+    pub load: Load,
+    /// The axis value; none without an axis and for fixed arms.
+    pub x: Option<String>,
+}
+
+impl Knob {
+    /// `arm` (or the load) with this setting at `value`.
+    ///
+    /// # Errors
+    /// What is wrong with the value.
+    pub fn turn(self, mut arm: Arm, load: &mut Load, value: &str) -> Result<Arm, String> {
+        let kib = |text: &str| -> Result<u32, String> {
+            let bytes: Bytes = text.parse().map_err(|e: seekless_units::ParseBytesError| e.to_string())?;
+            u32::try_from(bytes.0 >> 10).ok().filter(|kb| *kb > 0).ok_or(format!("`{text}` is out of range"))
+        };
+        match self {
+            Knob::Prefetch => {
+                let size = value.parse().map_err(|e: seekless_units::ParseBytesError| e.to_string())?;
+                arm.prefetch = arm.mode.map(|_| size);
+            }
+            Knob::ReadAhead => arm.read_ahead_kb = Some(kib(value)?),
+            Knob::MaxSectors if value == "hardware" => arm.max_sectors_kb = None,
+            Knob::MaxSectors => arm.max_sectors_kb = Some(kib(value)?),
+            Knob::Scheduler => arm.scheduler = Some(value.to_string()),
+            Knob::Server => arm.server = Some(value.parse()?),
+            Knob::Clients => {
+                load.set_clients(value.parse().map_err(|_| format!("`{value}` is not a count"))?)
+            }
+        }
+        Ok(arm)
+    }
+}

@@ -1,0 +1,131 @@
+//! What the types of a scenario cannot say.
+
+use std::collections::HashSet;
+
+use super::{Load, Scenario};
+use crate::metric;
+
+impl Scenario {
+    /// # Errors
+    /// The first thing that does not fit together.
+    pub(super) fn validate(&self) -> Result<(), String> {
+        if self.arms.is_empty() {
+            return Err("no [[arm]]: nothing to run".into());
+        }
+        if !(1..=100).contains(&self.repetitions) {
+            return Err(format!("repetitions = {}: 1 to 100", self.repetitions));
+        }
+        if !(1..=16).contains(&self.disks.len()) {
+            return Err(format!("{} disks: 1 to 16", self.disks.len()));
+        }
+        if self.disks.iter().any(|d| !(d.speedup >= 1.0 && d.speedup <= 1000.0)) {
+            return Err("speedup: 1 to 1000".into());
+        }
+        if self.disks.iter().any(|d| d.speedup != self.disks[0].speedup) {
+            return Err("speedup: the same on every disk, sessions are sped up by it".into());
+        }
+        if !(self.library.times_memory > 0.0 && self.library.times_memory <= 1000.0) {
+            return Err("library.times_memory: above 0, at most 1000".into());
+        }
+        self.validate_arms()?;
+        self.validate_axis()?;
+        for name in &self.metrics {
+            metric::find(name)?;
+        }
+        self.validate_operands()?;
+        self.validate_quick()
+    }
+
+    fn validate_arms(&self) -> Result<(), String> {
+        let mut names = HashSet::new();
+        for arm in &self.arms {
+            let here = |why: &str| Err(format!("arm `{}`: {why}", arm.name));
+            if !names.insert(&arm.name) {
+                return here("the name is used twice");
+            }
+            let seekless_only =
+                arm.prefetch.is_some() || arm.order.is_some() || arm.queue.is_some() || arm.single_queue;
+            if arm.mode.is_none() && (seekless_only || arm.no_daemon) {
+                return here("prefetch, order, queue, single_queue and no_daemon need a mode");
+            }
+            if arm.queue == Some(0) {
+                return here("queue = 0: at least 1");
+            }
+            if arm.faults.iter().any(|f| {
+                !(0.0..=1e6).contains(&f.at_s) || f.for_s.is_some_and(|s| !(0.001..=60.0).contains(&s))
+            }) {
+                return here("fault: at_s at least 0, for_s 0.001 to 60");
+            }
+            let swept = self.axis.as_ref().is_some_and(|a| a.knobs.contains(&super::Knob::Server));
+            if self.load.is_http() && arm.server.is_none() && (!swept || arm.fixed) {
+                return here("no server, and the axis does not sweep servers");
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_axis(&self) -> Result<(), String> {
+        let Some(axis) = &self.axis else { return Ok(()) };
+        if axis.values.is_empty() || axis.knobs.is_empty() {
+            return Err("axis: at least one knob and one value".into());
+        }
+        for value in axis.values.iter().chain(self.quick.axis_values.iter().flatten()) {
+            for knob in &axis.knobs {
+                let mut load = self.load.clone();
+                knob.turn(self.arms[0].clone(), &mut load, value)
+                    .map_err(|why| format!("axis value {value}: {why}"))?;
+            }
+        }
+        if self.axis.as_ref().is_some_and(|a| a.knobs.contains(&super::Knob::Clients))
+            && matches!(self.load, Load::Ramp { .. })
+        {
+            return Err("axis: a ramp has no number of clients to sweep".into());
+        }
+        Ok(())
+    }
+
+    /// Checks and published values may only speak of what is run and measured.
+    fn validate_operands(&self) -> Result<(), String> {
+        let points = self.points();
+        let exists = |arm: &str, x: Option<&str>| {
+            points.iter().any(|p| p.arm.name == arm && (p.x.is_none() || p.x.as_deref() == x))
+        };
+        for check in &self.checks {
+            check.validate().map_err(|why| format!("check `{}`: {why}", check.name))?;
+            for (arm, x) in check.operands() {
+                if !exists(&arm, x.as_deref()) {
+                    let at = x.map_or(String::new(), |x| format!(" at {x}"));
+                    return Err(format!("check `{}`: no arm `{arm}`{at}", check.name));
+                }
+            }
+        }
+        for published in &self.published {
+            if !exists(&published.arm, published.x.as_deref()) {
+                return Err(format!(
+                    "published value for arm `{}`: no such arm or axis value",
+                    published.arm
+                ));
+            }
+            if let Some(name) = &published.metric {
+                metric::find(name)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_quick(&self) -> Result<(), String> {
+        let quick = &self.quick;
+        if let Some(unknown) =
+            quick.arms.iter().flatten().find(|a| self.arms.iter().all(|arm| arm.name != **a))
+        {
+            return Err(format!("quick: no arm `{unknown}`"));
+        }
+        if quick.repetitions.is_some_and(|r| !(1..=100).contains(&r)) {
+            return Err("quick: repetitions 1 to 100".into());
+        }
+        if quick.axis_values.is_some() && self.axis.is_none() {
+            return Err("quick: axis_values without an axis".into());
+        }
+        Ok(())
+    }
+}

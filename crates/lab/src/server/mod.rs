@@ -1,0 +1,256 @@
+//! The servers: configurations as the distribution ships them, started on loopback from their unpacked packages.
+//!
+//! Each server gets a folder of its own for configuration, logs and temporary files, a free port, and workers that run
+//! as www-data (or nobody) when we are root. Its configuration is written from what Debian's package contains for
+//! serving files, without what has nothing to do with that. "As shipped" changes nothing that decides throughput.
+
+mod apache;
+mod lighttpd;
+mod nginx;
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use seekless_kernel::cgroup::MemoryGroup;
+use seekless_units::{Exit, Fault};
+
+use crate::guard;
+use crate::process::Process;
+use crate::scenario::{ServerKind, ServerVariant};
+use crate::tools;
+
+/// How long a server may take to answer its first request.
+const START_PATIENCE: Duration = Duration::from_secs(20);
+/// Another process may take the free port we found before the server binds it: so often another is tried.
+const PORT_ATTEMPTS: u32 = 3;
+
+/// Where and how a server is to run.
+#[derive(Debug)]
+pub(crate) struct Site<'a> {
+    /// Its folder for configuration, logs, temporary files.
+    pub(crate) dir: &'a Path,
+    /// What it serves.
+    pub(crate) root: &'a Path,
+    /// Variables for the server alone (preload, socket).
+    pub(crate) env: &'a [(String, String)],
+    /// The group it runs in.
+    pub(crate) group: Option<&'a MemoryGroup>,
+}
+
+/// A running server; stopped on drop.
+#[derive(Debug)]
+pub(crate) struct Server {
+    process: Process,
+    port: u16,
+}
+
+impl Server {
+    /// Writes the configuration, starts the server and waits until it answers.
+    ///
+    /// # Errors
+    /// [`Exit::Missing`] when it is not here, [`Exit::Failed`] with the last line of its log when it does not start.
+    pub(crate) fn start(kind: ServerKind, variant: ServerVariant, site: &Site<'_>) -> Result<Server, Fault> {
+        let mut last = Fault::new(Exit::Failed, "no attempt was made");
+        for _ in 0..PORT_ATTEMPTS {
+            match Server::attempt(kind, variant, site) {
+                Err(fault) if fault.message.to_lowercase().contains("in use") => last = fault,
+                other => return other,
+            }
+        }
+        Err(last)
+    }
+
+    fn attempt(kind: ServerKind, variant: ServerVariant, site: &Site<'_>) -> Result<Server, Fault> {
+        let port = free_port()?;
+        let fault = |e: std::io::Error| Fault::new(Exit::Failed, format!("{}: {e}", site.dir.display()));
+        std::fs::create_dir_all(site.dir).map_err(fault)?;
+        let mut command = match kind {
+            ServerKind::Nginx => nginx::command(variant, site, port)?,
+            ServerKind::Apache => apache::command(variant, site, port)?,
+            ServerKind::Lighttpd => lighttpd::command(site, port)?,
+            ServerKind::Builtin => builtin(site, port)?,
+        };
+        command.envs(site.env.iter().map(|(k, v)| (k, v)));
+        let log = site.dir.join("output.log");
+        let process = Process::spawn(kind.name(), command, &log, site.group)?;
+        let mut server = Server { process, port };
+        let answered = guard::wait_for(START_PATIENCE, || match server.process.ended() {
+            Some(_) => Err(server.does_not_start(kind, site, "ended")),
+            None => Ok(answers(port).then_some(())),
+        })?;
+        match answered {
+            Some(()) => Ok(server),
+            None => Err(server.does_not_start(kind, site, "does not answer")),
+        }
+    }
+
+    fn does_not_start(&self, kind: ServerKind, site: &Site<'_>, how: &str) -> Fault {
+        let own = self.process.last_line();
+        // Servers that log to a file of their own say nothing on standard error.
+        let line = match own.as_str() {
+            "it said nothing" => crate::process::last_line(&site.dir.join("error.log")),
+            _ => own,
+        };
+        Fault::new(Exit::Failed, format!("{} {how} on port {}: {line}", kind.name(), self.port))
+    }
+
+    /// `http://127.0.0.1:PORT/`
+    pub(crate) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}/", self.port)
+    }
+
+    /// The server's first process and all it started.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        let mut all = vec![self.process.pid()];
+        let mut at = 0;
+        while at < all.len() {
+            let parent = all[at];
+            let children =
+                std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
+            all.extend(children.split_whitespace().filter_map(|p| p.parse::<u32>().ok()));
+            at += 1;
+        }
+        all
+    }
+
+    /// Processor time used so far, seconds.
+    pub(crate) fn cpu_s(&self) -> f64 {
+        self.pids().into_iter().map(Process::cpu_s).sum()
+    }
+
+    /// Whether it still runs.
+    pub(crate) fn alive(&mut self) -> bool {
+        self.process.ended().is_none()
+    }
+}
+
+/// A server's version in one line.
+pub(crate) fn version(kind: ServerKind) -> Option<String> {
+    let flag = if kind == ServerKind::Builtin {
+        return Some(format!("built-in {}", env!("CARGO_PKG_VERSION")));
+    } else {
+        "-v"
+    };
+    let name = if kind == ServerKind::Apache { "apache2" } else { kind.name() };
+    let output = tools::find(name).ok()?.command().arg(flag).output().ok()?;
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text).lines().next()?.trim().to_string();
+    Some(text.trim_start_matches("nginx version: ").trim_start_matches("Server version: ").to_string())
+}
+
+fn builtin(site: &Site<'_>, port: u16) -> Result<Command, Fault> {
+    let mut command = tools::command(&["lab", "file-server", "--port", &port.to_string(), "--root"])?;
+    command.arg(site.root);
+    Ok(command)
+}
+
+fn free_port() -> Result<u16, Fault> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .and_then(|listener| listener.local_addr())
+        .map(|address| address.port())
+        .map_err(|e| Fault::new(Exit::Failed, format!("no free port on 127.0.0.1: {e}")))
+}
+
+/// Whether an HTTP status line comes back.
+fn answers(port: u16) -> bool {
+    let ask = || -> std::io::Result<bool> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
+        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+        stream.write_all(b"HEAD / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line)?;
+        Ok(line.starts_with("HTTP/1."))
+    };
+    ask().unwrap_or(false)
+}
+
+/// The user workers run as: www-data or nobody for root, ourselves otherwise (`None`).
+fn worker_user() -> Option<&'static str> {
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    Some(if users.lines().any(|l| l.starts_with("www-data:")) { "www-data" } else { "nobody" })
+}
+
+/// That user's first group.
+fn worker_group() -> Option<String> {
+    let user = worker_user()?;
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let gid = users.lines().find(|l| l.starts_with(&format!("{user}:")))?.split(':').nth(3)?.to_string();
+    let groups = std::fs::read_to_string("/etc/group").unwrap_or_default();
+    let group = groups.lines().find(|l| l.split(':').nth(2) == Some(gid.as_str()))?;
+    group.split(':').next().map(String::from)
+}
+
+/// Writes a configuration file into the site's folder.
+fn write(site: &Site<'_>, name: &str, text: &str) -> Result<PathBuf, Fault> {
+    let path = site.dir.join(name);
+    std::fs::write(&path, text).map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", path.display())))?;
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each server that is here starts, serves a range of a file, and is gone after the drop.
+    #[test]
+    fn servers_start_answer_and_stop() {
+        let scratch = guard::Scratch::new().unwrap();
+        let root = scratch.dir("www").unwrap();
+        std::fs::write(root.join("film.mp4"), vec![7; 100_000]).unwrap();
+        for kind in [ServerKind::Nginx, ServerKind::Apache, ServerKind::Lighttpd] {
+            for variant in [ServerVariant::Shipped, ServerVariant::Threads] {
+                let dir = scratch.path().join(format!("{}-{variant:?}", kind.name()));
+                let site = Site { dir: &dir, root: &root, env: &[], group: None };
+                let server = match Server::start(kind, variant, &site) {
+                    Err(fault) if fault.exit == Exit::Missing => {
+                        println!("skipped: {fault}");
+                        continue;
+                    }
+                    other => other.unwrap(),
+                };
+                let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).unwrap();
+                let request =
+                    "GET /film.mp4 HTTP/1.1\r\nHost: x\r\nRange: bytes=10-29\r\nConnection: close\r\n\r\n";
+                stream.write_all(request.as_bytes()).unwrap();
+                let mut answer = Vec::new();
+                std::io::Read::read_to_end(&mut stream, &mut answer).unwrap();
+                let answer = String::from_utf8_lossy(&answer).into_owned();
+                assert!(answer.starts_with("HTTP/1.1 206"), "{}: {answer}", kind.name());
+                assert!(answer.ends_with(&"\u{7}".repeat(20)), "{}: {answer}", kind.name());
+                let pids = server.pids();
+                assert!(server.cpu_s() >= 0.0);
+                drop(server);
+                for pid in pids {
+                    let left = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+                    assert!(left.is_empty() || left.contains(") Z "), "{} left {pid}: {left}", kind.name());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_server_that_does_not_start_says_why() {
+        let scratch = guard::Scratch::new().unwrap();
+        let dir = scratch.path().join("nginx");
+        // nginx refuses a root whose name it cannot parse.
+        let root = PathBuf::from("/nowhere\" oops");
+        match Server::start(
+            ServerKind::Nginx,
+            ServerVariant::Shipped,
+            &Site { dir: &dir, root: &root, env: &[], group: None },
+        ) {
+            Err(fault) if fault.exit == Exit::Missing => println!("skipped: {fault}"),
+            Err(fault) => {
+                assert!(fault.exit == Exit::Failed && fault.message.contains("nginx ended"), "{fault}")
+            }
+            Ok(_) => panic!("it started"),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Where programs are: our own binary and shim, and the servers unpacked by `scripts/provision`.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use seekless_units::{Exit, Fault};
+
+/// The `seekless` binary that plays disk, daemon and load: `$SEEKLESS_BIN`, else this program itself.
+pub(crate) fn seekless() -> Result<PathBuf, Fault> {
+    if let Some(path) = std::env::var_os("SEEKLESS_BIN") {
+        return Ok(path.into());
+    }
+    std::env::current_exe().map_err(|e| Fault::new(Exit::Failed, format!("cannot find our own program: {e}")))
+}
+
+/// `seekless ARGS...`
+pub(crate) fn command(args: &[&str]) -> Result<Command, Fault> {
+    let mut command = Command::new(seekless()?);
+    command.args(args);
+    Ok(command)
+}
+
+/// libseekless.so: `$SEEKLESS_SHIM`, next to the program, or in ../lib/seekless/.
+pub(crate) fn shim() -> Result<PathBuf, Fault> {
+    if let Some(path) = std::env::var_os("SEEKLESS_SHIM") {
+        return Ok(path.into());
+    }
+    let program = seekless()?;
+    let program = program.canonicalize().unwrap_or(program);
+    let dir = program.parent().unwrap_or(Path::new("/"));
+    ["libseekless.so", "../lib/seekless/libseekless.so", "../libseekless.so"]
+        .iter()
+        .map(|relative| dir.join(relative))
+        .find(|path| path.exists())
+        .ok_or_else(|| {
+            let message = format!(
+                "libseekless.so is neither beside {} nor in ../lib/seekless: build it (`cargo build --release`) or set SEEKLESS_SHIM",
+                program.display()
+            );
+            Fault::new(Exit::Missing, message)
+        })
+}
+
+/// Folders programs were unpacked into: `$SEEKLESS_TOOLS`, else `.cache/debian/root` in a folder above the program or
+/// the current one.
+fn roots() -> Vec<PathBuf> {
+    if let Some(root) = std::env::var_os("SEEKLESS_TOOLS") {
+        return vec![root.into()];
+    }
+    let starts = [std::env::current_dir().ok(), seekless().ok()];
+    let above = starts.iter().flatten().flat_map(|start| start.ancestors());
+    above.map(|dir| dir.join(".cache/debian/root")).filter(|root| root.is_dir()).collect()
+}
+
+/// An unpacked or installed program.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    /// The executable itself, no launcher script: what is preloaded into it must not be preloaded into a shell.
+    pub(crate) path: PathBuf,
+    /// Root of the unpacked tree, or `/`.
+    pub(crate) root: PathBuf,
+    /// Private libraries it needs.
+    libraries: Option<OsString>,
+}
+
+impl Program {
+    /// A command that runs it.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.path);
+        if let Some(libraries) = &self.libraries {
+            let mut all = libraries.clone();
+            if let Some(more) = std::env::var_os("LD_LIBRARY_PATH") {
+                all.push(":");
+                all.push(more);
+            }
+            command.env("LD_LIBRARY_PATH", all);
+        }
+        command
+    }
+
+    /// A file or folder of its package, e.g. `usr/lib/apache2/modules`.
+    pub(crate) fn file(&self, relative: &str) -> PathBuf {
+        self.root.join(relative)
+    }
+}
+
+/// Finds a server: unpacked first, then in PATH and the sbin folders.
+pub(crate) fn find(name: &str) -> Result<Program, Fault> {
+    for root in roots() {
+        for place in ["usr/sbin", "usr/bin", "sbin", "bin"] {
+            let path = root.join(place).join(name);
+            // bin/ also holds launcher scripts of the same names, but those come last.
+            if path.is_file() {
+                let list = std::fs::read_to_string(root.join(".libs")).unwrap_or_default();
+                let libraries = Some(list.trim()).filter(|l| !l.is_empty()).map(OsString::from);
+                return Ok(Program { path, root, libraries });
+            }
+        }
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin", "/sbin", "/usr/local/sbin"].map(PathBuf::from))
+        .map(|dir| dir.join(name))
+        .find(|path| path.is_file())
+        .map(|path| Program { path, root: "/".into(), libraries: None })
+        .ok_or_else(|| {
+            let message =
+                format!("{name} is neither unpacked nor installed: run scripts/provision or install it");
+            Fault::new(Exit::Missing, message)
+        })
+}
