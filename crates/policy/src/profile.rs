@@ -13,7 +13,9 @@
 mod file;
 mod overhead;
 mod procedure;
+mod rates;
 mod rotation;
+mod seeks;
 mod vernier;
 
 pub use file::{ProfileError, SCHEMA, StoredProfile};
