@@ -13,6 +13,7 @@ pub mod fanotify;
 pub mod fdpass;
 #[cfg(feature = "full")]
 pub mod handle;
+pub mod identity;
 #[cfg(feature = "full")]
 pub mod loopdev;
 #[cfg(feature = "full")]
@@ -21,6 +22,10 @@ pub mod memory;
 pub mod mounts;
 #[cfg(feature = "full")]
 pub mod prefetch;
+#[cfg(feature = "full")]
+pub mod queue;
+#[cfg(feature = "full")]
+pub mod rawio;
 pub mod residency;
 pub mod ring;
 #[cfg(feature = "full")]

@@ -12,6 +12,12 @@
 #![no_std]
 extern crate alloc;
 
+pub mod bitrate;
+pub mod competitive;
+pub mod controller;
+pub mod ledger;
+pub mod profile;
+
 mod ahead;
 mod config;
 mod event;

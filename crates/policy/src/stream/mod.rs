@@ -26,10 +26,10 @@ pub struct StreamConfig {
     /// headers and ask again for a few bytes they had.
     pub gap: Bytes,
     /// A stream that did not read for so long is over. Longer than the 10 s between two segments of a viewer
-    /// ([A] 6.2, \[L\] 4), with room for one that was late.
+    /// (\[A\] 6.2, \[L\] 4), with room for one that was late.
     pub idle: Nanos,
     /// Accesses in sequence before a stream that did not start at the head of its file counts as sequential
-    /// (random readers are left alone, [C] 2). One that starts at offset 0 counts from its second access.
+    /// (random readers are left alone, \[C\] 2). One that starts at offset 0 counts from its second access.
     pub sequential_after: u32,
 }
 

@@ -1,0 +1,107 @@
+//! `seekless disk list`.
+
+use comfy_table::{Table, presets};
+use seekless_kernel::topology::{Backing, MountTable, Topology};
+use seekless_units::{Exit, Fault};
+use serde::Serialize;
+
+use crate::cli::{ListArgs, print, write_json};
+use crate::resolve::Target;
+use crate::store::{self, Known};
+
+/// One disk, as `--json` prints it.
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    disk: String,
+    model: Option<String>,
+    bytes: u64,
+    rotational: bool,
+    scheduler: Option<String>,
+    read_ahead_kb: Option<u64>,
+    max_sectors_kb: Option<u64>,
+    /// `measured`, `no` or `unusable`.
+    profile: &'static str,
+    /// Why a stored profile is not used.
+    profile_fault: Option<String>,
+    /// Mount points of file systems on it.
+    mounts: Vec<String>,
+}
+
+pub(crate) fn run(args: &ListArgs) -> Result<Exit, Fault> {
+    let topology = Topology::of_system();
+    let mounts = MountTable::of_system();
+    let mut on_disk: Vec<(String, String)> = Vec::new();
+    for mount in mounts.iter() {
+        if let Backing::Disk { disk, .. } = topology.backing(mount.dev, Some(mount.id)) {
+            on_disk.push((disk.name, mount.target.display().to_string()));
+        }
+    }
+    let rows: Vec<Row> = topology
+        .disks()
+        .into_iter()
+        .map(|info| {
+            let id = Target::by_name(&info.name).identity.id;
+            let known = store::load(&id, info.bytes / 512);
+            let mut mounts: Vec<String> =
+                on_disk.iter().filter(|(name, _)| *name == info.name).map(|(_, at)| at.clone()).collect();
+            mounts.sort();
+            mounts.dedup();
+            Row {
+                profile: known.word(),
+                profile_fault: match known {
+                    Known::Unusable(why) => Some(why),
+                    _ => None,
+                },
+                disk: id,
+                name: info.name,
+                model: info.model,
+                bytes: info.bytes,
+                rotational: info.rotational,
+                scheduler: info.scheduler,
+                read_ahead_kb: info.read_ahead_kb,
+                max_sectors_kb: info.max_sectors_kb,
+                mounts,
+            }
+        })
+        .collect();
+    match &args.json {
+        Some(to) => write_json(to, &rows)?,
+        None => print(&table(&rows)),
+    }
+    Ok(Exit::Ok)
+}
+
+fn table(rows: &[Row]) -> String {
+    if rows.is_empty() {
+        return "no disks\n".into();
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["disk", "GB", "turns", "scheduler", "read-ahead", "command", "measured", "mounts"]);
+    let kib = |n: Option<u64>| n.map_or("-".into(), |n| format!("{n} KiB"));
+    for row in rows {
+        let mounts = match row.mounts.as_slice() {
+            [] => "-".to_string(),
+            [one] => one.clone(),
+            [first, rest @ ..] => format!("{first} and {} more", rest.len()),
+        };
+        table.add_row([
+            row.name.clone(),
+            format!("{:.1}", row.bytes as f64 / 1e9),
+            if row.rotational { "yes" } else { "no" }.to_string(),
+            row.scheduler.clone().unwrap_or_else(|| "-".into()),
+            kib(row.read_ahead_kb),
+            kib(row.max_sectors_kb),
+            row.profile.to_string(),
+            mounts,
+        ]);
+    }
+    let mut text = format!("{table}\n");
+    for row in rows {
+        if let Some(why) = &row.profile_fault {
+            text += &format!("{}: {why}\n", row.name);
+        }
+    }
+    text
+}

@@ -1,0 +1,163 @@
+//! Which prefetch size for which bitrate (\[A\] section 5).
+//!
+//! A viewer of bitrate `b` whose stream is read in pieces of `p` bytes costs `b/p` seeks a second; all pieces together
+//! must fit the memory there is for them. Least seeks under that bound: minimise `sum of b_i/p_i` while `sum of p_i`
+//! is fixed, which Lagrange's method solves with `p_i` proportional to the square root of `b_i`. Gill and Bathen's
+//! rule (AMP, FAST 2007), proportional to the bitrate itself, gives the best hit rate instead; it and fixed factors
+//! are here for comparison, as in the paper's section 7.4.
+//!
+//! As in the paper one size is kept, that of the highest bitrate, and scaled down for the others.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use seekless_units::{Bytes, Nanos};
+
+/// How the size depends on the bitrate.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum BitrateRule {
+    /// In proportion to its square root: fewest seeks.
+    #[default]
+    SquareRoot,
+    /// In proportion to it: each piece lasts equally long.
+    Linear,
+    /// The same size for all.
+    Same,
+    /// A factor for each bitrate up to one: the first entry whose bitrate (bytes a second) is not exceeded counts,
+    /// above the last one the whole size. Factors lie within 0 to 1.
+    Factors(Vec<(f64, f64)>),
+}
+
+impl BitrateRule {
+    /// The part of the size of the highest bitrate that a stream gets, more than 0 and at most 1. `bitrate` and
+    /// `highest` in bytes a second; without a usable pair of them the whole size.
+    pub fn factor(&self, bitrate: f64, highest: f64) -> f64 {
+        let known = bitrate.is_finite() && highest.is_finite() && bitrate > 0.0 && highest > 0.0;
+        let share = if known { (bitrate / highest).min(1.0) } else { 1.0 };
+        let factor = match self {
+            BitrateRule::SquareRoot => libm::sqrt(share),
+            BitrateRule::Linear => share,
+            BitrateRule::Same => 1.0,
+            BitrateRule::Factors(table) => {
+                let found = table.iter().find(|(up_to, _)| known && bitrate <= *up_to);
+                found.map_or(1.0, |&(_, factor)| factor)
+            }
+        };
+        if factor.is_finite() { factor.clamp(f64::MIN_POSITIVE, 1.0) } else { 1.0 }
+    }
+
+    /// The size for a stream of `bitrate` when the highest bitrate has `size`: whole pages, at least one.
+    pub fn size(&self, size: Bytes, bitrate: f64, highest: f64) -> Bytes {
+        let pages = (size.0 as f64 * self.factor(bitrate, highest) / 4096.0 + 0.5) as u64;
+        Bytes(pages.max(1).saturating_mul(4096))
+    }
+}
+
+impl fmt::Display for BitrateRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BitrateRule::SquareRoot => "square-root",
+            BitrateRule::Linear => "linear",
+            BitrateRule::Same => "same",
+            BitrateRule::Factors(_) => "factors",
+        })
+    }
+}
+
+/// The bitrate of a stream as its reader shows it: bytes over time between reads, smoothed.
+///
+/// A player fills its buffer first, faster than it plays (three segments in the papers' sessions), so a rate counts
+/// from the fourth read on and forgets what lies a minute back.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ObservedRate {
+    reads: u32,
+    last: Option<Nanos>,
+    bytes: f64,
+    seconds: f64,
+}
+
+/// Reads at the start of a stream that fill the player's buffer.
+const FILLING: u32 = 3;
+/// Seconds after which the past counts a third. Six ten-second segments.
+const MEMORY_SECONDS: f64 = 60.0;
+
+impl ObservedRate {
+    /// The reader took `bytes` more at `now`.
+    pub fn observe(&mut self, now: Nanos, bytes: Bytes) {
+        self.reads = self.reads.saturating_add(1);
+        let Some(last) = self.last.replace(now) else { return };
+        if self.reads <= FILLING {
+            return;
+        }
+        let passed = now.since(last).as_secs_f64();
+        let keep = libm::exp(-passed / MEMORY_SECONDS);
+        self.bytes = self.bytes * keep + bytes.0 as f64;
+        self.seconds = self.seconds * keep + passed;
+    }
+
+    /// Bytes a second, once there is something to go by.
+    pub fn bytes_per_second(&self) -> Option<f64> {
+        (self.seconds > 0.0 && self.bytes > 0.0).then(|| self.bytes / self.seconds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_papers_mixed_workload() {
+        // [A] 7.4: 419 and 2095 kb/s; 6 MB for HD gives SD sqrt(1/5) = 0.45 of it, 2.7 MB.
+        let (sd, hd) = (419_000.0 / 8.0, 2_095_000.0 / 8.0);
+        let rule = BitrateRule::SquareRoot;
+        assert!((rule.factor(sd, hd) - 0.4472).abs() < 1e-3);
+        assert!((rule.size(Bytes(6_000_000), sd, hd).0 as f64 - 2.7e6).abs() < 3e4);
+        assert!((BitrateRule::Linear.factor(sd, hd) - 0.2).abs() < 1e-9);
+        assert_eq!(BitrateRule::Same.size(Bytes::mib(6), sd, hd), Bytes::mib(6));
+        let table = BitrateRule::Factors([(60_000.0, 0.75)].into());
+        assert_eq!((table.factor(sd, hd), table.factor(hd, hd)), (0.75, 1.0));
+    }
+
+    #[test]
+    fn nonsense_rates_give_the_whole_size() {
+        for (bitrate, highest) in [(0.0, 1.0), (1.0, 0.0), (f64::NAN, 1.0), (-1.0, 1.0), (1.0, f64::INFINITY)]
+        {
+            assert_eq!(BitrateRule::SquareRoot.size(Bytes::mib(2), bitrate, highest), Bytes::mib(2));
+        }
+    }
+
+    #[test]
+    fn the_rate_shows_after_the_buffer_is_full() {
+        let mut rate = ObservedRate::default();
+        for _ in 0..3 {
+            rate.observe(Nanos::from_millis(100), Bytes(523_750));
+        }
+        assert_eq!(rate.bytes_per_second(), None);
+        for i in 1..=30 {
+            rate.observe(Nanos::from_secs(10 * i) + Nanos::from_millis(100), Bytes(523_750));
+        }
+        assert!((rate.bytes_per_second().unwrap() - 52_375.0).abs() < 1.0);
+    }
+
+    proptest! {
+        /// No other sizes of the same sum take fewer seeks than those of the square-root rule.
+        #[test]
+        fn the_square_root_is_best(
+            rates in proptest::collection::vec(1e4f64..1e7, 2..12),
+            moves in proptest::collection::vec((0usize..12, 0usize..12, 0.0f64..0.9), 1..20),
+        ) {
+            let highest = rates.iter().copied().fold(0.0, f64::max);
+            let best: Vec<f64> = rates.iter().map(|&b| BitrateRule::SquareRoot.factor(b, highest)).collect();
+            let seeks = |sizes: &[f64]| rates.iter().zip(sizes).map(|(b, p)| b / p).sum::<f64>();
+            let mut other = best.clone();
+            for (from, to, part) in moves {
+                let (from, to) = (from % rates.len(), to % rates.len());
+                let moved = other[from] * part;
+                other[from] -= moved;
+                other[to] += moved;
+            }
+            prop_assert!(seeks(&best) <= seeks(&other) * (1.0 + 1e-9));
+        }
+    }
+}
