@@ -1,4 +1,30 @@
-//! What to read next from a disk, how much, in which order, what to keep. Pure; time comes in as an argument.
-//! Must not know: descriptors, paths, sockets, threads, logging.
+//! What to read next from a disk, how much, in which order: the decisions, without the doing.
+//!
+//! A disk that serves many sequential readers with small reads spends its time seeking. [`Spindle`] is the cure as a
+//! state machine, one per disk: callers that need bytes hand it a [`Request`]; it turns requests into *pieces* that
+//! are larger than asked (prefetch), submits few at a time (serialisation), in a chosen [`Order`], and answers every
+//! request exactly once. Libception [L] 3.2.2 calls this part Reception's DiskIODaemon.
+//!
+//! Whoever drives it - the daemon in real time, a simulator in virtual time - runs one loop: `handle(now, event)`,
+//! then `poll_action()` until it is empty, then sleep until the next event or `next_deadline()`.
+//!
+//! Must not know: descriptors, paths, sockets, threads, clocks, logging. Time comes in as an argument.
 #![no_std]
 extern crate alloc;
+
+mod config;
+mod event;
+mod histogram;
+mod order;
+mod piece;
+mod size;
+mod spindle;
+mod stats;
+
+pub use config::{Config, DEFAULT_PREFETCH, Mode, OrderKind, PAGE};
+pub use event::{Action, Event, FileId, Outcome, ReadId, Reason, Request, RequestId, Verdict};
+pub use histogram::Histogram;
+pub use order::{Fifo, Order, Place, Sweep};
+pub use size::{AsAsked, Fixed, PrefetchSize};
+pub use spindle::Spindle;
+pub use stats::Stats;

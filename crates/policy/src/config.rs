@@ -1,0 +1,175 @@
+//! The settings of a spindle and their bounds.
+
+use core::fmt;
+use core::str::FromStr;
+
+use seekless_units::{Bytes, Nanos};
+
+/// Everything is read in whole pages of this many bytes. Larger hardware pages are a multiple of it, and the driver
+/// reads whole hardware pages anyway.
+pub const PAGE: u64 = 4096;
+
+/// The prefetch size of the paper ([L] 6, "unless otherwise specified"), good for the drives of its time.
+pub const DEFAULT_PREFETCH: Bytes = Bytes::mib(2);
+
+/// What the engine does, in the terms of [L] 3.2.2 and 6.2.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Nothing: every request passes.
+    Off,
+    /// Nothing, but callers report their latencies: "simple request tracking".
+    Track,
+    /// One read at a time, as long as asked: "prefetch-free serialization".
+    Serialise,
+    /// Reads are extended but not held back: "serialization-free prefetching". Live, the shim does it in the
+    /// caller's own thread; here every piece is submitted at once.
+    Prefetch,
+    /// One read at a time, extended to the prefetch size.
+    #[default]
+    Both,
+}
+
+impl Mode {
+    /// Every mode.
+    pub const ALL: [Mode; 5] = [Mode::Off, Mode::Track, Mode::Serialise, Mode::Prefetch, Mode::Both];
+
+    /// The word used on the command line and in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Mode::Off => "off",
+            Mode::Track => "track",
+            Mode::Serialise => "serialise",
+            Mode::Prefetch => "prefetch",
+            Mode::Both => "both",
+        }
+    }
+
+    /// Whether the number of reads in flight is bounded to [`Config::reads_in_flight`].
+    pub const fn serialises(self) -> bool {
+        matches!(self, Mode::Serialise | Mode::Both)
+    }
+
+    /// Whether reads are extended to the prefetch size.
+    pub const fn prefetches(self) -> bool {
+        matches!(self, Mode::Prefetch | Mode::Both)
+    }
+}
+
+/// In which order the queue of a disk is served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OrderKind {
+    /// As they came, as in [L].
+    Fifo,
+    /// By rising disk address, then from the lowest again: [`crate::Sweep`].
+    #[default]
+    Sweep,
+}
+
+impl OrderKind {
+    /// Every order.
+    pub const ALL: [OrderKind; 2] = [OrderKind::Fifo, OrderKind::Sweep];
+
+    /// The word used on the command line and in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            OrderKind::Fifo => "fifo",
+            OrderKind::Sweep => "sweep",
+        }
+    }
+}
+
+/// A word that names no mode or order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownName {
+    known: &'static str,
+}
+
+impl fmt::Display for UnknownName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unknown name; known are {}", self.known)
+    }
+}
+
+impl core::error::Error for UnknownName {}
+
+impl FromStr for Mode {
+    type Err = UnknownName;
+    /// Reads [`Mode::name`]; `serialize` is understood as well.
+    fn from_str(s: &str) -> Result<Mode, UnknownName> {
+        if s == "serialize" {
+            return Ok(Mode::Serialise);
+        }
+        let known = "off, track, serialise, prefetch, both";
+        Mode::ALL.into_iter().find(|m| m.name() == s).ok_or(UnknownName { known })
+    }
+}
+
+impl FromStr for OrderKind {
+    type Err = UnknownName;
+    fn from_str(s: &str) -> Result<OrderKind, UnknownName> {
+        OrderKind::ALL.into_iter().find(|o| o.name() == s).ok_or(UnknownName { known: "fifo, sweep" })
+    }
+}
+
+/// Settings of one spindle. [`Config::normalised`] brings absurd values into range instead of refusing them: a policy
+/// must stay bounded whatever it is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// What to do at all.
+    pub mode: Mode,
+    /// The order of the queue.
+    pub order: OrderKind,
+    /// How far a read is extended, counted from its first byte. At least one page, at most `read_max`.
+    pub prefetch: Bytes,
+    /// Longest single read, and the most of one request that is waited for. Longer requests are served to this bound
+    /// and the rest left to the caller. 1 page to 1 GiB.
+    pub read_max: Bytes,
+    /// Reads in flight together in the serialising modes, at least 1 (strictly serial). With 2 or more the next read
+    /// is submitted once no more than `overlap` bytes of those before it are missing.
+    pub reads_in_flight: usize,
+    /// See `reads_in_flight`. Large enough that the next command is queued when the last one of the piece ends, small
+    /// enough that the scheduler and the drive have nothing to interleave.
+    pub overlap: Bytes,
+    /// Most requests waiting at once, and most pieces queued. At least 1.
+    pub queue_max: usize,
+    /// Answer as soon as the requested bytes are in memory; otherwise at the end of the whole read, as [L] does.
+    pub answer_early: bool,
+    /// A request older than this jumps the sweep (but see [`crate::Sweep`]).
+    pub age_max: Nanos,
+    /// A request that waited this long is answered `Pass(TooLate)`: no caller hangs on us when a disk does.
+    pub wait_max: Nanos,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            mode: Mode::Both,
+            order: OrderKind::Sweep,
+            prefetch: DEFAULT_PREFETCH,
+            // Four times the paper's prefetch size: a single read() of several MiB is still served in one piece.
+            read_max: Bytes::mib(8),
+            reads_in_flight: 2,
+            // A few commands of a typical max_sectors_kb; about 2 ms of media time.
+            overlap: Bytes::kib(256),
+            // A server with more blocked calls than this is better off trying its luck with the kernel.
+            queue_max: 1024,
+            answer_early: true,
+            // Half of the 10 s after which both video papers call a segment late.
+            age_max: Nanos::from_secs(5),
+            // Long enough for a sweep over several hundred pieces and for a disk's own error recovery.
+            wait_max: Nanos::from_secs(30),
+        }
+    }
+}
+
+impl Config {
+    /// The same settings with every value inside its range.
+    pub fn normalised(mut self) -> Config {
+        let page = Bytes(PAGE);
+        self.read_max = Bytes(self.read_max.clamp(page, Bytes::gib(1)).0 / PAGE * PAGE);
+        self.prefetch = self.prefetch.clamp(page, self.read_max);
+        self.reads_in_flight = self.reads_in_flight.max(1);
+        self.queue_max = self.queue_max.max(1);
+        self
+    }
+}

@@ -1,0 +1,157 @@
+//! What goes into a [`crate::Spindle`] and what comes out of it.
+
+use seekless_units::Lba;
+
+/// Which file, as `fstat` tells it. Two descriptors of one file have one `FileId`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId {
+    /// Device number of the file system.
+    pub dev: u64,
+    /// Inode number on it.
+    pub ino: u64,
+}
+
+/// Name of a request, chosen by the driver; must not be used twice while the first is waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
+
+/// Name of a read, chosen by the spindle; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReadId(pub u64);
+
+/// Somebody is about to read bytes that are not in memory and waits until they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Its name.
+    pub id: RequestId,
+    /// The file.
+    pub file: FileId,
+    /// First byte that is missing. Best given past what is resident already.
+    pub offset: u64,
+    /// Bytes wanted from `offset` on; 0 means to the end of the file. Cut to [`crate::Config::read_max`].
+    pub len: u64,
+    /// Size of the file in bytes. Nothing is read beyond it.
+    pub file_size: u64,
+    /// Disk address of `offset`, if the driver knows it. Only the order of reads rests on it.
+    pub lba: Option<Lba>,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A new request. It will be answered exactly once.
+    Request(Request),
+    /// Whoever made this request is gone. Answered `Pass(Cancelled)`; what only it wanted is not read any more.
+    /// Unknown names are ignored (the answer may have crossed the cancellation).
+    Cancel(RequestId),
+    /// All bytes of the read before the file offset `upto` are now in memory.
+    Progress {
+        /// Which read.
+        read: ReadId,
+        /// File offset, not a count.
+        upto: u64,
+    },
+    /// The read is over.
+    Done {
+        /// Which read.
+        read: ReadId,
+        /// How it ended.
+        outcome: Outcome,
+    },
+    /// Time passed; nothing else happened. Sent at [`crate::Spindle::next_deadline`].
+    Tick,
+}
+
+/// How a read ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Every byte is in memory.
+    Ok,
+    /// Some byte could not be brought in. Requests still waiting on it are answered `Pass(Failed)`: the caller's own
+    /// read then meets the error itself.
+    Failed,
+}
+
+/// What the driver is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Bring these bytes into memory; report [`Event::Progress`] at will and [`Event::Done`] once.
+    Read {
+        /// Name for the reports.
+        id: ReadId,
+        /// The file.
+        file: FileId,
+        /// First byte, on a page boundary.
+        offset: u64,
+        /// Bytes, at least 1, at most [`crate::Config::read_max`].
+        len: u64,
+        /// Disk address of `offset`, as far as known.
+        lba: Option<Lba>,
+    },
+    /// Tell whoever made the request.
+    Answer {
+        /// Which request.
+        request: RequestId,
+        /// What to tell.
+        verdict: Verdict,
+    },
+}
+
+/// The answer to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// What was asked is in memory.
+    Resident,
+    /// Go ahead on your own: nothing was (or could be) done.
+    Pass(Reason),
+}
+
+/// Why a request was passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    /// The queue is at its bound.
+    QueueFull,
+    /// The disk reported an error, or the bytes could not be kept in memory.
+    Failed,
+    /// Withdrawn by [`Event::Cancel`].
+    Cancelled,
+    /// It waited longer than [`crate::Config::wait_max`].
+    TooLate,
+    /// The mode does not read on anybody's behalf.
+    Mode,
+    /// The range lies wholly beyond the end of the file.
+    BeyondEnd,
+    /// A request of this name is waiting already. A mistake of the driver.
+    Duplicate,
+}
+
+impl Reason {
+    /// Every reason, in the order of [`Reason::index`].
+    pub const ALL: [Reason; 7] = [
+        Reason::QueueFull,
+        Reason::Failed,
+        Reason::Cancelled,
+        Reason::TooLate,
+        Reason::Mode,
+        Reason::BeyondEnd,
+        Reason::Duplicate,
+    ];
+
+    /// Position in [`Reason::ALL`], for tables of counters.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The name used in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Reason::QueueFull => "queue_full",
+            Reason::Failed => "failed",
+            Reason::Cancelled => "cancelled",
+            Reason::TooLate => "too_late",
+            Reason::Mode => "mode",
+            Reason::BeyondEnd => "beyond_end",
+            Reason::Duplicate => "duplicate",
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Which queued piece is read next. One algorithm a file.
+
+mod fifo;
+mod sweep;
+
+pub use fifo::Fifo;
+pub use sweep::Sweep;
+
+use seekless_units::{Lba, Nanos};
+
+use crate::FileId;
+
+/// What an order sees of a queued piece. Places compare by disk address; where addresses are unknown, by file and
+/// offset, which is how file systems tend to lay out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Disk address of the first byte. Unknown ones sort before all known ones.
+    pub lba: Option<Lba>,
+    /// The file.
+    pub file: FileId,
+    /// Offset of the first byte in it.
+    pub offset: u64,
+}
+
+/// Chooses from the queue.
+pub trait Order {
+    /// Index of the piece to read next. `queue` is never empty and in order of arrival: place, and when its first
+    /// request came. An index out of range is taken as the last.
+    fn pick(&mut self, now: Nanos, queue: &mut dyn ExactSizeIterator<Item = (Place, Nanos)>) -> usize;
+
+    /// The name used in reports.
+    fn name(&self) -> &'static str;
+}

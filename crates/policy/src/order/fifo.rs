@@ -1,0 +1,17 @@
+use seekless_units::Nanos;
+
+use crate::{Order, Place};
+
+/// First come, first served, as in [L].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Fifo;
+
+impl Order for Fifo {
+    fn pick(&mut self, _now: Nanos, _queue: &mut dyn ExactSizeIterator<Item = (Place, Nanos)>) -> usize {
+        0
+    }
+
+    fn name(&self) -> &'static str {
+        "fifo"
+    }
+}

@@ -1,0 +1,187 @@
+//! A piece: one read, queued or in flight, and who waits for which part of it.
+//!
+//! Pieces of one file never overlap, so no byte is read twice because two callers want it at the same time. A request
+//! is laid over the pieces that exist: it waits on those it touches, and the gaps between them become new pieces.
+
+use alloc::vec::Vec;
+
+use seekless_units::{Lba, Nanos};
+
+use crate::{FileId, PAGE, PrefetchSize, ReadId, Request, RequestId};
+
+/// Somebody waits until the bytes of the piece before `upto` (a file offset) are in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Waiter {
+    pub(crate) request: RequestId,
+    pub(crate) upto: u64,
+}
+
+/// One read: the bytes `[start, end)` of a file, both on page boundaries.
+#[derive(Clone, Debug)]
+pub(crate) struct Piece {
+    pub(crate) id: ReadId,
+    pub(crate) file: FileId,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) lba: Option<Lba>,
+    /// When the request that made it came.
+    pub(crate) since: Nanos,
+    pub(crate) waiters: Vec<Waiter>,
+}
+
+/// A piece being read.
+#[derive(Clone, Debug)]
+pub(crate) struct Flight {
+    pub(crate) piece: Piece,
+    pub(crate) submitted: Nanos,
+    /// Bytes before this file offset are in memory.
+    pub(crate) resident: u64,
+}
+
+impl Flight {
+    /// Bytes still to come.
+    pub(crate) fn missing(&self) -> u64 {
+        self.piece.end - self.resident
+    }
+}
+
+/// The part of a request that is served: `[start, end)` in whole pages, not empty, at most `read_max` long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// End of the file in whole pages.
+    pub(crate) file_end: u64,
+}
+
+impl Wanted {
+    /// `None` if the request lies beyond the end of its file.
+    pub(crate) fn of(request: &Request, read_max: u64) -> Option<Wanted> {
+        // No Linux file is longer; keeps the rounding up below from overflowing.
+        let size = request.file_size.min(i64::MAX as u64);
+        if request.offset >= size {
+            return None;
+        }
+        let start = request.offset / PAGE * PAGE;
+        let rest = size - request.offset;
+        let len = if request.len == 0 { rest } else { request.len.min(rest) };
+        let file_end = size.next_multiple_of(PAGE);
+        let end = (request.offset + len).next_multiple_of(PAGE).min(start.saturating_add(read_max));
+        Some(Wanted { start, end, file_end })
+    }
+}
+
+/// A request laid over the existing pieces.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    /// Existing pieces to wait on, each up to a file offset.
+    pub(crate) attach: Vec<(ReadId, u64)>,
+    /// New pieces `[start, end)`, each to wait on up to a file offset.
+    pub(crate) create: Vec<(u64, u64, u64)>,
+}
+
+impl Plan {
+    /// `existing`: id, start and end of every piece of the same file, queued or in flight, in any order.
+    pub(crate) fn lay(
+        request: &Request,
+        wanted: Wanted,
+        mut existing: Vec<(ReadId, u64, u64)>,
+        size: &dyn PrefetchSize,
+        read_max: u64,
+    ) -> Plan {
+        existing.sort_unstable_by_key(|&(_, start, _)| start);
+        let mut plan = Plan::default();
+        let mut cursor = wanted.start;
+        let mut pieces = existing.into_iter().filter(|&(_, _, end)| end > wanted.start).peekable();
+        while cursor < wanted.end {
+            match pieces.peek().copied() {
+                Some((id, start, end)) if start <= cursor => {
+                    plan.attach.push((id, wanted.end.min(end)));
+                    cursor = end;
+                    pieces.next();
+                }
+                next => {
+                    let limit = next.map_or(wanted.file_end, |(_, start, _)| start.min(wanted.file_end));
+                    let upto = wanted.end.min(limit);
+                    let asked = upto - cursor;
+                    let here = Request { offset: cursor, lba: lba_at(request, cursor), ..*request };
+                    let len = size.read_len(&here, asked).clamp(asked, read_max.max(asked));
+                    let end = cursor.saturating_add(len.next_multiple_of(PAGE)).min(limit);
+                    plan.create.push((cursor, end, upto));
+                    cursor = end;
+                }
+            }
+        }
+        plan
+    }
+}
+
+/// Disk address of another offset of the request's file, as if the file were laid out in one run from there on.
+/// Wrong after a fragment boundary, which costs a seek and nothing else.
+pub(crate) fn lba_at(request: &Request, offset: u64) -> Option<Lba> {
+    let lba = request.lba?;
+    let sectors = |bytes: u64| bytes / seekless_units::SECTOR_BYTES;
+    Some(match offset.checked_sub(request.offset) {
+        Some(ahead) => lba.plus_bytes(ahead),
+        None => Lba(lba.0.saturating_sub(sectors(request.offset - offset))),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AsAsked, Fixed};
+    use seekless_units::Bytes;
+
+    const K: u64 = 1024;
+
+    fn request(offset: u64, len: u64, file_size: u64) -> Request {
+        let file = FileId { dev: 1, ino: 2 };
+        Request { id: RequestId(1), file, offset, len, file_size, lba: Some(Lba(1_000)) }
+    }
+
+    #[test]
+    fn wanted_is_cut_to_file_and_bound() {
+        let of =
+            |offset, len, size| Wanted::of(&request(offset, len, size), 64 * K).map(|w| (w.start, w.end));
+        assert_eq!(of(0, 0, 10_000), Some((0, 12_288)), "zero means to the end of the file");
+        assert_eq!(of(5_000, 1, 10_000), Some((4_096, 8_192)));
+        assert_eq!(of(0, u64::MAX, 1 << 40), Some((0, 64 * K)));
+        assert_eq!(of(10_000, 1, 10_000), None);
+        assert_eq!(of(0, 0, 0), None);
+        assert!(of(u64::MAX - 1, 0, u64::MAX).is_none(), "beyond what a file can hold");
+        assert!(of(i64::MAX as u64 - 1, u64::MAX, u64::MAX).is_some());
+    }
+
+    #[test]
+    fn gaps_become_pieces_and_extension_stops_at_the_next() {
+        let r = request(0, 300 * K, 10_000 * K);
+        let wanted = Wanted::of(&r, 8_192 * K).unwrap();
+        let existing = alloc::vec![(ReadId(8), 200 * K, 250 * K), (ReadId(7), 50 * K / 4 * 4, 100 * K)];
+        let plan = Plan::lay(&r, wanted, existing, &Fixed(Bytes::mib(1)), 8_192 * K);
+        assert_eq!(plan.attach, [(ReadId(7), 100 * K), (ReadId(8), 250 * K)]);
+        let tail = (250 * K).next_multiple_of(PAGE);
+        assert_eq!(plan.create[0], (0, 48 * K + 2 * K, 50 * K));
+        assert_eq!(plan.create[1].0, 100 * K);
+        assert_eq!(plan.create[1].1, 200 * K, "extended no further than the piece that follows");
+        assert_eq!(plan.create.last().unwrap(), &(250 * K, 250 * K + 1024 * K, 300 * K));
+        assert!(tail >= 250 * K);
+    }
+
+    #[test]
+    fn a_request_inside_a_piece_only_attaches() {
+        let r = request(64 * K, 64 * K, 10_000 * K);
+        let wanted = Wanted::of(&r, 8_192 * K).unwrap();
+        let plan = Plan::lay(&r, wanted, alloc::vec![(ReadId(3), 0, 512 * K)], &AsAsked, 8_192 * K);
+        assert_eq!(plan.attach, [(ReadId(3), 128 * K)]);
+        assert!(plan.create.is_empty());
+    }
+
+    #[test]
+    fn addresses_follow_offsets() {
+        let r = request(100 * K, 1, 200 * K);
+        assert_eq!(lba_at(&r, 101 * K), Some(Lba(1_002)));
+        assert_eq!(lba_at(&r, 99 * K), Some(Lba(998)));
+        assert_eq!(lba_at(&r, 0), Some(Lba(800)));
+    }
+}

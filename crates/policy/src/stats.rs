@@ -1,0 +1,55 @@
+//! What a spindle counts about itself.
+
+use crate::{Histogram, Reason, Verdict};
+
+/// Counters since the spindle was made. Monotone except `waiting`, `queued` and `in_flight`, which are of now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Requests that came in.
+    pub requests: u64,
+    /// Requests that needed no read of their own: another one, queued or in flight, covered them.
+    pub attached: u64,
+    /// Requests answered `Resident`.
+    pub resident: u64,
+    /// Requests answered `Pass`, by [`Reason::index`].
+    pub passed: [u64; Reason::ALL.len()],
+    /// Bytes the requests asked for, after cutting to the file's end and the bound.
+    pub bytes_wanted: u64,
+    /// Reads submitted.
+    pub reads: u64,
+    /// Bytes of all reads submitted.
+    pub bytes_read: u64,
+    /// Reads that failed.
+    pub reads_failed: u64,
+    /// Pieces dropped before they were read because nobody waited for them any more.
+    pub dropped: u64,
+    /// Requests waiting now.
+    pub waiting: usize,
+    /// Most requests that ever waited at once.
+    pub waiting_max: usize,
+    /// Pieces queued now, not yet submitted.
+    pub queued: usize,
+    /// Reads in flight now.
+    pub in_flight: usize,
+    /// Most reads ever in flight at once.
+    pub in_flight_max: usize,
+    /// From request to answer, of requests answered `Resident`.
+    pub wait: Histogram,
+    /// From submission to the end of a read, of reads that ended well. Reads in flight together overlap.
+    pub service: Histogram,
+}
+
+impl Stats {
+    /// Counts one answer.
+    pub(crate) fn answered(&mut self, verdict: Verdict) {
+        match verdict {
+            Verdict::Resident => self.resident += 1,
+            Verdict::Pass(reason) => self.passed[reason.index()] += 1,
+        }
+    }
+
+    /// Answers given, of every kind.
+    pub fn answers(&self) -> u64 {
+        self.resident + self.passed.iter().sum::<u64>()
+    }
+}

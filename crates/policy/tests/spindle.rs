@@ -1,0 +1,180 @@
+//! What the spindle does, case by case: the paper's modes, attaching, early answers, overlap, giving up.
+
+use seekless_policy::{
+    Action, Config, Event, FileId, Mode, OrderKind, Outcome, ReadId, Reason, Request, RequestId, Spindle,
+    Verdict,
+};
+use seekless_units::{Bytes, Lba, Nanos};
+
+const M: u64 = 1 << 20;
+const K: u64 = 1 << 10;
+
+fn request(id: u64, ino: u64, offset: u64, len: u64) -> Event {
+    let file = FileId { dev: 8, ino };
+    Event::Request(Request {
+        id: RequestId(id),
+        file,
+        offset,
+        len,
+        file_size: 64 * M,
+        lba: Some(Lba(ino * 100_000)),
+    })
+}
+
+fn actions(spindle: &mut Spindle) -> Vec<Action> {
+    std::iter::from_fn(|| spindle.poll_action()).collect()
+}
+
+/// (inode, offset, length) of the reads submitted now.
+fn reads(spindle: &mut Spindle) -> Vec<(ReadId, u64, u64, u64)> {
+    let read = |a| match a {
+        Action::Read { id, file, offset, len, .. } => Some((id, file.ino, offset, len)),
+        Action::Answer { .. } => None,
+    };
+    actions(spindle).into_iter().filter_map(read).collect()
+}
+
+fn answers(spindle: &mut Spindle) -> Vec<(u64, Verdict)> {
+    let answer = |a| match a {
+        Action::Answer { request, verdict } => Some((request.0, verdict)),
+        Action::Read { .. } => None,
+    };
+    actions(spindle).into_iter().filter_map(answer).collect()
+}
+
+fn serial(mode: Mode) -> Spindle {
+    Spindle::new(Config { mode, reads_in_flight: 1, order: OrderKind::Fifo, ..Config::default() })
+}
+
+#[test]
+fn off_and_track_pass_everything() {
+    for mode in [Mode::Off, Mode::Track] {
+        let mut s = serial(mode);
+        s.handle(Nanos(1), request(1, 1, 0, M));
+        assert_eq!(actions(&mut s).len(), 1);
+        assert_eq!(s.stats().passed[Reason::Mode.index()], 1);
+    }
+}
+
+#[test]
+fn modes_differ_in_length_and_number() {
+    for (mode, expected) in [
+        (Mode::Serialise, vec![(1, 512 * K)]),
+        (Mode::Both, vec![(1, 2 * M)]),
+        (Mode::Prefetch, vec![(1, 2 * M), (2, 2 * M)]),
+    ] {
+        let mut s = serial(mode);
+        s.handle(Nanos(1), request(1, 1, 4 * M, 512 * K));
+        s.handle(Nanos(1), request(2, 2, 4 * M, 512 * K));
+        let got: Vec<_> = reads(&mut s).into_iter().map(|(_, ino, _, len)| (ino, len)).collect();
+        assert_eq!(got, expected, "{mode:?}");
+    }
+}
+
+#[test]
+fn a_request_covered_by_a_read_attaches_to_it() {
+    let mut s = serial(Mode::Both);
+    s.handle(Nanos(1), request(1, 1, 0, 512 * K));
+    let [(read, _, 0, len)] = reads(&mut s)[..] else { panic!() };
+    assert_eq!(len, 2 * M);
+    s.handle(Nanos(2), request(2, 1, M, 512 * K));
+    assert_eq!(actions(&mut s), []);
+    s.handle(Nanos(3), Event::Progress { read, upto: M });
+    assert_eq!(answers(&mut s), [(1, Verdict::Resident)]);
+    s.handle(Nanos(3), request(3, 1, 512 * K, 256 * K));
+    assert_eq!(answers(&mut s), [(3, Verdict::Resident)], "arrived already");
+    s.handle(Nanos(4), Event::Done { read, outcome: Outcome::Ok });
+    assert_eq!(answers(&mut s), [(2, Verdict::Resident)]);
+    assert_eq!((s.stats().reads, s.stats().attached), (1, 2));
+}
+
+#[test]
+fn a_partly_covered_request_reads_only_the_rest() {
+    let mut s = serial(Mode::Both);
+    s.handle(Nanos(1), request(1, 1, 0, 512 * K));
+    let [(first, ..)] = reads(&mut s)[..] else { panic!() };
+    s.handle(Nanos(2), request(2, 1, 2 * M - 256 * K, 512 * K));
+    s.handle(Nanos(3), Event::Done { read: first, outcome: Outcome::Ok });
+    assert_eq!(s.poll_action(), Some(Action::Answer { request: RequestId(1), verdict: Verdict::Resident }));
+    let [(second, _, offset, len)] = reads(&mut s)[..] else { panic!() };
+    assert_eq!((offset, len), (2 * M, 2 * M));
+    s.handle(Nanos(4), Event::Progress { read: second, upto: 2 * M + 256 * K });
+    assert_eq!(answers(&mut s), [(2, Verdict::Resident)]);
+}
+
+#[test]
+fn the_paper_answers_at_the_end_of_the_read() {
+    let mut s = Spindle::new(Config { answer_early: false, ..Config::default() });
+    s.handle(Nanos(1), request(1, 1, 0, 64 * K));
+    let [(read, ..)] = reads(&mut s)[..] else { panic!() };
+    s.handle(Nanos(2), Event::Progress { read, upto: M });
+    assert_eq!(answers(&mut s), []);
+    s.handle(Nanos(3), Event::Done { read, outcome: Outcome::Ok });
+    assert_eq!(answers(&mut s), [(1, Verdict::Resident)]);
+}
+
+#[test]
+fn the_next_read_is_submitted_when_the_last_is_nearly_done() {
+    let config = Config { reads_in_flight: 2, overlap: Bytes::kib(256), ..Config::default() };
+    let mut s = Spindle::new(config);
+    for i in 1..=3 {
+        s.handle(Nanos(1), request(i, i, 0, 64 * K));
+    }
+    let [(read, ..)] = reads(&mut s)[..] else { panic!("one read at first") };
+    s.handle(Nanos(2), Event::Progress { read, upto: 2 * M - 257 * K });
+    assert_eq!(reads(&mut s), []);
+    s.handle(Nanos(2), Event::Progress { read, upto: 2 * M - 256 * K });
+    assert_eq!(reads(&mut s).len(), 1);
+    assert_eq!(reads(&mut s), [], "not a third");
+}
+
+#[test]
+fn a_failed_read_passes_those_it_did_not_reach() {
+    let mut s = serial(Mode::Both);
+    s.handle(Nanos(1), request(1, 1, 0, 512 * K));
+    s.handle(Nanos(1), request(2, 1, M, 512 * K));
+    let [(read, ..)] = reads(&mut s)[..] else { panic!() };
+    s.handle(Nanos(2), Event::Progress { read, upto: 512 * K });
+    s.handle(Nanos(2), Event::Done { read, outcome: Outcome::Failed });
+    assert_eq!(answers(&mut s), [(1, Verdict::Resident), (2, Verdict::Pass(Reason::Failed))]);
+}
+
+#[test]
+fn what_nobody_wants_any_more_is_not_read() {
+    let mut s = serial(Mode::Both);
+    for i in 1..=3 {
+        s.handle(Nanos(1), request(i, i, 0, M));
+    }
+    let [(read, 1, ..)] = reads(&mut s)[..] else { panic!() };
+    s.handle(Nanos(2), Event::Cancel(RequestId(2)));
+    s.handle(Nanos(3), Event::Done { read, outcome: Outcome::Ok });
+    let next: Vec<u64> = reads(&mut s).into_iter().map(|(_, ino, ..)| ino).collect();
+    assert_eq!(next, [3]);
+    assert_eq!(s.stats().dropped, 1);
+}
+
+#[test]
+fn a_hung_disk_holds_nobody_for_ever() {
+    let mut s = serial(Mode::Both);
+    s.handle(Nanos::from_secs(1), request(1, 1, 0, M));
+    s.handle(Nanos::from_secs(2), request(2, 2, 0, M));
+    let [(read, ..)] = reads(&mut s)[..] else { panic!() };
+    assert_eq!(s.next_deadline(), Some(Nanos::from_secs(31)));
+    s.handle(Nanos::from_secs(31), Event::Tick);
+    assert_eq!(answers(&mut s), [(1, Verdict::Pass(Reason::TooLate))]);
+    s.handle(Nanos::from_secs(32), Event::Tick);
+    assert_eq!(answers(&mut s), [(2, Verdict::Pass(Reason::TooLate))]);
+    assert_eq!(reads(&mut s), [], "the hung read still holds the disk");
+    s.handle(Nanos::from_secs(40), request(3, 3, 0, M));
+    s.handle(Nanos::from_secs(41), Event::Done { read, outcome: Outcome::Ok });
+    assert_eq!(reads(&mut s).len(), 1);
+}
+
+#[test]
+fn a_full_queue_passes_at_once() {
+    let mut s = Spindle::new(Config { queue_max: 2, ..Config::default() });
+    for i in 1..=3 {
+        s.handle(Nanos(1), request(i, i, 0, M));
+    }
+    assert_eq!(answers(&mut s), [(3, Verdict::Pass(Reason::QueueFull))]);
+}

@@ -1,0 +1,431 @@
+//! The frames, their layout and their coding. Bodies of version 1, after the header (offsets from the body's start):
+//!
+//! ```text
+//!  1 Hello      pid u32
+//!  2 Need       call u8, 0 u8 x3, pid u32, tid u32, offset u64, length u64         + one descriptor
+//!  3 Tracked    call u8, resident u8, 0 u8 x2, pid u32, tid u32, device u64, inode u64,
+//!               offset u64, length u64, duration_ns u64
+//! 16 Working    -
+//! 17 Answer     verdict u8, reason u8, mode u8, 0 u8, device_ttl_ms u32, settings_ttl_ms u32,
+//!               prefetch_bytes u64, resident_bytes u64
+//! 18 Settings   mode u8, 0 u8 x3, settings_ttl_ms u32, prefetch_bytes u64
+//! 19 Refuse     reason u8, 0 u8 x3, kind u16, 0 u16
+//! 32 StatusAsk  -
+//! 33 StatusPart last u8, 0 u8 x3, index u32, text
+//! ```
+//! Bytes shown as 0 are written as zero and must be zero: they are where a later version may put something.
+
+use crate::bytes::{Reader, Writer};
+use crate::header::{FRAME_BYTES_MAX, HEADER_BYTES, Header, VERSION_OLDEST, Versions};
+use crate::status::STATUS_PART_BYTES_MAX;
+use crate::words::{Call, Mode, PassReason, RefuseReason, Verdict};
+use crate::{DecodeError, VERSION};
+
+/// "These bytes are not resident; tell me when they are." Travels with one descriptor, open for reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// The call that waits.
+    pub call: Call,
+    /// Its process, in the sender's namespace; for statistics only, the socket's credentials are what counts.
+    pub pid: u32,
+    /// Its thread, likewise.
+    pub tid: u32,
+    /// First byte in the file.
+    pub offset: u64,
+    /// Bytes wanted, already cut at the end of the file; never zero.
+    pub length: u64,
+}
+
+/// What a call looked like, after the fact (mode `track`; the latency profile of Libception's Fig. 17). No answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tracked {
+    /// The call.
+    pub call: Call,
+    /// Whether all its bytes were resident before it ran.
+    pub resident: bool,
+    /// Its process.
+    pub pid: u32,
+    /// Its thread.
+    pub tid: u32,
+    /// `st_dev` of the file.
+    pub device: u64,
+    /// `st_ino` of the file.
+    pub inode: u64,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes asked for, cut at the end of the file.
+    pub length: u64,
+    /// How long the original call took, nanoseconds.
+    pub duration_ns: u64,
+}
+
+/// The end of a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Resident, or pass.
+    pub verdict: Verdict,
+    /// Why pass; [`PassReason::None`] when resident.
+    pub reason: PassReason,
+    /// The mode from now on.
+    pub mode: Mode,
+    /// Leave the device of this file alone for so long, milliseconds; 0: do not.
+    pub device_ttl_ms: u32,
+    /// How long `mode` and `prefetch_bytes` may be believed without asking, milliseconds.
+    pub settings_ttl_ms: u32,
+    /// How far mode `prefetch` enlarges a read.
+    pub prefetch_bytes: u64,
+    /// Bytes from the need's offset on known to be resident; 0: not known. A shim that may not look for itself (the
+    /// kernel shows residency to owners and writers only) remembers it.
+    pub resident_bytes: u64,
+}
+
+impl Answer {
+    /// "Go on without us", with nothing to remember: settings valid for `settings_ttl_ms`.
+    pub const fn pass(reason: PassReason, settings: Settings) -> Answer {
+        Answer {
+            verdict: Verdict::Pass,
+            reason,
+            mode: settings.mode,
+            device_ttl_ms: 0,
+            settings_ttl_ms: settings.settings_ttl_ms,
+            prefetch_bytes: settings.prefetch_bytes,
+            resident_bytes: 0,
+        }
+    }
+
+    /// "The bytes are there": `resident_bytes` from the need's offset on.
+    pub const fn resident(resident_bytes: u64, settings: Settings) -> Answer {
+        Answer {
+            verdict: Verdict::Resident,
+            reason: PassReason::None,
+            mode: settings.mode,
+            device_ttl_ms: 0,
+            settings_ttl_ms: settings.settings_ttl_ms,
+            prefetch_bytes: settings.prefetch_bytes,
+            resident_bytes,
+        }
+    }
+
+    /// The settings it carries.
+    pub const fn settings(&self) -> Settings {
+        Settings {
+            mode: self.mode,
+            settings_ttl_ms: self.settings_ttl_ms,
+            prefetch_bytes: self.prefetch_bytes,
+        }
+    }
+}
+
+/// How the shim is to behave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The mode.
+    pub mode: Mode,
+    /// How long to believe it, milliseconds.
+    pub settings_ttl_ms: u32,
+    /// How far mode `prefetch` enlarges a read.
+    pub prefetch_bytes: u64,
+}
+
+/// "I do not understand"; the header's range says what would be understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refuse {
+    /// What was wrong.
+    pub reason: RefuseReason,
+    /// The kind that was refused, 0 if unknown.
+    pub kind: u16,
+}
+
+/// A piece of the status text. Pieces come in order, `index` from 0; the text is UTF-8 once they are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatusPart<'a> {
+    /// Number of the piece.
+    pub index: u32,
+    /// No more pieces follow.
+    pub last: bool,
+    /// The piece, at most [`STATUS_PART_BYTES_MAX`](crate::STATUS_PART_BYTES_MAX).
+    pub text: &'a [u8],
+}
+
+/// One frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frame<'a> {
+    /// Shim to daemon: what are the settings? Answered by `Settings`.
+    Hello {
+        /// The asking process.
+        pid: u32,
+    },
+    /// Shim to daemon, with a descriptor.
+    Need(Need),
+    /// Shim to daemon, unanswered.
+    Tracked(Tracked),
+    /// Daemon to shim: still at it.
+    Working,
+    /// Daemon to shim: done.
+    Answer(Answer),
+    /// Daemon to shim.
+    Settings(Settings),
+    /// Either way.
+    Refuse(Refuse),
+    /// Any tool to daemon: what are you doing? Answered by `StatusPart`s.
+    StatusAsk,
+    /// Daemon to tool.
+    StatusPart(StatusPart<'a>),
+}
+
+/// A frame's bytes, on the stack.
+#[derive(Clone, Copy)]
+pub struct FrameBuf {
+    bytes: [u8; FRAME_BYTES_MAX],
+    length: usize,
+}
+
+impl FrameBuf {
+    /// The bytes to send.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or(&[])
+    }
+}
+
+impl<'a> Frame<'a> {
+    /// The frame's kind number.
+    pub const fn kind(&self) -> u16 {
+        match self {
+            Frame::Hello { .. } => 1,
+            Frame::Need(_) => 2,
+            Frame::Tracked(_) => 3,
+            Frame::Working => 16,
+            Frame::Answer(_) => 17,
+            Frame::Settings(_) => 18,
+            Frame::Refuse(_) => 19,
+            Frame::StatusAsk => 32,
+            Frame::StatusPart(_) => 33,
+        }
+    }
+
+    /// Its name, for messages and logs.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Frame::Hello { .. } => "Hello",
+            Frame::Need(_) => "Need",
+            Frame::Tracked(_) => "Tracked",
+            Frame::Working => "Working",
+            Frame::Answer(_) => "Answer",
+            Frame::Settings(_) => "Settings",
+            Frame::Refuse(_) => "Refuse",
+            Frame::StatusAsk => "StatusAsk",
+            Frame::StatusPart(_) => "StatusPart",
+        }
+    }
+
+    /// Whether exactly one descriptor must come beside it. All others must come without.
+    pub const fn carries_descriptor(&self) -> bool {
+        matches!(self, Frame::Need(_))
+    }
+
+    /// Writes the frame into `out` and returns the bytes used; `None` if they do not fit or a status piece is longer
+    /// than it may be. A refusal is written in the oldest version, everything else in the newest.
+    pub fn encode_into<'b>(&self, out: &'b mut [u8]) -> Option<&'b [u8]> {
+        let version = if matches!(self, Frame::Refuse(_)) { VERSION_OLDEST } else { VERSION };
+        let mut w = Writer { buf: out.get_mut(HEADER_BYTES..)?, at: 0, overflow: false };
+        self.encode_body(&mut w);
+        if w.overflow {
+            return None;
+        }
+        let length = HEADER_BYTES + w.at;
+        let header = Header { version, senders: Versions::OURS, kind: self.kind(), length: length as u32 };
+        let mut w = Writer { buf: out, at: 0, overflow: false };
+        header.encode(&mut w);
+        if w.overflow || length > FRAME_BYTES_MAX {
+            return None;
+        }
+        out.get(..length)
+    }
+
+    /// The frame as bytes on the stack; `None` as in [`Frame::encode_into`], so only for an overlong status piece.
+    pub fn encode(&self) -> Option<FrameBuf> {
+        let mut buf = FrameBuf { bytes: [0; FRAME_BYTES_MAX], length: 0 };
+        buf.length = self.encode_into(&mut buf.bytes)?.len();
+        Some(buf)
+    }
+
+    fn encode_body(&self, w: &mut Writer<'_>) {
+        match *self {
+            Frame::Hello { pid } => w.u32(pid),
+            Frame::Need(n) => {
+                w.put(&[n.call.number(), 0, 0, 0]);
+                w.u32(n.pid);
+                w.u32(n.tid);
+                w.u64(n.offset);
+                w.u64(n.length);
+            }
+            Frame::Tracked(t) => {
+                w.put(&[t.call.number(), t.resident as u8, 0, 0]);
+                w.u32(t.pid);
+                w.u32(t.tid);
+                w.u64(t.device);
+                w.u64(t.inode);
+                w.u64(t.offset);
+                w.u64(t.length);
+                w.u64(t.duration_ns);
+            }
+            Frame::Working | Frame::StatusAsk => {}
+            Frame::Answer(a) => {
+                w.put(&[a.verdict.number(), a.reason.number(), a.mode.number(), 0]);
+                w.u32(a.device_ttl_ms);
+                w.u32(a.settings_ttl_ms);
+                w.u64(a.prefetch_bytes);
+                w.u64(a.resident_bytes);
+            }
+            Frame::Settings(s) => {
+                w.put(&[s.mode.number(), 0, 0, 0]);
+                w.u32(s.settings_ttl_ms);
+                w.u64(s.prefetch_bytes);
+            }
+            Frame::Refuse(r) => {
+                w.put(&[r.reason.number(), 0, 0, 0]);
+                w.u16(r.kind);
+                w.u16(0);
+            }
+            Frame::StatusPart(p) => {
+                w.u8(p.last as u8);
+                w.put(&[0, 0, 0]);
+                w.u32(p.index);
+                w.put(p.text);
+                w.overflow |= p.text.len() > STATUS_PART_BYTES_MAX;
+            }
+        }
+    }
+
+    /// Reads one packet. Never panics, whatever the bytes.
+    pub fn decode(packet: &'a [u8]) -> Result<Frame<'a>, DecodeError> {
+        Frame::decode_with_versions(packet).map(|(frame, _)| frame)
+    }
+
+    /// Reads one packet and the range of versions its sender speaks.
+    pub fn decode_with_versions(packet: &'a [u8]) -> Result<(Frame<'a>, Versions), DecodeError> {
+        let (header, body) = Header::decode(packet)?;
+        let mut r = Reader(body);
+        let short = DecodeError::Truncated {
+            have: packet.len(),
+            want: HEADER_BYTES + body_bytes(header.kind).unwrap_or(0),
+        };
+        let frame = decode_body(header.kind, &mut r, short)?;
+        let left = r.rest().len();
+        if left != 0 {
+            return Err(DecodeError::Oversize { have: packet.len(), max: packet.len().saturating_sub(left) });
+        }
+        Ok((frame, header.senders))
+    }
+}
+
+/// Least bytes of a body of this kind; `None` if the kind is unknown.
+const fn body_bytes(kind: u16) -> Option<usize> {
+    Some(match kind {
+        1 => 4,
+        2 => 28,
+        3 => 52,
+        16 | 32 => 0,
+        17 => 28,
+        18 => 16,
+        19 => 8,
+        33 => 8,
+        _ => return None,
+    })
+}
+
+fn decode_body<'a>(kind: u16, r: &mut Reader<'a>, short: DecodeError) -> Result<Frame<'a>, DecodeError> {
+    // Each field is read where it stands; running out anywhere is the same error.
+    macro_rules! take {
+        ($width:ident) => {
+            r.$width().ok_or(short)?
+        };
+    }
+    macro_rules! zero {
+        ($width:ident) => {{
+            let value = take!($width) as u64;
+            if value != 0 {
+                return Err(DecodeError::Field { name: "reserved", value });
+            }
+        }};
+    }
+    Ok(match kind {
+        1 => Frame::Hello { pid: take!(u32) },
+        2 => {
+            let call = Call::decode(take!(u8))?;
+            zero!(u8);
+            zero!(u16);
+            let need =
+                Need { call, pid: take!(u32), tid: take!(u32), offset: take!(u64), length: take!(u64) };
+            if need.length == 0 {
+                return Err(DecodeError::Field { name: "length", value: 0 });
+            }
+            if need.offset.checked_add(need.length).is_none_or(|end| end > i64::MAX as u64) {
+                return Err(DecodeError::Field { name: "offset", value: need.offset });
+            }
+            Frame::Need(need)
+        }
+        3 => {
+            let call = Call::decode(take!(u8))?;
+            let resident = flag("resident", take!(u8))?;
+            zero!(u16);
+            Frame::Tracked(Tracked {
+                call,
+                resident,
+                pid: take!(u32),
+                tid: take!(u32),
+                device: take!(u64),
+                inode: take!(u64),
+                offset: take!(u64),
+                length: take!(u64),
+                duration_ns: take!(u64),
+            })
+        }
+        16 => Frame::Working,
+        17 => {
+            let (verdict, reason) = (Verdict::decode(take!(u8))?, PassReason::decode(take!(u8))?);
+            let mode = Mode::decode(take!(u8))?;
+            zero!(u8);
+            Frame::Answer(Answer {
+                verdict,
+                reason,
+                mode,
+                device_ttl_ms: take!(u32),
+                settings_ttl_ms: take!(u32),
+                prefetch_bytes: take!(u64),
+                resident_bytes: take!(u64),
+            })
+        }
+        18 => {
+            let mode = Mode::decode(take!(u8))?;
+            zero!(u8);
+            zero!(u16);
+            Frame::Settings(Settings { mode, settings_ttl_ms: take!(u32), prefetch_bytes: take!(u64) })
+        }
+        19 => {
+            let reason = RefuseReason::decode(take!(u8))?;
+            zero!(u8);
+            zero!(u16);
+            let kind = take!(u16);
+            zero!(u16);
+            Frame::Refuse(Refuse { reason, kind })
+        }
+        32 => Frame::StatusAsk,
+        33 => {
+            let last = flag("last", take!(u8))?;
+            zero!(u8);
+            zero!(u16);
+            let index = take!(u32);
+            Frame::StatusPart(StatusPart { index, last, text: r.rest() })
+        }
+        unknown => return Err(DecodeError::Kind(unknown)),
+    })
+}
+
+fn flag(name: &'static str, value: u8) -> Result<bool, DecodeError> {
+    match value {
+        0 => Ok(false),
+        1 => Ok(true),
+        other => Err(DecodeError::Field { name, value: other as u64 }),
+    }
+}

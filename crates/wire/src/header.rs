@@ -1,0 +1,162 @@
+//! The frozen header, the version ladder and what can be wrong with a frame.
+//!
+//! ```text
+//!  0  4  magic "SKLS"
+//!  4  2  version this frame is written in
+//!  6  2  oldest version its sender speaks
+//!  8  2  newest version its sender speaks
+//! 10  2  kind
+//! 12  4  length of the whole frame, header included
+//! ```
+//! All numbers little-endian.
+
+use core::fmt;
+
+use crate::bytes::{Reader, Writer};
+
+/// First four bytes of every frame.
+pub const MAGIC: [u8; 4] = *b"SKLS";
+
+/// Bytes of the header.
+pub const HEADER_BYTES: usize = 16;
+
+/// Longest frame, header included. One page: it fits a stack buffer in somebody else's thread.
+pub const FRAME_BYTES_MAX: usize = 4096;
+
+/// Newest version this build speaks.
+pub const VERSION: u16 = 1;
+
+/// Oldest version this build speaks.
+pub const VERSION_OLDEST: u16 = 1;
+
+/// The versions one side speaks, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Versions {
+    /// Oldest.
+    pub oldest: u16,
+    /// Newest.
+    pub newest: u16,
+}
+
+impl Versions {
+    /// What this build speaks.
+    pub const OURS: Versions = Versions { oldest: VERSION_OLDEST, newest: VERSION };
+}
+
+/// The newest version both sides speak: the newer side goes down to the older one's newest. `None` when the ranges
+/// do not meet, or one of them is upside down.
+pub const fn common_version(a: Versions, b: Versions) -> Option<u16> {
+    let newest = if a.newest < b.newest { a.newest } else { b.newest };
+    let oldest = if a.oldest > b.oldest { a.oldest } else { b.oldest };
+    if oldest <= newest && a.oldest <= a.newest && b.oldest <= b.newest { Some(newest) } else { None }
+}
+
+/// Why bytes are not a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecodeError {
+    /// Fewer bytes than the header, or than the kind needs.
+    Truncated {
+        /// Bytes there were.
+        have: usize,
+        /// Bytes there should have been.
+        want: usize,
+    },
+    /// More bytes than the frame says it has, or than a frame may have.
+    Oversize {
+        /// Bytes there were.
+        have: usize,
+        /// Bytes there may be.
+        max: usize,
+    },
+    /// It does not start with [`MAGIC`]: not ours at all.
+    Magic([u8; 4]),
+    /// It is written in a version we do not speak.
+    Version {
+        /// The frame's version.
+        written: u16,
+        /// The range its sender speaks.
+        theirs: Versions,
+    },
+    /// The kind is unknown in this version.
+    Kind(u16),
+    /// A field holds a value that means nothing.
+    Field {
+        /// Name of the field.
+        name: &'static str,
+        /// What it held.
+        value: u64,
+    },
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DecodeError::Truncated { have, want } => {
+                write!(f, "the frame is cut short: {have} bytes of {want}")
+            }
+            DecodeError::Oversize { have, max } => {
+                write!(f, "the frame is too long: {have} bytes, at most {max}")
+            }
+            DecodeError::Magic(m) => write!(f, "not one of our frames: it starts with {m:02x?}"),
+            DecodeError::Version { written, theirs } => write!(
+                f,
+                "the frame is written in version {written} (its sender speaks {} to {}), we speak {} to {}",
+                theirs.oldest, theirs.newest, VERSION_OLDEST, VERSION
+            ),
+            DecodeError::Kind(k) => write!(f, "frame kind {k} is unknown in version {VERSION}"),
+            DecodeError::Field { name, value } => write!(f, "field `{name}` cannot be {value}"),
+        }
+    }
+}
+
+impl core::error::Error for DecodeError {}
+
+/// The header without the magic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) version: u16,
+    pub(crate) senders: Versions,
+    pub(crate) kind: u16,
+    pub(crate) length: u32,
+}
+
+impl Header {
+    /// Splits a packet into header and body; checks magic, length and version.
+    pub(crate) fn decode(packet: &[u8]) -> Result<(Header, &[u8]), DecodeError> {
+        let have = packet.len();
+        let short = DecodeError::Truncated { have, want: HEADER_BYTES };
+        if have > FRAME_BYTES_MAX {
+            return Err(DecodeError::Oversize { have, max: FRAME_BYTES_MAX });
+        }
+        let mut r = Reader(packet);
+        let magic = r.array4().ok_or(short)?;
+        if magic != MAGIC {
+            return Err(DecodeError::Magic(magic));
+        }
+        let version = r.u16().ok_or(short)?;
+        let senders = Versions { oldest: r.u16().ok_or(short)?, newest: r.u16().ok_or(short)? };
+        let kind = r.u16().ok_or(short)?;
+        let length = r.u32().ok_or(short)?;
+        if !(VERSION_OLDEST..=VERSION).contains(&version) {
+            return Err(DecodeError::Version { written: version, theirs: senders });
+        }
+        let want = length as usize;
+        if want > have {
+            return Err(DecodeError::Truncated { have, want });
+        }
+        if want < have {
+            return Err(DecodeError::Oversize { have, max: want });
+        }
+        Ok((Header { version, senders, kind, length }, r.rest()))
+    }
+
+    /// Writes the header in front; `length` and all.
+    pub(crate) fn encode(&self, w: &mut Writer<'_>) {
+        w.put(&MAGIC);
+        w.u16(self.version);
+        w.u16(self.senders.oldest);
+        w.u16(self.senders.newest);
+        w.u16(self.kind);
+        w.u32(self.length);
+    }
+}

@@ -1,0 +1,148 @@
+//! The small closed vocabularies of the frames. Numbers are part of the protocol: never reuse one.
+
+use core::fmt;
+use core::str::FromStr;
+
+macro_rules! vocabulary {
+    ($(#[$doc:meta])* $name:ident, $field:literal { $($(#[$vdoc:meta])* $variant:ident = $number:literal, $text:literal;)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum $name { $($(#[$vdoc])* $variant = $number,)+ }
+
+        impl $name {
+            /// Every value, in the order of its number.
+            pub const ALL: &'static [$name] = &[$($name::$variant,)+];
+
+            /// The value with this number, if there is one.
+            pub const fn from_number(number: u8) -> Option<$name> {
+                match number { $($number => Some($name::$variant),)+ _ => None }
+            }
+
+            /// Its number in a frame.
+            pub const fn number(self) -> u8 { self as u8 }
+
+            /// Its name, as people write it.
+            pub const fn name(self) -> &'static str {
+                match self { $($name::$variant => $text,)+ }
+            }
+
+            pub(crate) fn decode(number: u8) -> Result<$name, crate::DecodeError> {
+                $name::from_number(number)
+                    .ok_or(crate::DecodeError::Field { name: $field, value: number as u64 })
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result { f.pad(self.name()) }
+        }
+    };
+}
+
+vocabulary! {
+    /// The intercepted call a frame is about.
+    Call, "call" {
+        /// `read`, `__read_chk`.
+        Read = 1, "read";
+        /// `pread`, `pread64`, `__pread_chk`, `__pread64_chk`.
+        Pread = 2, "pread";
+        /// `readv`.
+        Readv = 3, "readv";
+        /// `preadv`, `preadv64`.
+        Preadv = 4, "preadv";
+        /// `preadv2`, `preadv64v2`.
+        Preadv2 = 5, "preadv2";
+        /// `sendfile`, `sendfile64`.
+        Sendfile = 6, "sendfile";
+        /// `splice` from a file.
+        Splice = 7, "splice";
+        /// `copy_file_range`.
+        CopyFileRange = 8, "copy_file_range";
+        /// `mmap`, `mmap64` with `MAP_POPULATE`.
+        Mmap = 9, "mmap";
+        /// `madvise`, `posix_madvise` with `WILLNEED` or `POPULATE_READ`.
+        Madvise = 10, "madvise";
+        /// `posix_fadvise`, `posix_fadvise64` with `WILLNEED`.
+        Fadvise = 11, "posix_fadvise";
+        /// `readahead`.
+        Readahead = 12, "readahead";
+        /// None of ours: a test, a tool or another front door.
+        Other = 255, "other";
+    }
+}
+
+vocabulary! {
+    /// What Seekless does with a miss: the modes of the Libception paper (section 3.2.2).
+    Mode, "mode" {
+        /// Nothing: every call goes straight through.
+        Off = 0, "off";
+        /// Time each call and report it; change nothing.
+        Track = 1, "track";
+        /// One read at a time a disk, as long as the application asked for.
+        Serialise = 2, "serialise";
+        /// Enlarge each read, in the application's own thread, with no order among them.
+        Prefetch = 3, "prefetch";
+        /// Both: one enlarged read at a time a disk.
+        Both = 4, "both";
+    }
+}
+
+/// Reads a mode as people write it; `serialize` is taken for `serialise`.
+impl FromStr for Mode {
+    type Err = &'static str;
+
+    fn from_str(s: &str) -> Result<Mode, Self::Err> {
+        let s = if s == "serialize" { "serialise" } else { s };
+        Mode::ALL
+            .iter()
+            .copied()
+            .find(|m| m.name() == s)
+            .ok_or("not a mode; write off, track, serialise, prefetch or both")
+    }
+}
+
+vocabulary! {
+    /// The daemon's answer to a need.
+    Verdict, "verdict" {
+        /// The bytes were in the page cache when this was sent.
+        Resident = 1, "resident";
+        /// Go on without us; the reason is beside it.
+        Pass = 2, "pass";
+    }
+}
+
+vocabulary! {
+    /// Why a need was passed on.
+    PassReason, "reason" {
+        /// Not passed on.
+        None = 0, "none";
+        /// The mode does not serialise (off, track or prefetch).
+        Mode = 1, "mode";
+        /// The file is not on a disk that seeks (solid-state, memory, network), or its disk is to be left alone.
+        NotADisk = 2, "not a disk";
+        /// A bound was reached: queue, memory or descriptors.
+        Full = 3, "full";
+        /// The disk returned an error or did not answer in time: the application must see that for itself.
+        DiskError = 4, "disk error";
+        /// The daemon is closing.
+        Closing = 5, "closing";
+        /// The descriptor is no regular file, cannot be read, or the range lies outside it.
+        BadRequest = 6, "bad request";
+    }
+}
+
+vocabulary! {
+    /// Why a frame was not understood.
+    RefuseReason, "reason" {
+        /// Its version; the header of the refusal says what would be understood.
+        Version = 1, "version";
+        /// Its kind.
+        Kind = 2, "kind";
+        /// Its length or a field.
+        Malformed = 3, "malformed";
+        /// It came without the descriptor it needs, or with one too many.
+        Descriptor = 4, "descriptor";
+        /// The sender may not ask this.
+        Permission = 5, "permission";
+    }
+}
