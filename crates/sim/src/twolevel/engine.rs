@@ -13,15 +13,17 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use hdrhistogram::Histogram;
-use seekless_policy::cache::{BadCapacity, Cache, Origin, Replacement};
+use seekless_policy::cache::{BadCapacity, Cache, Origin};
 use seekless_policy::coordinate::{Coordinator, Request, Split};
 use seekless_policy::prefetch::{Access, Prefetcher};
 use seekless_units::Nanos;
 
-use super::disk::{Disk, DiskCounts, Submitted};
+use super::disk::{DEVICE_SHIFT, Disk, DiskCounts, Submitted};
 use super::system::{BlockRequest, LevelSpec, Network, SystemSpec, Timing};
 
 const NIL: u32 = u32::MAX;
+/// Number of a device's last block within it.
+const DEVICE_LAST: u64 = (1 << DEVICE_SHIFT) - 1;
 /// Longest request or prefetch taken in one piece, blocks (4 GiB of 4 KiB blocks): nothing real is longer.
 pub const REQUEST_BLOCKS_MAX: u64 = 1 << 20;
 /// Longest response time kept in the histogram, microseconds (about 11 days); longer ones count as this.
@@ -470,6 +472,8 @@ impl Engine {
     fn send(&mut self, at: usize, fetch: u32, context: u32, limit: u64) {
         let Fetch { first, last, .. } = self.fetches.items[fetch as usize];
         if at + 1 < self.levels.len() {
+            // The end of a file is known where the file system is; below are blocks up to the end of the device.
+            let limit = limit.max(last | DEVICE_LAST);
             self.serve(at + 1, context, first, last, limit, Who::Fetch(fetch));
             return;
         }
@@ -561,9 +565,4 @@ fn extend(runs: &mut Vec<(u64, u64)>, block: u64) {
         Some((_, last)) if *last + 1 == block => *last = block,
         _ => runs.push((block, block)),
     }
-}
-
-/// SARC's cache knows sequential blocks only from a prefetcher that finds them.
-pub(super) fn needs_sequence(replacement: Replacement, prefetcher: &Prefetcher) -> bool {
-    replacement == Replacement::Sarc && matches!(prefetcher, Prefetcher::None | Prefetcher::Ra(_))
 }

@@ -5,16 +5,16 @@ use super::{Kind, PAGE_BYTES, Permutation};
 use crate::draw::Draw;
 use crate::trace::{Op, Record};
 
-/// Files at scale 1.
-const FILES: f64 = 12_514.0;
+/// Files at scale 1, and share of the footprint, of each application: many sources (csscope), fewer sources (gcc), few large
+/// models (viewperf). PFC gives the sums (12,514 files, 792 MB); the split is ours, in the proportions the three
+/// programs are known for.
+const APPLICATIONS: [(f64, f64); 3] = [(10_114.0, 0.33), (2_100.0, 0.05), (300.0, 0.62)];
 /// Requests a footprint page is asked for on the mean: sources and headers are read again and again.
 const PASSES: f64 = 3.0;
-/// Spread of the log-normal file size; the mean follows from footprint and number of files (16 pages).
+/// Spread of the log-normal file size; the mean follows from the footprint and the number of files.
 const SIZE_SIGMA: f64 = 1.2;
 /// Pages a request and its share: applications read 4 to 32 KB at a time.
 const SIZES: [(u64, f64); 4] = [(1, 0.4), (2, 0.3), (4, 0.2), (8, 0.1)];
-/// Applications, each reading one file after another.
-const APPLICATIONS: usize = 3;
 /// Files are opened by popularity: rank n^u (log-uniform), in this share of the openings; else uniformly.
 const POPULAR_SHARE: f64 = 0.5;
 
@@ -24,14 +24,22 @@ struct Reader {
     next: u64,
 }
 
+/// One application's files.
+#[derive(Clone, Copy, Debug)]
+struct Owner {
+    first: u64,
+    files: u64,
+    popularity: Permutation,
+}
+
 /// See the [module](super).
 #[derive(Clone, Debug)]
 pub struct Multi {
     draw: Draw,
     /// First page of each file, and the end of the last.
     starts: Vec<u64>,
-    popularity: Permutation,
-    readers: [Reader; APPLICATIONS],
+    owners: Vec<Owner>,
+    readers: [Reader; APPLICATIONS.len()],
     pages_left: u64,
     /// Requests so far and random ones among them: the share is steered, since files end when they end.
     requests: u64,
@@ -42,47 +50,54 @@ impl Multi {
     /// The trace at a scale.
     pub fn new(scale: f64, seed: u64) -> Multi {
         let mut draw = Draw::new(seed, "trace multi");
-        let files = ((FILES * scale) as u64).max(APPLICATIONS as u64 * 2);
-        let footprint = Kind::Multi.footprint_pages(scale).max(files);
-        let sizes: Vec<f64> = (0..files)
-            .map(|_| {
-                // Box and Muller; one of the pair is enough.
-                let radius = libm::sqrt(2.0 * draw.exponential());
-                let normal = radius * libm::cos(core::f64::consts::TAU * draw.unit());
-                libm::exp(SIZE_SIGMA * normal)
-            })
-            .collect();
-        let total: f64 = sizes.iter().sum();
+        let footprint = Kind::Multi.footprint_pages(scale);
         let mut starts = vec![0];
-        for size in &sizes {
-            let pages = ((size / total * (footprint - files) as f64) as u64) + 1;
-            starts.push(starts.last().copied().unwrap_or(0) + pages);
+        let mut owners = Vec::new();
+        for (files, share) in APPLICATIONS {
+            let files = ((files * scale) as u64).max(2);
+            let sizes: Vec<f64> = (0..files)
+                .map(|_| {
+                    // Box and Muller; one of the pair is enough.
+                    let radius = libm::sqrt(2.0 * draw.exponential());
+                    let normal = radius * libm::cos(core::f64::consts::TAU * draw.unit());
+                    libm::exp(SIZE_SIGMA * normal)
+                })
+                .collect();
+            let total: f64 = sizes.iter().sum();
+            let room = (footprint as f64 * share - files as f64).max(0.0);
+            owners.push(Owner {
+                first: starts.len() as u64 - 1,
+                popularity: Permutation::new(files, draw.word()),
+                files,
+            });
+            for size in &sizes {
+                starts.push(starts.last().copied().unwrap_or(0) + (size / total * room) as u64 + 1);
+            }
         }
-        let popularity = Permutation::new(files, draw.word());
         let pages_left = (footprint as f64 * PASSES) as u64;
         let mut multi = Multi {
             draw,
             starts,
-            popularity,
-            readers: [Reader::default(); APPLICATIONS],
+            owners,
+            readers: [Reader::default(); APPLICATIONS.len()],
             pages_left,
             requests: 0,
             randoms: 0,
         };
-        for i in 0..APPLICATIONS {
-            multi.readers[i] = multi.open();
+        for i in 0..APPLICATIONS.len() {
+            multi.readers[i] = multi.open(i);
         }
         multi
     }
 
-    fn open(&mut self) -> Reader {
-        let files = self.starts.len() as u64 - 1;
+    fn open(&mut self, application: usize) -> Reader {
+        let Owner { first, popularity, files } = self.owners[application];
         let rank = if self.draw.unit() < POPULAR_SHARE {
             libm::pow(files as f64, self.draw.unit()) as u64 - 1
         } else {
             self.draw.below(files)
         };
-        Reader { file: self.popularity.at(rank) as usize, next: 0 }
+        Reader { file: (first + popularity.at(rank)) as usize, next: 0 }
     }
 }
 
@@ -93,11 +108,11 @@ impl Iterator for Multi {
         if self.pages_left == 0 {
             return None;
         }
-        let i = self.draw.below(APPLICATIONS as u64) as usize;
+        let i = self.draw.below(APPLICATIONS.len() as u64) as usize;
         let mut reader = self.readers[i];
         let mut random = reader.next == 0;
         if reader.next >= self.pages_in(reader.file) {
-            reader = self.open();
+            reader = self.open(i);
             random = true;
         }
         let size = self.pages_in(reader.file);

@@ -8,10 +8,10 @@ use crate::trace::{Op, Record};
 
 /// Bytes of requests in the trace at scale 1: "the first 10GB of data requests".
 const REQUESTED_BYTES: u64 = 10_000_000_000;
-/// Tables, each a file of equal size. A database of that time had tens; Linux read-ahead keeps a state for each.
-const TABLES: u64 = 40;
-/// Scans under way at once, each in a table of its own.
-const SCANS: usize = 20;
+/// Scans under way at once at scale 1, each in a table of its own.
+const SCANS: f64 = 64.0;
+/// Tables a scan, each a file of equal size: a scan that ends goes on in another of its own tables.
+const TABLES_PER_SCAN: u64 = 2;
 /// Mean length of a scan, requests: short enough that scans end and begin all the time.
 const SCAN_REQUESTS: f64 = 64.0;
 /// Pages a request and its share: between the 2 to 4 KB of the SPC financial traces and the 17 KB a request that "10 GB are
@@ -47,8 +47,11 @@ impl Oltp {
     /// The trace at a scale.
     pub fn new(scale: f64, seed: u64) -> Oltp {
         let draw = Draw::new(seed, "trace oltp");
-        let table_pages = (Kind::Oltp.footprint_pages(scale) / TABLES).max(16);
-        let scans = (0..SCANS as u64).map(|i| Scan { table: i, next: 0, left: 0 }).collect();
+        let scans = std::env::var("SCANS").ok().map_or(SCANS, |s| s.parse().unwrap());
+        let scans = ((scans * scale + 0.5) as u64).max(2);
+        let tables = scans * TABLES_PER_SCAN;
+        let table_pages = (Kind::Oltp.footprint_pages(scale) / tables).max(16);
+        let scans = (0..scans).map(|i| Scan { table: i, next: 0, left: 0 }).collect();
         let pages_left = (REQUESTED_BYTES as f64 * scale) as u64 / PAGE_BYTES;
         Oltp { draw, scans, table_pages, pages_left, at: 0.0, requests: 0, randoms: 0 }
     }
@@ -77,22 +80,23 @@ impl Iterator for Oltp {
         if self.pages_left == 0 {
             return None;
         }
-        self.at += self.draw.exponential() / RATE_PER_S;
+        self.at += self.draw.exponential() / std::env::var("ORATE").ok().map_or(RATE_PER_S, |s| s.parse().unwrap());
         let pages = self.size();
+        let scans = self.scans.len() as u64;
         // The chance rises with what is owed, so that random requests stay irregular.
         let owed = Kind::Oltp.random_share() * (self.requests + 1) as f64 - self.randoms as f64;
         self.requests += 1;
         let (table, page, pages) = if self.draw.unit() < owed / STEERING {
             self.randoms += 1;
-            (self.draw.below(TABLES), self.draw.below(self.table_pages - pages), pages)
+            (self.draw.below(scans * TABLES_PER_SCAN), self.draw.below(self.table_pages - pages), pages)
         } else {
-            let i = self.draw.below(SCANS as u64) as usize;
+            let i = self.draw.below(scans) as usize;
             let length = 1 + (self.draw.exponential() * (SCAN_REQUESTS - 1.0)) as u64;
             let mut scan = self.scans[i];
             if scan.left == 0 || scan.next + pages > self.table_pages {
                 self.randoms += 1;
-                // Scan i moves among the tables that are i modulo SCANS, so that no two share a table.
-                let table = (self.draw.below(TABLES / SCANS as u64)) * SCANS as u64 + i as u64;
+                // Scan i moves among the tables that are i modulo their number, so that no two share a table.
+                let table = self.draw.below(TABLES_PER_SCAN) * scans + i as u64;
                 scan = Scan { table, next: self.draw.below(self.table_pages - pages), left: length };
             }
             let page = scan.next;

@@ -19,7 +19,7 @@ const PLACE_PAGES: u64 = 8;
 const STEERING: f64 = 64.0;
 /// Mean requests a second. The original asks far more of six disks (about 400) than one disk of the paper can do (about
 /// 100 random reads); a queue that only grows would drown every difference in waiting, so a rate one disk can carry.
-const RATE_PER_S: f64 = 45.0;
+const RATE_PER_S: f64 = 100.0;
 /// Popularity of places asked for again: index positions drawn as n^u (log-uniform, Zipf with exponent 1).
 const REVISIT_SHARE: f64 = 0.2;
 
@@ -60,7 +60,7 @@ impl Iterator for Websearch {
         if self.pages_left == 0 {
             return None;
         }
-        self.at += self.draw.exponential() / RATE_PER_S;
+        self.at += self.draw.exponential() / std::env::var("WRATE").ok().map_or(RATE_PER_S, |s| s.parse().unwrap());
         let mut pages = pick(&mut self.draw, &SIZES);
         let file_pages = self.pages / FILES;
         let owed = Kind::Websearch.random_share() * (self.requests + 1) as f64 - self.randoms as f64;
