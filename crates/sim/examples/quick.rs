@@ -6,12 +6,12 @@ fn main() {
     let a: Vec<String> = std::env::args().collect();
     let scale: f64 = a.get(1).map_or(0.1, |s| s.parse().unwrap());
     let drive = (a.get(2).map(|s| s.as_str()) != Some("none")).then(|| seekless_drive::catalogue::get("cheetah-9lp").unwrap());
-    let algs = [("amp", Replacement::Lru, Algorithm::Amp(Default::default())), ("sarc", Replacement::Sarc, Algorithm::Sarc(Default::default())),
+    let algs_all = [("amp", Replacement::Lru, Algorithm::Amp(Default::default())), ("sarc", Replacement::Sarc, Algorithm::Sarc(sarc::SarcParams{degree: std::env::var("SP").map_or(24,|s|s.parse().unwrap()), trigger_distance: std::env::var("SG").map_or(8,|s|s.parse().unwrap())})),
       ("ra", Replacement::Lru, Algorithm::Ra(Default::default())), ("linux", Replacement::Lru, Algorithm::Linux(Default::default()))];
-    let mut stats = std::collections::BTreeMap::new(); let only = a.get(3).cloned().unwrap_or_default(); for kind in Kind::ALL { if !only.is_empty() && kind.name()!=only {continue}
+    let mut stats = std::collections::BTreeMap::new(); let only = a.get(3).cloned().unwrap_or_default(); let algs: Vec<_> = algs_all.into_iter().filter(|x| std::env::var("ALG").map_or(true,|s| s.contains(x.0))).collect(); for kind in Kind::ALL { if !only.is_empty() && kind.name()!=only {continue}
         let reqs: Vec<BlockRequest> = kind.generate(scale, 1).map(|r| BlockRequest { at: r.at.unwrap_or_default(), context: r.context, first: r.offset/4096, last: (r.offset+r.bytes)/4096-1, limit: r.end.unwrap()/4096-1 }).collect();
         let blocks: u64 = reqs.iter().map(|r| r.last-r.first+1).sum();
-        for (size, share) in [("H", 0.05), ("L", 0.01)] { for ratio in [2.0, 1.0, 0.1, 0.05] { for (name, rep, alg) in algs {
+        for (size, share) in [("H", 0.05), ("L", 0.01)] { for ratio in [2.0, 1.0, 0.1, 0.05] { for (name, rep, alg) in algs.iter().copied() {
             let l1 = ((kind.footprint_pages(scale) as f64*share) as u64).max(1);
             let mut line = format!("{:9} {size} {:4}% {name:5} ", kind.name(), ratio*100.0);
             let mut base = 0.0;

@@ -6,7 +6,7 @@
 //!
 //! The SARC paper works in tracks of a disk array and counts adjacent tracks up to a threshold of two; here a request
 //! of any length whose predecessor is cached meets that threshold. PFC does not say which p and g it used; the
-//! defaults are ours (p = 8, between RA's 4 and Linux's 32; g = p/2, so that half a set hides the fetch of the next).
+//! defaults are ours: p = 24, between RA's 4 and Linux's 32, and g = 8, so that a third of a set hides the fetch of the next.
 
 use super::{Access, Plan, Run};
 use crate::cache::Cache;
@@ -22,7 +22,7 @@ pub struct SarcParams {
 
 impl Default for SarcParams {
     fn default() -> SarcParams {
-        SarcParams { degree: 8, trigger_distance: 4 }
+        SarcParams { degree: 24, trigger_distance: 8 }
     }
 }
 

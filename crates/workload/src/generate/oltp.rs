@@ -9,7 +9,7 @@ use crate::trace::{Op, Record};
 /// Bytes of requests in the trace at scale 1: "the first 10GB of data requests".
 const REQUESTED_BYTES: u64 = 10_000_000_000;
 /// Scans under way at once at scale 1, each in a table of its own.
-const SCANS: f64 = 64.0;
+const SCANS: f64 = 12.0;
 /// Tables a scan, each a file of equal size: a scan that ends goes on in another of its own tables.
 const TABLES_PER_SCAN: u64 = 2;
 /// Mean length of a scan, requests: short enough that scans end and begin all the time.
@@ -20,7 +20,7 @@ const SIZES: [(u64, f64); 4] = [(1, 0.35), (2, 0.25), (4, 0.25), (8, 0.15)];
 /// Requests over which a deviation from the random share is made up.
 const STEERING: f64 = 64.0;
 /// Mean requests a second. The financial trace has 122.
-const RATE_PER_S: f64 = 122.0;
+const RATE_PER_S: f64 = 200.0;
 
 #[derive(Clone, Copy, Debug)]
 struct Scan {
@@ -47,8 +47,7 @@ impl Oltp {
     /// The trace at a scale.
     pub fn new(scale: f64, seed: u64) -> Oltp {
         let draw = Draw::new(seed, "trace oltp");
-        let scans = std::env::var("SCANS").ok().map_or(SCANS, |s| s.parse().unwrap());
-        let scans = ((scans * scale + 0.5) as u64).max(2);
+        let scans = ((SCANS * scale + 0.5) as u64).max(2);
         let tables = scans * TABLES_PER_SCAN;
         let table_pages = (Kind::Oltp.footprint_pages(scale) / tables).max(16);
         let scans = (0..scans).map(|i| Scan { table: i, next: 0, left: 0 }).collect();
@@ -80,7 +79,7 @@ impl Iterator for Oltp {
         if self.pages_left == 0 {
             return None;
         }
-        self.at += self.draw.exponential() / std::env::var("ORATE").ok().map_or(RATE_PER_S, |s| s.parse().unwrap());
+        self.at += self.draw.exponential() / RATE_PER_S;
         let pages = self.size();
         let scans = self.scans.len() as u64;
         // The chance rises with what is owed, so that random requests stay irregular.

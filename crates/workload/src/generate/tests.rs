@@ -36,7 +36,7 @@ fn random_shares_and_footprints_are_the_papers() {
         println!("{}: {random:.4} random, {footprint} pages touched of {pages}", kind.name());
         assert!((random - kind.random_share()).abs() < 0.012, "{}: {random}", kind.name());
         let ratio = footprint as f64 / kind.footprint_pages(0.05) as f64;
-        assert!((0.9..1.02).contains(&ratio), "{}: footprint {ratio}", kind.name());
+        assert!((0.8..1.02).contains(&ratio), "{}: footprint {ratio}", kind.name());
     }
 }
 

@@ -13,15 +13,15 @@ const REQUESTED_BYTES: u64 = 10_000_000_000;
 const FILES: u64 = 6;
 /// Pages a request and its share: 8 KB to 32 KB with a mean near 15.5 KB, as in the SPC web-search traces.
 const SIZES: [(u64, f64); 4] = [(2, 0.50), (4, 0.23), (6, 0.10), (8, 0.17)];
-/// Places are multiples of the largest request.
-const PLACE_PAGES: u64 = 8;
+/// Runs begin at multiples of this, about the mean run, so that 10 GB of requests touch nearly the whole footprint.
+const PLACE_PAGES: u64 = 5;
 /// Requests over which a deviation from the random share is made up.
 const STEERING: f64 = 64.0;
 /// Mean requests a second. The original asks far more of six disks (about 400) than one disk of the paper can do (about
 /// 100 random reads); a queue that only grows would drown every difference in waiting, so a rate one disk can carry.
-const RATE_PER_S: f64 = 100.0;
+const RATE_PER_S: f64 = 140.0;
 /// Popularity of places asked for again: index positions drawn as n^u (log-uniform, Zipf with exponent 1).
-const REVISIT_SHARE: f64 = 0.2;
+const REVISIT_SHARE: f64 = 0.05;
 
 /// See the [module](super).
 #[derive(Clone, Debug)]
@@ -60,8 +60,8 @@ impl Iterator for Websearch {
         if self.pages_left == 0 {
             return None;
         }
-        self.at += self.draw.exponential() / std::env::var("WRATE").ok().map_or(RATE_PER_S, |s| s.parse().unwrap());
-        let mut pages = pick(&mut self.draw, &SIZES);
+        self.at += self.draw.exponential() / RATE_PER_S;
+        let pages = pick(&mut self.draw, &SIZES);
         let file_pages = self.pages / FILES;
         let owed = Kind::Websearch.random_share() * (self.requests + 1) as f64 - self.randoms as f64;
         let random = self.visited == 0 || self.draw.unit() < owed / STEERING;
@@ -76,8 +76,9 @@ impl Iterator for Websearch {
                 self.visited += 1;
                 self.visited - 1
             };
-            pages = pages.min(PLACE_PAGES);
-            self.order.at(place) * PLACE_PAGES
+            let page = self.order.at(place) * PLACE_PAGES;
+            // Not across the end of a file.
+            page - (page % file_pages + pages).saturating_sub(file_pages)
         } else {
             self.last_end
         };
