@@ -1,5 +1,11 @@
 //! policy x drive: the same decisions in virtual time.
 //!
+//! - [`twolevel`]: cache levels that prefetch, what coordinates them, and the disk below (the PFC study).
+//! - [`trace`]: traces to replay through them, files or generated.
+//!
 //! Must not know: kernel, wire, or the other applications.
 
+pub mod cli;
+pub mod levels;
+pub mod trace;
 pub mod twolevel;

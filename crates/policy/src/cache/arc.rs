@@ -8,7 +8,9 @@
 //! (it has been asked for once, not twice); prefetches do not move p.
 
 use super::store::{Node, Store, flag};
-use super::{LIST_FIRST_OUT, LIST_GHOST_1 as B1, LIST_GHOST_2 as B2, LIST_MAIN as T1, LIST_SECOND as T2, Origin};
+use super::{
+    LIST_FIRST_OUT, LIST_GHOST_1 as B1, LIST_GHOST_2 as B2, LIST_MAIN as T1, LIST_SECOND as T2, Origin,
+};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct ArcState {
@@ -18,7 +20,7 @@ pub(super) struct ArcState {
 
 pub(super) fn hit(store: &mut Store, slot: u32) {
     let first_use = store.node(slot).flags & flag::UNUSED != 0;
-    store.to_head(slot, if first_use { T1 } else { T2 });
+    store.move_to_head(slot, if first_use { T1 } else { T2 });
 }
 
 impl ArcState {
@@ -44,7 +46,8 @@ impl ArcState {
             store.remove(ghost);
             return (store.insert(block, if asked { T2 } else { T1 }), evicted);
         }
-        let (t1, t2, b1, b2) = (store.len(T1) + store.len(LIST_FIRST_OUT), store.len(T2), store.len(B1), store.len(B2));
+        let (t1, t2, b1, b2) =
+            (store.len(T1) + store.len(LIST_FIRST_OUT), store.len(T2), store.len(B1), store.len(B2));
         let mut evicted = None;
         if t1 + b1 >= c {
             if t1 < c {
@@ -79,7 +82,7 @@ impl ArcState {
         let (from, ghost) = if from_t1 || store.len(T2) == 0 { (T1, B1) } else { (T2, B2) };
         let victim = store.tail(from)?;
         let node = store.node(victim).clone();
-        store.to_head(victim, ghost);
+        store.move_to_head(victim, ghost);
         store.node_mut(victim).flags = 0;
         Some(node)
     }

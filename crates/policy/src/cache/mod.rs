@@ -185,7 +185,7 @@ impl Cache {
     pub fn hit(&mut self, slot: Slot) -> Hit {
         let slot = slot.0;
         match &mut self.policy {
-            Policy::Lru => self.store.to_head(slot, LIST_MAIN),
+            Policy::Lru => self.store.move_to_head(slot, LIST_MAIN),
             Policy::Sarc(sarc) => sarc.hit(&mut self.store, slot),
             Policy::Arc(_) => arc::hit(&mut self.store, slot),
         }
@@ -259,7 +259,7 @@ impl Cache {
 
     /// DU: this block leaves before all that are not demoted (in the order they were demoted).
     pub fn demote(&mut self, slot: Slot) {
-        self.store.to_head(slot.0, LIST_FIRST_OUT);
+        self.store.move_to_head(slot.0, LIST_FIRST_OUT);
     }
 
     /// A silent use: the block was read past this cache's policy, which hears nothing of it; only the unused mark goes,

@@ -24,7 +24,7 @@ impl BlockQueue {
         match self.store.find(block) {
             Some(slot) => {
                 if refresh {
-                    self.store.to_head(slot, 0);
+                    self.store.move_to_head(slot, 0);
                 }
                 true
             }

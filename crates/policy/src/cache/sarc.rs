@@ -71,7 +71,7 @@ impl SarcState {
         } else if node.list == SEQ && self.ratio(store) > LARGE_RATIO && self.in_bottom(store, slot, SEQ) {
             self.adapt = 1.0;
         }
-        store.to_head(slot, home);
+        store.move_to_head(slot, home);
     }
 
     pub(super) fn insert(

@@ -149,7 +149,7 @@ impl Store {
 
     /// Moves a slot to the head of `list`, from wherever it is.
     #[inline]
-    pub(crate) fn to_head(&mut self, slot: u32, list: u8) {
+    pub(crate) fn move_to_head(&mut self, slot: u32, list: u8) {
         if self.lists[list as usize].head == slot {
             self.clock = self.clock.wrapping_add(1);
             self.nodes[slot as usize].stamp = self.clock;
@@ -220,7 +220,7 @@ mod tests {
                 match (op, store.find(block)) {
                     (0, None) => { store.insert(block, 0); model.push_front(block); }
                     (1, Some(slot)) => {
-                        store.to_head(slot, 0);
+                        store.move_to_head(slot, 0);
                         model.retain(|b| *b != block);
                         model.push_front(block);
                     }

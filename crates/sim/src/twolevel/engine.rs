@@ -230,13 +230,12 @@ impl Engine {
     pub fn request(&mut self, request: &BlockRequest) {
         match self.timing {
             Timing::Trace { stretch } => {
-                let at = if stretch == 1.0 { request.at } else { Nanos((request.at.0 as f64 * stretch) as u64) };
+                let at =
+                    if stretch == 1.0 { request.at } else { Nanos((request.at.0 as f64 * stretch) as u64) };
                 self.run_until(at);
                 self.now = self.now.max(at);
             }
-            Timing::Closed { clients } => {
-                while self.outstanding >= clients.max(1) && self.step() {}
-            }
+            Timing::Closed { clients } => while self.outstanding >= clients.max(1) && self.step() {},
         }
         self.outstanding += 1;
         let who = Who::Application(self.now);
@@ -338,7 +337,16 @@ impl Engine {
 
     /// Blocks that go past the native side: read out of the cache where they are, else from below.
     #[allow(clippy::too_many_arguments)]
-    fn bypass(&mut self, at: usize, context: u32, first: u64, last: u64, limit: u64, own: &Wait, wait: &mut u32) {
+    fn bypass(
+        &mut self,
+        at: usize,
+        context: u32,
+        first: u64,
+        last: u64,
+        limit: u64,
+        own: &Wait,
+        wait: &mut u32,
+    ) {
         let mut missing = std::mem::take(&mut self.levels[at].missing);
         missing.clear();
         let mut last_fetch = 0;

@@ -2,7 +2,9 @@
 
 mod disk;
 mod engine;
+pub mod report;
 mod scheduler;
+pub mod study;
 mod system;
 
 pub use disk::{DEVICE_SHIFT, DEVICES_MAX, DiskCounts};

@@ -49,7 +49,18 @@ impl Websearch {
         let places = pages / PLACE_PAGES;
         let order = Permutation::new(places, draw.word());
         let pages_left = (REQUESTED_BYTES as f64 * scale) as u64 / PAGE_BYTES;
-        Websearch { draw, order, places, visited: 0, pages, pages_left, at: 0.0, last_end: 0, requests: 0, randoms: 0 }
+        Websearch {
+            draw,
+            order,
+            places,
+            visited: 0,
+            pages,
+            pages_left,
+            at: 0.0,
+            last_end: 0,
+            requests: 0,
+            randoms: 0,
+        }
     }
 }
 

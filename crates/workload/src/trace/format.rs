@@ -121,7 +121,13 @@ impl Format {
         self == Format::AccessLog
     }
 
-    pub(crate) fn parse(self, line: &[u8], number: u64, block_bytes: u64, names: &mut Names) -> Result<Line, String> {
+    pub(crate) fn parse(
+        self,
+        line: &[u8],
+        number: u64,
+        block_bytes: u64,
+        names: &mut Names,
+    ) -> Result<Line, String> {
         match self {
             Format::Vscsi1 => vscsi::parse_1(line),
             Format::Vscsi2 => vscsi::parse_2(line),

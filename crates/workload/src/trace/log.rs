@@ -10,7 +10,8 @@ pub(super) fn parse(line: &[u8], names: &mut Names) -> Result<Line, String> {
     if line.is_empty() {
         return Ok(Line::Nothing);
     }
-    let after = |bytes: &[u8], from: usize, what: u8| bytes[from..].iter().position(|b| *b == what).map(|p| from + p);
+    let after =
+        |bytes: &[u8], from: usize, what: u8| bytes[from..].iter().position(|b| *b == what).map(|p| from + p);
     let open = after(line, 0, b'[').ok_or("has no `[time]`")?;
     let close = after(line, open, b']').ok_or("has no `]` after the time")?;
     let time = time_s(&line[open + 1..close])?;
@@ -49,7 +50,8 @@ fn number(field: &[u8]) -> Option<u64> {
 
 /// Seconds since 1970 of `17/May/2015:10:05:03 +0000`.
 fn time_s(field: &[u8]) -> Result<u64, String> {
-    let bad = || format!("the time `{}` is not like 17/May/2015:10:05:03 +0000", String::from_utf8_lossy(field));
+    let bad =
+        || format!("the time `{}` is not like 17/May/2015:10:05:03 +0000", String::from_utf8_lossy(field));
     let part = |from: usize, to: usize| field.get(from..to).and_then(number).ok_or_else(bad);
     const MONTHS: [&[u8]; 12] =
         [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
@@ -63,7 +65,8 @@ fn time_s(field: &[u8]) -> Result<u64, String> {
     let y = if month <= 2 { year - 1 } else { year };
     let (era, year_of_era) = (y / 400, y % 400);
     let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    let days = era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468;
+    let days =
+        era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468;
     let local = days * 86_400 + hour * 3600 + minute * 60 + second;
     let zone = match field.get(21) {
         None => 0,

@@ -222,7 +222,10 @@ impl<R: BufRead> Reader<R> {
             return Err("a request of no bytes".into());
         }
         if raw.bytes > REQUEST_BYTES_MAX {
-            return Err(format!("a request of {} bytes; more than {REQUEST_BYTES_MAX} is not credible", raw.bytes));
+            return Err(format!(
+                "a request of {} bytes; more than {REQUEST_BYTES_MAX} is not credible",
+                raw.bytes
+            ));
         }
         if raw.offset >= OFFSET_MAX || raw.offset + raw.bytes > OFFSET_MAX {
             return Err(format!("the address {} is beyond 4 PiB", raw.offset));

@@ -19,14 +19,18 @@ fn spc() {
 
 #[test]
 fn msr() {
-    let text = b"128166372003061629,usr,0,Read,7014609920,24576,41286\n128166372003061639,usr,1,Write,0,512,1\n";
+    let text =
+        b"128166372003061629,usr,0,Read,7014609920,24576,41286\n128166372003061639,usr,1,Write,0,512,1\n";
     let got = read(Format::Msr, text).unwrap();
     assert_eq!(got, [record(Some(0), 0, Read, 7_014_609_920, 24_576), record(Some(1), 1, Write, 0, 512)]);
 }
 
 #[test]
 fn cloud_physics() {
-    let got = read(Format::CloudPhysics, b"version,time,op,size,lbn\n1,5633898,2a,512,42932745\n1,5633899,28,6656,1\n1,5633899,0,0,0\n");
+    let got = read(
+        Format::CloudPhysics,
+        b"version,time,op,size,lbn\n1,5633898,2a,512,42932745\n1,5633899,28,6656,1\n1,5633899,0,0,0\n",
+    );
     assert_eq!(
         got.unwrap(),
         [record(Some(0), 0, Write, 42_932_745 * 512, 512), record(Some(1), 0, Read, 512, 6656)]
@@ -56,7 +60,8 @@ fn vscsi() {
 
 #[test]
 fn srt_disksim_lis_and_plain() {
-    let got = read(Format::Srt, b"time_s,dev,blkno,bytes,is_read,is_async,service_us\n0.5,1,1056,4096,1,0,19513\n");
+    let got =
+        read(Format::Srt, b"time_s,dev,blkno,bytes,is_read,is_async,service_us\n0.5,1,1056,4096,1,0,19513\n");
     assert_eq!(got.unwrap(), [record(Some(0), 1, Read, 1056 * 512, 4096)]);
     let got = read(Format::DiskSim, b"0.25 0 100 8 1\n0.50 0 108 8 0\n").unwrap();
     assert_eq!(got, [record(Some(0), 0, Read, 51_200, 4096), record(Some(250), 0, Write, 55_296, 4096)]);
@@ -76,7 +81,8 @@ fn access_logs() {
 "#;
     let mut reader = Reader::new(&text[..], Format::AccessLog, Options::default());
     let got: Vec<Record> = reader.by_ref().collect::<Result<_, _>>().unwrap();
-    let whole = |at_s: u64| Record { end: Some(203_023), ..record(Some(at_s * 1_000_000), 0, Read, 0, 203_023) };
+    let whole =
+        |at_s: u64| Record { end: Some(203_023), ..record(Some(at_s * 1_000_000), 0, Read, 0, 203_023) };
     assert_eq!(got, [whole(0), record(Some(2_000_000), 1, Read, 0, 10), whole(2)]);
     assert_eq!(reader.reordered(), 1);
 }

@@ -29,7 +29,8 @@ impl<'a> Fields<'a> {
         if self.rest.is_empty() {
             return Err(format!("ends before its {what}"));
         }
-        let end = self.rest.iter().position(|b| if self.comma { *b == b',' } else { b.is_ascii_whitespace() });
+        let end =
+            self.rest.iter().position(|b| if self.comma { *b == b',' } else { b.is_ascii_whitespace() });
         let end = end.unwrap_or(self.rest.len());
         let field = self.rest[..end].trim_ascii();
         self.rest = self.rest.get(end + 1..).unwrap_or(&[]);
@@ -129,7 +130,9 @@ pub(super) fn spc(line: &[u8]) -> Result<Line, String> {
     let op = match f.next("operation")? {
         b"R" | b"r" => Op::Read,
         b"W" | b"w" => Op::Write,
-        other => return Err(format!("the operation `{}` is neither R nor W", String::from_utf8_lossy(other))),
+        other => {
+            return Err(format!("the operation `{}` is neither R nor W", String::from_utf8_lossy(other)));
+        }
     };
     let time = f.scaled("time", 9)?;
     Ok(request(Some(time), device, op, offset, bytes))
@@ -148,7 +151,10 @@ pub(super) fn msr(line: &[u8], number: u64, names: &mut Names) -> Result<Line, S
         b"Read" | b"read" => Op::Read,
         b"Write" | b"write" => Op::Write,
         other => {
-            return Err(format!("the operation `{}` is neither Read nor Write", String::from_utf8_lossy(other)));
+            return Err(format!(
+                "the operation `{}` is neither Read nor Write",
+                String::from_utf8_lossy(other)
+            ));
         }
     };
     let offset = f.whole("offset")?;

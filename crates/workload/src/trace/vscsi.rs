@@ -11,7 +11,11 @@ pub(super) const RECORD_1_BYTES: usize = 32;
 pub(super) const RECORD_2_BYTES: usize = 40;
 
 /// Reads one record; false at a clean end, an error if the file ends within one.
-pub(super) fn read_record<R: BufRead>(input: &mut R, size: usize, record: &mut Vec<u8>) -> Result<bool, String> {
+pub(super) fn read_record<R: BufRead>(
+    input: &mut R,
+    size: usize,
+    record: &mut Vec<u8>,
+) -> Result<bool, String> {
     while record.len() < size {
         let buffer = input.fill_buf().map_err(|e| format!("cannot be read: {e}"))?;
         if buffer.is_empty() {
@@ -31,7 +35,14 @@ fn number(record: &[u8], at: usize, bytes: usize) -> u64 {
     record[at..at + bytes].iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
-fn line(version: u64, expected: u64, command: u64, bytes: u64, block: u64, time_us: u64) -> Result<Line, String> {
+fn line(
+    version: u64,
+    expected: u64,
+    command: u64,
+    bytes: u64,
+    block: u64,
+    time_us: u64,
+) -> Result<Line, String> {
     if version >> 8 != expected {
         return Err(format!("the record is of version {}, not {expected}", version >> 8));
     }
