@@ -10,7 +10,24 @@ macro_rules! drives {
     };
 }
 
-drives!["atlas-10k", "barracuda-4lp", "cheetah-9lp", "ibm-18es", "wd-red-1tb"];
+drives![
+    "atlas-10k",
+    "barracuda-2tb-7200",
+    "barracuda-4lp",
+    "cheetah-18gb-10k",
+    "cheetah-9lp",
+    "hp-146gb-10k",
+    "ibm-18es",
+    "ibm-36gb-10k",
+    "maxtor-300gb-10k",
+    "modern-20tb-7200",
+    "seagate-1tb-7200",
+    "ultrastar-7k4000-4tb",
+    "ultrastar-7k8-8tb",
+    "ultrastar-hc310-6tb",
+    "wd-4tb-7200",
+    "wd-red-1tb",
+];
 
 /// Names of the drives, in alphabetical order.
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -30,4 +47,19 @@ pub fn get(name: &str) -> Option<DriveSpec> {
 /// What is wrong, with the field's name and, for malformed TOML, the line.
 pub fn parse(toml: &str) -> Result<DriveSpec, SpecError> {
     DriveSpec::parse(toml)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_parses_and_the_names_are_sorted() {
+        for (name, text) in FILES {
+            let spec = parse(text).unwrap_or_else(|e| panic!("drives/{name}.toml: {e}"));
+            assert_eq!(spec.name, *name);
+        }
+        assert!(FILES.is_sorted(), "names() promises alphabetical order");
+        assert!(get("no-such-drive").is_none());
+    }
 }

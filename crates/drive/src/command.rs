@@ -27,8 +27,7 @@ pub struct Command {
 /// Where the time of one command went. The four times add up to `finished - started`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServiceTime {
-    /// Command processing by the drive's electronics (and, after a jump, the rest of a fetch the drive would not
-    /// break off).
+    /// Command processing by the drive's electronics, as far as it did not run beside other work.
     pub overhead: Nanos,
     /// Movement of the arm, settling included; a head switch counts as a seek of no distance.
     pub seek: Nanos,

@@ -8,6 +8,7 @@
 //! another turn of the platter.
 
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use seekless_units::{Bytes, Lba, Nanos, SECTOR_BYTES};
@@ -20,7 +21,7 @@ use crate::spec::{DriveSpec, Order};
 /// A hard disk in motion.
 #[derive(Clone, Debug)]
 pub struct Drive {
-    spec: DriveSpec,
+    spec: Arc<DriveSpec>,
     times: Times,
     /// Latest time the host has told us.
     clock: u64,
@@ -33,6 +34,8 @@ pub struct Drive {
     head: Head,
     segments: Segments,
     ahead: Option<LookAhead>,
+    /// Until when the choice of the next command is put off, for a fetch that will not be broken off.
+    put_off: Option<u64>,
     arrivals: u64,
 }
 
@@ -52,6 +55,19 @@ struct Queued {
     command: Command,
     arrived: u64,
     order: u64,
+}
+
+/// What the buffer has of a command.
+#[derive(Clone, Copy, Debug)]
+struct LookUp {
+    /// The segment that holds its first sector or ends just before it.
+    segment: Option<usize>,
+    /// It needs no positioning: all of it is in the buffer, or it joins what comes next under the heads.
+    near: bool,
+    /// Its first sector is in the buffer or comes next under the heads.
+    begun: bool,
+    /// The first sector that must come from the medium.
+    from: u64,
 }
 
 /// The heads reading on for the buffer's sake.
@@ -80,7 +96,7 @@ impl Drive {
         };
         Drive {
             segments: Segments::new(spec.buffer.segments, spec.buffer.segment_sectors),
-            spec: spec.clone(),
+            spec: Arc::new(spec.clone()),
             times,
             clock: 0,
             queue: Vec::new(),
@@ -89,6 +105,7 @@ impl Drive {
             bus_free: 0,
             head: Head { track: Track { cylinder: 0, head: 0 }, at: 0 },
             ahead: None,
+            put_off: None,
             arrivals: 0,
         }
     }
@@ -139,6 +156,8 @@ impl Drive {
         }
         self.tell(now);
         self.arrivals += 1;
+        // What was put off is reconsidered: the newcomer may be in the buffer.
+        self.put_off = self.put_off.map(|t| t.min(self.clock));
         self.queue.push(Queued { command, arrived: self.clock, order: self.arrivals });
         Ok(())
     }
@@ -148,22 +167,24 @@ impl Drive {
         if let Some(front) = self.done.front() {
             return Some(front.finished);
         }
-        let decision = self.next_decision()?;
-        if decision <= self.clock {
-            self.run_next();
+        if self.run_next(self.clock) {
             return self.done.front().map(|c| c.finished);
         }
-        // The choice is still open: a command that arrives before then may be nearer. Look ahead on a copy.
+        // Nothing is queued, or the choice is still open and a command that arrives before then may be nearer: look
+        // forward on a copy.
+        if self.queue.is_empty() {
+            return None;
+        }
         let mut copy = self.clone();
-        copy.run_next();
+        copy.run_next(u64::MAX);
         copy.done.front().map(|c| c.finished)
     }
 
     /// The next completion that has finished by `now`. Call it until it yields nothing.
     pub fn poll(&mut self, now: Nanos) -> Option<Completion> {
         self.tell(now);
-        if self.done.is_empty() && self.next_decision().is_some_and(|d| d <= self.clock) {
-            self.run_next();
+        if self.done.is_empty() {
+            self.run_next(self.clock);
         }
         if self.done.front()?.finished.0 > self.clock {
             return None;
@@ -180,82 +201,85 @@ impl Drive {
         &self.spec.geometry
     }
 
-    /// When the next command will be chosen.
-    fn next_decision(&self) -> Option<u64> {
-        let earliest = self.queue.iter().map(|q| q.arrived).min()?;
-        Some(earliest.max(self.free))
-    }
-
-    /// Chooses the next command and carries it out.
-    fn run_next(&mut self) {
-        let Some(mut at) = self.next_decision() else { return };
+    /// Chooses the next command and carries it out, if the time of the choice is not after `until`. Whether it did.
+    fn run_next(&mut self, until: u64) -> bool {
         loop {
+            let Some(earliest) = self.queue.iter().map(|q| q.arrived).min() else { return false };
+            let at = earliest.max(self.free).max(self.put_off.unwrap_or(0));
+            if at > until {
+                return false;
+            }
             self.read_ahead_until(at);
-            let (index, hit) = self.choose(at);
+            let (index, near) = self.choose(at);
             // A fetch that will not be broken off delays every jump, and with it the choice: what arrives meanwhile
             // may be nearer, or in the buffer.
-            let bound = if hit { None } else { self.floor_time().filter(|&t| t > at) };
-            let Some(bound) = bound else {
-                let queued = self.queue.swap_remove(index);
-                let completion = match queued.command.op {
-                    Op::Read => self.read(at, &queued),
-                    Op::Write => self.write(at, &queued),
-                };
-                self.done.push_back(completion);
-                return;
+            if let Some(end) = self.fetch_end().filter(|&t| !near && t > at) {
+                let next_arrival = self.queue.iter().map(|q| q.arrived).filter(|&a| a > at).min();
+                self.put_off = Some(next_arrival.map_or(end, |a| a.min(end)));
+                continue;
+            }
+            let queued = self.queue.swap_remove(index);
+            let completion = match queued.command.op {
+                Op::Read => self.read(at, &queued),
+                Op::Write => self.write(at, &queued),
             };
-            let next_arrival = self.queue.iter().map(|q| q.arrived).filter(|&a| a > at).min();
-            at = next_arrival.map_or(bound, |a| a.min(bound));
+            self.put_off = None;
+            self.done.push_back(completion);
+            return true;
         }
     }
 
-    /// Index of the command to take up at `at`, and whether the buffer or the stream under the heads has its start.
+    /// Index of the command to take up at `at`, and whether it needs no positioning.
     fn choose(&self, at: u64) -> (usize, bool) {
         let arrived = || self.queue.iter().enumerate().filter(move |(_, q)| q.arrived <= at);
-        let oldest = arrived().min_by_key(|(_, q)| q.order);
-        let Some((first, q)) = oldest else { return (0, true) };
+        let Some((oldest, q)) = arrived().min_by_key(|(_, q)| q.order) else { return (0, true) };
         let overdue = at.saturating_sub(q.arrived) >= self.times.age_max;
         if overdue || self.spec.queue.order == Order::Fifo || self.queue.len() == 1 {
-            return (first, self.is_near(&q.command));
+            return (oldest, self.look_up(&q.command).near);
         }
-        let best = arrived().map(|(i, q)| (self.positioning(at, q), q.order, i)).min();
-        let Some((_, _, i)) = best else { return (first, true) };
-        (i, self.is_near(&self.queue[i].command))
+        let costs = arrived().map(|(i, q)| {
+            let found = self.look_up(&q.command);
+            let cost = if found.near { 0 } else { self.positioning(at, q, &found) };
+            (cost, q.order, i, found.near)
+        });
+        costs.min().map_or((oldest, true), |(_, _, i, near)| (i, near))
     }
 
-    /// Whether a command can start without positioning: it reads what is in the buffer, or what comes next under the
-    /// heads.
-    fn is_near(&self, command: &Command) -> bool {
-        if command.op == Op::Write {
-            return false;
-        }
-        self.segments.find(command.lba.0).is_some_and(|i| {
-            command.lba.0 < self.segments.get(i).end || self.ahead.is_some_and(|a| a.segment == i)
-        })
+    /// What the buffer has of a command.
+    fn look_up(&self, command: &Command) -> LookUp {
+        let (lba, end) = self.span(command);
+        let segment = if command.op == Op::Read { self.segments.find(lba) } else { None };
+        let Some(i) = segment else { return LookUp { segment, near: false, begun: false, from: lba } };
+        let (from, live) = (self.segments.get(i).end, self.reads_into(i));
+        LookUp { segment, near: end <= from || live, begun: lba < from || live, from }
     }
 
-    /// Time from `at` until a command's first sector is under the heads or in the buffer.
-    fn positioning(&self, at: u64, q: &Queued) -> u64 {
-        if self.is_near(&q.command) {
-            return 0;
-        }
-        let ready = self.ready(at, q, self.miss_overhead(q.command.op));
-        let lba = q.command.lba.0.min(self.sectors() - 1);
-        let place = self.geometry().place(lba);
+    /// First address of a command and the one after its last, cut to the drive.
+    fn span(&self, command: &Command) -> (u64, u64) {
+        let lba = command.lba.0.min(self.sectors());
+        (lba, lba.saturating_add(u64::from(command.sectors.max(1))).min(self.sectors()))
+    }
+
+    /// Time from `at` until the first sector a command needs from the medium is under the heads.
+    fn positioning(&self, at: u64, q: &Queued, found: &LookUp) -> u64 {
+        let ready = self.ready(at, q, found);
+        let place = self.geometry().place(found.from.min(self.sectors() - 1));
         let arm = self.geometry().move_time(self.head.track, place.track) + self.settle(q.command.op);
         ready - at + arm + self.geometry().wait(ready + arm, &place)
-    }
-
-    fn miss_overhead(&self, op: Op) -> u64 {
-        if op == Op::Read { self.times.read_miss } else { self.times.write }
     }
 
     fn settle(&self, op: Op) -> u64 {
         if op == Op::Write { self.spec.write_settle } else { 0 }
     }
 
-    /// Command processing runs from arrival on, beside the mechanism's work on another command.
-    fn ready(&self, at: u64, q: &Queued, overhead: u64) -> u64 {
+    /// When the electronics are done with a command: their work runs from its arrival on, beside the mechanism's
+    /// work on another command.
+    fn ready(&self, at: u64, q: &Queued, found: &LookUp) -> u64 {
+        let overhead = match q.command.op {
+            Op::Write => self.times.write,
+            Op::Read if found.begun => self.times.read_hit,
+            Op::Read => self.times.read_miss,
+        };
         at.max(q.arrived + overhead)
     }
 
@@ -274,7 +298,7 @@ impl Drive {
     }
 
     /// When the look-ahead may be broken off, if it may not yet.
-    fn floor_time(&self) -> Option<u64> {
+    fn fetch_end(&self) -> Option<u64> {
         let ahead = self.ahead.filter(|a| a.next < a.floor)?;
         let mut head = self.head;
         self.geometry().sweep(&mut head, ahead.next, ahead.floor.min(ahead.limit), u64::MAX);
@@ -282,68 +306,66 @@ impl Drive {
     }
 
     fn read(&mut self, at: u64, q: &Queued) -> Completion {
-        let lba = q.command.lba.0.min(self.sectors());
-        let end = (lba + u64::from(q.command.sectors.max(1))).min(self.sectors());
-        let sectors = end - lba;
-        let near = self.is_near(&q.command);
-        let overhead = if near { self.times.read_hit } else { self.times.read_miss };
-        let ready = self.ready(at, q, overhead);
+        let (lba, end) = self.span(&q.command);
+        let ready = self.ready(at, q, &self.look_up(&q.command));
         self.read_ahead_until(ready);
+        let found = self.look_up(&q.command);
         let mut service = ServiceTime { overhead: Nanos(ready - at), ..ServiceTime::default() };
-        let over_bus = ready.max(self.bus_free) + self.bus(sectors);
-        let found = self.segments.find(lba).filter(|&i| lba < self.segments.get(i).end || self.reads_into(i));
-
-        if let Some(segment) = found.filter(|&i| end <= self.segments.get(i).end) {
-            self.segments.touch(segment);
-            if self.reads_into(segment) || (self.ahead.is_none() && self.spec.buffer.resume_on_hit) {
-                let next = self.segments.get(segment).end;
-                let floor = self.ahead.map_or(next, |a| a.floor);
-                self.look_ahead(segment, next, end, floor);
-            }
-            self.free = ready;
+        let over_bus = ready.max(self.bus_free) + self.bus(end - lba);
+        if let Some(segment) = found.segment.filter(|_| end <= found.from) {
+            self.hit(ready, segment, end);
             service.from_buffer = true;
             return self.finish(at, q, over_bus, service);
         }
 
-        // The rest comes from the medium: on from the stream, or after positioning.
-        let (segment, from, floor) = match found {
-            Some(segment) if self.reads_into(segment) => {
+        // What the buffer does not have comes from the medium: on from the stream, or after positioning (what the
+        // buffer has goes out meanwhile).
+        let (segment, floor) = match found.segment {
+            Some(segment) if found.near => {
                 service.joined_stream = true;
-                let floor = self.ahead.map_or(0, |a| a.floor);
-                (segment, self.segments.get(segment).end, floor)
+                (segment, self.ahead.map_or(0, |a| a.floor))
             }
-            _ => {
-                // What the buffer has of it goes out while the arm moves to the rest.
-                let from = found.map_or(lba, |i| self.segments.get(i).end);
-                let segment = self.segments.find(from).unwrap_or_else(|| self.segments.start(from));
-                self.position(ready, from, Op::Read, &mut service);
-                (segment, from, from + u64::from(self.spec.buffer.minimum_fetch_sectors))
+            Some(segment) => {
+                // It continues a run in the buffer: a sequential reader, worth fetching more for.
+                self.position(ready, found.from, Op::Read, &mut service);
+                (segment, found.from + u64::from(self.spec.buffer.minimum_fetch_sectors))
+            }
+            None => {
+                self.position(ready, lba, Op::Read, &mut service);
+                (self.segments.start(lba), 0)
             }
         };
         self.segments.touch(segment);
-        let mut head = self.head;
-        self.geometry().sweep(&mut head, from, end, u64::MAX);
-        self.head = head;
+        let media_end = self.pass(found.from, end);
         self.segments.extend(segment, end);
-        let media_end = head.at.max(ready);
         self.look_ahead(segment, end, end, floor);
         self.free = media_end;
-        self.finish(at, q, over_bus.max(media_end + self.bus(1.min(sectors))), service)
+        self.finish(at, q, over_bus.max(media_end + self.bus(1)), service)
+    }
+
+    /// A read served from the buffer alone: the mechanism goes on reading ahead, or starts to.
+    fn hit(&mut self, ready: u64, segment: usize, end: u64) {
+        self.segments.touch(segment);
+        let next = self.segments.get(segment).end;
+        if self.reads_into(segment) {
+            let floor = self.ahead.map_or(next, |a| a.floor);
+            self.look_ahead(segment, next, end, floor);
+        } else if self.ahead.is_none() && self.spec.buffer.resume_on_hit {
+            self.head.at = self.head.at.max(ready);
+            self.look_ahead(segment, next, end, next);
+        }
+        self.free = ready;
     }
 
     fn write(&mut self, at: u64, q: &Queued) -> Completion {
-        let lba = q.command.lba.0.min(self.sectors());
-        let end = (lba + u64::from(q.command.sectors.max(1))).min(self.sectors());
-        let ready = self.ready(at, q, self.times.write);
+        let (lba, end) = self.span(&q.command);
+        let ready = self.ready(at, q, &self.look_up(&q.command));
         self.read_ahead_until(ready);
         let mut service = ServiceTime { overhead: Nanos(ready - at), ..ServiceTime::default() };
         let over_bus = ready.max(self.bus_free) + self.bus(end - lba);
         self.segments.invalidate(lba, end);
         self.position(ready, lba, Op::Write, &mut service);
-        let mut head = self.head;
-        self.geometry().sweep(&mut head, lba, end, u64::MAX);
-        self.head = head;
-        let media_end = head.at.max(ready);
+        let media_end = self.pass(lba, end);
         self.free = media_end.max(over_bus);
         if self.spec.buffer.write_back {
             service.seek = Nanos::ZERO;
@@ -351,6 +373,14 @@ impl Drive {
             return self.finish(at, q, over_bus, service);
         }
         self.finish(at, q, over_bus.max(media_end), service)
+    }
+
+    /// Lets sectors pass under the heads; the time the last one has.
+    fn pass(&mut self, from: u64, end: u64) -> u64 {
+        let mut head = self.head;
+        self.geometry().sweep(&mut head, from, end, u64::MAX);
+        self.head = head;
+        head.at
     }
 
     /// Whether the look-ahead is filling this segment.
@@ -361,7 +391,15 @@ impl Drive {
     /// From `next` on the heads read for the buffer, as far past `asked` as the drive does.
     fn look_ahead(&mut self, segment: usize, next: u64, asked: u64, floor: u64) {
         let reach = u64::from(self.spec.buffer.look_ahead_sectors);
-        let limit = (asked + reach).max(floor).min(self.sectors());
+        let mut limit = asked + reach;
+        if let Some(tracks) = self.spec.buffer.look_ahead_tracks {
+            let mut end = asked.saturating_sub(1);
+            for _ in 0..=tracks {
+                end = if end < self.sectors() { self.geometry().track_end(end) } else { end };
+            }
+            limit = limit.min(end);
+        }
+        let limit = limit.max(floor).min(self.sectors());
         self.ahead = (next < limit).then_some(LookAhead { segment, next, limit, floor });
     }
 
@@ -369,14 +407,13 @@ impl Drive {
     fn position(&mut self, ready: u64, lba: u64, op: Op, service: &mut ServiceTime) {
         self.ahead = None;
         let place = self.geometry().place(lba.min(self.sectors() - 1));
-        let start = ready.max(self.head.at);
+        debug_assert!(self.head.at <= ready, "the heads are where they were when the command was taken up");
         let arm = self.geometry().move_time(self.head.track, place.track) + self.settle(op);
-        let rotation = self.geometry().wait(start + arm, &place);
-        service.overhead += Nanos(start - ready);
+        let rotation = self.geometry().wait(ready + arm, &place);
         service.seek = Nanos(arm);
         service.rotation = Nanos(rotation);
         service.seek_distance = self.head.track.cylinder.abs_diff(place.track.cylinder);
-        self.head = Head { track: place.track, at: start + arm + rotation };
+        self.head = Head { track: place.track, at: ready + arm + rotation };
     }
 
     fn finish(&mut self, at: u64, q: &Queued, finished: u64, mut service: ServiceTime) -> Completion {

@@ -83,6 +83,13 @@ impl Geometry {
         Place { track, sector, skew, sectors_per_track: spt }
     }
 
+    /// The address after the last one of the track that holds `lba`.
+    pub(crate) fn track_end(&self, lba: u64) -> u64 {
+        let zone = self.zone(lba);
+        let track = (lba - zone.first_lba) / zone.sectors_per_track;
+        zone.first_lba + ((track + 1) * zone.sectors_per_track).min(zone.lbas)
+    }
+
     /// Time to bring the heads from one track to another, rotation not counted.
     pub(crate) fn move_time(&self, from: Track, to: Track) -> u64 {
         match (from.cylinder.abs_diff(to.cylinder), from.head == to.head) {
@@ -159,5 +166,69 @@ impl Geometry {
             + (heads - 1) * cost(zone.track_skew, self.head_switch)
             + cost(zone.cylinder_skew, cylinder_switch);
         (data * seekless_units::SECTOR_BYTES) as f64 * 1e9 / time as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue;
+    use proptest::prelude::*;
+
+    fn geometry(pick: usize) -> Geometry {
+        let names = catalogue::names().count();
+        let name = catalogue::names().nth(pick % names).unwrap();
+        catalogue::get(name).unwrap().geometry
+    }
+
+    #[test]
+    fn every_address_has_one_place() {
+        // The last sector of each zone and the first of the next are where the tables say.
+        for pick in 0..catalogue::names().count() {
+            let g = geometry(pick);
+            for pair in g.zones.windows(2) {
+                let (last, first) = (g.place(pair[1].first_lba - 1), g.place(pair[1].first_lba));
+                assert!(last.track.cylinder < pair[1].first_cylinder);
+                assert_eq!(
+                    (first.track.cylinder, first.track.head, first.sector),
+                    (pair[1].first_cylinder, 0, 0)
+                );
+            }
+            assert!(g.place(g.sectors - 1).track.cylinder < g.cylinders);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_passage_in_pieces_ends_when_the_whole_does(
+            pick in 0..64usize, at in 0..1_000_000_000u64, place in 0.0..1.0f64,
+            pieces in prop::collection::vec(1..900u64, 1..20),
+        ) {
+            let g = geometry(pick);
+            let total: u64 = pieces.iter().sum();
+            let start = (place * (g.sectors - total) as f64) as u64;
+            let mut whole = Head { track: g.place(start).track, at };
+            prop_assert_eq!(g.sweep(&mut whole, start, start + total, u64::MAX), start + total);
+            let mut head = Head { track: g.place(start).track, at };
+            let mut next = start;
+            for n in pieces {
+                next = g.sweep(&mut head, next, next + n, u64::MAX);
+            }
+            prop_assert_eq!((next, head.at, head.track), (start + total, whole.at, whole.track));
+        }
+
+        #[test]
+        fn a_passage_stopped_in_time_has_all_that_passed_and_no_more(
+            pick in 0..64usize, at in 0..1_000_000_000u64, place in 0.0..1.0f64, time in 0..60_000_000u64,
+        ) {
+            let g = geometry(pick);
+            let start = (place * (g.sectors - 100_000) as f64) as u64;
+            let mut head = Head { track: g.place(start).track, at };
+            let reached = g.sweep(&mut head, start, g.sectors, at + time);
+            prop_assert!(head.at <= at + time);
+            let mut beyond = Head { track: g.place(start).track, at };
+            g.sweep(&mut beyond, start, reached + 1, u64::MAX);
+            prop_assert!(beyond.at > at + time, "sector {reached} had passed as well");
+        }
     }
 }

@@ -37,8 +37,8 @@ impl SeekCurve {
             SeekCurve::Table(points) => {
                 let after = points.partition_point(|&(d, _)| d < distance);
                 let Some(&(d1, t1)) = points.get(after) else {
-                    // Past the last measured point (a few cylinders, usually): go on at the last slope.
-                    return extrapolate(points, distance);
+                    // Past the longest seek measured, a few cylinders at most: it took as long.
+                    return points.last().map_or(0, |&(_, t)| t);
                 };
                 if d1 == distance || after == 0 {
                     return t1;
@@ -58,10 +58,22 @@ fn line(d0: u32, t0: u64, d1: u32, t1: u64, distance: u32) -> u64 {
     t.max(0) as u64
 }
 
-fn extrapolate(points: &[(u32, u64)], distance: u32) -> u64 {
-    match points {
-        [] => 0,
-        [(_, t)] => *t,
-        [.., (d0, t0), (d1, t1)] => line(*d0, *t0, *d1, *t1, distance).max(*t1),
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    #[test]
+    fn a_table_is_joined_by_straight_lines() {
+        let curve = SeekCurve::Table(vec![(1, 1_000), (11, 2_000), (111, 1_000)]);
+        let times = [0, 1, 6, 11, 61, 111, 500].map(|d| curve.time(d));
+        assert_eq!(times, [0, 1_000, 1_500, 2_000, 1_500, 1_000, 1_000]);
+    }
+
+    #[test]
+    fn a_fit_is_root_and_line() {
+        let curve = SeekCurve::Fit { a: 1.0, b: 0.1, c: 0.001 };
+        // 1 + 0.1 * 20 + 0.001 * 400 = 3.4 ms.
+        assert_eq!([0, 400].map(|d| curve.time(d)), [0, 3_400_000]);
     }
 }

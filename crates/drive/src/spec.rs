@@ -75,8 +75,12 @@ pub struct Buffer {
     /// How many sectors past the last one asked for the drive reads on while nothing else is to be done; 0 turns
     /// look-ahead off.
     pub look_ahead_sectors: u32,
-    /// Sectors the drive reads after each positioning whatever else is queued, those asked for included: jumping
-    /// away earlier would waste the seek. 0: it breaks off at once.
+    /// If given, look-ahead also stops at the end of this many-th track after the one that holds the last sector
+    /// asked for (0: that track's own end).
+    pub look_ahead_tracks: Option<u32>,
+    /// Sectors the drive fetches before it leaves a place, whatever else is queued, when it came there for a read
+    /// that continues a run in its buffer (those asked for included): with a sequential reader recognised, jumping
+    /// away earlier would waste the seek. 0: it leaves at once.
     #[serde(default)]
     pub minimum_fetch_sectors: u32,
     /// Whether an idle drive starts to read ahead again when a read is served wholly from the buffer.
@@ -386,8 +390,13 @@ impl DriveSpec {
         Nanos(self.geometry.period)
     }
 
-    /// Where the name ended up when the file was read under another: used by the catalogue's own test.
-    pub(crate) fn parse(toml: &str) -> Result<DriveSpec, SpecError> {
-        toml::from_str(toml).map_err(|e| SpecError(e.to_string().trim().replace('\n', " ")))
+    /// Reads a description; errors say the line.
+    pub(crate) fn parse(text: &str) -> Result<DriveSpec, SpecError> {
+        toml::from_str(text).map_err(|e| {
+            // A wrong value concerns the whole file: its span starts at the first line and says nothing.
+            let line = e.span().map_or(1, |s| text[..s.start.min(text.len())].lines().count().max(1));
+            let what = e.message().lines().next().unwrap_or("malformed").to_string();
+            SpecError(if line > 1 { format!("line {line}: {what}") } else { what })
+        })
     }
 }

@@ -85,7 +85,7 @@ impl FileArgs {
             },
         };
         let block = self.block.0;
-        if block < 512 || block % 512 != 0 || block > 1 << 30 {
+        if block < 512 || !block.is_multiple_of(512) || block > 1 << 30 {
             return usage(format!("--block {}: a block is a multiple of 512 bytes, up to 1 GiB", self.block));
         }
         let trace_block = self.trace_block.unwrap_or(self.block).0;

@@ -75,7 +75,7 @@ pub fn measure(source: &mut Source, mut tick: impl FnMut(&Source)) -> Result<Inf
         if let Some(at) = record.at {
             info.span = Some(at);
         }
-        if info.requests % stride == 0 {
+        if info.requests.is_multiple_of(stride) {
             let device_block = blocks.first & ((1 << crate::twolevel::DEVICE_SHIFT) - 1);
             info.places.push((info.requests, device_block, record.device));
             if info.places.len() >= 2 * POINTS {

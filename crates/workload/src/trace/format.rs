@@ -11,7 +11,7 @@ pub enum Format {
     Spc,
     /// MSR Cambridge: `ticks,host,disk,Read|Write,byte offset,bytes,response` (100 ns ticks).
     Msr,
-    /// CloudPhysics as CSV: `version,microseconds,SCSI opcode in hex,bytes,LBA`.
+    /// CloudPhysics as CSV: `version,seconds,SCSI opcode in hex,bytes,LBA`.
     CloudPhysics,
     /// CloudPhysics binary, records of version 1 (32 bytes).
     Vscsi1,

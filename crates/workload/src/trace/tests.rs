@@ -33,7 +33,7 @@ fn cloud_physics() {
     );
     assert_eq!(
         got.unwrap(),
-        [record(Some(0), 0, Write, 42_932_745 * 512, 512), record(Some(1), 0, Read, 512, 6656)]
+        [record(Some(0), 0, Write, 42_932_745 * 512, 512), record(Some(1_000_000), 0, Read, 512, 6656)]
     );
 }
 

@@ -174,14 +174,14 @@ pub(super) fn scsi_op(code: u64) -> Option<Op> {
     }
 }
 
-/// `version,time,op,size,lbn`: microseconds, SCSI operation code in hexadecimal, bytes, 512-byte block.
+/// `version,time,op,size,lbn`: seconds, SCSI operation code in hexadecimal, bytes, 512-byte block.
 pub(super) fn cloud_physics(line: &[u8], number: u64) -> Result<Line, String> {
     if is_blank(line) || (number == 1 && line.starts_with(b"version")) {
         return Ok(Line::Nothing);
     }
     let mut f = Fields::commas(line);
     f.whole("version")?;
-    let time = f.scaled("time", 3)?;
+    let time = f.scaled("time", 9)?;
     let field = f.next("operation")?;
     let code = std::str::from_utf8(field).ok().and_then(|s| u64::from_str_radix(s, 16).ok());
     let code = code.ok_or_else(|| bad(field, "operation code"))?;

@@ -1,0 +1,63 @@
+# Seekless: the two commands a newcomer needs are `make demo` and `make test`.
+# Both get what they need by themselves: Rust by rustup where cargo is missing, nginx and the like unpacked from the
+# distribution's packages into .cache/ (no service is started, nothing on the system is changed).
+
+SHELL := /bin/bash
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+PREFIX ?= /usr/local
+
+.PHONY: help demo test bench install uninstall build setup fmt clippy unit e2e docs examples
+
+help:
+	@echo 'make demo      the main job, end to end, on the built-in virtual disk (about 6 minutes after the build)'
+	@echo 'make test      everything: fmt, clippy, unit, property, golden, end to end, docs, examples'
+	@echo 'make bench     the live benchmarks of this machine, as ratios (about an hour)'
+	@echo 'make install   the binary and the shim into PREFIX ($(PREFIX))'
+
+demo: build
+	@target/release/seekless demo
+
+setup:
+	@scripts/rust
+	@scripts/provision
+
+build: setup
+	@echo '== build (release)'
+	cargo build --release --locked
+
+# One process after the other: two cores, and the end-to-end tests measure exact counts, not time.
+test: setup fmt clippy build unit docs examples
+	@echo '== all of it passed'
+
+fmt:
+	@echo '== fmt'
+	cargo fmt --all --check
+
+clippy:
+	@echo '== clippy'
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+unit:
+	@echo '== tests (unit, property, golden, end to end)'
+	cargo build --locked -p seekless-shim -p seekless-cli
+	cargo test --workspace --locked
+
+docs:
+	@echo '== docs'
+	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
+
+examples:
+	@echo '== examples'
+	@scripts/run-examples
+
+bench: build
+	@scripts/bench
+
+install: build
+	install -D -m 755 target/release/seekless $(DESTDIR)$(PREFIX)/bin/seekless
+	install -D -m 644 target/release/libseekless.so $(DESTDIR)$(PREFIX)/lib/seekless/libseekless.so
+	@echo 'installed. Try: seekless doctor'
+
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/seekless $(DESTDIR)$(PREFIX)/lib/seekless/libseekless.so
+	rmdir --ignore-fail-on-non-empty $(DESTDIR)$(PREFIX)/lib/seekless 2>/dev/null || true
