@@ -5,6 +5,8 @@ use core::str::FromStr;
 
 use seekless_units::{Bytes, Nanos};
 
+use crate::AheadConfig;
+
 /// Everything is read in whole pages of this many bytes. Larger hardware pages are a multiple of it, and the driver
 /// reads whole hardware pages anyway.
 pub const PAGE: u64 = 4096;
@@ -134,6 +136,9 @@ pub struct Config {
     pub queue_max: usize,
     /// Answer as soon as the requested bytes are in memory; otherwise at the end of the whole read, as [L] does.
     pub answer_early: bool,
+    /// Read before it is needed: follow streams through reads that hit, queue their next pieces under deadlines. Only in
+    /// mode `both`; `None` reads on a miss only, as the papers do.
+    pub ahead: Option<AheadConfig>,
     /// A request older than this jumps the sweep (but see [`crate::Sweep`]).
     pub age_max: Nanos,
     /// A request that waited this long is answered `Pass(TooLate)`: no caller hangs on us when a disk does.
@@ -154,6 +159,7 @@ impl Default for Config {
             // A server with more blocked calls than this is better off trying its luck with the kernel.
             queue_max: 1024,
             answer_early: true,
+            ahead: None,
             // Half of the 10 s after which both video papers call a segment late.
             age_max: Nanos::from_secs(5),
             // Long enough for a sweep over several hundred pieces and for a disk's own error recovery.

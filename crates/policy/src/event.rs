@@ -1,6 +1,6 @@
 //! What goes into a [`crate::Spindle`] and what comes out of it.
 
-use seekless_units::Lba;
+use seekless_units::{Bytes, Lba};
 
 /// Which file, as `fstat` tells it. Two descriptors of one file have one `FileId`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,11 +36,30 @@ pub struct Request {
     pub lba: Option<Lba>,
 }
 
+/// Somebody read bytes that were in memory: nobody waits, but the reader's stream moved on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// The file.
+    pub file: FileId,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes read.
+    pub len: u64,
+    /// Size of the file in bytes.
+    pub file_size: u64,
+    /// Disk address of `offset`, if the driver knows it.
+    pub lba: Option<Lba>,
+}
+
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A new request. It will be answered exactly once.
     Request(Request),
+    /// A read that hit. Ignored unless reading ahead of need is on ([`crate::Config::ahead`]).
+    Access(Access),
+    /// From now on so many bytes may lie in memory fetched and not yet read.
+    Budget(Bytes),
     /// Whoever made this request is gone. Answered `Pass(Cancelled)`; what only it wanted is not read any more.
     /// Unknown names are ignored (the answer may have crossed the cancellation).
     Cancel(RequestId),
@@ -87,6 +106,15 @@ pub enum Action {
         len: u64,
         /// Disk address of `offset`, as far as known.
         lba: Option<Lba>,
+    },
+    /// Give these bytes back to the system: their last reader has passed. A hint; nothing is reported.
+    Drop {
+        /// The file.
+        file: FileId,
+        /// First byte, on a page boundary.
+        offset: u64,
+        /// Bytes, in whole pages.
+        len: u64,
     },
     /// Tell whoever made the request.
     Answer {

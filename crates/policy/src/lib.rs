@@ -16,6 +16,7 @@
 #![no_std]
 extern crate alloc;
 
+mod ahead;
 pub mod cache;
 mod config;
 pub mod coordinate;
@@ -27,11 +28,14 @@ pub mod prefetch;
 mod size;
 mod spindle;
 mod stats;
+mod stream;
 
+pub use ahead::{AheadConfig, DropBehind};
 pub use config::{Config, DEFAULT_PREFETCH, Mode, OrderKind, PAGE};
-pub use event::{Action, Event, FileId, Outcome, ReadId, Reason, Request, RequestId, Verdict};
+pub use event::{Access, Action, Event, FileId, Outcome, ReadId, Reason, Request, RequestId, Verdict};
 pub use histogram::Histogram;
-pub use order::{Fifo, Order, Place, Sweep};
+pub use order::{Fifo, Order, Place, Queued, Sweep};
 pub use size::{AsAsked, Fixed, PrefetchSize};
 pub use spindle::Spindle;
 pub use stats::Stats;
+pub use stream::{Continuation, Rate, Stream, StreamConfig, StreamId, Streams};

@@ -22,11 +22,21 @@ pub struct Place {
     pub offset: u64,
 }
 
+/// A queued piece as an order sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queued {
+    /// Where it lies.
+    pub place: Place,
+    /// When it becomes urgent: a reader has been blocked on it for [`crate::Config::age_max`], or the stream it was
+    /// fetched for is about to run dry.
+    pub due: Nanos,
+}
+
 /// Chooses from the queue.
 pub trait Order {
-    /// Index of the piece to read next. `queue` is never empty and in order of arrival: place, and when its first
-    /// request came. An index out of range is taken as the last.
-    fn pick(&mut self, now: Nanos, queue: &mut dyn ExactSizeIterator<Item = (Place, Nanos)>) -> usize;
+    /// Index of the piece to read next. `queue` is never empty and in order of arrival. An index out of range is
+    /// taken as the last.
+    fn pick(&mut self, now: Nanos, queue: &mut dyn ExactSizeIterator<Item = Queued>) -> usize;
 
     /// The name used in reports.
     fn name(&self) -> &'static str;

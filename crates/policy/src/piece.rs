@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use seekless_units::{Lba, Nanos};
 
-use crate::{FileId, PAGE, PrefetchSize, ReadId, Request, RequestId};
+use crate::{FileId, PAGE, PrefetchSize, ReadId, Request, RequestId, StreamId};
 
 /// Somebody waits until the bytes of the piece before `upto` (a file offset) are in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +24,10 @@ pub(crate) struct Piece {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) lba: Option<Lba>,
-    /// When the request that made it came.
-    pub(crate) since: Nanos,
+    /// When it becomes urgent, see [`crate::Queued::due`].
+    pub(crate) due: Nanos,
+    /// The stream it was fetched ahead for; without one, it goes when nobody waits on it any more.
+    pub(crate) ahead_for: Option<StreamId>,
     pub(crate) waiters: Vec<Waiter>,
 }
 

@@ -11,13 +11,21 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-use seekless_units::{Lba, Nanos};
+use seekless_units::{Bytes, Lba, Nanos};
 
+use crate::ahead::{Ahead, Decision};
 use crate::piece::{Flight, Piece, Plan, Waiter, Wanted, lba_at};
 use crate::{
-    Action, AsAsked, Config, Event, Fifo, FileId, Fixed, Mode, Order, OrderKind, Outcome, Place,
-    PrefetchSize, ReadId, Reason, Request, RequestId, Stats, Sweep, Verdict,
+    Access, Action, AheadConfig, AsAsked, Config, Event, Fifo, FileId, Fixed, Mode, Order, OrderKind,
+    Outcome, PAGE, Place, PrefetchSize, Queued, ReadId, Reason, Request, RequestId, Stats, StreamId, Streams,
+    Sweep, Verdict,
 };
+
+/// How long a read takes, before the first one ended: 2 MiB from a drive of the papers.
+const SERVICE_AT_FIRST: Nanos = Nanos::from_millis(30);
+
+/// Most ranges waiting to be given back; more are forgotten, which costs memory a little later and nothing else.
+const DROPS_MAX: usize = 256;
 
 /// A request not yet answered.
 #[derive(Debug)]
@@ -25,6 +33,17 @@ struct Waiting {
     since: Nanos,
     /// Pieces it still waits on; never empty.
     pieces: Vec<ReadId>,
+}
+
+impl Following {
+    /// The stream an access belongs to, moved on. A stream that made room for it is not reminded any more.
+    fn observe(&mut self, now: Nanos, file: FileId, offset: u64, len: u64, file_size: u64) -> StreamId {
+        let (stream, forgotten) = self.table.observe(now, file, offset, len, file_size);
+        if let Some(forgotten) = forgotten {
+            self.held_back.remove(forgotten);
+        }
+        stream.stream()
+    }
 }
 
 /// Decides what one disk reads next. See the crate's documentation for the loop around it.
@@ -40,8 +59,52 @@ pub struct Spindle {
     /// When each waiting request is given up.
     expiry: BTreeSet<(Nanos, RequestId)>,
     answers: VecDeque<(RequestId, Verdict)>,
+    /// Ranges to give back: file, offset, length.
+    drops: VecDeque<(FileId, u64, u64)>,
+    streams: Option<Following>,
     next_read: u64,
     stats: Stats,
+}
+
+/// Streams that wait for room in the budget: at most one entry a stream.
+#[derive(Default)]
+struct HeldBack {
+    by_deadline: BTreeSet<(Nanos, StreamId)>,
+    deadlines: BTreeMap<StreamId, Nanos>,
+}
+
+impl HeldBack {
+    fn insert(&mut self, deadline: Nanos, stream: StreamId) {
+        self.remove(stream);
+        self.deadlines.insert(stream, deadline);
+        self.by_deadline.insert((deadline, stream));
+    }
+
+    fn remove(&mut self, stream: StreamId) {
+        if let Some(deadline) = self.deadlines.remove(&stream) {
+            self.by_deadline.remove(&(deadline, stream));
+        }
+    }
+
+    fn pop_most_urgent(&mut self) -> Option<StreamId> {
+        let (_, stream) = self.by_deadline.pop_first()?;
+        self.deadlines.remove(&stream);
+        Some(stream)
+    }
+
+    fn len(&self) -> usize {
+        self.deadlines.len()
+    }
+}
+
+/// What is kept to read ahead of need.
+struct Following {
+    config: AheadConfig,
+    table: Streams,
+    /// Streams whose next piece waits for room in the budget, by deadline.
+    held_back: HeldBack,
+    /// Moving average of the time a read takes.
+    service: Nanos,
 }
 
 impl Spindle {
@@ -54,8 +117,14 @@ impl Spindle {
         };
         let order: Box<dyn Order + Send> = match config.order {
             OrderKind::Fifo => Box::new(Fifo),
-            OrderKind::Sweep => Box::new(Sweep::new(config.age_max)),
+            OrderKind::Sweep => Box::new(Sweep::new()),
         };
+        let streams = config.ahead.clone().filter(|_| config.mode == Mode::Both).map(|config| Following {
+            table: Streams::new(config.streams.clone()),
+            config,
+            held_back: HeldBack::default(),
+            service: SERVICE_AT_FIRST,
+        });
         Spindle {
             config,
             size,
@@ -66,6 +135,8 @@ impl Spindle {
             waiting: BTreeMap::new(),
             expiry: BTreeSet::new(),
             answers: VecDeque::new(),
+            drops: VecDeque::new(),
+            streams,
             next_read: 0,
             stats: Stats::default(),
         }
@@ -81,6 +152,8 @@ impl Spindle {
         self.now = self.now.max(now);
         match event {
             Event::Request(request) => self.request(request),
+            Event::Access(access) => self.access(access),
+            Event::Budget(budget) => self.budget(budget.0),
             Event::Cancel(id) => self.answer(id, Verdict::Pass(Reason::Cancelled)),
             Event::Progress { read, upto } => self.progress(read, upto),
             Event::Done { read, outcome } => self.done(read, outcome),
@@ -92,6 +165,7 @@ impl Spindle {
             }
             self.answer(id, Verdict::Pass(Reason::TooLate));
         }
+        self.expire_streams();
     }
 
     /// The next thing to do, `None` when there is nothing to do until the next event.
@@ -99,11 +173,17 @@ impl Spindle {
         if let Some((request, verdict)) = self.answers.pop_front() {
             return Some(Action::Answer { request, verdict });
         }
+        if let Some((file, offset, len)) = self.drops.pop_front() {
+            self.stats.bytes_dropped += len;
+            return Some(Action::Drop { file, offset, len });
+        }
         if self.queue.is_empty() || !self.may_submit() {
             return None;
         }
-        let mut places =
-            self.queue.iter().map(|p| (Place { lba: p.lba, file: p.file, offset: p.start }, p.since));
+        let mut places = self
+            .queue
+            .iter()
+            .map(|p| Queued { place: Place { lba: p.lba, file: p.file, offset: p.start }, due: p.due });
         let pick = self.order.pick(self.now, &mut places).min(self.queue.len() - 1);
         let piece = self.queue.remove(pick);
         let action = Action::Read {
@@ -122,7 +202,9 @@ impl Spindle {
 
     /// When to send [`Event::Tick`] if nothing else happens before.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        self.expiry.first().map(|&(at, _)| at)
+        let give_up = self.expiry.first().map(|&(at, _)| at);
+        let stream_over = self.streams.as_ref().and_then(|s| s.table.next_expiry());
+        [give_up, stream_over].into_iter().flatten().min()
     }
 
     /// Counters, and the state of now.
@@ -131,6 +213,10 @@ impl Spindle {
         stats.waiting = self.waiting.len();
         stats.queued = self.queue.len();
         stats.in_flight = self.flights.len();
+        if let Some(following) = &self.streams {
+            stats.streams = following.table.len();
+            stats.bytes_unread = following.table.unread();
+        }
         stats
     }
 
@@ -167,7 +253,11 @@ impl Spindle {
             return Err(Reason::QueueFull);
         }
         let existing = self.pieces_of(request.file);
-        let plan = Plan::lay(request, wanted, existing, &*self.size, read_max);
+        let stream = self.follow_miss(request, wanted, &existing);
+        let plan = match self.piece_max(stream) {
+            Some(len) => Plan::lay(request, wanted, existing, &Fixed(Bytes(len)), read_max),
+            None => Plan::lay(request, wanted, existing, &*self.size, read_max),
+        };
         if self.queue.len() + plan.create.len() > self.config.queue_max {
             return Err(Reason::QueueFull);
         }
@@ -185,7 +275,9 @@ impl Spindle {
             self.next_read += 1;
             let waiters = alloc::vec![Waiter { request: request.id, upto }];
             let lba: Option<Lba> = lba_at(request, start);
-            self.queue.push(Piece { id, file: request.file, start, end, lba, since: self.now, waiters });
+            let due = self.now + self.config.age_max;
+            self.queue.push(Piece { id, file: request.file, start, end, lba, due, ahead_for: None, waiters });
+            self.fetched(stream, end);
             pieces.push(id);
         }
         let here_already = pieces.is_empty();
@@ -194,6 +286,9 @@ impl Spindle {
         self.stats.waiting_max = self.stats.waiting_max.max(self.waiting.len());
         if here_already {
             self.answer(request.id, Verdict::Resident);
+        }
+        if let Some(stream) = stream {
+            self.read_ahead(stream);
         }
         Ok(())
     }
@@ -213,6 +308,7 @@ impl Spindle {
     fn attach(&mut self, id: ReadId, waiter: Waiter) -> bool {
         if let Some(piece) = self.queue.iter_mut().find(|p| p.id == id) {
             piece.waiters.push(waiter);
+            piece.due = piece.due.min(self.now + self.config.age_max);
             return true;
         }
         match self.flights.iter_mut().find(|f| f.piece.id == id) {
@@ -240,11 +336,19 @@ impl Spindle {
         let flight = self.flights.remove(i);
         let resident = match outcome {
             Outcome::Ok => {
-                self.stats.service.record(self.now - flight.submitted);
+                let took = self.now - flight.submitted;
+                self.stats.service.record(took);
+                if let Some(following) = &mut self.streams {
+                    // An eighth of the news: settles within a dozen reads, shrugs off one slow one.
+                    following.service = Nanos((following.service.0 * 7 + took.0) / 8);
+                }
                 flight.piece.end
             }
             Outcome::Failed => {
                 self.stats.reads_failed += 1;
+                if let (Some(following), Some(stream)) = (&mut self.streams, flight.piece.ahead_for) {
+                    following.table.lost(stream, flight.resident);
+                }
                 flight.resident
             }
         };
@@ -274,7 +378,7 @@ impl Spindle {
         for read in waiting.pieces {
             if let Some(i) = self.queue.iter().position(|p| p.id == read) {
                 self.queue[i].waiters.retain(|w| w.request != id);
-                if self.queue[i].waiters.is_empty() {
+                if self.queue[i].waiters.is_empty() && self.queue[i].ahead_for.is_none() {
                     self.queue.remove(i);
                     self.stats.dropped += 1;
                 }
@@ -287,5 +391,155 @@ impl Spindle {
         }
         self.stats.answered(verdict);
         self.answers.push_back((id, verdict));
+    }
+
+    /// Notes where a stream got to by a read that hit, and whether its next piece is due.
+    fn access(&mut self, access: Access) {
+        self.stats.hits += 1;
+        let Some(following) = &mut self.streams else { return };
+        let Access { file, offset, len, file_size, lba } = access;
+        let stream = following.observe(self.now, file, offset, len, file_size);
+        following.table.locate(stream, offset, lba);
+        self.pass_behind(stream);
+        self.read_ahead(stream);
+        self.remind();
+    }
+
+    /// Notes a read that missed. What its stream had fetched of it, and is neither queued nor in flight, was evicted.
+    fn follow_miss(
+        &mut self,
+        request: &Request,
+        wanted: Wanted,
+        existing: &[(ReadId, u64, u64)],
+    ) -> Option<StreamId> {
+        let following = self.streams.as_mut()?;
+        let len = (wanted.end - wanted.start).min(request.file_size.saturating_sub(request.offset));
+        let before: Vec<(StreamId, u64)> =
+            following.table.of_file(request.file).map(|(id, s)| (id, s.fetched)).collect();
+        let stream = following.observe(self.now, request.file, request.offset, len, request.file_size);
+        following.table.locate(stream, request.offset, request.lba);
+        let fetched_before = before.iter().find(|&&(id, _)| id == stream).map_or(0, |&(_, upto)| upto);
+        let coming = existing.iter().any(|&(_, start, end)| start <= wanted.start && wanted.start < end);
+        if fetched_before > wanted.start && !coming {
+            self.stats.bytes_evicted_unused += fetched_before - wanted.start;
+            following.table.lost(stream, wanted.start);
+        }
+        Some(stream)
+    }
+
+    /// Longest piece for a stream; `None` when streams are not followed.
+    fn piece_max(&self, stream: Option<StreamId>) -> Option<u64> {
+        let following = self.streams.as_ref()?;
+        let stream = following.table.get(stream?)?;
+        Some(following.config.piece_max(&following.table, stream, self.config.prefetch.0))
+    }
+
+    fn fetched(&mut self, stream: Option<StreamId>, upto: u64) {
+        if let (Some(following), Some(stream)) = (&mut self.streams, stream) {
+            following.table.fetched(stream, upto);
+        }
+    }
+
+    /// Queues a stream's next piece if it is due and there is room.
+    fn read_ahead(&mut self, stream: StreamId) {
+        let Some(following) = &mut self.streams else { return };
+        let in_line = (self.queue.len() + self.flights.len()) as u64;
+        let backlog = Nanos(following.service.0.saturating_mul(in_line));
+        let full = self.config.prefetch.0;
+        match following.config.decide(self.now, &following.table, stream, full, backlog) {
+            Decision::Nothing => {}
+            Decision::HoldBack(deadline) => {
+                self.stats.held_back += 1;
+                following.held_back.insert(deadline, stream);
+            }
+            Decision::Fetch(ahead) => self.queue_ahead(stream, ahead),
+        }
+    }
+
+    /// Queues the parts of a piece that no other piece brings in.
+    fn queue_ahead(&mut self, stream: StreamId, ahead: Ahead) {
+        let Some(following) = &mut self.streams else { return };
+        let Some(reader) = following.table.get(stream) else { return };
+        let file = reader.file;
+        let size = (ahead.end - ahead.start).min(self.config.read_max.0);
+        let request = Request {
+            id: RequestId(u64::MAX),
+            file,
+            offset: ahead.start,
+            len: size,
+            file_size: ahead.end,
+            lba: reader.address_of(ahead.start),
+        };
+        let Some(wanted) = Wanted::of(&request, self.config.read_max.0) else { return };
+        let plan = Plan::lay(&request, wanted, self.pieces_of(file), &AsAsked, self.config.read_max.0);
+        if self.queue.len() + plan.create.len() > self.config.queue_max {
+            // The queue is at its bound: the stream will be asked again when it next reads.
+            return;
+        }
+        for (start, end, _) in plan.create {
+            let id = ReadId(self.next_read);
+            self.next_read += 1;
+            self.stats.ahead += 1;
+            self.queue.push(Piece {
+                id,
+                file,
+                start,
+                end,
+                lba: lba_at(&request, start),
+                due: ahead.deadline,
+                ahead_for: Some(stream),
+                waiters: Vec::new(),
+            });
+        }
+        self.fetched(Some(stream), wanted.end);
+    }
+
+    /// Asks streams that were held back again, the most urgent first, as long as there is room.
+    fn remind(&mut self) {
+        while let Some(following) = &mut self.streams {
+            let room = following.table.unread().saturating_add(PAGE) <= following.config.budget.0;
+            let Some(stream) = room.then(|| following.held_back.pop_most_urgent()).flatten() else { return };
+            let before = following.held_back.len();
+            self.read_ahead(stream);
+            // Held back again: there is room, but not enough for a piece. The rest will not fit either.
+            if self.streams.as_ref().is_some_and(|f| f.held_back.len() > before) {
+                return;
+            }
+        }
+    }
+
+    /// Gives back what a stream and everybody behind it have passed.
+    fn pass_behind(&mut self, stream: StreamId) {
+        let Some(following) = &mut self.streams else { return };
+        let Some((start, end)) = following.config.passed(&following.table, stream) else { return };
+        let Some(file) = following.table.get(stream).map(|s| s.file) else { return };
+        following.table.dropped(stream, end);
+        if self.drops.len() < DROPS_MAX {
+            self.drops.push_back((file, start, end - start));
+        }
+    }
+
+    fn budget(&mut self, bytes: u64) {
+        if let Some(following) = &mut self.streams {
+            following.config.budget = Bytes(bytes.max(PAGE));
+        }
+        self.remind();
+    }
+
+    fn expire_streams(&mut self) {
+        let mut expired = false;
+        while let Some(following) = &mut self.streams {
+            let Some((id, over)) = following.table.expire(self.now) else { break };
+            following.held_back.remove(id);
+            self.stats.bytes_wasted += over.unread();
+            // Its queued pieces would be read for nobody.
+            let before = self.queue.len();
+            self.queue.retain(|p| p.ahead_for != Some(id) || !p.waiters.is_empty());
+            self.stats.dropped += (before - self.queue.len()) as u64;
+            expired = true;
+        }
+        if expired {
+            self.remind();
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{Histogram, Reason, Verdict};
 
-/// Counters since the spindle was made. Monotone except `waiting`, `queued` and `in_flight`, which are of now.
+/// Counters since the spindle was made. Monotone except those said to be of now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Requests that came in.
@@ -23,6 +23,22 @@ pub struct Stats {
     pub reads_failed: u64,
     /// Pieces dropped before they were read because nobody waited for them any more.
     pub dropped: u64,
+    /// Reads that hit, as far as they were reported.
+    pub hits: u64,
+    /// Pieces queued ahead of need.
+    pub ahead: u64,
+    /// Times a stream's next piece was held back because the budget was used up.
+    pub held_back: u64,
+    /// Bytes that were fetched for a stream and gone before it came to read them.
+    pub bytes_evicted_unused: u64,
+    /// Bytes that were fetched for streams which ended before they read them.
+    pub bytes_wasted: u64,
+    /// Bytes given back behind the last reader.
+    pub bytes_dropped: u64,
+    /// Streams known now.
+    pub streams: usize,
+    /// Bytes fetched and not yet read now, of all streams.
+    pub bytes_unread: u64,
     /// Requests waiting now.
     pub waiting: usize,
     /// Most requests that ever waited at once.

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use seekless_policy::{
-    Action, Config, Event, FileId, Mode, OrderKind, Outcome, PAGE, ReadId, Reason, Request, RequestId,
-    Spindle, Verdict,
+    Access, Action, AheadConfig, Config, DropBehind, Event, FileId, Mode, OrderKind, Outcome, PAGE, ReadId,
+    Reason, Request, RequestId, Spindle, StreamConfig, Verdict,
 };
 use seekless_units::{Bytes, Lba, Nanos};
 
@@ -13,6 +13,8 @@ use seekless_units::{Bytes, Lba, Nanos};
 #[derive(Clone, Debug)]
 enum Step {
     Request { file: u64, offset: u64, len: u64, file_size: u64, lba: Option<u64> },
+    Access { file: u64, offset: u64, len: u64, file_size: u64 },
+    Budget { bytes: u64 },
     RequestAgain { nth: usize },
     Cancel { nth: usize },
     Progress { nth: usize, share: u64 },
@@ -41,6 +43,11 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(file, offset, len, file_size, lba)| Step::Request { file, offset, len, file_size, lba }),
         3 => (0..2u64, 0..(40 * PAGE), 0..(20 * PAGE))
             .prop_map(|(file, offset, len)| Step::Request { file, offset, len, file_size: 64 * PAGE, lba: None }),
+        4 => (0..3u64, 0..(40 * PAGE), 0..(20 * PAGE))
+            .prop_map(|(file, offset, len)| Step::Access { file, offset, len, file_size: 64 * PAGE }),
+        1 => (0..3u64, amount(), amount(), amount())
+            .prop_map(|(file, offset, len, file_size)| Step::Access { file, offset, len, file_size }),
+        1 => amount().prop_map(|bytes| Step::Budget { bytes }),
         1 => any::<usize>().prop_map(|nth| Step::RequestAgain { nth }),
         2 => any::<usize>().prop_map(|nth| Step::Cancel { nth }),
         3 => (any::<usize>(), 0..=100u64).prop_map(|(nth, share)| Step::Progress { nth, share }),
@@ -52,21 +59,37 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+fn ahead() -> impl Strategy<Value = Option<AheadConfig>> {
+    let drop = proptest::sample::select(vec![DropBehind::Never, DropBehind::Pressure, DropBehind::Always]);
+    let some = (0..6usize, 0..100u64, 0..200u64, drop).prop_map(|(streams_max, gap, budget, drop_behind)| {
+        AheadConfig {
+            streams: StreamConfig { streams_max, gap: Bytes(gap * 500), ..StreamConfig::default() },
+            budget: Bytes(budget * 3_000),
+            slack: Nanos::from_secs(1),
+            drop_behind,
+        }
+    });
+    proptest::option::of(some)
+}
+
 fn config() -> impl Strategy<Value = Config> {
     let mode = proptest::sample::select(Mode::ALL.to_vec());
     let order = proptest::sample::select(OrderKind::ALL.to_vec());
-    (mode, order, 0..64u64, 0..80u64, 0..4usize, 0..40u64, 0..12usize, any::<bool>()).prop_map(
-        |(mode, order, prefetch, read_max, reads_in_flight, overlap, queue_max, answer_early)| Config {
-            mode,
-            order,
-            prefetch: Bytes(prefetch * 3_000),
-            read_max: Bytes(read_max * 5_000),
-            reads_in_flight,
-            overlap: Bytes(overlap * PAGE),
-            queue_max,
-            answer_early,
-            age_max: Nanos::from_secs(2),
-            wait_max: Nanos::from_secs(10),
+    (mode, order, 0..64u64, 0..80u64, 0..4usize, 0..40u64, 0..12usize, any::<bool>(), ahead()).prop_map(
+        |(mode, order, prefetch, read_max, reads_in_flight, overlap, queue_max, answer_early, ahead)| {
+            Config {
+                ahead,
+                mode,
+                order,
+                prefetch: Bytes(prefetch * 3_000),
+                read_max: Bytes(read_max * 5_000),
+                reads_in_flight,
+                overlap: Bytes(overlap * PAGE),
+                queue_max,
+                answer_early,
+                age_max: Nanos::from_secs(2),
+                wait_max: Nanos::from_secs(10),
+            }
         },
     )
 }
@@ -123,6 +146,10 @@ impl Bench {
         match action {
             Action::Read { id, file, offset, len, .. } => self.check_read(id, file, offset, len),
             Action::Answer { request, verdict } => self.check_answer(request, verdict),
+            Action::Drop { offset, len, .. } => {
+                assert!(len > 0 && offset % PAGE == 0 && len % PAGE == 0, "drop {offset}+{len}");
+                assert!(self.spindle.config().ahead.is_some(), "only streams are dropped behind");
+            }
         }
         true
     }
@@ -207,6 +234,11 @@ impl Bench {
                 self.unanswered.insert(id);
                 self.handle(Event::Request(request));
             }
+            Step::Access { file, offset, len, file_size } => {
+                let file = FileId { dev: 1, ino: file };
+                self.handle(Event::Access(Access { file, offset, len, file_size, lba: None }));
+            }
+            Step::Budget { bytes } => self.handle(Event::Budget(Bytes(bytes))),
             Step::RequestAgain { nth } => {
                 // Only one that the spindle still holds, so that the name is in use.
                 let held = self.spindle.stats().waiting == self.unanswered.len();
@@ -261,11 +293,17 @@ impl Bench {
             let Some(&read) = self.flights.keys().next() else { break };
             self.finish(read, true);
         }
+        // Streams end by silence; then nothing keeps the spindle awake.
+        self.now += Nanos::from_secs(100);
+        self.handle(Event::Tick);
+        while self.poll() {}
+        assert!(self.flights.is_empty());
         assert!(self.unanswered.is_empty(), "never answered: {:?}", self.unanswered);
         let stats = self.spindle.stats();
         assert_eq!((stats.waiting, stats.queued, stats.in_flight), (0, 0, 0));
         assert_eq!(stats.answers(), stats.requests);
         assert_eq!(stats.wait.count(), stats.resident);
+        assert_eq!((stats.streams, stats.bytes_unread), (0, 0));
         assert_eq!(self.spindle.next_deadline(), None);
     }
 }

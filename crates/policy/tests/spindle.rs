@@ -29,7 +29,7 @@ fn actions(spindle: &mut Spindle) -> Vec<Action> {
 fn reads(spindle: &mut Spindle) -> Vec<(ReadId, u64, u64, u64)> {
     let read = |a| match a {
         Action::Read { id, file, offset, len, .. } => Some((id, file.ino, offset, len)),
-        Action::Answer { .. } => None,
+        _ => None,
     };
     actions(spindle).into_iter().filter_map(read).collect()
 }
@@ -37,7 +37,7 @@ fn reads(spindle: &mut Spindle) -> Vec<(ReadId, u64, u64, u64)> {
 fn answers(spindle: &mut Spindle) -> Vec<(u64, Verdict)> {
     let answer = |a| match a {
         Action::Answer { request, verdict } => Some((request.0, verdict)),
-        Action::Read { .. } => None,
+        _ => None,
     };
     actions(spindle).into_iter().filter_map(answer).collect()
 }

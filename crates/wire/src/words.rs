@@ -58,13 +58,13 @@ vocabulary! {
         Splice = 7, "splice";
         /// `copy_file_range`.
         CopyFileRange = 8, "copy_file_range";
-        /// `mmap`, `mmap64` with `MAP_POPULATE`.
+        /// `mmap`, `mmap64` with `MAP_POPULATE`; `madvise` with `MADV_POPULATE_READ`. The caller waits.
         Mmap = 9, "mmap";
-        /// `madvise`, `posix_madvise` with `WILLNEED` or `POPULATE_READ`.
+        /// `madvise`, `posix_madvise` with `WILLNEED`: an advice, nobody waits for the answer.
         Madvise = 10, "madvise";
-        /// `posix_fadvise`, `posix_fadvise64` with `WILLNEED`.
+        /// `posix_fadvise`, `posix_fadvise64` with `WILLNEED`: an advice.
         Fadvise = 11, "posix_fadvise";
-        /// `readahead`.
+        /// `readahead`: an advice.
         Readahead = 12, "readahead";
         /// None of ours: a test, a tool or another front door.
         Other = 255, "other";
@@ -84,6 +84,14 @@ vocabulary! {
         Prefetch = 3, "prefetch";
         /// Both: one enlarged read at a time a disk.
         Both = 4, "both";
+    }
+}
+
+impl Call {
+    /// Whether the caller only says what it will read and goes on: its need is sent and the connection closed at once, so
+    /// an end of file after the frame does not mean that the bytes are no longer wanted.
+    pub const fn is_advice(self) -> bool {
+        matches!(self, Call::Fadvise | Call::Readahead | Call::Madvise)
     }
 }
 

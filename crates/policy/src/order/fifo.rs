@@ -1,13 +1,13 @@
 use seekless_units::Nanos;
 
-use crate::{Order, Place};
+use crate::{Order, Queued};
 
 /// First come, first served, as in [L].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fifo;
 
 impl Order for Fifo {
-    fn pick(&mut self, _now: Nanos, _queue: &mut dyn ExactSizeIterator<Item = (Place, Nanos)>) -> usize {
+    fn pick(&mut self, _now: Nanos, _queue: &mut dyn ExactSizeIterator<Item = Queued>) -> usize {
         0
     }
 

@@ -1,0 +1,31 @@
+//! The daemon's commands by themselves, for trying them out and for the tests.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use seekless_daemon::cli::{DaemonArgs, DoctorArgs, RunArgs, run_daemon, run_doctor, run_run};
+
+#[derive(Parser)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Daemon(DaemonArgs),
+    Run(RunArgs),
+    Doctor(DoctorArgs),
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Daemon(args) => run_daemon(args).map(|exit| ExitCode::from(exit as u8)),
+        Command::Run(args) => run_run(args),
+        Command::Doctor(args) => run_doctor(args).map(|exit| ExitCode::from(exit as u8)),
+    };
+    done.unwrap_or_else(|fault| {
+        eprintln!("seekless: {fault}");
+        ExitCode::from(fault.exit as u8)
+    })
+}

@@ -1,0 +1,93 @@
+//! Disk addresses of file offsets, remembered.
+//!
+//! Asking the file system (`FIEMAP`) takes microseconds when its metadata are in memory, and a seek when they are not. A
+//! file is asked once and again only when its size or time of change differ. The order of reads is all that rests on it.
+
+use std::collections::HashMap;
+
+use seekless_kernel::extents::{ExtentMap, extents};
+use seekless_kernel::prefetch::Source;
+use seekless_policy::FileId;
+use seekless_units::{Lba, SECTOR_BYTES};
+
+/// Most files remembered: 7 MB when every one of them is in 72 pieces.
+const FILES_MAX: usize = 4096;
+
+/// How to tell that a file has been written since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Edition {
+    pub(crate) size: u64,
+    pub(crate) changed: (i64, u32),
+}
+
+struct Known {
+    edition: Edition,
+    map: ExtentMap,
+    used: u64,
+}
+
+/// Maps of the files used last.
+#[derive(Default)]
+pub(crate) struct Addresses {
+    files: HashMap<FileId, Known>,
+    clock: u64,
+}
+
+impl Addresses {
+    /// Address on the whole disk of the file's byte at `offset`; `start` is where the file system's device begins on it.
+    pub(crate) fn lba(
+        &mut self,
+        file: FileId,
+        edition: Edition,
+        source: &Source,
+        offset: u64,
+        start: u64,
+    ) -> Option<Lba> {
+        self.clock += 1;
+        let clock = self.clock;
+        let known = self.files.get_mut(&file).filter(|k| k.edition == edition && k.map.covers(offset));
+        let address = match known {
+            Some(known) => {
+                known.used = clock;
+                known.map.address_of(offset)
+            }
+            None => {
+                // Where it cannot be told, an empty map is remembered, so that it is not asked for again.
+                let map = extents(source, offset).unwrap_or_else(|_| ExtentMap::new(Vec::new(), 0, u64::MAX));
+                let address = map.address_of(offset);
+                self.make_room();
+                self.files.insert(file, Known { edition, map, used: clock });
+                address
+            }
+        };
+        address.map(|bytes| Lba((bytes / SECTOR_BYTES).saturating_add(start)))
+    }
+
+    /// Forgets the eighth used longest ago, when full.
+    fn make_room(&mut self) {
+        if self.files.len() < FILES_MAX {
+            return;
+        }
+        let mut used: Vec<u64> = self.files.values().map(|k| k.used).collect();
+        let (_, &mut threshold, _) = used.select_nth_unstable(FILES_MAX / 8);
+        self.files.retain(|_, k| k.used > threshold);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_remembered_are_bounded() {
+        let mut addresses = Addresses::default();
+        let source = Source::reopen(tempfile::tempfile().unwrap().into());
+        let edition = Edition { size: 1, changed: (0, 0) };
+        for ino in 0..(2 * FILES_MAX as u64) {
+            addresses.lba(FileId { dev: 1, ino }, edition, &source, 0, 0);
+            assert!(addresses.files.len() <= FILES_MAX);
+        }
+        let newest = FileId { dev: 1, ino: 2 * FILES_MAX as u64 - 1 };
+        assert!(addresses.files.contains_key(&newest));
+    }
+}

@@ -1,0 +1,58 @@
+//! One connection of a shim, shared by the receptionist, who reads from it, and the reader who answers.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::io::Errno;
+use seekless_kernel::fdpass;
+use seekless_policy::RequestId;
+use seekless_wire::Frame;
+
+/// No request waits.
+const NONE: u64 = 0;
+
+/// The sending side of a connection. Sends never wait: a shim that does not read its answer has only itself to blame.
+#[derive(Debug)]
+pub(crate) struct Client {
+    socket: OwnedFd,
+    /// The request that waits for an answer; [`NONE`] if none does. Whoever takes it out answers, so no request is
+    /// answered twice whatever crosses.
+    waiting: AtomicU64,
+}
+
+impl Client {
+    pub(crate) fn new(socket: OwnedFd) -> Client {
+        Client { socket, waiting: AtomicU64::new(NONE) }
+    }
+
+    /// Notes that a request waits. `false` if one does already.
+    pub(crate) fn begin(&self, id: RequestId) -> bool {
+        self.waiting.compare_exchange(NONE, id.0, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// The request that waits.
+    pub(crate) fn waiting(&self) -> Option<RequestId> {
+        Some(self.waiting.load(Ordering::Acquire)).filter(|&id| id != NONE).map(RequestId)
+    }
+
+    /// Answers the request, if it still waits.
+    pub(crate) fn answer(&self, id: RequestId, frame: Frame<'_>) {
+        if self.waiting.compare_exchange(id.0, NONE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            // A client that is gone is noticed by the receptionist.
+            let _ = self.send(frame);
+        }
+    }
+
+    /// Sends one frame.
+    pub(crate) fn send(&self, frame: Frame<'_>) -> Result<(), Errno> {
+        // Only an overlong status part has no encoding, and parts are cut to size where they are made.
+        let packet = frame.encode().ok_or(Errno::MSGSIZE)?;
+        fdpass::send(self.socket.as_fd(), packet.as_bytes(), None)
+    }
+}
+
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

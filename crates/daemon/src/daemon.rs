@@ -1,0 +1,184 @@
+//! A daemon from start to stop.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Sender, bounded};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use seekless_units::{Exit, Fault};
+
+use crate::listener::Listener;
+use crate::receptionist::Receptionist;
+use crate::settings::Settings;
+use crate::statistics::{Ask, Shared, Statistics};
+use crate::status::StatusReport;
+
+/// Descriptors a waiting request holds: its connection, the file as passed, the file opened again.
+const DESCRIPTORS_PER_CONNECTION: u64 = 3;
+
+/// Descriptors for everything else.
+const DESCRIPTORS_RESERVED: u64 = 64;
+
+/// Why a daemon could not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// Another one answers there.
+    Running(PathBuf),
+    /// The path is taken by something that is no socket.
+    Occupied(PathBuf),
+    /// The socket's folder cannot be made.
+    Folder {
+        /// The folder.
+        dir: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The socket cannot be made.
+    Listen {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The kernel gave no thread or event queue.
+    Threads(io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Running(path) => write!(
+                f,
+                "a daemon already answers at {}; stop it, or give this one another --socket",
+                path.display()
+            ),
+            StartError::Occupied(path) => write!(
+                f,
+                "{} is in the way and is not a dead socket; remove it, or choose another --socket",
+                path.display()
+            ),
+            StartError::Folder { dir, error } => write!(
+                f,
+                "cannot make the folder {}: {error}; set SEEKLESS_STATE or --socket to a place you may write",
+                dir.display()
+            ),
+            StartError::Listen { path, error } => {
+                write!(f, "cannot listen at {}: {error}; choose another --socket", path.display())
+            }
+            StartError::Threads(error) => {
+                write!(f, "cannot start the daemon's threads: {error}; check ulimit -u")
+            }
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl From<StartError> for Fault {
+    fn from(error: StartError) -> Fault {
+        let exit = match &error {
+            StartError::Running(_) | StartError::Occupied(_) => Exit::Busy,
+            StartError::Folder { error, .. } | StartError::Listen { error, .. } => match error.kind() {
+                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Exit::Permission,
+                io::ErrorKind::InvalidInput => Exit::Usage,
+                _ => Exit::Failed,
+            },
+            StartError::Threads(_) => Exit::Failed,
+        };
+        Fault::new(exit, error.to_string())
+    }
+}
+
+/// A running daemon. Dropping it stops it.
+pub struct Daemon {
+    stop: UnixStream,
+    statistics: Sender<Ask>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Daemon {
+    /// Starts listening and serving, on threads of its own.
+    ///
+    /// # Errors
+    /// The socket or the threads cannot be had.
+    pub fn start(mut settings: Settings) -> Result<Daemon, StartError> {
+        settings.spindle = settings.spindle.normalised();
+        settings.connections_max = settings.connections_max.clamp(1, connections_possible());
+        let settings = Arc::new(settings);
+        let listener = Listener::bind(&settings.socket, settings.socket_mode)?;
+        let shared = Shared {
+            settings: settings.clone(),
+            started: Instant::now(),
+            counters: Arc::new(Mutex::new(Default::default())),
+            readers: Arc::new(Mutex::new(Vec::new())),
+        };
+        let statistics = Statistics::start(shared.clone()).map_err(StartError::Threads)?;
+        let asker = statistics.asker();
+        let (stop, stopped) = UnixStream::pair().map_err(StartError::Threads)?;
+        stop.set_nonblocking(true).map_err(StartError::Threads)?;
+        let receptionist = Receptionist::new(settings, listener, stopped, statistics, shared)
+            .map_err(StartError::Threads)?;
+        let thread = thread::Builder::new()
+            .name("receptionist".into())
+            .spawn(move || receptionist.run())
+            .map_err(StartError::Threads)?;
+        Ok(Daemon { stop, statistics: asker, thread: Some(thread) })
+    }
+
+    /// A socket that stops the daemon when anything is written to it: for signal handlers.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn stopper(&self) -> io::Result<UnixStream> {
+        self.stop.try_clone()
+    }
+
+    /// The state of now.
+    pub fn status(&self) -> Option<StatusReport> {
+        let (to, from) = bounded(1);
+        self.statistics.try_send(Ask::Report(to)).ok()?;
+        from.recv_timeout(Duration::from_secs(2)).ok()
+    }
+
+    /// Waits until the daemon has ended, or for this long; whether it has.
+    pub fn wait(&self, at_most: Duration) -> bool {
+        let until = Instant::now() + at_most;
+        while self.thread.as_ref().is_some_and(|t| !t.is_finished()) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            thread::sleep(left.min(Duration::from_millis(50)));
+        }
+        true
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // Full means that it has been told already.
+        let _ = self.stop.write(&[0]);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Raises the descriptor limit as far as it goes and says how many connections it allows.
+fn connections_possible() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let current = match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        Err(_) => limit.current,
+    };
+    let descriptors = current.unwrap_or(u64::MAX);
+    usize::try_from(descriptors.saturating_sub(DESCRIPTORS_RESERVED) / DESCRIPTORS_PER_CONNECTION)
+        .unwrap_or(usize::MAX)
+        .max(1)
+}

@@ -1,0 +1,96 @@
+//! `seekless doctor`: is it hooked, and what would help here?
+//!
+//! A preload shim is silent when it is not loaded, so somebody must look. With `--pid` the doctor reads `/proc/PID` and says
+//! whether the shim is mapped there, whether the daemon it would talk to answers, and what in that process goes past the
+//! shim. Without, it describes the machine: disks, their settings, the daemon.
+//!
+//! Exit status: 0 if all is well (hooked and the daemon answers; the daemon answers), 1 if not, 5 if there is no such
+//! process, 3 if it may not be looked at.
+
+mod elf;
+mod machine;
+mod process;
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use seekless_units::{Exit, Fault};
+use serde::Serialize;
+
+use crate::cli::{DoctorArgs, print_lossy, write_json};
+use crate::{control, state};
+
+/// Something worth knowing, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// A word scripts can compare: `static`, `go`, `io_uring`, ...
+    pub kind: &'static str,
+    /// Whether it keeps Seekless from helping at all, rather than for a part of the reads.
+    pub blocks: bool,
+    /// What was seen.
+    pub what: String,
+    /// What to do.
+    pub advice: String,
+}
+
+/// Whether a daemon answers.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct DaemonState {
+    socket: PathBuf,
+    answers: bool,
+    /// Its mode, if it answers.
+    mode: Option<String>,
+    /// Why it does not.
+    error: Option<String>,
+}
+
+impl DaemonState {
+    fn at(socket: &Path) -> DaemonState {
+        let (answers, mode, error) = match control::settings(socket) {
+            Ok(settings) => (true, Some(settings.mode.name().to_string()), None),
+            Err(error) => (false, None, Some(error.to_string())),
+        };
+        DaemonState { socket: socket.to_path_buf(), answers, mode, error }
+    }
+
+    fn describe(&self) -> String {
+        match (&self.mode, &self.error) {
+            (Some(mode), _) => format!("a daemon answers at {} (mode {mode})", self.socket.display()),
+            (None, Some(error)) => error.clone(),
+            (None, None) => String::new(),
+        }
+    }
+}
+
+pub(crate) fn run(args: &DoctorArgs) -> Result<Exit, Fault> {
+    let (well, text, json) = match args.pid {
+        Some(pid) => {
+            let facts = process::Facts::read(pid)?;
+            let socket = args.socket.clone().or(facts.socket.clone()).unwrap_or_else(state::socket);
+            let report = process::diagnose(&facts, DaemonState::at(&socket));
+            (report.hooked && report.daemon.answers, report.describe(), to_json(&report)?)
+        }
+        None => {
+            let socket = args.socket.clone().unwrap_or_else(state::socket);
+            let report = machine::examine(DaemonState::at(&socket));
+            (report.daemon.answers, report.describe(), to_json(&report)?)
+        }
+    };
+    match &args.json {
+        Some(to) => write_json(to, &json)?,
+        None => print_lossy(&text),
+    }
+    Ok(if well { Exit::Ok } else { Exit::Failed })
+}
+
+fn to_json(report: &impl Serialize) -> Result<String, Fault> {
+    serde_json::to_string_pretty(report)
+        .map_err(|e| Fault::new(Exit::Failed, format!("cannot write JSON: {e}")))
+}
+
+fn describe_findings(findings: &[Finding], text: &mut String) {
+    for finding in findings {
+        let mark = if finding.blocks { "!!" } else { " -" };
+        let _ = writeln!(text, "{mark} {}\n   {}", finding.what, finding.advice);
+    }
+}

@@ -1,0 +1,129 @@
+//! The machine: its disks, their settings, and what would help.
+
+use std::fmt::Write;
+use std::fs;
+
+use seekless_kernel::topology::{DiskInfo, Topology};
+use serde::Serialize;
+
+use super::{DaemonState, Finding, describe_findings};
+
+/// One disk.
+#[derive(Clone, Debug, Serialize)]
+struct Disk {
+    name: String,
+    model: Option<String>,
+    bytes: u64,
+    rotational: bool,
+    read_ahead_kb: Option<u64>,
+    max_sectors_kb: Option<u64>,
+    scheduler: Option<String>,
+}
+
+impl From<DiskInfo> for Disk {
+    fn from(info: DiskInfo) -> Disk {
+        let DiskInfo { name, model, bytes, rotational, read_ahead_kb, max_sectors_kb, scheduler, .. } = info;
+        Disk { name, model, bytes, rotational, read_ahead_kb, max_sectors_kb, scheduler }
+    }
+}
+
+/// The doctor's word on the machine.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Report {
+    kernel: String,
+    pub(super) daemon: DaemonState,
+    disks: Vec<Disk>,
+    findings: Vec<Finding>,
+}
+
+pub(crate) fn examine(daemon: DaemonState) -> Report {
+    let disks: Vec<Disk> = Topology::of_system().disks().into_iter().map(Disk::from).collect();
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_string();
+    let findings = findings(&disks, &daemon);
+    Report { kernel, daemon, disks, findings }
+}
+
+fn findings(disks: &[Disk], daemon: &DaemonState) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if !disks.iter().any(|d| d.rotational) {
+        findings.push(Finding {
+            kind: "no_heads",
+            blocks: true,
+            what: "no disk here has heads to move".into(),
+            advice: "Seekless leaves solid-state disks alone; `--include-ssd` serves them all the same"
+                .into(),
+        });
+    }
+    if !daemon.answers {
+        findings.push(Finding {
+            kind: "no_daemon",
+            blocks: true,
+            what: "no daemon answers".into(),
+            advice: "start `seekless daemon`, or let `seekless run -- CMD` start one for the command".into(),
+        });
+    }
+    for disk in disks.iter().filter(|d| d.rotational) {
+        if let Some(kb) = disk.read_ahead_kb.filter(|&kb| kb < 1024) {
+            findings.push(Finding {
+                kind: "read_ahead",
+                blocks: false,
+                what: format!("{} reads ahead {kb} KiB only", disk.name),
+                advice: format!(
+                    "for servers that cannot be hooked, `echo 2048 > /sys/block/{}/queue/read_ahead_kb` is the best the \
+                     kernel alone can do",
+                    disk.name
+                ),
+            });
+        }
+    }
+    findings
+}
+
+impl Report {
+    pub(super) fn describe(&self) -> String {
+        let mut text = format!("Linux {}; {}\n", self.kernel, self.daemon.describe());
+        for disk in &self.disks {
+            let kind = if disk.rotational { "hard disk" } else { "solid state" };
+            let kb = |value: Option<u64>| value.map_or("?".to_string(), |v| v.to_string());
+            let _ = writeln!(
+                text,
+                "   {} {kind} {:.0} GB{}: read_ahead_kb {}, max_sectors_kb {}, scheduler {}",
+                disk.name,
+                disk.bytes as f64 / 1e9,
+                disk.model.as_deref().map_or(String::new(), |m| format!(" ({m})")),
+                kb(disk.read_ahead_kb),
+                kb(disk.max_sectors_kb),
+                disk.scheduler.as_deref().unwrap_or("?"),
+            );
+        }
+        describe_findings(&self.findings, &mut text);
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn disk(rotational: bool, read_ahead_kb: u64) -> Disk {
+        Disk {
+            name: "sda".into(),
+            model: None,
+            bytes: 1 << 40,
+            rotational,
+            read_ahead_kb: Some(read_ahead_kb),
+            max_sectors_kb: Some(1280),
+            scheduler: Some("none".into()),
+        }
+    }
+
+    #[test]
+    fn findings_follow_the_disks() {
+        let daemon =
+            DaemonState { socket: "/s".into(), answers: true, mode: Some("both".into()), error: None };
+        let kinds = |disks: &[Disk]| findings(disks, &daemon).iter().map(|f| f.kind).collect::<Vec<_>>();
+        assert_eq!(kinds(&[disk(false, 128)]), ["no_heads"]);
+        assert_eq!(kinds(&[disk(true, 128)]), ["read_ahead"]);
+        assert_eq!(kinds(&[disk(true, 4096)]), [""; 0]);
+    }
+}

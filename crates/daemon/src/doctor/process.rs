@@ -1,0 +1,392 @@
+//! One process: what is known about it, and what follows.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use seekless_units::{Exit, Fault};
+use serde::Serialize;
+
+use super::elf::Program;
+use super::{DaemonState, Finding, describe_findings};
+
+/// A mapping of a file smaller than this is not worth a word: locales, fonts, small databases.
+const BIG_MAPPING: u64 = 1 << 20;
+
+/// Auxiliary vector entry that says whether the loader ignores LD_PRELOAD.
+const AT_SECURE: u64 = 23;
+
+/// What `/proc/PID` tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Facts {
+    pub(crate) pid: u32,
+    pub(crate) name: String,
+    pub(crate) program: Program,
+    /// `libseekless.so` is mapped.
+    pub(crate) shim_mapped: bool,
+    pub(crate) ld_preload: Option<String>,
+    /// Its `SEEKLESS_SOCKET`.
+    pub(crate) socket: Option<PathBuf>,
+    pub(crate) disabled: bool,
+    pub(crate) at_secure: bool,
+    pub(crate) io_uring: bool,
+    pub(crate) aio: bool,
+    /// Large data files it has mapped.
+    pub(crate) mapped_files: Vec<String>,
+    pub(crate) seccomp: u32,
+    /// Its root directory, if it is not ours.
+    pub(crate) other_root: Option<PathBuf>,
+    /// It is in another network namespace, where the socket's abstract twin is not seen.
+    pub(crate) other_network: bool,
+}
+
+impl Facts {
+    /// # Errors
+    /// No such process, or not ours to look at.
+    pub(crate) fn read(pid: u32) -> Result<Facts, Fault> {
+        let dir = PathBuf::from(format!("/proc/{pid}"));
+        let fault = |error: io::Error| match error.kind() {
+            io::ErrorKind::NotFound => Fault::new(
+                Exit::Missing,
+                format!("there is no process {pid}; see `pgrep -a NAME` for the number"),
+            ),
+            io::ErrorKind::PermissionDenied => Fault::new(
+                Exit::Permission,
+                format!("process {pid} may not be looked at; ask as root or its owner"),
+            ),
+            _ if error.raw_os_error() == Some(3) => {
+                Fault::new(Exit::Missing, format!("process {pid} has just ended"))
+            }
+            _ => Fault::new(Exit::Failed, format!("cannot look at process {pid}: {error}")),
+        };
+        let status = fs::read_to_string(dir.join("status")).map_err(fault)?;
+        let field = |name: &str| status.lines().find_map(|l| l.strip_prefix(name)).map(str::trim);
+        let maps = fs::read(dir.join("maps")).map_err(fault)?;
+        // A kernel thread has no program.
+        let exe = fs::read_link(dir.join("exe")).map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound => {
+                Fault::new(Exit::Missing, format!("process {pid} is a kernel thread or has ended"))
+            }
+            _ => fault(e),
+        })?;
+        let environ = fs::read(dir.join("environ")).map_err(fault)?;
+        let variable = |name: &str| {
+            let value =
+                environ.split(|&b| b == 0).find_map(|e| e.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
+            value.filter(|v| !v.is_empty())
+        };
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let mut facts = Facts {
+            pid,
+            name: field("Name:").unwrap_or("?").to_string(),
+            program: Program::read(&dir.join("exe")).ok().flatten().unwrap_or_default(),
+            ld_preload: variable("LD_PRELOAD").map(text),
+            socket: variable("SEEKLESS_SOCKET").map(|v| PathBuf::from(OsStr::from_bytes(v))),
+            disabled: variable("SEEKLESS_DISABLE").is_some_and(|v| v != b"0"),
+            at_secure: at_secure(&fs::read(dir.join("auxv")).unwrap_or_default()),
+            io_uring: has_io_uring(&dir),
+            seccomp: field("Seccomp:").and_then(|v| v.parse().ok()).unwrap_or(0),
+            other_root: other_root(&dir),
+            other_network: differs(&dir, "ns/net"),
+            ..Facts::default()
+        };
+        // The loader tells by its own bits when a set-uid program has given up its rights since.
+        facts.at_secure |= fs::metadata(dir.join("exe")).is_ok_and(|m| m.permissions().mode() & 0o6000 != 0);
+        facts.read_maps(&maps, &exe);
+        Ok(facts)
+    }
+
+    /// Notes what the address space shows. `exe` is the program itself.
+    fn read_maps(&mut self, maps: &[u8], exe: &Path) {
+        let lines = || maps.split(|&b| b == b'\n').filter_map(Mapping::parse);
+        // Libraries have executable parts; data files do not.
+        let code: Vec<&[u8]> = lines().filter(|m| m.executable).map(|m| m.path).collect();
+        for mapping in lines() {
+            let file = mapping.path.rsplit(|&b| b == b'/').next().unwrap_or_default();
+            self.shim_mapped |= file.starts_with(b"libseekless.so");
+            self.aio |= mapping.path.starts_with(b"/[aio]");
+            let is_data = mapping.path.starts_with(b"/")
+                && !mapping.path.starts_with(b"/dev/")
+                && !mapping.path.starts_with(b"/memfd:")
+                && !mapping.path.starts_with(b"/[aio]")
+                && !mapping.path.starts_with(b"/SYSV")
+                && mapping.path != exe.as_os_str().as_bytes()
+                && !code.contains(&mapping.path)
+                && !mapping.path.ends_with(b".so")
+                && !mapping.path.ends_with(b"/locale-archive");
+            let path = String::from_utf8_lossy(mapping.path);
+            // A server may map thousands; a few are enough to know.
+            if is_data && mapping.bytes >= BIG_MAPPING && self.mapped_files.len() < 8 {
+                let path = path.into_owned();
+                if !self.mapped_files.contains(&path) {
+                    self.mapped_files.push(path);
+                }
+            }
+        }
+    }
+}
+
+/// A line of `/proc/PID/maps`.
+struct Mapping<'a> {
+    bytes: u64,
+    executable: bool,
+    path: &'a [u8],
+}
+
+impl<'a> Mapping<'a> {
+    fn parse(line: &'a [u8]) -> Option<Mapping<'a>> {
+        let mut fields = line.splitn(6, |&b| b == b' ');
+        let range = std::str::from_utf8(fields.next()?).ok()?;
+        let (from, upto) = range.split_once('-')?;
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        let executable = fields.next()?.contains(&b'x');
+        let path = fields.nth(3)?.trim_ascii_start();
+        Some(Mapping { bytes: number(upto)?.checked_sub(number(from)?)?, executable, path })
+    }
+}
+
+fn at_secure(auxv: &[u8]) -> bool {
+    let (pairs, _) = auxv.as_chunks::<16>();
+    pairs.iter().any(|pair| {
+        let (key, value) = pair.split_at(8);
+        key == AT_SECURE.to_ne_bytes() && value != [0; 8]
+    })
+}
+
+fn has_io_uring(dir: &Path) -> bool {
+    let Ok(fds) = fs::read_dir(dir.join("fd")) else { return false };
+    fds.flatten()
+        .filter_map(|fd| fs::read_link(fd.path()).ok())
+        .any(|target| target.as_os_str().as_bytes().starts_with(b"anon_inode:[io_uring]"))
+}
+
+fn other_root(dir: &Path) -> Option<PathBuf> {
+    let root = fs::read_link(dir.join("root")).ok()?;
+    let ours = fs::read_link("/proc/self/root").ok()?;
+    (root != ours || differs(dir, "ns/mnt")).then_some(root)
+}
+
+/// Whether the process is in another namespace of this kind than we are.
+fn differs(dir: &Path, namespace: &str) -> bool {
+    match (fs::read_link(dir.join(namespace)), fs::read_link(Path::new("/proc/self").join(namespace))) {
+        (Ok(theirs), Ok(ours)) => theirs != ours,
+        _ => false,
+    }
+}
+
+/// The doctor's word on a process.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) pid: u32,
+    pub(crate) name: String,
+    /// The shim is loaded and not switched off.
+    pub(crate) hooked: bool,
+    pub(crate) daemon: DaemonState,
+    pub(crate) findings: Vec<Finding>,
+}
+
+impl Report {
+    pub(super) fn describe(&self) -> String {
+        let hooked = if self.hooked { "is hooked" } else { "is NOT hooked" };
+        let mut text = format!("process {} ({}) {hooked}; {}\n", self.pid, self.name, self.daemon.describe());
+        describe_findings(&self.findings, &mut text);
+        text
+    }
+}
+
+/// What helps a server that cannot be hooked.
+const WITHOUT_US: &str =
+    "without Seekless, raising the disk's read_ahead_kb (2048) and mq-deadline help it some way";
+
+pub(crate) fn diagnose(facts: &Facts, daemon: DaemonState) -> Report {
+    let mut findings = Vec::new();
+    let mut found = |kind, blocks, what: &str, advice: &str| {
+        findings.push(Finding { kind, blocks, what: what.to_string(), advice: advice.to_string() });
+    };
+    if !facts.shim_mapped {
+        why_not_hooked(facts, &mut found);
+    }
+    if facts.disabled {
+        found("disabled", true, "SEEKLESS_DISABLE is set in it", "start it without that variable");
+    }
+    if !daemon.answers {
+        let what = "the daemon it would ask does not answer: every call goes straight to the kernel";
+        found("no_daemon", true, what, "start `seekless daemon`; the process need not be started again");
+    }
+    bypasses(facts, &mut found);
+    let hooked = facts.shim_mapped && !facts.disabled;
+    Report { pid: facts.pid, name: facts.name.clone(), hooked, daemon, findings }
+}
+
+fn why_not_hooked(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str, &str)) {
+    let interpreter = facts.program.interpreter.as_deref();
+    if facts.program.go && interpreter.is_none() {
+        let advice =
+            format!("a Go program makes its system calls itself, so a preload cannot see them; {WITHOUT_US}");
+        found("go", true, "it is a Go program, linked statically", &advice);
+    } else if facts.program.go {
+        let advice = format!("it makes its system calls itself even when linked dynamically; {WITHOUT_US}");
+        found("go", true, "it is a Go program", &advice);
+    } else if interpreter.is_none() {
+        let advice =
+            format!("nothing can be preloaded into it: use a dynamically linked build; {WITHOUT_US}");
+        found("static", true, "it is linked statically", &advice);
+    } else if interpreter.is_some_and(|i| i.contains("musl")) {
+        let advice = "the shim is built for another C library: build it for musl, or use a build of the server for glibc";
+        found("musl", true, "it runs on musl", advice);
+    }
+    if facts.at_secure {
+        let advice = "the loader ignores LD_PRELOAD for it: start it as root without the set-uid or set-gid bit or file \
+                      capabilities, or list the shim in /etc/ld.so.preload";
+        found("at_secure", true, "it gains rights when it starts (set-uid, set-gid or capabilities)", advice);
+    }
+    let cannot = facts.program.go || facts.at_secure || interpreter.is_none_or(|i| i.contains("musl"));
+    if cannot {
+        // Said why; that it was not tried, or tried in vain, is no news.
+        return;
+    }
+    match &facts.ld_preload {
+        Some(list) if list.contains("libseekless.so") => {
+            let what = format!("LD_PRELOAD is {list}, and yet the shim is not loaded");
+            let advice = "is the file there and readable where the process looks (chroot, container), and built for the same \
+                          kind of processor? The loader says so on the process's standard error when it starts";
+            found("not_loaded", true, &what, advice);
+        }
+        _ => {
+            let advice = "start it with `seekless run -- CMD ...`, or with LD_PRELOAD=/path/to/libseekless.so in its unit file";
+            found("not_preloaded", true, "it was started without the shim", advice);
+        }
+    }
+}
+
+fn bypasses(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str, &str)) {
+    if facts.io_uring {
+        let advice =
+            "reads made through it are not seen; switch it off in the server, or use its thread pool";
+        found("io_uring", false, "it has an io_uring", advice);
+    }
+    if facts.aio {
+        let advice = "reads made through it are not seen; in nginx write `aio threads;` and no `directio`";
+        found("aio", false, "it uses Linux AIO", advice);
+    }
+    if !facts.mapped_files.is_empty() {
+        let what = format!("it maps data files, for example {}", facts.mapped_files[0]);
+        let advice =
+            "reads by page fault are not seen; in Apache write `EnableMMAP Off` and `EnableSendfile On`";
+        found("mmap", false, &what, advice);
+    }
+    match facts.seccomp {
+        0 => {}
+        1 => found(
+            "seccomp",
+            true,
+            "it runs in strict seccomp",
+            "it may not connect to the daemon; run it without",
+        ),
+        _ => {
+            let what = "it runs under a seccomp filter";
+            let advice = "the filter must allow cachestat (or mincore), socket, connect, sendmsg, recvmsg and poll, or else \
+                          calls go straight through";
+            found("seccomp", false, what, advice);
+        }
+    }
+    if let Some(root) = &facts.other_root {
+        let what = format!("its root directory is another one ({} as seen from here)", root.display());
+        if facts.other_network {
+            let advice = "and its network namespace too, so it sees neither the daemon's socket nor its abstract twin: mount \
+                          the socket's folder into it";
+            found("root", true, &what, advice);
+        } else {
+            let advice = "it reaches the daemon by the socket's abstract twin; nothing to do";
+            found("root", false, &what, advice);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn daemon(answers: bool) -> DaemonState {
+        DaemonState { socket: "/s".into(), answers, mode: answers.then(|| "both".into()), error: None }
+    }
+
+    fn dynamic() -> Facts {
+        let program = Program { interpreter: Some("/lib64/ld-linux-x86-64.so.2".into()), go: false };
+        Facts { pid: 1, program, ..Facts::default() }
+    }
+
+    fn kinds(facts: &Facts) -> Vec<&'static str> {
+        diagnose(facts, daemon(true)).findings.iter().map(|f| f.kind).collect()
+    }
+
+    #[test]
+    fn a_hooked_process_with_a_daemon_is_well() {
+        let report = diagnose(&Facts { shim_mapped: true, ..dynamic() }, daemon(true));
+        assert!(report.hooked && report.findings.is_empty(), "{report:?}");
+        let report = diagnose(&Facts { shim_mapped: true, disabled: true, ..dynamic() }, daemon(false));
+        assert!(!report.hooked);
+        assert_eq!(report.findings.iter().map(|f| f.kind).collect::<Vec<_>>(), ["disabled", "no_daemon"]);
+    }
+
+    #[test]
+    fn each_reason_has_its_name() {
+        let with = |interpreter: Option<&str>, go| Facts {
+            program: Program { interpreter: interpreter.map(String::from), go },
+            ..dynamic()
+        };
+        assert_eq!(kinds(&dynamic()), ["not_preloaded"]);
+        assert_eq!(kinds(&with(None, false)), ["static"]);
+        assert_eq!(kinds(&with(None, true)), ["go"]);
+        assert_eq!(kinds(&with(Some("/lib/ld-linux.so.2"), true)), ["go"]);
+        assert_eq!(kinds(&with(Some("/lib/ld-musl-x86_64.so.1"), false)), ["musl"]);
+        assert_eq!(kinds(&Facts { at_secure: true, ..dynamic() }), ["at_secure"]);
+        let set = Facts { ld_preload: Some("/x/libseekless.so".into()), ..dynamic() };
+        assert_eq!(kinds(&set), ["not_loaded"]);
+        let hooked = Facts { shim_mapped: true, ..dynamic() };
+        let bypassing = Facts {
+            io_uring: true,
+            aio: true,
+            mapped_files: vec!["/data/x".into()],
+            seccomp: 2,
+            other_root: Some("/jail".into()),
+            ..hooked
+        };
+        assert_eq!(kinds(&bypassing), ["io_uring", "aio", "mmap", "seccomp", "root"]);
+    }
+
+    #[test]
+    fn address_spaces_are_read() {
+        let mut facts = dynamic();
+        let maps = b"55d0-55d1 r--p 00000000 fe:00 1 /usr/sbin/server\n\
+            7f0000000000-7f0000200000 r--s 00000000 fe:00 7    /data/a film.mp4\n\
+            7f0000200000-7f0000201000 r--s 00000000 fe:00 8    /data/small\n\
+            7f0000300000-7f0000600000 r--p 00000000 fe:00 9    /usr/lib/libbig.so.6\n\
+            7f0000600000-7f0000700000 r-xp 00000000 fe:00 9    /usr/lib/libbig.so.6\n\
+            7f0000700000-7f0000701000 r-xp 00000000 fe:00 10   /opt/libseekless.so (deleted)\n\
+            7f0000800000-7f0000801000 rw-s 00000000 00:0f 11   /[aio] (deleted)\n\
+            7ffd00000000-7ffd00100000 rw-p 00000000 00:00 0    [stack]\n";
+        facts.read_maps(maps, Path::new("/usr/sbin/server"));
+        assert!(facts.shim_mapped && facts.aio);
+        assert_eq!(facts.mapped_files, ["/data/a film.mp4"]);
+    }
+
+    #[test]
+    fn the_auxiliary_vector_is_read() {
+        let entry = |k: u64, v: u64| [k.to_ne_bytes(), v.to_ne_bytes()].concat();
+        assert!(at_secure(&[entry(6, 4096), entry(23, 1), entry(0, 0)].concat()));
+        assert!(!at_secure(&[entry(6, 4096), entry(23, 0), entry(0, 0)].concat()));
+        assert!(!at_secure(&[1, 2, 3]));
+    }
+
+    #[test]
+    fn our_own_process_can_be_read_and_a_missing_one_is_named() {
+        let facts = Facts::read(std::process::id()).unwrap();
+        assert!(facts.program.interpreter.is_some());
+        assert_eq!(Facts::read(0x7fff_fff0).unwrap_err().exit, Exit::Missing);
+        assert_eq!(Facts::read(2).map(|f| f.pid).unwrap_or(2), 2);
+    }
+}

@@ -1,0 +1,112 @@
+//! The two listening sockets: a path, and its twin in the abstract namespace for servers that cannot reach the path.
+
+use std::ffi::{CStr, CString};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use seekless_kernel::fdpass::{self, Address, Peer, SOCKET_PATH_BYTES_MAX, TwinName};
+
+use crate::daemon::StartError;
+
+/// Connections that may wait to be accepted; the kernel cuts it to net.core.somaxconn (4096).
+const BACKLOG: i32 = 4096;
+
+/// The sockets; the path is removed when this is dropped.
+pub(crate) struct Listener {
+    path: PathBuf,
+    at_path: OwnedFd,
+    at_twin: Option<OwnedFd>,
+    /// Inode of the socket file, so that only our own is removed.
+    inode: u64,
+    others_allowed: bool,
+}
+
+impl Listener {
+    /// Listens at `path` with these permission bits, in place of a dead socket if one is there.
+    pub(crate) fn bind(path: &Path, mode: u32) -> Result<Listener, StartError> {
+        let io_error = |error: io::Error| StartError::Listen { path: path.to_path_buf(), error };
+        let name = socket_name(path).map_err(io_error)?;
+        if let Some(dir) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
+            // Other users' servers must be able to reach the socket; its own bits decide who may connect.
+            let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(dir);
+            made.map_err(|error| StartError::Folder { dir: dir.to_path_buf(), error })?;
+        }
+        match fdpass::connect(Address::Path(&name)) {
+            Ok(_) | Err(Errno::AGAIN) => return Err(StartError::Running(path.to_path_buf())),
+            Err(Errno::CONNREFUSED) => {
+                let is_socket = fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
+                if is_socket {
+                    fs::remove_file(path).map_err(io_error)?;
+                }
+            }
+            Err(_) => {}
+        }
+        let at_path = fdpass::listen(Address::Path(&name), BACKLOG).map_err(|e| match e {
+            Errno::ADDRINUSE => StartError::Occupied(path.to_path_buf()),
+            other => io_error(other.into()),
+        })?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(io_error)?;
+        let inode = inode(path).map_err(io_error)?;
+        let twin = TwinName::of(&name).ok_or(Errno::NAMETOOLONG);
+        let at_twin = match twin.and_then(|twin| fdpass::listen(Address::Twin(&twin), BACKLOG)) {
+            Ok(socket) => Some(socket),
+            Err(error) => {
+                tracing::warn!(%error, "no abstract twin of the socket: servers in a chroot will go without us");
+                None
+            }
+        };
+        Ok(Listener { path: path.to_path_buf(), at_path, at_twin, inode, others_allowed: mode & 0o002 != 0 })
+    }
+
+    /// Every listening socket.
+    pub(crate) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        std::iter::once(&self.at_path).chain(&self.at_twin).map(|s| s.as_fd())
+    }
+
+    /// Whether this peer may connect: abstract sockets have no permission bits, so those of the path are applied here.
+    pub(crate) fn admits(&self, peer: Peer) -> bool {
+        self.others_allowed || peer.uid == 0 || peer.uid == rustix::process::geteuid().as_raw()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // Another daemon may have taken the path over after somebody removed it.
+        if inode(&self.path).is_ok_and(|i| i == self.inode) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// A path as a socket's name.
+pub(crate) fn socket_name(path: &Path) -> io::Result<CString> {
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.len() > SOCKET_PATH_BYTES_MAX {
+        let why =
+            format!("a socket's path may have {SOCKET_PATH_BYTES_MAX} bytes, this one has {}", bytes.len());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    CString::new(bytes)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a path cannot hold a zero byte"))
+}
+
+fn inode(path: &Path) -> io::Result<u64> {
+    use std::os::unix::fs::MetadataExt;
+    Ok(fs::symlink_metadata(path)?.ino())
+}
+
+/// Connects to a daemon's socket, or to its twin.
+///
+/// # Errors
+/// Nobody listens there, or may not be reached.
+pub(crate) fn connect(path: &CStr) -> Result<OwnedFd, Errno> {
+    fdpass::connect(Address::Path(path)).or_else(|error| match TwinName::of(path) {
+        Some(twin) => fdpass::connect(Address::Twin(&twin)).map_err(|_| error),
+        None => Err(error),
+    })
+}

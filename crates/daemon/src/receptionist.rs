@@ -1,0 +1,414 @@
+//! The receptionist: connections in, requests to the readers of their disks.
+//!
+//! It never touches a disk: no file is opened or read here, and residency is asked of the page cache. What it does wait
+//! for is the next event, and once in a while it tells waiting shims that their disk is busy and not the daemon dead.
+
+use std::collections::HashMap;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{Timespec, epoll};
+use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
+use rustix::io::Errno;
+use seekless_kernel::fdpass;
+use seekless_kernel::residency::resident_prefix;
+use seekless_policy::{FileId, Mode, RequestId};
+use seekless_wire::{
+    Answer, Call, DecodeError, FRAME_BYTES_MAX, Frame, Need, PassReason, Refuse, RefuseReason,
+    WORKING_EVERY_MS,
+};
+
+use crate::addresses::Edition;
+use crate::client::Client;
+use crate::devices::{Devices, Place};
+use crate::listener::Listener;
+use crate::reader::{Ask, Message};
+use crate::settings::Settings;
+use crate::statistics::{self, Shared, Statistics};
+use crate::status::Counters;
+
+/// Marks of what an event is about; connections count up from the last.
+const STOP: u64 = 0;
+const FIRST_LISTENER: u64 = 1;
+const FIRST_CONNECTION: u64 = 16;
+
+/// Events taken at once.
+const EVENTS: usize = 256;
+
+/// Connections accepted at once, before others get their turn.
+const ACCEPTS: usize = 64;
+
+/// Frames read from one connection at once, for the same reason.
+const FRAMES: usize = 8;
+
+/// How often waiting connections are looked through.
+const TICK: Duration = Duration::from_millis(200);
+
+/// A waiting shim hears from us this often; with [`TICK`] on top within what the protocol promises.
+const WORKING_EVERY: Duration = Duration::from_millis(WORKING_EVERY_MS * 7 / 10);
+
+/// A connection that says nothing for so long is closed: shims connect when they have something to say.
+const IDLE_MAX: Duration = Duration::from_secs(5);
+
+struct Connection {
+    client: Arc<Client>,
+    uid: u32,
+    /// When either side last sent something.
+    last: Instant,
+    /// Reader of the request that waits, if one does.
+    reader: usize,
+    /// The request is advice: whoever gave it hangs up at once and wants it done all the same.
+    advice: bool,
+}
+
+pub(crate) struct Receptionist {
+    settings: Arc<Settings>,
+    listener: Listener,
+    stop: UnixStream,
+    epoll: OwnedFd,
+    /// Given up to accept and close a connection when descriptors run out; otherwise it would be reported for ever.
+    spare: Option<OwnedFd>,
+    connections: HashMap<u64, Connection>,
+    by_user: HashMap<u32, usize>,
+    next_connection: u64,
+    next_request: u64,
+    devices: Devices,
+    statistics: Statistics,
+    shared: Shared,
+    counters: Counters,
+}
+
+impl Receptionist {
+    /// # Errors
+    /// The kernel has no event queue to give.
+    pub(crate) fn new(
+        settings: Arc<Settings>,
+        listener: Listener,
+        stop: UnixStream,
+        statistics: Statistics,
+        shared: Shared,
+    ) -> io::Result<Receptionist> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let add = |fd: BorrowedFd<'_>, mark: u64| {
+            epoll::add(&epoll, fd, epoll::EventData::new_u64(mark), epoll::EventFlags::IN)
+        };
+        add(stop.as_fd(), STOP)?;
+        for (i, socket) in listener.sockets().enumerate() {
+            add(socket, FIRST_LISTENER + i as u64)?;
+        }
+        Ok(Receptionist {
+            devices: Devices::new(settings.clone()),
+            settings,
+            listener,
+            stop,
+            epoll,
+            spare: spare(),
+            connections: HashMap::new(),
+            by_user: HashMap::new(),
+            next_connection: FIRST_CONNECTION,
+            // Zero is the mark for "none waits".
+            next_request: 1,
+            statistics,
+            shared,
+            counters: Counters::default(),
+        })
+    }
+
+    /// Serves until the other end of `stop` is written to or closed.
+    pub(crate) fn run(mut self) {
+        let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS];
+        let timeout = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos() as _ };
+        let mut ticked = Instant::now();
+        'serve: loop {
+            let marks: Vec<u64> = match epoll::wait(&self.epoll, &mut events, Some(&timeout)) {
+                Ok((events, _)) => events.iter().map(|e| e.data.u64()).collect(),
+                Err(Errno::INTR) => continue,
+                Err(error) => {
+                    tracing::error!(%error, "waiting for requests failed");
+                    break;
+                }
+            };
+            for mark in marks {
+                match mark {
+                    STOP => break 'serve,
+                    FIRST_LISTENER..FIRST_CONNECTION => self.accept((mark - FIRST_LISTENER) as usize),
+                    connection => self.readable(connection),
+                }
+            }
+            if ticked.elapsed() >= TICK {
+                ticked = Instant::now();
+                self.tick(ticked);
+            }
+            self.publish();
+        }
+        self.close();
+    }
+
+    /// Says goodbye: no new connections, an answer for whoever waits.
+    fn close(self) {
+        let Receptionist { listener, devices, statistics, connections, stop, .. } = self;
+        drop(listener);
+        for reader in devices.into_readers() {
+            reader.stop();
+        }
+        drop(connections);
+        statistics.stop();
+        drop(stop);
+    }
+
+    fn publish(&mut self) {
+        self.counters.connections_now = self.connections.len() as u64;
+        if let Ok(mut shared) = self.shared.counters.lock() {
+            shared.clone_from(&self.counters);
+        }
+        if let Ok(mut shared) = self.shared.readers.lock()
+            && shared.len() != self.devices.readers().len()
+        {
+            *shared = self.devices.readers().iter().map(|r| (r.name.clone(), r.snapshot.clone())).collect();
+        }
+    }
+
+    fn accept(&mut self, listener: usize) {
+        for _ in 0..ACCEPTS {
+            let Some(socket) = self.listener.sockets().nth(listener) else { return };
+            match fdpass::accept(socket) {
+                Ok(connection) => self.welcome(connection),
+                Err(Errno::MFILE | Errno::NFILE) => {
+                    self.spare = None;
+                    drop(fdpass::accept(socket));
+                    self.spare = spare();
+                    self.counters.connections_over_bound += 1;
+                }
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Takes a connection in, or drops it: a shim whose connection is closed goes on by itself.
+    fn welcome(&mut self, socket: OwnedFd) {
+        self.counters.connections += 1;
+        let Ok(peer) = fdpass::peer(socket.as_fd()) else { return };
+        if !self.listener.admits(peer) {
+            self.counters.connections_not_admitted += 1;
+            return;
+        }
+        let held = self.by_user.get(&peer.uid).copied().unwrap_or(0);
+        let share = if peer.uid == 0 { usize::MAX } else { self.settings.user_share() };
+        if self.connections.len() >= self.settings.connections_max || held >= share {
+            self.counters.connections_over_bound += 1;
+            return;
+        }
+        let mark = self.next_connection;
+        let interest = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+        if epoll::add(&self.epoll, &socket, epoll::EventData::new_u64(mark), interest).is_err() {
+            self.counters.connections_over_bound += 1;
+            return;
+        }
+        self.next_connection += 1;
+        *self.by_user.entry(peer.uid).or_default() += 1;
+        let client = Arc::new(Client::new(socket));
+        self.connections.insert(
+            mark,
+            Connection { client, uid: peer.uid, last: Instant::now(), reader: 0, advice: false },
+        );
+        // The first frame usually is there already.
+        self.readable(mark);
+    }
+
+    fn readable(&mut self, mark: u64) {
+        let mut packet = [0u8; FRAME_BYTES_MAX];
+        for _ in 0..FRAMES {
+            let Some(connection) = self.connections.get_mut(&mark) else { return };
+            let client = connection.client.clone();
+            let received = match fdpass::receive(client.as_fd(), &mut packet) {
+                Ok(received) if received.length == 0 => return self.hang_up(mark),
+                Ok(received) => received,
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR) => continue,
+                Err(Errno::MSGSIZE) => return self.refuse(mark, RefuseReason::Malformed, 0),
+                Err(Errno::PROTO) => return self.refuse(mark, RefuseReason::Descriptor, 0),
+                Err(_) => return self.hang_up(mark),
+            };
+            connection.last = Instant::now();
+            let frame = match Frame::decode(&packet[..received.length]) {
+                Ok(frame) => frame,
+                Err(DecodeError::Version { .. }) => return self.refuse(mark, RefuseReason::Version, 0),
+                Err(DecodeError::Kind(kind)) => return self.refuse(mark, RefuseReason::Kind, kind),
+                Err(_) => return self.refuse(mark, RefuseReason::Malformed, 0),
+            };
+            if frame.carries_descriptor() != received.descriptor.is_some() {
+                return self.refuse(mark, RefuseReason::Descriptor, frame.kind());
+            }
+            match (frame, received.descriptor) {
+                (Frame::Need(need), Some(fd)) => {
+                    if client.waiting().is_some() {
+                        return self.refuse(mark, RefuseReason::Malformed, frame.kind());
+                    }
+                    self.need(mark, &client, need, fd);
+                }
+                (Frame::Hello { .. }, _) => {
+                    let _ = client.send(Frame::Settings(self.settings.wire()));
+                }
+                (Frame::Tracked(tracked), _) => {
+                    let taken = self.statistics.send(statistics::Ask::Tracked(tracked));
+                    self.counters.tracked_dropped += u64::from(!taken);
+                }
+                (Frame::StatusAsk, _) => {
+                    // Its counters are those of this moment.
+                    self.publish();
+                    if !self.statistics.send(statistics::Ask::Status(client)) {
+                        return self.hang_up(mark);
+                    }
+                }
+                (other, _) => return self.refuse(mark, RefuseReason::Kind, other.kind()),
+            }
+        }
+    }
+
+    fn need(&mut self, mark: u64, client: &Arc<Client>, need: Need, fd: OwnedFd) {
+        self.counters.needs += 1;
+        let id = RequestId(self.next_request);
+        self.next_request += 1;
+        client.begin(id);
+        let wire = self.settings.wire();
+        let pass = |reason| client.answer(id, Frame::Answer(Answer::pass(reason, wire)));
+
+        if !matches!(self.settings.spindle.mode, Mode::Serialise | Mode::Both) {
+            self.counters.passed_mode += 1;
+            return pass(PassReason::Mode);
+        }
+        let Some((file, edition)) = readable_file(fd.as_fd()).filter(|(_, e)| need.offset < e.size) else {
+            self.counters.passed_bad_request += 1;
+            return pass(PassReason::BadRequest);
+        };
+        let (index, start, steps) = match self.devices.place(file.dev, fd.as_fd(), Instant::now()) {
+            Ok(Place::Reader { index, start, steps }) => (index, start, steps),
+            Ok(Place::NotADisk) => {
+                self.counters.passed_not_a_disk += 1;
+                let device_ttl_ms = u32::try_from(self.settings.device_ttl.as_millis()).unwrap_or(u32::MAX);
+                let answer = Answer { device_ttl_ms, ..Answer::pass(PassReason::NotADisk, wire) };
+                return client.answer(id, Frame::Answer(answer));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "no reader for another disk");
+                self.counters.passed_full += 1;
+                return pass(PassReason::Full);
+            }
+        };
+
+        let wanted = self.wanted(&need, edition.size);
+        let reach = wanted.max(wire.prefetch_bytes).min(edition.size - need.offset);
+        // Where the kernel does not tell, nothing is taken for resident.
+        let resident = resident_prefix(fd.as_fd(), need.offset, reach).unwrap_or(0);
+        if resident >= wanted {
+            self.counters.hits_on_arrival += 1;
+            return client.answer(id, Frame::Answer(Answer::resident(resident, wire)));
+        }
+        let ask = Ask {
+            id,
+            client: client.clone(),
+            fd,
+            file,
+            edition,
+            need_offset: need.offset,
+            need_len: wanted,
+            offset: need.offset + resident,
+            len: wanted - resident,
+            start,
+            steps,
+        };
+        if self.devices.readers()[index].send(Message::Ask(Box::new(ask))).is_err() {
+            self.counters.passed_full += 1;
+            return pass(PassReason::Full);
+        }
+        self.counters.queued += 1;
+        if let Some(connection) = self.connections.get_mut(&mark) {
+            connection.reader = index;
+            connection.advice = matches!(need.call, Call::Madvise | Call::Fadvise | Call::Readahead);
+        }
+    }
+
+    /// How much of a need is waited for. Calls that may do less than asked (a socket takes what fits its buffer) name the
+    /// whole rest of the file; reading further than the prefetch size for them would only fill memory.
+    fn wanted(&self, need: &Need, size: u64) -> u64 {
+        let config = &self.settings.spindle;
+        let rest = need.length.min(size - need.offset);
+        let partial =
+            !matches!(need.call, Call::Read | Call::Pread | Call::Readv | Call::Preadv | Call::Preadv2);
+        match config.mode.prefetches() && partial {
+            true => rest.min(config.prefetch.0),
+            false => rest.min(config.read_max.0),
+        }
+    }
+
+    /// Tells a client that it was not understood, and ends the conversation.
+    fn refuse(&mut self, mark: u64, reason: RefuseReason, kind: u16) {
+        self.counters.frames_refused += 1;
+        if let Some(connection) = self.connections.get(&mark) {
+            let _ = connection.client.send(Frame::Refuse(Refuse { reason, kind }));
+        }
+        self.hang_up(mark);
+    }
+
+    fn hang_up(&mut self, mark: u64) {
+        let Some(connection) = self.connections.remove(&mark) else { return };
+        let _ = epoll::delete(&self.epoll, connection.client.as_fd());
+        if let Some(held) = self.by_user.get_mut(&connection.uid) {
+            *held -= 1;
+            if *held == 0 {
+                self.by_user.remove(&connection.uid);
+            }
+        }
+        if let Some(id) = connection.client.waiting().filter(|_| !connection.advice) {
+            self.counters.hang_ups += 1;
+            // If the reader is too busy to hear it, the read is done for nobody.
+            let _ = self.devices.readers()[connection.reader].send(Message::Cancel(id));
+        }
+    }
+
+    fn tick(&mut self, now: Instant) {
+        let mut idle = Vec::new();
+        for (&mark, connection) in &mut self.connections {
+            let silent = now.saturating_duration_since(connection.last);
+            if connection.client.waiting().is_some() {
+                if silent >= WORKING_EVERY && connection.client.send(Frame::Working).is_ok() {
+                    connection.last = now;
+                    self.counters.working_sent += 1;
+                }
+            } else if silent >= IDLE_MAX {
+                idle.push(mark);
+            }
+        }
+        for mark in idle {
+            self.hang_up(mark);
+        }
+    }
+}
+
+/// The file behind a descriptor, if it is a regular one open for reading. A descriptor that its holder may not read
+/// through (`O_PATH`, `O_WRONLY`) must not be read on his behalf.
+fn readable_file(fd: BorrowedFd<'_>) -> Option<(FileId, Edition)> {
+    let flags = rustix::fs::fcntl_getfl(fd).ok()?;
+    if flags.contains(OFlags::PATH) || flags & OFlags::ACCMODE == OFlags::WRONLY {
+        return None;
+    }
+    // What is known, without asking a file server that may hang.
+    let at = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let what = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::SIZE | StatxFlags::MTIME;
+    let stat = rustix::fs::statx(fd, "", at, what).ok()?;
+    if FileType::from_raw_mode(stat.stx_mode.into()) != FileType::RegularFile {
+        return None;
+    }
+    let dev = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
+    let changed = (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec);
+    Some((FileId { dev, ino: stat.stx_ino }, Edition { size: stat.stx_size, changed }))
+}
+
+fn spare() -> Option<OwnedFd> {
+    rustix::fs::open("/dev/null", OFlags::PATH | OFlags::CLOEXEC, rustix::fs::Mode::empty()).ok()
+}

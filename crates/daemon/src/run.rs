@@ -1,0 +1,270 @@
+//! `seekless run -- CMD`: the command with the shim in front of it.
+//!
+//! If a daemon answers it is used; otherwise one is started as our child, with a socket in a folder of its own, and ends
+//! with us. The command inherits our terminal, input and output; signals sent to us are passed on, and we end as it
+//! ended. A server that puts itself into the background ends the command, and with it the daemon started here: run such
+//! servers in the foreground (`nginx -g 'daemon off;'`), or start `seekless daemon` beforehand.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use seekless_units::{Exit, Fault};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::origin::WithOrigin;
+use signal_hook::low_level::siginfo::{Cause, Origin};
+
+use crate::cli::RunArgs;
+use crate::{control, state};
+
+/// Signals passed on to the command.
+const PASSED_ON: [i32; 8] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT];
+
+/// How long our daemon may take to listen.
+const START_MAX: Duration = Duration::from_secs(10);
+
+/// How long it may take to end.
+const END_MAX: Duration = Duration::from_secs(5);
+
+/// File name of the shim.
+const SHIM: &str = "libseekless.so";
+
+pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
+    let shim = find_shim(args.shim.as_deref())?;
+    // Before anything is started, so that no signal is lost between.
+    let mut signals = SignalsInfo::<WithOrigin>::new(PASSED_ON)
+        .map_err(|e| Fault::new(Exit::Failed, format!("cannot watch for signals: {e}")))?;
+    let shared = args.socket.clone().unwrap_or_else(state::socket);
+    let (socket, daemon) = match control::settings(&shared) {
+        Ok(settings) => {
+            eprintln!(
+                "seekless run: using the daemon at {} (mode {}); its settings apply, not ours",
+                shared.display(),
+                settings.mode
+            );
+            (shared, None)
+        }
+        Err(_) => {
+            let daemon = OwnDaemon::start(args)?;
+            (daemon.socket.clone(), Some(daemon))
+        }
+    };
+
+    let program = &args.command[0];
+    let child = Command::new(program)
+        .args(&args.command[1..])
+        .env("LD_PRELOAD", preload(&shim, env::var_os("LD_PRELOAD")))
+        .env("SEEKLESS_SOCKET", &socket)
+        .spawn();
+    let mut child = match child {
+        Ok(child) => child,
+        Err(error) => {
+            let status = match error.kind() {
+                io::ErrorKind::NotFound => 127,
+                io::ErrorKind::PermissionDenied => 126,
+                _ => {
+                    return Err(Fault::new(
+                        Exit::Failed,
+                        format!("cannot start {}: {error}", program.display()),
+                    ));
+                }
+            };
+            eprintln!("seekless run: {}: {error}", program.display());
+            return Ok(ExitCode::from(status));
+        }
+    };
+    let handle = signals.handle();
+    let pid = Pid::from_child(&child);
+    let relay = thread::spawn(move || {
+        for origin in signals.forever() {
+            pass_on(&origin, pid);
+        }
+    });
+    let status = child.wait();
+    handle.close();
+    let _ = relay.join();
+    drop(daemon);
+    let status =
+        status.map_err(|e| Fault::new(Exit::Failed, format!("waiting for the command failed: {e}")))?;
+    Ok(ExitCode::from(exit_code(status)))
+}
+
+/// Sends a signal on, unless the terminal sent it: then the command, being in our process group, has it already.
+fn pass_on(origin: &Origin, pid: Pid) {
+    if origin.cause == Cause::Kernel {
+        return;
+    }
+    if let Some(signal) = Signal::from_named_raw(origin.signal) {
+        // Gone already: its status is on its way.
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// As shells report it.
+fn exit_code(status: ExitStatus) -> u8 {
+    let signalled = || 128 + status.signal().unwrap_or(0);
+    u8::try_from(status.code().unwrap_or_else(signalled)).unwrap_or(u8::MAX)
+}
+
+/// `LD_PRELOAD` with the shim after what is there: an allocator preloaded by others stays in front.
+fn preload(shim: &Path, existing: Option<OsString>) -> OsString {
+    match existing.filter(|e| !e.is_empty()) {
+        Some(mut list) => {
+            list.push(":");
+            list.push(shim);
+            list
+        }
+        None => shim.as_os_str().to_os_string(),
+    }
+}
+
+fn find_shim(given: Option<&Path>) -> Result<PathBuf, Fault> {
+    let missing = |what: String| Fault::new(Exit::Missing, what);
+    let chosen = given
+        .map(Path::to_path_buf)
+        .or_else(|| env::var_os("SEEKLESS_SHIM").filter(|s| !s.is_empty()).map(PathBuf::from));
+    if let Some(path) = chosen {
+        let absolute = fs::canonicalize(&path).map_err(|e| {
+            missing(format!("there is no shim at {}: {e}; give its path with --shim", path.display()))
+        })?;
+        return preloadable(absolute);
+    }
+    let exe = env::current_exe().map_err(|e| missing(format!("cannot tell where this program is: {e}")))?;
+    let dir = exe.parent().unwrap_or(Path::new("/"));
+    let places = [dir.join(SHIM), dir.join("../lib/seekless").join(SHIM), dir.join("deps").join(SHIM)];
+    match places.iter().find_map(|p| fs::canonicalize(p).ok()) {
+        Some(path) => preloadable(path),
+        None => Err(missing(format!(
+            "{SHIM} is neither beside {} nor in ../lib/seekless; build it (cargo build -p seekless-shim) or give its \
+             path with --shim",
+            exe.display()
+        ))),
+    }
+}
+
+/// The loader splits `LD_PRELOAD` at colons and spaces and has no way to quote them.
+fn preloadable(path: PathBuf) -> Result<PathBuf, Fault> {
+    if path.as_os_str().as_encoded_bytes().iter().any(|b| matches!(b, b':' | b' ')) {
+        let why = "has a colon or a space in it, which LD_PRELOAD cannot carry; move it";
+        return Err(Fault::new(Exit::Usage, format!("the shim's path {} {why}", path.display())));
+    }
+    Ok(path)
+}
+
+/// A daemon of our own. Dropping it ends it.
+struct OwnDaemon {
+    socket: PathBuf,
+    child: Child,
+    folder: PathBuf,
+}
+
+impl OwnDaemon {
+    fn start(args: &RunArgs) -> Result<OwnDaemon, Fault> {
+        let folder = tempfile::Builder::new()
+            .prefix("seekless-run-")
+            .permissions(fs::Permissions::from_mode(0o755))
+            .tempdir()
+            .map_err(|e| {
+                Fault::new(Exit::Failed, format!("cannot make a folder for the daemon's socket: {e}"))
+            })?
+            .keep();
+        let socket = folder.join("daemon.sock");
+        let failed = |what: String| {
+            let _ = fs::remove_dir(&folder);
+            Fault::new(Exit::Failed, what)
+        };
+        let program =
+            env::current_exe().map_err(|e| failed(format!("cannot tell where this program is: {e}")))?;
+        let mut command = Command::new(program);
+        command.arg("daemon").args(args.engine.words()).arg("--socket").arg(&socket);
+        command.arg("--parent").arg(std::process::id().to_string());
+        if let Some(json) = &args.json {
+            command.arg("--json").arg(json);
+        }
+        // The daemon is no part of the command: its own process group, so that a terminal's Ctrl-C ends the command
+        // first; its messages go where ours go.
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(|e| failed(format!("cannot start a daemon: {e}")))?;
+        let mut daemon = OwnDaemon { socket, child, folder };
+        daemon.wait_until_it_answers()?;
+        Ok(daemon)
+    }
+
+    fn wait_until_it_answers(&mut self) -> Result<(), Fault> {
+        let until = Instant::now() + START_MAX;
+        loop {
+            if control::settings(&self.socket).is_ok() {
+                return Ok(());
+            }
+            let ended = self.child.try_wait().ok().flatten();
+            if ended.is_some() || Instant::now() > until {
+                let what = "the daemon did not start; its own message is above";
+                return Err(Fault::new(Exit::Failed, what));
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for OwnDaemon {
+    fn drop(&mut self) {
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let until = Instant::now() + END_MAX;
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if Instant::now() > until {
+                // A disk that hangs can hold one of its threads; the kernel ends it when it lets go.
+                let _ = self.child.kill();
+                let _ = self.child.try_wait();
+                break;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        // The daemon has removed both, unless it was killed.
+        let _ = fs::remove_file(&self.socket);
+        let _ = fs::remove_dir(&self.folder);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_preloaded_already_stays_in_front() {
+        let shim = Path::new("/x/libseekless.so");
+        assert_eq!(preload(shim, None), "/x/libseekless.so");
+        assert_eq!(preload(shim, Some("".into())), "/x/libseekless.so");
+        assert_eq!(
+            preload(shim, Some("/lib/libjemalloc.so".into())),
+            "/lib/libjemalloc.so:/x/libseekless.so"
+        );
+    }
+
+    #[test]
+    fn statuses_are_those_of_a_shell() {
+        assert_eq!(exit_code(ExitStatus::from_raw(0)), 0);
+        assert_eq!(exit_code(ExitStatus::from_raw(3 << 8)), 3);
+        assert_eq!(exit_code(ExitStatus::from_raw(9)), 137);
+    }
+
+    #[test]
+    fn a_shim_that_is_not_there_is_named() {
+        let fault = find_shim(Some(Path::new("/nowhere/libseekless.so"))).unwrap_err();
+        assert_eq!(fault.exit, Exit::Missing);
+        assert!(fault.message.contains("/nowhere/libseekless.so"), "{fault}");
+        assert_eq!(preloadable("/a b/libseekless.so".into()).unwrap_err().exit, Exit::Usage);
+    }
+}

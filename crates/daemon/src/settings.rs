@@ -1,0 +1,77 @@
+//! How a daemon is set up.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use seekless_policy::{Config, Mode};
+use seekless_wire as wire;
+
+/// Settings of a daemon. Fixed while it runs.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Path of the listening socket; the abstract twin's name follows from it.
+    pub socket: PathBuf,
+    /// Permission bits of the socket. Those for "others" decide about other users on the twin as well.
+    pub socket_mode: u32,
+    /// What each disk's spindle does.
+    pub spindle: Config,
+    /// One queue for all disks, the paper's default, instead of one a disk.
+    pub single_queue: bool,
+    /// Serve files on solid-state disks and file systems without a disk too, instead of passing them.
+    pub include_ssd: bool,
+    /// Most connections open at once; cut further to what the descriptor limit allows.
+    pub connections_max: usize,
+    /// How long shims may believe the mode and prefetch size without asking again.
+    pub settings_ttl: Duration,
+    /// How long shims leave a device alone that is no disk.
+    pub device_ttl: Duration,
+}
+
+impl Settings {
+    /// The defaults, listening at `socket`.
+    ///
+    /// Servers drop privileges after they start (`www-data`, `nobody`), so the daemon of root lets any local user
+    /// connect. Nothing secret passes: a client can only ask for reads of a descriptor it already holds open for
+    /// reading, and is told no more than that they are done. What one user could do is fill the queue; see
+    /// [`Settings::user_share`].
+    pub fn new(socket: PathBuf) -> Settings {
+        let root = rustix::process::geteuid().is_root();
+        Settings {
+            socket,
+            socket_mode: if root { 0o666 } else { 0o600 },
+            spindle: Config::default(),
+            single_queue: false,
+            include_ssd: false,
+            connections_max: 4096,
+            settings_ttl: Duration::from_secs(1),
+            // Long enough to cost nothing, short enough that a device number used anew is noticed.
+            device_ttl: Duration::from_secs(10),
+        }
+    }
+
+    /// Most connections one user other than root may hold: three quarters, so that a second user always gets in.
+    pub fn user_share(&self) -> usize {
+        (self.connections_max / 4 * 3).max(1)
+    }
+
+    /// The mode in the wire's words.
+    pub(crate) fn wire_mode(&self) -> wire::Mode {
+        match self.spindle.mode {
+            Mode::Off => wire::Mode::Off,
+            Mode::Track => wire::Mode::Track,
+            Mode::Serialise => wire::Mode::Serialise,
+            Mode::Prefetch => wire::Mode::Prefetch,
+            Mode::Both => wire::Mode::Both,
+        }
+    }
+
+    /// What shims are told.
+    pub(crate) fn wire(&self) -> wire::Settings {
+        let ms = |d: Duration| u32::try_from(d.as_millis()).unwrap_or(u32::MAX);
+        wire::Settings {
+            mode: self.wire_mode(),
+            settings_ttl_ms: ms(self.settings_ttl),
+            prefetch_bytes: self.spindle.prefetch.0,
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The statistics thread: what tracked calls took, and the answers to status questions.
+//!
+//! Its own thread, because a tool that asks for the status and reads slowly must not hold up requests.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use hdrhistogram::Histogram;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use seekless_wire::{StatusParts, Tracked};
+
+use crate::client::Client;
+use crate::reader::Snapshot;
+use crate::settings::Settings;
+use crate::status::{CallReport, Counters, DiskReport, Durations, StatusReport};
+
+/// Reports that may wait; at 20,000 calls a second a quarter of a second's worth.
+const WAITING_MAX: usize = 4096;
+
+/// How long a tool may take to read its answer.
+const SEND_MAX: Duration = Duration::from_secs(2);
+
+/// Longest call told apart from longer ones, nanoseconds (10 minutes).
+const LONGEST_NS: u64 = 600_000_000_000;
+
+/// What others let the statistics see.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) started: Instant,
+    pub(crate) counters: Arc<Mutex<Counters>>,
+    /// Name and numbers of every reader.
+    pub(crate) readers: Arc<Mutex<Vec<ReaderView>>>,
+}
+
+/// A reader as the statistics see it.
+pub(crate) type ReaderView = (String, Arc<Mutex<Snapshot>>);
+
+pub(crate) enum Ask {
+    /// A call after the fact.
+    Tracked(Tracked),
+    /// Send the status to this client.
+    Status(Arc<Client>),
+    /// Give the status to this channel.
+    Report(Sender<StatusReport>),
+}
+
+/// The way to the thread.
+pub(crate) struct Statistics {
+    sender: Sender<Ask>,
+    thread: JoinHandle<()>,
+}
+
+impl Statistics {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// No thread can be had.
+    pub(crate) fn start(shared: Shared) -> io::Result<Statistics> {
+        let (sender, asks) = bounded(WAITING_MAX);
+        let thread = thread::Builder::new().name("statistics".into()).spawn(move || run(&shared, &asks))?;
+        Ok(Statistics { sender, thread })
+    }
+
+    /// Hands something over; `false` if the thread is behind.
+    pub(crate) fn send(&self, ask: Ask) -> bool {
+        self.sender.try_send(ask).is_ok()
+    }
+
+    /// A way to ask from other threads.
+    pub(crate) fn asker(&self) -> Sender<Ask> {
+        self.sender.clone()
+    }
+
+    /// Ends the thread, unless others still hold askers.
+    pub(crate) fn stop(self) {
+        drop(self.sender);
+        drop(self.thread);
+    }
+}
+
+fn run(shared: &Shared, asks: &Receiver<Ask>) {
+    let mut calls = Calls::default();
+    for ask in asks {
+        match ask {
+            Ask::Tracked(tracked) => calls.record(&tracked),
+            Ask::Status(client) => {
+                let text = serde_json::to_string(&report(shared, &calls)).unwrap_or_default();
+                send_all(&client, &text);
+            }
+            Ask::Report(to) => {
+                let _ = to.send(report(shared, &calls));
+            }
+        }
+    }
+}
+
+/// Sends a text in parts, waiting for the reader of them within bounds.
+fn send_all(client: &Client, text: &str) {
+    let until = Instant::now() + SEND_MAX;
+    for part in StatusParts::new(text) {
+        while let Err(error) = client.send(part) {
+            if error != Errno::AGAIN || Instant::now() >= until {
+                return;
+            }
+            let mut room = [PollFd::from_borrowed_fd(client.as_fd(), PollFlags::OUT)];
+            let _ = poll(&mut room, Some(&Timespec { tv_sec: 0, tv_nsec: 100_000_000 }));
+        }
+    }
+}
+
+fn report(shared: &Shared, calls: &Calls) -> StatusReport {
+    let settings = &shared.settings;
+    let readers = shared.readers.lock().map(|r| r.clone()).unwrap_or_default();
+    let disks = readers.iter().map(|(name, snapshot)| {
+        let snapshot = snapshot.lock().map(|s| s.clone()).unwrap_or_default();
+        DiskReport {
+            gap: Durations::of(&snapshot.gap),
+            second_try_pages: snapshot.second_try_pages,
+            lost_pages: snapshot.lost_pages,
+            last_error: snapshot.last_error,
+            ..DiskReport::new(name, &snapshot.spindle)
+        }
+    });
+    StatusReport {
+        version: env!("CARGO_PKG_VERSION").to_string(),
+        pid: std::process::id(),
+        uptime_ms: shared.started.elapsed().as_secs_f64() * 1e3,
+        socket: settings.socket.display().to_string(),
+        mode: settings.spindle.mode.name().to_string(),
+        prefetch_bytes: settings.spindle.prefetch.0,
+        order: settings.spindle.order.name().to_string(),
+        single_queue: settings.single_queue,
+        counters: shared.counters.lock().map(|c| c.clone()).unwrap_or_default(),
+        disks: disks.collect(),
+        calls: calls.report(),
+    }
+}
+
+/// Durations of tracked calls, by call and by whether the bytes were there.
+#[derive(Default)]
+struct Calls(BTreeMap<(&'static str, bool), Call>);
+
+struct Call {
+    bytes: u64,
+    durations: Histogram<u64>,
+}
+
+impl Calls {
+    fn record(&mut self, tracked: &Tracked) {
+        let key = (tracked.call.name(), tracked.resident);
+        let call = self.0.entry(key).or_insert_with(|| Call {
+            bytes: 0,
+            // From 1 ns; two digits; the bounds are constants that the constructor accepts.
+            durations: Histogram::new_with_bounds(1, LONGEST_NS, 2).expect("constant bounds are valid"),
+        });
+        call.bytes = call.bytes.saturating_add(tracked.length);
+        call.durations.saturating_record(tracked.duration_ns);
+    }
+
+    fn report(&self) -> Vec<CallReport> {
+        let ms = |ns: u64| ns as f64 / 1e6;
+        let one = |(&(name, resident), call): (&(&'static str, bool), &Call)| {
+            let h = &call.durations;
+            let mut seen = 0;
+            let cdf = h.iter_recorded().map(|v| {
+                seen += v.count_at_value();
+                (ms(v.value_iterated_to()), seen as f64 / h.len() as f64)
+            });
+            CallReport {
+                call: name.to_string(),
+                resident,
+                count: h.len(),
+                bytes: call.bytes,
+                mean_ms: h.mean() / 1e6,
+                max_ms: ms(h.max()),
+                cdf: cdf.collect(),
+            }
+        };
+        self.0.iter().map(one).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use seekless_wire::Call as WireCall;
+
+    #[test]
+    fn calls_become_a_rising_distribution() {
+        let mut calls = Calls::default();
+        for i in 1..=1000u64 {
+            calls.record(&Tracked {
+                call: WireCall::Sendfile,
+                resident: i % 2 == 0,
+                pid: 1,
+                tid: 1,
+                device: 1,
+                inode: 1,
+                offset: 0,
+                length: 10,
+                duration_ns: i * 100_000,
+            });
+        }
+        let report = calls.report();
+        assert_eq!(report.len(), 2);
+        for call in &report {
+            assert_eq!((call.call.as_str(), call.count, call.bytes), ("sendfile", 500, 5_000));
+            assert!(call.cdf.windows(2).all(|w| w[0].0 < w[1].0 && w[0].1 < w[1].1));
+            assert_eq!(call.cdf.last().unwrap().1, 1.0);
+            let median = call.cdf.iter().find(|c| c.1 >= 0.5).unwrap().0;
+            assert!((49.0..=51.5).contains(&median), "{median}");
+        }
+    }
+}

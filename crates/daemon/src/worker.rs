@@ -1,0 +1,73 @@
+//! The threads that wait for a disk, so that its reader does not have to.
+//!
+//! There are as many as the spindle may have reads in flight. A worker that a hanging disk holds up blocks nobody else:
+//! its reader goes on taking requests and giving up those that waited too long.
+
+use std::io;
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use crossbeam_channel::{Receiver, Sender};
+use seekless_kernel::prefetch::{Brought, Source, Steps, bring_in};
+use seekless_policy::ReadId;
+
+/// One piece to bring in.
+pub(crate) struct Job {
+    pub(crate) id: ReadId,
+    pub(crate) source: Arc<Source>,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+    pub(crate) steps: Steps,
+}
+
+/// What a worker tells its reader.
+pub(crate) enum Report {
+    /// The worker has taken the piece up; its first read-ahead call follows at once.
+    Started {
+        at: Instant,
+    },
+    Progress {
+        id: ReadId,
+        upto: u64,
+    },
+    Done {
+        id: ReadId,
+        at: Instant,
+        result: Result<Brought, String>,
+    },
+}
+
+/// Starts a worker. It ends when the senders of `jobs` or the receivers of `reports` are gone.
+pub(crate) fn spawn(disk: &str, jobs: Receiver<Job>, reports: Sender<Report>) -> io::Result<()> {
+    let work = move || {
+        for job in jobs {
+            if reports.send(Report::Started { at: Instant::now() }).is_err() {
+                return;
+            }
+            let end = job.offset + job.len;
+            let progress = |upto| {
+                // The last report is Done itself.
+                if upto < end {
+                    let _ = reports.send(Report::Progress { id: job.id, upto });
+                }
+            };
+            let result = bring_in(&job.source, job.offset, job.len, job.steps, progress);
+            let done =
+                Report::Done { id: job.id, at: Instant::now(), result: result.map_err(|e| e.to_string()) };
+            if reports.send(done).is_err() {
+                return;
+            }
+        }
+    };
+    thread::Builder::new().name(short_name("read", disk)).spawn(work).map(drop)
+}
+
+/// Linux shows 15 bytes of a thread's name.
+pub(crate) fn short_name(what: &str, disk: &str) -> String {
+    let tail: String =
+        disk.rsplit('/').next().unwrap_or(disk).chars().filter(|c| c.is_ascii_graphic()).collect();
+    let mut name = format!("{what}-{tail}");
+    name.truncate(15);
+    name
+}

@@ -1,0 +1,158 @@
+//! Where on the device the bytes of a file lie: the `FIEMAP` ioctl.
+//!
+//! Only the order of reads rests on the answer, so stale or missing extents cost a seek and nothing else. The
+//! addresses are those of the file system's own device (a partition, a logical volume); see
+//! [`crate::topology::Backing`] for where that starts on the disk. See Documentation/filesystems/fiemap.rst.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// Extents asked for in one call: one page of answers. A file in more pieces is asked again from the offset wanted.
+const EXTENTS_PER_CALL: usize = 72;
+
+/// `_IOWR('f', 11, struct fiemap)`, `struct fiemap` being 32 bytes without its array.
+const FS_IOC_FIEMAP: libc::c_ulong = 0xC020_660B;
+
+const FIEMAP_EXTENT_LAST: u32 = 0x1;
+const FIEMAP_EXTENT_UNKNOWN: u32 = 0x2;
+const FIEMAP_EXTENT_DELALLOC: u32 = 0x4;
+const FIEMAP_EXTENT_DATA_INLINE: u32 = 0x200;
+
+/// `struct fiemap_extent`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct RawExtent {
+    logical: u64,
+    physical: u64,
+    length: u64,
+    reserved64: [u64; 2],
+    flags: u32,
+    reserved: [u32; 3],
+}
+
+/// `struct fiemap` with room for answers.
+#[repr(C)]
+struct RawMap {
+    start: u64,
+    length: u64,
+    flags: u32,
+    mapped: u32,
+    count: u32,
+    reserved: u32,
+    extents: [RawExtent; EXTENTS_PER_CALL],
+}
+
+/// A run of bytes that are contiguous in the file and on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Offset in the file, bytes.
+    pub offset: u64,
+    /// Length, bytes.
+    pub len: u64,
+    /// Address on the file system's device, bytes.
+    pub address: u64,
+}
+
+/// Part of a file's map.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExtentMap {
+    /// By rising offset. Holes and data without an address yet are left out.
+    extents: Vec<Extent>,
+    /// The map is known for offsets from here ...
+    from: u64,
+    /// ... up to here.
+    upto: u64,
+}
+
+impl ExtentMap {
+    /// A map of these extents, known for offsets in `[from, upto)`.
+    pub fn new(mut extents: Vec<Extent>, from: u64, upto: u64) -> ExtentMap {
+        extents.sort_by_key(|e| e.offset);
+        ExtentMap { extents, from, upto }
+    }
+
+    /// Whether the map can say anything about `offset`.
+    pub fn covers(&self, offset: u64) -> bool {
+        (self.from..self.upto).contains(&offset)
+    }
+
+    /// Address on the file system's device, bytes, of the file's byte at `offset`. `None` in a hole.
+    pub fn address_of(&self, offset: u64) -> Option<u64> {
+        let after = self.extents.partition_point(|e| e.offset <= offset);
+        let extent = self.extents[..after].last()?;
+        let within = offset - extent.offset;
+        (within < extent.len).then(|| extent.address.saturating_add(within))
+    }
+}
+
+/// Asks the file system for up to 72 extents from `offset` on.
+///
+/// # Errors
+/// `EOPNOTSUPP` where the file system cannot tell (network, FUSE, tmpfs); others as ioctl_fiemap(2).
+pub fn extents(file: impl AsFd, offset: u64) -> io::Result<ExtentMap> {
+    let mut map = RawMap {
+        start: offset,
+        length: u64::MAX - offset,
+        flags: 0,
+        mapped: 0,
+        count: EXTENTS_PER_CALL as u32,
+        reserved: 0,
+        extents: [RawExtent::default(); EXTENTS_PER_CALL],
+    };
+    // SAFETY: the descriptor is open for the whole call; `map` is a `struct fiemap` followed by `count` extents, all
+    // plain integers, which is what the ioctl may write to.
+    let status = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), FS_IOC_FIEMAP as _, &raw mut map) };
+    if status != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let found = &map.extents[..(map.mapped as usize).min(EXTENTS_PER_CALL)];
+    let whole = found.last().is_none_or(|e| e.flags & FIEMAP_EXTENT_LAST != 0);
+    let upto = if whole { u64::MAX } else { found.last().map_or(0, |e| e.logical.saturating_add(e.length)) };
+    let without_address = FIEMAP_EXTENT_UNKNOWN | FIEMAP_EXTENT_DELALLOC | FIEMAP_EXTENT_DATA_INLINE;
+    let known = found.iter().filter(|e| e.flags & without_address == 0);
+    let extents = known.map(|e| Extent { offset: e.logical, len: e.length, address: e.physical }).collect();
+    Ok(ExtentMap::new(extents, offset, upto))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_raw_layout_is_the_kernels() {
+        assert_eq!(size_of::<RawExtent>(), 56);
+        assert_eq!(size_of::<RawMap>(), 32 + 56 * EXTENTS_PER_CALL);
+    }
+
+    #[test]
+    fn addresses_are_found_within_extents_only() {
+        let part = |offset, len, address| Extent { offset, len, address };
+        let map = ExtentMap::new(vec![part(8_192, 4_096, 500_000), part(0, 4_096, 900_000)], 0, 100_000);
+        assert_eq!(map.address_of(0), Some(900_000));
+        assert_eq!(map.address_of(4_095), Some(904_095));
+        assert_eq!(map.address_of(4_096), None, "a hole");
+        assert_eq!(map.address_of(8_193), Some(500_001));
+        assert_eq!(map.address_of(12_288), None);
+        assert!(map.covers(99_999) && !map.covers(100_000));
+    }
+
+    #[test]
+    fn a_real_file_has_addresses_where_the_file_system_tells() {
+        let file = tempfile_with(&[7u8; 100_000]);
+        rustix::fs::fsync(&file).unwrap();
+        match extents(&file, 0) {
+            Ok(map) => assert!(map.covers(99_999) && map.address_of(0).is_some(), "{map:?}"),
+            Err(e) => println!("skipped: no FIEMAP here ({e})"),
+        }
+    }
+
+    fn tempfile_with(bytes: &[u8]) -> std::fs::File {
+        use std::io::Write;
+        let dir = std::env::temp_dir();
+        let flags = rustix::fs::OFlags::TMPFILE | rustix::fs::OFlags::RDWR;
+        let fd = rustix::fs::open(&dir, flags, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
+        let mut file = std::fs::File::from(fd);
+        file.write_all(bytes).unwrap();
+        file
+    }
+}

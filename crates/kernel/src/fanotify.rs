@@ -1,0 +1,370 @@
+//! Pre-content events (Linux 6.14+): the kernel tells us of a read before it happens, and waits for our answer.
+//!
+//! A group of class `FAN_CLASS_PRE_CONTENT` with a mark for `FAN_PRE_ACCESS` receives, for each read, sendfile, splice or
+//! page fault under the mark, an event with a descriptor of the file and the range about to be read. The reader sleeps until
+//! we write a response. That makes it a front door for programs nothing can be preloaded into: static and Go binaries,
+//! containers, servers already running.
+//!
+//! - The event's descriptor is a struct file of its own (nothing done to it touches the reader's) and raises no events
+//!   itself: reads on a file's behalf must go through it, or we would wait for ourselves.
+//! - Closing the last descriptor of the group releases every reader that waits: the end of the process, however it comes,
+//!   is always safe.
+//! - An event that is dropped without [`Event::allow`] is answered on drop: no path through our code can forget a reader.
+
+use std::ffi::CString;
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Read or mapped-page access about to happen; in the kernel's headers since 6.14, not yet in the libc crate.
+const FAN_PRE_ACCESS: u64 = 0x0010_0000;
+/// Information record: offset and count of the access.
+const FAN_EVENT_INFO_TYPE_RANGE: u8 = 6;
+/// The mark's mask lists events not to be sent.
+const FAN_MARK_IGNORE: u32 = 0x0000_0400;
+/// Keep the ignore mark when the file is written to.
+const FAN_MARK_IGNORED_SURV_MODIFY: u32 = 0x0000_0040;
+
+/// Bytes of the buffer events are read into: a few hundred events, so that one wake-up drains a burst.
+const BUFFER_BYTES: usize = 16 << 10;
+
+/// What is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Everything reached through one mount. A bind mount of a folder watches just that folder; a container with its own
+    /// mount of the same file system is not seen.
+    Mount,
+    /// Everything on the file system, through whatever mount.
+    FileSystem,
+}
+
+/// A notification group. Cloning shares it: several threads may read events from it.
+#[derive(Clone, Debug)]
+pub struct Group {
+    fd: Arc<OwnedFd>,
+}
+
+/// The kernel has no pre-content events, or does not let us.
+#[derive(Debug)]
+pub enum Unavailable {
+    /// Older than 6.14, built without fanotify permission events, or this file system type does not take part.
+    NotSupported,
+    /// Needs `CAP_SYS_ADMIN` in the initial user namespace.
+    NotPermitted,
+    /// Anything else.
+    Other(io::Error),
+}
+
+impl From<io::Error> for Unavailable {
+    fn from(e: io::Error) -> Unavailable {
+        match e.raw_os_error() {
+            Some(libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP | libc::ENODEV) => Unavailable::NotSupported,
+            Some(libc::EPERM | libc::EACCES) => Unavailable::NotPermitted,
+            _ => Unavailable::Other(e),
+        }
+    }
+}
+
+impl Group {
+    /// A group without marks. Reading events does not block.
+    pub fn new() -> Result<Group, Unavailable> {
+        // The event's descriptor: read-only, no access-time updates from our reads.
+        let event_flags = (libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC | libc::O_NOATIME) as u32;
+        let flags = libc::FAN_CLASS_PRE_CONTENT | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK;
+        // SAFETY: plain system call; it takes no pointers.
+        let fd = unsafe { libc::fanotify_init(flags, event_flags) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error().into());
+        }
+        // SAFETY: a descriptor the call just gave us, owned by nobody else.
+        Ok(Group { fd: Arc::new(unsafe { OwnedFd::from_raw_fd(fd) }) })
+    }
+
+    /// Watches whatever `path` lies on.
+    pub fn watch(&self, path: &Path, scope: Scope) -> Result<(), Unavailable> {
+        Ok(self.mark(libc::FAN_MARK_ADD | scope.flag(), libc::AT_FDCWD, Some(path))?)
+    }
+
+    /// Ends a watch.
+    pub fn unwatch(&self, path: &Path, scope: Scope) -> io::Result<()> {
+        self.mark(libc::FAN_MARK_REMOVE | scope.flag(), libc::AT_FDCWD, Some(path))
+    }
+
+    /// Sends no more events for one file, until [`Group::notice`]: its reads cost nothing.
+    pub fn ignore(&self, file: BorrowedFd<'_>) -> io::Result<()> {
+        let flags = libc::FAN_MARK_ADD | FAN_MARK_IGNORE | FAN_MARK_IGNORED_SURV_MODIFY;
+        self.mark(flags, file.as_raw_fd(), None)
+    }
+
+    /// Sends events for this file again.
+    pub fn notice(&self, file: BorrowedFd<'_>) -> io::Result<()> {
+        self.mark(libc::FAN_MARK_REMOVE | FAN_MARK_IGNORE, file.as_raw_fd(), None)
+    }
+
+    fn mark(&self, flags: u32, dir: i32, path: Option<&Path>) -> io::Result<()> {
+        let path = path
+            .map(|p| CString::new(p.as_os_str().as_bytes()))
+            .transpose()
+            .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        let pointer = path.as_ref().map_or(std::ptr::null(), |p| p.as_ptr());
+        // SAFETY: `pointer` is null (the descriptor itself is meant) or a terminated string that outlives the call.
+        let result = unsafe { libc::fanotify_mark(self.fd.as_raw_fd(), flags, FAN_PRE_ACCESS, dir, pointer) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Appends the events that are there to `into`; none if there are none now.
+    pub fn read(&self, into: &mut Vec<Event>) -> io::Result<()> {
+        let mut buffer = Buffer([0; BUFFER_BYTES]);
+        let got = match rustix::io::read(&*self.fd, &mut buffer.0[..]) {
+            Ok(got) => got,
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(()),
+            Err(e) => return Err(e.into()),
+        };
+        let mut rest = &buffer.0[..got];
+        while let Some((event, length)) = parse(rest) {
+            if let Some(raw) = event {
+                // SAFETY: the kernel opened this descriptor for us with the event; nobody else owns it.
+                let file = unsafe { OwnedFd::from_raw_fd(raw.fd) };
+                let group = self.clone();
+                into.push(Event { group, file: Some(file), pid: raw.pid, range: raw.range, answered: false });
+            }
+            rest = &rest[length..];
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for Group {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Scope {
+    fn flag(self) -> u32 {
+        match self {
+            Scope::Mount => libc::FAN_MARK_MOUNT,
+            Scope::FileSystem => libc::FAN_MARK_FILESYSTEM,
+        }
+    }
+}
+
+/// Aligned for the records the kernel writes.
+#[repr(align(8))]
+struct Buffer([u8; BUFFER_BYTES]);
+
+/// A reader that waits for us.
+#[derive(Debug)]
+pub struct Event {
+    group: Group,
+    file: Option<OwnedFd>,
+    pid: i32,
+    range: Option<(u64, u64)>,
+    answered: bool,
+}
+
+impl Event {
+    /// The file; reading through it raises no events.
+    pub fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(OwnedFd::as_fd)
+    }
+
+    /// The process that reads, in our process namespace (0 if it is not in it).
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// First byte and number of bytes about to be read. `None` when the kernel does not say: the whole file.
+    pub fn range(&self) -> Option<(u64, u64)> {
+        self.range
+    }
+
+    /// Lets the reader go on, and gives the file for further reading ahead.
+    pub fn allow(mut self) -> Option<OwnedFd> {
+        self.answer();
+        self.file.take()
+    }
+
+    fn answer(&mut self) {
+        let Some(file) = self.file.as_ref().filter(|_| !self.answered) else { return };
+        self.answered = true;
+        let response = libc::fanotify_response { fd: file.as_raw_fd(), response: libc::FAN_ALLOW };
+        // SAFETY: two integers, read as the eight bytes they are.
+        let bytes = unsafe {
+            std::slice::from_raw_parts(
+                (&raw const response).cast::<u8>(),
+                size_of::<libc::fanotify_response>(),
+            )
+        };
+        // It can only fail when the reader is gone already, or the group is.
+        let _ = rustix::io::write(&*self.group.fd, bytes);
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        self.answer();
+    }
+}
+
+/// What an event's bytes say.
+#[derive(Debug, PartialEq, Eq)]
+struct Raw {
+    fd: i32,
+    pid: i32,
+    range: Option<(u64, u64)>,
+}
+
+const METADATA_BYTES: usize = 24;
+
+fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..)?.first_chunk::<N>().copied()
+}
+
+/// The first event of `bytes` (none if it carries no descriptor, as an overflow does) and its length. `None` at the end,
+/// or when the bytes make no sense.
+///
+/// Layout: `fanotify_event_metadata` { event_len u32, vers u8, reserved u8, metadata_len u16, mask u64, fd i32, pid i32 },
+/// then records { type u8, pad u8, len u16, ... }; a range record goes on with { pad u32, offset u64, count u64 }.
+fn parse(bytes: &[u8]) -> Option<(Option<Raw>, usize)> {
+    let length = u32::from_ne_bytes(bytes_at(bytes, 0)?) as usize;
+    let version = *bytes.get(4)?;
+    let metadata = u16::from_ne_bytes(bytes_at(bytes, 6)?) as usize;
+    if length < METADATA_BYTES || length > bytes.len() || version != libc::FANOTIFY_METADATA_VERSION {
+        return None;
+    }
+    let event = &bytes[..length];
+    let fd = i32::from_ne_bytes(bytes_at(event, 16)?);
+    let pid = i32::from_ne_bytes(bytes_at(event, 20)?);
+    let mut range = None;
+    let mut records = event.get(metadata.max(METADATA_BYTES)..).unwrap_or(&[]);
+    while let Some(size) = bytes_at(records, 2).map(|b| u16::from_ne_bytes(b) as usize) {
+        if size < 4 || size > records.len() {
+            break;
+        }
+        if records[0] == FAN_EVENT_INFO_TYPE_RANGE {
+            let offset = bytes_at(records, 8).map(u64::from_ne_bytes);
+            let count = bytes_at(records, 16).map(u64::from_ne_bytes);
+            range = offset.zip(count);
+        }
+        records = &records[size..];
+    }
+    Some(((fd >= 0).then_some(Raw { fd, pid, range }), length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
+    fn event(fd: i32, range: Option<(u64, u64)>) -> Vec<u8> {
+        let length = METADATA_BYTES + if range.is_some() { 24 } else { 0 };
+        let mut bytes = Vec::new();
+        bytes.extend((length as u32).to_ne_bytes());
+        bytes.extend([libc::FANOTIFY_METADATA_VERSION, 0]);
+        bytes.extend((METADATA_BYTES as u16).to_ne_bytes());
+        bytes.extend(FAN_PRE_ACCESS.to_ne_bytes());
+        bytes.extend(fd.to_ne_bytes());
+        bytes.extend(42i32.to_ne_bytes());
+        if let Some((offset, count)) = range {
+            bytes.extend([FAN_EVENT_INFO_TYPE_RANGE, 0]);
+            bytes.extend(24u16.to_ne_bytes());
+            bytes.extend([0; 4]);
+            bytes.extend(offset.to_ne_bytes());
+            bytes.extend(count.to_ne_bytes());
+        }
+        bytes
+    }
+
+    #[test]
+    fn events_are_read_as_the_kernel_lays_them_out() {
+        let bytes = [event(7, Some((4096, 65536))), event(-1, None), event(8, None)].concat();
+        let (first, length) = parse(&bytes).unwrap();
+        assert_eq!(first, Some(Raw { fd: 7, pid: 42, range: Some((4096, 65536)) }));
+        let (overflow, second_length) = parse(&bytes[length..]).unwrap();
+        assert_eq!(overflow, None);
+        let (third, _) = parse(&bytes[length + second_length..]).unwrap();
+        assert_eq!(third, Some(Raw { fd: 8, pid: 42, range: None }));
+        for cut in 0..length {
+            assert!(parse(&bytes[..cut]).is_none(), "cut at {cut}");
+        }
+    }
+
+    /// A mount of our own to watch, so that nothing else on the machine is touched.
+    fn own_mount() -> Option<(tempfile::TempDir, Mounted)> {
+        let dir = tempfile::tempdir().ok()?;
+        // A bind mount of a folder on itself: a mount of its own on the same file system.
+        rustix::mount::mount_bind(dir.path(), dir.path()).ok()?;
+        let mounted = Mounted(dir.path().to_path_buf());
+        Some((dir, mounted))
+    }
+
+    struct Mounted(std::path::PathBuf);
+    impl Drop for Mounted {
+        fn drop(&mut self) {
+            let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+        }
+    }
+
+    #[test]
+    fn a_reader_waits_for_the_answer_and_ignored_files_do_not() {
+        let Some((dir, _mounted)) = own_mount() else {
+            println!("skipped: a bind mount needs root");
+            return;
+        };
+        let group = match Group::new() {
+            Ok(group) => group,
+            Err(why) => {
+                println!("skipped: no pre-content events here ({why:?})");
+                return;
+            }
+        };
+        let path = dir.path().join("file");
+        std::fs::write(&path, vec![7u8; 100_000]).unwrap();
+        if let Err(why) = group.watch(dir.path(), Scope::Mount) {
+            println!("skipped: this file system takes no part ({why:?})");
+            return;
+        }
+        let answered = AtomicU64::new(0);
+        let stop = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut events = Vec::new();
+                while stop.load(Ordering::Acquire) == 0 {
+                    group.read(&mut events).unwrap();
+                    for event in events.drain(..) {
+                        let (offset, count) = event.range().unwrap();
+                        assert!(offset <= 100_000 && count > 0);
+                        // Our own read of the same file must not wait for ourselves.
+                        let mut byte = [0];
+                        assert_eq!(rustix::io::pread(event.file().unwrap(), &mut byte, 0).unwrap(), 1);
+                        answered.fetch_add(1, Ordering::AcqRel);
+                        event.allow();
+                    }
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+            let mut content = Vec::new();
+            let mut file = std::fs::File::open(&path).unwrap();
+            file.read_to_end(&mut content).unwrap();
+            assert_eq!(content.len(), 100_000);
+            let seen = answered.load(Ordering::Acquire);
+            assert!(seen > 0, "the read was not announced");
+            group.ignore(file.as_fd()).unwrap();
+            assert_eq!(std::fs::read(&path).unwrap().len(), 100_000);
+            assert_eq!(answered.load(Ordering::Acquire), seen, "an ignored file was announced");
+            group.notice(file.as_fd()).unwrap();
+            assert_eq!(std::fs::read(&path).unwrap().len(), 100_000);
+            assert!(answered.load(Ordering::Acquire) > seen, "noticed again, but not announced");
+            stop.store(1, Ordering::Release);
+        });
+        // A dropped group releases whoever waits: nobody reads events any more, and the read goes through.
+        drop(group);
+        assert_eq!(std::fs::read(&path).unwrap().len(), 100_000);
+    }
+}

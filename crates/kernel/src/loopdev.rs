@@ -1,0 +1,153 @@
+//! Loop devices: a file dressed as a block device.
+//!
+//! `LOOP_CONFIGURE` (Linux 5.8) binds a file to a free `/dev/loopN` in one step, with direct I/O so that the pages of
+//! the file below are not cached a second time, and with auto-clear so that the device lets go of the file by itself
+//! when its last opener (a mount, or us) goes away - however we end.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::PathBuf;
+
+/// `linux/loop.h`: ask `/dev/loop-control` for a free device.
+const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4C82;
+/// `linux/loop.h`: bind a file with all settings at once.
+const LOOP_CONFIGURE: libc::c_ulong = 0x4C0A;
+/// `linux/loop.h`: let go of the file (at the last close if the device is open elsewhere).
+const LOOP_CLR_FD: libc::c_ulong = 0x4C01;
+const LO_FLAGS_AUTOCLEAR: u32 = 4;
+const LO_FLAGS_DIRECT_IO: u32 = 16;
+
+/// `struct loop_info64` of `linux/loop.h`.
+#[repr(C)]
+struct LoopInfo64 {
+    device: u64,
+    inode: u64,
+    rdevice: u64,
+    offset: u64,
+    size_limit: u64,
+    number: u32,
+    encrypt_type: u32,
+    encrypt_key_size: u32,
+    flags: u32,
+    file_name: [u8; 64],
+    crypt_name: [u8; 64],
+    encrypt_key: [u8; 32],
+    init: [u64; 2],
+}
+
+/// `struct loop_config` of `linux/loop.h`.
+#[repr(C)]
+struct LoopConfig {
+    fd: u32,
+    block_size: u32,
+    info: LoopInfo64,
+    reserved: [u64; 8],
+}
+
+// The kernel copies exactly these many bytes.
+const _: () = assert!(size_of::<LoopInfo64>() == 232 && size_of::<LoopConfig>() == 304);
+
+/// A bound loop device. Dropping it closes it; the binding then ends unless something else (a mount) has it open.
+#[derive(Debug)]
+pub struct LoopDevice {
+    number: u32,
+    file: File,
+}
+
+impl LoopDevice {
+    /// Binds `backing` to a free loop device with `block_size`-byte logical sectors (512 to 4096).
+    ///
+    /// # Errors
+    /// What the system says: no `/dev/loop-control` (`NotFound`), no right to it (`PermissionDenied`), no direct I/O
+    /// on the file, or `ResourceBusy` if others took every free device first, 16 times running.
+    pub fn attach(backing: BorrowedFd<'_>, block_size: u32) -> io::Result<LoopDevice> {
+        let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control")?;
+        // Between asking for a free device and binding it somebody else may bind it.
+        for _ in 0..16 {
+            // SAFETY: this request takes no argument; the descriptor is open for the length of the call.
+            let number = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE as _) };
+            if number < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let number = number as u32;
+            let file = OpenOptions::new().read(true).write(true).open(device_path(number))?;
+            let config = LoopConfig {
+                fd: backing.as_raw_fd() as u32,
+                block_size,
+                info: LoopInfo64 {
+                    device: 0,
+                    inode: 0,
+                    rdevice: 0,
+                    offset: 0,
+                    size_limit: 0,
+                    number: 0,
+                    encrypt_type: 0,
+                    encrypt_key_size: 0,
+                    flags: LO_FLAGS_AUTOCLEAR | LO_FLAGS_DIRECT_IO,
+                    file_name: [0; 64],
+                    crypt_name: [0; 64],
+                    encrypt_key: [0; 32],
+                    init: [0; 2],
+                },
+                reserved: [0; 8],
+            };
+            // SAFETY: `config` has the layout the request reads (size asserted above) and outlives the call, which
+            // keeps nothing of it; both descriptors are open.
+            let done = unsafe { libc::ioctl(file.as_raw_fd(), LOOP_CONFIGURE as _, &config) };
+            if done == 0 {
+                return Ok(LoopDevice { number, file });
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::ResourceBusy {
+                return Err(error);
+            }
+        }
+        Err(io::Error::from(io::ErrorKind::ResourceBusy))
+    }
+
+    /// N of `/dev/loopN`.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// `/dev/loopN`.
+    pub fn path(&self) -> PathBuf {
+        device_path(self.number)
+    }
+
+    /// Lets go of the file now, or at the last close where others have the device open.
+    ///
+    /// # Errors
+    /// `ENXIO` if it was let go already.
+    pub fn detach(self) -> io::Result<()> {
+        clear(&self.file)
+    }
+}
+
+fn clear(file: &File) -> io::Result<()> {
+    // SAFETY: this request takes no argument; the descriptor is open for the length of the call.
+    match unsafe { libc::ioctl(file.as_raw_fd(), LOOP_CLR_FD as _, 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn device_path(number: u32) -> PathBuf {
+    PathBuf::from(format!("/dev/loop{number}"))
+}
+
+/// Detaches loop device `number`, whoever bound it (now, or at its last close).
+///
+/// # Errors
+/// As the system says; `ENXIO` if nothing is bound to it.
+pub fn detach(number: u32) -> io::Result<()> {
+    clear(&OpenOptions::new().read(true).open(device_path(number))?)
+}
+
+/// The file bound to loop device `number` as the kernel names it, `None` if nothing is bound. A file that has been
+/// unlinked since ends in ` (deleted)`.
+pub fn backing_file(number: u32) -> Option<PathBuf> {
+    let text = std::fs::read_to_string(format!("/sys/block/loop{number}/loop/backing_file")).ok()?;
+    Some(PathBuf::from(text.strip_suffix('\n').unwrap_or(&text)))
+}

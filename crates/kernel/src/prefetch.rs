@@ -1,0 +1,272 @@
+//! Bringing bytes into the page cache, in order, and knowing when they are there.
+//!
+//! `POSIX_FADV_WILLNEED` (and `readahead(2)`, which is the same code) starts reads without waiting - but the kernel
+//! silently cuts each call to the larger of `max_sectors_kb` and `read_ahead_kb`. So [`bring_in`] submits a piece in
+//! steps of that size, all of them before it waits for the first: the disk then has the whole piece in its queue and
+//! streams. It waits by reading one byte of the last page of each step, which sleeps until that page is read; mostly the
+//! pages before are there too then. `mincore` tells (`cachestat` counts a page in flight, or one whose read failed, as
+//! present), and what is not - cut off, evicted, overtaken by the drive's own order, failed - is asked for once more and
+//! waited for page by page.
+//!
+//! The descriptor a server passes shares its `struct file` with the server: advice on it, or a read through it, would
+//! change the server's own read-ahead. So the file is opened again ([`Source::reopen`]) and *that* descriptor is told
+//! `POSIX_FADV_RANDOM`: its waiting reads start no read-ahead of their own. Where the file cannot be opened again (no
+//! permission, no /proc) or must not be (opening a FUSE file throws its cached pages away, unless its server says
+//! otherwise), the passed descriptor is used, but only in ways that leave no trace in it: read-ahead, and page faults
+//! through a mapping to wait.
+
+use std::fmt;
+use std::io;
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Advice, Mode, OFlags, fadvise};
+use rustix::io::Errno;
+use rustix::mm;
+
+use crate::residency::{cachestat, mincore, page_bytes, pages_of};
+
+/// Step of the second try, bytes: the kernel's smallest usual `read_ahead_kb`, so it is never cut.
+const SECOND_TRY_STEP: u64 = 128 << 10;
+
+/// How often a page is looked at where nothing better is to be had (before Linux 5.14). A disk moves about 100 KiB meanwhile.
+const POLL: Duration = Duration::from_millis(1);
+
+/// `f_type` of FUSE file systems (linux/magic.h).
+const FUSE_SUPER_MAGIC: u64 = 0x6573_5546;
+
+/// After this long polling gives up: a page whose read failed looks like one on its way for ever.
+const POLL_MAX: Duration = Duration::from_secs(5);
+
+/// A file to bring bytes in from.
+#[derive(Debug)]
+pub struct Source {
+    fd: OwnedFd,
+    /// Whether the `struct file` is ours alone.
+    own: bool,
+}
+
+impl Source {
+    /// Opens the file behind `passed` again, read-only; falls back to `passed` itself if that is refused.
+    pub fn reopen(passed: OwnedFd) -> Source {
+        if rustix::fs::fstatfs(&passed).is_ok_and(|fs| fs.f_type as u64 == FUSE_SUPER_MAGIC) {
+            return Source { fd: passed, own: false };
+        }
+        let path = format!("/proc/self/fd/{}", passed.as_raw_fd());
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+        // Without NOATIME our one-byte reads would write access times; it takes the owner or CAP_FOWNER.
+        let again = rustix::fs::open(path.as_str(), flags | OFlags::NOATIME, Mode::empty())
+            .or_else(|_| rustix::fs::open(path.as_str(), flags, Mode::empty()));
+        match again {
+            Ok(fd) => {
+                // Refused by some network file systems; then the wait costs a little read-ahead, nothing more.
+                let _ = fadvise(&fd, 0, None, Advice::Random);
+                Source { fd, own: true }
+            }
+            Err(_) => Source { fd: passed, own: false },
+        }
+    }
+
+    /// Whether the file could be opened again.
+    pub fn is_own(&self) -> bool {
+        self.own
+    }
+}
+
+impl AsFd for Source {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// What came of a piece that was brought in without an error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Brought {
+    /// Pages that were neither there nor coming and had to be asked for a second time: cut by the kernel, or evicted.
+    pub second_try: u64,
+    /// Pages that are not in memory all the same: evicted faster than they come.
+    pub lost: u64,
+}
+
+/// Why a piece could not be brought in.
+#[derive(Debug)]
+pub struct BringError {
+    /// Where the error was met, as a file offset.
+    pub at: u64,
+    /// The error; `EIO` from the disk, usually.
+    pub error: io::Error,
+}
+
+impl fmt::Display for BringError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "reading at offset {}: {}", self.at, self.error)
+    }
+}
+
+impl std::error::Error for BringError {}
+
+/// Sizes of the steps of [`bring_in`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Steps {
+    /// Bytes a single read-ahead call reaches: [`crate::topology::QueueLimits::read_ahead_cut`].
+    pub submit: u64,
+    /// Bytes between two reports of progress.
+    pub report: u64,
+}
+
+/// Brings `[offset, offset + len)` into memory and returns when all of it is there. `progress` is told a file offset
+/// each time the bytes before it have arrived. Bytes beyond the end of the file are nothing to wait for.
+///
+/// # Errors
+/// The first error a read meets; bytes reported before it are in memory.
+pub fn bring_in(
+    source: &Source,
+    offset: u64,
+    len: u64,
+    steps: Steps,
+    mut progress: impl FnMut(u64),
+) -> Result<Brought, BringError> {
+    let page = page_bytes();
+    let end = offset.saturating_add(len);
+    let submit_error = |at| move |error: io::Error| BringError { at, error };
+    for (from, upto) in ranges(offset, end, steps.submit.max(page)) {
+        will_need(source, from, upto - from).map_err(submit_error(from))?;
+    }
+    let mut brought = Brought::default();
+    for (from, upto) in ranges(offset, end, steps.report.max(page)) {
+        wait_for(source, from, upto)?;
+        brought = brought + complete(source, from, upto)?;
+        progress(upto);
+    }
+    Ok(brought)
+}
+
+/// Gives the page cache of `[offset, offset + len)` back to the system: clean pages nobody maps go. A hint: pages that are
+/// in use, dirty or mapped stay, and an error means that nothing was given back.
+pub fn give_back(source: &Source, offset: u64, len: u64) {
+    // Zero would mean to the end of the file.
+    if let Some(len) = NonZeroU64::new(len) {
+        let _ = fadvise(source, offset, Some(len), Advice::DontNeed);
+    }
+}
+
+impl std::ops::Add for Brought {
+    type Output = Brought;
+    fn add(self, other: Brought) -> Brought {
+        Brought { second_try: self.second_try + other.second_try, lost: self.lost + other.lost }
+    }
+}
+
+/// `[offset, end)` in consecutive parts of `step`, the last one shorter.
+fn ranges(offset: u64, end: u64, step: u64) -> impl Iterator<Item = (u64, u64)> {
+    let mut from = offset;
+    std::iter::from_fn(move || {
+        let part = (from, end.min(from.saturating_add(step)));
+        from = part.1;
+        (part.0 < part.1).then_some(part)
+    })
+}
+
+fn will_need(source: &Source, offset: u64, len: u64) -> io::Result<()> {
+    match NonZeroU64::new(len) {
+        // Zero would mean to the end of the file.
+        None => Ok(()),
+        some => Ok(fadvise(source, offset, some, Advice::WillNeed)?),
+    }
+}
+
+/// Sleeps until the last page before `upto` has been read.
+fn wait_for(source: &Source, from: u64, upto: u64) -> Result<(), BringError> {
+    wait_for_page(source, ((upto - 1) / page_bytes() * page_bytes()).max(from))
+}
+
+/// Sleeps until the page holding byte `at` has been read.
+fn wait_for_page(source: &Source, at: u64) -> Result<(), BringError> {
+    let fail = |error: io::Error| BringError { at, error };
+    if source.own {
+        let mut byte = [0u8; 1];
+        let read = rustix::io::retry_on_intr(|| rustix::io::pread(source, &mut byte, at));
+        return read.map(drop).map_err(|e| fail(e.into()));
+    }
+    match populate(source.as_fd(), at) {
+        Err(Errno::INVAL) => poll_for_page(source, at).map_err(fail),
+        // A signal of "bus error" was averted: the read failed, unless the file has been cut short meanwhile.
+        Err(Errno::FAULT) if rustix::fs::fstat(source).is_ok_and(|s| at < s.st_size as u64) => {
+            Err(fail(Errno::IO.into()))
+        }
+        Err(Errno::FAULT) | Ok(()) => Ok(()),
+        Err(error) => Err(fail(error.into())),
+    }
+}
+
+/// Waits for a page by way of a mapping. Faults through a mapping marked "random" neither use nor change the
+/// read-ahead state of the `struct file`.
+///
+/// # Errors
+/// `EINVAL`: before Linux 5.14; `EFAULT`: the page cannot be read, or lies beyond the end of the file; those of `mmap`.
+fn populate(file: BorrowedFd<'_>, at: u64) -> Result<(), Errno> {
+    let len = page_bytes() as usize;
+    let start = at / page_bytes() * page_bytes();
+    // SAFETY: the kernel chooses a free address, nothing of ours is replaced; the mapping is never dereferenced by us, and
+    // populating reports what would be a bus error as EFAULT.
+    let map = unsafe {
+        mm::mmap(std::ptr::null_mut(), len, mm::ProtFlags::READ, mm::MapFlags::SHARED, file, start)?
+    };
+    // SAFETY: `map` is the mapping of `len` bytes just made; neither advice changes what its bytes are.
+    let done = unsafe {
+        mm::madvise(map, len, mm::Advice::Random)
+            .and_then(|()| rustix::io::retry_on_intr(|| mm::madvise(map, len, mm::Advice::LinuxPopulateRead)))
+    };
+    // SAFETY: exactly the mapping made above; no reference into it exists.
+    unsafe { mm::munmap(map, len)? };
+    done
+}
+
+/// Waits for a page where [`populate`] is not to be had.
+fn poll_for_page(source: &Source, at: u64) -> io::Result<()> {
+    let started = Instant::now();
+    while !missing_pages(source, at, at + 1)?.is_empty() {
+        if started.elapsed() > POLL_MAX {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        thread::sleep(POLL);
+    }
+    Ok(())
+}
+
+/// Asks once more for pages of the step that are not there, and waits for them.
+fn complete(source: &Source, from: u64, upto: u64) -> Result<Brought, BringError> {
+    let fail = |error| BringError { at: from, error };
+    let late = missing_pages(source, from, upto).map_err(fail)?;
+    if late.is_empty() {
+        return Ok(Brought::default());
+    }
+    let size = rustix::fs::fstat(source).map_or(0, |stat| stat.st_size as u64);
+    let len = upto.min(size).saturating_sub(from);
+    let coming = cachestat(source.as_fd(), from, len).map_or(0, |stat| stat.cached);
+    for (from, upto) in ranges(from, upto, SECOND_TRY_STEP) {
+        will_need(source, from, upto - from).map_err(|error| BringError { at: from, error })?;
+    }
+    for page in late {
+        wait_for_page(source, (page * page_bytes()).max(from))?;
+    }
+    let lost = missing_pages(source, from, upto).map_err(fail)?.len() as u64;
+    Ok(Brought { second_try: pages_of(from, len).saturating_sub(coming), lost })
+}
+
+/// Numbers of the pages of `[from, upto)`, and of the file, that have not been read. Empty where the kernel does not tell
+/// the truth about this file to us: whoever reads them next then waits for them.
+fn missing_pages(source: &Source, from: u64, upto: u64) -> io::Result<Vec<u64>> {
+    let size = rustix::fs::fstat(source)?.st_size as u64;
+    let len = upto.min(size).saturating_sub(from);
+    let mut missing = Vec::new();
+    mincore(source.as_fd(), from, len, |page, resident| {
+        if !resident {
+            missing.push(page);
+        }
+        true
+    })?;
+    Ok(missing)
+}

@@ -1,0 +1,311 @@
+//! Is it in the page cache? Asked without reading anything.
+//!
+//! Three ways, each with a trap:
+//!
+//! - `cachestat` (Linux 6.5) counts pages of a range in 0.6 us for 512 KiB. A page whose read is still in flight counts
+//!   as present, which is right for us: whoever reads it next waits on that page, not in a queue.
+//! - `mmap` + `mincore` costs ten times that, but is everywhere. Since Linux 5.2 it tells a process that neither owns
+//!   nor may write the file that *everything* is resident; since 6.15 `cachestat` gives such a process `EPERM`. A server
+//!   whose workers run as `www-data` and whose files belong to `root` is exactly that case, so `mincore` is believed
+//!   only where the kernel answers truthfully and the outcome is otherwise [`Residency::Unknown`].
+//! - `preadv2` with `RWF_NOWAIT` of one byte answers anybody, but on a miss it starts a small read of its own, the very
+//!   thing to avoid on a disk that seeks. It is for ranges believed to be resident ([`nowait_page_resident`]).
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+
+/// `cachestat(2)`: one number on every architecture Rust builds for; libc 0.2 names it on a few only.
+const SYS_CACHESTAT: libc::c_long = 451;
+
+/// How much of a file is mapped at once to ask `mincore`: its answer, a byte a page, fits a small stack buffer.
+const MINCORE_PAGES: usize = 512;
+
+/// Whether a range of a file is in the page cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Residency {
+    /// All of it, or on its way.
+    Resident,
+    /// Not all of it.
+    Missing,
+    /// The kernel will not tell this process.
+    Unknown,
+}
+
+/// What `cachestat` counts, in pages of the range asked about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct CacheStat {
+    /// In the cache, or being read.
+    pub cached: u64,
+    /// Waiting to be written.
+    pub dirty: u64,
+    /// Being written.
+    pub writeback: u64,
+    /// Evicted at some time.
+    pub evicted: u64,
+    /// Evicted so lately that its absence means memory is short.
+    pub recently_evicted: u64,
+}
+
+#[repr(C)]
+struct CacheStatRange {
+    offset: u64,
+    length: u64,
+}
+
+/// Bytes of a page.
+pub fn page_bytes() -> u64 {
+    rustix::param::page_size() as u64
+}
+
+/// Number of pages that `length` bytes from `offset` touch.
+pub fn pages_of(offset: u64, length: u64) -> u64 {
+    if length == 0 {
+        return 0;
+    }
+    let page = page_bytes();
+    (offset.saturating_add(length - 1)) / page - offset / page + 1
+}
+
+/// Counts pages of `length` bytes from `offset`. `length` 0 means nothing here (to the kernel: to the end of the file).
+///
+/// # Errors
+/// `ENOSYS` before Linux 6.5 and under some seccomp filters, `EPERM` where the process neither owns nor may write the file
+/// (6.15), `EOPNOTSUPP` on huge-page file systems, `EBADF`.
+pub fn cachestat(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<CacheStat> {
+    let mut stat = CacheStat::default();
+    if length == 0 {
+        return Ok(stat);
+    }
+    let range = CacheStatRange { offset, length };
+    // SAFETY: both structures have the kernel's layout (u64 fields in its order) and live across the call, which
+    // reads the one and writes the other.
+    let done =
+        unsafe { libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut stat, 0u32) };
+    if done == 0 { Ok(stat) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Set once `cachestat` has turned out not to exist, so that it is not tried on every call of a hot path.
+static NO_CACHESTAT: AtomicBool = AtomicBool::new(false);
+
+/// Whether all of `length` bytes from `offset` are in the page cache, or on their way there. The caller cuts the range at
+/// the end of the file: bytes beyond it are never resident.
+///
+/// `owner_uid` is the file's owner (`st_uid`): `mincore` is believed only by its owner and by root.
+pub fn residency(file: BorrowedFd<'_>, offset: u64, length: u64, owner_uid: u32) -> Residency {
+    if length == 0 {
+        return Residency::Resident;
+    }
+    if !NO_CACHESTAT.load(Ordering::Relaxed) {
+        match cachestat(file, offset, length) {
+            Ok(stat) if stat.cached >= pages_of(offset, length) => return Residency::Resident,
+            Ok(_) => return Residency::Missing,
+            Err(e) if e.raw_os_error() == Some(libc::ENOSYS) => NO_CACHESTAT.store(true, Ordering::Relaxed),
+            Err(_) => {}
+        }
+    }
+    let uid = rustix::process::geteuid().as_raw();
+    if uid != 0 && uid != owner_uid {
+        return Residency::Unknown;
+    }
+    let mut all = true;
+    match mincore(file, offset, length, |_, resident| {
+        all &= resident;
+        all
+    }) {
+        Ok(()) if all => Residency::Resident,
+        Ok(()) => Residency::Missing,
+        Err(_) => Residency::Unknown,
+    }
+}
+
+/// Bytes from `offset` on, at most `length`, that are in the page cache without a gap.
+///
+/// Uses `cachestat` by halving (a few calls whatever the length), so it needs a file this process owns or may write.
+///
+/// # Errors
+/// Those of [`cachestat`].
+pub fn resident_prefix(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<u64> {
+    let page = page_bytes();
+    let whole = |bytes: u64| -> io::Result<bool> {
+        Ok(cachestat(file, offset, bytes)?.cached >= pages_of(offset, bytes))
+    };
+    if length == 0 || whole(length)? {
+        return Ok(length);
+    }
+    // Invariant: `yes` pages are resident, `no` pages are not all resident.
+    let first = page - offset % page;
+    let bytes_of = |pages: u64| if pages == 0 { 0 } else { first + (pages - 1) * page };
+    let (mut yes, mut no) = (0u64, pages_of(offset, length));
+    while no - yes > 1 {
+        let middle = yes + (no - yes) / 2;
+        if whole(bytes_of(middle).min(length))? { yes = middle } else { no = middle }
+    }
+    Ok(bytes_of(yes).min(length))
+}
+
+/// Tells `visit` for each page of the range, in order, its number in the file and whether `mincore` calls it resident,
+/// until it returns false. See the module's words on when that is the truth.
+///
+/// # Errors
+/// Those of `mmap` and `mincore`: no permission to read, no address space left, not a mappable file.
+pub fn mincore(
+    file: BorrowedFd<'_>,
+    offset: u64,
+    length: u64,
+    mut visit: impl FnMut(u64, bool) -> bool,
+) -> io::Result<()> {
+    let page = page_bytes();
+    let mut next = offset / page;
+    let end = next + pages_of(offset, length);
+    while next < end {
+        let pages = (end - next).min(MINCORE_PAGES as u64);
+        let mut states = [0u8; MINCORE_PAGES];
+        mincore_window(file, next * page, (pages * page) as usize, &mut states)?;
+        for state in states.iter().take(pages as usize) {
+            if !visit(next, state & 1 != 0) {
+                return Ok(());
+            }
+            next += 1;
+        }
+    }
+    Ok(())
+}
+
+fn mincore_window(
+    file: BorrowedFd<'_>,
+    offset: u64,
+    bytes: usize,
+    states: &mut [u8; MINCORE_PAGES],
+) -> Result<(), Errno> {
+    // SAFETY: the kernel chooses a free address, nothing of ours is replaced; the mapping is never dereferenced, so a
+    // file that shrinks cannot fault us.
+    let at = unsafe {
+        rustix::mm::mmap(core::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, file, offset)?
+    };
+    // SAFETY: `at` is a mapping of `bytes` bytes, at most MINCORE_PAGES pages, and the kernel writes one byte a page.
+    let done = unsafe { libc::syscall(libc::SYS_mincore, at, bytes, states.as_mut_ptr()) };
+    let result = if done == 0 { Ok(()) } else { Err(last_errno()) };
+    // SAFETY: exactly the mapping made above; no reference into it exists.
+    unsafe { rustix::mm::munmap(at, bytes)? };
+    result
+}
+
+fn last_errno() -> Errno {
+    io::Error::last_os_error().raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)
+}
+
+/// Whether the page holding byte `offset` can be read at once (`RWF_NOWAIT`, one byte). On a miss the kernel starts a
+/// small read there, so ask only about what should be resident.
+pub fn nowait_page_resident(file: BorrowedFd<'_>, offset: u64) -> bool {
+    let mut byte = 0u8;
+    let part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    // SAFETY: one vector over one byte of ours, alive across the call. The system call is made directly: the libc
+    // function of that name is one the shim intercepts. On 64-bit the kernel ignores the offset's second half.
+    let got = unsafe {
+        libc::syscall(libc::SYS_preadv2, file.as_raw_fd(), &raw const part, 1, offset, 0, libc::RWF_NOWAIT)
+    };
+    got == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::fd::AsFd;
+
+    /// Beside the test program: the build folder is on a disk more often than /tmp is.
+    fn target_dir() -> std::path::PathBuf {
+        let exe = std::env::current_exe().unwrap();
+        exe.parent().unwrap().to_path_buf()
+    }
+
+    /// A file of `pages` pages, on disk and out of the cache but for those read; `None` where the file system under the
+    /// temporary folder keeps everything (tmpfs).
+    fn cold_file(pages: u64) -> Option<std::fs::File> {
+        let mut file = tempfile::tempfile_in(target_dir()).ok()?;
+        file.write_all(&vec![7u8; (pages * page_bytes()) as usize]).unwrap();
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        // No read-ahead beyond what a test reads.
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
+        let stat = cachestat(file.as_fd(), 0, pages * page_bytes());
+        match stat {
+            Ok(s) if s.cached == 0 => Some(file),
+            other => {
+                println!("skipped: no cold file to be had here ({other:?})");
+                None
+            }
+        }
+    }
+
+    fn touch(file: &std::fs::File, page: u64) {
+        use std::os::unix::fs::FileExt;
+        file.read_exact_at(&mut [0u8], page * page_bytes()).unwrap();
+    }
+
+    #[test]
+    fn pages_are_counted_from_any_offset() {
+        let p = page_bytes();
+        for (offset, length, pages) in
+            [(0, 0, 0), (0, 1, 1), (0, p, 1), (0, p + 1, 2), (p - 1, 2, 2), (p - 1, 1, 1), (5 * p, 3 * p, 3)]
+        {
+            assert_eq!(pages_of(offset, length), pages, "{offset} {length}");
+        }
+    }
+
+    #[test]
+    fn residency_follows_what_was_read() {
+        let Some(file) = cold_file(16) else { return };
+        let (fd, p, me) = (file.as_fd(), page_bytes(), rustix::process::geteuid().as_raw());
+        assert_eq!(residency(fd, 0, 16 * p, me), Residency::Missing);
+        for page in 2..6 {
+            touch(&file, page);
+        }
+        assert_eq!(residency(fd, 2 * p, 4 * p, me), Residency::Resident);
+        assert_eq!(residency(fd, 2 * p + 1, 4 * p - 2, me), Residency::Resident);
+        assert_eq!(residency(fd, 2 * p, 4 * p + 1, me), Residency::Missing);
+        assert_eq!(residency(fd, 2 * p - 1, 2, me), Residency::Missing);
+        assert_eq!(residency(fd, 0, 0, me), Residency::Resident);
+        assert!(nowait_page_resident(fd, 3 * p + 17));
+
+        let mut seen = Vec::new();
+        mincore(fd, 0, 16 * p, |page, resident| {
+            if resident {
+                seen.push(page);
+            }
+            true
+        })
+        .unwrap();
+        assert_eq!(seen, [2, 3, 4, 5], "mincore and cachestat agree");
+    }
+
+    #[test]
+    fn the_prefix_ends_at_the_first_gap() {
+        let Some(file) = cold_file(64) else { return };
+        let (fd, p) = (file.as_fd(), page_bytes());
+        assert_eq!(resident_prefix(fd, 0, 64 * p).unwrap(), 0);
+        for page in (0..23).chain(40..64) {
+            touch(&file, page);
+        }
+        assert_eq!(resident_prefix(fd, 0, 64 * p).unwrap(), 23 * p);
+        assert_eq!(resident_prefix(fd, 100, 64 * p - 100).unwrap(), 23 * p - 100);
+        assert_eq!(resident_prefix(fd, 22 * p, 10 * p).unwrap(), p);
+        assert_eq!(resident_prefix(fd, 23 * p, p).unwrap(), 0);
+        assert_eq!(resident_prefix(fd, 40 * p, 24 * p).unwrap(), 24 * p);
+        assert_eq!(resident_prefix(fd, 5, 3).unwrap(), 3);
+    }
+
+    #[test]
+    fn a_closed_or_wrong_descriptor_is_unknown_not_a_panic() {
+        let (pipe, _other) = rustix::pipe::pipe().unwrap();
+        assert_ne!(residency(pipe.as_fd(), 0, 4096, 0), Residency::Resident);
+        assert!(!nowait_page_resident(pipe.as_fd(), 0));
+        let path = rustix::fs::open("/", rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
+        assert_eq!(residency(path.as_fd(), 0, 4096, 0), Residency::Unknown);
+    }
+}

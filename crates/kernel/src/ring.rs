@@ -1,0 +1,344 @@
+//! A bounded, lossy queue in shared memory: many processes tell one daemon which reads hit.
+//!
+//! A read that hits must cost next to nothing, so its report is a few stores: no system call, no lock, no waiting. When
+//! the ring is full the report is dropped and counted. The daemon hands out the memory as a descriptor; a process maps it
+//! once and closes the descriptor.
+//!
+//! It is Vyukov's bounded queue: each slot carries a sequence number that says whose turn it is. `seq == position`: free
+//! for the producer that claims `position`; `seq == position + 1`: full; after reading, `seq = position + capacity`.
+//! Two things differ because the other side is another process, possibly a hostile or a dying one:
+//!
+//! - a producer may be killed between claiming a slot and filling it. The consumer waits for it for [`STALL_POLLS`] polls
+//!   and then steps over the slot;
+//! - nothing read from the memory is trusted: capacity and indices are the consumer's own, and a record is only a hint
+//!   that the reader checks like any other input.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+
+/// Records the ring holds. At the two thousand reads a second of a busy disk it is drained every few milliseconds; this is
+/// two seconds of silence from the daemon, for 256 KiB of memory.
+pub const CAPACITY: usize = 4096;
+
+/// Polls of the consumer after which a claimed and never filled slot is given up.
+pub const STALL_POLLS: u32 = 50;
+
+/// First word of a ring, and the version of its layout.
+const MAGIC: u64 = u64::from_le_bytes(*b"SKLSRNG1");
+
+/// One read that found all its bytes in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// `st_dev` of the file.
+    pub dev: u64,
+    /// `st_ino` of the file.
+    pub ino: u64,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes asked for, cut at the end of the file.
+    pub len: u64,
+    /// `st_size` of the file.
+    pub file_size: u64,
+}
+
+/// A cache line: a turn and a record.
+#[repr(C, align(64))]
+struct Slot {
+    seq: AtomicU64,
+    fields: [AtomicU64; 5],
+}
+
+#[repr(C, align(64))]
+struct Line {
+    value: AtomicU64,
+}
+
+#[repr(C)]
+struct Shared {
+    magic: Line,
+    /// Next position a producer claims.
+    tail: Line,
+    dropped: Line,
+    slots: [Slot; CAPACITY],
+}
+
+/// The mapping; unmapped with its owner.
+struct Map(NonNull<Shared>);
+
+// SAFETY: everything in `Shared` is an atomic, so any thread may use it through a shared reference.
+unsafe impl Send for Map {}
+// SAFETY: as above.
+unsafe impl Sync for Map {}
+
+impl Map {
+    fn new(fd: impl AsFd) -> io::Result<Map> {
+        let size = size_of::<Shared>();
+        // SAFETY: a fresh mapping at an address the kernel chooses; nothing else points into it.
+        let at = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                size,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                fd.as_fd(),
+                0,
+            )?
+        };
+        NonNull::new(at.cast()).map(Map).ok_or(io::ErrorKind::InvalidData.into())
+    }
+
+    fn shared(&self) -> &Shared {
+        // SAFETY: mapped for `size_of::<Shared>()` bytes (the file is sealed to that size) and page-aligned as long as
+        // `self` lives; every bit pattern is a valid `Shared`, and all access goes through atomics.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `new`, which nobody can point into any more. It can only fail on a bad range.
+        let _ = unsafe { rustix::mm::munmap(self.0.as_ptr().cast(), size_of::<Shared>()) };
+    }
+}
+
+/// The daemon's end.
+pub struct Consumer {
+    map: Map,
+    head: u64,
+    stalled: u32,
+    lost: u64,
+}
+
+impl Consumer {
+    /// A new ring, and the descriptor to pass to producers. Its size is sealed: no process can shrink it under another.
+    pub fn create() -> io::Result<(Consumer, OwnedFd)> {
+        let fd = rustix::fs::memfd_create("seekless-hits", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        rustix::fs::ftruncate(&fd, size_of::<Shared>() as u64)?;
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let map = Map::new(&fd)?;
+        let shared = map.shared();
+        for (position, slot) in shared.slots.iter().enumerate() {
+            slot.seq.store(position as u64, Ordering::Relaxed);
+        }
+        shared.magic.value.store(MAGIC, Ordering::Release);
+        Ok((Consumer { map, head: 0, stalled: 0, lost: 0 }, fd))
+    }
+
+    /// The next record, oldest first; `None` when there is none now.
+    pub fn pop(&mut self) -> Option<Record> {
+        // A claimed slot that was never filled is stepped over at most `CAPACITY` times a call.
+        for _ in 0..CAPACITY {
+            let shared = self.map.shared();
+            let slot = &shared.slots[self.head as usize % CAPACITY];
+            if slot.seq.load(Ordering::Acquire) == self.head + 1 {
+                let field = |i: usize| slot.fields[i].load(Ordering::Relaxed);
+                let record = Record {
+                    dev: field(0),
+                    ino: field(1),
+                    offset: field(2),
+                    len: field(3),
+                    file_size: field(4),
+                };
+                self.free(false);
+                return Some(record);
+            }
+            // Nothing claimed, as far as we know; or claimed and about to be filled.
+            let claimed = shared.tail.value.load(Ordering::Acquire);
+            if claimed <= self.head {
+                self.stalled = 0;
+                return None;
+            }
+            self.stalled += 1;
+            if self.stalled < STALL_POLLS {
+                return None;
+            }
+            self.free(true);
+        }
+        None
+    }
+
+    /// Records the ring had no room for, plus those whose producer died while writing them.
+    pub fn dropped(&self) -> u64 {
+        self.map.shared().dropped.value.load(Ordering::Relaxed).saturating_add(self.lost)
+    }
+
+    fn free(&mut self, lost: bool) {
+        let slot = &self.map.shared().slots[self.head as usize % CAPACITY];
+        slot.seq.store(self.head + CAPACITY as u64, Ordering::Release);
+        self.head += 1;
+        self.stalled = 0;
+        self.lost += u64::from(lost);
+    }
+}
+
+/// A process that reports.
+pub struct Producer {
+    map: Map,
+}
+
+impl Producer {
+    /// Maps a ring received from the daemon; the descriptor may be closed afterwards. An error if it is not a ring.
+    pub fn open(fd: impl AsFd) -> io::Result<Producer> {
+        let fd = fd.as_fd();
+        // Sealed against shrinking, or a write to it could kill the host.
+        let seals = rustix::fs::fcntl_get_seals(fd)?;
+        let size = rustix::fs::fstat(fd)?.st_size;
+        if !seals.contains(SealFlags::SHRINK) || size != size_of::<Shared>() as i64 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let producer = Producer { map: Map::new(fd)? };
+        match producer.map.shared().magic.value.load(Ordering::Acquire) {
+            MAGIC => Ok(producer),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// Puts a record in; `false` (and counted) if there is no room. Never waits, never calls the system.
+    pub fn push(&self, record: &Record) -> bool {
+        let shared = self.map.shared();
+        // Another producer may claim the position we saw: try the next one, but not for ever.
+        for _ in 0..16 {
+            let position = shared.tail.value.load(Ordering::Relaxed);
+            let Some(slot) = shared.slots.get(position as usize % CAPACITY) else { break };
+            if slot.seq.load(Ordering::Acquire) != position {
+                // Not yet read since the last round, or claimed by somebody since we looked.
+                if shared.tail.value.load(Ordering::Relaxed) == position {
+                    break;
+                }
+                continue;
+            }
+            let claim = shared.tail.value.compare_exchange_weak(
+                position,
+                position.wrapping_add(1),
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            );
+            if claim.is_ok() {
+                let values = [record.dev, record.ino, record.offset, record.len, record.file_size];
+                for (field, value) in slot.fields.iter().zip(values) {
+                    field.store(value, Ordering::Relaxed);
+                }
+                slot.seq.store(position.wrapping_add(1), Ordering::Release);
+                return true;
+            }
+        }
+        shared.dropped.value.fetch_add(1, Ordering::Relaxed);
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(n: u64) -> Record {
+        Record { dev: n, ino: n + 1, offset: n + 2, len: n + 3, file_size: n + 4 }
+    }
+
+    #[test]
+    fn records_come_out_in_order_and_whole() {
+        let (mut consumer, fd) = Consumer::create().unwrap();
+        let producer = Producer::open(&fd).unwrap();
+        assert_eq!(consumer.pop(), None);
+        for round in 0..5 * CAPACITY as u64 / 1000 {
+            for i in 0..1000 {
+                assert!(producer.push(&record(round * 1000 + i)));
+            }
+            for i in 0..1000 {
+                assert_eq!(consumer.pop(), Some(record(round * 1000 + i)));
+            }
+            assert_eq!(consumer.pop(), None);
+        }
+        assert_eq!(consumer.dropped(), 0);
+    }
+
+    #[test]
+    fn a_full_ring_drops_and_counts() {
+        let (mut consumer, fd) = Consumer::create().unwrap();
+        let producer = Producer::open(&fd).unwrap();
+        let pushed = (0..CAPACITY as u64 + 100).filter(|&i| producer.push(&record(i))).count();
+        assert_eq!((pushed, consumer.dropped()), (CAPACITY, 100));
+        assert_eq!(consumer.pop(), Some(record(0)));
+        assert!(producer.push(&record(7)));
+    }
+
+    #[test]
+    fn many_producers_lose_nothing_uncounted() {
+        let (mut consumer, fd) = Consumer::create().unwrap();
+        const EACH: u64 = 20_000;
+        let mut next = [0u64; 4];
+        let mut popped = 0u64;
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..4u64)
+                .map(|who| {
+                    let producer = Producer::open(&fd).unwrap();
+                    scope.spawn(move || {
+                        for n in 0..EACH {
+                            producer.push(&Record { dev: who, ino: n, offset: n ^ who, ..Record::default() });
+                        }
+                    })
+                })
+                .collect();
+            let mut check = |r: Record| {
+                assert_eq!(r.offset, r.ino ^ r.dev, "a torn record");
+                assert!(r.ino >= next[r.dev as usize], "one producer's records out of order");
+                next[r.dev as usize] = r.ino + 1;
+                popped += 1;
+            };
+            while !workers.iter().all(|w| w.is_finished()) {
+                if let Some(r) = consumer.pop() {
+                    check(r);
+                }
+            }
+            // Whatever is left, however often a pop has to wait for nobody.
+            while let Some(r) = consumer.pop() {
+                check(r);
+            }
+        });
+        assert_eq!(popped + consumer.dropped(), 4 * EACH);
+    }
+
+    #[test]
+    fn a_producer_that_died_while_writing_is_stepped_over() {
+        let (mut consumer, fd) = Consumer::create().unwrap();
+        let producer = Producer::open(&fd).unwrap();
+        producer.push(&record(1));
+        // Claims a slot and never fills it.
+        producer.map.shared().tail.value.fetch_add(1, Ordering::AcqRel);
+        producer.push(&record(3));
+        assert_eq!(consumer.pop(), Some(record(1)));
+        let polls = (0..).position(|_| consumer.pop() == Some(record(3))).unwrap();
+        assert!(polls as u32 <= STALL_POLLS, "{polls}");
+        assert_eq!(consumer.dropped(), 1);
+    }
+
+    #[test]
+    fn garbage_in_the_memory_cannot_hurt_the_consumer() {
+        let (mut consumer, fd) = Consumer::create().unwrap();
+        let producer = Producer::open(&fd).unwrap();
+        let shared = producer.map.shared();
+        shared.tail.value.store(u64::MAX, Ordering::Relaxed);
+        for slot in &shared.slots {
+            slot.seq.store(u64::MAX / 3, Ordering::Relaxed);
+        }
+        for _ in 0..1000 {
+            consumer.pop();
+        }
+        producer.push(&record(1));
+    }
+
+    #[test]
+    fn other_files_are_no_rings() {
+        let plain = rustix::fs::memfd_create("x", MemfdFlags::CLOEXEC).unwrap();
+        assert!(Producer::open(&plain).is_err());
+        let sealed = rustix::fs::memfd_create("x", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&sealed, size_of::<Shared>() as u64).unwrap();
+        rustix::fs::fcntl_add_seals(&sealed, SealFlags::SHRINK).unwrap();
+        assert!(Producer::open(&sealed).is_err(), "no magic");
+    }
+}

@@ -1,0 +1,268 @@
+//! From a file to the physical disk that holds it.
+//!
+//! Reads are serialised per *disk*, but a file only knows its file system's device number. Between the two lie
+//! partitions, loop devices, LVM and md. `/sys/dev/block/MAJ:MIN` shows them all:
+//!
+//! ```text
+//! st_dev --> partition --> whole disk --> loop? --> the disk under its backing file
+//!     |                        `-> slaves (md, dm)? --> the one disk under all of them, else the set itself
+//!     `-> anonymous (btrfs, overlay, FUSE, network): by way of the mount table
+//! ```
+//!
+//! - A loop device whose backing file lies on a FUSE file system is a disk of its own: what the FUSE server does with
+//!   the reads cannot be known (our own software disk is made this way).
+//! - A set (md, LVM) whose members share one disk is that disk. One that spans several counts as one disk by itself:
+//!   a piece larger than a stripe moves the heads of all of them.
+//! - Each FUSE mount counts as one disk, for the same reason as above.
+//! - Memory file systems have no disk. Everything else that cannot be followed (network, unknown) is
+//!   [`Backing::Unresolved`].
+//!
+//! The directory tree is an argument, so that tests can build one.
+
+mod describe;
+mod mountinfo;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+pub use describe::DiskInfo;
+pub use mountinfo::{Mount, MountTable};
+
+/// Deepest stack of devices followed (LVM on LUKS on md on partitions is 4). A ring, were there one, ends here.
+const DEPTH_MAX: u32 = 16;
+
+/// A device number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Dev {
+    /// Which driver; 0 for file systems without a device.
+    pub major: u32,
+    /// Which device of it.
+    pub minor: u32,
+}
+
+impl Dev {
+    /// From `st_dev` or `st_rdev` as `stat` gives it.
+    pub fn from_raw(raw: u64) -> Dev {
+        Dev { major: rustix::fs::major(raw), minor: rustix::fs::minor(raw) }
+    }
+
+    /// Reads `8:17`.
+    pub fn parse(text: &str) -> Option<Dev> {
+        let (major, minor) = text.trim().split_once(':')?;
+        Some(Dev { major: major.parse().ok()?, minor: minor.parse().ok()? })
+    }
+}
+
+impl fmt::Display for Dev {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.major, self.minor)
+    }
+}
+
+/// A disk: the unit of serialisation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// Its number; equal numbers are the same disk.
+    pub dev: Dev,
+    /// Its kernel name (`sda`, `loop0`, `md0`), or the mount point for a FUSE mount.
+    pub name: String,
+    /// Whether it has heads to move. Unknown counts as yes.
+    pub rotational: bool,
+}
+
+/// What lies under a file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// A disk.
+    Disk {
+        /// Which one.
+        disk: Disk,
+        /// Address, in 512-byte sectors, where the device's own address 0 lies on the disk: the partition's start.
+        /// Zero where it cannot be known (through LVM, a loop on a file): order is then right within the device only.
+        start: u64,
+        /// The whole device directly under the file system, whose queue limits apply to its reads.
+        queue_of: Option<Dev>,
+    },
+    /// Memory: never worth a read.
+    Memory,
+    /// Not known; the text says why.
+    Unresolved(String),
+}
+
+/// How far one read-ahead call reaches, and how it is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueLimits {
+    /// `queue/max_sectors_kb`, the largest single command, if the device has a queue.
+    pub max_sectors_kb: Option<u64>,
+    /// `read_ahead_kb` of the device or file system.
+    pub read_ahead_kb: Option<u64>,
+}
+
+impl QueueLimits {
+    /// Bytes after which the kernel silently cuts `readahead()` and `POSIX_FADV_WILLNEED`: the larger of the two
+    /// (`force_page_cache_ra` in mm/readahead.c). At least the kernel's default of 128 KiB, at most 16 MiB.
+    pub fn read_ahead_cut(&self) -> u64 {
+        let kib = self.max_sectors_kb.unwrap_or(0).max(self.read_ahead_kb.unwrap_or(0));
+        kib.clamp(128, 16 << 10) * 1024
+    }
+}
+
+/// The device tree.
+#[derive(Clone, Debug)]
+pub struct Topology {
+    sys: PathBuf,
+    mounts: MountTable,
+}
+
+impl Topology {
+    /// The running system's, with the mount table of this moment.
+    pub fn of_system() -> Topology {
+        Topology::new("/sys", MountTable::of_system())
+    }
+
+    /// A tree under `sys` (as `/sys`), and a mount table.
+    pub fn new(sys: impl Into<PathBuf>, mounts: MountTable) -> Topology {
+        Topology { sys: sys.into(), mounts }
+    }
+
+    /// What lies under the file system with number `dev`. `mount_id` (from `/proc/self/fdinfo`) tells apart file
+    /// systems that hide their device, such as btrfs.
+    pub fn backing(&self, dev: Dev, mount_id: Option<u64>) -> Backing {
+        self.backing_at(dev, mount_id, 0)
+    }
+
+    fn backing_at(&self, dev: Dev, mount_id: Option<u64>, depth: u32) -> Backing {
+        if depth > DEPTH_MAX {
+            return Backing::Unresolved(format!("more than {DEPTH_MAX} devices on top of each other"));
+        }
+        if let Some(found) = self.block_device(dev, depth) {
+            return found;
+        }
+        let by_id = mount_id.and_then(|id| self.mounts.by_id(id));
+        match by_id.or_else(|| self.mounts.by_dev(dev)) {
+            Some(mount) => self.mounted(mount, depth),
+            None => Backing::Unresolved(format!(
+                "device {dev} is neither a block device nor mounted where we see it"
+            )),
+        }
+    }
+
+    /// By the mount table: for file systems whose `st_dev` is no block device.
+    fn mounted(&self, mount: &Mount, depth: u32) -> Backing {
+        let kind = mount.fs_type.as_str();
+        if matches!(
+            kind,
+            "tmpfs" | "ramfs" | "devtmpfs" | "proc" | "sysfs" | "hugetlbfs" | "cgroup" | "cgroup2"
+        ) {
+            return Backing::Memory;
+        }
+        if kind == "overlay"
+            && let Some(below) = mount.overlay_layer().and_then(|path| self.mounts.by_path(&path))
+            && below.id != mount.id
+        {
+            return self.backing_at(below.dev, Some(below.id), depth + 1);
+        }
+        if let Some(name) = mount.source.strip_prefix("/dev/")
+            && let Some(found) = self.device_named(name, depth)
+        {
+            return found;
+        }
+        if kind.starts_with("fuse") {
+            let name = mount.target.display().to_string();
+            let disk = Disk { dev: mount.dev, name, rotational: true };
+            return Backing::Disk { disk, start: 0, queue_of: None };
+        }
+        Backing::Unresolved(format!("a {kind} file system on {}", mount.source))
+    }
+
+    /// By a name under /dev, through the symbolic links of LVM.
+    fn device_named(&self, name: &str, depth: u32) -> Option<Backing> {
+        let number = |name: &str| {
+            let text = fs::read_to_string(self.sys.join("class/block").join(name).join("dev")).ok()?;
+            Dev::parse(&text)
+        };
+        let dev = number(name).or_else(|| {
+            let target = fs::canonicalize(Path::new("/dev").join(name)).ok()?;
+            number(target.file_name()?.to_str()?)
+        })?;
+        self.block_device(dev, depth)
+    }
+
+    /// `None` if there is no block device of this number.
+    fn block_device(&self, dev: Dev, depth: u32) -> Option<Backing> {
+        let mut dir = fs::canonicalize(self.sys.join(format!("dev/block/{dev}"))).ok()?;
+        let mut whole = dev;
+        let mut start = 0;
+        if dir.join("partition").exists() {
+            start = read_number(&dir.join("start")).unwrap_or(0);
+            dir = dir.parent()?.to_path_buf();
+            whole = Dev::parse(&fs::read_to_string(dir.join("dev")).ok()?)?;
+        }
+        let name = dir.file_name()?.to_string_lossy().into_owned();
+        let rotational = read_number(&dir.join("queue/rotational")) != Some(0);
+        let itself = Disk { dev: whole, name, rotational };
+        let queue_of = Some(whole);
+
+        if let Ok(file) = fs::read_to_string(dir.join("loop/backing_file")) {
+            let under = self.under_loop(Path::new(file.trim_end_matches('\n')), depth);
+            // Addresses within the image say nothing about addresses on the disk below it.
+            return Some(match under {
+                Some(disk) => Backing::Disk { disk, start: 0, queue_of },
+                None => Backing::Disk { disk: itself, start, queue_of },
+            });
+        }
+        let members = self.members(&dir, depth);
+        Some(match members.first() {
+            Some(only) if members.len() == 1 => Backing::Disk { disk: only.clone(), start: 0, queue_of },
+            _ => Backing::Disk { disk: itself, start, queue_of },
+        })
+    }
+
+    /// The disk under a loop device's backing file; `None` if the loop is to count as a disk itself.
+    fn under_loop(&self, file: &Path, depth: u32) -> Option<Disk> {
+        // By the mount table alone: looking at the file could wait for a FUSE server.
+        let mount = self.mounts.by_path(file)?;
+        if mount.fs_type.starts_with("fuse") || depth >= DEPTH_MAX {
+            return None;
+        }
+        match self.backing_at(mount.dev, Some(mount.id), depth + 1) {
+            Backing::Disk { disk, .. } => Some(disk),
+            Backing::Memory | Backing::Unresolved(_) => None,
+        }
+    }
+
+    /// The different disks under an md or dm device; empty for anything else.
+    fn members(&self, dir: &Path, depth: u32) -> Vec<Disk> {
+        let Ok(slaves) = fs::read_dir(dir.join("slaves")) else { return Vec::new() };
+        let mut seen = BTreeSet::new();
+        let mut disks = Vec::new();
+        for slave in slaves.flatten() {
+            let dev = fs::read_to_string(slave.path().join("dev")).ok().and_then(|text| Dev::parse(&text));
+            let Some(dev) = dev else { continue };
+            let below = if depth < DEPTH_MAX { self.block_device(dev, depth + 1) } else { None };
+            if let Some(Backing::Disk { disk, .. }) = below
+                && seen.insert(disk.dev)
+            {
+                disks.push(disk);
+            }
+        }
+        disks
+    }
+
+    /// The limits of a whole device's queue, or of a file system that has none, as they are now.
+    pub fn queue_limits(&self, dev: Dev) -> QueueLimits {
+        let block = self.sys.join(format!("dev/block/{dev}"));
+        QueueLimits {
+            max_sectors_kb: read_number(&block.join("queue/max_sectors_kb")),
+            read_ahead_kb: read_number(&block.join("queue/read_ahead_kb"))
+                .or_else(|| read_number(&self.sys.join(format!("class/bdi/{dev}/read_ahead_kb")))),
+        }
+    }
+}
+
+/// The number a sysfs file holds.
+fn read_number(path: &Path) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}

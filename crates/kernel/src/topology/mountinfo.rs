@@ -1,0 +1,131 @@
+//! The mount table, `/proc/self/mountinfo` (proc(5)), with what finding a disk needs of it.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use super::Dev;
+
+/// One mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// Its number, as `mnt_id` in `/proc/PID/fdinfo`.
+    pub id: u64,
+    /// Number of the file system.
+    pub dev: Dev,
+    /// Where it is mounted.
+    pub target: PathBuf,
+    /// `ext4`, `fuse.sshfs`, ...
+    pub fs_type: String,
+    /// What is mounted; a device's path or anything.
+    pub source: String,
+    /// Options of the file system, comma-separated.
+    pub options: String,
+}
+
+impl Mount {
+    /// The layer an overlay writes to, or its first read-only one.
+    pub(super) fn overlay_layer(&self) -> Option<PathBuf> {
+        let option = |name: &str| self.options.split(',').find_map(|o| o.strip_prefix(name));
+        let first_of_many = |list: &str| list.split(':').find(|l| !l.is_empty()).map(PathBuf::from);
+        option("upperdir=").map(PathBuf::from).or_else(|| option("lowerdir=").and_then(first_of_many))
+    }
+}
+
+/// All mounts, in the table's order: later ones cover earlier ones.
+#[derive(Clone, Debug, Default)]
+pub struct MountTable {
+    mounts: Vec<Mount>,
+}
+
+impl MountTable {
+    /// This process's. Empty if `/proc` cannot be read.
+    pub fn of_system() -> MountTable {
+        MountTable::parse(&fs::read("/proc/self/mountinfo").unwrap_or_default())
+    }
+
+    /// Reads the text of a table; lines that do not follow the format are left out.
+    pub fn parse(text: &[u8]) -> MountTable {
+        let lines = text.split(|&b| b == b'\n');
+        MountTable { mounts: lines.filter_map(parse_line).collect() }
+    }
+
+    /// Every mount.
+    pub fn iter(&self) -> impl Iterator<Item = &Mount> {
+        self.mounts.iter()
+    }
+
+    /// The mount of this number.
+    pub fn by_id(&self, id: u64) -> Option<&Mount> {
+        self.mounts.iter().find(|m| m.id == id)
+    }
+
+    /// A mount of the file system of this number.
+    pub fn by_dev(&self, dev: Dev) -> Option<&Mount> {
+        self.mounts.iter().find(|m| m.dev == dev)
+    }
+
+    /// The mount an absolute path lies on. Symbolic links are not followed.
+    pub fn by_path(&self, path: &Path) -> Option<&Mount> {
+        let covering = self.mounts.iter().filter(|m| path.starts_with(&m.target));
+        // Of equally long ones the last wins, being on top.
+        covering.max_by_key(|m| m.target.components().count())
+    }
+}
+
+fn parse_line(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|&b| b == b' ');
+    let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let dev = Dev::parse(std::str::from_utf8(fields.nth(1)?).ok()?)?;
+    let target = PathBuf::from(unescape(fields.nth(1)?));
+    // Optional fields, any number of them, end with a single dash.
+    let mut after = fields.skip_while(|f| *f != b"-").skip(1);
+    let text = |field: &[u8]| unescape(field).to_string_lossy().into_owned();
+    let fs_type = text(after.next()?);
+    let source = text(after.next()?);
+    let options = after.next().map(text).unwrap_or_default();
+    Some(Mount { id, dev, target, fs_type, source, options })
+}
+
+/// Spaces, tabs, newlines and backslashes are written as a backslash and three octal digits.
+fn unescape(field: &[u8]) -> OsString {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, tail)) = rest.split_first() {
+        let octal = tail.get(..3).filter(|d| first == b'\\' && d.iter().all(|c| (b'0'..=b'7').contains(c)));
+        match octal {
+            Some(digits) => {
+                out.push(digits.iter().fold(0u8, |n, c| n.wrapping_mul(8).wrapping_add(c - b'0')));
+                rest = &tail[3..];
+            }
+            None => {
+                out.push(first);
+                rest = tail;
+            }
+        }
+    }
+    OsString::from_vec(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_optional_fields_and_escapes() {
+        let table = MountTable::parse(
+            b"22 27 8:1 / / rw,relatime shared:1 master:2 - ext4 /dev/sda1 rw\n\
+              a line that is not one\n\
+              30 22 0:45 /sub /mnt/a\\040b rw - btrfs /dev/sdb rw,subvol=/sub\n\
+              31 22 0:46 / /var/lib/o rw - overlay overlay rw,lowerdir=/l1:/l2,upperdir=/data/up,workdir=/data/w\n",
+        );
+        assert_eq!(table.iter().count(), 3);
+        assert_eq!(table.by_id(30).unwrap().target, Path::new("/mnt/a b"));
+        assert_eq!(table.by_id(30).unwrap().source, "/dev/sdb");
+        assert_eq!(table.by_dev(Dev { major: 8, minor: 1 }).unwrap().fs_type, "ext4");
+        assert_eq!(table.by_path(Path::new("/mnt/a b/file")).unwrap().id, 30);
+        assert_eq!(table.by_path(Path::new("/mnt/a")).unwrap().id, 22);
+        assert_eq!(table.by_id(31).unwrap().overlay_layer(), Some(PathBuf::from("/data/up")));
+    }
+}

@@ -1,0 +1,79 @@
+//! Real files, really evicted and really brought back.
+#![cfg(feature = "full")]
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::Advice;
+use seekless_kernel::prefetch::{Source, Steps, bring_in};
+use seekless_kernel::residency::cachestat;
+
+const STEPS: Steps = Steps { submit: 1 << 20, report: 256 << 10 };
+
+/// An unnamed file on the build folder's file system, evicted; `None` where pages cannot be evicted (tmpfs).
+fn cold_file(bytes: usize) -> Option<File> {
+    let dir = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
+    let mut file = tempfile::tempfile_in(dir).unwrap();
+    file.write_all(&vec![0x5a; bytes]).unwrap();
+    file.sync_all().unwrap();
+    rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+    match cached(&file, 0, bytes as u64) {
+        Some(0) => Some(file),
+        other => {
+            println!("skipped: pages cannot be evicted or counted here ({other:?} cached)");
+            None
+        }
+    }
+}
+
+/// Bytes of the range in memory, in whole pages.
+fn cached(file: &File, offset: u64, len: u64) -> Option<u64> {
+    Some(cachestat(file.as_fd(), offset, len).ok()?.cached * 4096)
+}
+
+fn source(file: &File) -> Source {
+    Source::reopen(OwnedFd::from(file.try_clone().unwrap()))
+}
+
+#[test]
+fn a_range_longer_than_the_kernels_cut_becomes_resident_and_nothing_else() {
+    let Some(file) = cold_file(16 << 20) else { return };
+    let source = source(&file);
+    assert!(source.is_own());
+    let mut reports = Vec::new();
+    // A step far above any real cut: what the kernel cuts off must be noticed and asked for again.
+    let steps = Steps { submit: 6 << 20, report: 512 << 10 };
+    let brought = bring_in(&source, 4 << 20, 6 << 20, steps, |upto| reports.push(upto)).unwrap();
+    assert_eq!(brought.lost, 0);
+    assert_eq!(cached(&file, 4 << 20, 6 << 20), Some(6 << 20));
+    assert_eq!(cached(&file, 0, 4 << 20), Some(0), "nothing before it");
+    assert_eq!(cached(&file, 10 << 20, 6 << 20), Some(0), "no read-ahead of the kernel's own after it");
+    let expected: Vec<u64> = (1..=12).map(|i| (4 << 20) + i * (512 << 10)).collect();
+    assert_eq!(reports, expected);
+}
+
+#[test]
+fn each_report_comes_when_its_bytes_are_there() {
+    let Some(file) = cold_file(8 << 20) else { return };
+    bring_in(&source(&file), 0, 8 << 20, STEPS, |upto| {
+        assert_eq!(cached(&file, 0, upto), Some(upto));
+    })
+    .unwrap();
+}
+
+#[test]
+fn the_end_of_the_file_ends_the_wait() {
+    let Some(file) = cold_file(100_001) else { return };
+    bring_in(&source(&file), 0, 8 << 20, STEPS, |_| {}).unwrap();
+    assert_eq!(cached(&file, 0, 100_001), Some(25 * 4096));
+    bring_in(&source(&file), 1 << 30, 4096, STEPS, |_| {}).unwrap();
+    bring_in(&source(&file), 0, 0, STEPS, |_| panic!("nothing to report")).unwrap();
+}
+
+#[test]
+fn what_cannot_be_read_is_an_error_not_a_hang() {
+    let dir = File::open("/proc").unwrap();
+    let error = bring_in(&source(&dir), 0, 4096, STEPS, |_| {}).unwrap_err();
+    assert!(error.to_string().contains("offset 0"), "{error}");
+}

@@ -1,0 +1,186 @@
+//! Finding the disk, on trees built for the purpose.
+#![cfg(feature = "full")]
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use seekless_kernel::topology::{Backing, Dev, MountTable, Topology};
+use tempfile::TempDir;
+
+/// A tree in sysfs's shape.
+struct Sys(TempDir);
+
+impl Sys {
+    fn new() -> Sys {
+        let dir = tempfile::tempdir().unwrap();
+        for part in ["dev/block", "class/block", "class/bdi/0:77", "block"] {
+            fs::create_dir_all(dir.path().join(part)).unwrap();
+        }
+        Sys(dir)
+    }
+
+    fn root(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn put(&self, path: &str, text: &str) {
+        let path = self.root().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn link(&self, device: &str, at: &str) {
+        symlink(self.root().join("devices").join(device), self.root().join(at)).unwrap();
+    }
+
+    /// A whole disk, under `devices/`.
+    fn disk(&self, name: &str, dev: &str, rotational: bool) {
+        self.put(&format!("devices/{name}/dev"), &format!("{dev}\n"));
+        self.put(&format!("devices/{name}/size"), "2000\n");
+        self.put(&format!("devices/{name}/queue/rotational"), if rotational { "1\n" } else { "0\n" });
+        self.put(&format!("devices/{name}/queue/max_sectors_kb"), "1280\n");
+        self.put(&format!("devices/{name}/queue/read_ahead_kb"), "128\n");
+        self.put(&format!("devices/{name}/queue/scheduler"), "none [mq-deadline]\n");
+        fs::create_dir_all(self.root().join(format!("devices/{name}/slaves"))).unwrap();
+        self.register(name, name, dev);
+        self.link(name, &format!("block/{name}"));
+    }
+
+    fn partition(&self, disk: &str, name: &str, dev: &str, start: u64) {
+        self.put(&format!("devices/{disk}/{name}/dev"), &format!("{dev}\n"));
+        self.put(&format!("devices/{disk}/{name}/partition"), "1\n");
+        self.put(&format!("devices/{disk}/{name}/start"), &format!("{start}\n"));
+        self.register(&format!("{disk}/{name}"), name, dev);
+    }
+
+    fn register(&self, path: &str, name: &str, dev: &str) {
+        self.link(path, &format!("dev/block/{dev}"));
+        self.link(path, &format!("class/block/{name}"));
+    }
+
+    fn slave(&self, of: &str, path: &str) {
+        let name = PathBuf::from(path).file_name().unwrap().to_string_lossy().into_owned();
+        self.link(path, &format!("devices/{of}/slaves/{name}"));
+    }
+
+    fn backing(&self, mounts: &str, dev: &str, mount_id: Option<u64>) -> Backing {
+        let topology = Topology::new(self.root(), MountTable::parse(mounts.as_bytes()));
+        topology.backing(Dev::parse(dev).unwrap(), mount_id)
+    }
+}
+
+/// Name, start, rotational.
+fn found(backing: Backing) -> (String, u64, bool) {
+    match backing {
+        Backing::Disk { disk, start, .. } => (disk.name, start, disk.rotational),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_partition_lies_on_its_disk() {
+    let sys = Sys::new();
+    sys.disk("sda", "8:0", true);
+    sys.partition("sda", "sda2", "8:2", 4096);
+    assert_eq!(found(sys.backing("", "8:2", None)), ("sda".into(), 4096, true));
+    assert_eq!(found(sys.backing("", "8:0", None)), ("sda".into(), 0, true));
+}
+
+#[test]
+fn logical_volumes_on_one_disk_are_that_disk_and_on_several_a_set() {
+    let sys = Sys::new();
+    sys.disk("sda", "8:0", true);
+    sys.partition("sda", "sda1", "8:1", 2048);
+    sys.partition("sda", "sda2", "8:2", 9000);
+    sys.disk("sdb", "8:16", true);
+    sys.disk("dm-0", "252:0", true);
+    sys.slave("dm-0", "sda/sda1");
+    sys.slave("dm-0", "sda/sda2");
+    assert_eq!(found(sys.backing("", "252:0", None)), ("sda".into(), 0, true));
+    sys.disk("md0", "9:0", true);
+    sys.slave("md0", "sda/sda1");
+    sys.slave("md0", "sdb");
+    assert_eq!(found(sys.backing("", "9:0", None)), ("md0".into(), 0, true));
+    // LVM on the md set: still the set.
+    sys.disk("dm-1", "252:1", true);
+    sys.slave("dm-1", "md0");
+    assert_eq!(found(sys.backing("", "252:1", None)), ("md0".into(), 0, true));
+}
+
+#[test]
+fn a_loop_is_its_files_disk_unless_the_file_is_on_fuse() {
+    let sys = Sys::new();
+    sys.disk("sda", "8:0", false);
+    sys.disk("loop0", "7:0", true);
+    sys.disk("loop1", "7:1", true);
+    sys.partition("loop1", "loop1p1", "259:0", 63);
+    sys.put("devices/loop0/loop/backing_file", "/images/disk.img\n");
+    sys.put("devices/loop1/loop/backing_file", "/soft disk/image\n");
+    let mounts =
+        "1 0 8:0 / / rw - ext4 /dev/sda rw\n2 1 0:55 / /soft\\040disk rw - fuse.seekless seekless rw\n";
+    assert_eq!(found(sys.backing(mounts, "7:0", None)), ("sda".into(), 0, false));
+    assert_eq!(found(sys.backing(mounts, "259:0", None)), ("loop1".into(), 63, true));
+}
+
+#[test]
+fn anonymous_devices_go_by_the_mount_table() {
+    let sys = Sys::new();
+    sys.disk("sda", "8:0", true);
+    sys.partition("sda", "sda1", "8:1", 2048);
+    let mounts = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n\
+                  7 1 0:40 / /data rw - btrfs /dev/sda1 rw\n\
+                  8 1 0:41 / /tmp rw - tmpfs tmpfs rw\n\
+                  9 1 0:42 / /net rw - nfs4 server:/export rw\n\
+                  10 1 0:43 / /sshfs rw - fuse.sshfs me@host: rw\n\
+                  11 1 0:44 / /merged rw - overlay overlay rw,lowerdir=/l,upperdir=/var/up,workdir=/var/w\n\
+                  12 1 0:45 / /ntfs rw - fuseblk /dev/sda1 rw\n";
+    // The st_dev of a btrfs subvolume is in no mount table; its mount's number is.
+    assert_eq!(found(sys.backing(mounts, "0:99", Some(7))), ("sda".into(), 2048, true));
+    assert_eq!(sys.backing(mounts, "0:41", None), Backing::Memory);
+    let Backing::Unresolved(why) = sys.backing(mounts, "0:42", None) else { panic!() };
+    assert!(why.contains("nfs4") && why.contains("server:/export"), "{why}");
+    assert_eq!(found(sys.backing(mounts, "0:43", None)), ("/sshfs".into(), 0, true));
+    assert_eq!(found(sys.backing(mounts, "0:44", None)), ("sda".into(), 2048, true));
+    assert_eq!(found(sys.backing(mounts, "0:45", None)), ("sda".into(), 2048, true));
+    assert!(matches!(sys.backing(mounts, "0:1234", None), Backing::Unresolved(_)));
+}
+
+#[test]
+fn rings_of_devices_end() {
+    let sys = Sys::new();
+    sys.disk("dm-0", "252:0", true);
+    sys.disk("dm-1", "252:1", true);
+    sys.slave("dm-0", "dm-1");
+    sys.slave("dm-1", "dm-0");
+    found(sys.backing("", "252:0", None));
+    let mounts =
+        "3 0 0:9 / /o rw - overlay overlay rw,upperdir=/p/u\n4 0 0:8 / /p rw - overlay x rw,upperdir=/o/u\n";
+    assert!(matches!(sys.backing(mounts, "0:9", None), Backing::Unresolved(_)));
+}
+
+#[test]
+fn limits_and_descriptions_are_read() {
+    let sys = Sys::new();
+    sys.disk("sda", "8:0", true);
+    sys.put("class/bdi/0:77/read_ahead_kb", "4096\n");
+    let topology = Topology::new(sys.root(), MountTable::default());
+    let limits = |dev: &str| topology.queue_limits(Dev::parse(dev).unwrap());
+    assert_eq!(limits("8:0").read_ahead_cut(), 1280 << 10);
+    assert_eq!(limits("0:77").read_ahead_cut(), 4096 << 10);
+    assert_eq!(limits("0:78").read_ahead_cut(), 128 << 10, "the kernel's default where nothing is known");
+    let [disk] = &topology.disks()[..] else { panic!() };
+    assert_eq!(
+        (disk.name.as_str(), disk.bytes, disk.scheduler.as_deref()),
+        ("sda", 1_024_000, Some("mq-deadline"))
+    );
+}
+
+#[test]
+fn this_machine_has_an_answer_for_its_own_files() {
+    use std::os::unix::fs::MetadataExt;
+    let exe = std::env::current_exe().unwrap();
+    let dev = Dev::from_raw(fs::metadata(exe).unwrap().dev());
+    // Whatever it is, it must be found without a panic; what it is depends on the machine.
+    println!("{:?}", Topology::of_system().backing(dev, None));
+}

@@ -1,0 +1,269 @@
+//! Command-line arguments that several commands share, and the readers of times, rates and links.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use seekless_units::{Bytes, Exit, Fault, Nanos};
+use seekless_workload::catalogue::{Catalogue, CatalogueSpec};
+use seekless_workload::session::ClientClass;
+
+use crate::run::Settings;
+use crate::target::Target;
+
+/// Which library the server serves. The same arguments always give the same library.
+#[derive(Args, Clone, Debug)]
+pub struct CatalogueArgs {
+    /// Number of videos [default: as many as fill --library, or 20000]
+    #[arg(long, value_name = "N")]
+    pub videos: Option<u32>,
+    /// Size of the whole library, such as 7.4GB
+    #[arg(long, value_name = "SIZE")]
+    pub library: Option<Bytes>,
+    /// Make every file this large instead of drawing durations
+    #[arg(long, value_name = "SIZE")]
+    pub file_size: Option<Bytes>,
+    /// Share of HD (2095 kb/s) videos, 0 to 1; the rest is SD (419 kb/s)
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    pub hd_share: f64,
+    /// Zipf exponent of the popularity
+    #[arg(long, value_name = "EXPONENT", default_value_t = 0.8)]
+    pub zipf: f64,
+    /// Seed of the library (not of the requests)
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    pub catalogue_seed: u64,
+    /// Read the library from a manifest (lines `size path`) instead of drawing one
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["videos", "library", "file_size", "hd_share"])]
+    pub manifest: Option<PathBuf>,
+}
+
+impl CatalogueArgs {
+    /// The specification these arguments stand for (without the manifest).
+    pub fn spec(&self) -> CatalogueSpec {
+        CatalogueSpec {
+            videos: self.videos,
+            size: self.library,
+            file_size: self.file_size,
+            hd_share: self.hd_share,
+            zipf: self.zipf,
+            seed: self.catalogue_seed,
+        }
+    }
+
+    /// The library.
+    ///
+    /// # Errors
+    /// A value out of range, or a manifest that cannot be read (usage, missing).
+    pub fn catalogue(&self) -> Result<Catalogue, Fault> {
+        match &self.manifest {
+            None => Catalogue::new(&self.spec()).map_err(|e| Fault::new(Exit::Usage, e.to_string())),
+            Some(path) => Catalogue::from_manifest(&read(path)?, self.zipf, self.catalogue_seed)
+                .map_err(|e| Fault::new(Exit::Usage, format!("{}: {e}", path.display()))),
+        }
+    }
+}
+
+/// Reads a whole file named on the command line.
+///
+/// # Errors
+/// It is not there (missing), or cannot be read.
+pub fn read(path: &Path) -> Result<Vec<u8>, Fault> {
+    std::fs::read(path).map_err(|e| {
+        let exit = if e.kind() == std::io::ErrorKind::NotFound { Exit::Missing } else { Exit::Failed };
+        Fault::new(exit, format!("cannot read {}: {e}", path.display()))
+    })
+}
+
+/// How a run is made, whatever its load.
+#[derive(Args, Clone, Debug)]
+pub struct RunArgs {
+    /// The server, with the path under which the library is found
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080/")]
+    pub url: String,
+    /// What is due before is not measured
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
+    pub warmup: Nanos,
+    /// Run the clients' clock K times faster than real time, to match a virtual disk's --speedup
+    #[arg(long, value_name = "K", default_value_t = 1.0, value_parser = positive)]
+    pub speedup: f64,
+    /// Seed of the requests
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    pub seed: u64,
+    /// Worker threads; one carries several GB/s
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub threads: u32,
+    /// Do not compare the bytes received (for libraries that are not ours)
+    #[arg(long)]
+    pub no_verify: bool,
+    /// Receive buffer of clients without a link [default: the system's]
+    #[arg(long, value_name = "SIZE")]
+    pub receive_buffer: Option<Bytes>,
+    /// Show no progress, even on a terminal
+    #[arg(long)]
+    pub quiet: bool,
+    /// Write the result as JSON to FILE, or to standard output
+    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+impl RunArgs {
+    /// The settings of a run of `length` (warm-up included; none: until the work is done) with these classes.
+    ///
+    /// # Errors
+    /// A wrong URL, nobody there, a warm-up as long as the run.
+    pub fn settings(&self, length: Option<Nanos>, classes: &[ClientClass]) -> Result<Settings, Fault> {
+        if length.is_some_and(|l| l <= self.warmup) {
+            let l = length.unwrap_or_default();
+            return Err(Fault::new(
+                Exit::Usage,
+                format!("the warm-up of {} leaves nothing of a run of {l}; give a longer run", self.warmup),
+            ));
+        }
+        let target = Target::parse(&self.url)?;
+        target.probe()?;
+        Ok(Settings {
+            target,
+            verify: !self.no_verify,
+            receive_buffer: self.receive_buffer.map(|b| u32::try_from(b.0).unwrap_or(u32::MAX)),
+            speedup: self.speedup,
+            threads: self.threads,
+            warmup: self.warmup,
+            length,
+            classes: classes.iter().map(|c| c.name.clone()).collect(),
+            progress: !self.quiet,
+        })
+    }
+}
+
+/// The clients' lines.
+#[derive(Args, Clone, Debug)]
+pub struct LineArgs {
+    /// Link rates of the clients, such as 3.5Mb/s,10Mb/s (equal shares), or `none` for no limit
+    #[arg(long, value_name = "RATES", value_delimiter = ',', default_value = "3.5Mb/s,10Mb/s")]
+    pub link: Vec<String>,
+    /// Delay each way
+    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = duration)]
+    pub delay: Nanos,
+}
+
+impl LineArgs {
+    /// The classes of clients these lines make.
+    ///
+    /// # Errors
+    /// A rate that is none (usage).
+    pub fn classes(&self) -> Result<Vec<ClientClass>, Fault> {
+        classes(&self.link, self.delay)
+    }
+}
+
+/// One class a link rate, with equal shares.
+///
+/// # Errors
+/// A rate that is none (usage).
+pub fn classes(links: &[String], delay: Nanos) -> Result<Vec<ClientClass>, Fault> {
+    links
+        .iter()
+        .map(|text| {
+            Ok(ClientClass {
+                name: text.trim().to_string(),
+                link_bits_per_s: link_rate(text)
+                    .map_err(|e| Fault::new(Exit::Usage, format!("--link: {e}")))?,
+                delay,
+                share: 1.0,
+            })
+        })
+        .collect()
+}
+
+/// Reads `30s`, `500ms`, `5min`, `2h`, `20us`.
+///
+/// # Errors
+/// Text that says what to write.
+pub fn duration(text: &str) -> Result<Nanos, String> {
+    let text = text.trim();
+    let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+    let (number, unit) = (&text[..split], text[split..].trim());
+    let wrong = || format!("`{text}` is not a time; write for example 30s, 500ms or 5min");
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    let seconds = match unit {
+        "ns" => 1e-9,
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "min" | "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(wrong()),
+    };
+    Ok(Nanos::from_secs_f64(number * seconds))
+}
+
+/// Reads `3.5Mb/s`, `500kb/s`, `1Gb/s` (bits, powers of 1000), or `none`.
+///
+/// # Errors
+/// Text that says what to write.
+pub fn link_rate(text: &str) -> Result<Option<u64>, String> {
+    let text = text.trim();
+    if text == "none" {
+        return Ok(None);
+    }
+    let wrong = || format!("`{text}` is not a link rate; write for example 3.5Mb/s, 500kb/s or none");
+    let bits = text.strip_suffix("b/s").or_else(|| text.strip_suffix("bit/s")).ok_or_else(wrong)?;
+    let (number, factor) = match bits.char_indices().next_back() {
+        Some((i, 'k')) => (&bits[..i], 1e3),
+        Some((i, 'M')) => (&bits[..i], 1e6),
+        Some((i, 'G')) => (&bits[..i], 1e9),
+        _ => (bits, 1.0),
+    };
+    let rate = number.trim().parse::<f64>().map_err(|_| wrong())? * factor;
+    // Below 1 kb/s a segment takes hours: surely a slip of the unit.
+    if rate.is_finite() && rate >= 1e3 { Ok(Some(rate as u64)) } else { Err(wrong()) }
+}
+
+/// Reads a number above 0.
+///
+/// # Errors
+/// Text that says so.
+pub fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(v) if v.is_finite() && v > 0.0 => Ok(v),
+        _ => Err(format!("`{text}` is not a number above 0")),
+    }
+}
+
+/// Reads a share: `0.3%` or `0.003`.
+///
+/// # Errors
+/// Text that says what to write.
+pub fn share(text: &str) -> Result<f64, String> {
+    let (number, factor) = match text.trim().strip_suffix('%') {
+        Some(percent) => (percent.trim(), 0.01),
+        None => (text.trim(), 1.0),
+    };
+    match number.parse::<f64>() {
+        Ok(v) if (0.0..=1.0).contains(&(v * factor)) => Ok(v * factor),
+        _ => Err(format!("`{text}` is not a share; write for example 0.3% or 0")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_rates_and_shares_are_read() {
+        assert_eq!(duration("30s"), Ok(Nanos::from_secs(30)));
+        assert_eq!(duration("1.5 min"), Ok(Nanos::from_secs(90)));
+        assert_eq!(duration("50ms"), Ok(Nanos::from_millis(50)));
+        for bad in ["30", "s", "-3s", "3 weeks", ""] {
+            assert!(duration(bad).unwrap_err().contains("30s"), "{bad}");
+        }
+        assert_eq!(link_rate("3.5Mb/s"), Ok(Some(3_500_000)));
+        assert_eq!(link_rate("none"), Ok(None));
+        for bad in ["3.5MB/s", "fast", "0Mb/s", "10b/s"] {
+            assert!(link_rate(bad).unwrap_err().contains("3.5Mb/s"), "{bad}");
+        }
+        assert_eq!(share("0.3%"), Ok(0.003));
+        assert_eq!(share("0"), Ok(0.0));
+        assert!(share("200%").is_err() && share("x").is_err());
+        assert!(positive("0").is_err() && positive("inf").is_err() && positive("2.5") == Ok(2.5));
+    }
+}

@@ -1,0 +1,142 @@
+//! Reading before it is needed: when a stream's next piece is queued, how long it is, and what is given back.
+//!
+//! A stream is fetched in pieces. While it reads one, the next is queued as soon as what is left would last only as
+//! long as the disk may take to come round to it - the trigger. The piece's deadline is the moment the stream runs dry.
+//! Three things bound how much lies in memory unread:
+//!
+//! - the *budget* for prefetched and unread bytes of the whole disk. Over it, streams are held back and reminded in
+//!   the order of their deadlines; a reader that is blocked is served all the same, with no more than its share;
+//! - the *share*: with many streams a piece is no longer than one stream's part of the budget;
+//! - *persistence*: most viewers leave early ([L] 4), so a piece is no longer than what its stream has read so far,
+//!   and the first is a quarter of the full size. It is slow start ([C] 2) driven by what the reader did, not by how
+//!   often it was prefetched for.
+//!
+//! *Drop-behind* gives back what the last reader of a file has passed, when memory is tight: bytes that are read once
+//! would otherwise push out bytes that are not read yet.
+
+use seekless_units::{Bytes, Nanos};
+
+use crate::{PAGE, Stream, StreamConfig, StreamId, Streams};
+
+/// A first piece is the full size divided by this.
+const FIRST_DIVISOR: u64 = 4;
+
+/// What a stream keeps behind itself, for a retry after a lost connection or a server that reads a little twice.
+const KEEP_BEHIND: u64 = 512 << 10;
+
+/// Drop-behind acts on at least this much at a time: one call for many pages.
+const DROP_STEP: u64 = 1 << 20;
+
+/// When bytes behind a stream are given back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DropBehind {
+    /// Never: the page cache ages them.
+    Never,
+    /// While more than half of the budget lies unread.
+    #[default]
+    Pressure,
+    /// As soon as the last reader has passed.
+    Always,
+}
+
+/// Settings of reading ahead of need.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AheadConfig {
+    /// How streams are recognised.
+    pub streams: StreamConfig,
+    /// Most bytes fetched and not yet read, of all streams of the disk. The driver keeps it to what the page cache can
+    /// hold ([`crate::Event::Budget`]).
+    pub budget: Bytes,
+    /// Slack added to twice the backlog of the disk: covers a neighbour's burst and the reader's own jitter.
+    pub slack: Nanos,
+    /// When bytes behind a stream are given back.
+    pub drop_behind: DropBehind,
+}
+
+impl Default for AheadConfig {
+    fn default() -> AheadConfig {
+        AheadConfig {
+            streams: StreamConfig::default(),
+            budget: Bytes::gib(1),
+            slack: Nanos::from_secs(1),
+            drop_behind: DropBehind::Pressure,
+        }
+    }
+}
+
+/// A piece to queue on behalf of a stream: `[start, end)`, in whole pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ahead {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// When the stream runs dry.
+    pub(crate) deadline: Nanos,
+}
+
+/// What to do for a stream now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Decision {
+    /// It has enough, is not sequential, or is fetched to its end.
+    Nothing,
+    /// Queue this.
+    Fetch(Ahead),
+    /// It would be its turn, but the budget is used up. Its deadline.
+    HoldBack(Nanos),
+}
+
+impl AheadConfig {
+    /// Longest piece for a stream when `full` is the full prefetch size: persistence and share, at least a page.
+    pub(crate) fn piece_max(&self, streams: &Streams, stream: &Stream, full: u64) -> u64 {
+        let grown = stream.consumed.max(full / FIRST_DIVISOR);
+        let share = self.budget.0 / streams.len().max(1) as u64;
+        full.min(grown).min(share).max(PAGE) / PAGE * PAGE
+    }
+
+    /// Whether a stream's next piece is due. `backlog`: how long the disk needs for what is queued already.
+    pub(crate) fn decide(
+        &self,
+        now: Nanos,
+        streams: &Streams,
+        id: StreamId,
+        full: u64,
+        backlog: Nanos,
+    ) -> Decision {
+        let Some(stream) = streams.get(id) else { return Decision::Nothing };
+        let end_of_file = stream.file_size.min(i64::MAX as u64).next_multiple_of(PAGE);
+        // Rounded up: a page that is partly fetched is fetched.
+        let start = stream.fetched.min(i64::MAX as u64).next_multiple_of(PAGE);
+        if start >= end_of_file || !stream.is_sequential(&self.streams) {
+            return Decision::Nothing;
+        }
+        let dry = stream.runs_dry(now);
+        if dry.since(now) > backlog + backlog + self.slack {
+            return Decision::Nothing;
+        }
+        let len = self.piece_max(streams, stream, full);
+        let end = start.saturating_add(len).min(end_of_file);
+        if streams.unread().saturating_add(end - start) > self.budget.0 {
+            return Decision::HoldBack(dry);
+        }
+        Decision::Fetch(Ahead { start, end, deadline: dry })
+    }
+
+    /// Bytes of a stream's file to give back now, `[start, end)`, if any.
+    pub(crate) fn passed(&self, streams: &Streams, id: StreamId) -> Option<(u64, u64)> {
+        match self.drop_behind {
+            DropBehind::Never => return None,
+            DropBehind::Pressure if streams.unread() <= self.budget.0 / 2 => return None,
+            DropBehind::Pressure | DropBehind::Always => {}
+        }
+        let stream = streams.get(id)?;
+        if !stream.is_sequential(&self.streams) {
+            return None;
+        }
+        let start = stream.dropped.next_multiple_of(PAGE);
+        let end = stream.position.saturating_sub(KEEP_BEHIND) / PAGE * PAGE;
+        if end < start.saturating_add(DROP_STEP) {
+            return None;
+        }
+        let others_need_it = streams.of_file(stream.file).any(|(other, s)| other != id && s.position < end);
+        (!others_need_it).then_some((start, end))
+    }
+}

@@ -1,0 +1,377 @@
+//! The streams of one disk, bounded, found by file and place.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use seekless_units::{Lba, Nanos, SECTOR_BYTES};
+
+use super::{Rate, StreamConfig};
+use crate::FileId;
+
+/// Name of a stream; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId(pub u64);
+
+/// One sequential reader of one file. Offsets are in bytes from the start of the file.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    /// The file.
+    pub file: FileId,
+    /// Where its next access is expected: the end of the last.
+    pub position: u64,
+    /// End of what was fetched or queued on its behalf; never before `position`.
+    pub fetched: u64,
+    /// Everything before this was given back by drop-behind.
+    pub dropped: u64,
+    /// Size of the file when last seen.
+    pub file_size: u64,
+    /// Bytes it read since it was recognised.
+    pub consumed: u64,
+    /// Accesses since it was recognised.
+    pub accesses: u32,
+    /// First offset it read.
+    pub first: u64,
+    /// When it last read.
+    pub last: Nanos,
+    /// A file offset and its disk address, as last reported.
+    pub anchor: Option<(u64, Lba)>,
+    rate: Rate,
+}
+
+impl Stream {
+    /// Disk address of an offset of its file, as if the file were laid out in one run from the last reported address on.
+    /// Wrong beyond a fragment boundary, which costs a seek and nothing else.
+    pub fn address_of(&self, offset: u64) -> Option<Lba> {
+        let (known_offset, known) = self.anchor?;
+        match offset.checked_sub(known_offset) {
+            Some(ahead) => Some(known.plus_bytes(ahead)),
+            None => known.0.checked_sub((known_offset - offset) / SECTOR_BYTES).map(Lba),
+        }
+    }
+
+    /// Fetched and not yet read, in bytes.
+    pub fn unread(&self) -> u64 {
+        self.fetched.saturating_sub(self.position)
+    }
+
+    /// Bytes a second.
+    pub fn bytes_per_s(&self, now: Nanos) -> f64 {
+        self.rate.bytes_per_s(now)
+    }
+
+    /// When it will have read what is fetched, at its present rate.
+    pub fn runs_dry(&self, now: Nanos) -> Nanos {
+        let rate = self.bytes_per_s(now);
+        if rate <= 0.0 {
+            return Nanos::MAX;
+        }
+        now + Nanos::from_secs_f64(self.unread() as f64 / rate)
+    }
+
+    /// Whether it is known to read in sequence.
+    pub fn is_sequential(&self, config: &StreamConfig) -> bool {
+        self.accesses >= if self.first == 0 { 2 } else { config.sequential_after.max(2) }
+    }
+}
+
+/// Whether an access went on with a stream or began one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Continuation {
+    /// It is the first of this stream.
+    Began(StreamId),
+    /// It went on where this stream was expected.
+    Continued(StreamId),
+}
+
+impl Continuation {
+    /// The stream.
+    pub const fn stream(self) -> StreamId {
+        match self {
+            Continuation::Began(id) | Continuation::Continued(id) => id,
+        }
+    }
+}
+
+/// All streams of one disk. Each operation costs the logarithm of their number and the number of streams of one file.
+#[derive(Debug)]
+pub struct Streams {
+    config: StreamConfig,
+    streams: BTreeMap<StreamId, Stream>,
+    of_file: BTreeMap<FileId, Vec<StreamId>>,
+    by_last: BTreeSet<(Nanos, StreamId)>,
+    next: u64,
+    unread: u64,
+    forgotten: u64,
+}
+
+impl Streams {
+    /// No streams yet.
+    pub fn new(config: StreamConfig) -> Streams {
+        let config = StreamConfig { streams_max: config.streams_max.max(1), ..config };
+        Streams {
+            config,
+            streams: BTreeMap::new(),
+            of_file: BTreeMap::new(),
+            by_last: BTreeSet::new(),
+            next: 0,
+            unread: 0,
+            forgotten: 0,
+        }
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &StreamConfig {
+        &self.config
+    }
+
+    /// Streams known now.
+    pub fn len(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.streams.is_empty()
+    }
+
+    /// Bytes fetched and not yet read, of all streams. Bytes that two streams wait for count twice.
+    pub fn unread(&self) -> u64 {
+        self.unread
+    }
+
+    /// Streams that made room for others before they were over.
+    pub fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+
+    /// One stream.
+    pub fn get(&self, id: StreamId) -> Option<&Stream> {
+        self.streams.get(&id)
+    }
+
+    /// The streams of one file, in the order they began.
+    pub fn of_file(&self, file: FileId) -> impl Iterator<Item = (StreamId, &Stream)> {
+        let ids = self.of_file.get(&file).map_or(&[][..], Vec::as_slice);
+        ids.iter().filter_map(|&id| Some((id, self.streams.get(&id)?)))
+    }
+
+    /// Takes in an access to `[offset, offset + len)`: the stream it belongs to, and the one that made room for it.
+    pub fn observe(
+        &mut self,
+        now: Nanos,
+        file: FileId,
+        offset: u64,
+        len: u64,
+        file_size: u64,
+    ) -> (Continuation, Option<StreamId>) {
+        let end = offset.saturating_add(len).min(file_size.max(offset));
+        let found = self.continued_by(file, offset);
+        let mut forgotten = None;
+        let continuation = match found {
+            Some(id) => Continuation::Continued(id),
+            None => {
+                forgotten = self.make_room();
+                Continuation::Began(self.begin(now, file, offset, file_size))
+            }
+        };
+        let id = continuation.stream();
+        if let Some(stream) = self.streams.get_mut(&id) {
+            let unread_before = stream.unread();
+            self.by_last.remove(&(stream.last, id));
+            // An access may repeat bytes the stream had: only what is new counts as progress.
+            let progress = end.saturating_sub(stream.position.max(offset));
+            stream.position = stream.position.max(end);
+            stream.fetched = stream.fetched.max(stream.position);
+            stream.consumed = stream.consumed.saturating_add(progress);
+            stream.accesses = stream.accesses.saturating_add(1);
+            stream.file_size = file_size;
+            stream.last = stream.last.max(now);
+            stream.rate.record(now, progress);
+            self.by_last.insert((stream.last, id));
+            self.unread = self.unread - unread_before + stream.unread();
+        }
+        (continuation, forgotten)
+    }
+
+    /// Notes that everything before `upto` is fetched, or queued to be, on behalf of a stream.
+    pub fn fetched(&mut self, id: StreamId, upto: u64) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            let before = stream.unread();
+            stream.fetched = stream.fetched.max(upto);
+            self.unread = self.unread - before + stream.unread();
+        }
+    }
+
+    /// Notes that what was fetched for a stream from `from` on is not there after all: a read failed or was withdrawn,
+    /// or the bytes were evicted before they were used.
+    pub fn lost(&mut self, id: StreamId, from: u64) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            let before = stream.unread();
+            stream.fetched = stream.fetched.min(from.max(stream.position));
+            self.unread = self.unread - before + stream.unread();
+        }
+    }
+
+    /// Notes where a stream's file lies on the disk: `offset` of the file at `lba`.
+    pub fn locate(&mut self, id: StreamId, offset: u64, lba: Option<Lba>) {
+        if let (Some(stream), Some(lba)) = (self.streams.get_mut(&id), lba) {
+            stream.anchor = Some((offset, lba));
+        }
+    }
+
+    /// Notes that everything of a stream before `upto` was given back.
+    pub fn dropped(&mut self, id: StreamId, upto: u64) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.dropped = stream.dropped.max(upto);
+        }
+    }
+
+    /// When the next stream will be over if it does not read before.
+    pub fn next_expiry(&self) -> Option<Nanos> {
+        self.by_last.first().map(|&(last, _)| last + self.config.idle)
+    }
+
+    /// Removes and returns one stream that is over, with what it left unread.
+    pub fn expire(&mut self, now: Nanos) -> Option<(StreamId, Stream)> {
+        let &(last, id) = self.by_last.first()?;
+        if now < last + self.config.idle {
+            return None;
+        }
+        Some((id, self.remove(id)?))
+    }
+
+    /// The stream that expects its next access nearest to `offset`, within the gap.
+    fn continued_by(&self, file: FileId, offset: u64) -> Option<StreamId> {
+        self.of_file(file)
+            .map(|(id, s)| (s.position.abs_diff(offset), id))
+            .filter(|&(away, _)| away <= self.config.gap.0)
+            .min()
+            .map(|(_, id)| id)
+    }
+
+    /// The stream idle longest goes when the table is full.
+    fn make_room(&mut self) -> Option<StreamId> {
+        if self.streams.len() < self.config.streams_max {
+            return None;
+        }
+        let &(_, oldest) = self.by_last.first()?;
+        self.remove(oldest);
+        self.forgotten += 1;
+        Some(oldest)
+    }
+
+    fn begin(&mut self, now: Nanos, file: FileId, offset: u64, file_size: u64) -> StreamId {
+        let id = StreamId(self.next);
+        self.next += 1;
+        let stream = Stream {
+            file,
+            position: offset,
+            fetched: offset,
+            dropped: offset,
+            file_size,
+            consumed: 0,
+            accesses: 0,
+            first: offset,
+            last: now,
+            anchor: None,
+            rate: Rate::new(now),
+        };
+        self.by_last.insert((now, id));
+        self.of_file.entry(file).or_default().push(id);
+        self.streams.insert(id, stream);
+        id
+    }
+
+    fn remove(&mut self, id: StreamId) -> Option<Stream> {
+        let stream = self.streams.remove(&id)?;
+        self.by_last.remove(&(stream.last, id));
+        self.unread -= stream.unread();
+        if let Some(ids) = self.of_file.get_mut(&stream.file) {
+            ids.retain(|&other| other != id);
+            if ids.is_empty() {
+                self.of_file.remove(&stream.file);
+            }
+        }
+        Some(stream)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: FileId = FileId { dev: 1, ino: 7 };
+    const K: u64 = 1024;
+
+    fn secs(s: u64) -> Nanos {
+        Nanos::from_secs(s)
+    }
+
+    #[test]
+    fn two_viewers_of_one_file_are_two_streams() {
+        let mut streams = Streams::new(StreamConfig::default());
+        let size = 100_000 * K;
+        let a = streams.observe(secs(0), FILE, 0, 512 * K, size).0.stream();
+        let b = streams.observe(secs(1), FILE, 20_000 * K, 512 * K, size).0.stream();
+        assert_ne!(a, b);
+        assert_eq!(streams.observe(secs(2), FILE, 512 * K, 512 * K, size).0, Continuation::Continued(a));
+        assert_eq!(streams.observe(secs(3), FILE, 20_512 * K, 512 * K, size).0, Continuation::Continued(b));
+        assert!(
+            streams.get(a).unwrap().is_sequential(streams.config()),
+            "from the head: the second access tells"
+        );
+        assert!(!streams.get(b).unwrap().is_sequential(streams.config()));
+        streams.observe(secs(4), FILE, 21_024 * K, 512 * K, size);
+        assert!(streams.get(b).unwrap().is_sequential(streams.config()));
+    }
+
+    #[test]
+    fn random_reads_never_become_sequential() {
+        let mut streams = Streams::new(StreamConfig::default());
+        for i in 0..100u64 {
+            let at = (i * 7919 % 100) * 4096 * K;
+            let id = streams.observe(secs(i / 10), FILE, at, 64 * K, 1 << 40).0.stream();
+            assert!(!streams.get(id).unwrap().is_sequential(streams.config()), "access {i}");
+        }
+    }
+
+    #[test]
+    fn unread_is_what_was_fetched_and_not_read() {
+        let mut streams = Streams::new(StreamConfig::default());
+        let id = streams.observe(secs(0), FILE, 0, 512 * K, 1 << 30).0.stream();
+        streams.fetched(id, 4096 * K);
+        assert_eq!(streams.unread(), 3584 * K);
+        streams.observe(secs(1), FILE, 512 * K, 512 * K, 1 << 30);
+        assert_eq!(streams.unread(), 3072 * K);
+        streams.lost(id, 2048 * K);
+        assert_eq!(streams.unread(), 1024 * K);
+        assert!(streams.expire(secs(30)).is_none());
+        let (_, over) = streams.expire(secs(31)).unwrap();
+        assert_eq!(over.unread(), 1024 * K);
+        assert_eq!((streams.unread(), streams.len()), (0, 0));
+    }
+
+    #[test]
+    fn it_runs_dry_when_its_rate_says() {
+        let mut streams = Streams::new(StreamConfig::default());
+        let mut id = StreamId(0);
+        for i in 0..100u64 {
+            id = streams.observe(Nanos::from_millis(i * 100), FILE, i * 100_000, 100_000, 1 << 40).0.stream();
+        }
+        streams.fetched(id, 12_000_000);
+        let now = Nanos::from_millis(9_900);
+        let dry_s = streams.get(id).unwrap().runs_dry(now).since(now).as_secs_f64();
+        assert!((dry_s - 2.0).abs() < 0.05, "{dry_s}");
+    }
+
+    #[test]
+    fn the_table_is_bounded() {
+        let mut streams = Streams::new(StreamConfig { streams_max: 3, ..StreamConfig::default() });
+        for ino in 0..10 {
+            streams.observe(secs(ino), FileId { dev: 1, ino }, 0, 4096, 1 << 20);
+            assert!(streams.len() <= 3);
+        }
+        assert_eq!(streams.forgotten(), 7);
+        assert_eq!(streams.of_file.len(), 3);
+    }
+}

@@ -1,0 +1,196 @@
+//! Reading ahead of need, case by case: triggers, deadlines, budget, share, persistence, drop-behind.
+
+use seekless_policy::{
+    Access, Action, AheadConfig, Config, DropBehind, Event, FileId, Outcome, ReadId, Request, RequestId,
+    Spindle,
+};
+use seekless_units::{Bytes, Lba, Nanos};
+
+const M: u64 = 1 << 20;
+const K: u64 = 1 << 10;
+
+fn file(ino: u64) -> FileId {
+    FileId { dev: 8, ino }
+}
+
+fn access(ino: u64, offset: u64, len: u64) -> Event {
+    let lba = Some(Lba(ino * 1_000_000 + offset / 512));
+    Event::Access(Access { file: file(ino), offset, len, file_size: 64 * M, lba })
+}
+
+fn miss(id: u64, ino: u64, offset: u64, len: u64) -> Event {
+    let lba = Some(Lba(ino * 1_000_000 + offset / 512));
+    Event::Request(Request { id: RequestId(id), file: file(ino), offset, len, file_size: 64 * M, lba })
+}
+
+fn spindle(ahead: AheadConfig) -> Spindle {
+    Spindle::new(Config {
+        prefetch: Bytes::mib(4),
+        reads_in_flight: 1,
+        ahead: Some(ahead),
+        ..Config::default()
+    })
+}
+
+fn ms(ms: u64) -> Nanos {
+    Nanos::from_millis(ms)
+}
+
+/// Every read due now, finished at once: (inode, offset, length).
+fn serve(s: &mut Spindle, now: Nanos) -> Vec<(u64, u64, u64)> {
+    let mut reads = Vec::new();
+    while let Some(action) = s.poll_action() {
+        if let Action::Read { id, file, offset, len, .. } = action {
+            reads.push((file.ino, offset, len));
+            s.handle(now, Event::Done { read: id, outcome: Outcome::Ok });
+        }
+    }
+    reads
+}
+
+/// A reader of 1 MB/s that misses once and then only hits, up to `until` bytes: the reads it caused.
+fn steady_reader(s: &mut Spindle, ino: u64, until: u64) -> Vec<(u64, u64, u64)> {
+    s.handle(ms(0), miss(ino, ino, 0, 512 * K));
+    let mut reads = serve(s, ms(0));
+    for i in 1..until / (512 * K) {
+        let now = ms(i * 500);
+        s.handle(now, access(ino, i * 512 * K, 512 * K));
+        reads.extend(serve(s, now));
+    }
+    reads
+}
+
+#[test]
+fn one_miss_is_enough_for_a_whole_file() {
+    let mut s = spindle(AheadConfig::default());
+    let reads = steady_reader(&mut s, 1, 32 * M);
+    // Persistence: a quarter of the full size, then no more than what was read so far, then the full size.
+    assert_eq!(reads[0], (1, 0, M));
+    assert!(reads.iter().all(|&(_, _, len)| len <= 4 * M));
+    assert!(reads.iter().filter(|&&(_, _, len)| len == 4 * M).count() >= 5, "{reads:?}");
+    // In sequence, without a gap or an overlap.
+    for pair in reads.windows(2) {
+        assert_eq!(pair[0].1 + pair[0].2, pair[1].1);
+    }
+    let stats = s.stats();
+    assert_eq!((stats.requests, stats.bytes_evicted_unused), (1, 0));
+    assert_eq!(stats.ahead as usize, reads.len() - 1);
+}
+
+#[test]
+fn random_readers_are_left_alone() {
+    let mut s = spindle(AheadConfig::default());
+    for i in 0..50u64 {
+        s.handle(ms(i), access(1, i * 37 % 60 * M, 64 * K));
+    }
+    assert_eq!(serve(&mut s, ms(50)), []);
+    assert_eq!(s.stats().ahead, 0);
+}
+
+#[test]
+fn the_budget_holds_back_and_room_reminds() {
+    let ahead =
+        AheadConfig { budget: Bytes::mib(6), drop_behind: DropBehind::Never, ..AheadConfig::default() };
+    let mut s = spindle(ahead);
+    let mut highest = 0;
+    for step in 0..60u64 {
+        for ino in 1..=4 {
+            let now = ms(step * 500 + ino);
+            let event = match step {
+                0 => miss(ino, ino, 0, 512 * K),
+                _ => access(ino, step * 512 * K, 512 * K),
+            };
+            s.handle(now, event);
+            serve(&mut s, now);
+            highest = highest.max(s.stats().bytes_unread);
+        }
+    }
+    let stats = s.stats();
+    // A blocked reader is served over the budget, by one share at the most.
+    assert!(highest <= 6 * M + 6 * M / 4, "{highest} bytes lay unread");
+    assert!(stats.held_back > 0, "the budget was never felt");
+    assert!(stats.bytes_read >= 4 * 30 * M, "and yet everybody was served: {} MiB", stats.bytes_read / M);
+}
+
+#[test]
+fn a_stream_about_to_run_dry_jumps_the_sweep() {
+    let mut s = spindle(AheadConfig { slack: ms(0), ..AheadConfig::default() });
+    // The head goes to a high address and the disk is busy there.
+    s.handle(ms(0), miss(1, 9, 0, 64 * K));
+    let busy = loop {
+        match s.poll_action() {
+            Some(Action::Read { id, .. }) => break id,
+            Some(_) => {}
+            None => panic!("the disk is idle"),
+        }
+    };
+    // A stream behind the head trickles: 4 KiB every 40 ms, so that 1 MiB lasts for ten seconds.
+    let mut now = ms(0);
+    for i in 0..200u64 {
+        now = ms(i * 40);
+        s.handle(now, access(1, i * 4 * K, 4 * K));
+    }
+    let queued = s.stats();
+    assert_eq!((queued.ahead, queued.queued), (1, 1), "its next piece is queued once");
+    // Plenty of work ahead of the head, none of it urgent.
+    for i in 0..20 {
+        s.handle(now, miss(100 + i, 20 + i, 0, 64 * K));
+    }
+    let mut order = Vec::new();
+    let mut read: ReadId = busy;
+    for _ in 0..3 {
+        s.handle(now + ms(2_000), Event::Done { read, outcome: Outcome::Ok });
+        while let Some(action) = s.poll_action() {
+            if let Action::Read { id, file, .. } = action {
+                order.push(file.ino);
+                read = id;
+            }
+        }
+    }
+    assert_eq!(order[0], 1, "its deadline had passed: {order:?}");
+    assert!(order[1] > 1 && order[2] > order[1], "and the sweep goes on: {order:?}");
+}
+
+#[test]
+fn what_everybody_has_passed_is_given_back() {
+    let mut s = spindle(AheadConfig { drop_behind: DropBehind::Always, ..AheadConfig::default() });
+    let mut dropped = Vec::new();
+    for i in 0..32u64 {
+        let now = ms(i * 100);
+        s.handle(now, access(1, i * 512 * K, 512 * K));
+        // A second viewer, far behind, until it leaves at a third of the way.
+        if i < 10 {
+            s.handle(now, access(1, 32 * M + i * 512 * K, 512 * K));
+        }
+        while let Some(action) = s.poll_action() {
+            match action {
+                Action::Drop { offset, len, .. } => dropped.push((i, offset, len)),
+                Action::Read { id, .. } => s.handle(now, Event::Done { read: id, outcome: Outcome::Ok }),
+                Action::Answer { .. } => {}
+            }
+        }
+    }
+    let first_viewer: Vec<_> = dropped.iter().filter(|&&(_, offset, _)| offset < 32 * M).collect();
+    assert!(!first_viewer.is_empty());
+    for &&(i, offset, len) in &first_viewer {
+        assert!(offset + len + 512 * K <= (i + 1) * 512 * K, "dropped up to {} when at {i}", offset + len);
+    }
+    // The one ahead gives nothing back: the one behind it may come there.
+    assert!(dropped.iter().all(|&(_, offset, _)| offset < 32 * M), "{dropped:?}");
+}
+
+#[test]
+fn bytes_gone_before_their_reader_came_are_counted() {
+    let mut s = spindle(AheadConfig::default());
+    s.handle(ms(0), miss(1, 1, 0, 512 * K));
+    serve(&mut s, ms(0));
+    // 1 MiB was fetched; the second half is missing when its reader comes.
+    s.handle(ms(500), miss(2, 1, 512 * K, 512 * K));
+    serve(&mut s, ms(500));
+    assert_eq!(s.stats().bytes_evicted_unused, 512 * K);
+    // A stream that ends leaves what it did not read as waste.
+    let unread = s.stats().bytes_unread;
+    assert!(unread > 0);
+    s.handle(ms(60_000), Event::Tick);
+    assert_eq!((s.stats().bytes_wasted, s.stats().bytes_unread), (unread, 0));
+}

@@ -1,0 +1,220 @@
+//! The conversation with the daemon: connect, one frame, wait for one answer, close.
+//!
+//! A fresh connection each time costs a few microseconds beside a disk read of milliseconds, and in return there is no
+//! descriptor of ours for the host to trip over between calls, nothing to share among threads, nothing for a forked child
+//! to inherit, and a daemon that was started again is found by itself.
+//!
+//! Every way this can go ends in "go on": nobody there, backlog full, no descriptor left, a stranger's socket, end of
+//! file, nonsense, silence, or too long a wait altogether.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use seekless_kernel::fdpass::{self, Address, TwinName};
+use seekless_wire::{Answer, Call, Frame, Need, PATIENCE_MS, Settings, Tracked, Verdict, WAIT_MS_MAX};
+
+use crate::memory::MEMORY;
+use crate::{config, host};
+
+/// The longest frame of ours, and the longest we listen to (`Answer` has 44 bytes).
+const FRAME_BYTES: usize = 128;
+
+/// Frames listened to in one wait. At one `Working` a second there are 60 in the longest; a daemon that sends thousands
+/// is out of its mind.
+const FRAMES_MAX: u32 = 1_000;
+
+/// A wait lasts this many times the patience altogether: a minute, unless somebody has made the patience shorter.
+const TOTAL_PATIENCES: u64 = WAIT_MS_MAX / PATIENCE_MS;
+
+/// How long to wait for settings. The daemon knows them by heart, but its machine may be busy; so running out of this
+/// patience is not held against it: the need that follows has its own.
+const SETTINGS_PATIENCE_MS: u64 = 200;
+
+/// Asks for bytes and waits until they are resident or the daemon lets us go. `None`: nobody answered.
+pub(crate) fn need(fd: BorrowedFd<'_>, call: Call, offset: u64, length: u64, device: u64) -> Option<Answer> {
+    let socket = send_need(fd, call, offset, length)?;
+    let patience_ms = config::patience_ms();
+    let total_ms = patience_ms.saturating_mul(TOTAL_PATIENCES).min(WAIT_MS_MAX);
+    let answer = match converse(socket.as_fd(), patience_ms, total_ms) {
+        Ok(Said::Answer(answer)) => answer,
+        Ok(Said::Settings(_)) | Err(Failed::Nonsense | Failed::Silence) => {
+            MEMORY.hung(host::coarse_ms());
+            return None;
+        }
+        Err(Failed::Gone) => {
+            MEMORY.gone(host::coarse_ms());
+            return None;
+        }
+    };
+    let now = host::coarse_ms();
+    MEMORY.learn(answer.settings(), now);
+    if answer.device_ttl_ms > 0 {
+        MEMORY.leave_alone(device, answer.device_ttl_ms, now);
+    }
+    (answer.verdict == Verdict::Resident).then_some(answer)
+}
+
+/// Passes an advice on and does not wait: whoever gives advice goes on with other work meanwhile.
+pub(crate) fn advise(fd: BorrowedFd<'_>, call: Call, offset: u64, length: u64) {
+    send_need(fd, call, offset, length);
+}
+
+fn send_need(fd: BorrowedFd<'_>, call: Call, offset: u64, length: u64) -> Option<OwnedFd> {
+    let (pid, tid) = host::pid_tid();
+    let socket = connect()?;
+    say(socket.as_fd(), Frame::Need(Need { call, pid, tid, offset, length }), Some(fd))?;
+    Some(socket)
+}
+
+/// Asks how to behave. `None` without a pause begun (see [`Memory::pausing`](crate::memory::Memory::pausing)): go by what
+/// was known.
+pub(crate) fn settings() -> Option<Settings> {
+    let (pid, _) = host::pid_tid();
+    let socket = connect()?;
+    say(socket.as_fd(), Frame::Hello { pid }, None)?;
+    let settings = match converse(socket.as_fd(), SETTINGS_PATIENCE_MS, SETTINGS_PATIENCE_MS) {
+        Ok(Said::Settings(settings)) => settings,
+        Ok(Said::Answer(answer)) => answer.settings(),
+        Err(Failed::Silence) => return None,
+        Err(Failed::Nonsense) => {
+            MEMORY.hung(host::coarse_ms());
+            return None;
+        }
+        Err(Failed::Gone) => {
+            MEMORY.gone(host::coarse_ms());
+            return None;
+        }
+    };
+    MEMORY.learn(settings, host::coarse_ms());
+    Some(settings)
+}
+
+/// Reports a call.
+pub(crate) fn tracked(report: Tracked) {
+    if let Some(socket) = connect() {
+        say(socket.as_fd(), Frame::Tracked(report), None);
+    }
+}
+
+/// A connection to a daemon that may have our descriptors: root's, or our own user's.
+fn connect() -> Option<OwnedFd> {
+    let path = config::socket_path()?;
+    let mut connected = fdpass::connect(Address::Path(path));
+    // The path cannot be seen: another root directory, another user. Its twin has no place in the file system.
+    if matches!(connected, Err(Errno::NOENT | Errno::ACCESS | Errno::NOTDIR | Errno::PERM))
+        && let Some(twin) = TwinName::of(path)
+        && let Ok(socket) = fdpass::connect(Address::Twin(&twin))
+    {
+        connected = Ok(socket);
+    }
+    match connected {
+        Ok(socket) => {
+            let trusted =
+                fdpass::peer(socket.as_fd()).is_ok_and(|p| p.uid == 0 || p.uid == config::own_uid());
+            if trusted {
+                return Some(socket);
+            }
+            MEMORY.hung(host::coarse_ms());
+            None
+        }
+        // Busy, or we are out of descriptors: the next call may be luckier.
+        Err(Errno::AGAIN | Errno::MFILE | Errno::NFILE) => None,
+        Err(_) => {
+            MEMORY.gone(host::coarse_ms());
+            None
+        }
+    }
+}
+
+fn say(socket: BorrowedFd<'_>, frame: Frame<'_>, descriptor: Option<BorrowedFd<'_>>) -> Option<()> {
+    let mut bytes = [0u8; FRAME_BYTES];
+    let packet = frame.encode_into(&mut bytes)?;
+    match fdpass::send(socket, packet, descriptor) {
+        Ok(()) => Some(()),
+        Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {
+            MEMORY.gone(host::coarse_ms());
+            None
+        }
+        // Too many descriptors in flight, no memory, or the host closed the descriptor under us: only this call.
+        Err(_) => None,
+    }
+}
+
+/// What ends a wait well.
+enum Said {
+    Answer(Answer),
+    Settings(Settings),
+}
+
+/// What ends it badly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failed {
+    /// The other side closed.
+    Gone,
+    /// No word, or no last word, for too long.
+    Silence,
+    /// A frame that is none, or is not for us.
+    Nonsense,
+}
+
+/// What one readable moment of the socket brought.
+enum Heard {
+    Nothing,
+    Working,
+    Said(Said),
+    Failed(Failed),
+}
+
+/// Waits for an answer: `patience_ms` without a word, `total_ms` altogether. Signals are handled by the host's handlers
+/// and then the wait goes on with what is left of it.
+fn converse(socket: BorrowedFd<'_>, patience_ms: u64, total_ms: u64) -> Result<Said, Failed> {
+    let (patience, total) = (patience_ms.saturating_mul(1_000_000), total_ms.saturating_mul(1_000_000));
+    let start = host::now_ns();
+    let mut last_word = start;
+    for _ in 0..FRAMES_MAX {
+        // Wait until it is readable; interruptions do not count as frames.
+        loop {
+            let now = host::now_ns();
+            let left = patience
+                .saturating_sub(now.saturating_sub(last_word))
+                .min(total.saturating_sub(now.saturating_sub(start)));
+            if left == 0 {
+                return Err(Failed::Silence);
+            }
+            let timeout =
+                Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as _ };
+            match rustix::event::poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&timeout)) {
+                Ok(0) | Err(Errno::INTR | Errno::AGAIN) => {}
+                Ok(_) => break,
+                Err(_) => return Err(Failed::Gone),
+            }
+        }
+        match listen(socket) {
+            Heard::Nothing => {}
+            Heard::Working => last_word = host::now_ns(),
+            Heard::Said(said) => return Ok(said),
+            Heard::Failed(failed) => return Err(failed),
+        }
+    }
+    Err(Failed::Nonsense)
+}
+
+fn listen(socket: BorrowedFd<'_>) -> Heard {
+    let mut bytes = [0u8; FRAME_BYTES];
+    let length = match fdpass::receive(socket, &mut bytes) {
+        Ok(received) if received.length == 0 => return Heard::Failed(Failed::Gone),
+        // No frame to us carries a descriptor; one that came is closed here.
+        Ok(received) => received.length,
+        Err(Errno::AGAIN | Errno::INTR) => return Heard::Nothing,
+        Err(Errno::MSGSIZE | Errno::PROTO) => return Heard::Failed(Failed::Nonsense),
+        Err(_) => return Heard::Failed(Failed::Gone),
+    };
+    match bytes.get(..length).map(Frame::decode) {
+        Some(Ok(Frame::Working)) => Heard::Working,
+        Some(Ok(Frame::Answer(answer))) => Heard::Said(Said::Answer(answer)),
+        Some(Ok(Frame::Settings(settings))) => Heard::Said(Said::Settings(settings)),
+        // A refusal too: we cannot say it otherwise.
+        _ => Heard::Failed(Failed::Nonsense),
+    }
+}

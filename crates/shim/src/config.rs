@@ -1,0 +1,145 @@
+//! The environment, read once, into static memory.
+//!
+//! | variable | meaning |
+//! | --- | --- |
+//! | `SEEKLESS_DISABLE` | set to anything but nothing or `0`: the shim does nothing |
+//! | `SEEKLESS_SOCKET` | path of the daemon's socket |
+//! | `SEEKLESS_STATE` | folder of `daemon.sock`, if `SEEKLESS_SOCKET` is not set; else `/run/seekless` |
+//! | `SEEKLESS_PATIENCE_MS` | how long to wait without a word of the daemon, default 3000 |
+//!
+//! Read by `secure_getenv`: in a set-user-id program, into which only the system's administrator can preload us, the caller's
+//! environment must not choose who is handed the program's descriptors.
+
+use std::cell::UnsafeCell;
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use seekless_kernel::fdpass::SOCKET_PATH_BYTES_MAX;
+use seekless_wire::{PATIENCE_MS, WAIT_MS_MAX};
+
+const UNREAD: u8 = 0;
+const READING: u8 = 1;
+const ON: u8 = 2;
+const OFF: u8 = 3;
+
+/// Where a daemon listens if nobody says otherwise.
+const DEFAULT_SOCKET: &CStr = c"/run/seekless/daemon.sock";
+
+struct SocketPath(UnsafeCell<[u8; SOCKET_PATH_BYTES_MAX + 1]>);
+
+// SAFETY: written once, by the one thread that moved STATE from UNREAD to READING, and read only once STATE is ON,
+// which that thread stores with release order afterwards.
+unsafe impl Sync for SocketPath {}
+
+static STATE: AtomicU8 = AtomicU8::new(UNREAD);
+static SOCKET: SocketPath = SocketPath(UnsafeCell::new([0; SOCKET_PATH_BYTES_MAX + 1]));
+static PATIENCE: AtomicU64 = AtomicU64::new(PATIENCE_MS);
+static OWN_UID: AtomicU32 = AtomicU32::new(0);
+
+/// Reads the environment unless that has been done.
+pub(crate) fn init() {
+    if STATE.compare_exchange(UNREAD, READING, Ordering::Acquire, Ordering::Acquire).is_err() {
+        return;
+    }
+    OWN_UID.store(rustix::process::geteuid().as_raw(), Ordering::Relaxed);
+    if let Some(ms) = variable(c"SEEKLESS_PATIENCE_MS").and_then(number) {
+        PATIENCE.store(ms.clamp(1, WAIT_MS_MAX), Ordering::Relaxed);
+    }
+    let disabled = variable(c"SEEKLESS_DISABLE").is_some_and(|v| !matches!(v.to_bytes(), b"" | b"0"));
+    // SAFETY: see `SocketPath`.
+    let path = unsafe { &mut *SOCKET.0.get() };
+    let on = !disabled && write_socket_path(path);
+    STATE.store(if on { ON } else { OFF }, Ordering::Release);
+}
+
+fn write_socket_path(path: &mut [u8; SOCKET_PATH_BYTES_MAX + 1]) -> bool {
+    let given = variable(c"SEEKLESS_SOCKET").filter(|v| !v.is_empty());
+    if let Some(given) = given {
+        return join(path, &[given.to_bytes()]);
+    }
+    match variable(c"SEEKLESS_STATE").filter(|v| !v.is_empty()) {
+        Some(folder) => join(path, &[folder.to_bytes(), b"/daemon.sock"]),
+        None => join(path, &[DEFAULT_SOCKET.to_bytes()]),
+    }
+}
+
+/// Puts the parts one after another, with the zero at the end that is already there; false if they are too long.
+fn join(path: &mut [u8; SOCKET_PATH_BYTES_MAX + 1], parts: &[&[u8]]) -> bool {
+    let mut at = 0usize;
+    for part in parts {
+        let end = at.saturating_add(part.len());
+        if end > SOCKET_PATH_BYTES_MAX {
+            return false;
+        }
+        let Some(slot) = path.get_mut(at..end) else { return false };
+        slot.copy_from_slice(part);
+        at = end;
+    }
+    at > 0
+}
+
+unsafe extern "C" {
+    /// glibc and musl have it, the libc crate does not name it.
+    fn secure_getenv(name: *const libc::c_char) -> *const libc::c_char;
+}
+
+fn variable(name: &CStr) -> Option<&'static CStr> {
+    // SAFETY: the name is a C string; the value, if any, is one that belongs to the environment and is read at once.
+    unsafe {
+        let value = secure_getenv(name.as_ptr());
+        if value.is_null() { None } else { Some(CStr::from_ptr(value)) }
+    }
+}
+
+fn number(text: &CStr) -> Option<u64> {
+    text.to_str().ok()?.parse().ok()
+}
+
+/// Whether the shim is to do anything. Reads the environment if a hook comes before our constructor; while another
+/// thread is reading it, the answer is no.
+pub(crate) fn enabled() -> bool {
+    match STATE.load(Ordering::Acquire) {
+        ON => true,
+        UNREAD => {
+            init();
+            STATE.load(Ordering::Acquire) == ON
+        }
+        _ => false,
+    }
+}
+
+/// The daemon's socket; `None` if the shim is off.
+pub(crate) fn socket_path() -> Option<&'static CStr> {
+    if STATE.load(Ordering::Acquire) != ON {
+        return None;
+    }
+    // SAFETY: see `SocketPath`: once ON nobody writes it again.
+    let path = unsafe { &*SOCKET.0.get() };
+    CStr::from_bytes_until_nul(path).ok()
+}
+
+/// How long to wait without a word, milliseconds.
+pub(crate) fn patience_ms() -> u64 {
+    PATIENCE.load(Ordering::Relaxed)
+}
+
+/// The effective user this process had when we were loaded: besides root, the only one whose daemon is trusted with
+/// its descriptors.
+pub(crate) fn own_uid() -> u32 {
+    OWN_UID.load(Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_that_do_not_fit_are_refused() {
+        let mut path = [0u8; SOCKET_PATH_BYTES_MAX + 1];
+        assert!(join(&mut path, &[b"/run/x", b"/daemon.sock"]));
+        assert_eq!(CStr::from_bytes_until_nul(&path).unwrap(), c"/run/x/daemon.sock");
+        assert!(!join(&mut [0; SOCKET_PATH_BYTES_MAX + 1], &[&[b'x'; SOCKET_PATH_BYTES_MAX], b"y"]));
+        assert!(join(&mut [0; SOCKET_PATH_BYTES_MAX + 1], &[&[b'x'; SOCKET_PATH_BYTES_MAX]]));
+        assert!(!join(&mut [0; SOCKET_PATH_BYTES_MAX + 1], &[]));
+    }
+}

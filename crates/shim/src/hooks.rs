@@ -1,0 +1,150 @@
+//! What is intercepted. Each hook: look ([`before`]), make the original call, report if asked to ([`After::returned`](crate::judge::After::returned)).
+//!
+//! These, with the C library's names and types, are the only symbols the library exports. Not here, and why: docs/SHIM.md.
+#![allow(unreachable_pub)] // Their users find them by name, through the dynamic linker.
+#![allow(clippy::missing_safety_doc)] // The contract of each is that of the C function it stands in front of.
+
+use libc::{c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
+use seekless_wire::Call;
+
+use crate::judge::{Length, Place, before, before_mapped};
+use crate::next;
+
+/// Exports hooks that call `before` with a place and a length made of their own arguments.
+macro_rules! hooks {
+    ($($(#[$doc:meta])* $call:ident: fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty,
+       $fd:expr, $place:expr, $length:expr $(, if $when:expr)?;)+) => {$(
+        $(#[$doc])*
+        // SAFETY: the name is libc's, the type is libc's; standing in front of it is the purpose of this library.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
+            if true $(&& $when)? {
+                let after = before(Call::$call, $fd, $place, $length);
+                // SAFETY: our caller's own arguments.
+                let result = unsafe { next::$name($($arg),*) };
+                after.returned();
+                result
+            } else {
+                // SAFETY: our caller's own arguments.
+                unsafe { next::$name($($arg),*) }
+            }
+        }
+    )+};
+}
+
+fn bytes(count: size_t) -> Length {
+    Length::Bytes(count as u64)
+}
+
+/// `posix_fadvise` takes 0 for "to the end".
+fn advice_bytes(length: off_t) -> Length {
+    u64::try_from(length).map_or(Length::Bytes(0), |n| if n == 0 { Length::ToEnd } else { Length::Bytes(n) })
+}
+
+/// `preadv2` takes -1 for the descriptor's own position.
+fn preadv2_place(offset: off_t) -> Place {
+    if offset == -1 { Place::Cursor } else { Place::At(offset) }
+}
+
+/// Every page size there is, is a multiple of this; `mmap` and `madvise` refuse what is not a multiple of a page.
+const PAGE_BYTES_MIN: usize = 4096;
+
+/// Whether this `mmap` reads a file before it returns.
+fn populates(flags: c_int, offset: off_t) -> bool {
+    flags & (libc::MAP_POPULATE | libc::MAP_ANONYMOUS) == libc::MAP_POPULATE
+        && (offset as usize).is_multiple_of(PAGE_BYTES_MIN)
+}
+
+hooks! {
+    /// `read(2)`.
+    Read: fn read(fd: c_int, buf: *mut c_void, count: size_t) -> ssize_t, fd, Place::Cursor, bytes(count);
+    /// The name of `read` older threading libraries used.
+    Read: fn __read(fd: c_int, buf: *mut c_void, count: size_t) -> ssize_t, fd, Place::Cursor, bytes(count);
+    /// `read`, fortified.
+    Read: fn __read_chk(fd: c_int, buf: *mut c_void, count: size_t, room: size_t) -> ssize_t,
+        fd, Place::Cursor, bytes(count), if count <= room;
+    /// `pread(2)`.
+    Pread: fn pread(fd: c_int, buf: *mut c_void, count: size_t, offset: off_t) -> ssize_t,
+        fd, Place::At(offset), bytes(count);
+    /// `pread`, its 64-bit name.
+    Pread: fn pread64(fd: c_int, buf: *mut c_void, count: size_t, offset: off_t) -> ssize_t,
+        fd, Place::At(offset), bytes(count);
+    /// `pread`, the name older threading libraries used.
+    Pread: fn __pread64(fd: c_int, buf: *mut c_void, count: size_t, offset: off_t) -> ssize_t,
+        fd, Place::At(offset), bytes(count);
+    /// `pread`, fortified.
+    Pread: fn __pread_chk(fd: c_int, buf: *mut c_void, count: size_t, offset: off_t, room: size_t) -> ssize_t,
+        fd, Place::At(offset), bytes(count), if count <= room;
+    /// `pread64`, fortified.
+    Pread: fn __pread64_chk(fd: c_int, buf: *mut c_void, count: size_t, offset: off_t, room: size_t) -> ssize_t,
+        fd, Place::At(offset), bytes(count), if count <= room;
+    /// `readv(2)`.
+    Readv: fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t,
+        fd, Place::Cursor, Length::Vectors(iov, count);
+    /// `preadv(2)`.
+    Preadv: fn preadv(fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t,
+        fd, Place::At(offset), Length::Vectors(iov, count);
+    /// `preadv`, its 64-bit name.
+    Preadv: fn preadv64(fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t,
+        fd, Place::At(offset), Length::Vectors(iov, count);
+    /// `preadv2(2)`. With `RWF_NOWAIT` the caller has said that it will not wait.
+    Preadv2: fn preadv2(fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t,
+        fd, preadv2_place(offset), Length::Vectors(iov, count), if flags & libc::RWF_NOWAIT == 0;
+    /// `preadv2`, its 64-bit name.
+    Preadv2: fn preadv64v2(fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t,
+        fd, preadv2_place(offset), Length::Vectors(iov, count), if flags & libc::RWF_NOWAIT == 0;
+    /// `sendfile(2)`.
+    Sendfile: fn sendfile(out: c_int, fd: c_int, offset: *mut off_t, count: size_t) -> ssize_t,
+        fd, Place::Pointer(offset), bytes(count);
+    /// `sendfile`, its 64-bit name.
+    Sendfile: fn sendfile64(out: c_int, fd: c_int, offset: *mut off_t, count: size_t) -> ssize_t,
+        fd, Place::Pointer(offset), bytes(count);
+    /// `splice(2)`; from a pipe it is none of our business, which `fstat` finds out.
+    Splice: fn splice(fd: c_int, at: *mut off_t, out: c_int, out_at: *mut off_t, count: size_t, flags: c_uint)
+        -> ssize_t, fd, Place::Pointer(at), bytes(count);
+    /// `copy_file_range(2)`.
+    CopyFileRange: fn copy_file_range(fd: c_int, at: *mut off_t, out: c_int, out_at: *mut off_t, count: size_t,
+        flags: c_uint) -> ssize_t, fd, Place::Pointer(at), bytes(count);
+    /// `mmap(2)`: only with `MAP_POPULATE` does it read, and wait.
+    Mmap: fn mmap(addr: *mut c_void, length: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off_t)
+        -> *mut c_void, fd, Place::At(offset), bytes(length),
+        if populates(flags, offset);
+    /// `mmap`, its 64-bit name.
+    Mmap: fn mmap64(addr: *mut c_void, length: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off_t)
+        -> *mut c_void, fd, Place::At(offset), bytes(length),
+        if populates(flags, offset);
+    /// `posix_fadvise(2)`: `WILLNEED`.
+    Fadvise: fn posix_fadvise(fd: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int,
+        fd, Place::At(offset), advice_bytes(length), if advice == libc::POSIX_FADV_WILLNEED;
+    /// `posix_fadvise`, its 64-bit name.
+    Fadvise: fn posix_fadvise64(fd: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int,
+        fd, Place::At(offset), advice_bytes(length), if advice == libc::POSIX_FADV_WILLNEED;
+    /// `readahead(2)`.
+    Readahead: fn readahead(fd: c_int, offset: off_t, count: size_t) -> ssize_t,
+        fd, Place::At(offset), bytes(count);
+}
+
+/// `madvise(2)`: `WILLNEED` and, which waits, `POPULATE_READ`.
+// SAFETY: as of the hooks above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn madvise(addr: *mut c_void, length: size_t, advice: c_int) -> c_int {
+    match advice {
+        _ if !addr.addr().is_multiple_of(PAGE_BYTES_MIN) => {}
+        libc::MADV_WILLNEED => before_mapped(Call::Madvise, addr.addr(), length),
+        libc::MADV_POPULATE_READ => before_mapped(Call::Mmap, addr.addr(), length),
+        _ => {}
+    }
+    // SAFETY: our caller's own arguments.
+    unsafe { next::madvise(addr, length, advice) }
+}
+
+/// `posix_madvise(3)`: `WILLNEED`.
+// SAFETY: as of the hooks above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn posix_madvise(addr: *mut c_void, length: size_t, advice: c_int) -> c_int {
+    if advice == libc::POSIX_MADV_WILLNEED && addr.addr().is_multiple_of(PAGE_BYTES_MIN) {
+        before_mapped(Call::Madvise, addr.addr(), length);
+    }
+    // SAFETY: our caller's own arguments.
+    unsafe { next::posix_madvise(addr, length, advice) }
+}

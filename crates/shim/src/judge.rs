@@ -1,0 +1,267 @@
+//! What to do about a call, cheapest question first: are we switched off, or already inside? Is it a regular file with
+//! bytes at that place, on a device not to be left alone? Is there a daemon, and what mode? Are the bytes resident?
+//! Only then anything that costs.
+//!
+//! So a call on resident bytes costs two or three system calls of a tenth of a microsecond each and one `cachestat`.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use libc::{c_int, off_t};
+use rustix::fs::{FileType, OFlags, SeekFrom, Stat};
+use seekless_kernel::residency::{self, Residency};
+use seekless_wire::{Call, Mode, Tracked};
+
+use crate::marks::{FileId, MARKS};
+use crate::memory::{Known, MEMORY};
+use crate::{ask, config, host, mapping};
+
+/// Where in the file a call starts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place {
+    /// At the descriptor's own position.
+    Cursor,
+    /// Here.
+    At(off_t),
+    /// At what this points to, at the descriptor's own position if it is null.
+    Pointer(*const off_t),
+}
+
+/// How many bytes a call wants.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Length {
+    /// So many.
+    Bytes(u64),
+    /// As many as this array of vectors holds.
+    Vectors(*const libc::iovec, c_int),
+    /// All from its start on.
+    ToEnd,
+}
+
+/// A call that copies as much as it is asked for is looked at this far ahead. What it copies costs a hundred times
+/// more than looking.
+const READ_BYTES_MAX: u64 = 16 << 20;
+
+/// A call that sends is asked for the rest of a file and sends what the socket takes, some hundred KiB: looking at all of it
+/// each time would cost more than the sending. (nginx's `sendfile_max_chunk`.)
+const SEND_BYTES_MAX: u64 = 2 << 20;
+
+/// In mode `prefetch`, how much one `readahead` call asks for: the kernel silently cuts a call at the larger of its
+/// read-ahead size and the device's largest transfer, rarely below this.
+const READAHEAD_STEP_BYTES: u64 = 128 << 10;
+
+/// In mode `prefetch`, the most a read is enlarged to, whatever the daemon says.
+const PREFETCH_BYTES_MAX: u64 = 16 << 20;
+
+/// What is left to do once the original call has returned. Holds nothing that would need dropping: a cancelled thread
+/// unwinds past it.
+#[derive(Clone, Copy)]
+pub(crate) struct After(Option<Tracked>);
+
+impl After {
+    const NOTHING: After = After(None);
+
+    /// To be called when the original call has returned.
+    #[inline]
+    pub(crate) fn returned(self) {
+        if let After(Some(report)) = self {
+            host::with_errno_kept(|| {
+                let duration_ns = host::now_ns().saturating_sub(report.duration_ns);
+                host::unless_inside((), || ask::tracked(Tracked { duration_ns, ..report }));
+            });
+        }
+    }
+}
+
+/// To be called before the original call. Returns when the call should be made.
+#[inline]
+pub(crate) fn before(call: Call, fd: c_int, place: Place, length: Length) -> After {
+    if fd < 0 || !config::enabled() {
+        return After::NOTHING;
+    }
+    host::with_errno_kept(|| {
+        host::unless_inside(After::NOTHING, || {
+            // SAFETY: the number is only ever handed to system calls, each of which finds out for itself whether it is
+            // open; nothing here closes it or holds it longer than this call, made on behalf of its owner.
+            let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+            judge(call, fd, place, length).unwrap_or(After::NOTHING)
+        })
+    })
+}
+
+/// The same for a call about memory: `madvise` says an address, and the file behind it has to be found.
+pub(crate) fn before_mapped(call: Call, address: usize, length: usize) {
+    if length == 0 || !config::enabled() {
+        return;
+    }
+    host::with_errno_kept(|| {
+        host::unless_inside((), || {
+            let now_ms = host::coarse_ms();
+            let known = MEMORY.settings(now_ms);
+            // Finding the file is dear: not while there is nobody to tell.
+            if MEMORY.pausing(now_ms) || (known.fresh && matches!(known.mode, Mode::Off | Mode::Track)) {
+                return;
+            }
+            if let Some(mapped) = mapping::file_at(address, length) {
+                let (at, length) = (Place::At(mapped.offset as off_t), Length::Bytes(mapped.length));
+                judge(call, mapped.file.as_fd(), at, length);
+            }
+        })
+    })
+}
+
+/// `None`: nothing to do, before or after.
+fn judge(call: Call, fd: BorrowedFd<'_>, place: Place, length: Length) -> Option<After> {
+    let now_ms = host::coarse_ms();
+    let known = MEMORY.settings(now_ms);
+    if known.fresh && known.mode == Mode::Off {
+        return None;
+    }
+    let stat = regular_file(fd)?;
+    if MEMORY.left_alone(stat.st_dev, now_ms) {
+        return None;
+    }
+    let known = current(known, now_ms)?;
+    let (offset, length) = range(call, fd, &stat, place, length)?;
+    let file = FileId { device: stat.st_dev, inode: stat.st_ino };
+
+    if known.mode == Mode::Track {
+        let resident = residency::residency(fd, offset, length, stat.st_uid) == Residency::Resident;
+        let (pid, tid) = host::pid_tid();
+        let (device, inode, start_ns) = (file.device, file.inode, host::now_ns());
+        // Until the call returns the field holds when it started.
+        let duration_ns = start_ns;
+        return Some(After(Some(Tracked {
+            call,
+            resident,
+            pid,
+            tid,
+            device,
+            inode,
+            offset,
+            length,
+            duration_ns,
+        })));
+    }
+    let residency = residency::residency(fd, offset, length, stat.st_uid);
+    let hidden = residency == Residency::Unknown;
+    if residency == Residency::Resident || (hidden && believed(known.mode, fd, file, offset, length)) {
+        return None;
+    }
+    if !reads_through_cache(fd) {
+        return None;
+    }
+    match known.mode {
+        Mode::Off | Mode::Track => {}
+        Mode::Prefetch => {
+            enlarge(fd, offset, length.max(known.prefetch_bytes).min(bytes_from(&stat, offset)))
+        }
+        Mode::Serialise | Mode::Both if call.is_advice() => ask::advise(fd, call, offset, length),
+        Mode::Serialise | Mode::Both => {
+            let answer = ask::need(fd, call, offset, length, stat.st_dev);
+            if let (true, Some(answer)) = (hidden, answer) {
+                MARKS.set(file, offset, answer.resident_bytes.max(length), stat.st_size as u64);
+            }
+        }
+    }
+    None
+}
+
+fn regular_file(fd: BorrowedFd<'_>) -> Option<Stat> {
+    let stat = rustix::fs::fstat(fd).ok()?;
+    // Files of /proc have no size, and no bytes to prefetch.
+    (FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_size > 0).then_some(stat)
+}
+
+/// The settings to act by, renewed if they have expired. `None`: there is no daemon, or it said "off".
+fn current(known: Known, now_ms: u64) -> Option<Known> {
+    let mut known = known;
+    if !known.fresh {
+        if MEMORY.pausing(now_ms) {
+            return None;
+        }
+        // One thread asks; the others act by what was last known until it knows better.
+        if MEMORY.may_ask_settings(now_ms) {
+            if let Some(s) = ask::settings() {
+                known = Known { mode: s.mode, prefetch_bytes: s.prefetch_bytes, fresh: true };
+                MEMORY.asked_settings();
+            } else if MEMORY.pausing(host::coarse_ms()) {
+                return None;
+            }
+            // Otherwise the daemon is there and busy: nobody asks it that again for a moment.
+        }
+    }
+    (known.mode != Mode::Off).then_some(known)
+}
+
+/// The bytes to look at: those of the call that are in the file, as far as it is worth looking.
+fn range(call: Call, fd: BorrowedFd<'_>, stat: &Stat, place: Place, length: Length) -> Option<(u64, u64)> {
+    let wanted = match length {
+        Length::Bytes(n) => n,
+        Length::Vectors(vectors, count) => host::iovec_bytes(vectors, count)?,
+        Length::ToEnd => u64::MAX,
+    };
+    let offset = match place {
+        Place::At(offset) => u64::try_from(offset).ok()?,
+        Place::Pointer(at) if !at.is_null() => {
+            if !host::readable_8(at.cast()) {
+                return None;
+            }
+            // SAFETY: eight readable bytes, and the host promises the kernel the same in a moment. It need not be
+            // aligned for the kernel.
+            u64::try_from(unsafe { at.read_unaligned() }).ok()?
+        }
+        Place::Cursor | Place::Pointer(_) => rustix::fs::seek(fd, SeekFrom::Current(0)).ok()?,
+    };
+    let most = match call {
+        Call::Sendfile | Call::Splice => SEND_BYTES_MAX,
+        _ => READ_BYTES_MAX,
+    };
+    let length = wanted.min(bytes_from(stat, offset)).min(most);
+    (length > 0).then_some((offset, length))
+}
+
+fn bytes_from(stat: &Stat, offset: u64) -> u64 {
+    (stat.st_size as u64).saturating_sub(offset)
+}
+
+/// Where the kernel hides residency: whether the daemon said these bytes are resident and a probe agrees.
+///
+/// In mode `prefetch` nobody is asked and so nothing is marked; the probe alone decides, and the small read it starts when
+/// it fails is the beginning of the large one that follows.
+fn believed(mode: Mode, fd: BorrowedFd<'_>, file: FileId, offset: u64, length: u64) -> bool {
+    let marked = MARKS.all(file, offset, length);
+    if !marked && mode != Mode::Prefetch {
+        return false;
+    }
+    // The last byte first: the kernel takes the latest position for the reader's, and the call is about to read from the
+    // first.
+    let there = residency::nowait_page_resident(fd, offset + (length - 1))
+        && residency::nowait_page_resident(fd, offset);
+    if marked && !there {
+        MARKS.clear(file, offset, length);
+    }
+    there
+}
+
+/// Open for reading, and not past the page cache.
+fn reads_through_cache(fd: BorrowedFd<'_>) -> bool {
+    rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| {
+        !flags.intersects(OFlags::DIRECT | OFlags::PATH) && flags & OFlags::RWMODE != OFlags::WRONLY
+    })
+}
+
+/// Mode `prefetch`: the application's own thread asks for the enlarged range, all pieces in flight together, and goes on
+/// to its call, which waits for the bytes it needs.
+fn enlarge(fd: BorrowedFd<'_>, offset: u64, length: u64) {
+    use std::os::fd::AsRawFd;
+    let end = offset.saturating_add(length.min(PREFETCH_BYTES_MAX));
+    let mut at = offset;
+    while at < end {
+        let step = READAHEAD_STEP_BYTES.min(end - at);
+        // SAFETY: numbers only; the call reads into the page cache.
+        if unsafe { libc::syscall(libc::SYS_readahead, fd.as_raw_fd(), at, step) } != 0 {
+            return;
+        }
+        at += step;
+    }
+}

@@ -1,0 +1,229 @@
+//! Which file is behind an address.
+//!
+//! We keep no list of mappings (the host makes and drops them by calls we do not see), so the kernel is asked each time:
+//! by the `PROCMAP_QUERY` request (Linux 6.11), before that by reading `/proc/self/maps` as far as is reasonable. The name
+//! found is opened anew and believed only if device and inode are those of the mapping; a file since deleted or replaced, or
+//! out of sight in this root directory, is not found, and the advice goes through as it is.
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{FileType, Mode, OFlags};
+
+/// A piece of a file that is mapped.
+pub(crate) struct Mapped {
+    /// Opened by us, for reading.
+    pub(crate) file: OwnedFd,
+    /// Where in it the address is.
+    pub(crate) offset: u64,
+    /// Bytes from there, cut at the end of the mapping.
+    pub(crate) length: u64,
+}
+
+/// Longest name looked at. Longer ones exist (`PATH_MAX` is 4096), but not on a stack we are guests on.
+const NAME_BYTES_MAX: usize = 1024;
+
+/// Most of `/proc/self/maps` that is read for one advice: some thousand mappings.
+const MAPS_BYTES_MAX: usize = 256 << 10;
+
+/// One mapping, as the kernel describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Area {
+    start: u64,
+    end: u64,
+    offset: u64,
+    device: u64,
+    inode: u64,
+}
+
+/// A name, zero-terminated.
+type Name = [u8; NAME_BYTES_MAX];
+
+/// The file behind `length` bytes at `address`, if they begin in a mapping of a regular file we can open.
+pub(crate) fn file_at(address: usize, length: usize) -> Option<Mapped> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let maps = rustix::fs::open(c"/proc/self/maps", flags, Mode::empty()).ok()?;
+    let mut name: Name = [0; NAME_BYTES_MAX];
+    let area = query(maps.as_fd(), address as u64, &mut name)
+        .or_else(|| search(maps.as_fd(), address as u64, &mut name))?;
+    drop(maps);
+    let path = CStr::from_bytes_until_nul(&name).ok()?;
+    if area.inode == 0 || !path.to_bytes().starts_with(b"/") {
+        return None;
+    }
+    // Looked at before it is opened: opening a device can do things.
+    is_it(&rustix::fs::stat(path).ok()?, &area)?;
+    let file = rustix::fs::open(path, flags | OFlags::NONBLOCK | OFlags::NOCTTY, Mode::empty()).ok()?;
+    is_it(&rustix::fs::fstat(&file).ok()?, &area)?;
+    let into = (address as u64).checked_sub(area.start)?;
+    let length = (length as u64).min(area.end.checked_sub(address as u64)?);
+    Some(Mapped { file, offset: area.offset.checked_add(into)?, length })
+}
+
+fn is_it(stat: &rustix::fs::Stat, area: &Area) -> Option<()> {
+    (FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+        && stat.st_ino == area.inode
+        && stat.st_dev == area.device)
+        .then_some(())
+}
+
+/// `struct procmap_query` of linux/fs.h.
+#[repr(C)]
+#[derive(Default)]
+struct ProcmapQuery {
+    size: u64,
+    query_flags: u64,
+    query_addr: u64,
+    vma_start: u64,
+    vma_end: u64,
+    vma_flags: u64,
+    vma_page_size: u64,
+    vma_offset: u64,
+    inode: u64,
+    dev_major: u32,
+    dev_minor: u32,
+    vma_name_size: u32,
+    build_id_size: u32,
+    vma_name_addr: u64,
+    build_id_addr: u64,
+}
+
+/// `_IOWR('f', 17, struct procmap_query)`.
+const PROCMAP_QUERY: libc::c_ulong =
+    3 << 30 | (size_of::<ProcmapQuery>() as libc::c_ulong) << 16 | (b'f' as libc::c_ulong) << 8 | 17;
+
+fn query(maps: BorrowedFd<'_>, address: u64, name: &mut Name) -> Option<Area> {
+    let mut q = ProcmapQuery {
+        size: size_of::<ProcmapQuery>() as u64,
+        query_addr: address,
+        vma_name_size: NAME_BYTES_MAX as u32,
+        vma_name_addr: name.as_mut_ptr() as u64,
+        ..ProcmapQuery::default()
+    };
+    // SAFETY: the structure is the kernel's (its own size is in it), the name buffer as long as it says; both live
+    // across the call.
+    let done = unsafe { libc::syscall(libc::SYS_ioctl, maps.as_raw_fd(), PROCMAP_QUERY, &raw mut q) };
+    (done == 0 && q.vma_name_size > 0).then(|| Area {
+        start: q.vma_start,
+        end: q.vma_end,
+        offset: q.vma_offset,
+        device: rustix::fs::makedev(q.dev_major, q.dev_minor),
+        inode: q.inode,
+    })
+}
+
+/// Reads the text, line by line, until the mapping that holds `address`.
+fn search(maps: BorrowedFd<'_>, address: u64, name: &mut Name) -> Option<Area> {
+    // A line has about 75 bytes before the name; one that does not fit is skipped.
+    let mut text = [0u8; NAME_BYTES_MAX + 128];
+    let (mut filled, mut total) = (0usize, 0usize);
+    let mut skipping = false;
+    while total < MAPS_BYTES_MAX {
+        let got = rustix::io::read(maps, text.get_mut(filled..)?).ok()?;
+        if got == 0 {
+            return None;
+        }
+        total += got;
+        filled += got;
+        let mut from = 0;
+        while let Some(length) = text.get(from..filled)?.iter().position(|b| *b == b'\n') {
+            let line = text.get(from..from + length)?;
+            from += length + 1;
+            if !std::mem::take(&mut skipping)
+                && let Some((area, path)) = parse(line)
+                && (area.start..area.end).contains(&address)
+            {
+                name.get_mut(..path.len())?.copy_from_slice(path);
+                *name.get_mut(path.len())? = 0;
+                return Some(area);
+            }
+        }
+        if from == 0 && filled == text.len() {
+            skipping = true;
+            filled = 0;
+        } else {
+            text.copy_within(from..filled, 0);
+            filled -= from;
+        }
+    }
+    None
+}
+
+/// One line: `start-end perms offset major:minor inode   path`.
+fn parse(line: &[u8]) -> Option<(Area, &[u8])> {
+    let mut rest = line;
+    let mut field = |end: u8| -> Option<&[u8]> {
+        let at = rest.iter().position(|b| *b == end)?;
+        let (head, tail) = rest.split_at_checked(at)?;
+        rest = tail.get(1..)?;
+        Some(head)
+    };
+    let (start, end) = (number(field(b'-')?, 16)?, number(field(b' ')?, 16)?);
+    field(b' ')?;
+    let offset = number(field(b' ')?, 16)?;
+    let (major, minor) = (number(field(b':')?, 16)?, number(field(b' ')?, 16)?);
+    let inode = number(field(b' ')?, 10)?;
+    let path = rest.get(rest.iter().position(|b| *b != b' ')?..)?;
+    let device = rustix::fs::makedev(u32::try_from(major).ok()?, u32::try_from(minor).ok()?);
+    Some((Area { start, end, offset, device, inode }, path))
+}
+
+fn number(digits: &[u8], radix: u32) -> Option<u64> {
+    u64::from_str_radix(std::str::from_utf8(digits).ok()?, radix).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn lines_are_read() {
+        let line = b"7f8a5c000000-7f8a5c021000 r--p 00002000 fe:02 393449                     /srv/a b.mp4";
+        let (area, path) = parse(line).unwrap();
+        assert_eq!(path, b"/srv/a b.mp4");
+        assert_eq!((area.start, area.end), (0x7f8a_5c00_0000, 0x7f8a_5c02_1000));
+        assert_eq!((area.offset, area.inode), (0x2000, 393_449));
+        assert_eq!(area.device, rustix::fs::makedev(0xfe, 2));
+        for bad in [&b""[..], b"x", b"1-2", b"1-2 r--p 0 1:2 3 ", b"zz-2 r--p 0 1:2 3 /x"] {
+            assert!(parse(bad).is_none());
+        }
+    }
+
+    /// Both ways find this very file in this very process, and agree.
+    #[test]
+    fn a_mapped_file_is_found() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&[1; 40_000]).unwrap();
+        // SAFETY: a new mapping, never dereferenced.
+        let at = unsafe {
+            rustix::mm::mmap(
+                core::ptr::null_mut(),
+                40_000,
+                rustix::mm::ProtFlags::READ,
+                rustix::mm::MapFlags::SHARED,
+                file.as_fd(),
+                4096,
+            )
+        }
+        .unwrap() as usize;
+        let found = file_at(at + 8192, 1 << 30).unwrap();
+        assert_eq!(found.offset, 12_288);
+        assert_eq!(found.length, 32_768);
+        assert_eq!(rustix::fs::fstat(&found.file).unwrap().st_ino, rustix::fs::fstat(&file).unwrap().st_ino);
+
+        let maps = std::fs::File::open("/proc/self/maps").unwrap();
+        let mut name: Name = [0; NAME_BYTES_MAX];
+        let by_text = search(maps.as_fd(), at as u64 + 8192, &mut name).unwrap();
+        let path = CStr::from_bytes_until_nul(&name).unwrap().to_str().unwrap().to_owned();
+        assert_eq!(path, file.path().to_str().unwrap());
+        if let Some(by_query) = query(maps.as_fd(), at as u64 + 8192, &mut name) {
+            assert_eq!(by_query, by_text);
+        } else {
+            println!("skipped: this kernel has no PROCMAP_QUERY");
+        }
+        assert!(file_at(&raw const name as usize, 1).is_none(), "a stack has no file");
+        drop(file);
+        assert!(file_at(at, 1).is_none(), "the file is deleted");
+    }
+}

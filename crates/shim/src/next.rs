@@ -1,0 +1,164 @@
+//! The original functions: the next definition of each name after ours, by `dlsym(RTLD_NEXT)`.
+//!
+//! Resolved by the constructor, or by the first call if that comes earlier. While `dlsym` itself runs (it may allocate,
+//! and an allocator preloaded beside us may read or map), and where libc has no such function, the system call is made
+//! directly.
+//!
+//! The types say `C-unwind` because a cancelled thread (`pthread_cancel`) unwinds out of `read` and through us.
+
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use libc::{c_int, c_long, c_uint, c_void, iovec, off_t, size_t, ssize_t};
+
+use crate::host;
+
+/// One name and, once known, where its next definition is.
+struct Next {
+    name: &'static CStr,
+    at: AtomicPtr<c_void>,
+}
+
+/// Stands for "libc has no such function": an address nothing is at.
+const ABSENT: *mut c_void = core::ptr::without_provenance_mut(1);
+
+impl Next {
+    const fn new(name: &'static CStr) -> Next {
+        Next { name, at: AtomicPtr::new(core::ptr::null_mut()) }
+    }
+
+    /// Null where the system call has to be made directly.
+    #[inline]
+    fn get(&self) -> *mut c_void {
+        let at = self.at.load(Ordering::Relaxed);
+        if at.is_null() { self.resolve() } else { present(at) }
+    }
+
+    #[cold]
+    fn resolve(&self) -> *mut c_void {
+        let at = host::unless_resolving(core::ptr::null_mut(), || {
+            // SAFETY: a C string and the special handle; dlsym may be called from any thread.
+            let found = host::with_errno_kept(|| unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) });
+            let at = if found.is_null() { ABSENT } else { found };
+            self.at.store(at, Ordering::Relaxed);
+            at
+        });
+        present(at)
+    }
+}
+
+fn present(at: *mut c_void) -> *mut c_void {
+    if at == ABSENT { core::ptr::null_mut() } else { at }
+}
+
+const fn c_name(bytes: &'static [u8]) -> &'static CStr {
+    match CStr::from_bytes_with_nul(bytes) {
+        Ok(name) => name,
+        Err(_) => panic!("a name with a zero inside"), // at compile time
+    }
+}
+
+macro_rules! originals {
+    ($(fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty = $direct:expr;)+) => {
+        #[allow(non_upper_case_globals)]
+        mod at {
+            $(pub(super) static $name: super::Next = super::Next::new(
+                super::c_name(concat!(stringify!($name), "\0").as_bytes()));)+
+        }
+
+        $(
+            /// The original of this name.
+            ///
+            /// # Safety
+            /// As the original's.
+            #[inline]
+            #[cfg_attr(test, allow(dead_code))]
+            pub(crate) unsafe fn $name($($arg: $type),*) -> $result {
+                let at = at::$name.get();
+                if at.is_null() {
+                    return $direct;
+                }
+                // SAFETY: libc's function of this name has this type (the C library's interface is stable), and is
+                // called with the arguments our caller called us with.
+                unsafe {
+                    let original: unsafe extern "C-unwind" fn($($type),*) -> $result = core::mem::transmute(at);
+                    original($($arg),*)
+                }
+            }
+        )+
+
+        /// Looks all of them up.
+        pub(crate) fn resolve_all() {
+            $(at::$name.get();)+
+        }
+    };
+}
+
+macro_rules! direct {
+    ($number:ident $(, $arg:expr)*) => {
+        // SAFETY: the arguments are those the host gave for this very call; the kernel checks them. `syscall` sets errno
+        // as the wrapper would.
+        unsafe { libc::syscall(libc::$number $(, $arg)*) as _ }
+    };
+}
+
+/// The advice functions return the error instead of setting errno.
+#[cfg_attr(test, allow(dead_code))]
+fn error_returned(work: impl FnOnce() -> c_long) -> c_int {
+    host::with_errno_kept(|| {
+        if work() == 0 {
+            return 0;
+        }
+        // SAFETY: this thread's own errno.
+        unsafe { *libc::__errno_location() }
+    })
+}
+
+originals! {
+    fn read(fd: c_int, buf: *mut c_void, count: size_t) -> ssize_t = direct!(SYS_read, fd, buf, count);
+    fn __read(fd: c_int, buf: *mut c_void, count: size_t) -> ssize_t = direct!(SYS_read, fd, buf, count);
+    // The check the fortified forms add (more bytes than room is fatal) is libc's; without libc there is none to add.
+    fn __read_chk(fd: c_int, buf: *mut c_void, count: size_t, room: size_t) -> ssize_t =
+        direct!(SYS_read, fd, buf, count.min(room));
+    fn pread(fd: c_int, buf: *mut c_void, count: size_t, offset: off_t) -> ssize_t =
+        direct!(SYS_pread64, fd, buf, count, offset);
+    fn pread64(fd: c_int, buf: *mut c_void, count: size_t, offset: off_t) -> ssize_t =
+        direct!(SYS_pread64, fd, buf, count, offset);
+    fn __pread64(fd: c_int, buf: *mut c_void, count: size_t, offset: off_t) -> ssize_t =
+        direct!(SYS_pread64, fd, buf, count, offset);
+    fn __pread_chk(fd: c_int, buf: *mut c_void, count: size_t, offset: off_t, room: size_t) -> ssize_t =
+        direct!(SYS_pread64, fd, buf, count.min(room), offset);
+    fn __pread64_chk(fd: c_int, buf: *mut c_void, count: size_t, offset: off_t, room: size_t) -> ssize_t =
+        direct!(SYS_pread64, fd, buf, count.min(room), offset);
+    fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t = direct!(SYS_readv, fd, iov, count);
+    // On 64-bit the kernel takes the whole offset from the first half and ignores the second.
+    fn preadv(fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t =
+        direct!(SYS_preadv, fd, iov, count, offset, 0);
+    fn preadv64(fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t =
+        direct!(SYS_preadv, fd, iov, count, offset, 0);
+    fn preadv2(fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t =
+        direct!(SYS_preadv2, fd, iov, count, offset, 0, flags);
+    fn preadv64v2(fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t =
+        direct!(SYS_preadv2, fd, iov, count, offset, 0, flags);
+    fn sendfile(out: c_int, fd: c_int, offset: *mut off_t, count: size_t) -> ssize_t =
+        direct!(SYS_sendfile, out, fd, offset, count);
+    fn sendfile64(out: c_int, fd: c_int, offset: *mut off_t, count: size_t) -> ssize_t =
+        direct!(SYS_sendfile, out, fd, offset, count);
+    fn splice(fd: c_int, at: *mut off_t, out: c_int, out_at: *mut off_t, count: size_t, flags: c_uint) -> ssize_t =
+        direct!(SYS_splice, fd, at, out, out_at, count, flags);
+    fn copy_file_range(fd: c_int, at: *mut off_t, out: c_int, out_at: *mut off_t, count: size_t, flags: c_uint)
+        -> ssize_t = direct!(SYS_copy_file_range, fd, at, out, out_at, count, flags);
+    fn mmap(addr: *mut c_void, length: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void =
+        direct!(SYS_mmap, addr, length, prot, flags, fd, offset);
+    fn mmap64(addr: *mut c_void, length: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void =
+        direct!(SYS_mmap, addr, length, prot, flags, fd, offset);
+    fn madvise(addr: *mut c_void, length: size_t, advice: c_int) -> c_int =
+        direct!(SYS_madvise, addr, length, advice);
+    fn posix_madvise(addr: *mut c_void, length: size_t, advice: c_int) -> c_int =
+        error_returned(|| direct!(SYS_madvise, addr, length, advice));
+    fn posix_fadvise(fd: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int =
+        error_returned(|| direct!(SYS_fadvise64, fd, offset, length, advice));
+    fn posix_fadvise64(fd: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int =
+        error_returned(|| direct!(SYS_fadvise64, fd, offset, length, advice));
+    fn readahead(fd: c_int, offset: off_t, count: size_t) -> ssize_t = direct!(SYS_readahead, fd, offset, count);
+}

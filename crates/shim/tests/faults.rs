@@ -1,0 +1,358 @@
+//! Daemons that are ill, gone, false or full: the host's calls go through, and no later than they must.
+
+mod support;
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use seekless_wire::{Call, Mode, Settings};
+use support::fake::{Fake, Manner, SETTINGS};
+use support::{ColdFile, compile, folder, hooked, source};
+
+/// A host that reads chunks on demand, so that the daemon can change between one read and the next.
+struct Host {
+    child: Child,
+    output: BufReader<std::process::ChildStdout>,
+}
+
+/// For the tests of running out of patience. Long enough that a busy machine does not run out of it by itself.
+const PATIENCE_MS: u64 = 400;
+
+impl Host {
+    fn start(folder: &Path, file: &ColdFile, socket: &Path) -> Option<Host> {
+        Host::start_with(folder, file, socket, &[])
+    }
+
+    fn start_with(folder: &Path, file: &ColdFile, socket: &Path, env: &[(&str, &str)]) -> Option<Host> {
+        let program = folder.join("follow");
+        compile(&source("hardship", "follow"), &program, &[])?;
+        assert!(file.chill());
+        let mut command = hooked(&program, socket, None);
+        command.env("SEEKLESS_PATIENCE_MS", PATIENCE_MS.to_string()).envs(env.iter().copied());
+        let mut child = command.arg(&file.path).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        Some(Host { child, output })
+    }
+
+    /// Has it read a chunk, checks what it read, says how long that took.
+    fn read(&mut self, file: &ColdFile, number: u64) -> Duration {
+        let start = Instant::now();
+        self.order(number);
+        self.check(file, number);
+        start.elapsed()
+    }
+
+    fn order(&mut self, number: u64) {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{number}").unwrap();
+    }
+
+    fn check(&mut self, file: &ColdFile, number: u64) {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        use std::os::unix::fs::FileExt;
+        let mut bytes = vec![0u8; CHUNK as usize];
+        file.file.read_exact_at(&mut bytes, number * CHUNK).unwrap();
+        let sum =
+            bytes.iter().fold(1469598103934665603u64, |sum, b| (sum ^ *b as u64).wrapping_mul(1099511628211));
+        assert_eq!(line.trim(), format!("{number} {sum:x}"));
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const CHUNK: u64 = 65_536;
+
+/// Longer than any pause after a daemon that has gone, and than the clock's grain.
+fn after_the_pause() {
+    std::thread::sleep(Duration::from_millis(150));
+}
+
+/// Reads of an ill daemon's host come back right, and at most `asks` needs are sent before the shim lets it be.
+fn ill(manner: Manner, asks: usize) {
+    let folder = folder();
+    let Some(file) = ColdFile::new(folder.path(), "data") else { return };
+    let daemon = Fake::start(folder.path(), manner, SETTINGS);
+    let Some(mut host) = Host::start(folder.path(), &file, &daemon.path) else { return };
+    let start = Instant::now();
+    for number in 0..8 {
+        host.read(&file, number * 8);
+    }
+    assert!(start.elapsed() < support::HANG, "{manner:?} took {:?}", start.elapsed());
+    let needs = daemon.needs().len();
+    assert!((1..=asks).contains(&needs), "{manner:?}: asked {needs} times");
+}
+
+#[test]
+fn a_daemon_that_never_answers_is_left_alone_after_one_wait() {
+    // One wait of the patience, then a pause of a second and of two: eight reads meet at most two or three waits.
+    ill(Manner::Silent, 3);
+}
+
+#[test]
+fn a_daemon_that_works_for_ever_is_given_up_at_last() {
+    ill(Manner::WorkingForEver, 3);
+}
+
+#[test]
+fn a_daemon_that_closes_at_once_costs_nothing() {
+    ill(Manner::Close, 8);
+}
+
+#[test]
+fn nonsense_is_not_listened_to() {
+    for manner in [Manner::Garbage, Manner::CutShort, Manner::Huge, Manner::Refuse] {
+        ill(manner, 2);
+    }
+}
+
+/// It is a good answer; the descriptor is closed and does not stay with the host.
+#[test]
+fn a_descriptor_with_the_answer_does_not_stay() {
+    let folder = folder();
+    let Some(file) = ColdFile::new(folder.path(), "data") else { return };
+    let daemon = Fake::start(folder.path(), Manner::ExtraDescriptor, SETTINGS);
+    let Some(mut host) = Host::start(folder.path(), &file, &daemon.path) else { return };
+    let open = |host: &Host| std::fs::read_dir(format!("/proc/{}/fd", host.child.id())).unwrap().count();
+    host.read(&file, 0);
+    let after_one = open(&host);
+    for number in 1..8 {
+        host.read(&file, number * 8);
+    }
+    assert!(!daemon.needs().is_empty());
+    assert_eq!(open(&host), after_one, "descriptors stay in the host");
+}
+
+/// Killed in the middle of a wait: the wait ends, the next reads go through, and a new daemon is found by itself.
+#[test]
+fn a_daemon_killed_in_mid_wait_and_started_again() {
+    let folder = folder();
+    let Some(file) = ColdFile::new(folder.path(), "data") else { return };
+    let first = Fake::start(folder.path(), Manner::Silent, SETTINGS);
+    let socket = first.path.clone();
+    // Patience enough that only the end of file can have ended the wait.
+    let Some(mut host) =
+        Host::start_with(folder.path(), &file, &socket, &[("SEEKLESS_PATIENCE_MS", "50000")])
+    else {
+        return;
+    };
+    host.order(1);
+    let asked = Instant::now();
+    while first.needs().is_empty() {
+        assert!(asked.elapsed() < support::HANG, "it never asks");
+    }
+    let killed = Instant::now();
+    first.stop();
+    host.check(&file, 1);
+    assert!(
+        killed.elapsed() < Duration::from_secs(20),
+        "the wait outlived the daemon: {:?}",
+        killed.elapsed()
+    );
+
+    after_the_pause();
+    let second = Fake::serving(folder.path());
+    host.read(&file, 20);
+    assert_eq!(second.needs().len(), 1, "the new daemon is asked");
+    second.stop();
+    // Its path stays, nobody listens.
+    for number in [30, 40, 50] {
+        host.read(&file, number);
+    }
+    after_the_pause();
+    let third = Fake::serving(folder.path());
+    host.read(&file, 60);
+    assert_eq!(third.needs().len(), 1);
+}
+
+#[test]
+fn a_socket_that_is_removed_is_found_by_its_twin() {
+    let folder = folder();
+    let Some(file) = ColdFile::new(folder.path(), "data") else { return };
+    let daemon = Fake::serving(folder.path());
+    let Some(mut host) = Host::start(folder.path(), &file, &daemon.path) else { return };
+    host.read(&file, 1);
+    std::fs::remove_file(&daemon.path).unwrap();
+    host.read(&file, 20);
+    assert_eq!(daemon.needs().len(), 2);
+}
+
+#[test]
+fn a_full_backlog_is_not_waited_for() {
+    use seekless_kernel::fdpass::{Address, connect, listen};
+    use std::os::unix::ffi::OsStrExt;
+    let folder = folder();
+    let Some(file) = ColdFile::new(folder.path(), "data") else { return };
+    let path = folder.path().join("full.sock");
+    let name = std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap();
+    let _listener = listen(Address::Path(&name), 1).unwrap();
+    let mut held = Vec::new();
+    while let Ok(socket) = connect(Address::Path(&name)) {
+        held.push(socket);
+        assert!(held.len() < 64, "the backlog never fills");
+    }
+    // Patience beyond the hang limit: a wait would show.
+    let Some(mut host) = Host::start_with(folder.path(), &file, &path, &[("SEEKLESS_PATIENCE_MS", "59000")])
+    else {
+        return;
+    };
+    let start = Instant::now();
+    for number in 0..8 {
+        host.read(&file, number * 8);
+    }
+    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+}
+
+/// A stranger who has taken the name gets no descriptor, not even a frame.
+#[test]
+fn a_stranger_is_told_nothing() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: pretending to be another user needs root");
+        return;
+    }
+    let folder = folder();
+    let Some(file) = ColdFile::new(folder.path(), "data") else { return };
+    support::set_mode(folder.path(), 0o777);
+    let stranger = {
+        let folder = folder.path().to_owned();
+        // The kernel notes who listens; only this thread becomes somebody else, for so long.
+        std::thread::spawn(move || {
+            let (root, nobody) = (rustix::process::Uid::ROOT, rustix::process::Uid::from_raw(65_534));
+            rustix::thread::set_thread_res_uid(root, nobody, root).unwrap();
+            let fake = Fake::serving(&folder);
+            rustix::thread::set_thread_res_uid(root, root, root).unwrap();
+            fake
+        })
+        .join()
+        .unwrap()
+    };
+    let Some(mut host) = Host::start(folder.path(), &file, &stranger.path) else { return };
+    for number in 0..4 {
+        host.read(&file, number * 8);
+    }
+    assert!(stranger.needs().is_empty());
+    assert_eq!(stranger.record.lock().unwrap().hellos, 0);
+}
+
+/// A slow disk: the wait goes on as long as there is a word now and then.
+#[test]
+fn working_keeps_the_wait_alive() {
+    let folder = folder();
+    let Some(file) = ColdFile::new(folder.path(), "data") else { return };
+    let slow = PATIENCE_MS * 3;
+    let daemon = Fake::start(folder.path(), Manner::ServeSlowly(slow), SETTINGS);
+    let Some(mut host) = Host::start(folder.path(), &file, &daemon.path) else { return };
+    let took = host.read(&file, 3);
+    assert!(took >= Duration::from_millis(slow), "it did not wait for the answer: {took:?}");
+    assert_eq!(daemon.needs().len(), 1);
+}
+
+#[test]
+fn a_device_to_be_left_alone_is_left_alone() {
+    let folder = folder();
+    let Some(file) = ColdFile::new(folder.path(), "data") else { return };
+    let daemon = Fake::start(folder.path(), Manner::PassDevice, SETTINGS);
+    let Some(mut host) = Host::start(folder.path(), &file, &daemon.path) else { return };
+    for number in 0..8 {
+        host.read(&file, number * 8);
+    }
+    assert_eq!(daemon.needs().len(), 1);
+}
+
+fn in_mode(mode: Mode, prefetch_bytes: u64) -> Option<(Fake, ColdFile, Host, tempfile::TempDir)> {
+    let folder = folder();
+    let file = ColdFile::new(folder.path(), "data")?;
+    let settings = Settings { mode, prefetch_bytes, ..SETTINGS };
+    let daemon = Fake::start(folder.path(), Manner::Serve, settings);
+    let mut host = Host::start(folder.path(), &file, &daemon.path)?;
+    for number in [2, 34, 2] {
+        host.read(&file, number);
+    }
+    Some((daemon, file, host, folder))
+}
+
+#[test]
+fn mode_off_asks_for_settings_only() {
+    let Some((daemon, ..)) = in_mode(Mode::Off, 0) else { return };
+    assert!(daemon.needs().is_empty());
+    assert!(daemon.record.lock().unwrap().hellos >= 1);
+}
+
+#[test]
+fn mode_track_reports_each_call_and_changes_nothing() {
+    let Some((daemon, file, ..)) = in_mode(Mode::Track, 0) else { return };
+    assert!(daemon.needs().is_empty());
+    let record = daemon.record.lock().unwrap();
+    let stat = rustix::fs::fstat(&file.file).unwrap();
+    let seen: Vec<_> = record.tracked.iter().map(|t| (t.call, t.offset / CHUNK, t.length)).collect();
+    assert_eq!(seen, [(Call::Pread, 2, CHUNK), (Call::Pread, 34, CHUNK), (Call::Pread, 2, CHUNK)]);
+    assert!(
+        record.tracked.iter().all(|t| (t.device, t.inode) == (stat.st_dev, stat.st_ino) && t.duration_ns > 0)
+    );
+    let resident: Vec<_> = record.tracked.iter().map(|t| t.resident).collect();
+    assert_eq!(resident, [false, false, true]);
+}
+
+#[test]
+fn mode_prefetch_enlarges_by_itself() {
+    use std::os::fd::AsFd;
+    let Some((daemon, file, mut host, _folder)) = in_mode(Mode::Prefetch, 1 << 20) else { return };
+    assert!(daemon.needs().is_empty());
+    // From chunk 34 on a MiB is on its way; the last of it must come without anybody reading it.
+    assert!(file.chill());
+    host.read(&file, 34);
+    let start = Instant::now();
+    let resident =
+        || seekless_kernel::residency::resident_prefix(file.file.as_fd(), 34 * CHUNK, 1 << 20).unwrap();
+    while resident() < 1 << 20 {
+        assert!(start.elapsed() < support::HANG, "only {} bytes came", resident());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(daemon.needs().is_empty());
+}
+
+#[test]
+fn mode_serialise_asks_for_what_was_asked() {
+    let Some((daemon, ..)) = in_mode(Mode::Serialise, 1 << 20) else { return };
+    let seen: Vec<_> = daemon.needs().iter().map(|s| (s.offset / CHUNK, s.length)).collect();
+    assert_eq!(seen, [(2, CHUNK), (34, CHUNK)]);
+}
+
+#[test]
+fn switched_off_by_the_environment() {
+    let folder = folder();
+    let Some(file) = ColdFile::new(folder.path(), "data") else { return };
+    let daemon = Fake::serving(folder.path());
+    for (value, hellos) in [("1", 0), ("0", 1), ("", 1)] {
+        daemon.clear();
+        let Some(mut host) =
+            Host::start_with(folder.path(), &file, &daemon.path, &[("SEEKLESS_DISABLE", value)])
+        else {
+            return;
+        };
+        host.read(&file, 4);
+        assert_eq!(daemon.needs().len(), hellos, "SEEKLESS_DISABLE={value}");
+    }
+}
+
+/// The folder of the state stands in for the path of the socket.
+#[test]
+fn the_socket_is_found_by_its_folder() {
+    let folder = folder();
+    let Some(file) = ColdFile::new(folder.path(), "data") else { return };
+    let daemon = Fake::serving(folder.path());
+    std::fs::rename(&daemon.path, folder.path().join("daemon.sock")).unwrap();
+    let state = folder.path().to_str().unwrap();
+    let Some(mut host) = Host::start_with(folder.path(), &file, Path::new(""), &[("SEEKLESS_STATE", state)])
+    else {
+        return;
+    };
+    host.read(&file, 4);
+    assert_eq!(daemon.needs().len(), 1);
+}

@@ -1,0 +1,206 @@
+//! Hosts that make life hard: the same output with the shim and a daemon, with the shim and no daemon, and without either.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use seekless_wire::{Call, Settings};
+use support::fake::{Fake, Manner, SETTINGS, Seen};
+use support::{ColdFile, Outcome, compile, folder, have, hooked, plain, run, source};
+
+struct Bench {
+    folder: tempfile::TempDir,
+    file: ColdFile,
+    daemon: Fake,
+}
+
+impl Bench {
+    fn new() -> Option<Bench> {
+        let folder = folder();
+        let file = ColdFile::new(folder.path(), "data")?;
+        let daemon = Fake::serving(folder.path());
+        Some(Bench { folder, file, daemon })
+    }
+
+    /// Bench and program, compiled.
+    fn with(name: &str) -> Option<(Bench, PathBuf)> {
+        let bench = Bench::new()?;
+        let program = bench.folder.path().join(name);
+        compile(&source("hardship", name), &program, &[])?;
+        Some((bench, program))
+    }
+
+    fn run(&self, mut command: Command, arguments: &[&Path]) -> Outcome {
+        assert!(self.file.chill(), "the file does not go cold");
+        command.arg(&self.file.path).args(arguments);
+        run(command)
+    }
+
+    /// Runs it the three ways, cold each time; the daemon must have been asked at least `needs` times.
+    fn same(
+        &self,
+        program: impl AsRef<std::ffi::OsStr> + Copy,
+        leading: &[&str],
+        arguments: &[&Path],
+        needs: usize,
+    ) {
+        let start = |mut command: Command| {
+            command.args(leading);
+            self.run(command, arguments)
+        };
+        let without = start(plain(program));
+        assert!(without.status.contains("status: 0"), "the program itself fails: {without:?}");
+        let nobody = start(hooked(program, &self.folder.path().join("nobody"), None));
+        assert_eq!(nobody, without, "with the shim, without a daemon");
+        let with = start(hooked(program, &self.daemon.path, None));
+        assert_eq!(with, without, "with the shim and a daemon");
+        let asked = self.daemon.needs();
+        assert!(asked.len() >= needs, "the daemon was asked {} times: {asked:?}", asked.len());
+    }
+}
+
+macro_rules! programs {
+    ($($name:ident: $needs:expr;)+) => {$(
+        #[test]
+        fn $name() {
+            let Some((bench, program)) = Bench::with(stringify!($name)) else { return };
+            bench.same(&program, &[], &[], $needs);
+        }
+    )+};
+}
+
+programs! {
+    // 64 chunks, each in one process or thread, none of them resident before.
+    fork: 32;
+    threads: 32;
+    vfork_exec: 8;
+    signals: 32;
+    longjmp: 1;
+    cancel: 5;
+    races: 1;
+    million: 64;
+    full: 0;
+}
+
+/// The path is out of sight, the abstract twin is not.
+#[test]
+fn chroot() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: chroot needs root");
+        return;
+    }
+    let Some((bench, program)) = Bench::with("chroot") else { return };
+    let empty = bench.folder.path().join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    bench.same(&program, &[], &[&empty], 4);
+}
+
+/// The kernel hides residency from this one: asked once about each piece, believed while it lasts, asked again after.
+#[test]
+fn setuid() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: giving up root needs root");
+        return;
+    }
+    let Some((mut bench, program)) = Bench::with("setuid") else { return };
+    let folder = bench.folder.path().join("daemon");
+    std::fs::create_dir(&folder).unwrap();
+    bench.daemon = Fake::start(&folder, Manner::Serve, Settings { prefetch_bytes: 256 << 10, ..SETTINGS });
+    bench.same(&program, &[], &[], 2);
+    let chunk = |s: &Seen| (s.call, s.offset / 65_536, s.length);
+    let asked: Vec<_> = bench.daemon.needs().iter().map(chunk).collect();
+    assert_eq!(asked, [(Call::Pread, 8, 65_536), (Call::Pread, 8, 65_536)]);
+}
+
+#[test]
+fn python() {
+    let Some(bench) = Bench::new() else { return };
+    if have("python3", "-V") {
+        let script = source("hardship", "host").with_extension("py");
+        // Not byte-compiled, so that the runs read the same files.
+        bench.same("python3", &["-B", script.to_str().unwrap()], &[], 10);
+    }
+}
+
+#[test]
+fn node() {
+    let Some(bench) = Bench::new() else { return };
+    if have("node", "-v") {
+        let script = source("hardship", "host").with_extension("js");
+        bench.same("node", &[script.to_str().unwrap()], &[], 1);
+    }
+}
+
+#[test]
+fn java() {
+    let Some(bench) = Bench::new() else { return };
+    if have("java", "-version") && have("javac", "-version") {
+        let made = Command::new("javac")
+            .arg("-d")
+            .arg(bench.folder.path())
+            .arg(source("hardship", "Host").with_extension("java"))
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let classes = bench.folder.path().to_str().unwrap();
+        bench.same("java", &["-Xshare:auto", "-cp", classes, "Host"], &[], 1);
+    }
+}
+
+/// A pair of allocator and shim, in both orders: the allocator reads and maps before anything is ready, `dlsym` allocates.
+#[test]
+fn jemalloc() {
+    let Some(allocator) = find_jemalloc() else {
+        println!("skipped: no libjemalloc2 here, nor to be had with apt-get download");
+        return;
+    };
+    let Some((bench, program)) = Bench::with("threads") else { return };
+    let without = bench.run(plain(&program), &[]);
+    for shim_first in [true, false] {
+        bench.daemon.clear();
+        let mut command = hooked(&program, &bench.daemon.path, Some(&allocator));
+        if !shim_first {
+            let mut preload = allocator.clone().into_os_string();
+            preload.push(":");
+            preload.push(support::library());
+            command.env("LD_PRELOAD", preload);
+        }
+        assert_eq!(bench.run(command, &[]), without, "shim first: {shim_first}");
+        assert!(bench.daemon.needs().len() >= 32);
+    }
+    if have("python3", "-V") {
+        let script = source("hardship", "host").with_extension("py");
+        let start = |mut command: Command| {
+            command.arg("-B").arg(&script);
+            bench.run(command, &[])
+        };
+        let without = start(plain("python3"));
+        assert_eq!(
+            start(hooked("python3", &bench.daemon.path, Some(&allocator))),
+            without,
+            "python on jemalloc"
+        );
+    }
+}
+
+/// The system's, or the distribution's package unpacked into a private folder (kept there for the next time).
+fn find_jemalloc() -> Option<PathBuf> {
+    let private = Path::new(env!("CARGO_TARGET_TMPDIR")).join("jemalloc");
+    let found = |root: &Path| {
+        let folders = ["usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/lib"];
+        folders.iter().map(|f| root.join(f).join("libjemalloc.so.2")).find(|p| p.exists())
+    };
+    if let Some(path) = found(Path::new("/")).or_else(|| found(&private)) {
+        return Some(path);
+    }
+    let work = tempfile::tempdir().ok()?;
+    let mut fetch = Command::new("apt-get");
+    fetch.args(["download", "-qq", "libjemalloc2"]).current_dir(work.path());
+    if !fetch.output().ok()?.status.success() {
+        return None;
+    }
+    let package = std::fs::read_dir(work.path()).ok()?.filter_map(|e| Some(e.ok()?.path())).next()?;
+    let unpacked = Command::new("dpkg").arg("-x").arg(package).arg(&private).output().ok()?;
+    unpacked.status.success().then(|| found(&private)).flatten()
+}

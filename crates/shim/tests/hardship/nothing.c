@@ -1,0 +1,5 @@
+// A host that does nothing.
+int main(void)
+{
+    return 0;
+}

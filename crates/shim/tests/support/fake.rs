@@ -1,0 +1,317 @@
+//! A daemon of the tests' own: records what it hears and answers as told.
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use seekless_kernel::fdpass::{self, Address, TwinName};
+use seekless_kernel::residency;
+use seekless_wire::{
+    Answer, Call, FRAME_BYTES_MAX, Frame, Mode, Need, PassReason, Refuse, RefuseReason, Settings, Tracked,
+};
+
+/// How the daemon behaves towards a need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// Reads the bytes, then answers.
+    Serve,
+    /// The same, after so many milliseconds with a `Working` every 20.
+    ServeSlowly(u64),
+    /// Passes on, and asks to leave the device alone for a minute.
+    PassDevice,
+    /// Accepts and says nothing, ever.
+    Silent,
+    /// Says `Working` for ever.
+    WorkingForEver,
+    /// Closes without a word.
+    Close,
+    /// Sends bytes that are no frame.
+    Garbage,
+    /// Sends a good answer, cut short.
+    CutShort,
+    /// Sends a packet larger than any frame.
+    Huge,
+    /// Refuses, as a daemon that speaks another version would.
+    Refuse,
+    /// Sends a descriptor along that nobody asked for.
+    ExtraDescriptor,
+}
+
+/// A need as it arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub call: Call,
+    pub offset: u64,
+    pub length: u64,
+    pub device: u64,
+    pub inode: u64,
+}
+
+#[derive(Default)]
+pub struct Record {
+    pub needs: Vec<Seen>,
+    pub tracked: Vec<Tracked>,
+    pub hellos: usize,
+    /// Frames or descriptors that should not have come.
+    pub wrong: Vec<String>,
+}
+
+pub struct Fake {
+    pub path: PathBuf,
+    pub record: Arc<Mutex<Record>>,
+    stop: Arc<AtomicBool>,
+    /// Rounds in which nothing came.
+    idle: Arc<AtomicU64>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+pub const SETTINGS: Settings = Settings { mode: Mode::Both, settings_ttl_ms: 1_000, prefetch_bytes: 0 };
+
+impl Fake {
+    /// Listens at `d.sock` in `folder` and at its twin.
+    pub fn start(folder: &Path, manner: Manner, settings: Settings) -> Fake {
+        let path = folder.join("d.sock");
+        let name = CString::new(path.as_os_str().as_bytes()).unwrap();
+        let twin = TwinName::of(&name).expect("the test's folder has too long a name");
+        let listeners = vec![
+            fdpass::listen(Address::Path(&name), 64).unwrap(),
+            fdpass::listen(Address::Twin(&twin), 64).unwrap(),
+        ];
+        super::set_mode(&path, 0o666);
+        let record = Arc::new(Mutex::new(Record::default()));
+        let stop = Arc::new(AtomicBool::new(false));
+        let idle = Arc::new(AtomicU64::new(0));
+        let thread = {
+            let (record, stop, idle) = (record.clone(), stop.clone(), idle.clone());
+            std::thread::spawn(move || serve(listeners, manner, settings, &record, &stop, &idle))
+        };
+        Fake { path, record, stop, idle, thread: Some(thread) }
+    }
+
+    pub fn serving(folder: &Path) -> Fake {
+        Fake::start(folder, Manner::Serve, SETTINGS)
+    }
+
+    /// Waits until all that has been sent has been heard (advice is sent and not waited for).
+    fn settle(&self) {
+        let until = self.idle.load(Ordering::Acquire) + 2;
+        while self.idle.load(Ordering::Acquire) < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// The needs so far, and a check that nothing wrong came.
+    pub fn needs(&self) -> Vec<Seen> {
+        self.settle();
+        let record = self.record.lock().unwrap();
+        assert!(record.wrong.is_empty(), "{:?}", record.wrong);
+        record.needs.clone()
+    }
+
+    pub fn clear(&self) {
+        self.settle();
+        *self.record.lock().unwrap() = Record::default();
+    }
+
+    /// Ends as a killed daemon does: every socket of it closes at once, its path stays.
+    pub fn stop(mut self) {
+        self.halt();
+    }
+
+    fn halt(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        self.halt();
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+struct Client {
+    socket: OwnedFd,
+    /// Answer this at that time.
+    due: Option<(Instant, Need, Option<OwnedFd>)>,
+    working_next: Instant,
+}
+
+fn serve(
+    listeners: Vec<OwnedFd>,
+    manner: Manner,
+    settings: Settings,
+    record: &Mutex<Record>,
+    stop: &AtomicBool,
+    idle: &AtomicU64,
+) {
+    let mut clients: Vec<Client> = Vec::new();
+    while !stop.load(Ordering::Acquire) {
+        {
+            let mut fds: Vec<PollFd<'_>> = listeners.iter().map(|l| PollFd::new(l, PollFlags::IN)).collect();
+            fds.extend(clients.iter().map(|c| PollFd::new(&c.socket, PollFlags::IN)));
+            if rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 5_000_000 })) == Ok(0) {
+                idle.fetch_add(1, Ordering::AcqRel);
+            }
+        }
+        for listener in &listeners {
+            while let Ok(socket) = fdpass::accept(listener.as_fd()) {
+                clients.push(Client { socket, due: None, working_next: Instant::now() });
+            }
+        }
+        clients.retain_mut(|client| attend(client, manner, settings, record));
+    }
+}
+
+/// Whether to keep the client.
+fn attend(client: &mut Client, manner: Manner, settings: Settings, record: &Mutex<Record>) -> bool {
+    let mut packet = [0u8; FRAME_BYTES_MAX];
+    match fdpass::receive(client.socket.as_fd(), &mut packet) {
+        Ok(got) if got.length > 0 => {
+            let frame = Frame::decode(&packet[..got.length]);
+            if !hear(client, frame, got.descriptor, manner, settings, record) {
+                return false;
+            }
+        }
+        // Gone; an advice is served all the same when it was heard.
+        Ok(_) => return false,
+        Err(rustix::io::Errno::AGAIN) => {}
+        Err(_) => return false,
+    }
+    let now = Instant::now();
+    if let Some((at, need, descriptor)) = &client.due {
+        if now >= *at {
+            answer(client.socket.as_fd(), need, descriptor.as_ref(), settings);
+            return false;
+        }
+        if now >= client.working_next {
+            client.working_next = now + Duration::from_millis(20);
+            tell(client.socket.as_fd(), Frame::Working);
+        }
+    } else if manner == Manner::WorkingForEver && now >= client.working_next {
+        client.working_next = now + Duration::from_millis(20);
+        tell(client.socket.as_fd(), Frame::Working);
+    }
+    true
+}
+
+fn send_raw(socket: std::os::fd::BorrowedFd<'_>, bytes: &[u8]) {
+    let _ = fdpass::send(socket, bytes, None);
+}
+
+fn tell(socket: std::os::fd::BorrowedFd<'_>, frame: Frame<'_>) {
+    let _ = fdpass::send(socket, frame.encode().unwrap().as_bytes(), None);
+}
+
+fn hear(
+    client: &mut Client,
+    frame: Result<Frame<'_>, seekless_wire::DecodeError>,
+    descriptor: Option<OwnedFd>,
+    manner: Manner,
+    settings: Settings,
+    record: &Mutex<Record>,
+) -> bool {
+    let mut record = record.lock().unwrap();
+    if frame.is_ok_and(|f| f.carries_descriptor()) != descriptor.is_some() {
+        record.wrong.push(format!("{frame:?} with {descriptor:?}"));
+        return false;
+    }
+    let socket = client.socket.as_fd();
+    match frame {
+        Ok(Frame::Hello { .. }) => {
+            record.hellos += 1;
+            // A daemon that is ill is ill towards everybody, but for the settings, which let the needs come.
+            tell(socket, Frame::Settings(settings));
+            false
+        }
+        Ok(Frame::Tracked(t)) => {
+            record.tracked.push(t);
+            false
+        }
+        Ok(Frame::Need(need)) => {
+            let stat = rustix::fs::fstat(descriptor.as_ref().unwrap()).unwrap();
+            record.needs.push(Seen {
+                call: need.call,
+                offset: need.offset,
+                length: need.length,
+                device: stat.st_dev,
+                inode: stat.st_ino,
+            });
+            drop(record);
+            misbehave(client, need, descriptor, manner, settings)
+        }
+        other => {
+            record.wrong.push(format!("{other:?}"));
+            false
+        }
+    }
+}
+
+fn misbehave(
+    client: &mut Client,
+    need: Need,
+    descriptor: Option<OwnedFd>,
+    manner: Manner,
+    settings: Settings,
+) -> bool {
+    let socket = client.socket.as_fd();
+    let good = Answer::resident(need.length, settings);
+    match manner {
+        Manner::Serve => answer(socket, &need, descriptor.as_ref(), settings),
+        Manner::ServeSlowly(ms) => {
+            client.due = Some((Instant::now() + Duration::from_millis(ms), need, descriptor));
+            return true;
+        }
+        Manner::PassDevice => tell(
+            socket,
+            Frame::Answer(Answer { device_ttl_ms: 60_000, ..Answer::pass(PassReason::NotADisk, settings) }),
+        ),
+        Manner::Silent | Manner::WorkingForEver => return true,
+        Manner::Close => {}
+        Manner::Garbage => send_raw(socket, b"HTTP/1.1 200 OK\r\n\r\n"),
+        Manner::CutShort => {
+            let whole = Frame::Answer(good).encode().unwrap();
+            send_raw(socket, &whole.as_bytes()[..30]);
+        }
+        Manner::Huge => send_raw(socket, &[b'S'; 20_000]),
+        Manner::Refuse => {
+            tell(socket, Frame::Refuse(Refuse { reason: RefuseReason::Version, kind: 2 }));
+        }
+        Manner::ExtraDescriptor => {
+            let frame = Frame::Answer(good).encode().unwrap();
+            let _ = fdpass::send(socket, frame.as_bytes(), descriptor.as_ref().map(|d| d.as_fd()));
+        }
+    }
+    // Stays until the other side goes, so that what was sent is not lost to a reset.
+    manner != Manner::Close
+}
+
+/// Reads what was asked for, by way of a descriptor of its own, and says so.
+fn answer(
+    socket: std::os::fd::BorrowedFd<'_>,
+    need: &Need,
+    descriptor: Option<&OwnedFd>,
+    settings: Settings,
+) {
+    use std::os::fd::AsRawFd;
+    let passed = descriptor.unwrap();
+    let mut resident = 0;
+    if let Ok(file) = std::fs::File::open(format!("/proc/self/fd/{}", passed.as_raw_fd())) {
+        // No more than what is asked: the kernel's own read-ahead may be megabytes.
+        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
+        let prefetch = if settings.mode == Mode::Both { settings.prefetch_bytes } else { 0 };
+        let mut bytes = vec![0u8; need.length.max(prefetch).min(64 << 20) as usize];
+        let _ = file.read_at(&mut bytes, need.offset);
+        resident = residency::resident_prefix(file.as_fd(), need.offset, 8 << 20).unwrap_or(need.length);
+    }
+    tell(socket, Frame::Answer(Answer::resident(resident, settings)));
+}

@@ -1,0 +1,105 @@
+//! `seekless vdisk down`.
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use rustix::process::{Pid, Signal, kill_process};
+use seekless_units::{Exit, Fault};
+use serde_json::json;
+
+use super::JsonArgs;
+use crate::state::{DiskDir, Lock};
+use crate::supervisor::clear_stale;
+
+/// Longer than a supervisor takes in the worst case: two unmounts that each wait twice.
+const PATIENCE: Duration = Duration::from_secs(100);
+
+#[derive(Debug, Args)]
+pub(super) struct DownArgs {
+    /// Name of the disk
+    #[arg(long, required_unless_present = "all")]
+    name: Option<String>,
+    /// Every disk
+    #[arg(long, conflicts_with = "name")]
+    all: bool,
+    #[command(flatten)]
+    json: JsonArgs,
+}
+
+pub(super) fn run(args: &DownArgs) -> Result<Exit, Fault> {
+    let disks = match &args.name {
+        Some(name) => {
+            let dir = DiskDir::new(name)?;
+            if !dir.path().exists() && !dir.running() {
+                let message =
+                    format!("there is no disk `{name}`; `seekless vdisk list` shows those there are");
+                return Err(Fault::new(Exit::Missing, message));
+            }
+            vec![dir]
+        }
+        None => DiskDir::all(),
+    };
+    let mut gone = Vec::new();
+    for dir in &disks {
+        take_down(dir)?;
+        gone.push(dir.name());
+    }
+    args.json
+        .show(&json!({ "down": gone }), || gone.iter().map(|name| format!("{name}: down\n")).collect())?;
+    Ok(Exit::Ok)
+}
+
+fn take_down(dir: &DiskDir) -> Result<(), Fault> {
+    if let Some(lock) = dir.try_lock()? {
+        // No supervisor: it died, and so did (or does) its worker.
+        clear_stale(dir);
+        drop(lock);
+        return Ok(());
+    }
+    let patience = Instant::now() + PATIENCE;
+    let mut told = false;
+    while Instant::now() < patience {
+        // Whoever holds the lock wrote the record; it may be about to.
+        if let (false, Some(record)) = (told, dir.record())
+            && let Some(pid) = Pid::from_raw(record.pid as i32)
+        {
+            kill_process(pid, Signal::TERM).map_err(|e| {
+                Fault::new(
+                    Exit::Permission,
+                    format!("cannot end disk `{}` (process {}): {e}", dir.name(), record.pid),
+                )
+            })?;
+            told = true;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+        if let Some(lock) = dir.try_lock()? {
+            return finish(dir, lock);
+        }
+    }
+    let message = format!(
+        "disk `{}` did not go down in {} s; is a program using it stuck?",
+        dir.name(),
+        PATIENCE.as_secs()
+    );
+    Err(Fault::new(Exit::Failed, message))
+}
+
+/// The supervisor is gone. Should it have been killed meanwhile, its work is ours.
+fn finish(dir: &DiskDir, lock: Lock) -> Result<(), Fault> {
+    if dir.path().exists() {
+        clear_stale(dir);
+    }
+    drop(lock);
+    Ok(())
+}
+
+/// Clears away a disk whose supervisor was killed, while its worker still serves.
+pub(super) fn clean(args: &DownArgs) -> Result<Exit, Fault> {
+    let Some(name) = &args.name else { return Ok(Exit::Ok) };
+    let dir = DiskDir::new(name)?;
+    // Not free: someone else is at it already.
+    if let Some(lock) = dir.try_lock()? {
+        finish(&dir, lock)?;
+    }
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,184 @@
+//! `seekless vdisk stats`, `fault` and `trace`: talking to a running disk.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use seekless_units::{Exit, Fault};
+use serde_json::json;
+
+use super::JsonArgs;
+use crate::control::{Answer, Ask, Client, Report};
+use crate::faults::{ByteRange, Slow};
+use crate::state::DiskDir;
+
+#[derive(Debug, Args)]
+pub(super) struct StatsArgs {
+    /// Name of the disk
+    #[arg(long)]
+    name: String,
+    /// Start again from zero after showing
+    #[arg(long)]
+    reset: bool,
+    #[command(flatten)]
+    json: JsonArgs,
+}
+
+fn ask(name: &str, ask: &Ask) -> Result<Answer, Fault> {
+    Client::connect(&DiskDir::new(name)?)?.ask(ask)
+}
+
+fn unexpected(name: &str) -> Fault {
+    Fault::new(
+        Exit::Failed,
+        format!("disk `{name}` is of another version of this program: take it down and up again"),
+    )
+}
+
+pub(super) fn stats(args: &StatsArgs) -> Result<Exit, Fault> {
+    let Answer::Stats(report) = ask(&args.name, &Ask::Stats { reset: args.reset })? else {
+        return Err(unexpected(&args.name));
+    };
+    let mut value = serde_json::to_value(&report).unwrap_or_default();
+    value["name"] = args.name.as_str().into();
+    args.json.show(&value, || table(&args.name, &report))?;
+    Ok(Exit::Ok)
+}
+
+fn table(name: &str, report: &Report) -> String {
+    let (s, d) = (&report.stats, &report.derived);
+    let share = |ns: u64| 100.0 * ns as f64 / s.elapsed_ns.max(1) as f64;
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    let mut text = format!(
+        "{name}: {:.1} MB read in {} commands, {:.1} MB written in {}; {:.1} MB/s over {:.1} s of drive time\n",
+        s.read_bytes as f64 / 1e6,
+        s.reads,
+        s.write_bytes as f64 / 1e6,
+        s.writes,
+        d.mb_per_s,
+        seconds(s.elapsed_ns)
+    );
+    text += &format!(
+        "  time    busy {:.1} %: seek {:.1} %, rotation {:.1} %, transfer {:.1} %, overhead {:.1} %; idle {:.1} %\n",
+        share(s.busy_ns),
+        share(s.seek_ns),
+        share(s.rotation_ns),
+        share(s.transfer_ns),
+        share(s.overhead_ns),
+        share(s.idle_ns)
+    );
+    text += &format!(
+        "  command {:.0} KiB, service {:.2} ms (seek {:.2}, rotation {:.2}, transfer {:.2}), response {:.2} ms (most {:.1})\n",
+        d.command_bytes / 1024.0,
+        d.service_ms,
+        d.seek_ms,
+        d.rotation_ms,
+        d.transfer_ms,
+        d.response_ms,
+        s.response_max_ns as f64 / 1e6
+    );
+    text += &format!(
+        "  seeks   {} ({:.0} KiB between them), {} head movements, {} served from the track buffer\n",
+        s.seeks,
+        d.bytes_per_seek / 1024.0,
+        s.head_moves,
+        s.buffer_hits
+    );
+    text + &format!(
+        "  queue   {:.1} on average, {} at most; {} failed by order\n",
+        d.queue_mean, s.queue_max, s.errors
+    )
+}
+
+#[derive(Debug, Args)]
+pub(super) struct FaultArgs {
+    /// Name of the disk
+    #[arg(long)]
+    name: String,
+    /// Requests that touch this range fail with EIO
+    #[arg(long, value_name = "OFFSET+LEN")]
+    eio: Vec<ByteRange>,
+    /// The disk answers nothing for this long, as 5s or 200ms (of real time, whatever the speed)
+    #[arg(long, value_name = "TIME", value_parser = parse_ms)]
+    hang: Option<u64>,
+    /// Requests (in the range) take FACTOR times as long
+    #[arg(long, value_name = "FACTOR[,OFFSET+LEN]")]
+    slow: Vec<Slow>,
+    /// Forget all faults, before those given here
+    #[arg(long)]
+    clear: bool,
+    #[command(flatten)]
+    json: JsonArgs,
+}
+
+/// Milliseconds in `5s`, `0.2s` or `200ms`; an hour at most.
+fn parse_ms(text: &str) -> Result<u64, String> {
+    let wrong = || format!("`{text}` is not a time: write for example 5s or 200ms, an hour at most");
+    let (number, factor) = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
+        (Some(number), _) => (number, 1.0),
+        (None, Some(number)) => (number, 1000.0),
+        _ => return Err(wrong()),
+    };
+    let ms = number.trim().parse::<f64>().map_err(|_| wrong())? * factor;
+    if (0.0..=3.6e6).contains(&ms) { Ok(ms.ceil() as u64) } else { Err(wrong()) }
+}
+
+pub(super) fn fault(args: &FaultArgs) -> Result<Exit, Fault> {
+    let hang_ms = args.hang.unwrap_or(0);
+    let order = Ask::Fault { eio: args.eio.clone(), slow: args.slow.clone(), hang_ms, clear: args.clear };
+    let Answer::Faults(faults) = ask(&args.name, &order)? else { return Err(unexpected(&args.name)) };
+    let value = json!({ "name": args.name, "hang_ms": hang_ms, "faults": faults });
+    args.json.show(&value, || {
+        let mut text = String::new();
+        if hang_ms > 0 {
+            text += &format!("{}: hangs for {hang_ms} ms\n", args.name);
+        }
+        for r in &faults.eio {
+            text += &format!("{}: EIO at {}+{}\n", args.name, r.offset, r.len);
+        }
+        for s in &faults.slow {
+            let place = s.range.map_or("everywhere".into(), |r| format!("at {}+{}", r.offset, r.len));
+            text += &format!("{}: {} times as slow {place}\n", args.name, s.factor);
+        }
+        if text.is_empty() { format!("{}: no faults\n", args.name) } else { text }
+    })?;
+    Ok(Exit::Ok)
+}
+
+#[derive(Debug, Args)]
+pub(super) struct TraceArgs {
+    /// Name of the disk
+    #[arg(long)]
+    name: String,
+    /// Trace to this new file from now on
+    #[arg(long, value_name = "FILE", required_unless_present = "off")]
+    to: Option<PathBuf>,
+    /// End the trace
+    #[arg(long, conflicts_with = "to")]
+    off: bool,
+    #[command(flatten)]
+    json: JsonArgs,
+}
+
+pub(super) fn trace(args: &TraceArgs) -> Result<Exit, Fault> {
+    let path = args.to.as_deref().map(|p| std::path::absolute(p).unwrap_or_else(|_| p.to_path_buf()));
+    ask(&args.name, &Ask::Trace { path: path.clone() })?;
+    let value = json!({ "name": args.name, "trace": path });
+    args.json.show(&value, || match &path {
+        Some(path) => format!("{}: traces to {}\n", args.name, path.display()),
+        None => format!("{}: traces no more\n", args.name),
+    })?;
+    Ok(Exit::Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_ms;
+
+    #[test]
+    fn times_with_units() {
+        assert_eq!((parse_ms("5s"), parse_ms("200ms"), parse_ms("0.25s")), (Ok(5000), Ok(200), Ok(250)));
+        for text in ["5", "s", "-1s", "2h", "3601s", "nans"] {
+            assert!(parse_ms(text).is_err(), "{text}");
+        }
+    }
+}

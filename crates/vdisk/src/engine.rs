@@ -1,0 +1,336 @@
+//! The service of one disk: requests enter the drive model when they arrive and are answered when it says.
+//!
+//! FUSE threads [`submit`](Engine::submit); one service thread sleeps until the model's next completion and answers.
+//! Requests are decided and timed on the drive's own time line, so waking up late answers late but never slows the
+//! drive. What the model cannot queue (its command queue is bounded) waits outside in order of arrival, as in a host
+//! adapter; the number of requests present is bounded by what FUSE lets the kernel send.
+//!
+//! In unthrottled mode, for population and for dismantling, requests are answered at once and no time passes.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use seekless_drive::{Command, Completion, Drive, Op};
+use seekless_units::{Lba, Nanos, SECTOR_BYTES};
+
+use crate::clock::Clock;
+use crate::faults::Faults;
+use crate::spread::Layout;
+use crate::stats::{Counter, Stats};
+use crate::trace::Trace;
+
+/// What an answered request runs: told whether it succeeded or has to fail with EIO.
+pub type Finish = Box<dyn FnOnce(bool) + Send>;
+
+/// The drive at work.
+pub struct Engine {
+    core: Mutex<Core>,
+    /// Signalled when the service thread has to look again earlier than it planned.
+    look: Condvar,
+    epoch: Instant,
+}
+
+struct Core {
+    drive: Drive,
+    clock: Clock,
+    layout: Layout,
+    faults: Faults,
+    counter: Counter,
+    trace: Trace,
+    requests: HashMap<u64, Request>,
+    commands: HashMap<u64, Part>,
+    /// Commands the model's queue has no room for, oldest first.
+    waiting: VecDeque<Command>,
+    /// A completion kept back while drive time stands still, because its command is slowed.
+    held: Option<Completion>,
+    next_id: u64,
+    /// Times handed to the model never go backwards.
+    submitted: Nanos,
+    /// Openings of unthrottled mode in force, and the wall time of the first.
+    unthrottled: u32,
+    unthrottled_since: Nanos,
+    /// When the service thread will look by itself.
+    planned: Nanos,
+    stopping: bool,
+}
+
+/// One request of the kernel.
+struct Request {
+    parts: u32,
+    failed: bool,
+    finish: Finish,
+}
+
+/// One command to the drive: a request, or the part of it that lies in one piece.
+struct Part {
+    request: u64,
+    disk: Lba,
+    /// Drive time of arrival: for a command that had to wait outside the model, before the model's own.
+    arrived: Nanos,
+    queue: usize,
+    factor: f64,
+}
+
+impl Engine {
+    /// A drive at rest, under `layout`, running `speed` times as fast as life.
+    pub fn new(drive: Drive, layout: Layout, speed: f64, trace: Trace) -> Engine {
+        let core = Core {
+            drive,
+            clock: Clock::new(speed),
+            layout,
+            faults: Faults::default(),
+            counter: Counter::default(),
+            trace,
+            requests: HashMap::new(),
+            commands: HashMap::new(),
+            waiting: VecDeque::new(),
+            held: None,
+            next_id: 0,
+            submitted: Nanos::ZERO,
+            unthrottled: 0,
+            unthrottled_since: Nanos::ZERO,
+            planned: Nanos::MAX,
+            stopping: false,
+        };
+        Engine { core: Mutex::new(core), look: Condvar::new(), epoch: Instant::now() }
+    }
+
+    // A panic inside the lock ends the whole process (see `worker`), so poison is never met.
+    fn lock(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn wall(&self) -> Nanos {
+        Nanos(self.epoch.elapsed().as_nanos() as u64)
+    }
+
+    /// A request for `len` bytes at `offset` of the disk. `finish` runs when the drive is done with it: on this thread
+    /// in unthrottled mode, else on the service thread.
+    pub fn submit(&self, op: Op, offset: u64, len: u64, finish: Finish) {
+        let mut core = self.lock();
+        if core.unthrottled > 0 || len == 0 {
+            core.counter.unthrottled(len);
+            let ok = !core.faults.fails(&(offset..offset + len));
+            drop(core);
+            return finish(ok);
+        }
+        let wall = self.wall();
+        core.arrive(wall, op, offset, len, finish);
+        if core.next_look() < core.planned {
+            self.look.notify_one();
+        }
+    }
+
+    /// Whether a request for these bytes fails by order.
+    pub fn fails(&self, offset: u64, len: u64) -> bool {
+        self.lock().faults.fails(&(offset..offset + len))
+    }
+
+    /// Answers requests until [`stop`](Engine::stop): the body of the service thread.
+    pub fn serve(&self) {
+        // A sleeping thread is woken up to 50 us late by default so that wake-ups can be bundled; a disk is not.
+        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        // And it is not kept from its work by the programs that use it. Without the right to that it is as late as they
+        // make it, which shows in latency at low queue depths, not in what the drive can do.
+        let _ = seekless_kernel::sched::run_first();
+        let mut done = Vec::new();
+        let mut core = self.lock();
+        loop {
+            core.collect(self.wall(), &mut done);
+            if !done.is_empty() {
+                drop(core);
+                for (finish, ok) in done.drain(..) {
+                    finish(ok);
+                }
+                core = self.lock();
+                continue;
+            }
+            if core.stopping {
+                core.trace.flush();
+                return;
+            }
+            let look = core.next_look();
+            core.planned = look;
+            if look == Nanos::MAX {
+                core.trace.flush();
+                core = self.look.wait(core).unwrap_or_else(|e| e.into_inner());
+            } else {
+                let left = Duration::from_nanos(look.since(self.wall()).0);
+                core = self.look.wait_timeout(core, left).unwrap_or_else(|e| e.into_inner()).0;
+            }
+            core.planned = Nanos::ZERO;
+        }
+    }
+
+    /// Ends [`serve`](Engine::serve). Requests not yet answered are dropped, which answers them with an error.
+    pub fn stop(&self) {
+        let mut core = self.lock();
+        core.stopping = true;
+        let dropped: Vec<Request> = core.requests.drain().map(|(_, r)| r).collect();
+        core.commands.clear();
+        self.look.notify_one();
+        drop(core);
+        drop(dropped);
+    }
+
+    /// Opens (`true`) or closes one holding of unthrottled mode. Opening it answers all that is under way.
+    pub fn unthrottle(&self, on: bool) {
+        let mut done = Vec::new();
+        {
+            let mut core = self.lock();
+            let wall = self.wall();
+            if on {
+                core.unthrottled += 1;
+                if core.unthrottled == 1 {
+                    core.run_dry(wall, &mut done);
+                    core.unthrottled_since = wall;
+                }
+            } else if core.unthrottled > 0 {
+                core.unthrottled -= 1;
+                if core.unthrottled == 0 {
+                    let span = core.clock.drive_at(wall) - core.clock.drive_at(core.unthrottled_since);
+                    core.counter.leave_out(span);
+                }
+            }
+        }
+        for (finish, ok) in done {
+            finish(ok);
+        }
+    }
+
+    /// The drive does nothing for this long on the wall, then goes on.
+    pub fn hang(&self, span: Duration) {
+        let mut core = self.lock();
+        let wall = self.wall();
+        let (now, until) = (core.clock.drive_at(wall), wall + Nanos(span.as_nanos() as u64));
+        core.clock.stall(now, until);
+    }
+
+    /// Changes the faults in force. A hang under way ends with `end_hang`.
+    pub fn change_faults(&self, end_hang: bool, change: impl FnOnce(&mut Faults)) -> Faults {
+        let mut core = self.lock();
+        change(&mut core.faults);
+        if end_hang {
+            core.clock.resume(self.wall());
+            self.look.notify_one();
+        }
+        core.faults.clone()
+    }
+
+    /// The counters; set to zero afterwards with `reset`.
+    pub fn stats(&self, reset: bool) -> Stats {
+        let mut core = self.lock();
+        let now = core.clock.drive_at(self.wall());
+        let mut since = core.counter.read(now);
+        if core.unthrottled > 0 {
+            // The holding of unthrottled mode that is still open does not count either.
+            let span = now - core.clock.drive_at(core.unthrottled_since);
+            since.elapsed_ns = since.elapsed_ns.saturating_sub(span.0);
+            since.idle_ns = since.idle_ns.saturating_sub(span.0);
+        }
+        if reset {
+            core.counter.reset(now);
+            core.unthrottled_since = self.wall();
+        }
+        core.trace.flush();
+        since
+    }
+
+    /// Starts a new trace, or ends the one running.
+    pub fn set_trace(&self, trace: Trace) {
+        let mut core = self.lock();
+        core.trace.flush();
+        core.trace = trace;
+    }
+}
+
+impl Core {
+    fn arrive(&mut self, wall: Nanos, op: Op, offset: u64, len: u64, finish: Finish) {
+        let request = self.next_id;
+        self.next_id += 1;
+        let failed = self.faults.fails(&(offset..offset + len));
+        let (mut parts, mut at) = (0, offset);
+        self.submitted = self.submitted.max(self.clock.drive_at(wall));
+        for (lba, sectors) in self.layout.pieces(offset, len) {
+            let id = self.next_id;
+            self.next_id += 1;
+            let bytes = u64::from(sectors) * SECTOR_BYTES;
+            let queue = self.commands.len() + 1;
+            self.counter.arrived(queue);
+            let factor = self.faults.factor(&(at..at + bytes));
+            let disk = Lba(at / SECTOR_BYTES);
+            self.commands.insert(id, Part { request, disk, arrived: self.submitted, queue, factor });
+            let command = Command { id, op, lba, sectors };
+            // First come, first served: nothing overtakes what already waits.
+            if !self.waiting.is_empty() || self.drive.submit(self.submitted, command).is_err() {
+                self.waiting.push_back(command);
+            }
+            parts += 1;
+            at += bytes;
+        }
+        self.requests.insert(request, Request { parts, failed, finish });
+    }
+
+    /// When there is something to answer: wall time, `MAX` if nothing is under way.
+    fn next_look(&mut self) -> Nanos {
+        if self.held.is_some() {
+            return self.clock.resumes_at();
+        }
+        self.drive.next_completion().map_or(Nanos::MAX, |at| self.clock.wall_at(at))
+    }
+
+    /// Moves what is due at `wall` into `done`.
+    fn collect(&mut self, wall: Nanos, done: &mut Vec<(Finish, bool)>) {
+        while !self.clock.stalled(wall) {
+            if let Some(held) = self.held.take() {
+                self.complete(&held, done);
+                continue;
+            }
+            let Some(c) = self.drive.poll(self.clock.drive_at(wall)) else { return };
+            let factor = self.commands.get(&c.id).map_or(1.0, |p| p.factor);
+            if factor > 1.0 {
+                // The drive stands still where the command would have ended, for what it takes longer.
+                let ends = self.clock.wall_at(c.finished);
+                let whole = self.clock.wall_at(c.finished).since(self.clock.wall_at(c.started)).0;
+                self.clock.stall(c.finished, ends + Nanos((whole as f64 * (factor - 1.0)) as u64));
+                self.held = Some(c);
+            } else {
+                self.complete(&c, done);
+            }
+        }
+    }
+
+    /// Everything under way is done at once; drive time jumps to the end of it.
+    fn run_dry(&mut self, wall: Nanos, done: &mut Vec<(Finish, bool)>) {
+        self.clock.resume(wall);
+        if let Some(held) = self.held.take() {
+            self.complete(&held, done);
+        }
+        while let Some(at) = self.drive.next_completion() {
+            let Some(c) = self.drive.poll(at) else { break };
+            self.clock.advance(wall, c.finished);
+            self.complete(&c, done);
+        }
+    }
+
+    fn complete(&mut self, c: &Completion, done: &mut Vec<(Finish, bool)>) {
+        self.submitted = self.submitted.max(c.finished);
+        while let Some(command) = self.waiting.front() {
+            if self.drive.submit(self.submitted, *command).is_err() {
+                break;
+            }
+            self.waiting.pop_front();
+        }
+        let Some(part) = self.commands.remove(&c.id) else { return };
+        let Some(request) = self.requests.get_mut(&part.request) else { return };
+        request.parts -= 1;
+        let (last, failed) = (request.parts == 0, request.failed);
+        let c = Completion { arrived: part.arrived, ..*c };
+        self.counter.completed(&c, failed);
+        self.trace.record(&c, part.queue, part.disk);
+        if last && let Some(request) = self.requests.remove(&part.request) {
+            done.push((request.finish, !failed));
+        }
+    }
+}

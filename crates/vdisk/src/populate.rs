@@ -1,0 +1,187 @@
+//! Filling a mounted disk with a library, as fast as the machine goes.
+//!
+//! Files are written one after the other with large direct writes into space allocated beforehand, so that each is one
+//! piece; the order is shuffled by seed, as in a library that was filled over time. Between files, space is set aside
+//! and given back at the end, so that a library smaller than its disk still takes the whole of it and seeks are as long
+//! as on a full one.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Advice, FallocateFlags, OFlags};
+use seekless_units::{Bytes, Exit, Fault};
+use seekless_workload::content::Content;
+use serde::{Deserialize, Serialize};
+
+use crate::manifest::Manifest;
+use crate::state::cannot;
+
+/// Bytes of one write: several requests of the block layer, so that the loop device is kept busy.
+const WRITE_BYTES: usize = 8 << 20;
+/// What direct I/O asks of offset, length and memory.
+const ALIGN: u64 = 4096;
+/// Gaps between files at most; with more files several share one.
+const GAPS_MAX: u64 = 4096;
+/// Share of the free space that stays free of gaps: a nearly full file system allocates in crumbs.
+const SPARE: f64 = 0.04;
+
+/// What came of a population.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Populated {
+    /// Files written.
+    pub files: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+    /// Wall time, seconds.
+    pub seconds: f64,
+    /// MB/s of wall time.
+    pub mb_per_s: f64,
+    /// Share of the file system's space the library takes, 0 to 1.
+    pub fill: f64,
+}
+
+/// Settings of a population.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Seed of the order of creation.
+    pub seed: u64,
+    /// Lay the files one after the other, without gaps.
+    pub pack: bool,
+}
+
+/// Writes the files of `manifest` below `root` with the content of their paths; `progress` hears of bytes written.
+///
+/// # Errors
+/// `Usage` if they do not fit, `Busy` if a file is there already, else what the system says of which file. Files
+/// written so far stay.
+pub fn populate(
+    root: &Path,
+    manifest: &Manifest,
+    options: Options,
+    mut progress: impl FnMut(u64),
+) -> Result<Populated, Fault> {
+    let start = std::time::Instant::now();
+    let dir = File::open(root).map_err(|e| cannot("open", root, &e))?;
+    let space = rustix::fs::fstatvfs(&dir).map_err(|e| cannot("measure", root, &e.into()))?;
+    let (total, free) = (space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize);
+    let need: u64 = manifest.files.iter().map(|(_, size)| size.next_multiple_of(ALIGN)).sum();
+    if need > free {
+        let message = format!(
+            "the library needs {:.1} MB and {} has {:.1} MB free",
+            need as f64 / 1e6,
+            root.display(),
+            free as f64 / 1e6
+        );
+        return Err(Fault::new(Exit::Usage, message));
+    }
+    let mut gaps = Gaps::plan(root, manifest, need, free, options.pack)?;
+    let mut memory = vec![0; WRITE_BYTES + ALIGN as usize];
+    let skip = memory.as_ptr().align_offset(ALIGN as usize);
+    let buffer = &mut memory[skip..skip + WRITE_BYTES];
+    for (path, size) in manifest.shuffled(options.seed) {
+        let full = root.join(path);
+        if let Some(parent) = full.parent() {
+            fs::create_dir_all(parent).map_err(|e| cannot("make directory", parent, &e))?;
+        }
+        write_file(&full, path, *size, buffer, &mut progress).map_err(|e| match e.kind() {
+            io::ErrorKind::AlreadyExists => {
+                Fault::new(Exit::Busy, format!("{} is there already: populate an empty disk", full.display()))
+            }
+            _ => cannot("write", &full, &e),
+        })?;
+        gaps.after_file().map_err(|e| cannot("set space aside in", root, &e))?;
+    }
+    drop(gaps);
+    // All of it, the journal included, while nothing takes time: no write-back follows into the first experiment.
+    rustix::fs::syncfs(&dir).map_err(|e| cannot("sync", root, &e.into()))?;
+    let _ = seekless_kernel::mounts::settle(dir.as_fd());
+    let seconds = start.elapsed().as_secs_f64();
+    let bytes = manifest.bytes();
+    Ok(Populated {
+        files: manifest.files.len() as u64,
+        bytes,
+        seconds,
+        mb_per_s: Bytes(bytes).as_mb() / seconds,
+        fill: need as f64 / total.max(1) as f64,
+    })
+}
+
+fn write_file(
+    full: &Path,
+    path: &str,
+    size: u64,
+    buffer: &mut [u8],
+    progress: &mut impl FnMut(u64),
+) -> io::Result<()> {
+    let content = Content::of_path(path);
+    let direct = OFlags::DIRECT.bits() as i32;
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o644).custom_flags(direct).open(full)?;
+    let whole = size.next_multiple_of(ALIGN);
+    if whole > 0 {
+        // In one piece where there is one. A file system that cannot allocate ahead allocates as it writes.
+        let _ = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, whole);
+    }
+    let mut at = 0;
+    while at < whole {
+        let part = &mut buffer[..((whole - at) as usize).min(WRITE_BYTES)];
+        content.fill(at, part);
+        file.write_all_at(part, at)?;
+        at += part.len() as u64;
+        progress(part.len() as u64);
+    }
+    if whole != size {
+        file.set_len(size)?;
+    }
+    // Cutting the last page brought it into the cache; a populated library starts cold.
+    file.sync_data()?;
+    let _ = rustix::fs::fadvise(&file, 0, None, Advice::DontNeed);
+    Ok(())
+}
+
+/// Space set aside between files while they are written; given back on drop.
+struct Gaps {
+    dir: PathBuf,
+    /// Bytes of one gap, 0 for none.
+    bytes: u64,
+    /// A gap after this many files.
+    every: u64,
+    files: u64,
+}
+
+impl Gaps {
+    fn plan(root: &Path, manifest: &Manifest, need: u64, free: u64, pack: bool) -> Result<Gaps, Fault> {
+        let files = manifest.files.len() as u64;
+        let every = files.div_ceil(GAPS_MAX).max(1);
+        let count = files.div_ceil(every);
+        let spare = (free as f64 * SPARE) as u64;
+        let bytes = free.saturating_sub(need).saturating_sub(spare) / count.max(1) / ALIGN * ALIGN;
+        let bytes = if pack { 0 } else { bytes };
+        let dir = root.join(".seekless-gaps");
+        if bytes > 0 {
+            fs::create_dir(&dir).map_err(|e| cannot("make directory", &dir, &e))?;
+        }
+        Ok(Gaps { dir, bytes, every, files: 0 })
+    }
+
+    fn after_file(&mut self) -> io::Result<()> {
+        self.files += 1;
+        if self.bytes == 0 || !self.files.is_multiple_of(self.every) {
+            return Ok(());
+        }
+        let gap = File::create_new(self.dir.join(self.files.to_string()))?;
+        // Without room or without allocation ahead the rest of the library lies closer; nothing breaks.
+        let _ = rustix::fs::fallocate(&gap, FallocateFlags::empty(), 0, self.bytes);
+        Ok(())
+    }
+}
+
+impl Drop for Gaps {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            let _ = fs::remove_dir_all(&self.dir);
+        }
+    }
+}

@@ -1,0 +1,525 @@
+//! Disks brought up for real: FUSE, loop device, ext4, faults, and what is left when they end in every way there is.
+//!
+//! Needs root, `/dev/fuse` and loop devices; without them each test says `skipped:` and passes. Every disk lives in a
+//! state directory of its own test, and a guard takes it down also when the test fails.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use rustix::fs::OFlags;
+use rustix::process::{Pid, Signal, kill_process};
+use seekless_kernel::{loopdev, mounts};
+use seekless_workload::content::Content;
+use serde_json::Value;
+
+/// The command line of this crate, built as an example beside the tests.
+fn program() -> PathBuf {
+    let mut path = std::env::current_exe().unwrap();
+    path.pop();
+    path.pop();
+    path.push("examples/vdisk");
+    assert!(
+        path.exists(),
+        "{} is missing: run the tests with `cargo test -p seekless-vdisk`",
+        path.display()
+    );
+    path
+}
+
+/// Why the tests of this file cannot run here, if they cannot.
+fn lacking() -> Option<&'static str> {
+    let usable = |path: &str| OpenOptions::new().read(true).write(true).open(path).is_ok();
+    if !rustix::process::geteuid().is_root() {
+        return Some("needs root");
+    }
+    if !usable("/dev/fuse") {
+        return Some("needs /dev/fuse");
+    }
+    if !usable("/dev/loop-control") {
+        return Some("needs loop devices");
+    }
+    None
+}
+
+/// A state directory with disks, gone at the end together with them.
+struct Bench {
+    dir: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Option<Bench> {
+        if let Some(why) = lacking() {
+            println!("skipped: {why}");
+            return None;
+        }
+        Some(Bench { dir: tempfile::Builder::new().prefix("svd").tempdir_in("/tmp").unwrap() })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        Command::new(program())
+            .arg("vdisk")
+            .args(args)
+            .env("SEEKLESS_STATE", self.path("state"))
+            .output()
+            .unwrap()
+    }
+
+    /// Runs a command that has to succeed and gives its JSON.
+    fn json(&self, args: &[&str]) -> Value {
+        let mut args = args.to_vec();
+        args.push("--json");
+        let out = self.run(&args);
+        assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+        serde_json::from_slice(&out.stdout).unwrap()
+    }
+
+    /// Runs a command that has to fail with `exit` and gives its one line.
+    fn fault(&self, exit: i32, args: &[&str]) -> String {
+        let out = self.run(args);
+        let line = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(exit), "{args:?}: {line}");
+        line
+    }
+
+    fn up(&self, more: &[&str]) -> Value {
+        let mut args = vec!["up", "--name", "d", "--drive", "wd-red-1tb", "--size", "1GiB"];
+        args.extend(more);
+        self.json(&args)
+    }
+
+    /// Nothing of any disk of this bench is left: mounts, loop devices, processes, files.
+    fn assert_clean(&self) {
+        let ours = self.dir.path();
+        let mounted: Vec<_> =
+            mounts::mounts().unwrap().into_iter().filter(|m| m.target.starts_with(ours)).collect();
+        assert!(mounted.is_empty(), "still mounted: {mounted:?}");
+        for number in 0..64 {
+            let file = loopdev::backing_file(number);
+            assert!(file.is_none_or(|f| !f.starts_with(ours)), "loop{number} is still bound");
+        }
+        assert!(
+            !self.path("state").exists(),
+            "the state directory is still there: {:?}",
+            files_below(&self.path("state"))
+        );
+        let processes = self.processes();
+        assert!(processes.is_empty(), "still running: {processes:?}");
+    }
+
+    /// Process numbers whose command line names a path of this bench or whose environment is its own.
+    fn processes(&self) -> Vec<u32> {
+        let needle = self.dir.path().to_string_lossy().into_owned();
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
+            let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
+            if String::from_utf8_lossy(&environment).contains(&needle) {
+                found.push(pid);
+            }
+        }
+        found
+    }
+
+    /// Waits until everything is gone, as after a kill nobody waits for the clearing up.
+    fn wait_clean(&self) {
+        let patience = Instant::now() + Duration::from_secs(60);
+        while Instant::now() < patience && (self.path("state").exists() || !self.processes().is_empty()) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.assert_clean();
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let _ = self.run(&["down", "--all"]);
+    }
+}
+
+fn files_below(dir: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+    entries.flatten().flat_map(|e| std::iter::once(e.path()).chain(files_below(&e.path()))).collect()
+}
+
+fn kill(value: &Value) {
+    let pid = Pid::from_raw(value.as_i64().unwrap() as i32).unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
+}
+
+/// A page-aligned read past the page cache.
+fn read_direct(file: &File, offset: u64, len: usize) -> std::io::Result<Vec<u8>> {
+    let mut memory = vec![0; len + 4096];
+    let skip = memory.as_ptr().align_offset(4096);
+    let part = &mut memory[skip..skip + len];
+    file.read_exact_at(part, offset)?;
+    Ok(part.to_vec())
+}
+
+fn open_direct(path: &Path) -> File {
+    OpenOptions::new().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path).unwrap()
+}
+
+#[test]
+fn a_library_is_served_verified_and_traced() {
+    let Some(bench) = Bench::new() else { return };
+    let (mount, trace) = (bench.path("mnt"), bench.path("trace.csv"));
+    // Odd sizes, nested folders: 200 MB in all.
+    let files: Vec<(String, u64)> =
+        (0..25).map(|i| (format!("v{}/{i:03}.mp4", i % 3), 8_000_000 + i * 777)).collect();
+    let manifest = bench.path("manifest");
+    fs::write(&manifest, files.iter().map(|(p, s)| format!("{s} {p}\n")).collect::<String>()).unwrap();
+    let up = bench.up(&[
+        "--mount",
+        mount.to_str().unwrap(),
+        "--speedup",
+        "50",
+        "--trace",
+        trace.to_str().unwrap(),
+        "--scheduler",
+        "mq-deadline",
+    ]);
+    assert_eq!(up["name"], "d");
+    let number = up["loop_number"].as_u64().unwrap();
+    let setting = |name: &str| fs::read_to_string(format!("/sys/block/loop{number}/queue/{name}")).unwrap();
+    assert_eq!(setting("rotational").trim(), "1");
+    assert_eq!(setting("read_ahead_kb").trim(), "128");
+    assert!(setting("scheduler").contains("[mq-deadline]"));
+    let done = bench.json(&["populate", "--name", "d", "--manifest", manifest.to_str().unwrap()]);
+    assert_eq!(done["bytes"].as_u64().unwrap(), files.iter().map(|f| f.1).sum::<u64>());
+    let cold = bench.json(&["stats", "--name", "d", "--reset"]);
+    assert_eq!(cold["stats"]["writes"], 0, "population takes no drive time");
+    assert!(cold["backing_bytes"].as_u64().unwrap() < 64 << 20, "the library itself takes no storage");
+    let bytes = files.iter().map(|f| f.1).sum::<u64>();
+    for (path, size) in &files {
+        let mut data = Vec::new();
+        File::open(mount.join(path)).unwrap().read_to_end(&mut data).unwrap();
+        assert_eq!(data.len() as u64, *size);
+        assert_eq!(Content::of_path(path).check(0, &data), Ok(()), "{path}");
+    }
+    let stats = bench.json(&["stats", "--name", "d"]);
+    let (read, seeks) = (&stats["stats"]["read_bytes"], &stats["stats"]["seeks"]);
+    assert!(read.as_u64().unwrap() >= bytes, "the files were cold: {stats}");
+    assert!(seeks.as_u64().unwrap() >= files.len() as u64, "one seek a file at least: {stats}");
+    let parts: u64 = ["seek_ns", "rotation_ns", "transfer_ns", "overhead_ns"]
+        .map(|p| stats["stats"][p].as_u64().unwrap())
+        .iter()
+        .sum();
+    let s = |name: &str| stats["stats"][name].as_u64().unwrap();
+    assert_eq!(s("busy_ns") + s("idle_ns"), s("elapsed_ns"));
+    assert!(parts >= s("busy_ns"), "time in service is all accounted for: {stats}");
+    // The trace tells the same.
+    let text = fs::read_to_string(&trace).unwrap();
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("arrival_ns,op,lba,sectors,started_ns,finished_ns,queue,disk_lba"));
+    let (mut traced, mut reached) = (0, 0);
+    for line in lines {
+        let fields: Vec<&str> = line.split(',').collect();
+        let n = |i: usize| fields[i].parse::<u64>().unwrap();
+        assert_eq!(fields.len(), 8, "{line}");
+        assert!(n(0) <= n(4) && n(4) <= n(5), "{line}");
+        assert!(n(7) * 512 < 1 << 30, "{line}");
+        reached = reached.max(n(2));
+        traced += if fields[1] == "R" { n(3) * 512 } else { 0 };
+    }
+    assert!(traced >= bytes);
+    assert!(reached * 512 > 800_000_000_000, "a fifth of the disk is spread over the whole drive: {reached}");
+    bench.json(&["down", "--name", "d"]);
+    bench.assert_clean();
+    assert!(!mount.exists(), "the mount directory was made for the disk");
+    assert_eq!(setting("rotational").trim(), "0", "the loop device is as it was");
+}
+
+#[test]
+fn faults_strike_where_and_when_told() {
+    let Some(bench) = Bench::new() else { return };
+    let up = bench.up(&["--fs", "none", "--speedup", "50"]);
+    let device = PathBuf::from(up["device"].as_str().unwrap());
+    let content = Content::of_path("x");
+    let mut data = vec![0; 4 << 20];
+    content.fill(0, &mut data);
+    let writer = OpenOptions::new().write(true).open(&device).unwrap();
+    writer.write_all_at(&data, 0).unwrap();
+    writer.sync_all().unwrap();
+    drop(writer);
+    let file = open_direct(&device);
+    let good = |offset: u64| content.check(offset, &read_direct(&file, offset, 65536).unwrap());
+    assert_eq!(good(1 << 20), Ok(()));
+
+    bench.json(&["fault", "--name", "d", "--eio", "1MiB+4KiB"]);
+    let error = read_direct(&file, 1 << 20, 65536).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(5), "{error}");
+    assert_eq!(good(2 << 20), Ok(()), "elsewhere all is well");
+    assert_eq!(good((1 << 20) + 4096), Ok(()), "also right behind");
+    let stats = bench.json(&["stats", "--name", "d"]);
+    assert_eq!(stats["faults"]["eio"][0]["offset"], 1 << 20);
+    assert!(stats["stats"]["errors"].as_u64().unwrap() >= 1);
+    bench.json(&["fault", "--name", "d", "--clear"]);
+    assert_eq!(good(1 << 20), Ok(()), "mended, nothing lost");
+
+    let start = Instant::now();
+    bench.json(&["fault", "--name", "d", "--hang", "700ms"]);
+    let told = start.elapsed();
+    assert_eq!(good(3 << 20), Ok(()));
+    assert!(start.elapsed() >= Duration::from_millis(700), "hung {:?} after {told:?}", start.elapsed());
+
+    // A hang is ended by --clear, long before its time.
+    bench.json(&["fault", "--name", "d", "--hang", "3600s"]);
+    let reader = std::thread::spawn({
+        let device = device.clone();
+        move || read_direct(&open_direct(&device), 0, 4096).map(|_| ())
+    });
+    std::thread::sleep(Duration::from_millis(50));
+    bench.json(&["fault", "--name", "d", "--clear"]);
+    reader.join().unwrap().unwrap();
+
+    // At 50 times life's speed a command takes well under a millisecond, 1000 times slower at least one.
+    bench.json(&["fault", "--name", "d", "--slow", "100000,2MiB+64KiB"]);
+    let start = Instant::now();
+    assert_eq!(good(2 << 20), Ok(()));
+    let slow = start.elapsed();
+    assert!(slow >= Duration::from_millis(100), "slowed to {slow:?}");
+    drop(file);
+    bench.json(&["down", "--name", "d"]);
+    bench.assert_clean();
+}
+
+#[test]
+fn nothing_stays_when_the_worker_is_killed() {
+    let Some(bench) = Bench::new() else { return };
+    let mount = bench.path("mnt");
+    let up = bench.up(&["--mount", mount.to_str().unwrap()]);
+    fs::write(mount.join("file"), "not yet on the disk").unwrap();
+    kill(&up["worker_pid"]);
+    bench.wait_clean();
+}
+
+#[test]
+fn nothing_stays_when_the_supervisor_is_killed() {
+    let Some(bench) = Bench::new() else { return };
+    let mount = bench.path("mnt");
+    let up = bench.up(&["--mount", mount.to_str().unwrap()]);
+    fs::write(mount.join("file"), "not yet on the disk").unwrap();
+    kill(&up["pid"]);
+    bench.wait_clean();
+}
+
+#[test]
+fn down_clears_away_what_two_kills_left_and_up_works_again() {
+    let Some(bench) = Bench::new() else { return };
+    let mount = bench.path("mnt");
+    for again in [false, true] {
+        let up = bench.up(&["--mount", mount.to_str().unwrap()]);
+        // The supervisor cannot act between the two.
+        let supervisor = Pid::from_raw(up["pid"].as_i64().unwrap() as i32).unwrap();
+        kill_process(supervisor, Signal::STOP).unwrap();
+        kill(&up["worker_pid"]);
+        kill(&up["pid"]);
+        let patience = Instant::now() + Duration::from_secs(30);
+        while !bench.processes().is_empty() && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(bench.json(&["list"])[0]["state"], "stale");
+        if again {
+            bench.json(&["down", "--name", "d"]);
+            bench.assert_clean();
+        } else {
+            bench.up(&["--mount", mount.to_str().unwrap()]);
+            assert_eq!(bench.json(&["list"])[0]["state"], "up");
+            bench.json(&["down", "--name", "d"]);
+            bench.assert_clean();
+        }
+    }
+}
+
+#[test]
+fn a_disk_in_use_goes_down_all_the_same() {
+    let Some(bench) = Bench::new() else { return };
+    let mount = bench.path("mnt");
+    bench.up(&["--mount", mount.to_str().unwrap()]);
+    let held = File::create(mount.join("held")).unwrap();
+    bench.json(&["down", "--name", "d"]);
+    assert!(!bench.path("state").exists());
+    drop(held);
+    bench.wait_clean();
+}
+
+#[test]
+fn a_signal_to_either_process_takes_the_disk_down_in_order() {
+    let Some(bench) = Bench::new() else { return };
+    for key in ["pid", "worker_pid"] {
+        let up = bench.up(&["--mount", bench.path("mnt").to_str().unwrap()]);
+        let pid = Pid::from_raw(up[key].as_i64().unwrap() as i32).unwrap();
+        kill_process(pid, Signal::TERM).unwrap();
+        bench.wait_clean();
+    }
+}
+
+#[test]
+fn bad_input_is_one_clear_line_and_leaves_nothing() {
+    let Some(bench) = Bench::new() else { return };
+    let mount = bench.path("mnt");
+    let mnt = mount.to_str().unwrap();
+    let full = bench.path("full");
+    fs::create_dir(&full).unwrap();
+    fs::write(full.join("x"), "").unwrap();
+    let base = ["up", "--name", "d", "--size", "64MiB"];
+    let cases: [(i32, &[&str], &str); 11] = [
+        (2, &["--mount", mnt, "--drive", "wd-red"], "unknown drive"),
+        (2, &["--mount", mnt, "--size", "64GB2"], "cannot be used multiple times"),
+        (2, &["--mount", mnt, "--fs", "zfs"], "zfs"),
+        (2, &["--mount", mnt, "--scheduler", "cfq"], "this kernel offers"),
+        (2, &["--mount", mnt, "--spread", "most"], "percentages"),
+        (2, &["--mount", mnt, "--speedup", "0"], "out of range"),
+        (2, &["--mount", mnt, "--mount-options", "nosuch"], "refuses --mount-options"),
+        (2, &[], "--mount DIR is missing"),
+        (4, &["--mount", full.to_str().unwrap()], "not empty"),
+        (5, &["--mount", "/nonexistent/here"], "/nonexistent/here"),
+        (5, &["--mount", mnt, "--backing", "/nonexistent"], "/nonexistent"),
+    ];
+    for (exit, more, words) in cases {
+        let line = bench.fault(exit, &[&base[..], more].concat());
+        assert!(line.contains(words), "{more:?}: {line}");
+        bench.assert_clean();
+        assert!(!mount.exists(), "{more:?}");
+    }
+    let line = bench.fault(2, &["up", "--name", "d", "--mount", mnt, "--size", "64M"]);
+    assert!(line.contains("ambiguous"), "{line}");
+    let line = bench.fault(2, &["up", "--name", "d", "--mount", mnt, "--size", "2TiB"]);
+    assert!(line.contains("larger than the drive"), "{line}");
+    assert!(
+        bench
+            .fault(2, &["up", "--name", "a/b", "--mount", mnt, "--size", "64MiB"])
+            .contains("cannot name a disk")
+    );
+    assert!(bench.fault(5, &["down", "--name", "nobody"]).contains("there is no disk"));
+    assert!(bench.fault(5, &["stats", "--name", "nobody"]).contains("there is no disk"));
+
+    bench.up(&["--mount", mnt]);
+    let other = bench.path("other");
+    let line = bench.fault(4, &[&base[..], &["--mount", other.to_str().unwrap()]].concat());
+    assert!(line.contains("is up") && line.lines().count() == 1, "{line}");
+    assert!(!other.exists());
+    let list = bench.path("list");
+    for (text, exit, words) in [("5GiB big\n", 2, "free"), ("1KiB ../x\n", 2, "leaves"), ("", 2, "no file")] {
+        fs::write(&list, text).unwrap();
+        let line = bench.fault(exit, &["populate", "--name", "d", "--manifest", list.to_str().unwrap()]);
+        assert!(line.contains(words), "{line}");
+    }
+    bench.json(&["down", "--name", "d"]);
+    bench.assert_clean();
+}
+
+/// What a user of a tree sees, whoever mounted it.
+fn check_tree(bench: &Bench, mount: &Path) {
+    let content = Content::of_path("a/b/1.mp4");
+    let read = || {
+        let mut data = Vec::new();
+        File::open(mount.join("a/b/1.mp4")).unwrap().read_to_end(&mut data).unwrap();
+        data
+    };
+    let data = read();
+    assert_eq!((data.len(), content.check(0, &data)), (5_000_001, Ok(())));
+    let names: Vec<_> = fs::read_dir(mount.join("a")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(names, ["b", "c.mp4"]);
+    assert!(fs::write(mount.join("new"), "x").is_err(), "read-only");
+    let cold = bench.json(&["stats", "--name", "d"])["stats"]["read_bytes"].as_u64().unwrap();
+    assert!(cold >= 5_000_001);
+    assert_eq!(read(), data);
+    let warm = bench.json(&["stats", "--name", "d"])["stats"]["read_bytes"].as_u64().unwrap();
+    assert_eq!(cold, warm, "the second time it comes from the page cache");
+}
+
+fn tree_manifest(bench: &Bench) -> PathBuf {
+    let list = bench.path("list");
+    fs::write(&list, "5000001 a/b/1.mp4\n1MiB a/c.mp4\n0 empty\n").unwrap();
+    list
+}
+
+#[test]
+fn a_tree_of_files_straight_from_the_model() {
+    let Some(bench) = Bench::new() else { return };
+    let mount = bench.path("mnt");
+    let list = tree_manifest(&bench);
+    let args = [
+        "--tree",
+        "--manifest",
+        list.to_str().unwrap(),
+        "--mount",
+        mount.to_str().unwrap(),
+        "--speedup",
+        "50",
+    ];
+    let up = bench.up(&args);
+    assert_eq!(up["device"], Value::Null);
+    check_tree(&bench, &mount);
+    kill(&up["worker_pid"]);
+    bench.wait_clean();
+}
+
+/// The same as an ordinary user: with fusermount3, as far as there is one.
+#[test]
+fn a_tree_without_root() {
+    let Some(bench) = Bench::new() else { return };
+    let usable = File::open("/dev/fuse").and_then(|f| f.metadata());
+    let open_to_all =
+        usable.is_ok_and(|m| std::os::unix::fs::PermissionsExt::mode(&m.permissions()) & 0o006 == 0o006);
+    let there = seekless_vdisk::mkfs::find_program("fusermount3").is_some();
+    if !there || !open_to_all {
+        // What can be checked still: such a user is told, in one line, and nothing stays.
+        let (list, mount) = (tree_manifest(&bench), bench.path("mnt"));
+        fs::set_permissions(bench.dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        let copy = bench.path("vdisk");
+        fs::copy(program(), &copy).unwrap();
+        let out = Command::new("setpriv")
+            .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+            .arg(&copy)
+            .args(["vdisk", "up", "--name", "d", "--tree", "--manifest", list.to_str().unwrap()])
+            .args(["--mount", mount.to_str().unwrap()])
+            .env("SEEKLESS_STATE", bench.path("state"))
+            .output();
+        if let Ok(out) = out {
+            let line = String::from_utf8_lossy(&out.stderr).into_owned();
+            assert!([Some(3), Some(5)].contains(&out.status.code()), "{line}");
+            assert_eq!(line.lines().count(), 1, "{line}");
+            bench.assert_clean();
+        }
+        println!("skipped: mounting as an ordinary user needs fusermount3 and a /dev/fuse open to all");
+        return;
+    }
+    let (list, mount) = (tree_manifest(&bench), bench.path("mnt"));
+    fs::set_permissions(bench.dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let copy = bench.path("vdisk");
+    fs::copy(program(), &copy).unwrap();
+    let as_nobody = |args: &[&str]| {
+        Command::new("setpriv")
+            .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+            .arg(&copy)
+            .arg("vdisk")
+            .args(args)
+            .env("SEEKLESS_STATE", bench.path("state"))
+            .output()
+            .unwrap()
+    };
+    let mnt = mount.to_str().unwrap();
+    let out =
+        as_nobody(&["up", "--name", "d", "--tree", "--manifest", list.to_str().unwrap(), "--mount", mnt]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let read = Command::new("setpriv")
+        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "cat"])
+        .arg(mount.join("a/b/1.mp4"))
+        .output()
+        .unwrap();
+    assert_eq!(Content::of_path("a/b/1.mp4").check(0, &read.stdout), Ok(()));
+    assert_eq!(read.stdout.len(), 5_000_001);
+    let out = as_nobody(&["down", "--name", "d"]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    bench.assert_clean();
+}
