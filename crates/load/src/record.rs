@@ -72,6 +72,8 @@ pub struct Window {
     pub answered: u64,
     /// Of these, failed.
     pub failed: u64,
+    /// Requests that were complete during the window, whenever they were due.
+    pub completed: u64,
     /// Body bytes received during the window.
     pub bytes: u64,
     /// Latencies of the requests due in it, microseconds.
@@ -80,7 +82,7 @@ pub struct Window {
 
 impl Window {
     fn new() -> Window {
-        Window { offered: 0, answered: 0, failed: 0, bytes: 0, latency_us: histogram(2) }
+        Window { offered: 0, answered: 0, failed: 0, completed: 0, bytes: 0, latency_us: histogram(2) }
     }
 }
 
@@ -247,6 +249,9 @@ impl Recorder {
             w.answered += 1;
             w.latency_us.saturating_record(latency);
         }
+        if let Some(w) = self.window(done) {
+            w.completed += 1;
+        }
     }
 
     /// A request that was due at `due` failed at `at`.
@@ -320,6 +325,7 @@ impl Recorder {
             ours.offered += theirs.offered;
             ours.answered += theirs.answered;
             ours.failed += theirs.failed;
+            ours.completed += theirs.completed;
             ours.bytes += theirs.bytes;
             let _ = ours.latency_us.add(&theirs.latency_us);
         }

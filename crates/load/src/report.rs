@@ -201,6 +201,8 @@ pub struct WindowReport {
     pub offered_per_s: f64,
     /// Of these, answered, a second.
     pub answered_per_s: f64,
+    /// Requests complete in it, whenever they were due, a second.
+    pub completed_per_s: f64,
     /// Of these, failed.
     pub failed: u64,
     /// Of these, failed, as a share of those due. A paced session is due once in a window, so this is close to the
@@ -239,6 +241,7 @@ pub fn windows(record: &Recorder, length: Nanos) -> Vec<WindowReport> {
             from_s: i as f64 * seconds,
             offered_per_s: w.offered as f64 / seconds,
             answered_per_s: w.answered as f64 / seconds,
+            completed_per_s: w.completed as f64 / seconds,
             failed: w.failed,
             failed_share: if w.offered == 0 { 0.0 } else { w.failed as f64 / w.offered as f64 },
             mb_per_s: mb_per_s(w.bytes, seconds),

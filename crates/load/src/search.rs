@@ -3,10 +3,12 @@
 //! The papers' figures are maximum failure-free rates: the highest rate at which fewer than 0.3 % of the sessions
 //! fail ([L] section 4), or none ([A] section 6.2). Two ways to find it:
 //!
-//! **Ramp.** One run whose rate rises slowly in a straight line until failures exceed the limit for good. Cheap (a few
-//! minutes) and a single pass over the library, so it suits live comparisons; it errs to the high side, because a
-//! server survives a rate for a while that it would not survive for long (sockets and caches fill first). What counts is
-//! the rate of requests *due* around the first failure, not the rate of arrivals, which runs ahead of it.
+//! **Ramp.** One run whose rate rises slowly until failures exceed the limit for good. Cheap (a few minutes) and a
+//! single pass over the library, so it suits live comparisons. A server driven over its limit fails only once 10 s of
+//! backlog have built up, and meanwhile the offered rate rises on; so what counts is not the rate offered at the first
+//! failure but the rate *carried*: over 20 s before the limit was exceeded, the lower of requests due and requests
+//! complete. The ramp is geometric, so that what error remains is the same factor for every server. It still errs to
+//! the high side: a server carries a rate for a minute that it would not carry for an hour.
 //!
 //! **Bisection.** Runs at constant rates, each from a warm start: doubled (or halved) until one holds and one fails,
 //! then the geometric middle, until the two are within the precision or the runs are used up. Each run has a seed of
@@ -100,20 +102,20 @@ pub struct Step {
     pub good: bool,
 }
 
-/// What a ramp found.
+/// What a ramp found. Rates are carried rates: the lower of requests due and requests complete a second, over 20 s.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RampResult {
-    /// Highest rate (requests due a second over 10 s) before the first window in which any request failed.
+    /// Highest rate before the first window in which any request failed.
     pub before_first_failure_per_s: Option<f64>,
-    /// Throughput in that window, MB/s.
+    /// Throughput in these 20 s, MB/s.
     pub before_first_failure_mb_per_s: Option<f64>,
-    /// Rate of requests due in the window of the first failure.
-    pub first_failure_per_s: Option<f64>,
+    /// Requests due a second in the window (10 s) of the first failure.
+    pub first_failure_offered_per_s: Option<f64>,
     /// Start of that window, seconds.
     pub first_failure_s: Option<f64>,
     /// Highest rate before the share of failures first exceeded the limit.
     pub max_per_s: Option<f64>,
-    /// Throughput in that window, MB/s.
+    /// Throughput in these 20 s, MB/s.
     pub max_mb_per_s: Option<f64>,
     /// The limit was never exceeded: the true maximum is higher than `max_per_s`.
     pub reached_top: bool,
@@ -142,6 +144,33 @@ pub struct SearchReport {
     pub ramp: Option<RampResult>,
     /// The runs at constant rates, in the order they were made.
     pub steps: Vec<Step>,
+    /// This and what follows: the report of the run behind `max_per_s` (the ramp, or the highest good step), so that
+    /// whoever reads runs can read a search as well. As in [`Report`].
+    pub measured: Option<crate::report::Measured>,
+    /// As in [`Report`].
+    pub totals: Option<crate::report::Totals>,
+    /// As in [`Report`].
+    pub sessions: Option<crate::report::SessionCounts>,
+    /// As in [`Report`].
+    pub latency_ms: Option<crate::report::Latency>,
+    /// As in [`Report`].
+    pub first_byte_ms: Option<crate::report::Latency>,
+    /// As in [`Report`].
+    pub failures: Option<crate::report::Failures>,
+    /// As in [`Report`].
+    pub series: Vec<crate::report::SecondReport>,
+}
+
+impl SearchReport {
+    fn stands_on(&mut self, run: &Report) {
+        self.measured = Some(run.measured.clone());
+        self.totals = Some(run.totals.clone());
+        self.sessions = run.sessions.clone();
+        self.latency_ms = Some(run.latency_ms.clone());
+        self.first_byte_ms = Some(run.first_byte_ms.clone());
+        self.failures = Some(run.failures.clone());
+        self.series = run.series.clone();
+    }
 }
 
 /// Chooses the rates of a bisection. Pure, so that its bounds can be tested without a server.
@@ -207,12 +236,17 @@ pub fn judge_ramp(mut windows: Vec<WindowReport>, max_failed: f64, resolved_s: f
     windows.retain(|w| {
         w.from_s + WINDOW.as_secs_f64() <= resolved_s || (w.failed > 0 && w.failed_share > max_failed)
     });
+    // Two windows at a time: one alone is too noisy (some hundred Poisson arrivals), and we take the highest.
     let highest = |until: usize| {
-        windows[..until]
-            .iter()
-            .filter(|w| w.offered_per_s > 0.0)
-            .max_by(|a, b| a.offered_per_s.total_cmp(&b.offered_per_s))
-            .map(|w| (w.offered_per_s, w.mb_per_s))
+        let before = &windows[..until];
+        before
+            .windows(2.min(until.max(1)))
+            .map(|w| {
+                let mean = |of: fn(&WindowReport) -> f64| w.iter().map(of).sum::<f64>() / w.len() as f64;
+                (mean(|w| w.offered_per_s).min(mean(|w| w.completed_per_s)), mean(|w| w.mb_per_s))
+            })
+            .filter(|&(carried, _)| carried > 0.0)
+            .max_by(|a, b| a.0.total_cmp(&b.0))
     };
     let first = windows.iter().position(|w| w.failed > 0);
     let over = windows.iter().position(|w| w.failed > 0 && w.failed_share > max_failed);
@@ -221,7 +255,7 @@ pub fn judge_ramp(mut windows: Vec<WindowReport>, max_failed: f64, resolved_s: f
     RampResult {
         before_first_failure_per_s: before_first.map(|(rate, _)| rate),
         before_first_failure_mb_per_s: before_first.map(|(_, mb)| mb),
-        first_failure_per_s: first.map(|i| windows[i].offered_per_s),
+        first_failure_offered_per_s: first.map(|i| windows[i].offered_per_s),
         first_failure_s: first.map(|i| windows[i].from_s),
         max_per_s: best.map(|(rate, _)| rate),
         max_mb_per_s: best.map(|(_, mb)| mb),
@@ -257,7 +291,7 @@ impl Search<'_> {
     fn ramp(&mut self) -> Result<(Settings, Finished), Fault> {
         let a = self.args;
         let settings = a.session.run.settings(Some(a.ramp_over), &self.classes)?;
-        let plan = self.plan(Rate::Ramp { from_per_s: a.from, to_per_s: a.to, over: a.ramp_over });
+        let plan = self.plan(Rate::Geometric { from_per_s: a.from, to_per_s: a.to, over: a.ramp_over });
         let mut watch = RampWatch::new(a.max_failed);
         let finished = sessions(&settings, plan, move |now, live| !watch.is_over(now, live))?;
         Ok((settings, finished))
@@ -338,6 +372,13 @@ pub(crate) fn run_search(a: &SearchArgs) -> Result<Exit, Fault> {
         lowest_bad_per_s: None,
         ramp: None,
         steps: Vec::new(),
+        measured: None,
+        totals: None,
+        sessions: None,
+        latency_ms: None,
+        first_byte_ms: None,
+        failures: None,
+        series: Vec::new(),
     };
     let mut search = Search { args: a, classes, catalogue, runs: 0 };
     let mut first = a.from;
@@ -345,7 +386,9 @@ pub(crate) fn run_search(a: &SearchArgs) -> Result<Exit, Fault> {
     if a.method != Method::Bisect {
         let (settings, finished) = search.ramp()?;
         report.partial = finished.partial;
-        verdict = Report::new("sessions", serde_json::Value::Null, &settings, &finished).verdict();
+        let run = Report::new("sessions", serde_json::Value::Null, &settings, &finished);
+        verdict = run.verdict();
+        report.stands_on(&run);
         let judged = judge_ramp(
             windows(&finished.record, finished.length),
             a.max_failed,
@@ -354,7 +397,7 @@ pub(crate) fn run_search(a: &SearchArgs) -> Result<Exit, Fault> {
         // A ramp errs to the high side: begin a little below what it found.
         first = judged.max_per_s.unwrap_or(a.from) * 0.9;
         (report.max_per_s, report.max_mb_per_s) = (judged.max_per_s, judged.max_mb_per_s);
-        report.lowest_bad_per_s = judged.first_failure_per_s.filter(|_| !judged.reached_top);
+        report.lowest_bad_per_s = judged.first_failure_offered_per_s.filter(|_| !judged.reached_top);
         report.ramp = Some(judged);
     }
     if a.method != Method::Ramp && !report.partial && verdict.is_ok() {
@@ -375,6 +418,7 @@ pub(crate) fn run_search(a: &SearchArgs) -> Result<Exit, Fault> {
             bisection.learn(step.good);
             if step.good && report.max_per_s.is_none_or(|m| step.rate_per_s > m) {
                 (report.max_per_s, report.max_mb_per_s) = (Some(step.rate_per_s), Some(step.mb_per_s));
+                report.stands_on(&run);
             }
             if !step.good && report.lowest_bad_per_s.is_none_or(|b| step.rate_per_s < b) {
                 report.lowest_bad_per_s = Some(step.rate_per_s);
@@ -423,8 +467,8 @@ fn text(report: &SearchReport) -> String {
         out.push_str("INTERRUPTED, so far:\n");
     }
     if let Some(r) = &report.ramp {
-        let first = match (r.first_failure_per_s, r.first_failure_s) {
-            (Some(rate), Some(at)) => format!("first failure at {rate:.1} requests/s ({at:.0} s)"),
+        let first = match (r.first_failure_offered_per_s, r.first_failure_s) {
+            (Some(rate), Some(at)) => format!("first failure with {rate:.1} requests/s offered ({at:.0} s)"),
             _ => "no failure".into(),
         };
         out.push_str(&format!(
@@ -486,6 +530,7 @@ mod tests {
             from_s,
             offered_per_s,
             answered_per_s: offered_per_s,
+            completed_per_s: offered_per_s - 1.0,
             failed,
             failed_share: failed as f64 / (offered_per_s * 10.0),
             mb_per_s: offered_per_s / 2.0,
@@ -495,15 +540,24 @@ mod tests {
 
     #[test]
     fn a_ramp_reports_where_failures_began_and_where_the_limit_was() {
-        let windows =
-            vec![window(0.0, 10.0, 0), window(10.0, 50.0, 0), window(20.0, 80.0, 1), window(30.0, 90.0, 40)];
+        let windows = vec![
+            window(0.0, 11.0, 0),
+            window(10.0, 51.0, 0),
+            window(20.0, 81.0, 0),
+            window(30.0, 91.0, 1),
+            window(40.0, 101.0, 40),
+        ];
         let r = judge_ramp(windows.clone(), 0.003, 100.0);
-        assert_eq!((r.before_first_failure_per_s, r.first_failure_per_s), (Some(50.0), Some(80.0)));
-        assert_eq!((r.max_per_s, r.max_mb_per_s, r.reached_top), (Some(80.0), Some(40.0), false));
+        // Carried: the mean of two windows, complete (one less than offered in `window`).
+        assert_eq!((r.before_first_failure_per_s, r.first_failure_offered_per_s), (Some(65.0), Some(91.0)));
+        assert_eq!((r.max_per_s, r.max_mb_per_s, r.reached_top), (Some(85.0), Some(43.0), false));
         let r = judge_ramp(windows.clone(), 0.0, 30.0);
-        assert_eq!((r.max_per_s, r.first_failure_s), (Some(50.0), Some(20.0)));
-        let r = judge_ramp(windows[..3].to_vec(), 0.01, 25.0);
-        assert_eq!((r.max_per_s, r.reached_top, r.first_failure_per_s), (Some(50.0), true, None));
+        assert_eq!((r.max_per_s, r.first_failure_s), (Some(65.0), Some(30.0)));
+        // The last window is not resolved and within the limit: it says nothing.
+        let r = judge_ramp(windows[..4].to_vec(), 0.01, 35.0);
+        assert_eq!((r.max_per_s, r.reached_top, r.first_failure_offered_per_s), (Some(65.0), true, None));
+        assert_eq!(judge_ramp(windows[..1].to_vec(), 0.0, 100.0).max_per_s, Some(10.0));
+        assert_eq!(judge_ramp(windows[4..].to_vec(), 0.0, 100.0).max_per_s, None);
         assert_eq!(judge_ramp(Vec::new(), 0.0, 0.0).max_per_s, None);
     }
 

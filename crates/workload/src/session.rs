@@ -73,6 +73,19 @@ pub enum Rate {
         /// Length of the slope.
         over: Nanos,
     },
+    /// From one rate to another by the same factor each second, then constant.
+    ///
+    /// A server driven over its limit answers late only once a backlog has built up, and meanwhile the rate goes on
+    /// rising. On a geometric ramp that overshoot is the same *factor* whatever the limit, so servers compare fairly; on
+    /// a straight one the slower server's figure is flattered more.
+    Geometric {
+        /// Requests a second at time zero, above 0.
+        from_per_s: f64,
+        /// Requests a second from `over` on, above 0.
+        to_per_s: f64,
+        /// Length of the slope.
+        over: Nanos,
+    },
 }
 
 impl Rate {
@@ -83,6 +96,10 @@ impl Rate {
             Rate::Ramp { from_per_s, to_per_s, over } => {
                 let along = (at.as_secs_f64() / over.as_secs_f64()).min(1.0);
                 from_per_s + (to_per_s - from_per_s) * along
+            }
+            Rate::Geometric { from_per_s, to_per_s, over } => {
+                let along = (at.as_secs_f64() / over.as_secs_f64()).min(1.0);
+                from_per_s * libm::pow(to_per_s / from_per_s, along)
             }
         }
     }
@@ -101,6 +118,19 @@ impl Rate {
                 let slope = (to_per_s - from_per_s) / over;
                 let root = libm::sqrt((from_per_s * from_per_s + 2.0 * slope * amount).max(0.0));
                 2.0 * amount / (from_per_s + root)
+            }
+            Rate::Geometric { from_per_s, to_per_s, over } => {
+                let over = over.as_secs_f64();
+                let growth = libm::log(to_per_s / from_per_s) / over;
+                if growth == 0.0 {
+                    return amount / from_per_s;
+                }
+                let on_slope = (to_per_s - from_per_s) / growth;
+                if amount >= on_slope {
+                    return over + (amount - on_slope) / to_per_s;
+                }
+                // from (e^(growth t) - 1) / growth = amount
+                libm::log1p(amount * growth / from_per_s) / growth
             }
         }
     }
@@ -449,6 +479,26 @@ mod tests {
         assert!((ramp.when(3000.0) - 100.0).abs() < 1e-9);
         assert!((ramp.when(3050.0) - 101.0).abs() < 1e-9);
         let level = Rate::Ramp { from_per_s: 10.0, to_per_s: 10.0, over };
+        assert!((level.when(123.0) - 12.3).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_geometric_ramp_rises_by_the_same_factor() {
+        let over = Nanos::from_secs(100);
+        let ramp = Rate::Geometric { from_per_s: 10.0, to_per_s: 160.0, over };
+        assert!((ramp.at(Nanos::from_secs(25)) - 20.0).abs() < 1e-9);
+        assert!((ramp.at(Nanos::from_secs(50)) - 40.0).abs() < 1e-9);
+        assert_eq!(ramp.at(Nanos::from_secs(1000)), 160.0);
+        // The inverse of the integral, against a sum of small steps.
+        let mut offered = 0.0;
+        for ms in 0..150_000_u64 {
+            offered += ramp.at(Nanos::from_micros(ms * 1000 + 500)) / 1e3;
+            if ms % 10_000 == 0 {
+                let t = (ms + 1) as f64 / 1e3;
+                assert!((ramp.when(offered) - t).abs() < 1e-3, "{t}: {}", ramp.when(offered));
+            }
+        }
+        let level = Rate::Geometric { from_per_s: 10.0, to_per_s: 10.0, over };
         assert!((level.when(123.0) - 12.3).abs() < 1e-9);
     }
 
