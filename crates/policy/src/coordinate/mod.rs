@@ -8,8 +8,10 @@
 //! - [`Coordinator::None`]: the request goes to the native side as it is.
 //! - [`Coordinator::Du`]: the same, and blocks sent up are demoted (Chen et al., as PFC section 4.3 defines it).
 //! - [`pfc`]: the PreFetching-Coordinator.
+//! - [`steer`]: ours.
 
 pub mod pfc;
+pub mod steer;
 
 use crate::cache::Cache;
 
@@ -45,8 +47,8 @@ pub struct Split {
     pub readmore: u64,
     /// Blocks sent up leave this cache first.
     pub demote: bool,
-    /// The readmore blocks are fetched into the cache without the native prefetcher hearing of a request.
-    pub quiet: bool,
+    /// What is asked for and what the native side fetches ahead go down as two requests, never merged.
+    pub demand_first: bool,
 }
 
 /// Which coordinator, with its parameters.
@@ -58,6 +60,8 @@ pub enum Coordination {
     Du,
     /// PreFetching-Coordinator.
     Pfc(pfc::PfcParams),
+    /// Ours.
+    Steer(steer::SteerParams),
 }
 
 /// The state of one coordinator.
@@ -69,6 +73,8 @@ pub enum Coordinator {
     Du,
     /// See [`pfc`].
     Pfc(alloc::boxed::Box<pfc::Pfc>),
+    /// See [`steer`].
+    Steer(alloc::boxed::Box<steer::Steer>),
 }
 
 impl Coordinator {
@@ -78,6 +84,7 @@ impl Coordinator {
             Coordination::None => Coordinator::None,
             Coordination::Du => Coordinator::Du,
             Coordination::Pfc(params) => Coordinator::Pfc(pfc::Pfc::new(params, capacity).into()),
+            Coordination::Steer(params) => Coordinator::Steer(steer::Steer::new(params, capacity).into()),
         }
     }
 
@@ -88,6 +95,15 @@ impl Coordinator {
             Coordinator::None => Split::default(),
             Coordinator::Du => Split { demote: true, ..Split::default() },
             Coordinator::Pfc(pfc) => pfc.decide(request, cache),
+            Coordinator::Steer(steer) => steer.decide(request, cache),
+        }
+    }
+
+    /// A request was answered `elapsed_ns` after it came.
+    #[inline]
+    pub fn answered(&mut self, elapsed_ns: u64) {
+        if let Coordinator::Steer(steer) = self {
+            steer.answered(elapsed_ns);
         }
     }
 }

@@ -145,7 +145,7 @@ impl Pfc {
             self.readmore_queue.insert(block, refresh);
         }
         self.states[slot] = state;
-        Split { bypass, readmore, demote: false, quiet: false }
+        Split { bypass, readmore, ..Split::default() }
     }
 
     /// Algorithm 2, PFC_Set_Param.

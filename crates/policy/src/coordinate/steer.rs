@@ -1,1 +1,180 @@
-//! placeholder
+//! Steer: our coordinator. Who waits comes first; everything else is tried, measured and kept only if it pays.
+//!
+//! PFC gains where the lower level's prefetching is a burden, and loses where it was of use: a sequential reader whose
+//! upper level asks for little at a time needs the lower level to run ahead, and a lower cache much larger than the
+//! upper one is worth filling. No rule on sizes and queues tells the two apart, since it depends on the disk, the load
+//! and the network. Steer therefore does two things.
+//!
+//! 1. *Demand first.* What the upper level asked for and what the native prefetcher adds go to the disk as two requests,
+//!    one behind the other, never merged into one. Nobody waits for the transfer of blocks nobody asked for (32
+//!    blocks of 4 KiB are 8 ms on the drive of the PFC paper); the second request needs no seek, since the heads are
+//!    there. Contents of the caches stay what they were.
+//! 2. *Trial.* Three ways to treat requests take turns: [`Way::Native`] (as they are), [`Way::Demote`] (as DU: blocks
+//!    sent up leave first) and [`Way::Pfc`] (PFC's bypass and readmore). The time from request to answer is measured
+//!    during each; the best way is kept for a growing while, then all are tried again. A way must be better by
+//!    [`SteerParams::margin`] to displace the native one.
+//!
+//! What it knows is what PFC knows (the requests, the content of the cache), and when its own answers left.
+
+use super::pfc::{Pfc, PfcParams};
+use super::{Request, Split};
+use crate::cache::Cache;
+
+/// One way to treat requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// As they are.
+    Native,
+    /// As they are, and what was sent up leaves first.
+    Demote,
+    /// PFC's bypass and readmore.
+    Pfc,
+}
+
+const WAYS: [Way; 3] = [Way::Native, Way::Demote, Way::Pfc];
+
+/// Parameters of Steer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SteerParams {
+    /// Answers in one trial of one way. The first quarter is not counted: what the way before left in the caches and in
+    /// the disk's queue is not its merit.
+    pub trial_answers: u32,
+    /// Trials' length the best way is kept for at first; doubled each time it is confirmed.
+    pub keep_min: u32,
+    /// Longest it is kept, in lengths of a trial.
+    pub keep_max: u32,
+    /// Share by which a way must beat the native one; below it, differences are noise.
+    pub margin: f64,
+    /// Send what is asked for and what is fetched ahead as two requests.
+    pub demand_first: bool,
+    /// Try other ways than the native one.
+    pub trials: bool,
+    /// The PFC that one of the ways asks.
+    pub pfc: PfcParams,
+}
+
+impl Default for SteerParams {
+    fn default() -> SteerParams {
+        SteerParams {
+            trial_answers: 512,
+            keep_min: 4,
+            keep_max: 64,
+            margin: 0.03,
+            demand_first: true,
+            trials: true,
+            pfc: PfcParams { bypass: true, readmore: true, ..PFC_DEFAULT },
+        }
+    }
+}
+
+const PFC_DEFAULT: PfcParams = PfcParams {
+    bypass: true,
+    readmore: true,
+    queue_share: 0.1,
+    large_request: super::pfc::LargeRequest::Half,
+    refresh_on_hit: true,
+    keep_within_request: false,
+    per_context: false,
+};
+
+/// State of Steer.
+#[derive(Clone, Debug)]
+pub struct Steer {
+    params: SteerParams,
+    pfc: Pfc,
+    /// Index into [`WAYS`] of the way in force.
+    way: usize,
+    /// Whether it is on trial (else it is kept).
+    trying: bool,
+    answers: u32,
+    counted: u64,
+    sum_ns: u64,
+    /// Mean answer time of each way in its latest trial.
+    means: [f64; WAYS.len()],
+    best: usize,
+    keep: u32,
+}
+
+impl Steer {
+    /// A coordinator in front of a cache of `capacity` blocks.
+    pub fn new(params: SteerParams, capacity: usize) -> Steer {
+        Steer {
+            params,
+            pfc: Pfc::new(params.pfc, capacity),
+            way: 0,
+            trying: params.trials,
+            answers: 0,
+            counted: 0,
+            sum_ns: 0,
+            means: [0.0; WAYS.len()],
+            best: 0,
+            keep: params.keep_min.max(1),
+        }
+    }
+
+    /// The way in force.
+    pub fn way(&self) -> Way {
+        WAYS[self.way]
+    }
+
+    pub(super) fn decide(&mut self, request: &Request, cache: &Cache) -> Split {
+        let demand_first = self.params.demand_first;
+        // PFC goes on observing while another way is in force, so that its queues are current when its turn comes.
+        let pfc = if self.params.trials { self.pfc.decide(request, cache) } else { Split::default() };
+        match WAYS[self.way] {
+            Way::Native => Split { demand_first, ..Split::default() },
+            Way::Demote => Split { demote: true, demand_first, ..Split::default() },
+            Way::Pfc => Split { demand_first, ..pfc },
+        }
+    }
+
+    /// A request was answered after `elapsed_ns`.
+    pub(super) fn answered(&mut self, elapsed_ns: u64) {
+        if !self.params.trials {
+            return;
+        }
+        self.answers += 1;
+        let trial = self.params.trial_answers.max(4);
+        if self.trying {
+            if self.answers > trial / 4 {
+                self.counted += 1;
+                self.sum_ns = self.sum_ns.saturating_add(elapsed_ns);
+            }
+            if self.answers >= trial {
+                self.means[self.way] = self.sum_ns as f64 / self.counted.max(1) as f64;
+                self.restart();
+                if self.way + 1 < WAYS.len() {
+                    self.way += 1;
+                } else {
+                    self.choose();
+                }
+            }
+        } else if self.answers >= trial.saturating_mul(self.keep) {
+            self.restart();
+            self.way = 0;
+            self.trying = true;
+        }
+    }
+
+    fn restart(&mut self) {
+        self.answers = 0;
+        self.counted = 0;
+        self.sum_ns = 0;
+    }
+
+    /// Ends a round of trials: the best way is kept, longer if it was the best before.
+    fn choose(&mut self) {
+        let native = self.means[0];
+        let mut best = 0;
+        for way in 1..WAYS.len() {
+            if self.means[way] < native * (1.0 - self.params.margin) && self.means[way] < self.means[best] {
+                best = way;
+            }
+        }
+        let confirmed = best == self.best;
+        self.keep = if confirmed { (self.keep * 2).min(self.params.keep_max) } else { self.params.keep_min }.max(1);
+        self.best = best;
+        self.way = best;
+        self.trying = false;
+    }
+}

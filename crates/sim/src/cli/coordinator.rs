@@ -3,6 +3,7 @@
 use clap::{Args, ValueEnum};
 use seekless_policy::coordinate::Coordination;
 use seekless_policy::coordinate::pfc::{LargeRequest, PfcParams};
+use seekless_policy::coordinate::steer::SteerParams;
 use seekless_units::{Exit, Fault};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -81,9 +82,11 @@ pub(super) fn parse(name: &str, pfc: &PfcArgs) -> Result<Coordination, Fault> {
         "none" => Ok(Coordination::None),
         "du" => Ok(Coordination::Du),
         "pfc" => Ok(Coordination::Pfc(pfc.params()?)),
+        "steer" => Ok(Coordination::Steer(SteerParams::default())),
+        "demand-first" => Ok(Coordination::Steer(SteerParams { trials: false, ..SteerParams::default() })),
         other => Err(Fault::new(
             Exit::Usage,
-            format!("no coordinator is called `{other}`; there are none, du, pfc"),
+            format!("no coordinator is called `{other}`; there are none, du, pfc, steer, demand-first"),
         )),
     }
 }

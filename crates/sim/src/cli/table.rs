@@ -23,7 +23,7 @@ pub(super) struct TableArgs {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Coordinators to compare with none
-    #[arg(long, default_value = "du,pfc", value_name = "NAMES")]
+    #[arg(long, default_value = "du,pfc,steer", value_name = "NAMES")]
     coordinate: String,
     #[command(flatten)]
     pfc: PfcArgs,

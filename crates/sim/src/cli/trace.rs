@@ -126,7 +126,7 @@ struct RunArgs {
     /// CACHE: lru, sarc, arc. PREFETCHER: none, ra(P), ra-adaptive(P), linux(MAX), sarc(P/G), amp(P). SIZE: 64MiB, or 16384blk.
     #[arg(long, value_name = "LEVELS")]
     levels: String,
-    /// What stands between the levels: none, du or pfc; one for all, or one for each level from the second, with commas
+    /// What stands between the levels: none, du, pfc, steer or demand-first; one for all, or one for each level from the second, with commas
     #[arg(long, default_value = "none", value_name = "NAMES")]
     coordinate: String,
     #[command(flatten)]

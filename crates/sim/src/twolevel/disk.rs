@@ -75,8 +75,8 @@ impl Disk {
         Disk { below: Below::Drive(Box::new(spinning)), counts: DiskCounts::default() }
     }
 
-    /// A fetch of the blocks with keys `first..=last`.
-    pub(super) fn submit(&mut self, now: Nanos, first: u64, last: u64, fetch: u32) -> Submitted {
+    /// A fetch of the blocks with keys `first..=last`; one `apart` merges only with its like.
+    pub(super) fn submit(&mut self, now: Nanos, (first, last): (u64, u64), fetch: u32, apart: bool) -> Submitted {
         let s = match &mut self.below {
             Below::Instant => {
                 self.counts.requests += 1;
@@ -86,7 +86,7 @@ impl Disk {
             Below::Drive(s) => s,
         };
         let at = s.address(first);
-        let queued = s.queue.push(now, at, at + (last - first), fetch);
+        let queued = s.queue.push(now, (at, at + (last - first)), fetch, apart);
         if queued == Queued::Alone {
             s.waiting += 1;
             self.counts.queue_max = self.counts.queue_max.max(s.waiting);

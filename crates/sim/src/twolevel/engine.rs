@@ -104,6 +104,8 @@ struct Fetch {
     waiters: u32,
     /// Next fetch merged into the same disk request.
     merged: u32,
+    /// Nobody waits for it, and it is not to be merged with what somebody waits for.
+    apart: bool,
 }
 
 /// Somebody who waits for one or more fetches.
@@ -115,6 +117,7 @@ struct Wait {
     first: u64,
     last: u64,
     demote: bool,
+    since: Nanos,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -319,7 +322,7 @@ impl Engine {
             ref mut coordinator => coordinator.decide(&Request { context, first, last }, &level.cache),
         };
         let mut wait = NIL;
-        let own = Wait { remaining: 0, level: at as u32, who, first, last, demote: split.demote };
+        let own = Wait { remaining: 0, level: at as u32, who, first, last, demote: split.demote, since: self.now };
 
         let mut native = first;
         if split.bypass > 0 {
@@ -328,7 +331,7 @@ impl Engine {
         }
         let native_last = last.saturating_add(split.readmore).min(limit.max(last));
         if native <= native_last {
-            self.native(at, context, (native, last, native_last, limit), &own, &mut wait);
+            self.native(at, context, (native, last, native_last, limit), split.demand_first, &own, &mut wait);
         }
         if wait == NIL {
             self.answer(&own);
@@ -378,6 +381,7 @@ impl Engine {
         at: usize,
         context: u32,
         (first, last, more_last, limit): (u64, u64, u64, u64),
+        demand_first: bool,
         own: &Wait,
         wait: &mut u32,
     ) {
@@ -442,8 +446,15 @@ impl Engine {
             level.prefetcher.issued(ahead);
         }
         let asked = if plan.sequential { Origin::Sequential } else { Origin::Random };
+        if demand_first
+            && let Some(at) = missing.iter().position(|(from, to)| *from <= last && *to > last)
+        {
+            let to = std::mem::replace(&mut missing[at].1, last);
+            missing.insert(at + 1, (last + 1, to));
+        }
         for (from, to) in missing.drain(..) {
             let fetch = self.fetch(at, from, to, false);
+            self.fetches.items[fetch as usize].apart = demand_first && from > last;
             let level = &mut self.levels[at];
             for block in from..=to {
                 let origin = if block <= last { asked } else { Origin::Prefetch };
@@ -473,19 +484,19 @@ impl Engine {
     fn fetch(&mut self, at: usize, first: u64, last: u64, bypass: bool) -> u32 {
         let level = at as u32;
         self.levels[at].counts.fetches += 1;
-        self.fetches.add(Fetch { first, last, level, bypass, waiters: NIL, merged: NIL })
+        self.fetches.add(Fetch { first, last, level, bypass, waiters: NIL, merged: NIL, apart: false })
     }
 
     /// Passes a fetch to the level below, or to the disk.
     fn send(&mut self, at: usize, fetch: u32, context: u32, limit: u64) {
-        let Fetch { first, last, .. } = self.fetches.items[fetch as usize];
+        let Fetch { first, last, apart, .. } = self.fetches.items[fetch as usize];
         if at + 1 < self.levels.len() {
             // The end of a file is known where the file system is; below are blocks up to the end of the device.
             let limit = limit.max(last | DEVICE_LAST);
             self.serve(at + 1, context, first, last, limit, Who::Fetch(fetch));
             return;
         }
-        match self.disk.submit(self.now, first, last, fetch) {
+        match self.disk.submit(self.now, (first, last), fetch, apart) {
             Submitted::Done => self.schedule(self.now, fetch),
             Submitted::Alone => {}
             Submitted::Merged(with) => {
@@ -545,6 +556,7 @@ impl Engine {
                 }
             }
         }
+        self.levels[wait.level as usize].coordinator.answered(self.now.since(wait.since).0);
         match wait.who {
             Who::Fetch(fetch) => {
                 let at = self.now + self.network.cost(wait.last - wait.first + 1);

@@ -35,6 +35,7 @@ pub fn coordinator_name(coordination: Coordination) -> &'static str {
         Coordination::None => "none",
         Coordination::Du => "du",
         Coordination::Pfc(_) => "pfc",
+        Coordination::Steer(_) => "steer",
     }
 }
 
