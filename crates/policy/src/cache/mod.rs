@@ -295,3 +295,6 @@ fn evicted_from(node: &store::Node) -> Evicted {
         stream: (node.stream != NIL).then_some(node.stream),
     }
 }
+
+#[cfg(test)]
+mod tests;

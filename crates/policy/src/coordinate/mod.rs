@@ -107,3 +107,6 @@ impl Coordinator {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,10 +9,11 @@
 //!    one behind the other, never merged into one. Nobody waits for the transfer of blocks nobody asked for (32
 //!    blocks of 4 KiB are 8 ms on the drive of the PFC paper); the second request needs no seek, since the heads are
 //!    there. Contents of the caches stay what they were.
-//! 2. *Trial.* Three ways to treat requests take turns: [`Way::Native`] (as they are), [`Way::Demote`] (as DU: blocks
-//!    sent up leave first) and [`Way::Pfc`] (PFC's bypass and readmore). The time from request to answer is measured
-//!    during each; the best way is kept for a growing while, then all are tried again. A way must be better by
-//!    [`SteerParams::margin`] to displace the native one.
+//! 2. *Trial.* Three ways to treat requests take turns: [`Way::Native`] (as they are), [`Way::Pfc`] (PFC's bypass and
+//!    readmore) and [`Way::Past`] (everything goes past the native side, which then fetches nothing ahead). The time from
+//!    request to answer is measured during each; the best way is kept for a growing while, then all are tried again. A
+//!    way must be better by [`SteerParams::margin`] to displace the native one, and a trial that goes badly is
+//!    broken off.
 //!
 //! What it knows is what PFC knows (the requests, the content of the cache), and when its own answers left.
 
@@ -25,20 +26,27 @@ use crate::cache::Cache;
 pub enum Way {
     /// As they are.
     Native,
-    /// As they are, and what was sent up leaves first.
-    Demote,
     /// PFC's bypass and readmore.
     Pfc,
+    /// Everything bypasses the native side.
+    Past,
 }
 
-const WAYS: [Way; 3] = [Way::Native, Way::Demote, Way::Pfc];
+const WAYS: [Way; 3] = [Way::Native, Way::Pfc, Way::Past];
+/// Counted answers after which a trial may be broken off.
+const BREAK_OFF_ANSWERS: u64 = 64;
+/// How much worse than the best a way must be to be broken off.
+const BREAK_OFF_FACTOR: f64 = 1.3;
 
 /// Parameters of Steer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SteerParams {
-    /// Answers in one trial of one way. The first quarter is not counted: what the way before left in the caches and in
-    /// the disk's queue is not its merit.
-    pub trial_answers: u32,
+    /// Fewest answers in one trial of one way; a trial has one for every 16 blocks of the cache, within this and
+    /// `trial_max`, so that a way's effect on the cache shows. The first quarter is not counted: what the way before
+    /// left in the cache and in the disk's queue is not its merit.
+    pub trial_min: u32,
+    /// Most answers in one trial.
+    pub trial_max: u32,
     /// Trials' length the best way is kept for at first; doubled each time it is confirmed.
     pub keep_min: u32,
     /// Longest it is kept, in lengths of a trial.
@@ -56,9 +64,10 @@ pub struct SteerParams {
 impl Default for SteerParams {
     fn default() -> SteerParams {
         SteerParams {
-            trial_answers: 512,
-            keep_min: 4,
-            keep_max: 64,
+            trial_min: 256,
+            trial_max: 8192,
+            keep_min: 8,
+            keep_max: 256,
             margin: 0.03,
             demand_first: true,
             trials: true,
@@ -82,6 +91,8 @@ const PFC_DEFAULT: PfcParams = PfcParams {
 pub struct Steer {
     params: SteerParams,
     pfc: Pfc,
+    /// Answers in one trial.
+    trial: u32,
     /// Index into [`WAYS`] of the way in force.
     way: usize,
     /// Whether it is on trial (else it is kept).
@@ -101,6 +112,8 @@ impl Steer {
         Steer {
             params,
             pfc: Pfc::new(params.pfc, capacity),
+            trial: (capacity / 16).clamp(params.trial_min.max(4) as usize, params.trial_max.max(4) as usize)
+                as u32,
             way: 0,
             trying: params.trials,
             answers: 0,
@@ -117,14 +130,19 @@ impl Steer {
         WAYS[self.way]
     }
 
+    /// The way that was best when all were tried last.
+    pub fn best(&self) -> Way {
+        WAYS[self.best]
+    }
+
     pub(super) fn decide(&mut self, request: &Request, cache: &Cache) -> Split {
         let demand_first = self.params.demand_first;
         // PFC goes on observing while another way is in force, so that its queues are current when its turn comes.
         let pfc = if self.params.trials { self.pfc.decide(request, cache) } else { Split::default() };
         match WAYS[self.way] {
             Way::Native => Split { demand_first, ..Split::default() },
-            Way::Demote => Split { demote: true, demand_first, ..Split::default() },
             Way::Pfc => Split { demand_first, ..pfc },
+            Way::Past => Split { bypass: request.len(), ..Split::default() },
         }
     }
 
@@ -134,13 +152,13 @@ impl Steer {
             return;
         }
         self.answers += 1;
-        let trial = self.params.trial_answers.max(4);
+        let trial = self.trial;
         if self.trying {
             if self.answers > trial / 4 {
                 self.counted += 1;
                 self.sum_ns = self.sum_ns.saturating_add(elapsed_ns);
             }
-            if self.answers >= trial {
+            if self.answers >= trial || self.hopeless() {
                 self.means[self.way] = self.sum_ns as f64 / self.counted.max(1) as f64;
                 self.restart();
                 if self.way + 1 < WAYS.len() {
@@ -154,6 +172,13 @@ impl Steer {
             self.way = 0;
             self.trying = true;
         }
+    }
+
+    /// Whether the way on trial is so much worse than the best of this round that more of it is not worth its cost.
+    fn hopeless(&self) -> bool {
+        let best = self.means[..self.way].iter().copied().fold(f64::INFINITY, f64::min);
+        self.counted >= BREAK_OFF_ANSWERS
+            && self.sum_ns as f64 > best * BREAK_OFF_FACTOR * self.counted as f64
     }
 
     fn restart(&mut self) {
@@ -172,7 +197,8 @@ impl Steer {
             }
         }
         let confirmed = best == self.best;
-        self.keep = if confirmed { (self.keep * 2).min(self.params.keep_max) } else { self.params.keep_min }.max(1);
+        self.keep =
+            if confirmed { (self.keep * 2).min(self.params.keep_max) } else { self.params.keep_min }.max(1);
         self.best = best;
         self.way = best;
         self.trying = false;

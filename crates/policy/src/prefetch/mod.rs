@@ -177,3 +177,6 @@ impl Prefetcher {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

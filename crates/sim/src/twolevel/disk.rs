@@ -76,7 +76,13 @@ impl Disk {
     }
 
     /// A fetch of the blocks with keys `first..=last`; one `apart` merges only with its like.
-    pub(super) fn submit(&mut self, now: Nanos, (first, last): (u64, u64), fetch: u32, apart: bool) -> Submitted {
+    pub(super) fn submit(
+        &mut self,
+        now: Nanos,
+        (first, last): (u64, u64),
+        fetch: u32,
+        apart: bool,
+    ) -> Submitted {
         let s = match &mut self.below {
             Below::Instant => {
                 self.counts.requests += 1;

@@ -322,7 +322,8 @@ impl Engine {
             ref mut coordinator => coordinator.decide(&Request { context, first, last }, &level.cache),
         };
         let mut wait = NIL;
-        let own = Wait { remaining: 0, level: at as u32, who, first, last, demote: split.demote, since: self.now };
+        let own =
+            Wait { remaining: 0, level: at as u32, who, first, last, demote: split.demote, since: self.now };
 
         let mut native = first;
         if split.bypass > 0 {
@@ -446,9 +447,7 @@ impl Engine {
             level.prefetcher.issued(ahead);
         }
         let asked = if plan.sequential { Origin::Sequential } else { Origin::Random };
-        if demand_first
-            && let Some(at) = missing.iter().position(|(from, to)| *from <= last && *to > last)
-        {
+        if demand_first && let Some(at) = missing.iter().position(|(from, to)| *from <= last && *to > last) {
             let to = std::mem::replace(&mut missing[at].1, last);
             missing.insert(at + 1, (last + 1, to));
         }

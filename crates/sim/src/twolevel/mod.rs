@@ -10,3 +10,6 @@ mod system;
 pub use disk::{DEVICE_SHIFT, DEVICES_MAX, DiskCounts};
 pub use engine::{Engine, LevelCounts, Outcome, REQUEST_BLOCKS_MAX};
 pub use system::{BlockRequest, LevelSpec, Network, SystemSpec, Timing};
+
+#[cfg(test)]
+mod tests;
