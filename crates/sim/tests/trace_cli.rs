@@ -50,12 +50,23 @@ const LEVELS: &str = "lru+linux:64KiB,lru+linux:128KiB";
 #[test]
 fn a_trace_gives_counts_by_level_and_the_same_bytes_twice() {
     let place = Place::new();
-    let text: String = (0..2000).map(|i| format!("{}\n", if i % 5 == 0 { i * 37 % 900 } else { i })).collect();
+    let text: String =
+        (0..2000).map(|i| format!("{}\n", if i % 5 == 0 { i * 37 % 900 } else { i })).collect();
     let trace = place.file("t.trace", text.as_bytes());
     for coordinate in ["none", "du", "pfc", "steer"] {
         let (a, b) = (place.out("a.json"), place.out("b.json"));
         for out in [&a, &b] {
-            let words = ["trace", "run", &trace, "--format", "blocks", "--levels", LEVELS, "--coordinate", coordinate];
+            let words = [
+                "trace",
+                "run",
+                &trace,
+                "--format",
+                "blocks",
+                "--levels",
+                LEVELS,
+                "--coordinate",
+                coordinate,
+            ];
             assert_eq!(sim(&[&words[..], &["--json", out]].concat()).unwrap(), Exit::Ok);
         }
         assert_eq!(fs::read(&a).unwrap(), fs::read(&b).unwrap());
@@ -65,7 +76,10 @@ fn a_trace_gives_counts_by_level_and_the_same_bytes_twice() {
         for key in ["hits", "misses", "prefetched", "unused"] {
             assert!(result["levels"][0][key].is_u64() && result["levels"][1][key].is_u64(), "{key}");
         }
-        assert!(result["disk"]["requests"].as_u64().unwrap() > 0 && result["disk"]["blocks"].as_u64().unwrap() > 0);
+        assert!(
+            result["disk"]["requests"].as_u64().unwrap() > 0
+                && result["disk"]["blocks"].as_u64().unwrap() > 0
+        );
         assert!(result["response"]["mean_ms"].as_f64().unwrap() > 0.0);
         assert!(result["response"]["p95_ms"].as_f64().unwrap() > 0.0);
     }
@@ -110,7 +124,8 @@ fn what_is_wrong_is_one_clear_line_and_no_result() {
     let good = place.file("good.spc", b"0,8,4096,R,0.0\n0,16,4096,R,0.1\n");
     let backwards = place.file("backwards.spc", b"0,8,4096,R,0.5\n0,16,4096,R,0.1\n");
     let negative = place.file("negative.spc", b"0,8,4096,R,0.0\n0,-16,4096,R,0.1\n");
-    let mixed = place.file("mixed.spc", b"0,8,4096,R,0.0\n128166372003061629,usr,0,Read,7014609920,24576,41286\n");
+    let mixed =
+        place.file("mixed.spc", b"0,8,4096,R,0.0\n128166372003061629,usr,0,Read,7014609920,24576,41286\n");
     let empty = place.file("empty.spc", b"");
     let unknown = place.file("what.dat", b"1 2 3\n");
     let lis = place.file("list.lis", b"1 1 0 0\n");
@@ -137,14 +152,24 @@ fn what_is_wrong_is_one_clear_line_and_no_result() {
         (&good, &["--levels", LEVELS, "--format", "tape"], Exit::Usage, "no format is called `tape`"),
         (&good, &["--levels", "lru+linux:64KiB,lru+linux"], Exit::Usage, "level 2: `lru+linux` has no size"),
         (&good, &["--levels", "lru+linux:0"], Exit::Usage, "less than one block"),
-        (&good, &["--levels", LEVELS, "--coordinate", "magic"], Exit::Usage, "no coordinator is called `magic`"),
+        (
+            &good,
+            &["--levels", LEVELS, "--coordinate", "magic"],
+            Exit::Usage,
+            "no coordinator is called `magic`",
+        ),
         (&good, &["--levels", LEVELS, "--coordinate", "du,pfc"], Exit::Usage, "2 coordinators for 1 levels"),
         (&good, &["--levels", LEVELS, "--drive", "floppy"], Exit::Usage, "no drive is called `floppy`"),
         (&good, &["--levels", LEVELS, "--block", "1000B"], Exit::Usage, "multiple of 512"),
         (&good, &["--levels", LEVELS, "--clients", "0"], Exit::Usage, "--clients 0"),
         (&good, &["--levels", LEVELS, "--time-stretch", "0"], Exit::Usage, "--time-stretch"),
         (&good, &["--levels", LEVELS, "--alpha-ms", "NaN"], Exit::Usage, "--alpha-ms"),
-        (&good, &["--levels", LEVELS, "--coordinate", "pfc", "--pfc-queue-share", "2"], Exit::Usage, "queue-share"),
+        (
+            &good,
+            &["--levels", LEVELS, "--coordinate", "pfc", "--pfc-queue-share", "2"],
+            Exit::Usage,
+            "queue-share",
+        ),
     ] {
         let fault = run(file, more);
         assert!(fault.message.contains(why), "{file} {more:?}: {fault}");

@@ -216,7 +216,7 @@ mod tests {
             let mut model: VecDeque<u64> = VecDeque::new();
             for (op, key) in ops {
                 // Keys that share low 32 bits or lie in one run of eight test the probing.
-                let block = (key % 5) << 32 | key / 5;
+                let block = ((key % 5) << 32) | (key / 5);
                 match (op, store.find(block)) {
                     (0, None) => { store.insert(block, 0); model.push_front(block); }
                     (1, Some(slot)) => {

@@ -7,8 +7,8 @@
 //!
 //! - [`Coordinator::None`]: the request goes to the native side as it is.
 //! - [`Coordinator::Du`]: the same, and blocks sent up are demoted (Chen et al., as PFC section 4.3 defines it).
-//! - [`pfc`]: the PreFetching-Coordinator.
-//! - [`steer`]: ours.
+//! - [`Coordinator::Pfc`]: the PreFetching-Coordinator, module [`pfc`].
+//! - [`Coordinator::Steer`]: ours, module [`steer`].
 
 pub mod pfc;
 pub mod steer;
@@ -47,7 +47,8 @@ pub struct Split {
     pub readmore: u64,
     /// Blocks sent up leave this cache first.
     pub demote: bool,
-    /// What is asked for and what the native side fetches ahead go down as two requests, never merged.
+    /// What is asked for and what the native side fetches ahead go down as two requests; the scheduler below merges them
+    /// only under a backlog.
     pub demand_first: bool,
 }
 
@@ -99,11 +100,11 @@ impl Coordinator {
         }
     }
 
-    /// A request was answered `elapsed_ns` after it came.
+    /// A request was answered at `now_ns`, `elapsed_ns` after it came.
     #[inline]
-    pub fn answered(&mut self, elapsed_ns: u64) {
+    pub fn answered(&mut self, now_ns: u64, elapsed_ns: u64) {
         if let Coordinator::Steer(steer) = self {
-            steer.answered(elapsed_ns);
+            steer.answered(now_ns, elapsed_ns);
         }
     }
 }

@@ -6,14 +6,17 @@
 //! and the network. Steer therefore does two things.
 //!
 //! 1. *Demand first.* What the upper level asked for and what the native prefetcher adds go to the disk as two requests,
-//!    one behind the other, never merged into one. Nobody waits for the transfer of blocks nobody asked for (32
-//!    blocks of 4 KiB are 8 ms on the drive of the PFC paper); the second request needs no seek, since the heads are
-//!    there. Contents of the caches stay what they were.
+//!    one behind the other. Nobody waits for the transfer of blocks nobody asked for (32 blocks of 4 KiB are 8 ms on the
+//!    drive of the PFC paper); the second request needs no seek, since the heads are there. Contents of the caches
+//!    stay what they were. Under a backlog the scheduler below merges the two after all: then the disk's time is
+//!    worth more than anybody's wait.
 //! 2. *Trial.* Three ways to treat requests take turns: [`Way::Native`] (as they are), [`Way::Pfc`] (PFC's bypass and
-//!    readmore) and [`Way::Past`] (everything goes past the native side, which then fetches nothing ahead). The time from
-//!    request to answer is measured during each; the best way is kept for a growing while, then all are tried again. A
-//!    way must be better by [`SteerParams::margin`] to displace the native one, and a trial that goes badly is
-//!    broken off.
+//!    readmore) and [`Way::Past`] (everything goes past the native side, which then fetches nothing ahead). Each is
+//!    charged the time during which somebody waited, each moment once however many waited: in an idle system that is
+//!    the time from request to answer, in an overloaded one the time the disk needs for each, and no backlog left by
+//!    the way before is held against a way. The best is kept for a growing while, then all are tried again, forwards
+//!    and backwards, so that a load that rises or falls meanwhile favours none. A way must be better by
+//!    [`SteerParams::margin`] to displace the native one, and a trial that goes badly is broken off.
 //!
 //! What it knows is what PFC knows (the requests, the content of the cache), and when its own answers left.
 
@@ -97,10 +100,13 @@ pub struct Steer {
     way: usize,
     /// Whether it is on trial (else it is kept).
     trying: bool,
+    /// The second half of a round of trials.
+    backwards: bool,
+    last_answer_ns: u64,
     answers: u32,
     counted: u64,
     sum_ns: u64,
-    /// Mean answer time of each way in its latest trial.
+    /// Mean charge for an answer, nanoseconds, of each way in its latest trials.
     means: [f64; WAYS.len()],
     best: usize,
     keep: u32,
@@ -116,6 +122,8 @@ impl Steer {
                 as u32,
             way: 0,
             trying: params.trials,
+            backwards: false,
+            last_answer_ns: 0,
             answers: 0,
             counted: 0,
             sum_ns: 0,
@@ -146,26 +154,24 @@ impl Steer {
         }
     }
 
-    /// A request was answered after `elapsed_ns`.
-    pub(super) fn answered(&mut self, elapsed_ns: u64) {
+    /// A request was answered at `now_ns`, after `elapsed_ns`.
+    pub(super) fn answered(&mut self, now_ns: u64, elapsed_ns: u64) {
         if !self.params.trials {
             return;
         }
+        let charge = elapsed_ns.min(now_ns.saturating_sub(self.last_answer_ns));
+        self.last_answer_ns = now_ns;
         self.answers += 1;
         let trial = self.trial;
         if self.trying {
             if self.answers > trial / 4 {
                 self.counted += 1;
-                self.sum_ns = self.sum_ns.saturating_add(elapsed_ns);
+                self.sum_ns = self.sum_ns.saturating_add(charge);
             }
             if self.answers >= trial || self.hopeless() {
-                self.means[self.way] = self.sum_ns as f64 / self.counted.max(1) as f64;
+                let mean = self.sum_ns as f64 / self.counted.max(1) as f64;
                 self.restart();
-                if self.way + 1 < WAYS.len() {
-                    self.way += 1;
-                } else {
-                    self.choose();
-                }
+                self.next_trial(mean);
             }
         } else if self.answers >= trial.saturating_mul(self.keep) {
             self.restart();
@@ -174,9 +180,28 @@ impl Steer {
         }
     }
 
+    /// Takes the result of a trial and begins the next, or chooses. Forwards through the ways, then backwards.
+    fn next_trial(&mut self, mean: f64) {
+        if self.backwards {
+            self.means[self.way] = (self.means[self.way] + mean) / 2.0;
+            match self.way.checked_sub(1) {
+                Some(way) => self.way = way,
+                None => self.choose(),
+            }
+        } else {
+            self.means[self.way] = mean;
+            if self.way + 1 < WAYS.len() {
+                self.way += 1;
+            } else {
+                self.backwards = true;
+            }
+        }
+    }
+
     /// Whether the way on trial is so much worse than the best of this round that more of it is not worth its cost.
     fn hopeless(&self) -> bool {
-        let best = self.means[..self.way].iter().copied().fold(f64::INFINITY, f64::min);
+        let tried = if self.backwards { WAYS.len() } else { self.way };
+        let best = self.means[..tried].iter().copied().fold(f64::INFINITY, f64::min);
         self.counted >= BREAK_OFF_ANSWERS
             && self.sum_ns as f64 > best * BREAK_OFF_FACTOR * self.counted as f64
     }
@@ -202,5 +227,6 @@ impl Steer {
         self.best = best;
         self.way = best;
         self.trying = false;
+        self.backwards = false;
     }
 }

@@ -100,6 +100,7 @@ fn contexts_may_have_their_own_lengths() {
 fn settled(native: u64, pfc: u64, past: u64) -> Way {
     let mut coordinator = Coordinator::new(Coordination::Steer(SteerParams::default()), 1000);
     let cache = l2(0..0);
+    let mut now = 0;
     for i in 0..20_000 {
         coordinator.decide(&request(i * 10, 4), &cache);
         let Coordinator::Steer(steer) = &coordinator else { unreachable!() };
@@ -108,7 +109,8 @@ fn settled(native: u64, pfc: u64, past: u64) -> Way {
             Way::Pfc => pfc,
             Way::Past => past,
         };
-        coordinator.answered(elapsed);
+        now += elapsed + 10;
+        coordinator.answered(now, elapsed);
     }
     let Coordinator::Steer(steer) = coordinator else { unreachable!() };
     steer.best()
@@ -140,12 +142,14 @@ proptest! {
         ][which];
         let mut coordinator = Coordinator::new(coordination, capacity);
         let mut cache = Cache::new(Replacement::Lru, capacity as u64).unwrap();
+        let mut now = 0;
         for (first, len, context, elapsed) in requests {
             let r = Request { context, first, last: first + len - 1 };
             let split = coordinator.decide(&r, &cache);
             prop_assert!(split.bypass <= r.len());
             prop_assert!(split.readmore <= 20);
-            coordinator.answered(elapsed);
+            now += elapsed / 2;
+            coordinator.answered(now, elapsed);
             for block in first + split.bypass..=r.last + split.readmore {
                 if !cache.contains(block) {
                     cache.insert(block, Origin::Random, 0);

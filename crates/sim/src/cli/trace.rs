@@ -1,4 +1,4 @@
-//! `seekless sim trace run|info|generate`.
+//! `seekless sim trace run|info|optimal|generate`.
 
 use std::fmt::Write as _;
 use std::io::{self, BufWriter, Write};
@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use seekless_drive::catalogue;
+use seekless_policy::cache::{Cache, Origin, Replacement};
 use seekless_units::{Bytes, Exit, Fault, Nanos};
 use seekless_workload::generate::Kind;
 use seekless_workload::trace::{Format, Op, Options};
@@ -14,6 +15,7 @@ use serde_json::{Value, json};
 use super::coordinator::{self, PfcArgs};
 use super::output::{bar, print, write_json};
 use crate::levels::parse_levels;
+use crate::oracle;
 use crate::trace::{Source, SourceSpec, Writes, info};
 use crate::twolevel::report;
 use crate::twolevel::{Engine, LevelSpec, Network, SystemSpec, Timing};
@@ -30,6 +32,8 @@ enum Command {
     Run(RunArgs),
     /// Requests, read share, sequential share, footprint, and a plot
     Info(InfoArgs),
+    /// Misses of one cache by LRU and ARC, and the fewest any cache of that size could have (Belady)
+    Optimal(OptimalArgs),
     /// Write a generated trace in SPC format (no times: as a .lis list of 4 KiB blocks)
     Generate(GenerateArgs),
 }
@@ -164,6 +168,18 @@ struct InfoArgs {
 }
 
 #[derive(Args, Clone, Debug)]
+struct OptimalArgs {
+    #[command(flatten)]
+    file: FileArgs,
+    /// Size of the cache: 64MiB, or 16384blk
+    #[arg(long)]
+    capacity: String,
+    /// Write the result as JSON (`-` or no FILE: standard output)
+    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug)]
 struct GenerateArgs {
     /// oltp, websearch or multi
     kind: String,
@@ -179,6 +195,7 @@ pub(super) fn run(args: TraceArgs) -> Result<Exit, Fault> {
     match args.command {
         Command::Run(args) => run_trace(&args),
         Command::Info(args) => run_info(&args),
+        Command::Optimal(args) => optimal(&args),
         Command::Generate(args) => generate(&args),
     }
 }
@@ -416,6 +433,60 @@ fn run_info(args: &InfoArgs) -> Result<Exit, Fault> {
     text.push_str("\nblock number against request number:\n");
     text.push_str(&info.plot(72, 16));
     print(&text)?;
+    Ok(Exit::Ok)
+}
+
+fn optimal(args: &OptimalArgs) -> Result<Exit, Fault> {
+    let spec = args.file.spec()?;
+    // One level of the `--levels` language, so that sizes are written the same way everywhere.
+    let level = parse_levels(&format!("lru:{}", args.capacity), spec.block_bytes)?;
+    let capacity = level[0].capacity_blocks;
+    let mut source = Source::open(&spec)?;
+    let mut blocks = Vec::new();
+    while let Some(record) = source.next_record()? {
+        let request = source.blocks(&record)?;
+        blocks.extend(request.first..=request.last);
+        if blocks.len() > oracle::REQUESTS_MAX {
+            let message =
+                format!("more than {} block requests; the oracle holds them all", oracle::REQUESTS_MAX);
+            return Err(Fault::new(Exit::Failed, message));
+        }
+    }
+    let misses = |replacement| -> Result<u64, Fault> {
+        let mut cache =
+            Cache::new(replacement, capacity).map_err(|e| Fault::new(Exit::Usage, e.to_string()))?;
+        let mut misses = 0;
+        for block in &blocks {
+            match cache.find(*block) {
+                Some(slot) => {
+                    cache.hit(slot);
+                }
+                None => {
+                    cache.insert(*block, Origin::Random, 0);
+                    misses += 1;
+                }
+            }
+        }
+        Ok(misses)
+    };
+    let (lru, arc) = (misses(Replacement::Lru)?, misses(Replacement::Arc)?);
+    let best = oracle::optimal_misses(&blocks, capacity as usize);
+    if let Some(path) = &args.json {
+        let value = json!({
+            "trace": trace_json(&args.file.file, &source),
+            "capacity_blocks": capacity,
+            "block_requests": blocks.len(),
+            "misses": { "lru": lru, "arc": arc, "optimal": best },
+        });
+        write_json(path, &value)?;
+        if path == Path::new("-") {
+            return Ok(Exit::Ok);
+        }
+    }
+    let requests = blocks.len();
+    print(&format!(
+        "{requests} block requests, {capacity} blocks: misses LRU {lru}, ARC {arc}, optimal {best}\n"
+    ))?;
     Ok(Exit::Ok)
 }
 

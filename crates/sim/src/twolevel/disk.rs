@@ -7,6 +7,9 @@ use super::scheduler::{Deadline, DiskRequest, Queued};
 
 /// Largest request merging makes, bytes: `max_sectors_kb` of Linux 2.6.
 const MERGED_BYTES_MAX: u64 = 512 << 10;
+/// Waiting requests from which on everything merges: with so many behind it, a request saved is worth more than an answer
+/// a few milliseconds sooner.
+const BACKLOG: u64 = 4;
 /// Bits of a block key that number the block within its device; the device is above. 2^40 blocks of 4 KiB are 4 PiB.
 pub const DEVICE_SHIFT: u32 = 40;
 /// Devices of one trace, at most: the rest of a 64-bit key, less one so that no key is the largest number.
@@ -75,7 +78,7 @@ impl Disk {
         Disk { below: Below::Drive(Box::new(spinning)), counts: DiskCounts::default() }
     }
 
-    /// A fetch of the blocks with keys `first..=last`; one `apart` merges only with its like.
+    /// A fetch of the blocks with keys `first..=last`; one `apart` merges only with its like unless there is a backlog.
     pub(super) fn submit(
         &mut self,
         now: Nanos,
@@ -92,7 +95,8 @@ impl Disk {
             Below::Drive(s) => s,
         };
         let at = s.address(first);
-        let queued = s.queue.push(now, (at, at + (last - first)), fetch, apart);
+        let backlog = s.waiting >= BACKLOG;
+        let queued = s.queue.push(now, (at, at + (last - first)), fetch, apart, backlog);
         if queued == Queued::Alone {
             s.waiting += 1;
             self.counts.queue_max = self.counts.queue_max.max(s.waiting);

@@ -104,7 +104,7 @@ struct Fetch {
     waiters: u32,
     /// Next fetch merged into the same disk request.
     merged: u32,
-    /// Nobody waits for it, and it is not to be merged with what somebody waits for.
+    /// Nobody waits for it, and unless there is a backlog it is not to be merged with what somebody waits for.
     apart: bool,
 }
 
@@ -555,7 +555,7 @@ impl Engine {
                 }
             }
         }
-        self.levels[wait.level as usize].coordinator.answered(self.now.since(wait.since).0);
+        self.levels[wait.level as usize].coordinator.answered(self.now.0, self.now.since(wait.since).0);
         match wait.who {
             Who::Fetch(fetch) => {
                 let at = self.now + self.network.cost(wait.last - wait.first + 1);

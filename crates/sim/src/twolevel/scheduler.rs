@@ -53,13 +53,20 @@ impl Deadline {
     }
 
     /// Adds a fetch of blocks `first..=last`. If it merges, the caller chains it behind the fetch named. One that is
-    /// `apart` merges only with its like.
-    pub(super) fn push(&mut self, now: Nanos, (first, last): (u64, u64), fetch: u32, apart: bool) -> Queued {
+    /// `apart` merges only with its like, unless there is a backlog.
+    pub(super) fn push(
+        &mut self,
+        now: Nanos,
+        (first, last): (u64, u64),
+        fetch: u32,
+        apart: bool,
+        backlog: bool,
+    ) -> Queued {
         // Back merge: a waiting request that ends just before this one.
         let before = self.sorted.range(..(first, 0)).next_back().map(|(key, request)| (*key, *request));
         if let Some((key, request)) = before
             && request.last + 1 == first
-            && request.apart == apart
+            && (backlog || request.apart == apart)
             && last - request.first < self.merge_blocks_max
             && let Some(waiting) = self.sorted.get_mut(&key)
         {
@@ -69,7 +76,7 @@ impl Deadline {
         // Front merge: one that begins just behind it.
         let after = self.sorted.range((last + 1, 0)..=(last + 1, u64::MAX)).next().map(|(key, r)| (*key, *r));
         if let Some((key, request)) = after
-            && request.apart == apart
+            && (backlog || request.apart == apart)
             && request.last - first < self.merge_blocks_max
         {
             self.sorted.remove(&key);
@@ -127,10 +134,10 @@ mod tests {
     #[test]
     fn one_direction_then_round() {
         let mut d = Deadline::new(128);
-        d.push(Nanos::ZERO, (50, 50), 1, false);
+        d.push(Nanos::ZERO, (50, 50), 1, false, false);
         assert_eq!(firsts(&mut d, Nanos::ZERO), [50]);
         for first in [10, 90, 30, 70] {
-            d.push(Nanos::ZERO, (first, first), 1, false);
+            d.push(Nanos::ZERO, (first, first), 1, false, false);
         }
         assert_eq!(firsts(&mut d, Nanos::ZERO), [70, 90, 10, 30]);
     }
@@ -138,10 +145,10 @@ mod tests {
     #[test]
     fn neighbours_merge_up_to_the_limit() {
         let mut d = Deadline::new(8);
-        assert_eq!(d.push(Nanos::ZERO, (10, 13), 1, false), Queued::Alone);
-        assert_eq!(d.push(Nanos::ZERO, (14, 15), 2, false), Queued::Merged(1));
-        assert_eq!(d.push(Nanos::ZERO, (8, 9), 3, false), Queued::Merged(1));
-        assert_eq!(d.push(Nanos::ZERO, (16, 16), 4, false), Queued::Alone);
+        assert_eq!(d.push(Nanos::ZERO, (10, 13), 1, false, false), Queued::Alone);
+        assert_eq!(d.push(Nanos::ZERO, (14, 15), 2, false, false), Queued::Merged(1));
+        assert_eq!(d.push(Nanos::ZERO, (8, 9), 3, false, false), Queued::Merged(1));
+        assert_eq!(d.push(Nanos::ZERO, (16, 16), 4, false, false), Queued::Alone);
         let r = d.pop(Nanos::ZERO).unwrap();
         assert_eq!((r.first, r.last, r.fetches), (8, 15, 1));
     }
@@ -149,10 +156,10 @@ mod tests {
     #[test]
     fn an_expired_request_goes_first_after_a_batch() {
         let mut d = Deadline::new(1);
-        d.push(Nanos::ZERO, (5, 5), 1, false);
+        d.push(Nanos::ZERO, (5, 5), 1, false, false);
         d.position = 1000;
         for i in 0..40 {
-            d.push(Nanos::from_millis(400), (1000 + 2 * i, 1000 + 2 * i), 2, false);
+            d.push(Nanos::from_millis(400), (1000 + 2 * i, 1000 + 2 * i), 2, false, false);
         }
         let order = firsts(&mut d, Nanos::from_millis(501));
         assert_eq!(order[16], 5);

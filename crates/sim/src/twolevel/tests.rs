@@ -49,7 +49,10 @@ fn one_level_without_prefetching_by_hand() {
     let l1 = outcome.levels[0];
     assert_eq!((l1.hits, l1.misses, l1.prefetched, l1.unused), (2, 6, 0, 0));
     assert_eq!((outcome.disk.requests, outcome.disk.blocks), (6, 6));
-    assert_eq!(outcome.response_mean_ns, 0.0, "nothing below takes time, and there is no network below one level");
+    assert_eq!(
+        outcome.response_mean_ns, 0.0,
+        "nothing below takes time, and there is no network below one level"
+    );
 }
 
 #[test]
@@ -136,7 +139,8 @@ fn a_generated_trace_gives_the_same_counts_forever() {
     let linux = Algorithm::Linux(Default::default());
     let spec = system(vec![level(Replacement::Lru, linux, 100), level(Replacement::Lru, linux, 200)], None);
     let outcome = play(&spec, &trace);
-    let counts: Vec<[u64; 4]> = outcome.levels.iter().map(|l| [l.hits, l.misses, l.prefetched, l.unused]).collect();
+    let counts: Vec<[u64; 4]> =
+        outcome.levels.iter().map(|l| [l.hits, l.misses, l.prefetched, l.unused]).collect();
     assert_eq!(counts, GOLDEN_OLTP, "requests {}", outcome.requests);
 }
 
@@ -150,7 +154,11 @@ fn the_96_cases_are_the_papers() {
     let name = |i: usize| cases[i].name();
     assert_eq!((name(0), name(95)), ("oltp 200%-H amp".into(), "multi 5%-L linux".into()));
     let sizes: Vec<u64> = cases.iter().map(|c| c.l2_blocks).collect();
-    assert_eq!((cases[0].l1_blocks, sizes[0]), (6457, 12_914), "5 % of 529 MB in 4 KiB blocks, and twice that");
+    assert_eq!(
+        (cases[0].l1_blocks, sizes[0]),
+        (6457, 12_914),
+        "5 % of 529 MB in 4 KiB blocks, and twice that"
+    );
 }
 
 #[test]
@@ -187,12 +195,20 @@ fn any_level() -> impl Strategy<Value = LevelSpec> {
         Just(Coordination::None),
         Just(Coordination::Du),
         Just(Coordination::Pfc(PfcParams::default())),
-        Just(Coordination::Pfc(PfcParams { large_request: LargeRequest::OneAndHalf, ..PfcParams::default() })),
+        Just(Coordination::Pfc(PfcParams {
+            large_request: LargeRequest::OneAndHalf,
+            ..PfcParams::default()
+        })),
         Just(Coordination::Steer(SteerParams { trial_min: 8, keep_min: 1, ..SteerParams::default() })),
     ];
-    (cache, prefetch, coordination, 1_u64..50).prop_map(|(replacement, prefetch, coordination, capacity_blocks)| {
-        LevelSpec { replacement, prefetch, coordination, capacity_blocks }
-    })
+    (cache, prefetch, coordination, 1_u64..50).prop_map(
+        |(replacement, prefetch, coordination, capacity_blocks)| LevelSpec {
+            replacement,
+            prefetch,
+            coordination,
+            capacity_blocks,
+        },
+    )
 }
 
 proptest! {
