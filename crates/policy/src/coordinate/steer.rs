@@ -11,11 +11,12 @@
 //!    stay what they were. Under a backlog the scheduler below merges the two after all: then the disk's time is
 //!    worth more than anybody's wait.
 //! 2. *Trial.* Three ways to treat requests take turns: [`Way::Native`] (as they are), [`Way::Pfc`] (PFC's bypass and
-//!    readmore) and [`Way::Past`] (everything goes past the native side, which then fetches nothing ahead). Each is
-//!    charged the time during which somebody waited, each moment once however many waited: in an idle system that is
-//!    the time from request to answer, in an overloaded one the time the disk needs for each, and no backlog left by
-//!    the way before is held against a way. The best is kept for a growing while, then all are tried again, forwards
-//!    and backwards, so that a load that rises or falls meanwhile favours none. A way must be better by
+//!    readmore) and [`Way::Past`] (everything goes past the native side, which then fetches nothing ahead). Two
+//!    things are measured: the mean time from request to answer, and the time an answer takes of the time during which
+//!    somebody waited at all, each moment counted once. The first tells ways apart while the disk keeps up; the
+//!    second when it does not, because answer times then tell how long the queue is and the second how fast it moves.
+//!    The product of the two decides. The best is kept for a growing while, then all are tried again, forwards and
+//!    backwards, so that a load that rises or falls meanwhile favours none. A way must be better by
 //!    [`SteerParams::margin`] to displace the native one, and a trial that goes badly is broken off.
 //!
 //! What it knows is what PFC knows (the requests, the content of the cache), and when its own answers left.
@@ -89,6 +90,21 @@ const PFC_DEFAULT: PfcParams = PfcParams {
     per_context: false,
 };
 
+/// What answers cost, nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cost {
+    /// From request to answer.
+    answer: f64,
+    /// During which somebody waited.
+    waiting: f64,
+}
+
+impl Cost {
+    fn product(self) -> f64 {
+        self.answer * self.waiting
+    }
+}
+
 /// State of Steer.
 #[derive(Clone, Debug)]
 pub struct Steer {
@@ -105,9 +121,9 @@ pub struct Steer {
     last_answer_ns: u64,
     answers: u32,
     counted: u64,
-    sum_ns: u64,
-    /// Mean charge for an answer, nanoseconds, of each way in its latest trials.
-    means: [f64; WAYS.len()],
+    sums: Cost,
+    /// Mean for an answer of each way in its latest trials.
+    means: [Cost; WAYS.len()],
     best: usize,
     keep: u32,
 }
@@ -126,8 +142,8 @@ impl Steer {
             last_answer_ns: 0,
             answers: 0,
             counted: 0,
-            sum_ns: 0,
-            means: [0.0; WAYS.len()],
+            sums: Cost::default(),
+            means: [Cost::default(); WAYS.len()],
             best: 0,
             keep: params.keep_min.max(1),
         }
@@ -159,17 +175,19 @@ impl Steer {
         if !self.params.trials {
             return;
         }
-        let charge = elapsed_ns.min(now_ns.saturating_sub(self.last_answer_ns));
+        let waiting = elapsed_ns.min(now_ns.saturating_sub(self.last_answer_ns));
         self.last_answer_ns = now_ns;
         self.answers += 1;
         let trial = self.trial;
         if self.trying {
             if self.answers > trial / 4 {
                 self.counted += 1;
-                self.sum_ns = self.sum_ns.saturating_add(charge);
+                self.sums.answer += elapsed_ns as f64;
+                self.sums.waiting += waiting as f64;
             }
             if self.answers >= trial || self.hopeless() {
-                let mean = self.sum_ns as f64 / self.counted.max(1) as f64;
+                let n = self.counted.max(1) as f64;
+                let mean = Cost { answer: self.sums.answer / n, waiting: self.sums.waiting / n };
                 self.restart();
                 self.next_trial(mean);
             }
@@ -181,9 +199,11 @@ impl Steer {
     }
 
     /// Takes the result of a trial and begins the next, or chooses. Forwards through the ways, then backwards.
-    fn next_trial(&mut self, mean: f64) {
+    fn next_trial(&mut self, mean: Cost) {
         if self.backwards {
-            self.means[self.way] = (self.means[self.way] + mean) / 2.0;
+            let before = &mut self.means[self.way];
+            before.answer = (before.answer + mean.answer) / 2.0;
+            before.waiting = (before.waiting + mean.waiting) / 2.0;
             match self.way.checked_sub(1) {
                 Some(way) => self.way = way,
                 None => self.choose(),
@@ -201,23 +221,26 @@ impl Steer {
     /// Whether the way on trial is so much worse than the best of this round that more of it is not worth its cost.
     fn hopeless(&self) -> bool {
         let tried = if self.backwards { WAYS.len() } else { self.way };
-        let best = self.means[..tried].iter().copied().fold(f64::INFINITY, f64::min);
-        self.counted >= BREAK_OFF_ANSWERS
-            && self.sum_ns as f64 > best * BREAK_OFF_FACTOR * self.counted as f64
+        let best = self.means[..tried].iter().map(|m| m.product()).fold(f64::INFINITY, f64::min);
+        let n = self.counted as f64;
+        let limit = best * BREAK_OFF_FACTOR * BREAK_OFF_FACTOR;
+        self.counted >= BREAK_OFF_ANSWERS && self.sums.product() > limit * n * n
     }
 
     fn restart(&mut self) {
         self.answers = 0;
         self.counted = 0;
-        self.sum_ns = 0;
+        self.sums = Cost::default();
     }
 
     /// Ends a round of trials: the best way is kept, longer if it was the best before.
     fn choose(&mut self) {
-        let native = self.means[0];
+        let margin = 1.0 - self.params.margin;
+        let native = self.means[0].product() * margin * margin;
         let mut best = 0;
         for way in 1..WAYS.len() {
-            if self.means[way] < native * (1.0 - self.params.margin) && self.means[way] < self.means[best] {
+            let cost = self.means[way].product();
+            if cost < native && cost < self.means[best].product() {
                 best = way;
             }
         }

@@ -19,7 +19,7 @@ const PLACE_PAGES: u64 = 5;
 const STEERING: f64 = 64.0;
 /// Mean requests a second. The original asks far more of six disks (about 400) than one disk of the paper can do (about
 /// 100 random reads); a queue that only grows would drown every difference in waiting, so a rate one disk can carry.
-const RATE_PER_S: f64 = 140.0;
+const RATE_PER_S: f64 = 110.0;
 /// Popularity of places asked for again: index positions drawn as n^u (log-uniform, Zipf with exponent 1).
 const REVISIT_SHARE: f64 = 0.05;
 
