@@ -70,13 +70,17 @@ fn lru_and_arc_miss_exactly_as_often() {
     let python = std::env::var("SEEKLESS_PYTHON").unwrap_or_else(|_| "python3".into());
     let probe = Command::new(&python).args(["-c", "import libcachesim"]).stderr(Stdio::null()).status();
     if !probe.is_ok_and(|s| s.success()) {
-        println!("skipped: {python} has no libcachesim (pip install libcachesim; SEEKLESS_PYTHON names another Python)");
+        println!(
+            "skipped: {python} has no libcachesim (pip install libcachesim; SEEKLESS_PYTHON names another Python)"
+        );
         return;
     }
     let generated = Kind::Multi.generate(0.02, 1);
     let mut traces = vec![(
         "generated multi",
-        generated.flat_map(|r| r.offset / PAGE_BYTES..(r.offset + r.bytes) / PAGE_BYTES).collect::<Vec<u64>>(),
+        generated
+            .flat_map(|r| r.offset / PAGE_BYTES..(r.offset + r.bytes) / PAGE_BYTES)
+            .collect::<Vec<u64>>(),
     )];
     for name in ["multi1.trace.gz", "multi2.trace.gz", "cs.trace.gz", "sprite.trace.gz"] {
         match real(name) {

@@ -88,7 +88,7 @@ struct Level {
     prefetcher: Prefetcher,
     coordinator: Coordinator,
     counts: LevelCounts,
-    /// Whether its cache distinguishes sequential blocks.
+    /// Runs of blocks the present request lacks; kept to spare an allocation a request.
     missing: Vec<(u64, u64)>,
 }
 

@@ -17,8 +17,8 @@ const SIZES: [(u64, f64); 4] = [(2, 0.50), (4, 0.23), (6, 0.10), (8, 0.17)];
 const PLACE_PAGES: u64 = 5;
 /// Requests over which a deviation from the random share is made up.
 const STEERING: f64 = 64.0;
-/// Mean requests a second. The original asks far more of six disks (about 400) than one disk of the paper can do (about
-/// 100 random reads); a queue that only grows would drown every difference in waiting, so a rate one disk can carry.
+/// Mean requests a second. The original asks about 400 of six disks. A queue that only grows would drown every difference
+/// in waiting, so a rate that the one disk of the study just carries without coordination.
 const RATE_PER_S: f64 = 110.0;
 /// Popularity of places asked for again: index positions drawn as n^u (log-uniform, Zipf with exponent 1).
 const REVISIT_SHARE: f64 = 0.05;
