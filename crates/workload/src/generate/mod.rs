@@ -3,8 +3,8 @@
 //! The originals cannot be shipped. What PFC (section 4.2) says of them is held exactly: the share of random requests
 //! (11, 74 and 25 %), the footprint (529, 8,392 and 792 MB), 12,514 files in the last, the first 10 GB of requests of the first
 //! two, times of their own in the first two and none in the last. *Random* means: the request does not begin where
-//! an earlier request of the same file ended, among the runs under way. What PFC does not say is stated as a
-//! constant at each generator with its reason; none was fitted to a result of PFC's evaluation.
+//! an earlier request of the same file ended, among the runs under way. What PFC does not say is a constant
+//! of each generator, with its reason; docs/PFC.md says which values were tried and that the results were looked at.
 //!
 //! Same kind, scale and seed: same trace, on every machine.
 
