@@ -37,6 +37,10 @@ enum Command {
     Load(seekless_load::cli::LoadArgs),
     /// Hard disks made of software
     Vdisk(seekless_vdisk::cli::VdiskArgs),
+    /// Disks: what is there, how fast each really is, and kernel settings that follow from it
+    Disk(seekless_disk::cli::DiskArgs),
+    /// The same decisions in virtual time: block traces through levels of caches and prefetchers
+    Sim(seekless_sim::cli::SimArgs),
     /// Run experiments: scenarios in, results and reports out
     Lab(seekless_lab::cli::LabArgs),
     /// Show on this machine what Seekless gains, in a few minutes
@@ -103,6 +107,8 @@ fn ours(command: Command) -> Result<Exit, Fault> {
         Command::Doctor(args) => seekless_daemon::cli::run_doctor(args),
         Command::Load(args) => seekless_load::cli::run(args),
         Command::Vdisk(args) => seekless_vdisk::cli::run(args),
+        Command::Disk(args) => seekless_disk::cli::run(args),
+        Command::Sim(args) => seekless_sim::cli::run(args),
         Command::Lab(args) => seekless_lab::cli::run(args),
         Command::Demo(args) => seekless_lab::cli::run_demo(args),
         Command::Completions { shell } => {

@@ -13,6 +13,7 @@ pub mod fanotify;
 pub mod fdpass;
 #[cfg(feature = "full")]
 pub mod handle;
+#[cfg(feature = "full")]
 pub mod identity;
 #[cfg(feature = "full")]
 pub mod loopdev;

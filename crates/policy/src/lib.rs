@@ -8,6 +8,10 @@
 //! Whoever drives it - the daemon in real time, a simulator in virtual time - runs one loop: `handle(now, event)`,
 //! then `poll_action()` until it is empty, then sleep until the next event or `next_deadline()`.
 //!
+//! Beside it stand the algorithms of multi-level storage, for study and for the parts of them a spindle takes over:
+//! [`cache`] (what leaves), [`prefetch`] (what to fetch ahead), [`coordinate`] (how two levels keep out of each
+//! other's way).
+//!
 //! Must not know: descriptors, paths, sockets, threads, clocks, logging. Time comes in as an argument.
 #![no_std]
 extern crate alloc;
@@ -19,11 +23,14 @@ pub mod ledger;
 pub mod profile;
 
 mod ahead;
+pub mod cache;
 mod config;
+pub mod coordinate;
 mod event;
 mod histogram;
 mod order;
 mod piece;
+pub mod prefetch;
 mod size;
 mod spindle;
 mod stats;

@@ -13,6 +13,8 @@ pub mod closed;
 pub mod content;
 pub mod distribution;
 pub mod draw;
+pub mod generate;
 pub mod httperf;
 pub mod session;
+pub mod trace;
 pub mod zipf;

@@ -1,0 +1,300 @@
+//! Caches of fixed-size blocks: which block leaves when another comes in.
+//!
+//! A [`Cache`] holds block numbers, not data. It knows of each block whether it is already here or still on its way
+//! ([`Cache::ready`]), whether a prefetcher brought it and nobody asked for it yet (so that its eviction counts as an
+//! unused prefetch), and, for prefetchers that keep notes on blocks (SARC, AMP), a stream number and marks.
+//!
+//! Replacement policies, one a file: [`Replacement::Lru`], [`Replacement::Sarc`] (two lists, SEQ and RANDOM),
+//! [`Replacement::Arc`]. DU ("demote") is not a policy of its own but an order to a cache, [`Cache::demote`]: such a
+//! block leaves before all others, whatever the policy.
+//!
+//! Space is taken when a block is asked for, as in a page cache, not when it arrives. A block on its way may be
+//! evicted like any other (a cache smaller than what is in flight must still work); its fetch then ends without
+//! leaving anything behind.
+
+mod arc;
+mod index;
+mod queue;
+mod sarc;
+pub(crate) mod store;
+
+use core::fmt;
+
+pub use queue::BlockQueue;
+use store::{NIL, Store, flag};
+
+use arc::ArcState;
+use sarc::SarcState;
+
+/// LRU's only list, SARC's RANDOM, ARC's T1.
+pub(crate) const LIST_MAIN: u8 = 0;
+/// SARC's SEQ, ARC's T2.
+pub(crate) const LIST_SECOND: u8 = 1;
+/// ARC's ghost list B1.
+pub(crate) const LIST_GHOST_1: u8 = 2;
+/// ARC's ghost list B2.
+pub(crate) const LIST_GHOST_2: u8 = 3;
+/// Blocks a coordinator marked as next to leave.
+pub(crate) const LIST_FIRST_OUT: u8 = 4;
+
+/// Most blocks one cache may have: 8 TiB of 4 KiB blocks. Slot numbers are 32 bits.
+pub const CAPACITY_BLOCKS_MAX: u64 = 1 << 31;
+
+/// Which block leaves first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replacement {
+    /// Least recently used.
+    Lru,
+    /// SARC's two lists (Gill and Modha, USENIX 2005).
+    Sarc,
+    /// Adaptive replacement cache (Megiddo and Modha, FAST 2003).
+    Arc,
+}
+
+/// Why a block is brought in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Asked for; part of no detected sequence.
+    Random,
+    /// Asked for; the prefetcher took the request for part of a sequential run.
+    Sequential,
+    /// Fetched ahead of any request.
+    Prefetch,
+}
+
+/// What had to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Evicted {
+    /// Its number.
+    pub block: u64,
+    /// It was prefetched and never asked for.
+    pub unused: bool,
+    /// The stream it was prefetched for, if the prefetcher said so.
+    pub stream: Option<u32>,
+}
+
+/// Place of a block inside a cache; valid until the next insertion or removal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot(pub(crate) u32);
+
+/// What a prefetcher noted on a block, and how it is used, at the moment it is hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hit {
+    /// It was prefetched and this is its first use.
+    pub first_use: bool,
+    /// It carried the mark that starts the next prefetch; the mark is gone now.
+    pub trigger: bool,
+    /// It was the last block of a prefetched set; the mark is gone now.
+    pub set_end: bool,
+    /// The stream it was prefetched for.
+    pub stream: Option<u32>,
+    /// The fetch that is still bringing it, 0 if it is here.
+    pub fetch: u32,
+}
+
+/// A cache of no blocks, or of more than [`CAPACITY_BLOCKS_MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadCapacity(pub u64);
+
+impl fmt::Display for BadCapacity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a cache of {} blocks is impossible; it holds 1 to {CAPACITY_BLOCKS_MAX}", self.0)
+    }
+}
+
+impl core::error::Error for BadCapacity {}
+
+#[derive(Clone, Debug)]
+enum Policy {
+    Lru,
+    Sarc(SarcState),
+    Arc(ArcState),
+}
+
+/// A cache of block numbers with a fixed capacity.
+#[derive(Clone, Debug)]
+pub struct Cache {
+    store: Store,
+    capacity: usize,
+    policy: Policy,
+}
+
+impl Cache {
+    /// A cache of `capacity` blocks.
+    pub fn new(replacement: Replacement, capacity: u64) -> Result<Cache, BadCapacity> {
+        if capacity == 0 || capacity > CAPACITY_BLOCKS_MAX {
+            return Err(BadCapacity(capacity));
+        }
+        let capacity = capacity as usize;
+        let (policy, slots) = match replacement {
+            Replacement::Lru => (Policy::Lru, capacity),
+            Replacement::Sarc => (Policy::Sarc(SarcState::new(capacity)), capacity),
+            Replacement::Arc => (Policy::Arc(ArcState::default()), 2 * capacity),
+        };
+        Ok(Cache { store: Store::with_slots(slots), capacity, policy })
+    }
+
+    /// Blocks it can hold.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Blocks it holds, those on their way included.
+    pub fn len(&self) -> usize {
+        self.store.len(LIST_MAIN) + self.store.len(LIST_SECOND) + self.store.len(LIST_FIRST_OUT)
+    }
+
+    /// Whether it holds nothing.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Memory it takes, in bytes, for all its capacity.
+    pub fn memory_bytes(&self) -> usize {
+        self.store.bytes()
+    }
+
+    /// Where a block is, if it is here or on its way. Changes nothing.
+    #[inline]
+    pub fn find(&self, block: u64) -> Option<Slot> {
+        let slot = self.store.find(block)?;
+        let list = self.store.node(slot).list;
+        (list != LIST_GHOST_1 && list != LIST_GHOST_2).then_some(Slot(slot))
+    }
+
+    /// Whether a block is here or on its way. Changes nothing.
+    #[inline]
+    pub fn contains(&self, block: u64) -> bool {
+        self.find(block).is_some()
+    }
+
+    /// Stream a cached block was prefetched for or belongs to, if any.
+    pub fn stream_of(&self, block: u64) -> Option<u32> {
+        let stream = self.store.node(self.find(block)?.0).stream;
+        (stream != NIL).then_some(stream)
+    }
+
+    /// The fetch that is bringing the block in `slot`, 0 if it is here.
+    #[inline]
+    pub fn fetch_of(&self, slot: Slot) -> u32 {
+        self.store.node(slot.0).tag
+    }
+
+    /// A request reached this block: it is recently used now.
+    #[inline]
+    pub fn hit(&mut self, slot: Slot) -> Hit {
+        let slot = slot.0;
+        match &mut self.policy {
+            Policy::Lru => self.store.move_to_head(slot, LIST_MAIN),
+            Policy::Sarc(sarc) => sarc.hit(&mut self.store, slot),
+            Policy::Arc(_) => arc::hit(&mut self.store, slot),
+        }
+        let node = self.store.node_mut(slot);
+        let flags = node.flags;
+        node.flags &= !(flag::UNUSED | flag::TRIGGER | flag::SET_END);
+        Hit {
+            first_use: flags & flag::UNUSED != 0,
+            trigger: flags & flag::TRIGGER != 0,
+            set_end: flags & flag::SET_END != 0,
+            stream: (node.stream != NIL).then_some(node.stream),
+            fetch: node.tag,
+        }
+    }
+
+    /// Brings in a block that is not here, as recently used; `fetch` is the non-zero number of the fetch that
+    /// brings it, or 0 if it is here at once. Returns its place and what had to leave for it.
+    #[inline]
+    pub fn insert(&mut self, block: u64, origin: Origin, fetch: u32) -> (Slot, Option<Evicted>) {
+        debug_assert!(!self.contains(block), "block {block} is already cached");
+        let (slot, evicted) = match &mut self.policy {
+            Policy::Lru => {
+                let evicted = if self.store.len(LIST_MAIN) + self.store.len(LIST_FIRST_OUT) >= self.capacity {
+                    let victim = self.store.tail(LIST_FIRST_OUT).or(self.store.tail(LIST_MAIN));
+                    victim.map(|victim| self.store.remove(victim))
+                } else {
+                    None
+                };
+                (self.store.insert(block, LIST_MAIN), evicted)
+            }
+            Policy::Sarc(sarc) => sarc.insert(&mut self.store, self.capacity, block, origin),
+            Policy::Arc(arc) => arc.insert(&mut self.store, self.capacity, block, origin),
+        };
+        let node = self.store.node_mut(slot);
+        node.tag = fetch;
+        if origin == Origin::Prefetch {
+            node.flags |= flag::UNUSED;
+        }
+        (Slot(slot), evicted.map(|node| evicted_from(&node)))
+    }
+
+    /// Notes on a block just prefetched: its stream, and the marks that [`Cache::hit`] gives back.
+    pub fn mark(&mut self, slot: Slot, stream: Option<u32>, trigger: bool, set_end: bool) {
+        let node = self.store.node_mut(slot.0);
+        node.stream = stream.unwrap_or(NIL);
+        node.flags |= if trigger { flag::TRIGGER } else { 0 } | if set_end { flag::SET_END } else { 0 };
+    }
+
+    /// Puts the starting mark on a block that is already here. Nothing happens if it is not.
+    pub fn mark_trigger(&mut self, block: u64) {
+        if let Some(slot) = self.find(block) {
+            self.store.node_mut(slot.0).flags |= flag::TRIGGER;
+        }
+    }
+
+    /// A prefetched block was looked at by somebody who does not want it (a coordinator): it is still unused.
+    pub fn mark_unused(&mut self, slot: Slot) {
+        self.store.node_mut(slot.0).flags |= flag::UNUSED;
+    }
+
+    /// The block has arrived, if `fetch` was indeed bringing it.
+    #[inline]
+    pub fn ready(&mut self, block: u64, fetch: u32) {
+        if let Some(slot) = self.find(block) {
+            let node = self.store.node_mut(slot.0);
+            if node.tag == fetch {
+                node.tag = 0;
+            }
+        }
+    }
+
+    /// DU: this block leaves before all that are not demoted (in the order they were demoted).
+    pub fn demote(&mut self, slot: Slot) {
+        self.store.move_to_head(slot.0, LIST_FIRST_OUT);
+    }
+
+    /// A silent use: the block was read past this cache's policy, which hears nothing of it; only the unused mark goes,
+    /// because the block was of use. Returns whether it had been prefetched and not used so far, and its fetch.
+    pub fn silent_use(&mut self, slot: Slot) -> (bool, u32) {
+        let node = self.store.node_mut(slot.0);
+        let first_use = node.flags & flag::UNUSED != 0;
+        node.flags &= !flag::UNUSED;
+        (first_use, node.tag)
+    }
+
+    /// Blocks held that were prefetched and not asked for.
+    pub fn unused(&self) -> u64 {
+        [LIST_MAIN, LIST_SECOND, LIST_FIRST_OUT]
+            .iter()
+            .map(|list| self.store.iter(*list).filter(|n| n.flags & flag::UNUSED != 0).count() as u64)
+            .sum()
+    }
+
+    /// SARC's wish for the length of SEQ, in blocks; `None` for other policies. For tests and plots.
+    pub fn desired_seq_len(&self) -> Option<f64> {
+        match &self.policy {
+            Policy::Sarc(sarc) => Some(sarc.desired_seq_len()),
+            _ => None,
+        }
+    }
+}
+
+fn evicted_from(node: &store::Node) -> Evicted {
+    Evicted {
+        block: node.block,
+        unused: node.flags & flag::UNUSED != 0,
+        stream: (node.stream != NIL).then_some(node.stream),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,236 @@
+//! Blocks in a slab, threaded on up to [`LISTS`] recency lists, found through the hash [`Index`].
+//!
+//! One allocation when the cache is made and none afterwards; moving a block between lists rewrites four 32-bit
+//! links. Recency lists run from the most recently used end (head) to the least (tail). What a list means (SEQ,
+//! RANDOM, a ghost list) is the replacement policy's business.
+use alloc::vec::Vec;
+
+use super::index::Index;
+
+/// No slot.
+pub(crate) const NIL: u32 = u32::MAX;
+/// Lists a store can hold: two for each policy, two ghost lists (ARC), one that is evicted first (DU).
+pub(crate) const LISTS: usize = 5;
+
+/// Where a block came from and what happened to it since.
+pub(crate) mod flag {
+    /// Brought in by a prefetcher and not asked for yet.
+    pub(crate) const UNUSED: u8 = 1;
+    /// Reaching this block starts the next prefetch (SARC, AMP).
+    pub(crate) const TRIGGER: u8 = 2;
+    /// Last block of a prefetched set (AMP).
+    pub(crate) const SET_END: u8 = 4;
+}
+
+/// One cached block. 32 bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub(crate) block: u64,
+    prev: u32,
+    next: u32,
+    /// Which fetch brings it, 0 once it is here.
+    pub(crate) tag: u32,
+    /// When it was last put at the head of a list, counted in such movements (wraps; only differences matter).
+    pub(crate) stamp: u32,
+    /// Stream it was prefetched for (AMP), [`NIL`] if none.
+    pub(crate) stream: u32,
+    pub(crate) flags: u8,
+    pub(crate) list: u8,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct List {
+    head: u32,
+    tail: u32,
+    len: u32,
+}
+
+/// The slab, its lists and its index.
+#[derive(Clone, Debug)]
+pub(crate) struct Store {
+    nodes: Vec<Node>,
+    free: Vec<u32>,
+    lists: [List; LISTS],
+    index: Index,
+    clock: u32,
+}
+
+impl Store {
+    /// Room for `slots` blocks, ghosts included.
+    pub(crate) fn with_slots(slots: usize) -> Store {
+        Store {
+            nodes: Vec::with_capacity(slots),
+            free: Vec::new(),
+            lists: [List { head: NIL, tail: NIL, len: 0 }; LISTS],
+            index: Index::with_slots(slots),
+            clock: 0,
+        }
+    }
+
+    /// Bytes held by slab and index.
+    pub(crate) fn bytes(&self) -> usize {
+        self.nodes.capacity() * core::mem::size_of::<Node>() + self.index.bytes() + self.free.capacity() * 4
+    }
+
+    #[inline]
+    pub(crate) fn find(&self, block: u64) -> Option<u32> {
+        self.index.get(block, |slot| self.nodes[slot as usize].block)
+    }
+
+    #[inline]
+    pub(crate) fn node(&self, slot: u32) -> &Node {
+        &self.nodes[slot as usize]
+    }
+
+    #[inline]
+    pub(crate) fn node_mut(&mut self, slot: u32) -> &mut Node {
+        &mut self.nodes[slot as usize]
+    }
+
+    pub(crate) fn len(&self, list: u8) -> usize {
+        self.lists[list as usize].len as usize
+    }
+
+    /// Least recently used slot of a list.
+    #[inline]
+    pub(crate) fn tail(&self, list: u8) -> Option<u32> {
+        let slot = self.lists[list as usize].tail;
+        (slot != NIL).then_some(slot)
+    }
+
+    /// Most recently used slot of a list.
+    #[inline]
+    pub(crate) fn head(&self, list: u8) -> Option<u32> {
+        let slot = self.lists[list as usize].head;
+        (slot != NIL).then_some(slot)
+    }
+
+    /// Movements since the slot was last put at the head of a list.
+    pub(crate) fn age(&self, slot: u32) -> u32 {
+        self.clock.wrapping_sub(self.nodes[slot as usize].stamp)
+    }
+
+    #[inline]
+    fn unlink(&mut self, slot: u32) {
+        let Node { prev, next, list, .. } = self.nodes[slot as usize];
+        let l = &mut self.lists[list as usize];
+        l.len -= 1;
+        if prev == NIL {
+            l.head = next;
+        } else {
+            self.nodes[prev as usize].next = next;
+        }
+        if next == NIL {
+            self.lists[list as usize].tail = prev;
+        } else {
+            self.nodes[next as usize].prev = prev;
+        }
+    }
+
+    #[inline]
+    fn link_head(&mut self, slot: u32, list: u8) {
+        let l = &mut self.lists[list as usize];
+        let old = l.head;
+        l.head = slot;
+        l.len += 1;
+        if old == NIL {
+            l.tail = slot;
+        } else {
+            self.nodes[old as usize].prev = slot;
+        }
+        self.clock = self.clock.wrapping_add(1);
+        let clock = self.clock;
+        let node = &mut self.nodes[slot as usize];
+        node.prev = NIL;
+        node.next = old;
+        node.list = list;
+        node.stamp = clock;
+    }
+
+    /// Moves a slot to the head of `list`, from wherever it is.
+    #[inline]
+    pub(crate) fn move_to_head(&mut self, slot: u32, list: u8) {
+        if self.lists[list as usize].head == slot {
+            self.clock = self.clock.wrapping_add(1);
+            self.nodes[slot as usize].stamp = self.clock;
+            return;
+        }
+        self.unlink(slot);
+        self.link_head(slot, list);
+    }
+
+    /// Adds a block that is not here, at the head of `list`.
+    #[inline]
+    pub(crate) fn insert(&mut self, block: u64, list: u8) -> u32 {
+        let node = Node { block, prev: NIL, next: NIL, tag: 0, stamp: 0, stream: NIL, flags: 0, list };
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.nodes[slot as usize] = node;
+                slot
+            }
+            None => {
+                self.nodes.push(node);
+                (self.nodes.len() - 1) as u32
+            }
+        };
+        self.index.insert(block, slot);
+        self.link_head(slot, list);
+        slot
+    }
+
+    /// Takes a slot out altogether and returns what it held.
+    #[inline]
+    pub(crate) fn remove(&mut self, slot: u32) -> Node {
+        self.unlink(slot);
+        let node = self.nodes[slot as usize].clone();
+        self.index.remove(node.block, slot, |s| self.nodes[s as usize].block);
+        self.free.push(slot);
+        node
+    }
+
+    /// Blocks of a list, most recently used first.
+    pub(crate) fn iter(&self, list: u8) -> impl Iterator<Item = &Node> {
+        let mut at = self.lists[list as usize].head;
+        core::iter::from_fn(move || {
+            if at == NIL {
+                return None;
+            }
+            let node = &self.nodes[at as usize];
+            at = node.next;
+            Some(node)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::VecDeque;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// A store under random inserts, moves and removals is the same as a plain list of block numbers.
+        #[test]
+        fn behaves_like_a_plain_list(ops in proptest::collection::vec((0u8..3, 0u64..40), 0..400)) {
+            let mut store = Store::with_slots(40);
+            let mut model: VecDeque<u64> = VecDeque::new();
+            for (op, key) in ops {
+                // Keys that share low 32 bits or lie in one run of eight test the probing.
+                let block = ((key % 5) << 32) | (key / 5);
+                match (op, store.find(block)) {
+                    (0, None) => { store.insert(block, 0); model.push_front(block); }
+                    (1, Some(slot)) => {
+                        store.move_to_head(slot, 0);
+                        model.retain(|b| *b != block);
+                        model.push_front(block);
+                    }
+                    (2, Some(slot)) => { store.remove(slot); model.retain(|b| *b != block); }
+                    _ => {}
+                }
+                prop_assert_eq!(store.find(block).is_some(), model.contains(&block));
+                prop_assert_eq!(store.iter(0).map(|n| n.block).collect::<VecDeque<_>>(), model.clone());
+                prop_assert_eq!(store.tail(0).map(|s| store.node(s).block), model.back().copied());
+            }
+        }
+    }
+}

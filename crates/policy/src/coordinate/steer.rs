@@ -1,0 +1,255 @@
+//! Steer: our coordinator. Who waits comes first; everything else is tried, measured and kept only if it pays.
+//!
+//! PFC gains where the lower level's prefetching is a burden, and loses where it was of use: a sequential reader whose
+//! upper level asks for little at a time needs the lower level to run ahead, and a lower cache much larger than the
+//! upper one is worth filling. No rule on sizes and queues tells the two apart, since it depends on the disk, the load
+//! and the network. Steer therefore does two things.
+//!
+//! 1. *Demand first.* What the upper level asked for and what the native prefetcher adds go to the disk as two requests,
+//!    one behind the other. Nobody waits for the transfer of blocks nobody asked for (32 blocks of 4 KiB are 8 ms on the
+//!    drive of the PFC paper); the second request needs no seek, since the heads are there. Contents of the caches
+//!    stay what they were. Under a backlog the scheduler below merges the two after all: then the disk's time is
+//!    worth more than anybody's wait.
+//! 2. *Trial.* Three ways to treat requests take turns: [`Way::Native`] (as they are), [`Way::Pfc`] (PFC's bypass and
+//!    readmore) and [`Way::Past`] (everything goes past the native side, which then fetches nothing ahead). Two
+//!    things are measured: the mean time from request to answer, and the time an answer takes of the time during which
+//!    somebody waited at all, each moment counted once. The first tells ways apart while the disk keeps up; the
+//!    second when it does not, because answer times then tell how long the queue is and the second how fast it moves.
+//!    The product of the two decides. The best is kept for a growing while, then all are tried again, forwards and
+//!    backwards, so that a load that rises or falls meanwhile favours none. A way must be better by
+//!    [`SteerParams::margin`] to displace the native one, and a trial that goes badly is broken off.
+//!
+//! What it knows is what PFC knows (the requests, the content of the cache), and when its own answers left.
+
+use super::pfc::{Pfc, PfcParams};
+use super::{Request, Split};
+use crate::cache::Cache;
+
+/// One way to treat requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// As they are.
+    Native,
+    /// PFC's bypass and readmore.
+    Pfc,
+    /// Everything bypasses the native side.
+    Past,
+}
+
+const WAYS: [Way; 3] = [Way::Native, Way::Pfc, Way::Past];
+/// Counted answers after which a trial may be broken off.
+const BREAK_OFF_ANSWERS: u64 = 64;
+/// How much worse than the best a way must be to be broken off.
+const BREAK_OFF_FACTOR: f64 = 1.3;
+
+/// Parameters of Steer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SteerParams {
+    /// Fewest answers in one trial of one way; a trial has one for every 16 blocks of the cache, within this and
+    /// `trial_max`, so that a way's effect on the cache shows. The first quarter is not counted: what the way before
+    /// left in the cache and in the disk's queue is not its merit.
+    pub trial_min: u32,
+    /// Most answers in one trial.
+    pub trial_max: u32,
+    /// Trials' length the best way is kept for at first; doubled each time it is confirmed.
+    pub keep_min: u32,
+    /// Longest it is kept, in lengths of a trial.
+    pub keep_max: u32,
+    /// Share by which a way must beat the native one; below it, differences are noise.
+    pub margin: f64,
+    /// Send what is asked for and what is fetched ahead as two requests.
+    pub demand_first: bool,
+    /// Try other ways than the native one.
+    pub trials: bool,
+    /// The PFC that one of the ways asks.
+    pub pfc: PfcParams,
+}
+
+impl Default for SteerParams {
+    fn default() -> SteerParams {
+        SteerParams {
+            trial_min: 256,
+            trial_max: 8192,
+            keep_min: 8,
+            keep_max: 256,
+            margin: 0.03,
+            demand_first: true,
+            trials: true,
+            pfc: PfcParams { bypass: true, readmore: true, ..PFC_DEFAULT },
+        }
+    }
+}
+
+const PFC_DEFAULT: PfcParams = PfcParams {
+    bypass: true,
+    readmore: true,
+    queue_share: 0.1,
+    large_request: super::pfc::LargeRequest::Half,
+    refresh_on_hit: true,
+    keep_within_request: false,
+    per_context: false,
+};
+
+/// What answers cost, nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cost {
+    /// From request to answer.
+    answer: f64,
+    /// During which somebody waited.
+    waiting: f64,
+}
+
+impl Cost {
+    fn product(self) -> f64 {
+        self.answer * self.waiting
+    }
+}
+
+/// State of Steer.
+#[derive(Clone, Debug)]
+pub struct Steer {
+    params: SteerParams,
+    pfc: Pfc,
+    /// Answers in one trial.
+    trial: u32,
+    /// Index into [`WAYS`] of the way in force.
+    way: usize,
+    /// Whether it is on trial (else it is kept).
+    trying: bool,
+    /// The second half of a round of trials.
+    backwards: bool,
+    last_answer_ns: u64,
+    answers: u32,
+    counted: u64,
+    sums: Cost,
+    /// Mean for an answer of each way in its latest trials.
+    means: [Cost; WAYS.len()],
+    best: usize,
+    keep: u32,
+}
+
+impl Steer {
+    /// A coordinator in front of a cache of `capacity` blocks.
+    pub fn new(params: SteerParams, capacity: usize) -> Steer {
+        Steer {
+            params,
+            pfc: Pfc::new(params.pfc, capacity),
+            trial: (capacity / 16).clamp(params.trial_min.max(4) as usize, params.trial_max.max(4) as usize)
+                as u32,
+            way: 0,
+            trying: params.trials,
+            backwards: false,
+            last_answer_ns: 0,
+            answers: 0,
+            counted: 0,
+            sums: Cost::default(),
+            means: [Cost::default(); WAYS.len()],
+            best: 0,
+            keep: params.keep_min.max(1),
+        }
+    }
+
+    /// The way in force.
+    pub fn way(&self) -> Way {
+        WAYS[self.way]
+    }
+
+    /// The way that was best when all were tried last.
+    pub fn best(&self) -> Way {
+        WAYS[self.best]
+    }
+
+    pub(super) fn decide(&mut self, request: &Request, cache: &Cache) -> Split {
+        let demand_first = self.params.demand_first;
+        // PFC goes on observing while another way is in force, so that its queues are current when its turn comes.
+        let pfc = if self.params.trials { self.pfc.decide(request, cache) } else { Split::default() };
+        match WAYS[self.way] {
+            Way::Native => Split { demand_first, ..Split::default() },
+            Way::Pfc => Split { demand_first, ..pfc },
+            Way::Past => Split { bypass: request.len(), ..Split::default() },
+        }
+    }
+
+    /// A request was answered at `now_ns`, after `elapsed_ns`.
+    pub(super) fn answered(&mut self, now_ns: u64, elapsed_ns: u64) {
+        if !self.params.trials {
+            return;
+        }
+        let waiting = elapsed_ns.min(now_ns.saturating_sub(self.last_answer_ns));
+        self.last_answer_ns = now_ns;
+        self.answers += 1;
+        let trial = self.trial;
+        if self.trying {
+            if self.answers > trial / 4 {
+                self.counted += 1;
+                self.sums.answer += elapsed_ns as f64;
+                self.sums.waiting += waiting as f64;
+            }
+            if self.answers >= trial || self.hopeless() {
+                let n = self.counted.max(1) as f64;
+                let mean = Cost { answer: self.sums.answer / n, waiting: self.sums.waiting / n };
+                self.restart();
+                self.next_trial(mean);
+            }
+        } else if self.answers >= trial.saturating_mul(self.keep) {
+            self.restart();
+            self.way = 0;
+            self.trying = true;
+        }
+    }
+
+    /// Takes the result of a trial and begins the next, or chooses. Forwards through the ways, then backwards.
+    fn next_trial(&mut self, mean: Cost) {
+        if self.backwards {
+            let before = &mut self.means[self.way];
+            before.answer = (before.answer + mean.answer) / 2.0;
+            before.waiting = (before.waiting + mean.waiting) / 2.0;
+            match self.way.checked_sub(1) {
+                Some(way) => self.way = way,
+                None => self.choose(),
+            }
+        } else {
+            self.means[self.way] = mean;
+            if self.way + 1 < WAYS.len() {
+                self.way += 1;
+            } else {
+                self.backwards = true;
+            }
+        }
+    }
+
+    /// Whether the way on trial is so much worse than the best of this round that more of it is not worth its cost.
+    fn hopeless(&self) -> bool {
+        let tried = if self.backwards { WAYS.len() } else { self.way };
+        let best = self.means[..tried].iter().map(|m| m.product()).fold(f64::INFINITY, f64::min);
+        let n = self.counted as f64;
+        let limit = best * BREAK_OFF_FACTOR * BREAK_OFF_FACTOR;
+        self.counted >= BREAK_OFF_ANSWERS && self.sums.product() > limit * n * n
+    }
+
+    fn restart(&mut self) {
+        self.answers = 0;
+        self.counted = 0;
+        self.sums = Cost::default();
+    }
+
+    /// Ends a round of trials: the best way is kept, longer if it was the best before.
+    fn choose(&mut self) {
+        let margin = 1.0 - self.params.margin;
+        let native = self.means[0].product() * margin * margin;
+        let mut best = 0;
+        for way in 1..WAYS.len() {
+            let cost = self.means[way].product();
+            if cost < native && cost < self.means[best].product() {
+                best = way;
+            }
+        }
+        let confirmed = best == self.best;
+        self.keep =
+            if confirmed { (self.keep * 2).min(self.params.keep_max) } else { self.params.keep_min }.max(1);
+        self.best = best;
+        self.way = best;
+        self.trying = false;
+        self.backwards = false;
+    }
+}

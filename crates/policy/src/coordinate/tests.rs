@@ -1,0 +1,160 @@
+//! PFC's algorithms worked through by hand, and what must hold for any sequence.
+
+use proptest::prelude::*;
+
+use super::pfc::{LargeRequest, PfcParams};
+use super::steer::{SteerParams, Way};
+use super::*;
+use crate::cache::{Origin, Replacement};
+
+fn request(first: u64, len: u64) -> Request {
+    Request { context: 0, first, last: first + len - 1 }
+}
+
+fn l2(blocks: core::ops::Range<u64>) -> Cache {
+    let mut cache = Cache::new(Replacement::Lru, 1000).unwrap();
+    for block in blocks {
+        cache.insert(block, Origin::Random, 0);
+    }
+    cache
+}
+
+#[test]
+fn a_large_request_bypasses_whole() {
+    let mut pfc = pfc::Pfc::new(PfcParams::default(), 1000);
+    // The first request is its own average: larger than half of it.
+    let split = pfc.decide(&request(0, 4), &l2(0..0));
+    assert_eq!((split.bypass, split.readmore), (4, 0));
+    // Average (4 + 2) / 2 = 3, half 1.5: 2 is large as well. To the letter nearly everything is.
+    assert_eq!(pfc.decide(&request(100, 2), &l2(0..0)).bypass, 2);
+}
+
+#[test]
+fn blocks_stocked_behind_the_request_make_it_bypass_whole() {
+    let params = PfcParams { large_request: LargeRequest::OneAndHalf, ..PfcParams::default() };
+    let mut pfc = pfc::Pfc::new(params, 1000);
+    // Not large. [end, end + size] = [3, 7] is cached: bypass all, no readmore.
+    let split = pfc.decide(&request(0, 4), &l2(3..8));
+    assert_eq!((split.bypass, split.readmore), (4, 0));
+    // One block less is not enough: bypass_length only grows by one from where it was.
+    let split = pfc.decide(&request(0, 4), &l2(3..7));
+    assert_eq!(split.bypass, 4);
+    assert_eq!(
+        pfc.state(0).bypass_length,
+        4,
+        "a bypassed block is met again and L2 holds block 3: unchanged"
+    );
+}
+
+#[test]
+fn readmore_follows_a_hit_in_its_window() {
+    let params = PfcParams { large_request: LargeRequest::OneAndHalf, ..PfcParams::default() };
+    let mut pfc = pfc::Pfc::new(params, 1000);
+    let empty = l2(0..0);
+    // Nothing known: bypass_length 1, no readmore; the window [3, 7] is noted.
+    let split = pfc.decide(&request(0, 4), &empty);
+    assert_eq!((split.bypass, split.readmore), (1, 0));
+    // Blocks 4..=7 lie in the window and not in L2: readmore becomes max(4, average 4).
+    let split = pfc.decide(&request(4, 4), &empty);
+    assert_eq!((split.bypass, split.readmore), (2, 4));
+    // Elsewhere: no hit, readmore back to 0.
+    assert_eq!(pfc.decide(&request(500, 4), &empty).readmore, 0);
+}
+
+#[test]
+fn bypass_shrinks_when_the_upper_level_lost_what_was_bypassed() {
+    let params = PfcParams { large_request: LargeRequest::OneAndHalf, ..PfcParams::default() };
+    let mut pfc = pfc::Pfc::new(params, 1000);
+    let empty = l2(0..0);
+    for (i, expected) in [1, 2, 3].into_iter().enumerate() {
+        assert_eq!(pfc.decide(&request(100 * i as u64, 4), &empty).bypass, expected);
+    }
+    // Block 200 was bypassed and comes again, not in L2.
+    assert_eq!(pfc.decide(&request(200, 4), &empty).bypass, 2);
+}
+
+#[test]
+fn actions_can_be_used_alone() {
+    let only = |bypass, readmore| {
+        let params =
+            PfcParams { bypass, readmore, large_request: LargeRequest::OneAndHalf, ..PfcParams::default() };
+        let mut pfc = pfc::Pfc::new(params, 1000);
+        pfc.decide(&request(0, 4), &l2(0..0));
+        let split = pfc.decide(&request(4, 4), &l2(0..0));
+        (split.bypass, split.readmore)
+    };
+    assert_eq!(only(true, false), (2, 0));
+    assert_eq!(only(false, true), (0, 4));
+}
+
+#[test]
+fn contexts_may_have_their_own_lengths() {
+    for per_context in [false, true] {
+        let mut pfc = pfc::Pfc::new(PfcParams { per_context, ..PfcParams::default() }, 1000);
+        pfc.decide(&Request { context: 1, first: 0, last: 9 }, &l2(0..0));
+        assert_eq!(pfc.state(2).bypass_length, if per_context { 0 } else { 10 });
+    }
+}
+
+/// A world in which each way has its answer time; what Steer settles on.
+fn settled(native: u64, pfc: u64, past: u64) -> Way {
+    let mut coordinator = Coordinator::new(Coordination::Steer(SteerParams::default()), 1000);
+    let cache = l2(0..0);
+    let mut now = 0;
+    for i in 0..20_000 {
+        coordinator.decide(&request(i * 10, 4), &cache);
+        let Coordinator::Steer(steer) = &coordinator else { unreachable!() };
+        let elapsed = match steer.way() {
+            Way::Native => native,
+            Way::Pfc => pfc,
+            Way::Past => past,
+        };
+        now += elapsed + 10;
+        coordinator.answered(now, elapsed);
+    }
+    let Coordinator::Steer(steer) = coordinator else { unreachable!() };
+    steer.best()
+}
+
+#[test]
+fn steer_settles_on_the_best_way() {
+    assert_eq!(settled(100, 50, 80), Way::Pfc);
+    assert_eq!(settled(100, 80, 50), Way::Past);
+    assert_eq!(settled(100, 200, 300), Way::Native);
+    assert_eq!(settled(100, 99, 98), Way::Native, "a difference within the margin is noise");
+}
+
+proptest! {
+    /// Whatever comes: no bypass longer than the request, readmore bounded by the longest request, lengths that do not
+    /// overflow, and every coordinator decides.
+    #[test]
+    fn splits_are_within_bounds(
+        which in 0_usize..5,
+        capacity in 1_usize..200,
+        requests in proptest::collection::vec((0_u64..500, 1_u64..20, 0_u32..4, 0_u64..1000), 1..300),
+    ) {
+        let coordination = [
+            Coordination::Du,
+            Coordination::Pfc(PfcParams::default()),
+            Coordination::Pfc(PfcParams { large_request: LargeRequest::OneAndHalf, per_context: true, ..PfcParams::default() }),
+            Coordination::Pfc(PfcParams { refresh_on_hit: false, keep_within_request: true, ..PfcParams::default() }),
+            Coordination::Steer(SteerParams { trial_min: 4, keep_min: 1, ..SteerParams::default() }),
+        ][which];
+        let mut coordinator = Coordinator::new(coordination, capacity);
+        let mut cache = Cache::new(Replacement::Lru, capacity as u64).unwrap();
+        let mut now = 0;
+        for (first, len, context, elapsed) in requests {
+            let r = Request { context, first, last: first + len - 1 };
+            let split = coordinator.decide(&r, &cache);
+            prop_assert!(split.bypass <= r.len());
+            prop_assert!(split.readmore <= 20);
+            now += elapsed / 2;
+            coordinator.answered(now, elapsed);
+            for block in first + split.bypass..=r.last + split.readmore {
+                if !cache.contains(block) {
+                    cache.insert(block, Origin::Random, 0);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! `--coordinate` and the options of PFC.
+
+use clap::{Args, ValueEnum};
+use seekless_policy::coordinate::Coordination;
+use seekless_policy::coordinate::pfc::{LargeRequest, PfcParams};
+use seekless_policy::coordinate::steer::SteerParams;
+use seekless_units::{Exit, Fault};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Actions {
+    /// Bypass and readmore
+    Both,
+    /// Bypass only
+    Bypass,
+    /// Readmore only
+    Readmore,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Large {
+    /// Longer than half the average, as the paper is written
+    Half,
+    /// Longer than one and a half times the average
+    OneAndHalf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Queues {
+    /// A block met again becomes the most recent
+    Refresh,
+    /// Blocks leave in the order they came
+    Fifo,
+}
+
+/// How the PFC pseudo code is read.
+#[derive(Args, Clone, Debug)]
+pub(super) struct PfcArgs {
+    /// Which of PFC's actions are used
+    #[arg(long, value_enum, default_value = "both")]
+    pfc_actions: Actions,
+    /// When PFC takes a request of the upper level for large
+    #[arg(long, value_enum, default_value = "half")]
+    pfc_large: Large,
+    /// Length of each of PFC's queues, as a share of its cache
+    #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
+    pfc_queue_share: f64,
+    /// When PFC's queues are refreshed
+    #[arg(long, value_enum, default_value = "refresh")]
+    pfc_queues: Queues,
+    /// Keep bypass_length within the present request
+    #[arg(long)]
+    pfc_keep_within_request: bool,
+    /// One set of PFC parameters for each file or client
+    #[arg(long)]
+    pfc_per_context: bool,
+}
+
+impl PfcArgs {
+    pub(super) fn params(&self) -> Result<PfcParams, Fault> {
+        if !(self.pfc_queue_share > 0.0 && self.pfc_queue_share <= 1.0) {
+            let given = self.pfc_queue_share;
+            return Err(Fault::new(Exit::Usage, format!("--pfc-queue-share {given} is not within 0 and 1")));
+        }
+        Ok(PfcParams {
+            bypass: self.pfc_actions != Actions::Readmore,
+            readmore: self.pfc_actions != Actions::Bypass,
+            queue_share: self.pfc_queue_share,
+            large_request: match self.pfc_large {
+                Large::Half => LargeRequest::Half,
+                Large::OneAndHalf => LargeRequest::OneAndHalf,
+            },
+            refresh_on_hit: self.pfc_queues == Queues::Refresh,
+            keep_within_request: self.pfc_keep_within_request,
+            per_context: self.pfc_per_context,
+        })
+    }
+}
+
+/// Reads the name of a coordinator.
+pub(super) fn parse(name: &str, pfc: &PfcArgs) -> Result<Coordination, Fault> {
+    match name.trim() {
+        "none" => Ok(Coordination::None),
+        "du" => Ok(Coordination::Du),
+        "pfc" => Ok(Coordination::Pfc(pfc.params()?)),
+        "steer" => Ok(Coordination::Steer(SteerParams::default())),
+        "demand-first" => Ok(Coordination::Steer(SteerParams { trials: false, ..SteerParams::default() })),
+        other => Err(Fault::new(
+            Exit::Usage,
+            format!("no coordinator is called `{other}`; there are none, du, pfc, steer, demand-first"),
+        )),
+    }
+}

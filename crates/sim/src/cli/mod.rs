@@ -1,0 +1,35 @@
+//! `seekless sim`: the commands.
+
+mod coordinator;
+mod output;
+mod table;
+mod trace;
+
+use clap::{Args, Subcommand};
+use seekless_units::{Exit, Fault};
+
+/// Simulate in virtual time: traces through cache levels, the same policies as the live engine.
+#[derive(Args, Clone, Debug)]
+pub struct SimArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum Command {
+    /// Block traces: describe one, replay one through cache levels, write a generated one
+    Trace(trace::TraceArgs),
+    /// The 96 cases of the PFC paper, with each coordinator, beside the published figures
+    PfcTable(table::TableArgs),
+}
+
+/// Runs a `seekless sim` command.
+///
+/// # Errors
+/// One line that says what is wrong and how to mend it.
+pub fn run(args: SimArgs) -> Result<Exit, Fault> {
+    match args.command {
+        Command::Trace(args) => trace::run(args),
+        Command::PfcTable(args) => table::run(args),
+    }
+}

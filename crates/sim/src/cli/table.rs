@@ -1,0 +1,187 @@
+//! `seekless sim pfc-table`: the 96 cases.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use seekless_drive::catalogue;
+use seekless_policy::coordinate::Coordination;
+use seekless_units::{Exit, Fault};
+use seekless_workload::generate::Kind;
+use serde_json::{Value, json};
+
+use super::coordinator::{self, PfcArgs};
+use super::output::{bar, print, write_json};
+use crate::twolevel::study::{PREFETCHERS, Row, Study, run as run_study};
+
+#[derive(Args, Clone, Debug)]
+pub(super) struct TableArgs {
+    /// Footprint and length of the traces; 1 is the paper's
+    #[arg(long, default_value_t = 1.0)]
+    scale: f64,
+    /// Seed of the traces
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Coordinators to compare with none
+    #[arg(long, default_value = "du,pfc,steer", value_name = "NAMES")]
+    coordinate: String,
+    #[command(flatten)]
+    pfc: PfcArgs,
+    /// Only the cases of one trace: oltp, websearch or multi
+    #[arg(long)]
+    trace: Option<String>,
+    /// The drive below
+    #[arg(long, default_value = "cheetah-9lp")]
+    drive: String,
+    /// Threads; default: all cores
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Write the result as JSON (`-` or no FILE: standard output)
+    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+pub(super) fn run(args: TableArgs) -> Result<Exit, Fault> {
+    let usage = |m: String| Fault::new(Exit::Usage, m);
+    if !(args.scale > 0.0 && args.scale <= 10.0) {
+        return Err(usage(format!("--scale {} is not within 0 and 10", args.scale)));
+    }
+    let only = match &args.trace {
+        None => None,
+        Some(name) => Some(Kind::from_name(name).ok_or_else(|| {
+            let names = Kind::ALL.map(Kind::name).join(", ");
+            usage(format!("no trace is called `{name}`; there are {names}"))
+        })?),
+    };
+    let drive = catalogue::get(&args.drive).ok_or_else(|| {
+        let names: Vec<&str> = catalogue::names().collect();
+        usage(format!("no drive is called `{}`; there are {}", args.drive, names.join(", ")))
+    })?;
+    let mut names = vec!["none".to_owned()];
+    let mut coordinators = vec![Coordination::None];
+    for name in args.coordinate.split(',').map(str::trim).filter(|n| *n != "none") {
+        coordinators.push(coordinator::parse(name, &args.pfc)?);
+        names.push(name.to_owned());
+    }
+    let traces = if only.is_some() { 1 } else { Kind::ALL.len() };
+    let runs = 32 * traces * coordinators.len();
+    let study = Study { scale: args.scale, seed: args.seed, coordinators, drive, only };
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(args.threads.unwrap_or(0))
+        .build()
+        .map_err(|e| Fault::new(Exit::Failed, format!("threads cannot be started: {e}")))?;
+    let bar = bar(runs as u64, "runs");
+    let rows = pool.install(|| run_study(&study, || bar.inc(1)))?;
+    bar.finish_and_clear();
+    if let Some(path) = &args.json {
+        write_json(path, &as_json(&args, &names, &rows))?;
+        if path == Path::new("-") {
+            return Ok(Exit::Ok);
+        }
+    }
+    print(&as_text(&names, &rows))?;
+    Ok(Exit::Ok)
+}
+
+/// How one coordinator did over all rows.
+struct Sum {
+    improved: usize,
+    mean_gain: f64,
+    beats_du: Option<usize>,
+    more: usize,
+}
+
+fn sum(names: &[String], rows: &[Row], i: usize) -> Sum {
+    let du = names.iter().position(|n| n == "du");
+    Sum {
+        improved: rows.iter().filter(|r| r.gain(i) > 0.0).count(),
+        mean_gain: rows.iter().map(|r| r.gain(i)).sum::<f64>() / rows.len().max(1) as f64,
+        beats_du: du.filter(|d| *d != i).map(|d| rows.iter().filter(|r| r.gain(i) > r.gain(d)).count()),
+        more: rows.iter().filter(|r| r.cells[i].l2_prefetched > r.cells[0].l2_prefetched).count(),
+    }
+}
+
+fn as_json(args: &TableArgs, names: &[String], rows: &[Row]) -> Value {
+    let cases: Vec<Value> = rows
+        .iter()
+        .map(|row| {
+            let by: serde_json::Map<String, Value> = names
+                .iter()
+                .enumerate()
+                .map(|(i, name)| {
+                    let c = &row.cells[i];
+                    let cell = json!({
+                        "mean_ms": c.mean_ms,
+                        "improvement_percent": row.gain(i),
+                        "l2_hit_ratio": c.l2_hit_ratio,
+                        "l2_unused": c.l2_unused,
+                        "l2_prefetched": c.l2_prefetched,
+                        "disk_requests": c.disk_requests,
+                        "disk_blocks": c.disk_blocks,
+                        "disk_busy": c.disk_busy,
+                    });
+                    (name.clone(), cell)
+                })
+                .collect();
+            json!({
+                "trace": row.case.trace.name(),
+                "prefetcher": PREFETCHERS[row.case.prefetcher],
+                "l1": row.case.l1.to_string(),
+                "l1_blocks": row.case.l1_blocks,
+                "l2_ratio": row.case.ratio,
+                "l2_blocks": row.case.l2_blocks,
+                "published_pfc_percent": row.case.published(),
+                "coordinators": by,
+            })
+        })
+        .collect();
+    let summary: serde_json::Map<String, Value> = names
+        .iter()
+        .enumerate()
+        .skip(1)
+        .map(|(i, name)| {
+            let s = sum(names, rows, i);
+            let value = json!({
+                "cases": rows.len(),
+                "improved": s.improved,
+                "mean_improvement_percent": s.mean_gain,
+                "better_than_du": s.beats_du,
+                "l2_prefetches_more": s.more,
+            });
+            (name.clone(), value)
+        })
+        .collect();
+    json!({ "scale": args.scale, "seed": args.seed, "drive": args.drive, "summary": summary, "cases": cases })
+}
+
+fn as_text(names: &[String], rows: &[Row]) -> String {
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::UTF8_FULL_CONDENSED);
+    let mut header = vec!["case".to_owned(), "none, ms".to_owned()];
+    header.extend(names.iter().skip(1).map(|n| format!("{n}, %")));
+    header.push("paper, %".into());
+    table.set_header(header);
+    for row in rows {
+        let mut line = vec![row.case.name(), format!("{:.3}", row.cells[0].mean_ms)];
+        line.extend((1..names.len()).map(|i| format!("{:+.2}", row.gain(i))));
+        line.push(row.case.published().map_or(String::new(), |p| format!("{p:+.2}")));
+        table.add_row(line);
+    }
+    let mut text = format!("{table}\n");
+    for (i, name) in names.iter().enumerate().skip(1) {
+        let s = sum(names, rows, i);
+        let _ = write!(
+            text,
+            "{name}: better in {} of {} cases, mean improvement {:.2} %, L2 fetches more ahead in {}",
+            s.improved,
+            rows.len(),
+            s.mean_gain,
+            s.more
+        );
+        if let Some(beats) = s.beats_du {
+            let _ = write!(text, ", better than du in {beats}");
+        }
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,109 @@
+//! What no cache can beat: offline-optimal replacement (Belady, "A study of replacement algorithms for a virtual-storage
+//! computer", IBM Systems Journal 1966).
+//!
+//! With the whole future known, the block to evict is the one that is asked for again last. No policy of the same size
+//! has fewer misses; what LRU or ARC miss beyond it is what replacement could still gain.
+
+use std::collections::{BTreeSet, HashMap};
+
+/// Block requests an oracle takes at most: it holds the whole trace, 16 bytes each.
+pub const REQUESTS_MAX: usize = 1 << 28;
+
+/// Misses of the optimal cache of `capacity` blocks on single-block requests.
+pub fn optimal_misses(blocks: &[u64], capacity: usize) -> u64 {
+    // When each request's block is asked for next; never is later than everything.
+    let mut next = vec![usize::MAX; blocks.len()];
+    let mut seen: HashMap<u64, usize> = HashMap::new();
+    for (i, block) in blocks.iter().enumerate().rev() {
+        if let Some(later) = seen.insert(*block, i) {
+            next[i] = later;
+        }
+    }
+    let mut held: HashMap<u64, usize> = HashMap::new();
+    let mut by_next: BTreeSet<(usize, u64)> = BTreeSet::new();
+    let mut misses = 0;
+    for (i, block) in blocks.iter().enumerate() {
+        if let Some(now) = held.remove(block) {
+            by_next.remove(&(now, *block));
+        } else {
+            misses += 1;
+            if held.len() >= capacity
+                && let Some((_, victim)) = by_next.pop_last()
+            {
+                held.remove(&victim);
+            }
+        }
+        if capacity > 0 {
+            held.insert(*block, next[i]);
+            by_next.insert((next[i], *block));
+        }
+    }
+    misses
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use seekless_policy::cache::{Cache, Origin, Replacement};
+
+    use super::*;
+
+    fn misses(replacement: Replacement, blocks: &[u64], capacity: usize) -> u64 {
+        let mut cache = Cache::new(replacement, capacity as u64).unwrap();
+        let mut misses = 0;
+        for block in blocks {
+            match cache.find(*block) {
+                Some(slot) => {
+                    cache.hit(slot);
+                }
+                None => {
+                    cache.insert(*block, Origin::Random, 0);
+                    misses += 1;
+                }
+            }
+        }
+        misses
+    }
+
+    #[test]
+    fn by_hand() {
+        // 1 2 3 miss; 3 replaces 2 (asked for later than 1); 1 hits; 2 misses for 3 or 1, either never asked for again but 3.
+        assert_eq!(optimal_misses(&[1, 2, 3, 1, 2, 3], 2), 4);
+        assert_eq!(optimal_misses(&[1, 2, 3, 1, 2, 3], 3), 3);
+        assert_eq!(optimal_misses(&[], 3), 0);
+    }
+
+    /// The fewest misses by trying every choice of victim.
+    fn exhaustive(blocks: &[u64], held: &[u64], capacity: usize) -> u64 {
+        let Some((block, rest)) = blocks.split_first() else { return 0 };
+        if held.contains(block) {
+            return exhaustive(rest, held, capacity);
+        }
+        if held.len() < capacity {
+            return 1 + exhaustive(rest, &[held, &[*block]].concat(), capacity);
+        }
+        (0..held.len())
+            .map(|i| {
+                let mut kept = held.to_vec();
+                kept[i] = *block;
+                1 + exhaustive(rest, &kept, capacity)
+            })
+            .min()
+            .unwrap_or(0)
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_beats_it(blocks in proptest::collection::vec(0_u64..30, 0..300), capacity in 1_usize..20) {
+            let best = optimal_misses(&blocks, capacity);
+            for replacement in [Replacement::Lru, Replacement::Arc, Replacement::Sarc] {
+                prop_assert!(best <= misses(replacement, &blocks, capacity));
+            }
+        }
+
+        #[test]
+        fn it_is_the_best_of_all_choices(blocks in proptest::collection::vec(0_u64..5, 0..12), capacity in 1_usize..4) {
+            prop_assert_eq!(optimal_misses(&blocks, capacity), exhaustive(&blocks, &[], capacity));
+        }
+    }
+}

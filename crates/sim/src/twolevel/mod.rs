@@ -1,0 +1,15 @@
+//! Trace-driven simulation of cache levels that prefetch, and of what coordinates them (PFC).
+
+mod disk;
+mod engine;
+pub mod report;
+mod scheduler;
+pub mod study;
+mod system;
+
+pub use disk::{DEVICE_SHIFT, DEVICES_MAX, DiskCounts};
+pub use engine::{Engine, LevelCounts, Outcome, REQUEST_BLOCKS_MAX};
+pub use system::{BlockRequest, LevelSpec, Network, SystemSpec, Timing};
+
+#[cfg(test)]
+mod tests;

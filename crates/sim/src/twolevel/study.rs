@@ -1,0 +1,233 @@
+//! The 96 cases of PFC's evaluation (section 4.3): 3 traces, 4 prefetchers, 2 sizes of L1, 4 ratios of L2 to L1.
+//!
+//! Every case runs the same trace without coordination and with each coordinator; the improvement is that of the mean
+//! response time. Cases are independent and spread over the cores; their order in the result does not depend on that.
+
+use rayon::prelude::*;
+use seekless_drive::DriveSpec;
+use seekless_policy::cache::Replacement;
+use seekless_policy::coordinate::Coordination;
+use seekless_policy::prefetch::Algorithm;
+use seekless_units::{Exit, Fault};
+use seekless_workload::generate::{Kind, PAGE_BYTES};
+
+use super::engine::{Engine, Outcome};
+use super::system::{BlockRequest, LevelSpec, Network, SystemSpec, Timing};
+
+/// L1 as a share of the footprint: "high" and "low".
+pub const L1_SHARES: [(char, f64); 2] = [('H', 0.05), ('L', 0.01)];
+/// L2 as a share of L1.
+pub const L2_RATIOS: [f64; 4] = [2.0, 1.0, 0.1, 0.05];
+/// The prefetchers, in the order of the paper's table 1; the same at both levels.
+pub const PREFETCHERS: [&str; 4] = ["amp", "sarc", "ra", "linux"];
+
+/// Table 1 of the paper: improvement of the mean response time, percent; ratio 200 % and 5 % only.
+const PUBLISHED: [(Kind, f64, char, [f64; 4]); 12] = [
+    (Kind::Oltp, 2.0, 'H', [3.55, 4.64, 19.23, 11.7]),
+    (Kind::Oltp, 2.0, 'L', [0.23, 32.9, 18.49, 13.07]),
+    (Kind::Oltp, 0.05, 'H', [0.78, 4.35, 22.54, 28.38]),
+    (Kind::Oltp, 0.05, 'L', [1.51, 21.96, 18.17, 51.91]),
+    (Kind::Websearch, 2.0, 'H', [3.03, 3.25, 11.77, 21.88]),
+    (Kind::Websearch, 2.0, 'L', [-4.67, 15.74, 4.95, 39.39]),
+    (Kind::Websearch, 0.05, 'H', [7.97, 18.96, 16.34, 39.46]),
+    (Kind::Websearch, 0.05, 'L', [8.16, 19.47, 16.15, 37.00]),
+    (Kind::Multi, 2.0, 'H', [5.34, 22.32, 23.89, 3.54]),
+    (Kind::Multi, 2.0, 'L', [5.48, 20.16, 24.74, 1.71]),
+    (Kind::Multi, 0.05, 'H', [5.85, 22.22, 25.23, 1.96]),
+    (Kind::Multi, 0.05, 'L', [5.74, 20.01, 24.95, 3.08]),
+];
+
+/// One of the 96.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Case {
+    /// Trace.
+    pub trace: Kind,
+    /// Index into [`PREFETCHERS`].
+    pub prefetcher: usize,
+    /// H or L.
+    pub l1: char,
+    /// Blocks of L1.
+    pub l1_blocks: u64,
+    /// L2 to L1.
+    pub ratio: f64,
+    /// Blocks of L2.
+    pub l2_blocks: u64,
+}
+
+impl Case {
+    /// The paper's improvement by PFC in this case, percent, where its table 1 gives one.
+    pub fn published(&self) -> Option<f64> {
+        PUBLISHED
+            .iter()
+            .find(|p| p.0 == self.trace && p.1 == self.ratio && p.2 == self.l1)
+            .map(|p| p.3[self.prefetcher])
+    }
+
+    /// The name of the case as in the paper: `OLTP 200%-H AMP`, in lower case.
+    pub fn name(&self) -> String {
+        let percent = self.ratio * 100.0;
+        format!("{} {percent}%-{} {}", self.trace.name(), self.l1, PREFETCHERS[self.prefetcher])
+    }
+}
+
+/// All 96 at a scale, in the paper's order.
+pub fn cases(scale: f64) -> Vec<Case> {
+    let mut all = Vec::new();
+    for trace in Kind::ALL {
+        let footprint = trace.footprint_pages(scale) as f64;
+        for (l1, share) in L1_SHARES {
+            for ratio in L2_RATIOS {
+                for prefetcher in 0..PREFETCHERS.len() {
+                    let l1_blocks = ((footprint * share) as u64).max(1);
+                    let l2_blocks = ((l1_blocks as f64 * ratio) as u64).max(1);
+                    all.push(Case { trace, prefetcher, l1, l1_blocks, ratio, l2_blocks });
+                }
+            }
+        }
+    }
+    all
+}
+
+/// What one case gave under one coordinator.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// Mean response time, milliseconds.
+    pub mean_ms: f64,
+    /// L2 hit ratio, silent hits included.
+    pub l2_hit_ratio: f64,
+    /// Unused prefetched blocks at L2.
+    pub l2_unused: u64,
+    /// Blocks fetched ahead at L2, by its prefetcher or its coordinator.
+    pub l2_prefetched: u64,
+    /// Disk requests.
+    pub disk_requests: u64,
+    /// Disk blocks.
+    pub disk_blocks: u64,
+    /// Share of the time the disk was busy.
+    pub disk_busy: f64,
+}
+
+impl Cell {
+    fn from(outcome: &Outcome) -> Cell {
+        let l2 = &outcome.levels[1];
+        Cell {
+            mean_ms: outcome.response_mean_ns / 1e6,
+            l2_hit_ratio: l2.hit_ratio(),
+            l2_unused: l2.unused,
+            l2_prefetched: l2.prefetched + l2.readmore,
+            disk_requests: outcome.disk.requests,
+            disk_blocks: outcome.disk.blocks,
+            disk_busy: outcome.disk.busy.as_secs_f64() / outcome.end.as_secs_f64().max(1e-9),
+        }
+    }
+}
+
+/// A case and what each coordinator gave, in the order asked for.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Which.
+    pub case: Case,
+    /// One for each coordinator.
+    pub cells: Vec<Cell>,
+}
+
+impl Row {
+    /// Improvement of cell `i` over cell 0, percent of the mean response time.
+    pub fn gain(&self, i: usize) -> f64 {
+        let base = self.cells[0].mean_ms;
+        if base == 0.0 { 0.0 } else { (base - self.cells[i].mean_ms) / base * 100.0 }
+    }
+}
+
+/// What to run.
+pub struct Study {
+    /// Scale of the traces; 1 is the paper's.
+    pub scale: f64,
+    /// Seed of the traces.
+    pub seed: u64,
+    /// Coordinators; the first is the base of comparison.
+    pub coordinators: Vec<Coordination>,
+    /// The drive below.
+    pub drive: DriveSpec,
+    /// Only cases of this trace.
+    pub only: Option<Kind>,
+}
+
+/// A trace in block requests.
+pub fn requests(kind: Kind, scale: f64, seed: u64) -> Vec<BlockRequest> {
+    kind.generate(scale, seed)
+        .map(|r| BlockRequest {
+            at: r.at.unwrap_or_default(),
+            context: r.context,
+            first: r.offset / PAGE_BYTES,
+            last: (r.offset + r.bytes - 1) / PAGE_BYTES,
+            limit: r.end.map_or(u64::MAX >> 24, |e| (e - 1) / PAGE_BYTES),
+        })
+        .collect()
+}
+
+/// Runs a study; `tick` is called after each of its runs, from any thread.
+///
+/// # Errors
+/// A cache that cannot be.
+pub fn run(study: &Study, tick: impl Fn() + Sync) -> Result<Vec<Row>, Fault> {
+    let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|k| study.only.is_none_or(|o| o == *k)).collect();
+    let mut rows = Vec::new();
+    for kind in kinds {
+        // One trace in memory at a time, shared by all its cases.
+        let trace = requests(kind, study.scale, study.seed);
+        let cases: Vec<Case> = cases(study.scale).into_iter().filter(|c| c.trace == kind).collect();
+        let cells: Vec<Result<Cell, Fault>> = (0..cases.len() * study.coordinators.len())
+            .into_par_iter()
+            .map(|i| {
+                let case = &cases[i / study.coordinators.len()];
+                let cell =
+                    run_case(case, study.coordinators[i % study.coordinators.len()], &study.drive, &trace);
+                tick();
+                cell
+            })
+            .collect();
+        let mut cells = cells.into_iter();
+        for case in cases {
+            let cells = cells.by_ref().take(study.coordinators.len()).collect::<Result<_, _>>()?;
+            rows.push(Row { case, cells });
+        }
+    }
+    Ok(rows)
+}
+
+/// Replacement policy and prefetcher of a name in [`PREFETCHERS`]; SARC "comes with its own cache management".
+pub fn native(name: &str) -> (Replacement, Algorithm) {
+    match name {
+        "amp" => (Replacement::Lru, Algorithm::Amp(Default::default())),
+        "sarc" => (Replacement::Sarc, Algorithm::Sarc(Default::default())),
+        "ra" => (Replacement::Lru, Algorithm::Ra(Default::default())),
+        _ => (Replacement::Lru, Algorithm::Linux(Default::default())),
+    }
+}
+
+fn run_case(
+    case: &Case,
+    coordination: Coordination,
+    drive: &DriveSpec,
+    trace: &[BlockRequest],
+) -> Result<Cell, Fault> {
+    let (replacement, prefetch) = native(PREFETCHERS[case.prefetcher]);
+    let level =
+        |capacity_blocks, coordination| LevelSpec { replacement, prefetch, coordination, capacity_blocks };
+    let timing =
+        if case.trace.timed() { Timing::Trace { stretch: 1.0 } } else { Timing::Closed { clients: 1 } };
+    let spec = SystemSpec {
+        levels: vec![level(case.l1_blocks, Coordination::None), level(case.l2_blocks, coordination)],
+        network: Network::PFC,
+        drive: Some(drive.clone()),
+        block_bytes: PAGE_BYTES,
+        timing,
+    };
+    let mut engine =
+        Engine::new(&spec).map_err(|e| Fault::new(Exit::Usage, format!("{}: {e}", case.name())))?;
+    for request in trace {
+        engine.request(request);
+    }
+    Ok(Cell::from(&engine.finish()))
+}

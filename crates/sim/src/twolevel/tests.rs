@@ -1,0 +1,251 @@
+//! Golden runs worked out by hand, conservation laws, and determinism of the event loop.
+
+use proptest::prelude::*;
+use seekless_policy::cache::Replacement;
+use seekless_policy::coordinate::Coordination;
+use seekless_policy::coordinate::pfc::{LargeRequest, PfcParams};
+use seekless_policy::coordinate::steer::SteerParams;
+use seekless_policy::prefetch::Algorithm;
+use seekless_units::Nanos;
+
+use super::study;
+use super::*;
+
+fn level(replacement: Replacement, prefetch: Algorithm, capacity_blocks: u64) -> LevelSpec {
+    LevelSpec { replacement, prefetch, coordination: Coordination::None, capacity_blocks }
+}
+
+fn system(levels: Vec<LevelSpec>, drive: Option<&str>) -> SystemSpec {
+    SystemSpec {
+        levels,
+        network: Network::PFC,
+        drive: drive.map(|name| seekless_drive::catalogue::get(name).unwrap()),
+        block_bytes: 4096,
+        timing: Timing::Closed { clients: 1 },
+    }
+}
+
+fn request(first: u64, last: u64) -> BlockRequest {
+    BlockRequest { at: Nanos::ZERO, context: 0, first, last, limit: (1 << DEVICE_SHIFT) - 1 }
+}
+
+fn play(spec: &SystemSpec, requests: &[BlockRequest]) -> Outcome {
+    let mut engine = Engine::new(spec).unwrap();
+    for r in requests {
+        engine.request(r);
+    }
+    engine.finish()
+}
+
+fn ra() -> Algorithm {
+    Algorithm::Ra(Default::default())
+}
+
+#[test]
+fn one_level_without_prefetching_by_hand() {
+    let spec = system(vec![level(Replacement::Lru, Algorithm::None, 3)], None);
+    let requests: Vec<_> = [1, 2, 3, 1, 4, 2, 1, 3].map(|b| request(b, b)).into();
+    let outcome = play(&spec, &requests);
+    let l1 = outcome.levels[0];
+    assert_eq!((l1.hits, l1.misses, l1.prefetched, l1.unused), (2, 6, 0, 0));
+    assert_eq!((outcome.disk.requests, outcome.disk.blocks), (6, 6));
+    assert_eq!(
+        outcome.response_mean_ns, 0.0,
+        "nothing below takes time, and there is no network below one level"
+    );
+}
+
+#[test]
+fn two_levels_of_read_ahead_by_hand() {
+    let spec = system(vec![level(Replacement::Lru, ra(), 100), level(Replacement::Lru, ra(), 100)], None);
+    // L1 misses 0 and asks for 0..=4; L2 misses 0..=4 and asks the disk for 0..=8, in one request.
+    // 1 is a hit; L1 asks for 5: a hit at L2, which asks for 9. And so on with 2: 6, 10.
+    let outcome = play(&spec, &[request(0, 0), request(1, 1), request(2, 2)]);
+    let (l1, l2) = (outcome.levels[0], outcome.levels[1]);
+    assert_eq!((l1.blocks, l1.hits, l1.misses, l1.prefetched, l1.unused), (3, 2, 1, 6, 4));
+    assert_eq!((l2.requests, l2.blocks, l2.hits, l2.misses, l2.prefetched, l2.unused), (3, 7, 2, 5, 6, 4));
+    assert_eq!((outcome.disk.requests, outcome.disk.blocks), (3, 11));
+    // One exchange of five blocks: 6 ms + 5 x 0.03 ms, for the first of three requests.
+    assert!((outcome.response_mean_ns - 6.15e6 / 3.0).abs() < 1.0, "{}", outcome.response_mean_ns);
+}
+
+#[test]
+fn pfc_bypasses_the_native_side_by_hand() {
+    let mut spec = system(vec![level(Replacement::Lru, ra(), 100), level(Replacement::Lru, ra(), 100)], None);
+    spec.levels[1].coordination = Coordination::Pfc(PfcParams::default());
+    let outcome = play(&spec, &[request(0, 0), request(1, 1), request(2, 2)]);
+    let l2 = outcome.levels[1];
+    // 0..=4 is its own average, so large: straight to the disk, nothing kept at L2, nothing fetched ahead. 5 and 6, of one
+    // block, are less than half of the average so far (6/2 and 7/3), so not large: bypass_length is 5 already, which is
+    // cut to the request; 5 lies in the readmore window [4, 9] and not in L2: readmore 3, 6..=8 go to the native side as
+    // a request, which adds 9..=12. 6 is found silently, and 6 and 7, the blocks [end, end + size], are stocked: L2
+    // is bold enough, the request bypasses whole and nothing more is read.
+    assert_eq!((l2.blocks, l2.bypassed, l2.silent_hits, l2.hits, l2.misses), (7, 6, 1, 0, 0));
+    assert_eq!((l2.readmore, l2.prefetched), (3, 4));
+    assert_eq!(outcome.disk.blocks, 6 + 3 + 4);
+}
+
+#[test]
+fn the_end_of_a_file_stops_the_top_level_only() {
+    let spec = system(vec![level(Replacement::Lru, ra(), 100), level(Replacement::Lru, ra(), 100)], None);
+    let outcome = play(&spec, &[BlockRequest { limit: 1, ..request(0, 0) }]);
+    assert_eq!((outcome.levels[0].prefetched, outcome.levels[1].prefetched), (1, 4));
+}
+
+#[test]
+fn late_hits_wait_for_the_block_on_its_way() {
+    let mut spec = system(vec![level(Replacement::Lru, ra(), 100)], Some("cheetah-9lp"));
+    spec.timing = Timing::Trace { stretch: 1.0 };
+    let at = |us, block| BlockRequest { at: Nanos::from_micros(us), ..request(block, block) };
+    let outcome = play(&spec, &[at(0, 1000), at(10, 1001)]);
+    assert_eq!((outcome.levels[0].late_hits, outcome.levels[0].misses), (1, 1));
+    assert_eq!(outcome.response_us.len(), 2);
+    let (min, max) = (outcome.response_us.min(), outcome.response_us.max());
+    assert!(min > 100 && max - min <= 2 * max / 100 + 20, "both end with the same disk request: {min} {max}");
+}
+
+#[test]
+fn demand_first_answers_sooner_and_reads_the_same() {
+    let run = |coordination| {
+        let sarc = Algorithm::Sarc(Default::default());
+        let mut spec = system(
+            vec![level(Replacement::Lru, Algorithm::None, 10), level(Replacement::Lru, sarc, 1000)],
+            Some("cheetah-9lp"),
+        );
+        spec.levels[1].coordination = coordination;
+        play(&spec, &(0..400).map(|b| request(b * 2, b * 2 + 1)).collect::<Vec<_>>())
+    };
+    let plain = run(Coordination::None);
+    let steer = run(Coordination::Steer(SteerParams { trials: false, ..SteerParams::default() }));
+    assert_eq!(plain.disk.blocks, steer.disk.blocks);
+    assert_eq!(plain.levels[1].misses, steer.levels[1].misses);
+    assert!(steer.response_mean_ns < plain.response_mean_ns);
+}
+
+#[test]
+fn three_levels_pass_requests_on() {
+    let level = |n| level(Replacement::Lru, Algorithm::None, n);
+    let spec = system(vec![level(1), level(2), level(4)], None);
+    let requests: Vec<_> = [1, 2, 3, 4, 1, 4, 3].map(|b| request(b, b)).into();
+    let outcome = play(&spec, &requests);
+    let misses: Vec<u64> = outcome.levels.iter().map(|l| l.misses).collect();
+    // L1 holds one block: all miss. L2 holds two: 4 is met again after 1. L3 holds all four: 1 and 3 again.
+    assert_eq!(misses, [7, 6, 4]);
+}
+
+#[test]
+fn a_generated_trace_gives_the_same_counts_forever() {
+    let trace = study::requests(seekless_workload::generate::Kind::Oltp, 0.002, 1);
+    let linux = Algorithm::Linux(Default::default());
+    let spec = system(vec![level(Replacement::Lru, linux, 100), level(Replacement::Lru, linux, 200)], None);
+    let outcome = play(&spec, &trace);
+    let counts: Vec<[u64; 4]> =
+        outcome.levels.iter().map(|l| [l.hits, l.misses, l.prefetched, l.unused]).collect();
+    assert_eq!(counts, GOLDEN_OLTP, "requests {}", outcome.requests);
+}
+
+const GOLDEN_OLTP: [[u64; 4]; 2] = [[3875, 1013, 2330, 160], [2328, 1015, 2304, 1096]];
+
+#[test]
+fn the_96_cases_are_the_papers() {
+    let cases = study::cases(1.0);
+    assert_eq!(cases.len(), 96);
+    assert_eq!(cases.iter().filter(|c| c.published().is_some()).count(), 48);
+    let name = |i: usize| cases[i].name();
+    assert_eq!((name(0), name(95)), ("oltp 200%-H amp".into(), "multi 5%-L linux".into()));
+    let sizes: Vec<u64> = cases.iter().map(|c| c.l2_blocks).collect();
+    assert_eq!(
+        (cases[0].l1_blocks, sizes[0]),
+        (6457, 12_914),
+        "5 % of 529 MB in 4 KiB blocks, and twice that"
+    );
+}
+
+#[test]
+fn one_thread_or_two_give_the_same_table() {
+    let table = |threads| {
+        let study = study::Study {
+            scale: 0.002,
+            seed: 3,
+            coordinators: vec![
+                Coordination::None,
+                Coordination::Du,
+                Coordination::Pfc(PfcParams::default()),
+                Coordination::Steer(SteerParams::default()),
+            ],
+            drive: seekless_drive::catalogue::get("cheetah-9lp").unwrap(),
+            only: Some(seekless_workload::generate::Kind::Multi),
+        };
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        format!("{:?}", pool.install(|| study::run(&study, || {})).unwrap())
+    };
+    assert_eq!(table(1), table(2));
+}
+
+fn any_level() -> impl Strategy<Value = LevelSpec> {
+    let cache = prop_oneof![Just(Replacement::Lru), Just(Replacement::Sarc), Just(Replacement::Arc)];
+    let prefetch = prop_oneof![
+        Just(Algorithm::None),
+        Just(ra()),
+        Just(Algorithm::Linux(Default::default())),
+        Just(Algorithm::Sarc(Default::default())),
+        Just(Algorithm::Amp(Default::default())),
+    ];
+    let coordination = prop_oneof![
+        Just(Coordination::None),
+        Just(Coordination::Du),
+        Just(Coordination::Pfc(PfcParams::default())),
+        Just(Coordination::Pfc(PfcParams {
+            large_request: LargeRequest::OneAndHalf,
+            ..PfcParams::default()
+        })),
+        Just(Coordination::Steer(SteerParams { trial_min: 8, keep_min: 1, ..SteerParams::default() })),
+    ];
+    (cache, prefetch, coordination, 1_u64..50).prop_map(
+        |(replacement, prefetch, coordination, capacity_blocks)| LevelSpec {
+            replacement,
+            prefetch,
+            coordination,
+            capacity_blocks,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+    /// Any stack of levels on any requests: every request is answered exactly once, every block is counted exactly once,
+    /// what one level sends the next receives, and no prefetched block is used more often than it was fetched.
+    #[test]
+    fn nothing_is_lost_or_counted_twice(
+        levels in proptest::collection::vec(any_level(), 1..4),
+        requests in proptest::collection::vec((0_u64..300, 1_u64..20, 0_u32..3, 0_u64..20_000), 1..150),
+        closed: bool,
+        drive: bool,
+    ) {
+        let mut spec = system(levels, drive.then_some("cheetah-9lp"));
+        if !closed {
+            spec.timing = Timing::Trace { stretch: 1.0 };
+        }
+        let mut at = 0;
+        let requests: Vec<BlockRequest> = requests.into_iter().map(|(first, len, context, gap_us)| {
+            at += gap_us;
+            BlockRequest { at: Nanos::from_micros(at), context, ..request(first, first + len - 1) }
+        }).collect();
+        let outcome = play(&spec, &requests);
+        prop_assert_eq!(outcome.requests, requests.len() as u64);
+        prop_assert_eq!(outcome.levels[0].blocks, requests.iter().map(|r| r.last - r.first + 1).sum::<u64>());
+        for pair in outcome.levels.windows(2) {
+            prop_assert_eq!(pair[0].fetches, pair[1].requests);
+            prop_assert_eq!(pair[0].misses + pair[0].bypassed + pair[0].prefetched + pair[0].readmore, pair[1].blocks);
+        }
+        for l in &outcome.levels {
+            prop_assert_eq!(l.hits + l.silent_hits + l.misses + l.bypassed, l.blocks);
+            prop_assert!(l.late_hits <= l.hits);
+            prop_assert!(l.unused <= l.prefetched + l.readmore);
+        }
+        let last = outcome.levels.last().unwrap();
+        prop_assert_eq!(outcome.disk.blocks, last.misses + last.bypassed + last.prefetched + last.readmore);
+        prop_assert!(outcome.disk.requests <= last.fetches);
+    }
+}

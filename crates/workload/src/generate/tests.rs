@@ -1,0 +1,50 @@
+use super::*;
+
+#[test]
+fn a_permutation_meets_every_number_once() {
+    for n in [1, 2, 5, 64, 1000, 4097] {
+        let p = Permutation::new(n, 12345);
+        let mut seen: Vec<u64> = (0..n).map(|i| p.at(i)).collect();
+        seen.sort_unstable();
+        assert!(seen.iter().enumerate().all(|(i, v)| i as u64 == *v), "{n}");
+    }
+}
+
+/// Share of requests that do not begin where one of the last 64 of the same context ended, footprint in pages, pages in all.
+fn measure(kind: Kind, scale: f64, seed: u64) -> (f64, u64, u64) {
+    let mut ends = std::collections::VecDeque::new();
+    let mut touched = std::collections::HashSet::new();
+    let (mut requests, mut random, mut pages) = (0_u64, 0_u64, 0);
+    for r in kind.generate(scale, seed) {
+        requests += 1;
+        random += u64::from(!ends.contains(&(r.context, r.offset)));
+        ends.push_back((r.context, r.offset + r.bytes));
+        if ends.len() > 64 {
+            ends.pop_front();
+        }
+        pages += r.bytes / PAGE_BYTES;
+        touched.extend(r.offset / PAGE_BYTES..(r.offset + r.bytes) / PAGE_BYTES);
+        assert!(r.offset + r.bytes <= r.end.unwrap());
+    }
+    (random as f64 / requests as f64, touched.len() as u64, pages)
+}
+
+#[test]
+fn random_shares_and_footprints_are_the_papers() {
+    for kind in Kind::ALL {
+        let (random, footprint, pages) = measure(kind, 0.05, 1);
+        println!("{}: {random:.4} random, {footprint} pages touched of {pages}", kind.name());
+        assert!((random - kind.random_share()).abs() < 0.012, "{}: {random}", kind.name());
+        let ratio = footprint as f64 / kind.footprint_pages(0.05) as f64;
+        assert!((0.8..1.02).contains(&ratio), "{}: footprint {ratio}", kind.name());
+    }
+}
+
+#[test]
+fn same_seed_same_trace() {
+    for kind in Kind::ALL {
+        let a: Vec<_> = kind.generate(0.002, 7).collect();
+        assert_eq!(a, kind.generate(0.002, 7).collect::<Vec<_>>());
+        assert_ne!(a, kind.generate(0.002, 8).collect::<Vec<_>>());
+    }
+}
