@@ -1,5 +1,6 @@
 //! What the end-to-end tests share: the programs under test, a daemon, a plain HTTP client.
 #![allow(dead_code, reason = "each test program uses its own part")]
+#![allow(unreachable_pub, reason = "shared by the test programs beside it")]
 
 pub mod http;
 
