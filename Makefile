@@ -40,7 +40,7 @@ clippy:
 unit:
 	@echo '== tests (unit, property, golden, end to end)'
 	cargo build --locked -p seekless-shim -p seekless-cli
-	cargo test --workspace --locked
+	cargo test --workspace --locked --no-fail-fast
 
 docs:
 	@echo '== docs'

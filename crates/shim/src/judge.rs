@@ -198,9 +198,15 @@ fn provide(
     offset: u64,
     length: u64,
 ) {
+    // Marks first: where there are any, the kernel has refused to tell before, and asking it again costs as much as the rest.
+    if MARKS.all(file, offset, length, host::coarse_ms()) {
+        return;
+    }
     let residency = residency::residency(fd, offset, length, stat.st_uid);
     let hidden = residency == Residency::Unknown;
-    if residency == Residency::Resident || (hidden && believed(known.mode, fd, file, offset, length)) {
+    if residency == Residency::Resident
+        || (hidden && known.mode == Mode::Prefetch && probed(fd, offset, length))
+    {
         return;
     }
     if !reads_through_cache(fd) {
@@ -279,14 +285,9 @@ fn bytes_from(stat: &Stat, offset: u64) -> u64 {
     (stat.st_size as u64).saturating_sub(offset)
 }
 
-/// Where the kernel hides residency: whether the daemon said lately that these bytes are resident.
-///
-/// In mode `prefetch` nobody is asked and so nothing is marked; there a probe decides, and the small read it starts when
-/// it fails is the beginning of the large one that follows.
-fn believed(mode: Mode, fd: BorrowedFd<'_>, file: FileId, offset: u64, length: u64) -> bool {
-    if mode != Mode::Prefetch {
-        return MARKS.all(file, offset, length, host::coarse_ms());
-    }
+/// Where the kernel hides residency and, in mode `prefetch`, nobody is asked and so nothing is marked: a probe. The small
+/// read it starts when it fails is the beginning of the large one that follows.
+fn probed(fd: BorrowedFd<'_>, offset: u64, length: u64) -> bool {
     // The last byte first: the kernel takes the latest position for the reader's, and the call is about to read from the
     // first.
     residency::nowait_page_resident(fd, offset + (length - 1)) && residency::nowait_page_resident(fd, offset)

@@ -8,8 +8,8 @@
 //! under the 100 clients of the closed-loop scenario a quarter of the disk's time went into small reads of pieces that
 //! had been marked longer ago and evicted since.
 //!
-//! A mark is a hint, so the table is small and lossy: 64 Ki fingerprints for pieces of 128 KiB cover 8 GiB a process;
-//! where two pieces meet, the later wins. It is never touched by processes that may look for themselves.
+//! A process that may look for itself never sets a mark and so never finds one. A mark is a hint, so the table is small and lossy: 64 Ki fingerprints for pieces of 128 KiB cover 8 GiB a process;
+//! where two pieces meet, the later wins.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

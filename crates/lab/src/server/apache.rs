@@ -21,7 +21,7 @@ pub(super) fn command(variant: ServerVariant, site: &Site<'_>, port: u16) -> Res
         _ => String::new(),
     };
     let files = match variant {
-        ServerVariant::Shipped => "",
+        ServerVariant::Shipped | ServerVariant::Reads => "",
         ServerVariant::Threads => "EnableMMAP Off\nEnableSendfile On\n",
     };
     let text = format!(

@@ -14,9 +14,10 @@ pub(super) fn command(variant: ServerVariant, site: &Site<'_>, port: u16) -> Res
     let user = worker_user().map_or(String::new(), |user| format!("user {user};\n"));
     let dir = site.dir.display();
     // A thread pool as the manual proposes it: a worker no longer stops at every disk read. 32 threads is the default.
-    let threads = match variant {
-        ServerVariant::Shipped => "",
-        ServerVariant::Threads => "    aio threads;\n",
+    let reading = match variant {
+        ServerVariant::Shipped => "    sendfile on;\n",
+        ServerVariant::Threads => "    sendfile on;\n    aio threads;\n",
+        ServerVariant::Reads => "    sendfile off;\n    aio threads;\n    output_buffers 2 32k;\n",
     };
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .iter()
@@ -26,7 +27,7 @@ pub(super) fn command(variant: ServerVariant, site: &Site<'_>, port: u16) -> Res
     let text = format!(
         "{user}worker_processes auto;\npid {dir}/nginx.pid;\nerror_log stderr;\ndaemon off;\n\
          events {{\n    worker_connections 768;\n}}\n\
-         http {{\n    sendfile on;\n    tcp_nopush on;\n    types_hash_max_size 2048;\n    gzip on;\n{threads}\
+         http {{\n    tcp_nopush on;\n    types_hash_max_size 2048;\n    gzip on;\n{reading}\
          \x20   default_type application/octet-stream;\n    access_log {dir}/access.log;\n{temporary}\
          \x20   server {{\n        listen 127.0.0.1:{port};\n        root \"{root}\";\n    }}\n}}\n",
         root = site.root.display(),
