@@ -44,7 +44,7 @@ unit:
 
 docs:
 	@echo '== docs'
-	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
+	RUSTDOCFLAGS='-D warnings -A rustdoc::private-intra-doc-links' cargo doc --workspace --no-deps --locked
 
 examples:
 	@echo '== examples'

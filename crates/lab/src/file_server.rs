@@ -2,7 +2,7 @@
 //!
 //! `GET` and `HEAD`, one byte range, keep-alive; bodies go out through the C library's sendfile, the call a preloaded
 //! shim sees, exactly as nginx's do. Each call sends at most 128 KiB and is timed inside the server, as the paper's own
-//! server timed its own ([L] 6.6); `GET /.calls` tells the histogram. It exists for measurements on loopback: no TLS, no logs, no directory listings.
+//! server timed its own (\[L\] 6.6); `GET /.calls` tells the histogram. It exists for measurements on loopback: no TLS, no logs, no directory listings.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -20,7 +20,7 @@ const CONNECTIONS_MAX: usize = 2048;
 const HEAD_BYTES_MAX: u64 = 16 << 10;
 /// A connection idle for so long is closed.
 const IDLE_MAX: Duration = Duration::from_secs(60);
-/// Most bytes a sendfile call sends: the smaller of the paper's socket buffers ([L] Table 2).
+/// Most bytes a sendfile call sends: the smaller of the paper's socket buffers (\[L\] Table 2).
 const CALL_BYTES_MAX: u64 = 128 << 10;
 /// Histogram of call times: this many buckets a factor of ten, from 1 microsecond ...
 const BUCKETS_PER_DECADE: usize = 10;

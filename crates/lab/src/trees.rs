@@ -1,4 +1,4 @@
-//! Source trees for `diff -r`, with the file sizes of the Linux kernel's ([L] Figure 19).
+//! Source trees for `diff -r`, with the file sizes of the Linux kernel's (\[L\] Figure 19).
 //!
 //! The text gives two points of the distribution: files over 16 KiB are less than a tenth of the files and about half of
 //! the bytes. A lognormal distribution has exactly one shape through both: if a tenth of the files exceed `a`, `a` lies

@@ -8,7 +8,7 @@
 //!   the order of their deadlines; a reader that is blocked is served all the same, with no more than its share;
 //! - the *share*: with many streams a piece is no longer than one stream's part of the budget;
 //! - *persistence*: most viewers leave early (\[L\] 4), so a piece is no longer than what its stream has read so far,
-//!   and the first is half of the full size. It is slow start ([C] 2) driven by what the reader did, not by how
+//!   and the first is half of the full size. It is slow start (\[C\] 2) driven by what the reader did, not by how
 //!   often it was prefetched for.
 //!
 //! *Drop-behind* gives back what the last reader of a file has passed, when bytes are seen to be evicted before they are
@@ -20,7 +20,7 @@ use seekless_units::{Bytes, Nanos};
 use crate::{PAGE, Stream, StreamConfig, StreamId, Streams};
 
 /// A first piece is the full size divided by this. Half of a full size of 4 MiB is about what a drive of the papers transfers
-/// in one seek, below which a smaller piece costs more than it can save ([C] 2).
+/// in one seek, below which a smaller piece costs more than it can save (\[C\] 2).
 const FIRST_DIVISOR: u64 = 2;
 
 /// Evicted unread bytes within [`PRESSURE_WINDOW`], as a part of the budget, that mean that memory is short.

@@ -1,4 +1,4 @@
-//! An arm of parallel `diff -r` ([L] section 8).
+//! An arm of parallel `diff -r` (\[L\] section 8).
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -99,11 +99,11 @@ pub enum ServerVariant {
     /// Apache `EnableMMAP Off` with `EnableSendfile On`; lighttpd and the built-in server have nothing to turn.
     Threads,
     /// nginx with `aio threads` and `sendfile off`: it reads 32 KiB at a time (`output_buffers`), as the paper's servers asked for little at a
-    /// time ([L] 6.4). The others have nothing to turn.
+    /// time (\[L\] 6.4). The others have nothing to turn.
     Reads,
 }
 
-/// The paper's modes ([L] 6.4) and the daemon's `--mode` words.
+/// The paper's modes (\[L\] 6.4) and the daemon's `--mode` words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {

@@ -175,7 +175,7 @@ fn ext4() -> String {
 fn sd() -> String {
     "sd".into()
 }
-/// The paper's alpha ([L] section 4).
+/// The paper's alpha (\[L\] section 4).
 fn zipf() -> f64 {
     0.8
 }
