@@ -27,7 +27,8 @@ build: setup
 
 # One process after the other: two cores, and the end-to-end tests measure exact counts, not time.
 test: setup fmt clippy build unit docs examples
-	@echo '== all of it passed'
+	@echo '== all of it passed; of the tests:'
+	@awk '/^test result:/ { passed += $$4; failed += $$6 } END { print passed " passed, " failed " failed" }' target/test.log
 
 fmt:
 	@echo '== fmt'
@@ -40,7 +41,7 @@ clippy:
 unit:
 	@echo '== tests (unit, property, golden, end to end)'
 	cargo build --locked -p seekless-shim -p seekless-cli
-	cargo test --workspace --locked --no-fail-fast
+	set -o pipefail; cargo test --workspace --locked --no-fail-fast 2>&1 | tee target/test.log
 
 docs:
 	@echo '== docs'
