@@ -11,10 +11,12 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use seekless_units::{Bytes, Nanos};
+use seekless_units::Bytes;
+use serde::{Deserialize, Serialize};
 
 /// How the size depends on the bitrate.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum BitrateRule {
     /// In proportion to its square root: fewest seeks.
     #[default]
@@ -64,43 +66,6 @@ impl fmt::Display for BitrateRule {
     }
 }
 
-/// The bitrate of a stream as its reader shows it: bytes over time between reads, smoothed.
-///
-/// A player fills its buffer first, faster than it plays (three segments in the papers' sessions), so a rate counts
-/// from the fourth read on and forgets what lies a minute back.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct ObservedRate {
-    reads: u32,
-    last: Option<Nanos>,
-    bytes: f64,
-    seconds: f64,
-}
-
-/// Reads at the start of a stream that fill the player's buffer.
-const FILLING: u32 = 3;
-/// Seconds after which the past counts a third. Six ten-second segments.
-const MEMORY_SECONDS: f64 = 60.0;
-
-impl ObservedRate {
-    /// The reader took `bytes` more at `now`.
-    pub fn observe(&mut self, now: Nanos, bytes: Bytes) {
-        self.reads = self.reads.saturating_add(1);
-        let Some(last) = self.last.replace(now) else { return };
-        if self.reads <= FILLING {
-            return;
-        }
-        let passed = now.since(last).as_secs_f64();
-        let keep = libm::exp(-passed / MEMORY_SECONDS);
-        self.bytes = self.bytes * keep + bytes.0 as f64;
-        self.seconds = self.seconds * keep + passed;
-    }
-
-    /// Bytes a second, once there is something to go by.
-    pub fn bytes_per_second(&self) -> Option<f64> {
-        (self.seconds > 0.0 && self.bytes > 0.0).then(|| self.bytes / self.seconds)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,19 +90,6 @@ mod tests {
         {
             assert_eq!(BitrateRule::SquareRoot.size(Bytes::mib(2), bitrate, highest), Bytes::mib(2));
         }
-    }
-
-    #[test]
-    fn the_rate_shows_after_the_buffer_is_full() {
-        let mut rate = ObservedRate::default();
-        for _ in 0..3 {
-            rate.observe(Nanos::from_millis(100), Bytes(523_750));
-        }
-        assert_eq!(rate.bytes_per_second(), None);
-        for i in 1..=30 {
-            rate.observe(Nanos::from_secs(10 * i) + Nanos::from_millis(100), Bytes(523_750));
-        }
-        assert!((rate.bytes_per_second().unwrap() - 52_375.0).abs() < 1.0);
     }
 
     proptest! {

@@ -275,6 +275,11 @@ impl Controller {
         (self.slide_start + Nanos(steps.saturating_mul(slide.max(1)))).min(self.interval_end)
     }
 
+    /// When the interval of now is over.
+    pub fn interval_end(&self) -> Nanos {
+        self.interval_end
+    }
+
     /// Time passed. Returns the size if it changed.
     pub fn tick(&mut self, now: Nanos) -> Option<Bytes> {
         if now >= self.interval_end {

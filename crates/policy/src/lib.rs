@@ -22,6 +22,7 @@ pub mod controller;
 pub mod ledger;
 pub mod profile;
 
+mod account;
 mod ahead;
 pub mod cache;
 mod config;
@@ -41,7 +42,7 @@ pub use config::{Config, DEFAULT_PREFETCH, Mode, OrderKind, PAGE};
 pub use event::{Access, Action, Event, FileId, Outcome, ReadId, Reason, Request, RequestId, Verdict};
 pub use histogram::Histogram;
 pub use order::{Fifo, Order, Place, Queued, Sweep};
-pub use size::{AsAsked, Fixed, PrefetchSize};
+pub use size::{AsAsked, Auto, Depth, Fixed, PrefetchSize, Scaled, SizeReport, Sizing, start_size};
 pub use spindle::Spindle;
 pub use stats::Stats;
 pub use stream::{Continuation, Rate, Stream, StreamConfig, StreamId, Streams};
