@@ -8,8 +8,9 @@
 //!   the order of their deadlines; a reader that is blocked is served all the same, with no more than its share;
 //! - the *share*: with many streams a piece is no longer than one stream's part of the budget;
 //! - *persistence*: most viewers leave early (\[L\] 4), so a piece is no longer than what its stream has read so far,
-//!   and the first is half of the full size (or what the sizing algorithm says). It is slow start (\[C\] 2) driven by what the reader did, not by how
-//!   often it was prefetched for.
+//!   and the first is half of the full size (or what the sizing algorithm says). It is slow start (\[C\] 2) driven by
+//!   what the reader did, not by how often it was prefetched for. Where readers are seen to stay
+//!   ([`crate::Persistence`]) it does not bind.
 //!
 //! *Drop-behind* gives back what the last reader of a file has passed, when bytes are seen to be evicted before they are
 //! read: what was read once would otherwise push out what was not read yet. Without that sign it is left to the page
@@ -131,7 +132,10 @@ impl AheadConfig {
     /// Longest piece for a stream: persistence and share, at least a page.
     pub(crate) fn piece_max(&self, streams: &Streams, stream: &Stream, len: PieceLen) -> u64 {
         let PieceLen { full, first } = len;
-        let grown = stream.consumed.max(first);
+        let grown = match streams.persistence().stays() {
+            true => full,
+            false => stream.consumed.max(first),
+        };
         let share = self.budget.0 / streams.len().max(1) as u64;
         full.min(grown).min(share).max(PAGE) / PAGE * PAGE
     }
