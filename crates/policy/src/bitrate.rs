@@ -10,6 +10,7 @@
 
 use alloc::vec::Vec;
 use core::fmt;
+use core::str::FromStr;
 
 use seekless_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,8 @@ pub enum BitrateRule {
     Linear,
     /// The same size for all.
     Same,
+    /// This factor for everything below nine tenths of the highest bitrate.
+    Lower(f64),
     /// A factor for each bitrate up to one: the first entry whose bitrate (bytes a second) is not exceeded counts,
     /// above the last one the whole size. Factors lie within 0 to 1.
     Factors(Vec<(f64, f64)>),
@@ -40,12 +43,27 @@ impl BitrateRule {
             BitrateRule::SquareRoot => libm::sqrt(share),
             BitrateRule::Linear => share,
             BitrateRule::Same => 1.0,
+            BitrateRule::Lower(factor) if share < 0.9 => *factor,
+            BitrateRule::Lower(_) => 1.0,
             BitrateRule::Factors(table) => {
                 let found = table.iter().find(|(up_to, _)| known && bitrate <= *up_to);
                 found.map_or(1.0, |&(_, factor)| factor)
             }
         };
         if factor.is_finite() { factor.clamp(f64::MIN_POSITIVE, 1.0) } else { 1.0 }
+    }
+
+    /// The same with factors that are none taken for 1, and bitrates that are none left out.
+    pub(crate) fn normalised(self) -> BitrateRule {
+        let factor = |f: f64| if f.is_finite() { f.clamp(0.0, 1.0) } else { 1.0 };
+        match self {
+            BitrateRule::Lower(f) => BitrateRule::Lower(factor(f)),
+            BitrateRule::Factors(table) => {
+                let table = table.into_iter().filter(|(up_to, _)| up_to.is_finite());
+                BitrateRule::Factors(table.map(|(up_to, f)| (up_to, factor(f))).collect())
+            }
+            rule => rule,
+        }
     }
 
     /// The size for a stream of `bitrate` when the highest bitrate has `size`: whole pages, at least one.
@@ -57,12 +75,61 @@ impl BitrateRule {
 
 impl fmt::Display for BitrateRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            BitrateRule::SquareRoot => "square-root",
-            BitrateRule::Linear => "linear",
-            BitrateRule::Same => "same",
-            BitrateRule::Factors(_) => "factors",
-        })
+        match self {
+            BitrateRule::SquareRoot => f.write_str("sqrt"),
+            BitrateRule::Linear => f.write_str("linear"),
+            BitrateRule::Same => f.write_str("same"),
+            BitrateRule::Lower(factor) => write!(f, "{factor}"),
+            BitrateRule::Factors(table) => {
+                for (i, (up_to, factor)) in table.iter().enumerate() {
+                    write!(f, "{}{up_to}={factor}", if i > 0 { "," } else { "" })?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A word that is no rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownRule;
+
+impl fmt::Display for UnknownRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "write sqrt, linear, same, a factor from 0 to 1 for lower bitrates, or BYTES_PER_S=FACTOR,... rising",
+        )
+    }
+}
+
+impl core::error::Error for UnknownRule {}
+
+impl FromStr for BitrateRule {
+    type Err = UnknownRule;
+
+    /// Reads what is displayed; `square-root` is understood as well.
+    fn from_str(text: &str) -> Result<BitrateRule, UnknownRule> {
+        let factor =
+            |text: &str| text.trim().parse::<f64>().ok().filter(|f| *f > 0.0 && *f <= 1.0).ok_or(UnknownRule);
+        match text.trim() {
+            "sqrt" | "square-root" => Ok(BitrateRule::SquareRoot),
+            "linear" => Ok(BitrateRule::Linear),
+            "same" => Ok(BitrateRule::Same),
+            text if text.contains('=') => {
+                let mut table: Vec<(f64, f64)> = Vec::new();
+                for part in text.split(',') {
+                    let (up_to, part) = part.split_once('=').ok_or(UnknownRule)?;
+                    let up_to = up_to.trim().parse::<f64>().ok().filter(|b| b.is_finite() && *b > 0.0);
+                    let up_to = up_to.ok_or(UnknownRule)?;
+                    if table.last().is_some_and(|&(last, _)| last >= up_to) {
+                        return Err(UnknownRule);
+                    }
+                    table.push((up_to, factor(part)?));
+                }
+                Ok(BitrateRule::Factors(table))
+            }
+            text => factor(text).map(BitrateRule::Lower),
+        }
     }
 }
 
@@ -82,6 +149,18 @@ mod tests {
         assert_eq!(BitrateRule::Same.size(Bytes::mib(6), sd, hd), Bytes::mib(6));
         let table = BitrateRule::Factors([(60_000.0, 0.75)].into());
         assert_eq!((table.factor(sd, hd), table.factor(hd, hd)), (0.75, 1.0));
+    }
+
+    #[test]
+    fn rules_are_read_as_they_are_shown() {
+        for text in ["sqrt", "linear", "same", "0.45", "60000=0.5,200000=0.75"] {
+            assert_eq!(alloc::format!("{}", text.parse::<BitrateRule>().unwrap()), text);
+        }
+        for text in ["", "cube", "0", "1.5", "NaN", "5=2", "9=0.5,5=0.5", "=", "inf=0.5"] {
+            assert_eq!(text.parse::<BitrateRule>(), Err(UnknownRule), "{text}");
+        }
+        let lower = BitrateRule::Lower(0.45);
+        assert_eq!((lower.factor(100.0, 500.0), lower.factor(490.0, 500.0)), (0.45, 1.0));
     }
 
     #[test]

@@ -199,6 +199,10 @@ impl Config {
         self.prefetch = self.prefetch.clamp(page, self.read_max);
         self.reads_in_flight = self.reads_in_flight.max(1);
         self.queue_max = self.queue_max.max(1);
+        self.scale = self.scale.normalised();
+        if let Sizing::Auto(params) = &mut self.sizing {
+            *params = params.normalised();
+        }
         self
     }
 }

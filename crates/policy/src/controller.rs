@@ -115,7 +115,7 @@ impl Params {
     }
 
     /// The same with every value brought into its range.
-    fn normalised(mut self) -> Params {
+    pub(crate) fn normalised(mut self) -> Params {
         let part = |value: f64, max: f64| if value.is_nan() { 0.0 } else { value.clamp(0.0, max) };
         self.score_deflation_factor = part(self.score_deflation_factor, 0.99);
         self.adjust_busy = part(self.adjust_busy, 1.0);

@@ -21,6 +21,7 @@ pub mod competitive;
 pub mod controller;
 pub mod ledger;
 pub mod profile;
+pub mod record;
 
 mod account;
 mod ahead;

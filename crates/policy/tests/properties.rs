@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use seekless_policy::bitrate::BitrateRule;
 use seekless_policy::competitive::Start;
 use seekless_policy::controller::Params;
+use seekless_policy::record::{Entry, Line};
 use seekless_policy::{
     Access, Action, AheadConfig, Config, DropBehind, Event, FileId, Mode, OrderKind, Outcome, PAGE, ReadId,
     Reason, Request, RequestId, Sizing, Spindle, StreamConfig, Verdict,
@@ -153,12 +154,17 @@ struct Bench {
     memory: BTreeMap<FileId, Vec<(u64, u64)>>,
     /// Sum of the bytes reads reported.
     arrived: u64,
+    /// The decision log.
+    log: Vec<String>,
 }
 
 impl Bench {
     fn new(config: Config) -> Bench {
+        let spindle = Spindle::new(config);
+        let entry = Entry::Disk { name: "sda".into(), config: Box::new(spindle.config().clone()) };
+        let begin = Line { disk: 0, at: Nanos::ZERO, entry };
         Bench {
-            spindle: Spindle::new(config),
+            spindle,
             now: Nanos::ZERO,
             asked: Vec::new(),
             unanswered: BTreeSet::new(),
@@ -167,10 +173,12 @@ impl Bench {
             seen: BTreeSet::new(),
             memory: BTreeMap::new(),
             arrived: 0,
+            log: vec![begin.to_string()],
         }
     }
 
     fn handle(&mut self, event: Event) {
+        self.log.push(Line { disk: 0, at: self.now, entry: Entry::Event(event) }.to_string());
         self.spindle.handle(self.now, event);
         let stats = self.spindle.stats();
         let config = self.spindle.config();
@@ -183,6 +191,7 @@ impl Bench {
 
     fn poll(&mut self) -> bool {
         let Some(action) = self.spindle.poll_action() else { return false };
+        self.log.push(Line { disk: 0, at: self.now, entry: Entry::Action(action) }.to_string());
         match action {
             Action::Read { id, file, offset, len, .. } => self.check_read(id, file, offset, len),
             Action::Answer { request, verdict } => self.check_answer(request, verdict),
@@ -361,6 +370,22 @@ impl Bench {
     }
 }
 
+/// Feeds a log's events to a fresh spindle: the actions must be those of the log.
+fn replay(log: &[String]) {
+    let mut spindle = None;
+    for text in log {
+        let line: Line = text.parse().unwrap();
+        assert_eq!(&line.to_string(), text);
+        match (line.entry, &mut spindle) {
+            (Entry::Disk { config, .. }, slot) => *slot = Some(Spindle::new(*config)),
+            (Entry::Event(event), Some(spindle)) => spindle.handle(line.at, event),
+            (Entry::Action(action), Some(spindle)) => assert_eq!(spindle.poll_action(), Some(action)),
+            _ => panic!("{text}"),
+        }
+    }
+    assert_eq!(spindle.and_then(|mut s| s.poll_action()), None);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
@@ -374,6 +399,7 @@ proptest! {
             bench.step(step);
         }
         bench.drain();
+        replay(&bench.log);
     }
 
     /// Between two turns addresses rise, and it turns only when nothing is left ahead.
