@@ -126,8 +126,8 @@ impl Spindle {
     }
 
     /// Bytes that should lie in memory, fetched and not read, of the first stream after this one that has any: whoever can
-    /// look may report them [`crate::Event::Missing`]. Start over with `StreamId(0)` when there is none.
-    pub fn next_unread(&self, after: StreamId) -> Option<(StreamId, FileId, u64, u64)> {
+    /// look may report them [`crate::Event::Missing`]. Start over with `None` when there is none.
+    pub fn next_unread(&self, after: Option<StreamId>) -> Option<(StreamId, FileId, u64, u64)> {
         let (id, stream) = self.streams.as_ref()?.table.next_unread(after)?;
         let pieces = self.pieces_of(stream.file);
         // What is still to come is no evidence.

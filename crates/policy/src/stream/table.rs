@@ -273,9 +273,9 @@ impl Streams {
         self.streams.iter().map(|(&id, stream)| (id, stream))
     }
 
-    /// The first stream after this one that has bytes fetched and not read.
-    pub fn next_unread(&self, after: StreamId) -> Option<(StreamId, &Stream)> {
-        let later = (Bound::Excluded(after), Bound::Unbounded);
+    /// The first stream after this one (of all, without one) that has bytes fetched and not read.
+    pub fn next_unread(&self, after: Option<StreamId>) -> Option<(StreamId, &Stream)> {
+        let later = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
         self.streams.range(later).find(|(_, s)| s.unread() > 0).map(|(&id, s)| (id, s))
     }
 
