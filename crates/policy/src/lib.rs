@@ -21,7 +21,9 @@ pub mod competitive;
 pub mod controller;
 pub mod ledger;
 pub mod profile;
+pub mod record;
 
+mod account;
 mod ahead;
 pub mod cache;
 mod config;
@@ -41,7 +43,7 @@ pub use config::{Config, DEFAULT_PREFETCH, Mode, OrderKind, PAGE};
 pub use event::{Access, Action, Event, FileId, Outcome, ReadId, Reason, Request, RequestId, Verdict};
 pub use histogram::Histogram;
 pub use order::{Fifo, Order, Place, Queued, Sweep};
-pub use size::{AsAsked, Fixed, PrefetchSize};
+pub use size::{AsAsked, Auto, Depth, Fixed, PrefetchSize, Scaled, SizeReport, Sizing, start_size};
 pub use spindle::Spindle;
 pub use stats::Stats;
 pub use stream::{Continuation, Persistence, Rate, Stream, StreamConfig, StreamId, Streams};
