@@ -1,5 +1,6 @@
 //! policy x drive: the same decisions in virtual time.
 //!
+//! - [`serving`]: a machine that serves files from hard disks; `policy::Spindle` unchanged inside.
 //! - [`twolevel`]: cache levels that prefetch, what coordinates them, and the disk below (the PFC study).
 //! - [`oracle`]: offline-optimal replacement, which no cache can beat.
 //! - [`trace`]: traces to replay through them, files or generated.
@@ -9,5 +10,6 @@
 pub mod cli;
 pub mod levels;
 pub mod oracle;
+pub mod serving;
 pub mod trace;
 pub mod twolevel;

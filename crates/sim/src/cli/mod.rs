@@ -2,6 +2,7 @@
 
 mod coordinator;
 mod output;
+mod serve;
 mod table;
 mod trace;
 
@@ -21,6 +22,8 @@ enum Command {
     Trace(trace::TraceArgs),
     /// The 96 cases of the PFC paper, with each coordinator, beside the published figures
     PfcTable(table::TableArgs),
+    /// A machine that serves files from hard disks, with and without Seekless
+    Serve(Box<serve::ServeArgs>),
 }
 
 /// Runs a `seekless sim` command.
@@ -31,5 +34,6 @@ pub fn run(args: SimArgs) -> Result<Exit, Fault> {
     match args.command {
         Command::Trace(args) => trace::run(args),
         Command::PfcTable(args) => table::run(args),
+        Command::Serve(args) => serve::run(&args),
     }
 }
