@@ -1,5 +1,6 @@
 //! policy x drive: the same decisions in virtual time.
 //!
+//! - [`serving`]: a machine that serves files from hard disks; `policy::Spindle` unchanged inside.
 //! - [`twolevel`]: cache levels that prefetch, what coordinates them, and the disk below (the PFC study).
 //! - [`circus`]: a download server whose clients take blocks in any order (the Circus study).
 //! - [`oracle`]: offline-optimal replacement, which no cache can beat.
@@ -11,5 +12,6 @@ pub mod circus;
 pub mod cli;
 pub mod levels;
 pub mod oracle;
+pub mod serving;
 pub mod trace;
 pub mod twolevel;

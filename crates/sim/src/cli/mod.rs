@@ -3,6 +3,7 @@
 mod circus;
 mod coordinator;
 mod output;
+mod serve;
 mod table;
 mod trace;
 
@@ -24,6 +25,8 @@ enum Command {
     PfcTable(table::TableArgs),
     /// Downloads in any order against sequential ones: one disk, many clients, the figures of the Circus paper
     Circus(circus::CircusArgs),
+    /// A machine that serves files from hard disks, with and without Seekless
+    Serve(Box<serve::ServeArgs>),
 }
 
 /// Runs a `seekless sim` command.
@@ -35,5 +38,6 @@ pub fn run(args: SimArgs) -> Result<Exit, Fault> {
         Command::Trace(args) => trace::run(args),
         Command::PfcTable(args) => table::run(args),
         Command::Circus(args) => circus::run(args),
+        Command::Serve(args) => serve::run(&args),
     }
 }
