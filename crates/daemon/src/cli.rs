@@ -79,7 +79,7 @@ impl EngineArgs {
             return Err(Fault::new(Exit::Usage, message));
         }
         let mut settings = Settings::new(socket);
-        let spindle = &mut settings.spindle;
+        let spindle = &mut settings.engine.spindle;
         spindle.mode = self.mode;
         spindle.order = self.order;
         spindle.prefetch = self.prefetch;
@@ -89,9 +89,9 @@ impl EngineArgs {
         spindle.overlap = self.overlap;
         spindle.answer_early = !self.answer_late;
         spindle.ahead = self.ahead.then(AheadConfig::default);
-        settings.budget = self.budget;
-        settings.single_queue = self.single_queue;
-        settings.include_ssd = self.include_ssd;
+        settings.engine.budget = self.budget;
+        settings.engine.single_queue = self.single_queue;
+        settings.engine.include_ssd = self.include_ssd;
         Ok(settings)
     }
 
@@ -211,7 +211,7 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
     let mut settings = args.engine.settings(args.socket.unwrap_or_else(state::socket))?;
     settings.socket_mode = args.socket_mode.unwrap_or(settings.socket_mode);
     settings.connections_max = args.connections as usize;
-    settings.spindle.wait_max = Nanos::from_secs_f64(args.give_up);
+    settings.engine.spindle.wait_max = Nanos::from_secs_f64(args.give_up);
     let folder = settings.socket.parent().map(Path::to_path_buf);
     if let Some(parent) = args.parent {
         die_with(parent, Signal::TERM)?;

@@ -82,7 +82,7 @@ pub fn run_watch(args: WatchArgs) -> Result<Exit, Fault> {
         return supervisor::run(&words);
     };
     settings.socket_mode = args.socket_mode.unwrap_or(settings.socket_mode);
-    settings.spindle.wait_max = Nanos::from_secs_f64(args.answer_within);
+    settings.engine.spindle.wait_max = Nanos::from_secs_f64(args.answer_within);
     worker::run(worker::Worker {
         settings,
         watch: WatchSettings {
