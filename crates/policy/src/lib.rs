@@ -10,7 +10,7 @@
 //!
 //! Beside it stand the algorithms of multi-level storage, for study and for the parts of them a spindle takes over:
 //! [`cache`] (what leaves), [`prefetch`] (what to fetch ahead), [`coordinate`] (how two levels keep out of each
-//! other's way).
+//! other's way). [`reorder`] is the state machine of a server whose clients take the blocks of a file in any order.
 //!
 //! Must not know: descriptors, paths, sockets, threads, clocks, logging. Time comes in as an argument.
 #![no_std]
@@ -33,6 +33,7 @@ mod histogram;
 mod order;
 mod piece;
 pub mod prefetch;
+pub mod reorder;
 mod size;
 mod spindle;
 mod stats;
