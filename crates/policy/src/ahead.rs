@@ -9,7 +9,7 @@
 //! - the *share*: with many streams a piece is no longer than one stream's part of the budget;
 //! - *persistence*: most viewers leave early (\[L\] 4), so a piece is no longer than what its stream has read so far,
 //!   and the first is half of the full size. It is slow start (\[C\] 2) driven by what the reader did, not by how
-//!   often it was prefetched for.
+//!   often it was prefetched for. Where readers are seen to stay ([`crate::Persistence`]) it does not bind.
 //!
 //! *Drop-behind* gives back what the last reader of a file has passed, when bytes are seen to be evicted before they are
 //! read: what was read once would otherwise push out what was not read yet. Without that sign it is left to the page
@@ -124,7 +124,10 @@ pub(crate) enum Decision {
 impl AheadConfig {
     /// Longest piece for a stream when `full` is the full prefetch size: persistence and share, at least a page.
     pub(crate) fn piece_max(&self, streams: &Streams, stream: &Stream, full: u64) -> u64 {
-        let grown = stream.consumed.max(full / FIRST_DIVISOR);
+        let grown = match streams.persistence().stays() {
+            true => full,
+            false => stream.consumed.max(full / FIRST_DIVISOR),
+        };
         let share = self.budget.0 / streams.len().max(1) as u64;
         full.min(grown).min(share).max(PAGE) / PAGE * PAGE
     }

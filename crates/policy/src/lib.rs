@@ -44,4 +44,4 @@ pub use order::{Fifo, Order, Place, Queued, Sweep};
 pub use size::{AsAsked, Fixed, PrefetchSize};
 pub use spindle::Spindle;
 pub use stats::Stats;
-pub use stream::{Continuation, Rate, Stream, StreamConfig, StreamId, Streams};
+pub use stream::{Continuation, Persistence, Rate, Stream, StreamConfig, StreamId, Streams};

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use seekless_units::{Lba, Nanos, SECTOR_BYTES};
 
-use super::{Rate, StreamConfig};
+use super::{Persistence, Rate, StreamConfig};
 use crate::FileId;
 
 /// Name of a stream; never used twice.
@@ -107,6 +107,7 @@ pub struct Streams {
     next: u64,
     unread: u64,
     forgotten: u64,
+    persistence: Persistence,
 }
 
 impl Streams {
@@ -121,6 +122,7 @@ impl Streams {
             next: 0,
             unread: 0,
             forgotten: 0,
+            persistence: Persistence::default(),
         }
     }
 
@@ -147,6 +149,11 @@ impl Streams {
     /// Streams that made room for others before they were over.
     pub fn forgotten(&self) -> u64 {
         self.forgotten
+    }
+
+    /// Whether readers stay to the end of what is fetched for them, from the streams that are over.
+    pub fn persistence(&self) -> Persistence {
+        self.persistence
     }
 
     /// One stream.
@@ -243,12 +250,16 @@ impl Streams {
         if now < last + self.config.idle {
             return None;
         }
-        Some((id, self.remove(id)?))
+        let over = self.remove(id)?;
+        self.persistence.ended(over.unread());
+        Some((id, over))
     }
 
     /// Removes a stream that is over for another reason than silence.
     pub fn end(&mut self, id: StreamId) {
-        self.remove(id);
+        if let Some(over) = self.remove(id) {
+            self.persistence.ended(over.unread());
+        }
     }
 
     /// The stream that expects its next access nearest to `offset`, within the gap. An access where its fetched bytes end
