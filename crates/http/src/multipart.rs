@@ -43,8 +43,16 @@ impl Writer {
 
     /// Length of the whole answer with these parts, in any order.
     pub fn length(&self, spans: impl IntoIterator<Item = Span>) -> u64 {
-        let parts: u64 = spans.into_iter().map(|s| self.head(s).len() as u64 + s.len).sum();
+        let parts: u64 = spans.into_iter().map(|s| self.part_len(s)).sum();
         parts + self.tail().len() as u64
+    }
+
+    /// Length of one part with its head, without writing it.
+    pub fn part_len(&self, span: Span) -> u64 {
+        let digits = |n: u64| n.checked_ilog10().unwrap_or(0) as usize + 1;
+        let fixed = "\r\n--\r\nContent-Type: \r\nContent-Range: bytes -/\r\n\r\n".len();
+        let numbers = digits(span.offset) + digits(span.end() - 1) + digits(self.size);
+        (fixed + self.boundary.len() + self.content_type.len() + numbers) as u64 + span.len
     }
 }
 
