@@ -347,7 +347,7 @@ impl Body {
         }
         let now = Instant::now();
         let disks = self.disks.load(Ordering::Relaxed);
-        if let Some(budget) = self.budget.due(now, self.own.spindle.bytes_evicted_unused, disks) {
+        if let Some(budget) = self.budget.due(now, self.own.spindle.bytes_evicted_over_budget, disks) {
             self.event(Event::Budget(budget));
             self.sample();
             if let Some((_, log)) = &self.log {
@@ -400,6 +400,7 @@ impl Body {
                     self.own.gap.record(Nanos(gap.as_nanos() as u64));
                 }
             }
+            Report::Found { id, upto } => self.event(Event::Found { read: id, upto }),
             Report::Progress { id, upto } => self.event(Event::Progress { read: id, upto }),
             Report::Done { id, at, result } => {
                 let outcome = match result {

@@ -287,6 +287,7 @@ impl<'a> Machine<'a> {
                 let (limit, engines) = (self.config.memory.0, self.engines.len());
                 let budget = self.engines[e as usize].budget(limit, engines);
                 self.tell(e, Event::Budget(seekless_units::Bytes(budget)));
+                self.sample(e);
                 self.plan(self.now + BUDGET_EVERY, Ev::Budget(e));
             }
             Ev::Zero => {
@@ -903,7 +904,29 @@ impl<'a> Machine<'a> {
         }
     }
 
+    /// Looks whether what was fetched for some streams is still there, as the engine does.
+    fn sample(&mut self, e: u32) {
+        for _ in 0..SAMPLES {
+            let engine = &mut self.engines[e as usize];
+            let next = engine.spindle.next_unread(engine.sampled);
+            engine.sampled = next.map(|(id, ..)| id);
+            let Some((_, file, start, end)) = next else { return };
+            let (from, to) = (start / PAGE, end / PAGE);
+            let hole = self.cache.first_absent(file.ino as u32, from, to);
+            if hole < to {
+                let len = SAMPLE_HOLE.min(end - hole * PAGE);
+                self.tell(e, Event::Missing { file, offset: hole * PAGE, len });
+            }
+        }
+    }
+
     fn read_begins(&mut self, e: u32, id: ReadId) {
+        if let Some(&r) = self.engines[e as usize].reads.get(&id) {
+            let there = self.cache.first_absent(r.file, r.start, r.end);
+            if there > r.start {
+                self.tell(e, Event::Found { read: id, upto: there * PAGE });
+            }
+        }
         self.submit_reading(e, id);
         self.read_on(e, id);
     }
@@ -958,5 +981,9 @@ impl<'a> Machine<'a> {
         }
     }
 }
+
+/// Streams whose memory is looked at at once, and how much behind the first missing page counts as missing: the engine's.
+const SAMPLES: usize = 64;
+const SAMPLE_HOLE: u64 = 256 << 10;
 
 const _: () = assert!(PAGE == seekless_policy::PAGE && PAGE.is_multiple_of(SECTOR_BYTES));
