@@ -20,6 +20,9 @@ const RATE: f64 = SEGMENT as f64 / 10.0;
 /// Viewers a second.
 const ARRIVALS: f64 = 20.0;
 
+/// Time in ms, viewer, file, bytes left, whole file.
+type Request = (u64, u64, usize, u64, bool);
+
 fn main() -> io::Result<()> {
     let mut arguments = std::env::args().skip(1).map(|a| a.parse::<u64>().unwrap_or(0));
     let lines = arguments.next().unwrap_or(1_000_000);
@@ -30,8 +33,7 @@ fn main() -> io::Result<()> {
     let mut sizes = Draw::new(seed, "log sizes");
     let sizes: Vec<u64> = (0..files).map(|_| (DURATION_S.quantile(sizes.unit()) * RATE) as u64 + 1).collect();
     let mut out = BufWriter::with_capacity(1 << 20, io::stdout().lock());
-    // (time in ms, viewer, file, bytes left, whole file)
-    let mut due: BinaryHeap<Reverse<(u64, u64, usize, u64, bool)>> = BinaryHeap::new();
+    let mut due: BinaryHeap<Reverse<Request>> = BinaryHeap::new();
     let (mut arrival, mut viewer) = (0.0, 0);
     for _ in 0..lines {
         while due.peek().is_none_or(|Reverse(d)| d.0 as f64 >= arrival * 1e3) {
