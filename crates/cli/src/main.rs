@@ -33,6 +33,10 @@ enum Command {
     Watch(seekless_daemon::cli::WatchArgs),
     /// Is a process hooked, and what would help here?
     Doctor(seekless_daemon::cli::DoctorArgs),
+    /// Serve files over HTTP, never waiting for a disk
+    Serve(seekless_http::cli::ServeArgs),
+    /// Download files in any order the server likes; verified, resumed after interruptions
+    Get(seekless_http::cli::GetArgs),
     /// Load a server with real clients and verify every byte
     Load(seekless_load::cli::LoadArgs),
     /// Hard disks made of software
@@ -107,6 +111,8 @@ fn ours(command: Command) -> Result<Exit, Fault> {
         Command::Daemon(args) => seekless_daemon::cli::run_daemon(args),
         Command::Watch(args) => seekless_daemon::cli::run_watch(args),
         Command::Doctor(args) => seekless_daemon::cli::run_doctor(args),
+        Command::Serve(args) => seekless_http::cli::run_serve(args),
+        Command::Get(args) => seekless_http::cli::run_get(args),
         Command::Load(args) => seekless_load::cli::run(args),
         Command::Vdisk(args) => seekless_vdisk::cli::run(args),
         Command::Disk(args) => seekless_disk::cli::run(args),

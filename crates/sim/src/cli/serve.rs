@@ -139,6 +139,12 @@ struct ServerArgs {
     /// Largest request of the block layer, in KiB
     #[arg(long, value_name = "N", default_value_t = 1280)]
     max_sectors_kb: u64,
+    /// Largest command to the drive, in KiB (the live software disk's file takes 1 MiB)
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
+    max_command_kb: u64,
+    /// Pages of one request that were allocated one by one
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    max_segments: u64,
     /// Block scheduler: none, mq-deadline, bfq
     #[arg(long, value_name = "NAME", default_value = "none")]
     scheduler: scheduler::Kind,
@@ -191,6 +197,9 @@ struct EngineArgs {
     /// Most bytes read ahead and not yet used, of each disk [default: from the memory, and what is evicted]
     #[arg(long, value_name = "SIZE")]
     budget: Option<Bytes>,
+    /// Most bytes of a read that are with the disk at once [default: all of it, as the daemon submits it]
+    #[arg(long, value_name = "SIZE")]
+    window: Option<Bytes>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -352,6 +361,8 @@ impl ServeArgs {
             kernel: KernelConfig {
                 read_ahead: Bytes::kib(s.read_ahead_kb),
                 max_request: Bytes::kib(s.max_sectors_kb),
+                segments: s.max_segments,
+                max_command: Bytes::kib(s.max_command_kb),
                 scheduler: s.scheduler,
                 requests: s.nr_requests as usize,
                 algorithm: match s.kernel_read_ahead {
@@ -362,6 +373,7 @@ impl ServeArgs {
                     Cache::Lru => Replacement::Lru,
                     Cache::TwoList => Replacement::TwoList,
                 },
+                ..KernelConfig::default()
             },
             server: s.model(),
             socket: s.socket,
@@ -437,7 +449,12 @@ impl EngineArgs {
             ahead: self.ahead.then(AheadConfig::default),
             ..default
         };
-        Ok(Some(EngineConfig { spindle, budget: self.budget, single_queue: self.single_queue }))
+        Ok(Some(EngineConfig {
+            spindle,
+            budget: self.budget,
+            single_queue: self.single_queue,
+            window: self.window,
+        }))
     }
 }
 

@@ -35,8 +35,16 @@ pub struct KernelConfig {
     pub read_ahead: Bytes,
     /// `max_sectors_kb`.
     pub max_request: Bytes,
+    /// Pages a request may have that were allocated one by one (`max_segments`: memory is rarely contiguous). Pages of a
+    /// read-ahead window after the first come in large folios and are not bound by it.
+    pub segments: u64,
+    /// Largest command a request is cut into: the live disk's file below takes 1 MiB at most.
+    pub max_command: Bytes,
     /// Block scheduler.
     pub scheduler: scheduler::Kind,
+    /// Time to hand a request to the drive. However short, it decides what the drive can choose from: of several requests made
+    /// at once it takes up the first before it knows the others.
+    pub send: Nanos,
     /// Requests the scheduler holds; more wait outside in order of arrival.
     pub requests: usize,
     /// Read-ahead algorithm.
@@ -51,7 +59,11 @@ impl Default for KernelConfig {
             read_ahead: Bytes::kib(128),
             // BLK_DEF_MAX_SECTORS since Linux 4.x.
             max_request: Bytes::kib(1280),
+            // BLK_MAX_SEGMENTS.
+            segments: 128,
+            max_command: Bytes::mib(1),
             scheduler: scheduler::Kind::None,
+            send: Nanos::from_micros(20),
             requests: 64,
             algorithm: readahead::Kind::OnDemand,
             replacement: Replacement::TwoList,
@@ -96,6 +108,8 @@ pub struct EngineConfig {
     pub budget: Option<Bytes>,
     /// One queue for all disks.
     pub single_queue: bool,
+    /// Most bytes of a read that are with the disk at once; `None`: all of it, as the daemon submits it.
+    pub window: Option<Bytes>,
 }
 
 impl EngineConfig {

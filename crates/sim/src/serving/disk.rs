@@ -86,6 +86,12 @@ pub(crate) struct Disk {
     depth: usize,
     requests_max: usize,
     sectors_max: u64,
+    /// The same for pages allocated one by one.
+    single_max: u64,
+    merges: bool,
+    /// The block layer hands the drive one request after the other: from then on it may hand over the next.
+    next_send: Nanos,
+    send: Nanos,
     requests: Vec<Option<Request>>,
     free: Vec<u32>,
     /// In the scheduler, in order of arrival.
@@ -115,7 +121,13 @@ impl Disk {
             drive,
             scheduler: Scheduler::new(kernel.scheduler),
             requests_max: kernel.requests.max(1),
-            sectors_max: (kernel.max_request.0 / SECTOR_BYTES).max(PAGE / SECTOR_BYTES),
+            sectors_max: (kernel.max_request.min(kernel.max_command).0 / SECTOR_BYTES)
+                .max(PAGE / SECTOR_BYTES),
+            single_max: kernel.segments.max(1) * (PAGE / SECTOR_BYTES),
+            // Without a scheduler nothing waits where it could be merged with: who finds no tag free sleeps.
+            merges: kernel.scheduler != super::scheduler::Kind::None,
+            next_send: Nanos::ZERO,
+            send: kernel.send,
             requests: Vec::new(),
             free: Vec::new(),
             waiting: Vec::new(),
@@ -136,12 +148,13 @@ impl Disk {
     }
 
     /// Asks for pages of the disk's file `local`, known to the cache as `pages.file`.
-    pub(crate) fn submit(&mut self, now: Nanos, local: usize, pages: Pages, thread: u32) {
+    pub(crate) fn submit(&mut self, now: Nanos, local: usize, pages: Pages, thread: u32, large: bool) {
+        let most = if large { self.sectors_max } else { self.sectors_max.min(self.single_max) };
         for run in self.layout.runs(local, pages.from * PAGE, pages.to * PAGE) {
             let mut offset = run.offset;
             let end = run.offset + run.len;
             while offset < end {
-                let len = (end - offset).min(self.sectors_max * SECTOR_BYTES);
+                let len = (end - offset).min(most * SECTOR_BYTES);
                 let lba = run.lba.0 + (offset - run.offset) / SECTOR_BYTES;
                 let part = Pages { file: pages.file, from: offset / PAGE, to: (offset + len).div_ceil(PAGE) };
                 self.enter(now, lba, len.div_ceil(SECTOR_BYTES), part, thread);
@@ -154,7 +167,7 @@ impl Disk {
         self.busy_since.get_or_insert(now);
         // Behind a request that has not gone out yet.
         let candidates = self.waiting.iter().chain(&self.outside).copied();
-        let behind = candidates.into_iter().position(|id| {
+        let behind = candidates.into_iter().take_while(|_| self.merges).position(|id| {
             let r = self.request(id);
             r.lba + r.sectors == lba && r.sectors + sectors <= self.sectors_max
         });
@@ -216,6 +229,12 @@ impl Disk {
     pub(crate) fn pump(&mut self, now: Nanos) -> Option<Nanos> {
         let mut idle_until = None;
         while self.drive.queue_len() < self.depth {
+            if now < self.next_send {
+                if !self.waiting.is_empty() {
+                    idle_until = Some(self.next_send);
+                }
+                break;
+            }
             match self.scheduler.pick(now, &self.views, self.sent.len()) {
                 Pick::Idle => break,
                 Pick::Wait(until) => {
@@ -238,6 +257,7 @@ impl Disk {
                         break;
                     }
                     self.sent.push(id);
+                    self.next_send = now + self.send;
                     if let Some(next) = self.outside.pop_front() {
                         self.admit(next);
                     }

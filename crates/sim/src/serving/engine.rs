@@ -27,6 +27,8 @@ pub(crate) struct Reading {
     /// All before is there.
     pub(crate) at: u64,
     pub(crate) reported: u64,
+    /// Everything before has been submitted.
+    pub(crate) submitted: u64,
     pub(crate) second_try: bool,
 }
 

@@ -608,7 +608,7 @@ impl<'a> Machine<'a> {
                 let window = ra.reached(&self.cache, file, marked, asked, self.bounds);
                 self.connections[c as usize].ra = ra;
                 if let Some(window) = window {
-                    self.bring_window(c, file, local, window, whole, thread);
+                    self.bring_window(c, file, local, window, whole, thread, true);
                 }
                 continue;
             }
@@ -629,7 +629,7 @@ impl<'a> Machine<'a> {
                     ra.missing(&self.cache, file, stop, last - stop, self.bounds)
                 };
                 self.connections[c as usize].ra = ra;
-                self.bring_window(c, file, local, window, whole, thread);
+                self.bring_window(c, file, local, window, whole, thread, false);
             }
             if self.cache.state(file, stop) == PageState::Absent {
                 self.bring(c, file, local, stop, if old { last } else { stop + 1 }, thread);
@@ -648,10 +648,21 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn bring_window(&mut self, c: u32, file: u32, local: usize, window: Window, whole: u64, thread: u32) {
+    fn bring_window(
+        &mut self,
+        c: u32,
+        file: u32,
+        local: usize,
+        window: Window,
+        whole: u64,
+        thread: u32,
+        later: bool,
+    ) {
         let to = (window.start + window.pages).min(whole);
         let mark = window.mark.filter(|&m| m < to && self.cache.state(file, m) == PageState::Absent);
-        self.bring(c, file, local, window.start.min(to), to, thread);
+        let disk = self.clients[c as usize].disk;
+        // The first window of a stream comes page by page, later ones in folios of ever larger order.
+        self.submit(disk, file, local, window.start.min(to), to, (thread, later));
         if let Some(mark) = mark {
             self.cache.set_mark(file, mark, true);
         }
@@ -660,10 +671,10 @@ impl<'a> Machine<'a> {
     /// Asks the disk for what is absent of `[from, to)`.
     fn bring(&mut self, c: u32, file: u32, local: usize, from: u64, to: u64, thread: u32) {
         let disk = self.clients[c as usize].disk;
-        self.submit(disk, file, local, from, to, thread);
+        self.submit(disk, file, local, from, to, (thread, false));
     }
 
-    fn submit(&mut self, disk: u32, file: u32, local: usize, from: u64, to: u64, thread: u32) {
+    fn submit(&mut self, disk: u32, file: u32, local: usize, from: u64, to: u64, by: (u32, bool)) {
         let mut at = from;
         let mut any = false;
         loop {
@@ -674,7 +685,8 @@ impl<'a> Machine<'a> {
             let end = self.cache.first_present(file, start, to);
             self.cache.insert(file, start, end);
             let pages = Pages { file, from: start, to: end };
-            self.disks[disk as usize].submit(self.now, local, pages, thread);
+            let (thread, large) = by;
+            self.disks[disk as usize].submit(self.now, local, pages, thread, large);
             any = true;
             at = end;
         }
@@ -874,6 +886,7 @@ impl<'a> Machine<'a> {
                         end,
                         at: start,
                         reported: start,
+                        submitted: start,
                         second_try: false,
                     };
                     self.engines[e as usize].reads.insert(id, reading);
@@ -895,11 +908,19 @@ impl<'a> Machine<'a> {
         self.read_on(e, id);
     }
 
+    /// Submits what may be with the disk now.
     fn submit_reading(&mut self, e: u32, id: ReadId) {
+        let window =
+            self.config.engine.as_ref().and_then(|c| c.window).map_or(u64::MAX, |w| (w.0 / PAGE).max(1));
         let Some(&r) = self.engines[e as usize].reads.get(&id) else { return };
         let (disk, local) = self.place(r.file);
         let whole = self.catalogue.video(local as u32).size.0.div_ceil(PAGE);
-        self.submit(disk, r.file, local, r.at, r.end.min(whole), ENGINE_THREAD + e);
+        let upto = r.end.min(whole).min(r.at.saturating_add(window));
+        let from = r.submitted.max(r.at);
+        if from < upto {
+            self.engines[e as usize].reads.insert(id, Reading { submitted: upto, ..r });
+            self.submit(disk, r.file, local, from, upto, (ENGINE_THREAD + e, false));
+        }
     }
 
     /// How far a read has come; waits for the first page that is not there.
@@ -907,8 +928,7 @@ impl<'a> Machine<'a> {
         while let Some(&r) = self.engines[e as usize].reads.get(&id) {
             let at = self.cache.first_not_ready(r.file, r.at, r.end);
             let told = r.start + (at - r.start) / REPORT_PAGES * REPORT_PAGES;
-            let reading = Reading { at, reported: told.max(r.reported), ..r };
-            self.engines[e as usize].reads.insert(id, reading);
+            self.engines[e as usize].reads.insert(id, Reading { at, reported: told.max(r.reported), ..r });
             if at == r.end {
                 self.engines[e as usize].reads.remove(&id);
                 return self.tell(e, Event::Done { read: id, outcome: Outcome::Ok });
@@ -916,6 +936,8 @@ impl<'a> Machine<'a> {
             if told > r.reported {
                 self.tell(e, Event::Progress { read: id, upto: told * PAGE });
             }
+            self.submit_reading(e, id);
+            let Some(&reading) = self.engines[e as usize].reads.get(&id) else { return };
             match self.cache.state(r.file, at) {
                 PageState::Coming => {
                     let disk = self.place(r.file).0;
@@ -924,8 +946,8 @@ impl<'a> Machine<'a> {
                     return;
                 }
                 PageState::Absent if !r.second_try => {
-                    self.engines[e as usize].reads.insert(id, Reading { second_try: true, ..reading });
-                    self.submit_reading(e, id);
+                    let again = Reading { second_try: true, submitted: at, ..reading };
+                    self.engines[e as usize].reads.insert(id, again);
                 }
                 // Evicted faster than it comes: given up, as the daemon counts its lost pages.
                 PageState::Absent => {

@@ -64,12 +64,15 @@ pub(crate) fn spawn(disk: &str, jobs: Receiver<Job>, reports: Sender<Report>) ->
     thread::Builder::new().name(short_name("read", disk)).spawn(work).map(drop)
 }
 
+/// More workers than a disk has use for; also a bound for a mistyped option.
+pub const WORKERS_MAX: usize = 64;
+
 /// Nice value of the threads a disk waits for. They use next to no processor time, but on a busy machine every one of
 /// their wake-ups is time the disk stands still: with 20 runnable threads a core, 3 ms a piece.
 const NICE: i32 = -10;
 
 /// Puts the calling thread before ordinary ones, where that is allowed (root, CAP_SYS_NICE); elsewhere it changes nothing.
-pub(crate) fn run_first() {
+pub fn run_first() {
     // On Linux "process 0" is the calling thread alone.
     let _ = rustix::process::setpriority_process(None, NICE);
 }
