@@ -79,6 +79,7 @@ pub fn settings(root: &Path) -> Settings {
         grace: Duration::from_secs(10),
         digest_max: Bytes::mib(16),
         any_order: Some(Default::default()),
+        coordinate: seekless_policy::coordinate::Coordination::None,
         engine: Default::default(),
     }
 }

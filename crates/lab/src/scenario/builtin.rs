@@ -19,6 +19,7 @@ scenarios![
     "closed-loop",
     "daemon-faults",
     "hot-cache",
+    "hot-serve",
     "libception-fig10",
     "libception-fig11",
     "libception-fig12",
@@ -36,6 +37,7 @@ scenarios![
     "libception-table3",
     "libception-table4",
     "libception-two-disks",
+    "serve-vs-nginx",
     "sessions",
 ];
 
