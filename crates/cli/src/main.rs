@@ -45,6 +45,8 @@ enum Command {
     Disk(seekless_disk::cli::DiskArgs),
     /// The same decisions in virtual time: block traces through levels of caches and prefetchers
     Sim(seekless_sim::cli::SimArgs),
+    /// What a site needs: disks and memory, from its access log or by formula
+    Plan(Box<seekless_plan::cli::PlanArgs>),
     /// Run experiments: scenarios in, results and reports out
     Lab(seekless_lab::cli::LabArgs),
     /// Show on this machine what Seekless gains, in a few minutes
@@ -115,6 +117,7 @@ fn ours(command: Command) -> Result<Exit, Fault> {
         Command::Vdisk(args) => seekless_vdisk::cli::run(args),
         Command::Disk(args) => seekless_disk::cli::run(args),
         Command::Sim(args) => seekless_sim::cli::run(args),
+        Command::Plan(args) => seekless_plan::cli::run(*args),
         Command::Lab(args) => seekless_lab::cli::run(args),
         Command::Demo(args) => seekless_lab::cli::run_demo(args),
         Command::Completions { shell } => {

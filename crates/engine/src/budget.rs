@@ -4,10 +4,12 @@
 //! pages on their way, and for the kernel's own slack (it reclaims before a limit is reached). That is a guess about
 //! a cache we share with others, so it is corrected by what is observed: when bytes are found gone before their reader
 //! came, the budget shrinks by a fifth at once, and while none are, it grows back slowly - as a congestion window does.
+//! Where the kernel accounts for pressure (PSI), tasks that wait for memory shrink it as well: others may be short before we
+//! are, and what we fetch is what their pages are evicted for.
 
 use std::time::{Duration, Instant};
 
-use seekless_kernel::memory::page_cache_limit;
+use seekless_kernel::memory::{page_cache_limit, pressure};
 use seekless_units::Bytes;
 
 /// How often the limit is read and the budget may change.
@@ -18,6 +20,10 @@ const LEAST: u64 = 8 << 20;
 
 /// Where the limit cannot be read.
 const UNKNOWN: u64 = 512 << 20;
+
+/// Part of the last ten seconds that some task waited for memory, from which on memory is short. A page cache that is full of
+/// files read once shows a per cent or two.
+const PRESSURE: f64 = 0.1;
 
 /// The budget of one disk.
 pub(crate) struct Budget {
@@ -50,13 +56,14 @@ impl Budget {
             return Some(fixed);
         }
         let limit = page_cache_limit().unwrap_or(UNKNOWN);
-        Some(self.within(limit, evicted, disks))
+        let waits = pressure().is_some_and(|part| part >= PRESSURE);
+        Some(self.within(limit, evicted, disks, waits))
     }
 
-    fn within(&mut self, limit: u64, evicted: u64, disks: usize) -> Bytes {
+    fn within(&mut self, limit: u64, evicted: u64, disks: usize, waits: bool) -> Bytes {
         let ceiling = limit / 3 * 2 / disks.max(1) as u64;
         // One page too few in a thousand pieces is noise; a thousandth of the budget in one period is not.
-        let pressed = evicted.saturating_sub(self.evicted_before) > ceiling / 1000;
+        let pressed = waits || evicted.saturating_sub(self.evicted_before) > ceiling / 1000;
         self.evicted_before = evicted;
         self.share = if pressed { self.share * 0.8 } else { self.share + 0.02 }.clamp(0.05, 1.0);
         Bytes(((ceiling as f64 * self.share) as u64).max(LEAST))
@@ -72,16 +79,21 @@ mod tests {
         let now = Instant::now();
         let mut budget = Budget::new(None, now);
         let limit = 3 << 29;
-        assert_eq!(budget.within(limit, 0, 1), Bytes(1 << 30));
-        let shrunk = budget.within(limit, 64 << 20, 1);
+        assert_eq!(budget.within(limit, 0, 1, false), Bytes(1 << 30));
+        let shrunk = budget.within(limit, 64 << 20, 1, false);
         assert!(shrunk < Bytes((1 << 30) / 5 * 4 + 4096), "{shrunk}");
-        let grown = budget.within(limit, 64 << 20, 1);
+        let grown = budget.within(limit, 64 << 20, 1, false);
         assert!(grown > shrunk && grown < Bytes(1 << 30));
         for _ in 0..20 {
-            budget.within(limit, 64 << 20, 1);
+            budget.within(limit, 64 << 20, 1, false);
         }
-        assert_eq!(budget.within(limit, 64 << 20, 2), Bytes(1 << 29), "two disks share");
-        assert_eq!(budget.within(1 << 20, 64 << 20, 1), Bytes(LEAST));
+        let waits = budget.within(limit, 64 << 20, 1, true);
+        assert!(waits < Bytes(1 << 30), "others wait for memory");
+        for _ in 0..20 {
+            budget.within(limit, 64 << 20, 1, false);
+        }
+        assert_eq!(budget.within(limit, 64 << 20, 2, false), Bytes(1 << 29), "two disks share");
+        assert_eq!(budget.within(1 << 20, 64 << 20, 1, false), Bytes(LEAST));
     }
 
     #[test]

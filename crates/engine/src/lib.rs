@@ -23,7 +23,9 @@
 
 mod addresses;
 mod budget;
+mod decisions;
 mod devices;
+mod disk;
 mod door;
 mod engine;
 mod reader;
@@ -32,6 +34,7 @@ mod settings;
 mod worker;
 
 pub use addresses::Edition;
+pub use decisions::DecisionLog;
 pub use devices::{Devices, Place, SharedDevices};
 pub use door::{Answer, Ask, Found, Hit, Message, OnAnswer, Passed, readable_file};
 pub use engine::{Engine, Need, Refused, Ticket};

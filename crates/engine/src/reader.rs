@@ -14,13 +14,19 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, never, select_biased};
 use seekless_kernel::prefetch::{Source, Steps, give_back};
+use seekless_kernel::residency::resident_prefix;
+use seekless_policy::profile::DiskProfile;
+use seekless_policy::record::{Entry, Line};
 use seekless_policy::{
-    Access, Action, Event, FileId, Histogram, Outcome, Request, RequestId, Spindle, Stats, Verdict,
+    Access, Action, Event, FileId, Histogram, Outcome, Request, RequestId, Sizing, Spindle, Stats, StreamId,
+    Verdict, start_size,
 };
-use seekless_units::Nanos;
+use seekless_units::{Bytes, Nanos};
 
 use crate::addresses::{Addresses, Edition};
 use crate::budget::Budget;
+use crate::decisions::DecisionLog;
+use crate::disk::Disk;
 use crate::door::{Answer, Ask, Found, Hit, Message, OnAnswer};
 use crate::settings::Settings;
 use crate::worker::{self, Job, Report, WORKERS_MAX, short_name};
@@ -65,6 +71,26 @@ impl Reader {
         for _ in 0..workers {
             worker::spawn(name, todo.clone(), report.clone())?;
         }
+        let disk = Disk::look_up(name, &settings.profiles);
+        let started = Instant::now();
+        let mut budget = Budget::new(settings.budget, started);
+        let first = budget.due(started, 0, 1).unwrap_or(Bytes::gib(1));
+        if let Some(ahead) = &mut config.ahead {
+            ahead.budget = first;
+        }
+        if let Sizing::Auto(params) = &mut config.sizing {
+            let profile = disk.profile.clone().unwrap_or_else(|| DiskProfile::assumed(1 << 31));
+            let model = || start_size(&profile, first, params);
+            params.start_size = settings.start_size.or(disk.size).unwrap_or_else(model);
+            tracing::info!(disk = name, start_size = %params.start_size, "the prefetch size finds itself");
+        }
+        config.profile = disk.profile.clone();
+        let config = config.normalised();
+        let log = settings.decisions.clone().map(|log| (log.disk(), log));
+        if let Some((number, log)) = &log {
+            let entry = Entry::Disk { name: name.to_string(), config: Box::new(config.clone()) };
+            log.write(&Line { disk: *number, at: Nanos::ZERO, entry });
+        }
         let snapshot = Arc::new(Mutex::new(Snapshot::default()));
         let body = Body {
             spindle: Spindle::new(config),
@@ -74,7 +100,11 @@ impl Reader {
             sources: HashMap::new(),
             kept: HashMap::new(),
             purged: Instant::now(),
-            budget: Budget::new(settings.budget, Instant::now()),
+            budget,
+            disk,
+            log,
+            sampled: None,
+            remembered: started,
             disks,
             addresses: Addresses::default(),
             stood_still_since: None,
@@ -139,6 +169,16 @@ const KEPT_FOR: Duration = Duration::from_secs(35);
 /// How often kept files are looked through.
 const PURGE_EVERY: Duration = Duration::from_secs(5);
 
+/// Streams whose memory is looked at every two seconds: some 100 microseconds.
+const SAMPLES: usize = 64;
+
+/// How much behind the first missing page is taken to be missing too: memory is reclaimed in runs of about a piece's first
+/// reads, and what is there after all costs a short read-ahead call.
+const SAMPLE_HOLE: u64 = 256 << 10;
+
+/// How often the prefetch size is kept for the next start.
+const REMEMBER_EVERY: Duration = Duration::from_secs(60);
+
 struct Body {
     settings: Arc<Settings>,
     spindle: Spindle,
@@ -158,6 +198,13 @@ struct Body {
     stood_still_since: Option<Instant>,
     published: Arc<Mutex<Snapshot>>,
     own: Snapshot,
+    disk: Disk,
+    /// Our number in the decision log, and the log.
+    log: Option<(u32, Arc<DecisionLog>)>,
+    /// The stream whose memory was looked at last.
+    sampled: Option<StreamId>,
+    /// When the prefetch size was last kept.
+    remembered: Instant,
 }
 
 impl Body {
@@ -193,6 +240,11 @@ impl Body {
         for (_, pending) in std::mem::take(&mut self.pending) {
             (pending.on_answer)(Answer::Closing);
         }
+        self.own.spindle = self.spindle.stats();
+        self.remember();
+        if let Some((_, log)) = &self.log {
+            log.flush();
+        }
     }
 
     fn now(&self) -> Nanos {
@@ -200,7 +252,19 @@ impl Body {
     }
 
     fn event(&mut self, event: Event) {
-        self.spindle.handle(self.now(), event);
+        let now = self.now();
+        if let Some((disk, log)) = &self.log {
+            log.write(&Line { disk: *disk, at: now, entry: Entry::Event(event) });
+        }
+        self.spindle.handle(now, event);
+    }
+
+    fn next_action(&mut self) -> Option<Action> {
+        let action = self.spindle.poll_action()?;
+        if let Some((disk, log)) = &self.log {
+            log.write(&Line { disk: *disk, at: self.now(), entry: Entry::Action(action) });
+        }
+        Some(action)
     }
 
     fn message(&mut self, message: Message) {
@@ -285,10 +349,46 @@ impl Body {
         let disks = self.disks.load(Ordering::Relaxed);
         if let Some(budget) = self.budget.due(now, self.own.spindle.bytes_evicted_unused, disks) {
             self.event(Event::Budget(budget));
+            self.sample();
+            if let Some((_, log)) = &self.log {
+                log.flush();
+            }
         }
         if now.saturating_duration_since(self.purged) >= PURGE_EVERY {
             self.purged = now;
             self.kept.retain(|_, k| now.saturating_duration_since(k.used) < KEPT_FOR);
+        }
+        if now.saturating_duration_since(self.remembered) >= REMEMBER_EVERY {
+            self.remembered = now;
+            self.remember();
+        }
+    }
+
+    /// Looks whether what was fetched for some streams is still there, those looked at longest ago first.
+    fn sample(&mut self) {
+        for _ in 0..SAMPLES {
+            let Some((id, file, start, end)) = self.spindle.next_unread(self.sampled) else {
+                // All have been looked at: from the first again, next time.
+                self.sampled = None;
+                return;
+            };
+            self.sampled = Some(id);
+            let source = self.sources.get(&file).and_then(|(source, _)| source.upgrade());
+            let Some(source) = source.filter(|_| start < end) else { continue };
+            let Ok(there) = resident_prefix(source.as_fd(), start, end - start) else { continue };
+            if there < end - start {
+                // Only the first hole is known. The rest is looked at, or missed, later.
+                let (offset, len) = (start + there, SAMPLE_HOLE.min(end - start - there));
+                self.event(Event::Missing { file, offset, len });
+            }
+        }
+    }
+
+    /// Keeps the size to start with next time.
+    fn remember(&mut self) {
+        let size = &self.own.spindle.size;
+        if size.kind == "auto" && size.intervals > 0 {
+            self.disk.remember(Bytes(size.target));
         }
     }
 
@@ -322,7 +422,7 @@ impl Body {
     }
 
     fn act(&mut self) {
-        while let Some(action) = self.spindle.poll_action() {
+        while let Some(action) = self.next_action() {
             match action {
                 Action::Answer { request, verdict } => self.answer(request, verdict),
                 Action::Drop { file, offset, len } => {

@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use seekless_policy::{Histogram, Reason};
+use seekless_policy::ledger::{Ratios, Totals};
+use seekless_policy::{Histogram, Reason, SizeReport};
 use serde::{Deserialize, Serialize};
 
 use crate::reader::Snapshot;
@@ -72,6 +73,21 @@ pub struct DiskReport {
     pub lost_pages: u64,
     /// The last read error, if there was one.
     pub last_error: Option<String>,
+    /// The prefetch size of now, and what decides it.
+    #[serde(default)]
+    pub size: SizeReport,
+    /// What became of every byte, as far as it was observed: evictions are noticed when somebody looks.
+    #[serde(default)]
+    pub ledger: Totals,
+    /// The same as parts of the requested bytes: \[A\]'s Table 1.
+    #[serde(default)]
+    pub table1: Ratios,
+    /// Mean time that bytes evicted before use had been in memory; `None` while there are none.
+    #[serde(default)]
+    pub eviction_ms: Option<f64>,
+    /// Time with at least one read in flight.
+    #[serde(default)]
+    pub disk_ms: f64,
 }
 
 impl DiskReport {
@@ -109,6 +125,11 @@ impl DiskReport {
             second_try_pages: snapshot.second_try_pages,
             lost_pages: snapshot.lost_pages,
             last_error: snapshot.last_error.clone(),
+            size: s.size.clone(),
+            ledger: s.ledger,
+            table1: s.ledger.ratios(),
+            eviction_ms: s.ledger.eviction_time().map(|t| t.as_millis_f64()),
+            disk_ms: s.disk_time.as_millis_f64(),
         }
     }
 }

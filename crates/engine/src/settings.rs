@@ -1,10 +1,15 @@
 //! How the readers are set up.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use seekless_policy::{Config, Mode};
 use seekless_units::Bytes;
 
+use crate::decisions::DecisionLog;
+
 /// Settings of an engine. Fixed while it runs.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// What each disk's spindle does.
     pub spindle: Config,
@@ -15,6 +20,26 @@ pub struct Settings {
     /// Most bytes fetched ahead of need and not yet read, of each disk; `None`: found from the memory limit and what is
     /// observed to be evicted.
     pub budget: Option<Bytes>,
+    /// Size to start with where the size is automatic; `None`: the one the disk was left with, else from its profile.
+    pub start_size: Option<Bytes>,
+    /// Where measured profiles and remembered sizes are kept.
+    pub profiles: PathBuf,
+    /// Where every decision is logged.
+    pub decisions: Option<Arc<DecisionLog>>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            spindle: Config::default(),
+            single_queue: false,
+            include_ssd: false,
+            budget: None,
+            start_size: None,
+            profiles: seekless_kernel::identity::profiles_dir(),
+            decisions: None,
+        }
+    }
 }
 
 impl Settings {

@@ -15,7 +15,7 @@
 //! Must not know: anything of the server but HTTP.
 
 pub mod args;
-pub mod bisection;
+pub use seekless_workload::bisection;
 pub mod cli;
 pub mod clock;
 pub mod closed;

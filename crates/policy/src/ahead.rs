@@ -8,20 +8,18 @@
 //!   the order of their deadlines; a reader that is blocked is served all the same, with no more than its share;
 //! - the *share*: with many streams a piece is no longer than one stream's part of the budget;
 //! - *persistence*: most viewers leave early (\[L\] 4), so a piece is no longer than what its stream has read so far,
-//!   and the first is half of the full size. It is slow start (\[C\] 2) driven by what the reader did, not by how
-//!   often it was prefetched for.
+//!   and the first is half of the full size (or what the sizing algorithm says). It is slow start (\[C\] 2) driven by
+//!   what the reader did, not by how often it was prefetched for. Where readers are seen to stay
+//!   ([`crate::Persistence`]) it does not bind.
 //!
 //! *Drop-behind* gives back what the last reader of a file has passed, when bytes are seen to be evicted before they are
 //! read: what was read once would otherwise push out what was not read yet. Without that sign it is left to the page
 //! cache, because the next viewer may come for it: on the closed-loop scenario dropping always cost 13 % of what is served.
 
 use seekless_units::{Bytes, Nanos};
+use serde::{Deserialize, Serialize};
 
 use crate::{PAGE, Stream, StreamConfig, StreamId, Streams};
-
-/// A first piece is the full size divided by this. Half of a full size of 4 MiB is about what a drive of the papers transfers
-/// in one seek, below which a smaller piece costs more than it can save (\[C\] 2).
-const FIRST_DIVISOR: u64 = 2;
 
 /// Evicted unread bytes within [`PRESSURE_WINDOW`], as a part of the budget, that mean that memory is short.
 const PRESSURE_DIVISOR: u64 = 64;
@@ -39,7 +37,8 @@ const KEEP_BEHIND: u64 = 512 << 10;
 const DROP_STEP: u64 = 1 << 20;
 
 /// When bytes behind a stream are given back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum DropBehind {
     /// Never: the page cache ages them.
     Never,
@@ -51,7 +50,8 @@ pub enum DropBehind {
 }
 
 /// Settings of reading ahead of need.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct AheadConfig {
     /// How streams are recognised.
     pub streams: StreamConfig,
@@ -101,6 +101,13 @@ impl Pressure {
     }
 }
 
+/// What the sizing algorithm says about a stream's pieces, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PieceLen {
+    pub(crate) full: u64,
+    pub(crate) first: u64,
+}
+
 /// A piece to queue on behalf of a stream: `[start, end)`, in whole pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ahead {
@@ -122,9 +129,13 @@ pub(crate) enum Decision {
 }
 
 impl AheadConfig {
-    /// Longest piece for a stream when `full` is the full prefetch size: persistence and share, at least a page.
-    pub(crate) fn piece_max(&self, streams: &Streams, stream: &Stream, full: u64) -> u64 {
-        let grown = stream.consumed.max(full / FIRST_DIVISOR);
+    /// Longest piece for a stream: persistence and share, at least a page.
+    pub(crate) fn piece_max(&self, streams: &Streams, stream: &Stream, len: PieceLen) -> u64 {
+        let PieceLen { full, first } = len;
+        let grown = match streams.persistence().stays() {
+            true => full,
+            false => stream.consumed.max(first),
+        };
         let share = self.budget.0 / streams.len().max(1) as u64;
         full.min(grown).min(share).max(PAGE) / PAGE * PAGE
     }
@@ -135,7 +146,7 @@ impl AheadConfig {
         now: Nanos,
         streams: &Streams,
         id: StreamId,
-        full: u64,
+        len: PieceLen,
         backlog: Nanos,
     ) -> Decision {
         let Some(stream) = streams.get(id) else { return Decision::Nothing };
@@ -149,7 +160,7 @@ impl AheadConfig {
         if dry.since(now) > backlog + backlog + self.slack {
             return Decision::Nothing;
         }
-        let len = self.piece_max(streams, stream, full);
+        let len = self.piece_max(streams, stream, len);
         let end = start.saturating_add(len).min(end_of_file);
         if streams.unread().saturating_add(end - start) > self.budget.0 {
             return Decision::HoldBack(dry);

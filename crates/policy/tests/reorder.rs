@@ -18,6 +18,7 @@ enum Step {
     SentWrong { nth: usize, block: u64 },
     ReadDone { nth: usize },
     Poll { times: usize },
+    Memory { blocks: u64 },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -29,6 +30,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (any::<usize>(), any::<u64>()).prop_map(|(nth, block)| Step::SentWrong { nth, block }),
         8 => any::<usize>().prop_map(|nth| Step::ReadDone { nth }),
         8 => (1..6usize).prop_map(|times| Step::Poll { times }),
+        1 => (0..60u64).prop_map(|blocks| Step::Memory { blocks }),
     ]
 }
 
@@ -157,6 +159,11 @@ impl World {
                     self.sending.retain(|s| s.0 != client);
                     self.circus.handle(Event::Left { client: ClientId(client) });
                 }
+            }
+            Step::Memory { blocks } => {
+                while self.poll() {}
+                self.config.memory = Bytes(blocks.max(1) * BLOCK);
+                self.circus.handle(Event::Memory(self.config.memory));
             }
             Step::Sent { nth } if !self.sending.is_empty() => self.sent(nth % self.sending.len()),
             Step::SentWrong { nth, block } if !self.sending.is_empty() => {

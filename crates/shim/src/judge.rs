@@ -12,7 +12,7 @@ use seekless_kernel::residency::{self, Residency};
 use seekless_kernel::ring::Record;
 use seekless_wire::{Call, Mode, Tracked};
 
-use crate::marks::{FileId, MARKS};
+use crate::marks::{self, FileId, MARKS};
 use crate::memory::{Known, MEMORY};
 use crate::{ask, config, host, mapping, reports};
 
@@ -46,9 +46,11 @@ const READ_BYTES_MAX: u64 = 16 << 20;
 /// each time would cost more than the sending. (nginx's `sendfile_max_chunk`.)
 const SEND_BYTES_MAX: u64 = 2 << 20;
 
-/// In mode `prefetch`, how much one `readahead` call asks for: the kernel silently cuts a call at the larger of its
-/// read-ahead size and the device's largest transfer, rarely below this.
-const READAHEAD_STEP_BYTES: u64 = 128 << 10;
+/// In mode `prefetch`, how much each `readahead` call of a pass over the range asks for. The kernel silently cuts a call at the larger
+/// of its read-ahead size and the device's largest transfer, which is not known here: the first pass makes few, large
+/// commands where it may - 64 threads that each ask for 2 MiB in pieces of 128 KiB have them mixed in the disk's queue, at
+/// a seek each - and the last one asks for what the cut left out.
+const READAHEAD_STEPS_BYTES: [u64; 3] = [PREFETCH_BYTES_MAX, 1 << 20, 128 << 10];
 
 /// In mode `prefetch`, the most a read is enlarged to, whatever the daemon says.
 const PREFETCH_BYTES_MAX: u64 = 16 << 20;
@@ -199,7 +201,11 @@ fn provide(
     length: u64,
 ) {
     // Marks first: where there are any, the kernel has refused to tell before, and asking it again costs as much as the rest.
-    if MARKS.all(file, offset, length, host::coarse_ms()) {
+    let ttl_ms = match known.mode {
+        Mode::Prefetch => marks::TTL_ASKED_MS,
+        _ => marks::TTL_MS,
+    };
+    if MARKS.all(file, offset, length, ttl_ms, host::coarse_ms()) {
         return;
     }
     let residency = residency::residency(fd, offset, length, stat.st_uid);
@@ -214,7 +220,13 @@ fn provide(
     }
     match known.mode {
         Mode::Off | Mode::Track => {}
-        Mode::Prefetch => enlarge(fd, offset, length.max(known.prefetch_bytes).min(bytes_from(stat, offset))),
+        Mode::Prefetch => {
+            let length = length.max(known.prefetch_bytes).min(bytes_from(stat, offset));
+            enlarge(fd, offset, length);
+            if hidden {
+                MARKS.set(file, offset, length, stat.st_size as u64, host::coarse_ms());
+            }
+        }
         Mode::Serialise | Mode::Both if call.is_advice() => ask::advise(fd, call, offset, length),
         Mode::Serialise | Mode::Both => {
             let answer = ask::need(fd, call, offset, length, stat.st_dev);
@@ -285,8 +297,8 @@ fn bytes_from(stat: &Stat, offset: u64) -> u64 {
     (stat.st_size as u64).saturating_sub(offset)
 }
 
-/// Where the kernel hides residency and, in mode `prefetch`, nobody is asked and so nothing is marked: a probe. The small
-/// read it starts when it fails is the beginning of the large one that follows.
+/// Where the kernel hides residency and, in mode `prefetch`, nobody is asked: a probe of what was not marked lately. The
+/// small read it starts when it fails is the beginning of the large one that follows.
 fn probed(fd: BorrowedFd<'_>, offset: u64, length: u64) -> bool {
     // The last byte first: the kernel takes the latest position for the reader's, and the call is about to read from the
     // first.
@@ -305,13 +317,15 @@ fn reads_through_cache(fd: BorrowedFd<'_>) -> bool {
 fn enlarge(fd: BorrowedFd<'_>, offset: u64, length: u64) {
     use std::os::fd::AsRawFd;
     let end = offset.saturating_add(length.min(PREFETCH_BYTES_MAX));
-    let mut at = offset;
-    while at < end {
-        let step = READAHEAD_STEP_BYTES.min(end - at);
-        // SAFETY: numbers only; the call reads into the page cache.
-        if unsafe { libc::syscall(libc::SYS_readahead, fd.as_raw_fd(), at, step) } != 0 {
-            return;
+    for step in READAHEAD_STEPS_BYTES {
+        let mut at = offset;
+        while at < end {
+            let len = step.min(end - at);
+            // SAFETY: numbers only; the call reads into the page cache.
+            if unsafe { libc::syscall(libc::SYS_readahead, fd.as_raw_fd(), at, len) } != 0 {
+                return;
+            }
+            at += len;
         }
-        at += step;
     }
 }

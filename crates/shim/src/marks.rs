@@ -19,7 +19,12 @@ pub(crate) const PIECE_BYTES: u64 = 128 << 10;
 /// How long a mark is believed, milliseconds. Long enough that re-reading what is hot costs a round trip a few hundred
 /// times a second at most, short enough that the kernel's own read-ahead, which goes on by itself from one small read to
 /// the next once it has begun, is broken off after half a second of a stream.
-const TTL_MS: u64 = 512;
+pub(crate) const TTL_MS: u64 = 512;
+
+/// The same where a mark says only that the bytes were asked for, by this process itself: it must outlive the time they
+/// wait in the disk's queue, or each call on them meanwhile would enlarge again, by a few KiB beyond what is on its way,
+/// and each of these would cost a seek. Half of what the clock can tell.
+pub(crate) const TTL_ASKED_MS: u64 = 8_192;
 
 /// The clock in a mark: a byte of 64 ms. It comes round after 16 s; a mark that old is taken for fresh once in
 /// thirty times, and then costs what a missing mark would have saved.
@@ -56,13 +61,13 @@ impl Marks {
         Some((self.slots.get(h as usize % SLOTS)?, (h >> 32) as u32 & !0xff | 0x100))
     }
 
-    /// Whether every piece that `length` bytes (not 0) from `offset` touch was marked lately.
-    pub(crate) fn all(&self, file: FileId, offset: u64, length: u64, now_ms: u64) -> bool {
+    /// Whether every piece that `length` bytes (not 0) from `offset` touch was marked in the last `ttl_ms`.
+    pub(crate) fn all(&self, file: FileId, offset: u64, length: u64, ttl_ms: u64, now_ms: u64) -> bool {
         pieces(offset, length).all(|piece| {
             self.place(file, piece).is_some_and(|(slot, print)| {
                 let mark = slot.load(Ordering::Relaxed);
                 let age_ticks = clock(now_ms).wrapping_sub(mark as u8);
-                mark & !0xff == print && u64::from(age_ticks) * TICK_MS < TTL_MS
+                mark & !0xff == print && u64::from(age_ticks) * TICK_MS < ttl_ms
             })
         })
     }
@@ -95,21 +100,25 @@ fn pieces(offset: u64, length: u64) -> impl Iterator<Item = u64> {
 mod tests {
     use super::*;
 
+    fn all(file: FileId, offset: u64, length: u64, now_ms: u64) -> bool {
+        MARKS.all(file, offset, length, TTL_MS, now_ms)
+    }
+
     #[test]
     fn pieces_are_marked_as_far_as_they_are_known() {
         let (p, file) = (PIECE_BYTES, FileId { device: 1, inode: 2 });
         let size = 10 * p + 5;
         let now = 1_000_000;
-        assert!(!MARKS.all(file, 0, 1, now));
+        assert!(!all(file, 0, 1, now));
         MARKS.set(file, 100, 2 * p, size, now);
-        assert!(MARKS.all(file, 0, 2 * p, now), "the beginning of the first piece is taken on trust");
-        assert!(!MARKS.all(file, 0, 2 * p + 1, now), "the third piece is known in part only");
-        assert!(!MARKS.all(FileId { device: 1, inode: 3 }, 0, 1, now), "another file");
+        assert!(all(file, 0, 2 * p, now), "the beginning of the first piece is taken on trust");
+        assert!(!all(file, 0, 2 * p + 1, now), "the third piece is known in part only");
+        assert!(!all(FileId { device: 1, inode: 3 }, 0, 1, now), "another file");
         MARKS.set(file, 10 * p, 5, size, now);
-        assert!(MARKS.all(file, 10 * p, 5, now), "the file's last piece is complete at its end");
-        assert!(MARKS.all(file, 0, p, now + TTL_MS - TICK_MS), "for as long as it is believed");
-        assert!(!MARKS.all(file, 0, p, now + TTL_MS + TICK_MS), "and no longer");
+        assert!(all(file, 10 * p, 5, now), "the file's last piece is complete at its end");
+        assert!(all(file, 0, p, now + TTL_MS - TICK_MS), "for as long as it is believed");
+        assert!(!all(file, 0, p, now + TTL_MS + TICK_MS), "and no longer");
         MARKS.set(file, 0, u64::MAX, u64::MAX, now);
-        assert!(!MARKS.all(file, PIECES_MAX * p, 1, now), "no answer may wipe the table");
+        assert!(!all(file, PIECES_MAX * p, 1, now), "no answer may wipe the table");
     }
 }

@@ -8,6 +8,7 @@
 //!
 //! Must not know: sockets, files, clocks. Readers of files take bytes.
 
+pub mod bisection;
 pub mod catalogue;
 pub mod closed;
 pub mod content;

@@ -25,6 +25,7 @@ struct Under {
 #[derive(Clone, Debug)]
 pub struct Circus {
     limits: Limits,
+    block: u64,
     clients_max: usize,
     reads_in_flight: usize,
     /// Longest read, blocks.
@@ -49,6 +50,7 @@ impl Circus {
         let share = (capacity / (2 * reads_in_flight as u64)).max(1);
         Circus {
             limits: Limits::new(config),
+            block,
             clients_max: config.clients_max,
             reads_in_flight,
             read_blocks: (config.read.0 / block).clamp(1, share),
@@ -67,6 +69,10 @@ impl Circus {
     pub fn handle(&mut self, event: Event) {
         match event {
             Event::Join { client, content, blocks, wanted } => self.join(client, content, blocks, &wanted),
+            Event::Memory(bytes) => {
+                self.memory.resize(bytes.0 / self.block);
+                self.shrink();
+            }
             Event::Left { client } => {
                 self.leave(client);
                 self.actions.retain(|a| !matches!(a, Action::Send { client: c, .. } if *c == client));
@@ -180,8 +186,11 @@ impl Circus {
         let Some(client) = self.clients.get_mut(&id).filter(|c| c.sending == Some(block)) else { return };
         client.sending = None;
         client.received += 1;
-        self.memory.unpin((client.content, block));
-        if client.queue.is_empty() && client.map.missing() == 0 {
+        let key = (client.content, block);
+        let done = client.queue.is_empty() && client.map.missing() == 0;
+        self.memory.unpin(key);
+        self.shrink();
+        if done {
             self.leave(id);
             self.actions.push_back(Action::Complete { client: id });
             return;
@@ -196,12 +205,19 @@ impl Circus {
         }
         if let Some(block) = client.sending {
             self.memory.unpin((client.content, block));
+            self.shrink();
         }
         if let Some(file) = self.files.get_mut(&client.content) {
             file.clients -= 1;
             if file.clients == 0 {
                 self.files.remove(&client.content);
             }
+        }
+    }
+
+    fn shrink(&mut self) {
+        while let Some((content, block)) = self.memory.shrink() {
+            self.actions.push_back(Action::Drop { content, block });
         }
     }
 
@@ -265,6 +281,7 @@ impl Circus {
                 self.send_next(id);
             }
         }
+        self.shrink();
     }
 }
 

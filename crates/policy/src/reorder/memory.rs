@@ -48,7 +48,22 @@ impl Memory {
 
     /// Whether a block more can be read, if need be by dropping one.
     pub(super) fn has_room(&self) -> bool {
-        self.in_use() < self.capacity || !self.idle.is_empty()
+        self.in_use() < self.capacity || (self.in_use() == self.capacity && !self.idle.is_empty())
+    }
+
+    /// Sets how many blocks there may be, at least one.
+    pub(super) fn resize(&mut self, capacity: u64) {
+        self.capacity = capacity.max(1);
+    }
+
+    /// A block to be dropped because there are too many, the one used longest ago first.
+    pub(super) fn shrink(&mut self) -> Option<Key> {
+        if self.in_use() <= self.capacity {
+            return None;
+        }
+        let (_, key) = self.idle.pop_first()?;
+        self.held.remove(&key);
+        Some(key)
     }
 
     /// Promises room for one block, dropping the block used longest ago if that is necessary.

@@ -134,6 +134,9 @@ pub enum Event {
         /// Which of them it wants.
         wanted: Wanted,
     },
+    /// From now on so much memory may hold blocks; what was in [`Config::memory`] before. Blocks being sent or read stay,
+    /// so it may take until they are done before less memory is really less.
+    Memory(Bytes),
     /// A client is gone. Nothing more is said about it. Unknown names are ignored.
     Left {
         /// Which client.

@@ -2,10 +2,11 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::ops::Bound;
 
 use seekless_units::{Lba, Nanos, SECTOR_BYTES};
 
-use super::{Rate, StreamConfig};
+use super::{Persistence, Rate, StreamConfig};
 use crate::FileId;
 
 /// Name of a stream; never used twice.
@@ -59,6 +60,11 @@ impl Stream {
         self.rate.bytes_per_s(now)
     }
 
+    /// Bytes a second once it has been watched for long enough: its bitrate.
+    pub fn bitrate(&self, now: Nanos) -> Option<f64> {
+        Some(self.bytes_per_s(now)).filter(|&rate| self.rate.is_settled() && rate > 0.0)
+    }
+
     /// Whether it has read its file to the end: it is over, and must not count among those that share the memory.
     pub fn at_end(&self) -> bool {
         self.position >= self.file_size
@@ -107,6 +113,7 @@ pub struct Streams {
     next: u64,
     unread: u64,
     forgotten: u64,
+    persistence: Persistence,
 }
 
 impl Streams {
@@ -121,6 +128,7 @@ impl Streams {
             next: 0,
             unread: 0,
             forgotten: 0,
+            persistence: Persistence::default(),
         }
     }
 
@@ -149,6 +157,11 @@ impl Streams {
         self.forgotten
     }
 
+    /// Whether readers stay to the end of what is fetched for them, from the streams that are over.
+    pub fn persistence(&self) -> Persistence {
+        self.persistence
+    }
+
     /// One stream.
     pub fn get(&self, id: StreamId) -> Option<&Stream> {
         self.streams.get(&id)
@@ -169,7 +182,7 @@ impl Streams {
         offset: u64,
         len: u64,
         file_size: u64,
-    ) -> (Continuation, Option<StreamId>) {
+    ) -> (Continuation, Option<(StreamId, Stream)>) {
         let end = offset.saturating_add(len).min(file_size.max(offset));
         let found = self.continued_by(file, offset);
         let mut forgotten = None;
@@ -243,12 +256,27 @@ impl Streams {
         if now < last + self.config.idle {
             return None;
         }
-        Some((id, self.remove(id)?))
+        let over = self.remove(id)?;
+        self.persistence.ended(over.unread());
+        Some((id, over))
     }
 
     /// Removes a stream that is over for another reason than silence.
-    pub fn end(&mut self, id: StreamId) {
-        self.remove(id);
+    pub fn end(&mut self, id: StreamId) -> Option<Stream> {
+        let over = self.remove(id)?;
+        self.persistence.ended(over.unread());
+        Some(over)
+    }
+
+    /// Every stream, in the order they began.
+    pub fn iter(&self) -> impl Iterator<Item = (StreamId, &Stream)> {
+        self.streams.iter().map(|(&id, stream)| (id, stream))
+    }
+
+    /// The first stream after this one (of all, without one) that has bytes fetched and not read.
+    pub fn next_unread(&self, after: Option<StreamId>) -> Option<(StreamId, &Stream)> {
+        let later = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        self.streams.range(later).find(|(_, s)| s.unread() > 0).map(|(&id, s)| (id, s))
     }
 
     /// The stream that expects its next access nearest to `offset`, within the gap. An access where its fetched bytes end
@@ -262,14 +290,13 @@ impl Streams {
     }
 
     /// The stream idle longest goes when the table is full.
-    fn make_room(&mut self) -> Option<StreamId> {
+    fn make_room(&mut self) -> Option<(StreamId, Stream)> {
         if self.streams.len() < self.config.streams_max {
             return None;
         }
         let &(_, oldest) = self.by_last.first()?;
-        self.remove(oldest);
         self.forgotten += 1;
-        Some(oldest)
+        Some((oldest, self.remove(oldest)?))
     }
 
     fn begin(&mut self, now: Nanos, file: FileId, offset: u64, file_size: u64) -> StreamId {

@@ -1,7 +1,9 @@
 //! `seekless sim`: the commands.
 
+mod circus;
 mod coordinator;
 mod output;
+mod serve;
 mod table;
 mod trace;
 
@@ -21,6 +23,10 @@ enum Command {
     Trace(trace::TraceArgs),
     /// The 96 cases of the PFC paper, with each coordinator, beside the published figures
     PfcTable(table::TableArgs),
+    /// Downloads in any order against sequential ones: one disk, many clients, the figures of the Circus paper
+    Circus(circus::CircusArgs),
+    /// A machine that serves files from hard disks, with and without Seekless
+    Serve(Box<serve::ServeArgs>),
 }
 
 /// Runs a `seekless sim` command.
@@ -31,5 +37,7 @@ pub fn run(args: SimArgs) -> Result<Exit, Fault> {
     match args.command {
         Command::Trace(args) => trace::run(args),
         Command::PfcTable(args) => table::run(args),
+        Command::Circus(args) => circus::run(args),
+        Command::Serve(args) => serve::run(&args),
     }
 }

@@ -1,0 +1,576 @@
+//! `seekless sim serve`: a machine that serves files from hard disks.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use seekless_drive::catalogue as drives;
+use seekless_policy::{AheadConfig, Config as SpindleConfig, Mode, OrderKind, PAGE};
+use seekless_units::{Bytes, Exit, Fault, Nanos};
+use seekless_workload::catalogue::{Catalogue, CatalogueSpec};
+use seekless_workload::closed::{ClosedSpec, Pick};
+use seekless_workload::session::ClientClass;
+use serde_json::{Value, json};
+
+use super::output::{print, write_json};
+use crate::serving::config::{Costs, DiskConfig, EngineConfig, ServerModel};
+use crate::serving::{self, Config, KernelConfig, Load, Replacement, readahead, scheduler};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum LoadKind {
+    /// A fixed number of clients, each asking for the next range as soon as it has the last
+    Closed,
+    /// Viewing sessions at --rate requests a second
+    Sessions,
+    /// The highest rate of sessions at which fewer than --max-failed fail, by bisection
+    Search,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Server {
+    Nginx,
+    Apache,
+    Lighttpd,
+    /// A thread a client: `seekless lab file-server`, or the papers' userver
+    Builtin,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Variant {
+    /// As the distribution ships it
+    Shipped,
+    /// nginx: aio threads; Apache: EnableMMAP Off, EnableSendfile On
+    Threads,
+    /// nginx: aio threads, sendfile off, reads of 32 KiB
+    Reads,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Cache {
+    /// One list in order of use
+    Lru,
+    /// Linux's active and inactive lists
+    TwoList,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum KernelReadAhead {
+    /// Linux since 2.6.23
+    OnDemand,
+    /// Linux 2.6.0 to 2.6.22
+    Linux26,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PickArg {
+    /// All files equally likely
+    Uniform,
+    /// By popularity
+    Zipf,
+}
+
+/// Serve files from hard disks in virtual time: clients, server, page cache, kernel and drive simulated, Seekless real.
+#[derive(Args, Clone, Debug)]
+pub(super) struct ServeArgs {
+    /// A drive of `drives/`; give it once for each disk
+    #[arg(long, value_name = "NAME", default_value = "wd-red-1tb")]
+    drive: Vec<String>,
+    /// Size of each disk's file system, which stands for the whole drive [default: the library and a tenth more]
+    #[arg(long, value_name = "SIZE")]
+    size: Option<Bytes>,
+    /// Memory for the page cache
+    #[arg(long, value_name = "SIZE", default_value = "768MiB")]
+    memory: Bytes,
+    /// How the page cache chooses what leaves
+    #[arg(long, value_enum, default_value = "two-list")]
+    cache: Cache,
+    #[command(flatten)]
+    library: LibraryArgs,
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    engine: EngineArgs,
+    #[command(flatten)]
+    load: LoadArgs,
+    /// Write the result as JSON to FILE, or to standard output
+    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug)]
+struct LibraryArgs {
+    /// Number of videos [default: as many as fill --library, or 20000]
+    #[arg(long, value_name = "N")]
+    videos: Option<u32>,
+    /// Size of the library on each disk
+    #[arg(long, value_name = "SIZE")]
+    library: Option<Bytes>,
+    /// Make every file this large instead of drawing durations
+    #[arg(long, value_name = "SIZE")]
+    file_size: Option<Bytes>,
+    /// Share of HD (2095 kb/s) videos, 0 to 1; the rest is SD (419 kb/s)
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    hd_share: f64,
+    /// Zipf exponent of the popularity
+    #[arg(long, value_name = "EXPONENT", default_value_t = 0.8)]
+    zipf: f64,
+    /// Seed of the library
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    catalogue_seed: u64,
+}
+
+#[derive(Args, Clone, Debug)]
+struct ServerArgs {
+    /// The server
+    #[arg(long, value_enum, default_value = "nginx")]
+    server: Server,
+    /// Which of its configurations
+    #[arg(long, value_enum, default_value = "shipped")]
+    variant: Variant,
+    /// Event workers of nginx: one a processor
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256))]
+    workers: u32,
+    /// Socket buffer of a connection behind a link
+    #[arg(long, value_name = "SIZE", default_value = "1MiB")]
+    socket: Bytes,
+    /// Read-ahead of the kernel, in KiB
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    read_ahead_kb: u64,
+    /// Largest request of the block layer, in KiB
+    #[arg(long, value_name = "N", default_value_t = 1280)]
+    max_sectors_kb: u64,
+    /// Largest command to the drive, in KiB (the live software disk's file takes 1 MiB)
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
+    max_command_kb: u64,
+    /// Pages of one request that were allocated one by one
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    max_segments: u64,
+    /// Block scheduler: none, mq-deadline, bfq
+    #[arg(long, value_name = "NAME", default_value = "none")]
+    scheduler: scheduler::Kind,
+    /// Requests the scheduler holds
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    nr_requests: u32,
+    /// The kernel's read-ahead algorithm
+    #[arg(long, value_enum, default_value = "on-demand")]
+    kernel_read_ahead: KernelReadAhead,
+    /// From the end of a disk command to the wake-up of who waits for it, and of a message between shim and daemon
+    #[arg(long, value_name = "TIME", default_value = "60us", value_parser = duration)]
+    wake: Nanos,
+    /// Cost of a request on the network, besides its bytes (alpha)
+    #[arg(long, value_name = "TIME", default_value = "100us", value_parser = duration)]
+    network_alpha: Nanos,
+    /// Rate of the server's network in MB/s (1 / beta)
+    #[arg(long, value_name = "MB/S", default_value_t = 1250.0)]
+    network_mb_per_s: f64,
+}
+
+#[derive(Args, Clone, Debug)]
+struct EngineArgs {
+    /// What Seekless does: off, track, serialise, prefetch, both [default: it is not there]
+    #[arg(long, value_name = "MODE")]
+    mode: Option<Mode>,
+    /// How far a read is extended
+    #[arg(long, default_value = "2MiB", value_name = "SIZE")]
+    prefetch: Bytes,
+    /// Order in which a disk's queue is served: fifo or sweep
+    #[arg(long, default_value = "sweep", value_name = "ORDER")]
+    order: OrderKind,
+    /// One queue for all disks instead of one a disk
+    #[arg(long)]
+    single_queue: bool,
+    /// Most requests waiting for one disk
+    #[arg(long, default_value_t = 1024, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    queue: u32,
+    /// Reads of one disk in flight together
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    in_flight: u32,
+    /// With --in-flight 2 and more: bytes of a read still missing when the next one is submitted
+    #[arg(long, default_value = "256KiB", value_name = "SIZE")]
+    overlap: Bytes,
+    /// Answer at the end of the whole read instead of as soon as what was asked for has arrived
+    #[arg(long)]
+    answer_late: bool,
+    /// Read before it is needed: on or off
+    #[arg(long, default_value = "on", value_name = "on|off", value_parser = on_off, action = clap::ArgAction::Set)]
+    ahead: bool,
+    /// Most bytes read ahead and not yet used, of each disk [default: from the memory, and what is evicted]
+    #[arg(long, value_name = "SIZE")]
+    budget: Option<Bytes>,
+    /// Most bytes of a read that are with the disk at once [default: all of it, as the daemon submits it]
+    #[arg(long, value_name = "SIZE")]
+    window: Option<Bytes>,
+}
+
+#[derive(Args, Clone, Debug)]
+struct LoadArgs {
+    /// Who asks for what
+    #[arg(long, value_enum, default_value = "closed")]
+    load: LoadKind,
+    /// Closed: clients on each disk
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    clients: u32,
+    /// Closed: bytes in one request
+    #[arg(long, value_name = "SIZE", default_value = "512KiB")]
+    range: Bytes,
+    /// Closed: how a client chooses its next file
+    #[arg(long, value_enum, default_value = "uniform")]
+    pick: PickArg,
+    /// Sessions: requests a second, on each disk; search: the first rate tried
+    #[arg(long, value_name = "RATE", default_value = "50", value_parser = positive)]
+    rate: f64,
+    /// Sessions in all, on each disk
+    #[arg(long, value_name = "N", default_value_t = u32::MAX)]
+    sessions: u32,
+    /// Link rates of the sessions' clients, in equal shares, or `none`
+    #[arg(long, value_name = "RATES", value_delimiter = ',', default_value = "3.5Mb/s,10Mb/s")]
+    link: Vec<String>,
+    /// Delay each way of the sessions' clients
+    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = duration)]
+    delay: Nanos,
+    /// How long a segment may take from when it was due
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    timeout: Nanos,
+    /// Start with no viewer at all instead of those of a long-running server
+    #[arg(long)]
+    cold_start: bool,
+    /// What is due before is not counted
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    warmup: Nanos,
+    /// Length of a run, warm-up included
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    duration: Nanos,
+    /// Seed of the requests
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
+    /// Search: share of sessions that may fail
+    #[arg(long, value_name = "SHARE", default_value_t = 0.003)]
+    max_failed: f64,
+    /// Search: no higher rate is tried
+    #[arg(long, value_name = "RATE", default_value = "1000", value_parser = positive)]
+    rate_max: f64,
+    /// Search: ends when the highest good and the lowest bad rate are this close
+    #[arg(long, value_name = "SHARE", default_value_t = 0.03)]
+    precision: f64,
+    /// Search: most runs
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=50))]
+    runs: u32,
+}
+
+fn on_off(word: &str) -> Result<bool, String> {
+    match word {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("write on or off".into()),
+    }
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let value = text.parse::<f64>().ok().filter(|v| v.is_finite() && *v > 0.0);
+    value.ok_or_else(|| format!("`{text}` is not a number above 0"))
+}
+
+/// Reads `30s`, `500ms`, `20us`, `5min`.
+fn duration(text: &str) -> Result<Nanos, String> {
+    let wrong = || format!("`{text}` is not a time; write for example 30s, 500ms or 5min");
+    let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).ok_or_else(wrong)?;
+    let number: f64 = text[..split].parse().map_err(|_| wrong())?;
+    let seconds = match text[split..].trim() {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(wrong()),
+    };
+    Ok(Nanos::from_secs_f64(number * seconds))
+}
+
+/// Reads `3.5Mb/s`, `500kb/s`, or `none`.
+fn link_rate(text: &str) -> Result<Option<u64>, Fault> {
+    if text == "none" {
+        return Ok(None);
+    }
+    let parsed = text.strip_suffix("b/s").and_then(|bits| {
+        let (number, factor) = match bits.char_indices().next_back()? {
+            (i, 'k') => (&bits[..i], 1e3),
+            (i, 'M') => (&bits[..i], 1e6),
+            (i, 'G') => (&bits[..i], 1e9),
+            _ => (bits, 1.0),
+        };
+        number.parse::<f64>().ok().map(|n| n * factor).filter(|r| r.is_finite() && *r >= 1e3)
+    });
+    let wrong =
+        || usage(format!("--link {text} is not a link rate; write for example 3.5Mb/s, 500kb/s or none"));
+    parsed.map(|r| Some(r as u64)).ok_or_else(wrong)
+}
+
+fn usage(message: impl Into<String>) -> Fault {
+    Fault::new(Exit::Usage, message)
+}
+
+impl ServeArgs {
+    fn catalogue(&self) -> Result<Catalogue, Fault> {
+        let l = &self.library;
+        let spec = CatalogueSpec {
+            videos: l.videos,
+            size: l.library,
+            file_size: l.file_size,
+            hd_share: l.hd_share,
+            zipf: l.zipf,
+            seed: l.catalogue_seed,
+        };
+        Catalogue::new(&spec).map_err(|e| usage(e.to_string()))
+    }
+
+    fn config(&self, catalogue: &Catalogue) -> Result<Config, Fault> {
+        if self.memory < Bytes::mib(1) {
+            return Err(usage(format!("--memory {} is too small; give at least 1MiB", self.memory)));
+        }
+        let l = &self.load;
+        if l.duration <= l.warmup {
+            return Err(usage(format!("--warmup {} leaves nothing of --duration {}", l.warmup, l.duration)));
+        }
+        if l.range.0 == 0 || self.server.socket < Bytes(PAGE * 3) {
+            return Err(usage("--range must be at least 1B and --socket at least 12KiB"));
+        }
+        let s = &self.server;
+        if s.read_ahead_kb > 1 << 20 || !(4..=1 << 20).contains(&s.max_sectors_kb) {
+            return Err(usage("--read-ahead-kb is 0 to 1048576, --max-sectors-kb 4 to 1048576"));
+        }
+        if !(s.network_mb_per_s.is_finite() && s.network_mb_per_s > 0.0) {
+            return Err(usage("--network-mb-per-s must be above 0"));
+        }
+        let library = catalogue.total().0 + catalogue.videos().len() as u64 * PAGE;
+        let disks = self.drive.iter().map(|name| {
+            let drive = drives::get(name).ok_or_else(|| {
+                let names: Vec<&str> = drives::names().collect();
+                usage(format!("no drive is called `{name}`; there are {}", names.join(", ")))
+            })?;
+            let size =
+                self.size.unwrap_or(Bytes((library + library / 10 + (64 << 20)).min(drive.capacity().0)));
+            Ok(DiskConfig { drive, size })
+        });
+        let disks = disks.collect::<Result<Vec<_>, Fault>>()?;
+        if disks.len() > 64 {
+            return Err(usage("more than 64 disks"));
+        }
+        Ok(Config {
+            disks,
+            memory: self.memory,
+            kernel: KernelConfig {
+                read_ahead: Bytes::kib(s.read_ahead_kb),
+                max_request: Bytes::kib(s.max_sectors_kb),
+                segments: s.max_segments,
+                max_command: Bytes::kib(s.max_command_kb),
+                scheduler: s.scheduler,
+                requests: s.nr_requests as usize,
+                algorithm: match s.kernel_read_ahead {
+                    KernelReadAhead::OnDemand => readahead::Kind::OnDemand,
+                    KernelReadAhead::Linux26 => readahead::Kind::Linux26,
+                },
+                replacement: match self.cache {
+                    Cache::Lru => Replacement::Lru,
+                    Cache::TwoList => Replacement::TwoList,
+                },
+                ..KernelConfig::default()
+            },
+            server: s.model(),
+            socket: s.socket,
+            engine: self.engine.config()?,
+            costs: Costs {
+                wake: s.wake,
+                network: s.network_alpha,
+                network_ns_per_kib: (1.024e6 / s.network_mb_per_s) as u64,
+                ..Costs::default()
+            },
+            load: self.load()?,
+            warmup: l.warmup,
+            length: l.duration,
+        })
+    }
+
+    fn load(&self) -> Result<Load, Fault> {
+        let l = &self.load;
+        if l.load == LoadKind::Closed {
+            let pick = if l.pick == PickArg::Zipf { Pick::Zipf } else { Pick::Uniform };
+            let spec = ClosedSpec { range: l.range, pick, random_start: true, seed: l.seed };
+            return Ok(Load::Closed { clients: l.clients, spec });
+        }
+        let class = |text: &String| {
+            Ok(ClientClass {
+                name: text.trim().to_owned(),
+                link_bits_per_s: link_rate(text.trim())?,
+                delay: l.delay,
+                share: 1.0,
+            })
+        };
+        Ok(Load::Sessions {
+            per_s: l.rate,
+            sessions: l.sessions,
+            classes: l.link.iter().map(class).collect::<Result<Vec<_>, Fault>>()?,
+            warm_start: !l.cold_start,
+            timeout: l.timeout,
+            seed: l.seed,
+        })
+    }
+}
+
+impl ServerArgs {
+    fn model(&self) -> ServerModel {
+        match (self.server, self.variant) {
+            (Server::Nginx, Variant::Shipped) => ServerModel::nginx(self.workers),
+            (Server::Nginx, Variant::Threads) => ServerModel::nginx_threads(self.workers),
+            (Server::Nginx, Variant::Reads) => ServerModel::nginx_reads(self.workers),
+            (Server::Apache, Variant::Threads) => ServerModel::apache_send(),
+            (Server::Apache, _) => ServerModel::apache(),
+            (Server::Lighttpd, _) => ServerModel::lighttpd(),
+            (Server::Builtin, _) => ServerModel::threads(),
+        }
+    }
+}
+
+impl EngineArgs {
+    fn config(&self) -> Result<Option<EngineConfig>, Fault> {
+        let Some(mode) = self.mode else { return Ok(None) };
+        if self.prefetch < Bytes(PAGE) || self.prefetch > Bytes::gib(1) {
+            return Err(usage(format!("--prefetch {} is out of range; write 4KiB to 1GiB", self.prefetch)));
+        }
+        let default = SpindleConfig::default();
+        let spindle = SpindleConfig {
+            mode,
+            order: self.order,
+            prefetch: self.prefetch,
+            read_max: default.read_max.max(self.prefetch),
+            queue_max: self.queue as usize,
+            reads_in_flight: self.in_flight as usize,
+            overlap: self.overlap,
+            answer_early: !self.answer_late,
+            ahead: self.ahead.then(AheadConfig::default),
+            ..default
+        };
+        Ok(Some(EngineConfig {
+            spindle,
+            budget: self.budget,
+            single_queue: self.single_queue,
+            window: self.window,
+        }))
+    }
+}
+
+pub(super) fn run(args: &ServeArgs) -> Result<Exit, Fault> {
+    let catalogue = args.catalogue()?;
+    let config = args.config(&catalogue)?;
+    let (report, extra) = if args.load.load == LoadKind::Search {
+        let l = &args.load;
+        let plan = serving::search::Search {
+            first: l.rate,
+            highest: l.rate_max,
+            max_failed: l.max_failed,
+            precision: l.precision,
+            runs: l.runs,
+        };
+        let found = serving::search(&config, &catalogue, &plan, |step| {
+            eprintln!(
+                "{:.1} requests/s: {:.1} MB/s, {:.2} % of sessions failed: {}",
+                step.rate_per_s,
+                step.mb_per_s,
+                step.failed_share * 100.0,
+                if step.good { "holds" } else { "too much" }
+            );
+        })
+        .map_err(usage)?;
+        let rate = found.best.as_ref().map(|(rate, _)| *rate);
+        let mb = found.best.as_ref().map(|(_, r)| r.mb_per_s);
+        let extra = json!({ "kind": "search", "max_per_s": rate, "max_mb_per_s": mb, "steps": found.steps });
+        let report = found.best.map(|(_, r)| r).or(found.worst);
+        (report.ok_or_else(|| usage("a search of no runs; give --runs of at least 1"))?, extra)
+    } else {
+        (serving::run(&config, &catalogue).map_err(usage)?, json!({}))
+    };
+    let mut load = report.load_json();
+    if let (Value::Object(all), Value::Object(extra)) = (&mut load, extra) {
+        all.extend(extra);
+    }
+    let value = json!({
+        "load": load,
+        "disks": report.disks_json(),
+        "engines": report.engines_json(),
+        "cache": report.cache,
+        "calls": { "under_1ms": report.calls.0, "under_0_1ms": report.calls.1, "p99_ms": report.calls.2,
+                   "cdf": report.calls_cdf },
+        "library": { "files": catalogue.videos().len(), "bytes": catalogue.total().0 },
+        "events": report.events,
+    });
+    if let Some(path) = &args.json {
+        write_json(path, &value)?;
+        if path == Path::new("-") {
+            return Ok(Exit::Ok);
+        }
+    }
+    print(&text(&report, &value))?;
+    Ok(Exit::Ok)
+}
+
+fn text(report: &serving::Report, value: &Value) -> String {
+    let mut out = String::new();
+    if let Some(rate) = value.pointer("/load/max_per_s").and_then(Value::as_f64) {
+        let _ = writeln!(out, "maximum rate: {rate:.1} requests/s");
+    }
+    let l = |name| report.latency_ms.get(name).copied().unwrap_or(0.0);
+    let _ = writeln!(
+        out,
+        "{:.1} MB/s, {} requests, {} failed; ms: p50 {:.0}, p95 {:.0}, p99 {:.0}",
+        report.mb_per_s,
+        report.requests,
+        report.failures,
+        l("p50"),
+        l("p95"),
+        l("p99")
+    );
+    for (i, d) in report.disks.iter().enumerate() {
+        let s = d.elapsed_ns.max(1) as f64 / 1e9;
+        let reads = d.reads.max(1) as f64;
+        let _ = writeln!(
+            out,
+            "disk {i}: {:.1} MB/s, {:.0} reads/s of {:.0} KiB, {:.2} seeks/MB, busy {:.0} %; a read: seek {:.1}, turn {:.1}, \
+             transfer {:.1} ms, {:.0} % from the buffer",
+            d.read_bytes as f64 / 1e6 / s,
+            d.reads as f64 / s,
+            d.read_bytes as f64 / reads / 1024.0,
+            d.seeks as f64 / (d.read_bytes.max(1) as f64 / 1e6),
+            d.busy_ns as f64 / 1e7 / s,
+            d.seek_ns as f64 / 1e6 / reads,
+            d.rotation_ns as f64 / 1e6 / reads,
+            d.transfer_ns as f64 / 1e6 / reads,
+            d.buffer_hits as f64 * 100.0 / reads,
+        );
+    }
+    let c = &report.cache;
+    let _ = writeln!(
+        out,
+        "page cache: {} MiB in, {} MiB evicted after use, {} MiB before",
+        c.inserted >> 8,
+        c.evicted_used >> 8,
+        c.evicted_unused >> 8
+    );
+    for (i, e) in report.engines.iter().enumerate() {
+        let _ = writeln!(
+            out,
+            "engine {i}: {} requests, {} reads of {:.0} KiB ({} ahead), {} MiB evicted unread, {} MiB wasted, {} streams, \
+             {} of {} MiB unread, {} times held back",
+            e.requests,
+            e.reads,
+            e.bytes_read as f64 / e.reads.max(1) as f64 / 1024.0,
+            e.ahead,
+            e.bytes_evicted_unused >> 20,
+            e.bytes_wasted >> 20,
+            e.streams,
+            e.bytes_unread >> 20,
+            e.budget >> 20,
+            e.held_back
+        );
+    }
+    let _ = writeln!(out, "{} events", report.events);
+    out
+}

@@ -1,0 +1,513 @@
+//! The page cache: which pages of which file are in memory, and which leave.
+//!
+//! Pages are 4 KiB, as the kernel's; they are kept in *blocks* of 32 consecutive pages of a file (128 KiB), with a bit for
+//! each page, and blocks are what the lists order and what is evicted. Linux does the same with large folios; with a memory of
+//! hundreds of megabytes the error is far below one per cent, and a block costs 40 bytes instead of 32 times that.
+//!
+//! Two replacements:
+//! - [`Replacement::Lru`]: one list, moved to its head at every use.
+//! - [`Replacement::TwoList`]: Linux without multi-generational LRU (`mm/swap.c`, `mm/vmscan.c`, `mm/workingset.c`). New pages
+//!   enter the *inactive* list and are not moved by their first use; the second use moves them to the *active* list. When
+//!   the active list outgrows the inactive one by more than `sqrt(10 * GiB)` its tail is moved back. Reclaim takes
+//!   the inactive tail. A page that comes back while as many pages as are active have left since (its *refault distance*)
+//!   enters the active list at once.
+
+pub use super::config::Replacement;
+
+/// Bytes of a page.
+pub const PAGE: u64 = 4096;
+
+/// Pages of a block.
+pub const BLOCK_PAGES: u64 = 32;
+
+/// No block.
+const NONE: u32 = u32::MAX;
+
+/// What is known of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageState {
+    /// Not in memory and not asked for.
+    Absent,
+    /// Being read.
+    Coming,
+    /// Its bytes are there.
+    Ready,
+}
+
+/// Pages counted since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Counts {
+    /// Read from the disk.
+    pub inserted: u64,
+    /// Pages a reader looked at and found in memory, or on their way.
+    pub hits: u64,
+    /// Pages a reader looked at that had to be asked for.
+    pub misses: u64,
+    /// Evicted after use.
+    pub evicted_used: u64,
+    /// Evicted before anybody used them.
+    pub evicted_unused: u64,
+    /// Given back on advice.
+    pub dropped: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    /// Place in the table.
+    key: u32,
+    present: u32,
+    ready: u32,
+    /// Pages that start the next read-ahead when they are reached (PG_readahead).
+    marked: u32,
+    /// Pages used at least once since they came.
+    used: u32,
+    /// Pages used since the block came to its list: another use of one of them moves the block to the active list.
+    seen: u32,
+    active: bool,
+    prev: u32,
+    next: u32,
+}
+
+/// A list of blocks by their own links; the head is the newest.
+#[derive(Clone, Copy, Debug)]
+struct List {
+    head: u32,
+    tail: u32,
+    pages: u64,
+}
+
+const EMPTY: List = List { head: NONE, tail: NONE, pages: 0 };
+
+/// The page cache of the machine.
+#[derive(Debug)]
+pub struct PageCache {
+    replacement: Replacement,
+    limit: u64,
+    /// Slot of each block of each file, or [`NONE`].
+    table: Vec<u32>,
+    /// First entry of each file in `table`.
+    first: Vec<u32>,
+    /// When each block was last evicted, in pages evicted until then (two lists only); 0: never.
+    evicted_at: Vec<u64>,
+    slab: Vec<Block>,
+    free: Vec<u32>,
+    inactive: List,
+    active: List,
+    evictions: u64,
+    counts: Counts,
+    unused_pages: u64,
+}
+
+/// Bits `from..to` of a block, both at most 32.
+fn mask(from: u64, to: u64) -> u32 {
+    let below = |n: u64| if n >= 32 { u32::MAX } else { (1u32 << n) - 1 };
+    below(to) & !below(from)
+}
+
+impl PageCache {
+    /// An empty cache of `limit` bytes over files of these sizes in bytes.
+    pub fn new(replacement: Replacement, limit: u64, file_sizes: impl Iterator<Item = u64>) -> PageCache {
+        let mut first = Vec::new();
+        let mut blocks = 0u64;
+        for size in file_sizes {
+            first.push(blocks as u32);
+            blocks += size.div_ceil(PAGE * BLOCK_PAGES);
+        }
+        assert!(blocks < u64::from(NONE), "a library of {blocks} blocks is larger than the model can hold");
+        first.push(blocks as u32);
+        let shadows = if replacement == Replacement::TwoList { blocks as usize } else { 0 };
+        PageCache {
+            replacement,
+            limit: (limit / PAGE).max(BLOCK_PAGES),
+            table: vec![NONE; blocks as usize],
+            first,
+            evicted_at: vec![0; shadows],
+            slab: Vec::new(),
+            free: Vec::new(),
+            inactive: EMPTY,
+            active: EMPTY,
+            evictions: 0,
+            counts: Counts::default(),
+            unused_pages: 0,
+        }
+    }
+
+    /// Pages in memory now, those on their way included.
+    pub fn pages(&self) -> u64 {
+        self.inactive.pages + self.active.pages
+    }
+
+    /// Pages it may hold.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Counters since the start.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Pages in memory that nobody has used yet.
+    pub fn unused(&self) -> u64 {
+        self.unused_pages
+    }
+
+    fn key(&self, file: u32, page: u64) -> Option<u32> {
+        let key = u64::from(self.first[file as usize]) + page / BLOCK_PAGES;
+        (key < u64::from(self.first[file as usize + 1])).then_some(key as u32)
+    }
+
+    fn block(&self, file: u32, page: u64) -> Option<&Block> {
+        let slot = self.table[self.key(file, page)? as usize];
+        (slot != NONE).then(|| &self.slab[slot as usize])
+    }
+
+    /// State of one page.
+    pub fn state(&self, file: u32, page: u64) -> PageState {
+        let bit = 1u32 << (page % BLOCK_PAGES);
+        match self.block(file, page) {
+            Some(b) if b.ready & bit != 0 => PageState::Ready,
+            Some(b) if b.present & bit != 0 => PageState::Coming,
+            _ => PageState::Absent,
+        }
+    }
+
+    /// First page of `[from, to)` for which `bits` has no bit; `to` if there is none.
+    fn first_without(&self, file: u32, from: u64, to: u64, bits: impl Fn(&Block) -> u32) -> u64 {
+        let mut at = from;
+        while at < to {
+            let start = at / BLOCK_PAGES * BLOCK_PAGES;
+            let end = (start + BLOCK_PAGES).min(to);
+            let wanted = mask(at - start, end - start);
+            let missing = wanted & !self.block(file, at).map_or(0, &bits);
+            if missing != 0 {
+                return start + u64::from(missing.trailing_zeros());
+            }
+            at = end;
+        }
+        to
+    }
+
+    /// First page of `[from, to)` that is absent; `to` if there is none.
+    pub fn first_absent(&self, file: u32, from: u64, to: u64) -> u64 {
+        self.first_without(file, from, to, |b| b.present)
+    }
+
+    /// First page of `[from, to)` whose bytes are not there yet; `to` if there is none.
+    pub fn first_not_ready(&self, file: u32, from: u64, to: u64) -> u64 {
+        self.first_without(file, from, to, |b| b.ready)
+    }
+
+    /// First page of `[from, to)` that is present; `to` if there is none.
+    pub fn first_present(&self, file: u32, from: u64, to: u64) -> u64 {
+        let mut at = from;
+        while at < to {
+            let start = at / BLOCK_PAGES * BLOCK_PAGES;
+            let end = (start + BLOCK_PAGES).min(to);
+            let found = mask(at - start, end - start) & self.block(file, at).map_or(0, |b| b.present);
+            if found != 0 {
+                return start + u64::from(found.trailing_zeros());
+            }
+            at = end;
+        }
+        to
+    }
+
+    /// How many pages of `[from, to)` are present.
+    pub fn present_pages(&self, file: u32, from: u64, to: u64) -> u64 {
+        let mut at = from;
+        let mut count = 0;
+        while at < to {
+            let start = at / BLOCK_PAGES * BLOCK_PAGES;
+            let end = (start + BLOCK_PAGES).min(to);
+            let here = mask(at - start, end - start) & self.block(file, at).map_or(0, |b| b.present);
+            count += u64::from(here.count_ones());
+            at = end;
+        }
+        count
+    }
+
+    /// The nearest absent page at or before `page`, looking back over at most `most` pages; `None` if all of them, or all
+    /// down to the start of the file, are present (`page_cache_prev_miss`).
+    pub fn absent_before(&self, file: u32, page: u64, most: u64) -> Option<u64> {
+        let lowest = (page + 1).saturating_sub(most);
+        let mut at = page + 1;
+        while at > lowest {
+            let start = (at - 1) / BLOCK_PAGES * BLOCK_PAGES;
+            let low = start.max(lowest);
+            let missing = mask(low - start, at - start) & !self.block(file, start).map_or(0, |b| b.present);
+            if missing != 0 {
+                return Some(start + 31 - u64::from(missing.leading_zeros()));
+            }
+            at = low;
+        }
+        None
+    }
+
+    /// First page of `[from, to)` that starts a read-ahead; `None` if there is none.
+    pub fn first_marked(&self, file: u32, from: u64, to: u64) -> Option<u64> {
+        let mut at = from;
+        while at < to {
+            let start = at / BLOCK_PAGES * BLOCK_PAGES;
+            let end = (start + BLOCK_PAGES).min(to);
+            let found =
+                mask(at - start, end - start) & self.block(file, at).map_or(0, |b| b.marked & b.present);
+            if found != 0 {
+                return Some(start + u64::from(found.trailing_zeros()));
+            }
+            at = end;
+        }
+        None
+    }
+
+    /// Sets or clears a page's mark. A page that is not there cannot carry one.
+    pub fn set_mark(&mut self, file: u32, page: u64, on: bool) {
+        let Some(key) = self.key(file, page) else { return };
+        let slot = self.table[key as usize];
+        if slot != NONE {
+            let bit = 1u32 << (page % BLOCK_PAGES);
+            let block = &mut self.slab[slot as usize];
+            block.marked = if on { block.marked | (bit & block.present) } else { block.marked & !bit };
+        }
+    }
+
+    /// Makes room for pages that will be read; pages present already stay as they are. Others may be evicted for it.
+    pub fn insert(&mut self, file: u32, from: u64, to: u64) {
+        let mut at = from;
+        while at < to {
+            let start = at / BLOCK_PAGES * BLOCK_PAGES;
+            let end = (start + BLOCK_PAGES).min(to);
+            let Some(key) = self.key(file, at) else { break };
+            let mut slot = self.table[key as usize];
+            if slot == NONE {
+                slot = self.allocate(key);
+                self.enter(slot);
+            }
+            let block = &mut self.slab[slot as usize];
+            let new = mask(at - start, end - start) & !block.present;
+            block.present |= new;
+            block.ready &= !new;
+            block.used &= !new;
+            block.seen &= !new;
+            block.marked &= !new;
+            let pages = u64::from(new.count_ones());
+            self.list_of(slot).pages += pages;
+            self.unused_pages += pages;
+            self.counts.inserted += pages;
+            at = end;
+        }
+        self.reclaim();
+    }
+
+    /// The bytes of these pages have arrived.
+    pub fn ready(&mut self, file: u32, from: u64, to: u64) {
+        self.each(file, from, to, |block, bits| block.ready |= bits & block.present);
+    }
+
+    /// Counts a look-up: so many pages found, so many not.
+    pub fn looked_up(&mut self, hits: u64, misses: u64) {
+        self.counts.hits += hits;
+        self.counts.misses += misses;
+    }
+
+    /// A reader uses these pages (those that are present).
+    pub fn touch(&mut self, file: u32, from: u64, to: u64) {
+        let mut at = from;
+        while at < to {
+            let start = at / BLOCK_PAGES * BLOCK_PAGES;
+            let end = (start + BLOCK_PAGES).min(to);
+            if let Some(slot) = self.key(file, at).map(|k| self.table[k as usize]).filter(|&s| s != NONE) {
+                let block = &mut self.slab[slot as usize];
+                let bits = mask(at - start, end - start) & block.present;
+                let again = bits & block.seen != 0;
+                block.seen |= bits;
+                let first_use = bits & !block.used;
+                block.used |= bits;
+                self.unused_pages -= u64::from(first_use.count_ones());
+                self.moved_by_use(slot, again);
+            }
+            at = end;
+        }
+    }
+
+    fn moved_by_use(&mut self, slot: u32, again: bool) {
+        match self.replacement {
+            Replacement::Lru => {
+                self.unlink(slot);
+                self.link(slot, false);
+            }
+            Replacement::TwoList if again && !self.slab[slot as usize].active => {
+                self.unlink(slot);
+                self.link(slot, true);
+            }
+            Replacement::TwoList => {}
+        }
+    }
+
+    /// Gives these pages back, except those still on their way.
+    pub fn drop_range(&mut self, file: u32, from: u64, to: u64) {
+        let mut at = from;
+        while at < to {
+            let start = at / BLOCK_PAGES * BLOCK_PAGES;
+            let end = (start + BLOCK_PAGES).min(to);
+            if let Some(slot) = self.key(file, at).map(|k| self.table[k as usize]).filter(|&s| s != NONE) {
+                let block = &mut self.slab[slot as usize];
+                let bits = mask(at - start, end - start) & block.ready;
+                let unused = bits & !block.used;
+                block.present &= !bits;
+                block.ready &= !bits;
+                block.marked &= !bits;
+                let pages = u64::from(bits.count_ones());
+                let gone = block.present == 0;
+                self.unused_pages -= u64::from(unused.count_ones());
+                self.counts.dropped += pages;
+                self.list_of(slot).pages -= pages;
+                if gone {
+                    self.forget(slot);
+                }
+            }
+            at = end;
+        }
+    }
+
+    fn each(&mut self, file: u32, from: u64, to: u64, change: impl Fn(&mut Block, u32)) {
+        let mut at = from;
+        while at < to {
+            let start = at / BLOCK_PAGES * BLOCK_PAGES;
+            let end = (start + BLOCK_PAGES).min(to);
+            if let Some(slot) = self.key(file, at).map(|k| self.table[k as usize]).filter(|&s| s != NONE) {
+                change(&mut self.slab[slot as usize], mask(at - start, end - start));
+            }
+            at = end;
+        }
+    }
+
+    fn allocate(&mut self, key: u32) -> u32 {
+        let block = Block {
+            key,
+            present: 0,
+            ready: 0,
+            marked: 0,
+            used: 0,
+            seen: 0,
+            active: false,
+            prev: NONE,
+            next: NONE,
+        };
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.slab[slot as usize] = block;
+                slot
+            }
+            None => {
+                self.slab.push(block);
+                (self.slab.len() - 1) as u32
+            }
+        };
+        self.table[key as usize] = slot;
+        slot
+    }
+
+    /// Puts a new block on the list it belongs to.
+    fn enter(&mut self, slot: u32) {
+        let key = self.slab[slot as usize].key as usize;
+        let active = match self.replacement {
+            Replacement::Lru => false,
+            Replacement::TwoList => {
+                let evicted = self.evicted_at[key];
+                evicted != 0 && self.evictions + 1 - evicted <= self.active.pages
+            }
+        };
+        self.link(slot, active);
+    }
+
+    fn list_of(&mut self, slot: u32) -> &mut List {
+        if self.slab[slot as usize].active { &mut self.active } else { &mut self.inactive }
+    }
+
+    fn link(&mut self, slot: u32, active: bool) {
+        self.slab[slot as usize].active = active;
+        let pages = u64::from(self.slab[slot as usize].present.count_ones());
+        let list = self.list_of(slot);
+        list.pages += pages;
+        let head = list.head;
+        list.head = slot;
+        if list.tail == NONE {
+            list.tail = slot;
+        }
+        self.slab[slot as usize].prev = NONE;
+        self.slab[slot as usize].next = head;
+        if head != NONE {
+            self.slab[head as usize].prev = slot;
+        }
+    }
+
+    fn unlink(&mut self, slot: u32) {
+        let Block { prev, next, present, .. } = self.slab[slot as usize];
+        let list = self.list_of(slot);
+        list.pages -= u64::from(present.count_ones());
+        if list.head == slot {
+            list.head = next;
+        }
+        if list.tail == slot {
+            list.tail = prev;
+        }
+        if prev != NONE {
+            self.slab[prev as usize].next = next;
+        }
+        if next != NONE {
+            self.slab[next as usize].prev = prev;
+        }
+    }
+
+    fn forget(&mut self, slot: u32) {
+        self.unlink(slot);
+        self.table[self.slab[slot as usize].key as usize] = NONE;
+        self.free.push(slot);
+    }
+
+    /// `inactive_is_low` of `mm/vmscan.c`: the active list may be this many times the inactive one.
+    fn inactive_ratio(&self) -> u64 {
+        let gib = (self.pages() * PAGE) >> 30;
+        if gib == 0 { 1 } else { ((10 * gib) as f64).sqrt() as u64 }
+    }
+
+    fn reclaim(&mut self) {
+        // Each block is looked at once at most: if all of them are on their way, memory is overdrawn for a moment, as the
+        // kernel's is by what is under input/output.
+        let mut looks = self.slab.len() as u64 - self.free.len() as u64;
+        while self.pages() > self.limit && looks > 0 {
+            while self.replacement == Replacement::TwoList
+                && self.active.tail != NONE
+                && self.inactive.pages * self.inactive_ratio() < self.active.pages
+            {
+                let slot = self.active.tail;
+                self.unlink(slot);
+                // Its next use counts as the first on this list.
+                self.slab[slot as usize].seen = 0;
+                self.link(slot, false);
+            }
+            let slot = self.inactive.tail;
+            if slot == NONE {
+                return;
+            }
+            looks -= 1;
+            let block = self.slab[slot as usize];
+            if block.present != block.ready {
+                self.unlink(slot);
+                self.link(slot, false);
+                continue;
+            }
+            let pages = u64::from(block.present.count_ones());
+            let used = u64::from((block.present & block.used).count_ones());
+            self.counts.evicted_used += used;
+            self.counts.evicted_unused += pages - used;
+            self.unused_pages -= pages - used;
+            self.evictions += pages;
+            if let Some(at) = self.evicted_at.get_mut(block.key as usize) {
+                *at = self.evictions.max(1);
+            }
+            self.forget(slot);
+        }
+    }
+}

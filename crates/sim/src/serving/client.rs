@@ -1,0 +1,80 @@
+//! Clients: what each asks for next, and when.
+
+use seekless_units::Nanos;
+use seekless_workload::catalogue::Catalogue;
+use seekless_workload::closed::{ClosedReader, RangeRequest};
+use seekless_workload::session::{Due, Session};
+
+/// Who asks.
+pub(crate) enum Kind<'a> {
+    /// The next range when the last is complete.
+    Closed(Box<ClosedReader<'a>>),
+    /// A viewer.
+    Session {
+        session: Session,
+        /// The segment to ask for next.
+        next: u32,
+        /// Whether it counts.
+        measured: bool,
+    },
+}
+
+/// One client.
+pub(crate) struct Client<'a> {
+    pub(crate) kind: Kind<'a>,
+    pub(crate) disk: u32,
+    /// When the request under way was due.
+    pub(crate) due: Nanos,
+    /// Delay each way.
+    pub(crate) delay: Nanos,
+}
+
+impl Client<'_> {
+    /// The next request and when it is due, if there is one; `done`: when the one before was complete.
+    pub(crate) fn next(&mut self, catalogue: &Catalogue, done: Nanos) -> Option<(Nanos, RangeRequest)> {
+        match &mut self.kind {
+            Kind::Closed(reader) => reader.next().map(|r| (done, r)),
+            Kind::Session { session, next, .. } => {
+                if *next >= session.end {
+                    return None;
+                }
+                let i = *next;
+                *next += 1;
+                let due = match session.due(i) {
+                    Due::At(at) => at,
+                    Due::AfterPrevious => done,
+                };
+                Some((due, session.range(i, catalogue)))
+            }
+        }
+    }
+}
+
+/// A client's link: bytes leave the socket one after the other at its rate.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Link {
+    /// Nanoseconds a byte; 0: no limit.
+    pub(crate) ns_per_byte: f64,
+    /// When the last byte handed over has left.
+    pub(crate) free_at: Nanos,
+}
+
+impl Link {
+    pub(crate) fn new(bits_per_s: Option<u64>) -> Link {
+        Link { ns_per_byte: bits_per_s.map_or(0.0, |b| 8e9 / b.max(1) as f64), free_at: Nanos::ZERO }
+    }
+
+    /// Bytes still in the socket.
+    pub(crate) fn held(&self, now: Nanos) -> u64 {
+        if self.ns_per_byte == 0.0 { 0 } else { (self.free_at.since(now).0 as f64 / self.ns_per_byte) as u64 }
+    }
+
+    pub(crate) fn take(&mut self, now: Nanos, bytes: u64) {
+        self.free_at = self.free_at.max(now) + Nanos((bytes as f64 * self.ns_per_byte) as u64);
+    }
+
+    /// When no more than `bytes` will be held.
+    pub(crate) fn down_to(&self, bytes: u64) -> Nanos {
+        self.free_at - Nanos((bytes as f64 * self.ns_per_byte) as u64)
+    }
+}

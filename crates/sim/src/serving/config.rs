@@ -1,0 +1,202 @@
+//! What is simulated.
+
+use seekless_drive::DriveSpec;
+use seekless_policy::{Config as SpindleConfig, Mode};
+use seekless_units::{Bytes, Nanos};
+use seekless_workload::closed::ClosedSpec;
+use seekless_workload::session::ClientClass;
+
+use super::{readahead, scheduler};
+
+/// How the page cache chooses what leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Replacement {
+    /// One list in order of use.
+    Lru,
+    /// Linux's active and inactive lists.
+    #[default]
+    TwoList,
+}
+
+/// One disk. Each holds the whole library and has its own clients.
+#[derive(Clone, Debug)]
+pub struct DiskConfig {
+    /// The drive.
+    pub drive: DriveSpec,
+    /// Size of the file system; it stands for the whole drive.
+    pub size: Bytes,
+}
+
+/// Settings of the kernel for every disk.
+#[derive(Clone, Debug)]
+pub struct KernelConfig {
+    /// `read_ahead_kb`.
+    pub read_ahead: Bytes,
+    /// `max_sectors_kb`.
+    pub max_request: Bytes,
+    /// Pages a request may have that were allocated one by one (`max_segments`: memory is rarely contiguous). Pages of a
+    /// read-ahead window after the first come in large folios and are not bound by it.
+    pub segments: u64,
+    /// Largest command a request is cut into: the live disk's file below takes 1 MiB at most.
+    pub max_command: Bytes,
+    /// Block scheduler.
+    pub scheduler: scheduler::Kind,
+    /// Time to hand a request to the drive. However short, it decides what the drive can choose from: of several requests made
+    /// at once it takes up the first before it knows the others.
+    pub send: Nanos,
+    /// Requests the scheduler holds; more wait outside in order of arrival.
+    pub requests: usize,
+    /// Read-ahead algorithm.
+    pub algorithm: readahead::Kind,
+    /// Page replacement.
+    pub replacement: Replacement,
+}
+
+impl Default for KernelConfig {
+    fn default() -> KernelConfig {
+        KernelConfig {
+            read_ahead: Bytes::kib(128),
+            // BLK_DEF_MAX_SECTORS since Linux 4.x.
+            max_request: Bytes::kib(1280),
+            // BLK_MAX_SEGMENTS.
+            segments: 128,
+            max_command: Bytes::mib(1),
+            scheduler: scheduler::Kind::None,
+            send: Nanos::from_micros(20),
+            requests: 64,
+            algorithm: readahead::Kind::OnDemand,
+            replacement: Replacement::TwoList,
+        }
+    }
+}
+
+/// How a server reads and how many of its threads can wait for a disk at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerModel {
+    /// Pools of threads; a client belongs to one of them for good.
+    pub pools: u32,
+    /// Threads in each pool; `None`: one a client.
+    pub threads: Option<u32>,
+    /// Most bytes of one call.
+    pub call: u64,
+    /// Bytes the kernel looks up and hands over at a time within a call.
+    pub unit: u64,
+    /// Most bytes a thread sends for one client before it turns to the next.
+    pub turn: u64,
+    /// How a call reads.
+    pub how: How,
+}
+
+/// The call a server reads with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// `sendfile`: names all that is left and sends what the socket takes.
+    Send,
+    /// `read`: returns when all that was asked for is there.
+    Read,
+    /// A map of the file, read by page faults: no call that a preloaded library could see.
+    Map,
+}
+
+/// What Seekless does.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// The spindle's own settings.
+    pub spindle: SpindleConfig,
+    /// Most bytes fetched ahead and unread; `None`: from the memory limit and what is evicted, as the daemon does.
+    pub budget: Option<Bytes>,
+    /// One queue for all disks.
+    pub single_queue: bool,
+    /// Most bytes of a read that are with the disk at once; `None`: all of it, as the daemon submits it.
+    pub window: Option<Bytes>,
+}
+
+impl EngineConfig {
+    /// Whether reads are asked about at all.
+    pub fn acts(&self) -> bool {
+        !matches!(self.spindle.mode, Mode::Off | Mode::Track)
+    }
+}
+
+/// What things cost besides the disk.
+#[derive(Clone, Copy, Debug)]
+pub struct Costs {
+    /// From the end of a command in the drive to the wake-up of whoever waits for it, and from one message between shim,
+    /// daemon and its threads to the next.
+    pub wake: Nanos,
+    /// A call, besides its bytes.
+    pub call: Nanos,
+    /// Nanoseconds for each KiB handed over.
+    pub copy_ns_per_kib: u64,
+    /// A request on the network, besides its bytes (alpha).
+    pub network: Nanos,
+    /// Nanoseconds for each KiB on the server's network (1 / beta): one after the other for all clients.
+    pub network_ns_per_kib: u64,
+}
+
+impl Default for Costs {
+    fn default() -> Costs {
+        Costs {
+            wake: Nanos::from_micros(60),
+            call: Nanos::from_micros(10),
+            // 3 GB/s.
+            copy_ns_per_kib: 340,
+            network: Nanos::from_micros(100),
+            // 10 Gb/s.
+            network_ns_per_kib: 820,
+        }
+    }
+}
+
+/// Who asks for what.
+#[derive(Clone, Debug)]
+pub enum Load {
+    /// So many clients a disk, each asking for the next range when it has the last.
+    Closed {
+        /// Clients on each disk.
+        clients: u32,
+        /// What they read; disk number `n` uses seed + n.
+        spec: ClosedSpec,
+    },
+    /// Viewing sessions at a constant rate.
+    Sessions {
+        /// Requests a second, on each disk.
+        per_s: f64,
+        /// Sessions in all, on each disk.
+        sessions: u32,
+        /// Kinds of clients.
+        classes: Vec<ClientClass>,
+        /// Begin with the viewers of a long-running server.
+        warm_start: bool,
+        /// How long a segment may take.
+        timeout: Nanos,
+        /// Seed of the sessions.
+        seed: u64,
+    },
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The disks.
+    pub disks: Vec<DiskConfig>,
+    /// Memory for the page cache.
+    pub memory: Bytes,
+    /// The kernel.
+    pub kernel: KernelConfig,
+    /// The server.
+    pub server: ServerModel,
+    /// Socket buffer of a connection behind a link.
+    pub socket: Bytes,
+    /// Seekless, if it is there.
+    pub engine: Option<EngineConfig>,
+    /// Costs.
+    pub costs: Costs,
+    /// The load.
+    pub load: Load,
+    /// What is due before is not counted.
+    pub warmup: Nanos,
+    /// Length of the run, warm-up included.
+    pub length: Nanos,
+}

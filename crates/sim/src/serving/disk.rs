@@ -1,0 +1,339 @@
+//! One disk: requests from the page cache, the block layer's queue, the drive.
+
+use std::collections::VecDeque;
+
+use seekless_drive::{Command, Completion, Drive, Op};
+use seekless_units::{Lba, Nanos, SECTOR_BYTES};
+use serde::Serialize;
+
+use super::cache::PAGE;
+use super::config::{DiskConfig, KernelConfig};
+use super::layout::Layout;
+use super::scheduler::{Pick, Scheduler, Waiting};
+
+/// Who is to be told when a request is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waiter {
+    /// A connection whose thread is blocked.
+    Connection(u32),
+    /// A read of an engine: engine and read.
+    Read(u32, u64),
+}
+
+/// Pages of a file, `[from, to)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pages {
+    pub(crate) file: u32,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+}
+
+/// A request of the block layer.
+#[derive(Debug)]
+pub(crate) struct Request {
+    lba: u64,
+    sectors: u64,
+    pub(crate) pages: Vec<Pages>,
+    pub(crate) waiters: Vec<Waiter>,
+    thread: u32,
+    since: Nanos,
+}
+
+/// Counters in the words of the live disk's statistics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct DiskStats {
+    /// Bytes of reads completed.
+    pub read_bytes: u64,
+    /// Always 0.
+    pub write_bytes: u64,
+    /// Read commands completed.
+    pub reads: u64,
+    /// Always 0.
+    pub writes: u64,
+    /// Commands that did not begin where the one served before ended.
+    pub seeks: u64,
+    /// Commands for which the heads moved to another cylinder.
+    pub head_moves: u64,
+    /// Commands served from the track buffer.
+    pub buffer_hits: u64,
+    /// Time with at least one command present.
+    pub busy_ns: u64,
+    /// Time since the counters were zero.
+    pub elapsed_ns: u64,
+    /// Sums of the parts of service time.
+    pub overhead_ns: u64,
+    /// Time moving the heads.
+    pub seek_ns: u64,
+    /// Time waiting for the sector to come round.
+    pub rotation_ns: u64,
+    /// Time transferring.
+    pub transfer_ns: u64,
+    /// Sum over commands of completion minus arrival.
+    pub response_ns: u64,
+    /// Bytes read in contiguous sequences of at most 128 KiB.
+    pub seq_bytes_le_128k: u64,
+    /// Of at most 576 KiB.
+    pub seq_bytes_le_576k: u64,
+    /// Of more than 1920 KiB.
+    pub seq_bytes_gt_1920k: u64,
+}
+
+/// A disk of the machine.
+pub(crate) struct Disk {
+    drive: Drive,
+    layout: Layout,
+    scheduler: Scheduler,
+    depth: usize,
+    requests_max: usize,
+    sectors_max: u64,
+    /// The same for pages allocated one by one.
+    single_max: u64,
+    merges: bool,
+    /// The block layer hands the drive one request after the other: from then on it may hand over the next.
+    next_send: Nanos,
+    send: Nanos,
+    requests: Vec<Option<Request>>,
+    free: Vec<u32>,
+    /// In the scheduler, in order of arrival.
+    waiting: Vec<u32>,
+    views: Vec<Waiting>,
+    /// Beyond what the scheduler holds.
+    outside: VecDeque<u32>,
+    /// With the drive.
+    sent: Vec<u32>,
+    stats: DiskStats,
+    zero: Nanos,
+    busy_since: Option<Nanos>,
+    head: u64,
+    sequence: u64,
+}
+
+impl Disk {
+    pub(crate) fn new(
+        config: &DiskConfig,
+        kernel: &KernelConfig,
+        sizes: impl Iterator<Item = u64>,
+    ) -> Result<Disk, String> {
+        let drive = Drive::new(&config.drive);
+        Ok(Disk {
+            layout: Layout::new(sizes, config.size.0, drive.sectors())?,
+            depth: config.drive.queue.depth.max(1) as usize,
+            drive,
+            scheduler: Scheduler::new(kernel.scheduler),
+            requests_max: kernel.requests.max(1),
+            sectors_max: (kernel.max_request.min(kernel.max_command).0 / SECTOR_BYTES)
+                .max(PAGE / SECTOR_BYTES),
+            single_max: kernel.segments.max(1) * (PAGE / SECTOR_BYTES),
+            // Without a scheduler nothing waits where it could be merged with: who finds no tag free sleeps.
+            merges: kernel.scheduler != super::scheduler::Kind::None,
+            next_send: Nanos::ZERO,
+            send: kernel.send,
+            requests: Vec::new(),
+            free: Vec::new(),
+            waiting: Vec::new(),
+            views: Vec::new(),
+            outside: VecDeque::new(),
+            sent: Vec::new(),
+            stats: DiskStats::default(),
+            zero: Nanos::ZERO,
+            busy_since: None,
+            head: u64::MAX,
+            sequence: 0,
+        })
+    }
+
+    /// Address of a byte of a file of this disk.
+    pub(crate) fn lba(&self, file: usize, offset: u64) -> Lba {
+        self.layout.lba(file, offset)
+    }
+
+    /// Asks for pages of the disk's file `local`, known to the cache as `pages.file`.
+    pub(crate) fn submit(&mut self, now: Nanos, local: usize, pages: Pages, thread: u32, large: bool) {
+        let most = if large { self.sectors_max } else { self.sectors_max.min(self.single_max) };
+        for run in self.layout.runs(local, pages.from * PAGE, pages.to * PAGE) {
+            let mut offset = run.offset;
+            let end = run.offset + run.len;
+            while offset < end {
+                let len = (end - offset).min(most * SECTOR_BYTES);
+                let lba = run.lba.0 + (offset - run.offset) / SECTOR_BYTES;
+                let part = Pages { file: pages.file, from: offset / PAGE, to: (offset + len).div_ceil(PAGE) };
+                self.enter(now, lba, len.div_ceil(SECTOR_BYTES), part, thread);
+                offset += len;
+            }
+        }
+    }
+
+    fn enter(&mut self, now: Nanos, lba: u64, sectors: u64, pages: Pages, thread: u32) {
+        self.busy_since.get_or_insert(now);
+        // Behind a request that has not gone out yet.
+        let candidates = self.waiting.iter().chain(&self.outside).copied();
+        let behind = candidates.into_iter().take_while(|_| self.merges).position(|id| {
+            let r = self.request(id);
+            r.lba + r.sectors == lba && r.sectors + sectors <= self.sectors_max
+        });
+        if let Some(i) = behind {
+            let id =
+                if i < self.waiting.len() { self.waiting[i] } else { self.outside[i - self.waiting.len()] };
+            if let Some(view) = self.views.get_mut(i) {
+                view.end += sectors;
+            }
+            let request = self.requests[id as usize].as_mut().expect("a waiting request exists");
+            request.sectors += sectors;
+            request.pages.push(pages);
+            return;
+        }
+        let request = Request { lba, sectors, pages: vec![pages], waiters: Vec::new(), thread, since: now };
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.requests[id as usize] = Some(request);
+                id
+            }
+            None => {
+                self.requests.push(Some(request));
+                (self.requests.len() - 1) as u32
+            }
+        };
+        if self.waiting.len() < self.requests_max {
+            self.admit(id);
+        } else {
+            self.outside.push_back(id);
+        }
+    }
+
+    fn admit(&mut self, id: u32) {
+        let r = self.request(id);
+        let view = Waiting { lba: r.lba, end: r.lba + r.sectors, thread: r.thread, since: r.since };
+        self.waiting.push(id);
+        self.views.push(view);
+    }
+
+    fn request(&self, id: u32) -> &Request {
+        self.requests[id as usize].as_ref().expect("an id in a queue names a request")
+    }
+
+    /// Registers somebody for the request that brings a page. `false`: none does.
+    pub(crate) fn wait(&mut self, file: u32, page: u64, waiter: Waiter) -> bool {
+        let all = self.sent.iter().chain(&self.waiting).chain(&self.outside).copied();
+        let brings = |id: &u32| {
+            self.request(*id).pages.iter().any(|p| p.file == file && p.from <= page && page < p.to)
+        };
+        let Some(id) = { all }.find(brings) else { return false };
+        let request = self.requests[id as usize].as_mut().expect("just found");
+        if !request.waiters.contains(&waiter) {
+            request.waiters.push(waiter);
+        }
+        true
+    }
+
+    /// Gives the drive what it can take; when to look again.
+    pub(crate) fn pump(&mut self, now: Nanos) -> Option<Nanos> {
+        let mut idle_until = None;
+        while self.drive.queue_len() < self.depth {
+            if now < self.next_send {
+                if !self.waiting.is_empty() {
+                    idle_until = Some(self.next_send);
+                }
+                break;
+            }
+            match self.scheduler.pick(now, &self.views, self.sent.len()) {
+                Pick::Idle => break,
+                Pick::Wait(until) => {
+                    idle_until = Some(until);
+                    break;
+                }
+                Pick::Take(i) => {
+                    let id = self.waiting.remove(i);
+                    self.views.remove(i);
+                    let r = self.request(id);
+                    let command = Command {
+                        id: u64::from(id),
+                        op: Op::Read,
+                        lba: Lba(r.lba),
+                        sectors: r.sectors as u32,
+                    };
+                    if self.drive.submit(now, command).is_err() {
+                        // Cannot be: there was room.
+                        self.outside.push_front(id);
+                        break;
+                    }
+                    self.sent.push(id);
+                    self.next_send = now + self.send;
+                    if let Some(next) = self.outside.pop_front() {
+                        self.admit(next);
+                    }
+                }
+            }
+        }
+        let done = if self.sent.is_empty() { None } else { self.drive.next_completion() };
+        [done, idle_until].into_iter().flatten().min()
+    }
+
+    /// The next request that is done by `now`.
+    pub(crate) fn collect(&mut self, now: Nanos) -> Option<Request> {
+        let done = self.drive.poll(now)?;
+        let id = done.id as u32;
+        self.sent.retain(|&s| s != id);
+        self.free.push(id);
+        let request = self.requests[id as usize].take().expect("the drive hands back what it was given");
+        self.account(&done, request.since);
+        if self.sent.is_empty() && self.waiting.is_empty() && self.outside.is_empty() {
+            self.end_busy(done.finished);
+        }
+        Some(request)
+    }
+
+    fn end_busy(&mut self, now: Nanos) {
+        if let Some(since) = self.busy_since.take() {
+            self.stats.busy_ns += now.since(since.max(self.zero)).0;
+        }
+    }
+
+    fn account(&mut self, done: &Completion, since: Nanos) {
+        let s = &mut self.stats;
+        let bytes = u64::from(done.sectors) * SECTOR_BYTES;
+        s.reads += 1;
+        s.read_bytes += bytes;
+        if self.head == done.lba.0 {
+            self.sequence += bytes;
+        } else {
+            s.seeks += 1;
+            self.end_sequence();
+            self.sequence = bytes;
+        }
+        let s = &mut self.stats;
+        self.head = done.lba.0 + u64::from(done.sectors);
+        s.head_moves += u64::from(done.service.seek > Nanos::ZERO);
+        s.buffer_hits += u64::from(done.service.from_buffer);
+        s.overhead_ns += done.service.overhead.0;
+        s.seek_ns += done.service.seek.0;
+        s.rotation_ns += done.service.rotation.0;
+        s.transfer_ns += done.service.transfer.0;
+        s.response_ns += done.finished.since(since).0;
+    }
+
+    fn end_sequence(&mut self) {
+        let (n, s) = (self.sequence, &mut self.stats);
+        s.seq_bytes_le_128k += if n <= 128 << 10 { n } else { 0 };
+        s.seq_bytes_le_576k += if n <= 576 << 10 { n } else { 0 };
+        s.seq_bytes_gt_1920k += if n > 1920 << 10 { n } else { 0 };
+    }
+
+    /// The counters at `now`.
+    pub(crate) fn stats(&mut self, now: Nanos) -> DiskStats {
+        self.end_sequence();
+        self.sequence = 0;
+        let mut stats = self.stats;
+        if let Some(since) = self.busy_since {
+            stats.busy_ns += now.since(since.max(self.zero)).0;
+        }
+        stats.elapsed_ns = now.since(self.zero).0;
+        stats
+    }
+
+    /// Sets the counters to zero.
+    pub(crate) fn reset(&mut self, now: Nanos) {
+        self.stats = DiskStats::default();
+        self.zero = now;
+        self.sequence = 0;
+    }
+}

@@ -1,0 +1,106 @@
+//! The daemon's reader in virtual time: a [`Spindle`], what its reads bring, who waits for its answers.
+//!
+//! The loop is that of `seekless daemon`: requests go in with the part that is missing, a read is submitted as a whole in
+//! the kernel's largest steps, its progress is told every 256 KiB, calls that shims report are taken from their ring every
+//! 5 ms, and the budget follows what is seen to be evicted. It is driven by [`super::machine`].
+
+use std::collections::BTreeMap;
+
+use seekless_policy::{ReadId, RequestId, Spindle};
+use seekless_units::Nanos;
+
+use super::config::EngineConfig;
+
+/// How long the daemon remembers how to open a file (its `KEPT_FOR`).
+const KEPT_FOR: Nanos = Nanos::from_secs(35);
+/// How often the budget may change (its `EVERY`).
+pub(crate) const BUDGET_EVERY: Nanos = Nanos::from_secs(2);
+/// Smallest budget (its `LEAST`).
+const BUDGET_LEAST: u64 = 8 << 20;
+
+/// A read under way. Places are pages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    pub(crate) file: u32,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// All before is there.
+    pub(crate) at: u64,
+    pub(crate) reported: u64,
+    /// Everything before has been submitted.
+    pub(crate) submitted: u64,
+    pub(crate) second_try: bool,
+}
+
+/// One engine: of one disk, or of all.
+pub(crate) struct Engine {
+    pub(crate) spindle: Spindle,
+    pub(crate) reads: BTreeMap<ReadId, Reading>,
+    /// Connection that waits for each request.
+    pub(crate) pending: BTreeMap<RequestId, u32>,
+    next_request: u64,
+    /// When each file was last heard of; it can be read ahead only while it is held open.
+    kept: BTreeMap<u32, Nanos>,
+    fixed: Option<u64>,
+    share: f64,
+    evicted_before: u64,
+    /// Number of the tick planned last.
+    pub(crate) tick: u64,
+}
+
+impl Engine {
+    pub(crate) fn new(config: &EngineConfig) -> Engine {
+        Engine {
+            spindle: Spindle::new(config.spindle.clone()),
+            reads: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            next_request: 1,
+            kept: BTreeMap::new(),
+            fixed: config.budget.map(|b| b.0),
+            share: 1.0,
+            evicted_before: 0,
+            tick: 0,
+        }
+    }
+
+    pub(crate) fn request_id(&mut self, connection: u32) -> RequestId {
+        let id = RequestId(self.next_request);
+        self.next_request += 1;
+        self.pending.insert(id, connection);
+        id
+    }
+
+    /// A miss opens the file.
+    pub(crate) fn keep(&mut self, now: Nanos, file: u32) {
+        self.kept.insert(file, now);
+    }
+
+    /// A read of a file was reported: whether the daemon holds it open.
+    pub(crate) fn heard(&mut self, now: Nanos, file: u32) -> bool {
+        match self.kept.get_mut(&file) {
+            Some(used) if now.since(*used) < KEPT_FOR => {
+                *used = now;
+                true
+            }
+            Some(_) => {
+                self.kept.remove(&file);
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// The budget from now on, by the daemon's rule: two thirds of the page cache, a fifth less whenever more than a thousandth
+    /// of it was evicted unread, back by a fiftieth otherwise.
+    pub(crate) fn budget(&mut self, limit: u64, engines: usize) -> u64 {
+        if let Some(fixed) = self.fixed {
+            return fixed;
+        }
+        let evicted = self.spindle.stats().bytes_evicted_unused;
+        let ceiling = limit / 3 * 2 / engines.max(1) as u64;
+        let pressed = evicted.saturating_sub(self.evicted_before) > ceiling / 1000;
+        self.evicted_before = evicted;
+        self.share = if pressed { self.share * 0.8 } else { self.share + 0.02 }.clamp(0.05, 1.0);
+        ((ceiling as f64 * self.share) as u64).max(BUDGET_LEAST)
+    }
+}

@@ -1,0 +1,182 @@
+//! Where files lie: a file system on a disk that stands for a whole drive.
+//!
+//! ext4 as it is today (several allocation goals since Linux 6.17) puts large files in one extent each, of up to 128 MiB, in
+//! no particular order all over the disk: a library of 1,537 files written in order by one thread lay so when looked at with
+//! `filefrag`. So here: a seeded shuffle, the free space evenly between the files, room for inode tables at the start of
+//! every 16 block groups (2 GiB). A disk smaller than the drive is cut into chunks laid evenly over the
+//! whole stroke, as the live software disk does it, so that a seek between two places costs what it costs on the full drive.
+
+use seekless_units::{Lba, SECTOR_BYTES};
+use seekless_workload::draw::Draw;
+
+/// Blocks between two places for inode tables (`flex_bg` of 16 groups of 128 MiB).
+const FLEX: u64 = 2 << 30;
+/// Inode tables, bitmaps and group descriptors of 16 groups: 8192 inodes of 256 bytes and two bitmaps each.
+const FLEX_TABLES: u64 = 16 * ((8192 * 256) + 2 * 4096);
+/// Longest extent of ext4: 32,768 blocks of 4 KiB.
+const EXTENT: u64 = 128 << 20;
+/// Bytes that stay together where a disk is spread over its drive (the live disk's default).
+const CHUNK: u64 = 64 << 20;
+
+/// A disk spread over a drive.
+#[derive(Clone, Copy, Debug)]
+pub struct Spread {
+    chunk: u64,
+    chunks: u64,
+    places: u64,
+}
+
+impl Spread {
+    /// Lays `disk_bytes` over a drive of `drive_sectors`.
+    ///
+    /// # Errors
+    /// It does not fit.
+    pub fn new(disk_bytes: u64, drive_sectors: u64) -> Result<Spread, String> {
+        let sectors = disk_bytes.div_ceil(SECTOR_BYTES);
+        if sectors > drive_sectors {
+            let drive = drive_sectors * SECTOR_BYTES;
+            return Err(format!("a disk of {disk_bytes} bytes is larger than its drive of {drive}"));
+        }
+        let chunk = CHUNK / SECTOR_BYTES;
+        let (chunks, places) = (sectors.div_ceil(chunk), drive_sectors / chunk);
+        if places <= chunks {
+            return Ok(Spread { chunk: drive_sectors.max(1), chunks: 1, places: 1 });
+        }
+        Ok(Spread { chunk, chunks, places })
+    }
+
+    /// Where byte `offset` of the disk lies, and how many bytes from there lie together.
+    pub fn locate(&self, offset: u64) -> (Lba, u64) {
+        let sector = offset / SECTOR_BYTES;
+        let (chunk, within) = (sector / self.chunk, sector % self.chunk);
+        let place = if self.chunks <= 1 {
+            0
+        } else {
+            (u128::from(chunk) * u128::from(self.places - 1) / u128::from(self.chunks - 1)) as u64
+        };
+        (Lba(place * self.chunk + within), (self.chunk - within) * SECTOR_BYTES - offset % SECTOR_BYTES)
+    }
+}
+
+/// Where the files of one disk lie.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    spread: Spread,
+    /// First byte of each file on the disk, tables not counted.
+    starts: Vec<u64>,
+}
+
+/// A contiguous part of a file on the drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Offset in the file.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Address of the first.
+    pub lba: Lba,
+}
+
+/// Position on the disk of the n-th byte of file data: tables lie between.
+fn with_tables(data: u64) -> u64 {
+    let room = FLEX - FLEX_TABLES;
+    data / room * FLEX + FLEX_TABLES + data % room
+}
+
+impl Layout {
+    /// Files of these sizes, created in this order, on a disk of `disk_bytes`.
+    ///
+    /// # Errors
+    /// The disk is larger than the drive, or the files larger than the disk.
+    pub fn new(
+        sizes: impl Iterator<Item = u64>,
+        disk_bytes: u64,
+        drive_sectors: u64,
+    ) -> Result<Layout, String> {
+        let spread = Spread::new(disk_bytes, drive_sectors)?;
+        let sizes: Vec<u64> = sizes.map(|s| s.next_multiple_of(4096)).collect();
+        let total: u64 = sizes.iter().sum();
+        let room = disk_bytes / FLEX * (FLEX - FLEX_TABLES) + (disk_bytes % FLEX).saturating_sub(FLEX_TABLES);
+        if total > room {
+            return Err(format!(
+                "files of {total} bytes do not fit a disk of {disk_bytes}; give a larger --size"
+            ));
+        }
+        let gap = (room - total) / (sizes.len() as u64 + 1) / 4096 * 4096;
+        let mut order: Vec<u32> = (0..sizes.len() as u32).collect();
+        Draw::new(1, "layout").shuffle(&mut order);
+        let mut starts = vec![0; sizes.len()];
+        let mut at = gap;
+        for file in order {
+            starts[file as usize] = at;
+            at += sizes[file as usize] + gap;
+        }
+        Ok(Layout { spread, starts })
+    }
+
+    /// The bytes `[from, to)` of a file as contiguous parts.
+    pub fn runs(&self, file: usize, from: u64, to: u64) -> impl Iterator<Item = Run> + use<> {
+        let (start, spread) = (self.starts[file], self.spread);
+        let mut at = from;
+        std::iter::from_fn(move || {
+            if at >= to {
+                return None;
+            }
+            let data = start + at;
+            let room = FLEX - FLEX_TABLES;
+            let (lba, together) = spread.locate(with_tables(data));
+            let in_group = room - data % room;
+            let in_extent = EXTENT - at % EXTENT;
+            let run = Run { offset: at, len: (to - at).min(together).min(in_group).min(in_extent), lba };
+            at += run.len;
+            Some(run)
+        })
+    }
+
+    /// Address of one byte of a file.
+    pub fn lba(&self, file: usize, offset: u64) -> Lba {
+        self.spread.locate(with_tables(self.starts[file] + offset)).0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_small_disk_reaches_both_ends() {
+        let drive = 1_953_525_168;
+        let spread = Spread::new(10 << 30, drive).unwrap();
+        assert_eq!(spread.locate(0).0, Lba(0));
+        let last = spread.locate((10 << 30) - 512).0.0;
+        assert!(last < drive && last > drive - 3 * CHUNK / 512, "{last}");
+        assert!(Spread::new(2 << 40, drive).unwrap_err().contains("larger than its drive"));
+        assert!(Layout::new([11 << 30].into_iter(), 10 << 30, drive).unwrap_err().contains("--size"));
+    }
+
+    proptest! {
+        #[test]
+        fn runs_cover_a_range_and_no_two_files_share_a_place(
+            sizes in proptest::collection::vec(1u64..400_000_000, 1..12), from in 0u64..1000, part in 1u64..1000,
+        ) {
+            let layout = Layout::new(sizes.iter().copied(), 8 << 30, 1_953_525_168).unwrap();
+            let mut taken: Vec<(u64, u64)> = Vec::new();
+            for (file, size) in sizes.iter().enumerate() {
+                let (a, b) = (size * from / 2000 / 4096 * 4096, size.next_multiple_of(4096));
+                let mut at = a;
+                for run in layout.runs(file, a, b) {
+                    prop_assert_eq!(run.offset, at);
+                    prop_assert_eq!(layout.lba(file, at), run.lba);
+                    prop_assert!(run.len > 0 && run.len <= EXTENT);
+                    taken.push((run.lba.0, run.lba.0 + run.len / 512));
+                    at += run.len;
+                }
+                prop_assert_eq!(at, b.max(a));
+                let _ = part;
+            }
+            taken.sort_unstable();
+            prop_assert!(taken.windows(2).all(|w| w[0].1 <= w[1].0));
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! A machine that serves files from hard disks, in virtual time.
+//!
+//! ```text
+//! clients (workload)      closed loop, or viewing sessions behind links
+//!    |  requests
+//! server (server)         workers or threads; each call reads through the page cache and blocks on it
+//!    |  misses                          |  calls, when a mode is on
+//! kernel read-ahead (readahead)      policy::Spindle (engine): the daemon's loop, the very same policy code
+//!    |                                  |
+//! page cache (cache)      bounded; plain LRU or Linux's two lists
+//!    |  requests
+//! block layer (scheduler) merging, fifo / deadline / fair queueing
+//!    |  commands
+//! drive::Drive            NCQ, seek, rotation, zones, track buffer with look-ahead
+//! ```
+//!
+//! One event queue ordered by time and then by when an event was planned, one thread, integers for time: one seed gives the
+//! same bytes of output on every machine. What is *not* modelled: processor contention (each call has a cost, but cores
+//! are never short), TCP's slow start and loss, file system metadata reads, writes.
+
+pub mod cache;
+mod client;
+pub mod config;
+mod disk;
+mod engine;
+pub mod layout;
+mod machine;
+pub mod readahead;
+mod record;
+pub mod scheduler;
+pub mod search;
+mod server;
+
+pub use config::{Config, KernelConfig, Load, Replacement};
+pub use machine::run;
+pub use record::Report;
+pub use search::{Found, Step, search};

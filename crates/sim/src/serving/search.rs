@@ -1,0 +1,95 @@
+//! The maximum failure-free rate, by bisection over runs at constant rates.
+//!
+//! The same rule as `seekless load search --method bisect`: doubled (or halved) until one rate holds and one fails, then
+//! the geometric middle; each run with a seed of its own.
+
+use seekless_workload::bisection::Bisection;
+use seekless_workload::catalogue::Catalogue;
+use serde::Serialize;
+
+use super::config::{Config, Load};
+use super::machine::run;
+use super::record::Report;
+
+/// One run of a search.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Step {
+    /// Rate asked for, requests a second.
+    pub rate_per_s: f64,
+    /// Rate at which requests became due.
+    pub offered_per_s: f64,
+    /// MB/s served.
+    pub mb_per_s: f64,
+    /// Sessions that failed, as a share of those measured.
+    pub failed_share: f64,
+    /// Whether the rate holds.
+    pub good: bool,
+}
+
+/// What a search found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Every run, in order.
+    pub steps: Vec<Step>,
+    /// The highest rate that held, with its report; none: even the lowest failed.
+    pub best: Option<(f64, Report)>,
+    /// The report of the lowest rate that failed, where no rate held.
+    pub worst: Option<Report>,
+}
+
+/// How a search goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Search {
+    /// First rate, requests a second.
+    pub first: f64,
+    /// Never above this.
+    pub highest: f64,
+    /// Share of sessions that may fail: fewer than this, or none where it is 0.
+    pub max_failed: f64,
+    /// Ends when the two rates are this close (a share).
+    pub precision: f64,
+    /// Most runs.
+    pub runs: u32,
+}
+
+/// Searches for the maximum rate of `config`, whose load must be sessions.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn search(
+    config: &Config,
+    catalogue: &Catalogue,
+    search: &Search,
+    mut told: impl FnMut(&Step),
+) -> Result<Found, String> {
+    let mut bisection = Bisection::new(search.first, search.highest, search.precision, search.runs);
+    let mut found = Found { steps: Vec::new(), best: None, worst: None };
+    let mut config = config.clone();
+    let mut runs = 0;
+    while let Some(rate) = bisection.rate() {
+        if let Load::Sessions { per_s, seed, .. } = &mut config.load {
+            *per_s = rate;
+            // Else the second run would ask for the very same films.
+            *seed += u64::from(runs > 0);
+        }
+        runs += 1;
+        let report = run(&config, catalogue)?;
+        let share = report.failed_share();
+        let step = Step {
+            rate_per_s: rate,
+            offered_per_s: report.offered_per_s,
+            mb_per_s: report.mb_per_s,
+            failed_share: share,
+            good: share < search.max_failed || share == 0.0,
+        };
+        bisection.learn(step.good);
+        told(&step);
+        found.steps.push(step);
+        if step.good && found.best.as_ref().is_none_or(|(best, _)| rate > *best) {
+            found.best = Some((rate, report));
+        } else if found.best.is_none() {
+            found.worst = Some(report);
+        }
+    }
+    Ok(found)
+}
