@@ -192,3 +192,34 @@ fn wrong_arguments_are_said_in_one_line() {
         assert!(text.contains(said), "{args:?}: {text}");
     }
 }
+
+/// Other clients than ours that ask for any order: the load, which compares every byte.
+#[test]
+fn the_load_downloads_in_any_order_and_finds_every_byte_right() {
+    let dir = public_folder();
+    let root = dir.path().join("www");
+    std::fs::create_dir_all(root.join("sd")).unwrap();
+    let mut content = vec![0; 2 << 20];
+    Content::of_path("sd/000000.mp4").fill(0, &mut content);
+    std::fs::write(root.join("sd/000000.mp4"), &content).unwrap();
+    let file = std::fs::File::options().write(true).open(root.join("sd/000000.mp4")).unwrap();
+    file.set_modified(std::time::SystemTime::now() - Duration::from_secs(3600)).unwrap();
+    let serving = Serving::start(&root, &[]);
+    for order in [&["--any-order"][..], &[]] {
+        let output = Command::new(SEEKLESS)
+            .args(["load", "downloads", "--videos", "1", "--file-size", "2MiB", "--link", "100Mb/s"])
+            .args(["--clients", "5", "--duration", "4s", "--quiet", "--json", "--url", &serving.url])
+            .args(order)
+            .output()
+            .unwrap();
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(output.status.success(), "{report}");
+        assert_eq!(report["totals"]["failures"], 0, "{report}");
+        assert!(report["totals"]["requests"].as_u64().unwrap() > 0, "{report}");
+    }
+    let counters = &serving.stop()["counters"];
+    assert!(counters["any_order"].as_u64().unwrap() > 0, "{counters}");
+    // Thirty-two blocks, read once while anybody wanted them.
+    let (sent, read) = (&counters["any_order_blocks_sent"], &counters["any_order_blocks_read"]);
+    assert!(sent.as_u64() > read.as_u64(), "{counters}");
+}

@@ -39,7 +39,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
 
     let (warmup_s, preload) = match &point.load {
         Load::Closed { warmup_s, preload, .. } => (*warmup_s, *preload),
-        Load::Ramp { warmup_s, .. } => (*warmup_s, false),
+        Load::Ramp { warmup_s, .. } | Load::Downloads { warmup_s, .. } => (*warmup_s, false),
         Load::Diff { .. } => (0.0, false),
     };
     if preload {
@@ -51,7 +51,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     let mut clients = Vec::new();
     for i in 0..bench.disks.len() {
         let url = if several { format!("{url}disk{i}/") } else { url.clone() };
-        clients.push(Clients::start(bench.scenario, &point.load, &url, i, &dir)?);
+        clients.push(Clients::start(bench.scenario, (&point.load, arm), &url, i, &dir)?);
     }
 
     // Meanwhile: zero the disks' counters after the warm-up, let faults happen when they are due.

@@ -38,6 +38,9 @@ pub struct Arm {
     /// Further options of `seekless serve`, where that is the server.
     #[serde(default)]
     pub serve: Vec<String>,
+    /// Clients take the blocks of a download in any order (`downloads` only).
+    #[serde(default)]
+    pub any_order: bool,
     /// Load the shim but start no daemon: what a machine looks like after the daemon is gone.
     #[serde(default)]
     pub no_daemon: bool,

@@ -16,6 +16,7 @@ macro_rules! scenarios {
 }
 
 scenarios![
+    "circus-load",
     "closed-loop",
     "daemon-faults",
     "hot-cache",
