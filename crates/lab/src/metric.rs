@@ -77,6 +77,7 @@ pub const METRICS: &[Metric] = &[
     metric("queue_full", "", "reads the daemon passed on because its queue was full"),
     metric("cgroup_limit_hits", "", "times the memory limit was reached"),
     metric("cpu_server_s", "s", "processor time the server used"),
+    metric("mb_cpu_s", "MB/s", "bytes of answers a second of the server's processor time"),
 ];
 
 /// A metric by name.

@@ -32,6 +32,21 @@ pub enum Load {
         /// Seconds of the ramp, in workload time.
         duration_s: f64,
     },
+    /// Downloads of whole files, arriving at random.
+    Downloads {
+        /// Clients at work on average, if every one gets its link's rate all the time.
+        clients: u32,
+        /// Link rate of every client, such as `10Mb/s`.
+        link: String,
+        /// Number of files, equally likely.
+        files: u32,
+        /// Size of each.
+        file_size: Bytes,
+        /// Seconds before counting.
+        warmup_s: f64,
+        /// Seconds counted.
+        duration_s: f64,
+    },
     /// `diff -r` of two source trees, `instances` pairs at once; reports the completion time.
     Diff {
         /// Pairs compared at the same time.
@@ -45,7 +60,9 @@ impl Load {
     /// For `--quick`.
     pub(super) fn shorten(&mut self, warmup: Option<f64>, duration: Option<f64>) {
         match self {
-            Load::Closed { warmup_s, duration_s, .. } | Load::Ramp { warmup_s, duration_s, .. } => {
+            Load::Closed { warmup_s, duration_s, .. }
+            | Load::Ramp { warmup_s, duration_s, .. }
+            | Load::Downloads { warmup_s, duration_s, .. } => {
                 *warmup_s = warmup.unwrap_or(*warmup_s);
                 *duration_s = duration.unwrap_or(*duration_s);
             }
@@ -56,7 +73,7 @@ impl Load {
     /// Sets the number of clients or instances.
     pub(super) fn set_clients(&mut self, count: u32) {
         match self {
-            Load::Closed { clients, .. } => *clients = count,
+            Load::Closed { clients, .. } | Load::Downloads { clients, .. } => *clients = count,
             Load::Diff { instances, .. } => *instances = count,
             Load::Ramp { .. } => {}
         }
