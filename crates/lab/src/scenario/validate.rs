@@ -26,7 +26,8 @@ impl Scenario {
         }
         let library = &self.library;
         let given = library.size.is_some() || library.videos.is_some();
-        if !given && !(library.times_memory > 0.0 && library.times_memory <= 1000.0) {
+        let sized = library.times_memory > 0.0 && library.times_memory <= 1000.0;
+        if !given && !sized {
             return Err("library.times_memory: above 0, at most 1000".into());
         }
         if given && library.times_memory != 0.0 {

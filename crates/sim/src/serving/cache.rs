@@ -468,7 +468,7 @@ impl PageCache {
 
     /// `inactive_is_low` of `mm/vmscan.c`: the active list may be this many times the inactive one.
     fn inactive_ratio(&self) -> u64 {
-        let gib = self.pages() * PAGE >> 30;
+        let gib = (self.pages() * PAGE) >> 30;
         if gib == 0 { 1 } else { ((10 * gib) as f64).sqrt() as u64 }
     }
 
@@ -511,3 +511,6 @@ impl PageCache {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
