@@ -6,6 +6,7 @@
 use std::time::{Duration, Instant};
 
 use seekless_kernel::memory::{page_cache_limit, pressure};
+use seekless_policy::Stats;
 use seekless_policy::budget::{BudgetShare, EVERY_S};
 use seekless_units::Bytes;
 
@@ -37,9 +38,8 @@ impl Budget {
         self.next
     }
 
-    /// The budget from now on, if it is time to say. `evicted`: bytes so far that were gone before they were read;
-    /// `disks`: how many disks share the memory.
-    pub(crate) fn due(&mut self, now: Instant, evicted: u64, disks: usize) -> Option<Bytes> {
+    /// The budget from now on, if it is time to say. `stats`: of the spindle; `disks`: how many disks share the memory.
+    pub(crate) fn due(&mut self, now: Instant, stats: &Stats, disks: usize) -> Option<Bytes> {
         if now < self.next {
             return None;
         }
@@ -49,7 +49,7 @@ impl Budget {
         }
         let limit = Bytes(page_cache_limit().unwrap_or(UNKNOWN));
         let waits = pressure().is_some_and(|part| part >= PRESSURE);
-        Some(self.share.within(limit, evicted, disks, waits))
+        Some(self.share.within(limit, stats, disks, waits))
     }
 }
 
@@ -61,8 +61,10 @@ mod tests {
     fn a_fixed_budget_stays() {
         let now = Instant::now();
         let mut budget = Budget::new(Some(Bytes::mib(100)), now);
-        assert_eq!(budget.due(now, 0, 1), Some(Bytes::mib(100)));
-        assert_eq!(budget.due(now, 1 << 40, 1), None, "not yet");
-        assert_eq!(budget.due(now + EVERY, 1 << 40, 1), Some(Bytes::mib(100)));
+        let quiet = Stats::default();
+        assert_eq!(budget.due(now, &quiet, 1), Some(Bytes::mib(100)));
+        let gone = Stats { bytes_evicted_over_budget: 1 << 40, ..Stats::default() };
+        assert_eq!(budget.due(now, &gone, 1), None, "not yet");
+        assert_eq!(budget.due(now + EVERY, &gone, 1), Some(Bytes::mib(100)));
     }
 }

@@ -25,8 +25,9 @@ use serde::{Deserialize, Serialize};
 use crate::config::UnknownName;
 use crate::{PAGE, Stream, StreamConfig, StreamId, Streams};
 
-/// Evicted unread bytes within [`PRESSURE_WINDOW`], as a part of what was fetched, that mean that memory is short.
-const PRESSURE_DIVISOR: u64 = 100;
+/// Evicted unread bytes within [`PRESSURE_WINDOW`], as a part of what was fetched, that mean that memory is short: less
+/// than the hundredth at which the budget gives way.
+const PRESSURE_DIVISOR: u64 = 128;
 
 /// Least that counts as fetched, so that a few pages on an idle disk mean nothing.
 const PRESSURE_LEAST: u64 = 256 << 20;
@@ -53,7 +54,7 @@ const DROP_STEP: u64 = 1 << 20;
 pub enum DropBehind {
     /// Never: the page cache ages them.
     Never,
-    /// For a while after more than a hundredth of what was fetched was found gone before its reader came.
+    /// For a while after more than a 128th of what was fetched was found gone before its reader came.
     #[default]
     Pressure,
     /// As soon as the last reader has passed.

@@ -95,7 +95,6 @@ impl Engine {
         if let Some(fixed) = self.fixed {
             return fixed;
         }
-        let evicted = self.spindle.stats().bytes_evicted_over_budget;
-        self.share.within(Bytes(limit), evicted, engines, false).0
+        self.share.within(Bytes(limit), &self.spindle.stats(), engines, false).0
     }
 }
