@@ -6,14 +6,13 @@
 //!
 //! Must not know: shim, vdisk, sim, daemon, lab, load.
 
-pub mod blockmap;
 pub mod cli;
 pub mod conditional;
 pub mod content_type;
 pub mod digest;
 pub mod get;
-pub mod multipart;
 pub mod path;
 pub mod prefer;
-pub mod range;
 pub mod serve;
+
+pub use seekless_parts::{blockmap, multipart, range};

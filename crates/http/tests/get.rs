@@ -117,13 +117,15 @@ fn the_parts_of_an_answer_in_any_order_are_those_asked_for() {
     server.stop();
 }
 
+type Script = Box<dyn Fn(&str) -> Vec<u8> + Send>;
+
 /// A server that does, answer by answer, what a test says; the last for all that follow.
 struct Fake {
     address: SocketAddr,
     requests: Arc<AtomicUsize>,
 }
 
-fn fake(answers: Vec<Box<dyn Fn(&str) -> Vec<u8> + Send>>) -> Fake {
+fn fake(answers: Vec<Script>) -> Fake {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let requests = Arc::new(AtomicUsize::new(0));
@@ -150,8 +152,6 @@ fn url(fake: &Fake) -> String {
 fn answer(head: &str, body: &[u8]) -> Vec<u8> {
     [head.replace('\n', "\r\n").as_bytes(), b"\r\n\r\n", body].concat()
 }
-
-type Script = Box<dyn Fn(&str) -> Vec<u8> + Send>;
 
 fn says(head: &'static str, body: &'static [u8]) -> Script {
     Box::new(move |_| answer(head, body))

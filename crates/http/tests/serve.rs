@@ -299,6 +299,7 @@ fn stopping_lets_an_answer_end_and_takes_no_new_ones() {
     let film = site.film("f", 30_000_000);
     let server = Server::start(settings(&site.root)).unwrap();
     let to = server.address();
+    let began = Instant::now();
     let mut stream = TcpStream::connect(to).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     stream.write_all(b"GET /f HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
@@ -308,8 +309,13 @@ fn stopping_lets_an_answer_end_and_takes_no_new_ones() {
     std::thread::sleep(Duration::from_millis(200));
     assert!(TcpStream::connect(to).is_err(), "still listening");
     stream.read_to_end(&mut first).unwrap();
-    assert!(first.ends_with(&film[29_000_000..]));
-    stopping.join().unwrap();
+    let report = stopping.join().unwrap();
+    assert!(
+        first.ends_with(&film[29_000_000..]),
+        "{} bytes after {:?}: {report}",
+        first.len(),
+        began.elapsed()
+    );
 }
 
 #[test]

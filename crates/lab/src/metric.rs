@@ -29,6 +29,7 @@ pub const METRICS: &[Metric] = &[
     metric("failed_share", "", "share of sessions that failed"),
     metric("p50_ms", "ms", "median time of a request from its intended start"),
     metric("p90_ms", "ms", "90th percentile of the same"),
+    metric("p95_ms", "ms", "95th percentile of the same"),
     metric("p99_ms", "ms", "99th percentile of the same"),
     metric("max_ms", "ms", "longest of the same"),
     metric("failure_free_mb_s", "MB/s", "throughput at the highest session rate without failures"),
@@ -75,8 +76,17 @@ pub const METRICS: &[Metric] = &[
         "reads the daemon passed on because its queue was full, its mode said so or the disk failed",
     ),
     metric("queue_full", "", "reads the daemon passed on because its queue was full"),
+    metric("evicted_share", "", "bytes evicted before anybody used them, over the bytes clients received"),
+    metric("wasted_share", "", "bytes read ahead for viewers who left, over the bytes clients received"),
+    metric("disk_share", "", "bytes read from the disks, over the bytes clients received"),
+    metric("cases_improved", "", "cases in which the coordinator gives a shorter mean response time"),
+    metric("cases_better_than_du", "", "cases in which it gains more than DU"),
+    metric("mean_gain_percent", "%", "mean improvement of the mean response time over all cases"),
+    metric("requests_per_cpu_s", "1/s", "block requests simulated, a second of one processor"),
+    metric("bytes_per_block", "B", "memory of the simulator for each cached block"),
     metric("cgroup_limit_hits", "", "times the memory limit was reached"),
     metric("cpu_server_s", "s", "processor time the server used"),
+    metric("mb_cpu_s", "MB/s", "bytes of answers a second of the server's processor time"),
 ];
 
 /// A metric by name.

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use seekless_policy::coordinate::Coordination;
+use seekless_policy::coordinate::pfc::PfcParams;
 use seekless_policy::{AheadConfig, OrderKind, reorder};
 use seekless_units::{Bytes, Exit, Fault};
 use tokio::signal::unix::{SignalKind, signal};
@@ -79,6 +81,10 @@ pub struct ServeArgs {
     /// Bytes read at once for them
     #[arg(long, default_value = "1MiB", value_name = "SIZE")]
     any_order_read: Bytes,
+    /// Coordinate with the caches that fetch from us: none, or pfc (what they ask for boldly is not kept here a second
+    /// time, what they will ask for next is read with it)
+    #[arg(long, default_value = "none", value_name = "none|pfc", value_parser = coordination)]
+    coordinate: Coordination,
     /// How far a read is extended
     #[arg(long, default_value = "4MiB", value_name = "SIZE")]
     prefetch: Bytes,
@@ -97,6 +103,14 @@ pub struct ServeArgs {
     /// At the end, write what was counted as JSON to FILE, or to standard output
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
     json: Option<PathBuf>,
+}
+
+fn coordination(word: &str) -> Result<Coordination, String> {
+    match word {
+        "none" => Ok(Coordination::None),
+        "pfc" => Ok(Coordination::Pfc(PfcParams { per_context: true, ..PfcParams::default() })),
+        _ => Err("write none or pfc".into()),
+    }
 }
 
 fn on_off(word: &str) -> Result<bool, String> {
@@ -168,6 +182,7 @@ impl ServeArgs {
             grace: self.grace,
             digest_max: self.digest_max,
             any_order: self.any_order.then(|| reorder::Config { memory, read, ..Default::default() }),
+            coordinate: self.coordinate,
             engine,
         })
     }

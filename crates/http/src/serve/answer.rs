@@ -20,7 +20,7 @@ use super::counters::Counters;
 use super::log::Record;
 use super::tree::{Entry, OpenError, Opened, open_below};
 use super::wire::{Outbox, Tally};
-use super::{Shared, listing};
+use super::{Shared, fetch, listing};
 use crate::conditional::{Validators, Verdict, evaluate};
 use crate::digest;
 use crate::multipart::Writer;
@@ -65,6 +65,18 @@ pub(crate) async fn answer(connection: Rc<Connection>, request: Request<Incoming
     let at = SystemTime::now();
     let (head, _body) = request.into_parts();
     let draft = draft(&shared, &head.method, head.uri.path(), &head.headers).await;
+    let mut bypass_end = 0;
+    if let (Some(coordinate), Content::File(file, parts)) = (&shared.coordinate, &draft.content)
+        // Several parts are no reader's sequence.
+        && let [Part::Span(span)] = parts.as_slice()
+        && span.len > 0
+    {
+        let way = coordinate.decide(connection.peer.ip().to_canonical(), file, *span);
+        bypass_end = way.bypass_end;
+        if let Some(span) = way.readmore {
+            fetch::more(&shared, file, span);
+        }
+    }
     let record = shared.log.is_some().then(|| {
         let copy = |name: HeaderName| head.headers.get(name).map(|v| v.as_bytes().to_vec());
         let target = head.uri.path_and_query().map_or_else(|| head.uri.to_string(), ToString::to_string);
@@ -88,7 +100,9 @@ pub(crate) async fn answer(connection: Rc<Connection>, request: Request<Incoming
             let text = if head.method == Method::HEAD { Bytes::new() } else { text };
             FileBody::new(shared, None, [Part::Memory(text)], outbox, tally)
         }
-        Content::File(file, parts) => FileBody::new(shared, Some(file), parts, outbox, tally),
+        Content::File(file, parts) => {
+            FileBody::new(shared, Some(file), parts, outbox, tally).bypassing(bypass_end)
+        }
         Content::Blocks(download, len) => FileBody::any_order(shared, len, download, outbox, tally),
         Content::Length(len) => {
             headers.insert(CONTENT_LENGTH, len.into());

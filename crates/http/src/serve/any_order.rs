@@ -7,15 +7,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
-use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use rustix::fs::Advice;
-use rustix::io::{Errno, ReadWriteFlags};
+use rustix::io::Errno;
 use seekless_engine::lock;
 use seekless_policy::ReadId;
 use seekless_policy::reorder::{Action, Circus, ClientId, Config, ContentId, Event, Wanted};
@@ -24,6 +21,7 @@ use tokio::sync::mpsc;
 use super::Shared;
 use super::counters::Counters;
 use super::digests::Edition;
+use super::fetch::read_past;
 use super::tree::Opened;
 use crate::multipart::Writer;
 use crate::range::{Span, merged};
@@ -267,13 +265,6 @@ impl State {
     }
 }
 
-/// `RWF_DONTCACHE` (Linux 6.14): what the read brings in leaves again, what was there stays. The blocks are held here; a
-/// second copy in the page cache would only take memory from others. rustix does not name it yet.
-const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
-
-/// Set once the kernel or the file system has refused it; what was read is then dropped by advice.
-static NO_DONTCACHE: AtomicBool = AtomicBool::new(false);
-
 /// A reading thread; ends with its disk.
 fn read_blocks(disk: &std::sync::Weak<Disk>, todo: &Receiver<Job>) {
     while let Ok(job) = todo.recv() {
@@ -318,10 +309,6 @@ fn read(job: &Job, block: u64) -> Vec<Bytes> {
     if !job.file.unchanged() {
         return Vec::new();
     }
-    if NO_DONTCACHE.load(Ordering::Relaxed) {
-        let _ =
-            rustix::fs::fadvise(job.file.as_fd(), offset, std::num::NonZeroU64::new(total), Advice::DontNeed);
-    }
     let whole = if got == total { job.blocks } else { got / block };
     buffers.into_iter().take(whole as usize).map(Bytes::from).collect()
 }
@@ -335,13 +322,8 @@ fn read_some(job: &Job, buffers: &mut [Vec<u8>], block: u64, offset: u64, got: u
             parts.push(IoSliceMut::new(&mut buffer[skip..]));
         }
     }
-    if !NO_DONTCACHE.load(Ordering::Relaxed) {
-        match rustix::io::preadv2(job.file.as_fd(), &mut parts, offset + got, DONTCACHE) {
-            Err(Errno::OPNOTSUPP | Errno::INVAL) => NO_DONTCACHE.store(true, Ordering::Relaxed),
-            done => return done,
-        }
-    }
-    rustix::io::preadv2(job.file.as_fd(), &mut parts, offset + got, ReadWriteFlags::empty())
+    // The blocks are held here; a second copy in the page cache would only take memory from others.
+    read_past(&job.file, &mut parts, offset + got)
 }
 
 /// A download under way, as its body sees it.

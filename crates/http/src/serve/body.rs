@@ -60,6 +60,8 @@ pub(crate) struct FileBody {
     file: Option<Arc<Opened>>,
     source: Source,
     left: u64,
+    /// Bytes of the file before this go past the page cache, where they are not in it.
+    bypass_end: u64,
     pending: Option<Pending>,
     /// Where segments go on HTTP/1.1; with the flag whether sendfile can be used.
     outbox: Option<(Rc<Outbox>, bool)>,
@@ -77,7 +79,22 @@ impl FileBody {
     ) -> FileBody {
         let parts: VecDeque<Part> = parts.into_iter().filter(|p| p.len() > 0).collect();
         let left = parts.iter().map(Part::len).sum();
-        FileBody { shared, file, source: Source::Parts(parts), left, pending: None, outbox, tally }
+        FileBody {
+            shared,
+            file,
+            source: Source::Parts(parts),
+            left,
+            bypass_end: 0,
+            pending: None,
+            outbox,
+            tally,
+        }
+    }
+
+    /// Bytes of the file before `end` are read past the page cache.
+    pub(crate) fn bypassing(mut self, end: u64) -> FileBody {
+        self.bypass_end = end;
+        self
     }
 
     /// A body of `len` bytes that somebody else hands over.
@@ -93,6 +110,7 @@ impl FileBody {
             file: None,
             source: Source::Blocks(Box::new(download)),
             left: len,
+            bypass_end: 0,
             pending: None,
             outbox,
             tally,
@@ -139,7 +157,13 @@ impl FileBody {
             }
             Ok(None) => {
                 let shared = self.shared.clone();
-                let fetch = async move { fetched(&shared, &file, span.offset, window, sendfile).await };
+                let bypass = self.bypass_end.saturating_sub(span.offset).min(span.len);
+                let fetch = async move {
+                    if bypass > 0 {
+                        return Ok(Segment::Memory(fetch::past(&shared, &file, span.offset, bypass).await?));
+                    }
+                    fetched(&shared, &file, span.offset, window, sendfile).await
+                };
                 self.pending = Some(Box::pin(fetch));
                 // Polled at once, so that it wakes us.
                 self.poll_segment(cx)

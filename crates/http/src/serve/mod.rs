@@ -15,6 +15,7 @@ mod answer;
 mod any_order;
 mod body;
 mod connections;
+mod coordinate;
 mod counters;
 mod digests;
 mod event_loop;
@@ -37,6 +38,8 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use seekless_engine::{Engine, Message, lock};
+use seekless_kernel::memory::page_cache_limit;
+use seekless_policy::coordinate::Coordination;
 use seekless_policy::{FileId, reorder};
 use seekless_units::{Bytes, Exit, Fault};
 use serde_json::{Value, json};
@@ -44,6 +47,7 @@ use tokio::sync::watch;
 
 use self::any_order::AnyOrder;
 use self::connections::Connections;
+use self::coordinate::Coordinate;
 use self::counters::Counters;
 use self::digests::Digests;
 use self::log::Log;
@@ -87,6 +91,8 @@ pub struct Settings {
     pub digest_max: Bytes,
     /// Downloads in any order; `None`: not offered.
     pub any_order: Option<reorder::Config>,
+    /// Coordination with upper caches.
+    pub coordinate: Coordination,
     /// The engine.
     pub engine: seekless_engine::Settings,
 }
@@ -101,6 +107,9 @@ pub(crate) struct Shared {
     pub(crate) connections: Arc<Connections>,
     pub(crate) digests: Digests,
     pub(crate) any_order: Option<AnyOrder>,
+    pub(crate) coordinate: Option<Coordinate>,
+    /// Turns of reads past the page cache.
+    pub(crate) past: tokio::sync::Semaphore,
     tls: RwLock<Option<Arc<rustls::ServerConfig>>>,
     unique: AtomicU64,
     /// Files the engine was asked about lately: only of those does it want to hear of reads that hit.
@@ -201,6 +210,12 @@ impl Server {
             connections: Connections::new(settings.connections, settings.connections_of_one),
             digests: Digests::default(),
             any_order: settings.any_order.clone().map(AnyOrder::new),
+            coordinate: (settings.coordinate != Coordination::None).then(|| {
+                // Where the limit cannot be read, a small machine's.
+                let memory = page_cache_limit().unwrap_or(512 << 20);
+                Coordinate::new(settings.coordinate, memory, settings.engine.spindle.prefetch.0)
+            }),
+            past: tokio::sync::Semaphore::new(2),
             tls: RwLock::new(tls),
             unique: AtomicU64::new(1),
             followed: Mutex::default(),

@@ -245,23 +245,29 @@ pub(crate) fn set_up<'a>(
 /// Arguments that describe the library to `seekless load`.
 pub(crate) fn catalogue_args(scenario: &Scenario) -> Vec<String> {
     let library = &scenario.library;
+    if let Load::Downloads { files, file_size, .. } = &scenario.load {
+        let (files, size, seed) = (files.to_string(), file_size.to_string(), library.seed.to_string());
+        return ["--videos", &files, "--file-size", &size, "--zipf", "0", "--catalogue-seed", &seed]
+            .map(String::from)
+            .to_vec();
+    }
     let hd = match library.bitrate.as_str() {
         "hd" => "1",
         "mixed" => "0.5",
         _ => "0",
     };
-    [
-        "--library",
-        &scenario.library_bytes().to_string(),
-        "--hd-share",
-        hd,
-        "--zipf",
-        &library.zipf.to_string(),
-        "--catalogue-seed",
-        &library.seed.to_string(),
-    ]
-    .map(String::from)
-    .to_vec()
+    let mut args = Vec::new();
+    let mut put = |flag: &str, value: String| args.extend([flag.to_string(), value]);
+    if let Some(size) = scenario.library_bytes() {
+        put("--library", size.to_string());
+    }
+    if let Some(videos) = library.videos {
+        put("--videos", videos.to_string());
+    }
+    put("--hd-share", hd.to_string());
+    put("--zipf", library.zipf.to_string());
+    put("--catalogue-seed", library.seed.to_string());
+    args
 }
 
 /// The library as a manifest; none where the load brings its own files.

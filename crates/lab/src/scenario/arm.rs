@@ -35,6 +35,12 @@ pub struct Arm {
     /// One queue for all disks, as the paper's default, instead of one a disk.
     #[serde(default)]
     pub single_queue: bool,
+    /// Further options of `seekless serve`, where that is the server.
+    #[serde(default)]
+    pub serve: Vec<String>,
+    /// Clients take the blocks of a download in any order (`downloads` only).
+    #[serde(default)]
+    pub any_order: bool,
     /// Load the shim but start no daemon: what a machine looks like after the daemon is gone.
     #[serde(default)]
     pub no_daemon: bool,
@@ -47,6 +53,12 @@ pub struct Arm {
     /// Run once, not at every axis value (the paper's columns labelled V).
     #[serde(default)]
     pub fixed: bool,
+    /// Further arguments of the simulator for this arm.
+    #[serde(default)]
+    pub sim: Vec<String>,
+    /// Where a `command` load's answer has each metric: name to JSON pointer.
+    #[serde(default)]
+    pub read: std::collections::BTreeMap<String, String>,
     /// What goes wrong while the load runs.
     #[serde(default, rename = "fault")]
     pub faults: Vec<FaultAt>,
@@ -64,6 +76,8 @@ pub enum ServerKind {
     Lighttpd,
     /// `seekless lab file-server`, for machines where no other can be had.
     Builtin,
+    /// `seekless serve`: the engine is inside, neither shim nor daemon belong to it.
+    Seekless,
 }
 
 impl ServerKind {
@@ -74,6 +88,7 @@ impl ServerKind {
             ServerKind::Apache => "apache",
             ServerKind::Lighttpd => "lighttpd",
             ServerKind::Builtin => "builtin",
+            ServerKind::Seekless => "seekless",
         }
     }
 }
@@ -81,10 +96,11 @@ impl ServerKind {
 impl FromStr for ServerKind {
     type Err = String;
     fn from_str(s: &str) -> Result<ServerKind, String> {
-        [ServerKind::Nginx, ServerKind::Apache, ServerKind::Lighttpd, ServerKind::Builtin]
+        use ServerKind::{Apache, Builtin, Lighttpd, Nginx, Seekless};
+        [Nginx, Apache, Lighttpd, Builtin, Seekless]
             .into_iter()
             .find(|kind| kind.name() == s)
-            .ok_or_else(|| format!("`{s}` is not a server (nginx, apache, lighttpd, builtin)"))
+            .ok_or_else(|| format!("`{s}` is not a server (nginx, apache, lighttpd, builtin, seekless)"))
     }
 }
 
