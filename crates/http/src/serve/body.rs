@@ -272,7 +272,7 @@ impl Body for FileBody {
 impl Drop for FileBody {
     fn drop(&mut self) {
         if let Some((outbox, _)) = &self.outbox {
-            outbox.busy.set(false);
+            outbox.answer_ends();
         }
     }
 }

@@ -3,11 +3,12 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::Response;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -18,6 +19,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::Shared;
 use super::answer::{Connection, answer};
+use super::body::FileBody;
 use super::connections::Admitted;
 use super::counters::Counters;
 use super::wire::{Outbox, Wire};
@@ -27,6 +29,9 @@ const STREAMS_MAX: u32 = 100;
 
 /// Bytes buffered for one HTTP/2 stream, and for one HTTP/1.1 connection.
 const SEND_BUFFER: usize = 256 << 10;
+
+/// A connection without a request sleeps after one to two times this.
+const SLEEPS_AFTER: Duration = Duration::from_secs(2);
 
 /// How often we ask an HTTP/2 client that says nothing whether it is still there, and how long it may take to answer.
 const PING_EVERY: Duration = Duration::from_secs(60);
@@ -104,10 +109,11 @@ async fn connection(
     let result = match shared.certificates() {
         None => {
             let wire = Wire::plain(tcp, outbox.clone(), shared.clone());
-            on_http1(wire, peer, &shared, (outbox, true), stopped).await
+            Box::pin(on_http1(wire, peer, &shared, (outbox, true), stopped)).await
         }
         Some(config) => {
-            let handshake = TlsAcceptor::from(config).accept(tcp);
+            // Much larger than what is left after it.
+            let handshake = Box::pin(TlsAcceptor::from(config).accept(tcp));
             let tls = match tokio::time::timeout(shared.settings.patience.head, handshake).await {
                 Ok(Ok(tls)) => tls,
                 _ => return Counters::one(&shared.counters.handshakes_failed),
@@ -115,8 +121,8 @@ async fn connection(
             let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
             let wire = Wire::tls(tls, outbox.clone(), shared.clone());
             match http2 {
-                true => on_http2(wire.multiplexed(), peer, &shared, stopped).await,
-                false => on_http1(wire, peer, &shared, (outbox, false), stopped).await,
+                true => Box::pin(on_http2(wire.multiplexed(), peer, &shared, stopped)).await,
+                false => Box::pin(on_http1(wire, peer, &shared, (outbox, false), stopped)).await,
             }
         }
     };
@@ -126,31 +132,59 @@ async fn connection(
     drop(admitted);
 }
 
+/// Serves a connection. One that is quiet for a while sleeps: hyper's state and buffers, some 16 KiB, are given back, and
+/// made anew when the client says something. Ten thousand idle viewers then cost what their sockets cost.
 async fn on_http1(
-    wire: Wire,
+    mut wire: Wire,
     peer: SocketAddr,
     shared: &Arc<Shared>,
     outbox: (Rc<Outbox>, bool),
     mut stopped: watch::Receiver<bool>,
 ) -> hyper::Result<()> {
+    let quiet = outbox.0.clone();
     let own = Rc::new(Connection { shared: shared.clone(), peer, outbox: Some(outbox) });
-    let service = service_fn(move |request| {
+    loop {
         let own = own.clone();
-        async move { Ok::<_, Infallible>(answer(own, request).await) }
-    });
-    let mut connection = pin!(
-        http1::Builder::new()
-            .max_buf_size(SEND_BUFFER)
-            .max_header_size(shared.settings.head_bytes as usize)
-            .max_headers(shared.settings.head_fields)
-            .serve_connection(TokioIo::new(wire), service)
-    );
-    tokio::select! {
-        result = connection.as_mut() => return result,
-        _ = stopped.wait_for(|stop| *stop) => connection.as_mut().graceful_shutdown(),
+        let service = service_fn(move |request| {
+            let own = own.clone();
+            let answer: Answering = Box::pin(async move { Ok(answer(own, request).await) });
+            answer
+        });
+        let mut connection = Box::new(
+            http1::Builder::new()
+                .max_buf_size(SEND_BUFFER)
+                .max_header_size(shared.settings.head_bytes as usize)
+                .max_headers(shared.settings.head_fields)
+                .serve_connection(TokioIo::new(wire), service),
+        );
+        loop {
+            tokio::select! {
+                result = &mut *connection => return result,
+                _ = stopped.wait_for(|stop| *stop) => {
+                    Pin::new(&mut *connection).graceful_shutdown();
+                    return connection.await;
+                }
+                () = tokio::time::sleep(SLEEPS_AFTER) => if quiet.is_quiet() { break },
+            }
+        }
+        let parts = connection.into_parts();
+        wire = parts.io.into_inner();
+        if !parts.read_buf.is_empty() {
+            // Cannot be, of a quiet connection; if it is, its client asks again.
+            return Ok(());
+        }
+        let woken = tokio::select! {
+            woken = wire.wakes() => woken,
+            _ = stopped.wait_for(|stop| *stop) => false,
+        };
+        if !woken {
+            return Ok(());
+        }
     }
-    connection.await
 }
+
+/// The answer to a request under way.
+type Answering = Pin<Box<dyn Future<Output = Result<Response<FileBody>, Infallible>>>>;
 
 async fn on_http2(
     wire: Wire,
