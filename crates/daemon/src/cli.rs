@@ -19,7 +19,7 @@ use crate::{control, doctor, run, state};
 mod engine;
 mod watch;
 
-pub use engine::{EngineArgs, Prefetch, Table2};
+pub use engine::{EngineArgs, Table2};
 
 /// Serves shims until it is told to stop (SIGTERM, SIGINT).
 #[derive(Args, Clone, Debug)]

@@ -74,7 +74,7 @@ impl Reader {
         let disk = Disk::look_up(name, &settings.profiles);
         let started = Instant::now();
         let mut budget = Budget::new(settings.budget, started);
-        let first = budget.due(started, 0, 1).unwrap_or(Bytes::gib(1));
+        let first = budget.due(started, 0, 0, 1).unwrap_or(Bytes::gib(1));
         if let Some(ahead) = &mut config.ahead {
             ahead.budget = first;
         }
@@ -347,7 +347,8 @@ impl Body {
         }
         let now = Instant::now();
         let disks = self.disks.load(Ordering::Relaxed);
-        if let Some(budget) = self.budget.due(now, self.own.spindle.bytes_evicted_unused, disks) {
+        let stats = &self.own.spindle;
+        if let Some(budget) = self.budget.due(now, stats.bytes_evicted_unused, stats.bytes_read, disks) {
             self.event(Event::Budget(budget));
             self.sample();
             if let Some((_, log)) = &self.log {

@@ -105,7 +105,7 @@ mod tests {
     }
 
     fn way(rate: f64, ahead: f64) -> Way {
-        Way { name: "", what: "", rate, ahead, command: String::new() }
+        Way { name: "", what: "", ahead, rate, command: String::new() }
     }
 
     #[test]

@@ -1,25 +1,17 @@
 //! The simulator's answers: `seekless sim ... --json`, run as a person would.
 
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use seekless_units::{Exit, Fault};
 use serde_json::Value;
-
-/// The program that is asked: the one running, or what `SEEKLESS_PROGRAM` says (for tests).
-fn program() -> Result<PathBuf, Fault> {
-    if let Some(path) = std::env::var_os("SEEKLESS_PROGRAM") {
-        return Ok(PathBuf::from(path));
-    }
-    std::env::current_exe().map_err(|e| Fault::new(Exit::Failed, format!("cannot find our own program: {e}")))
-}
 
 /// Runs `seekless sim` with these arguments and takes its JSON.
 ///
 /// # Errors
 /// It cannot be started, fails, or says what is no JSON.
 pub fn sim(arguments: &[String]) -> Result<Value, Fault> {
-    let program = program()?;
+    let program = std::env::current_exe()
+        .map_err(|e| Fault::new(Exit::Failed, format!("cannot find our own program: {e}")))?;
     let shown = format!("seekless sim {}", arguments.join(" "));
     let output = Command::new(&program)
         .arg("sim")

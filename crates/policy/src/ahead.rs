@@ -21,10 +21,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{PAGE, Stream, StreamConfig, StreamId, Streams};
 
-/// Evicted unread bytes within [`PRESSURE_WINDOW`], as a part of the budget, that mean that memory is short.
-const PRESSURE_DIVISOR: u64 = 64;
+/// Evicted unread bytes, as a part of what was read in this [`PRESSURE_WINDOW`] and the one before, that mean that memory is
+/// short. Less than the hundredth at which the driver gives up budget: giving back what was read costs less than
+/// shorter pieces do.
+const PRESSURE_DIVISOR: u64 = 128;
 
-/// Over how long evictions are counted.
+/// Over how long evictions are counted, and what is read.
 const PRESSURE_WINDOW: Nanos = Nanos::from_secs(10);
 
 /// How long memory counts as short after that.
@@ -42,7 +44,7 @@ const DROP_STEP: u64 = 1 << 20;
 pub enum DropBehind {
     /// Never: the page cache ages them.
     Never,
-    /// For a while after more than [`PRESSURE_DIVISOR`] of the budget was found gone before its reader came.
+    /// For a while after more than a 128th of what is read was found gone before its reader came.
     #[default]
     Pressure,
     /// As soon as the last reader has passed.
@@ -79,18 +81,21 @@ impl Default for AheadConfig {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pressure {
     window_start: Nanos,
+    /// Bytes read so far, when this window and the one before began.
+    read_before: (u64, u64),
     evicted: u64,
     short_until: Nanos,
 }
 
 impl Pressure {
-    /// `bytes` were gone before their reader came.
-    pub(crate) fn evicted(&mut self, now: Nanos, bytes: u64, budget: Bytes) {
+    /// `bytes` were gone before their reader came; `read` bytes came from the disk so far.
+    pub(crate) fn evicted(&mut self, now: Nanos, bytes: u64, read: u64) {
         if now.since(self.window_start) > PRESSURE_WINDOW {
             (self.window_start, self.evicted) = (now, 0);
+            self.read_before = (self.read_before.1, read);
         }
         self.evicted = self.evicted.saturating_add(bytes);
-        if self.evicted > budget.0 / PRESSURE_DIVISOR {
+        if self.evicted > read.saturating_sub(self.read_before.0) / PRESSURE_DIVISOR {
             self.short_until = now + PRESSURE_LASTS;
         }
     }

@@ -44,7 +44,10 @@ pub use config::{Config, DEFAULT_PREFETCH, Mode, OrderKind, PAGE};
 pub use event::{Access, Action, Event, FileId, Outcome, ReadId, Reason, Request, RequestId, Verdict};
 pub use histogram::Histogram;
 pub use order::{Fifo, Order, Place, Queued, Sweep};
-pub use size::{AsAsked, Auto, Depth, Fixed, PrefetchSize, Scaled, SizeReport, Sizing, start_size};
+pub use size::{
+    AsAsked, Auto, Depth, Fixed, Prefetch, PrefetchSize, Scaled, SizeReport, Sizing, UnknownPrefetch,
+    start_size,
+};
 pub use spindle::Spindle;
 pub use stats::Stats;
 pub use stream::{Continuation, Persistence, Rate, Stream, StreamConfig, StreamId, Streams};

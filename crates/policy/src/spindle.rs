@@ -482,7 +482,7 @@ impl Spindle {
         if fetched_before > wanted.start && !coming {
             let evicted = fetched_before - wanted.start;
             self.stats.bytes_evicted_unused += evicted;
-            following.pressure.evicted(self.now, evicted, following.config.budget);
+            following.pressure.evicted(self.now, evicted, self.stats.bytes_read);
             following.table.lost(stream, wanted.start);
         }
         Some(stream)

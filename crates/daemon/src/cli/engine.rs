@@ -1,8 +1,6 @@
 //! What the engine does with the reads it is asked about: the options that `daemon`, `run` and `watch` share.
 
-use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use clap::Args;
@@ -10,43 +8,10 @@ use seekless_engine::DecisionLog;
 use seekless_policy::bitrate::BitrateRule;
 use seekless_policy::competitive::Start;
 use seekless_policy::controller::Params;
-use seekless_policy::{AheadConfig, Mode, OrderKind, Sizing};
+use seekless_policy::{AheadConfig, Mode, OrderKind, Prefetch, Sizing};
 use seekless_units::{Bytes, Exit, Fault, Nanos};
 
 use crate::settings::Settings;
-
-/// How far a read is extended: a size, or who finds it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Prefetch {
-    /// This size.
-    Fixed(Bytes),
-    /// One that finds itself.
-    Auto,
-    /// What the disk transfers in one switch.
-    Competitive,
-}
-
-impl FromStr for Prefetch {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Prefetch, String> {
-        match text {
-            "auto" => Ok(Prefetch::Auto),
-            "competitive" => Ok(Prefetch::Competitive),
-            size => size.parse().map(Prefetch::Fixed).map_err(|e| format!("{e}, auto or competitive")),
-        }
-    }
-}
-
-impl fmt::Display for Prefetch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Prefetch::Fixed(size) => write!(f, "{size}"),
-            Prefetch::Auto => f.write_str("auto"),
-            Prefetch::Competitive => f.write_str("competitive"),
-        }
-    }
-}
 
 /// What the daemon does with the reads it is asked about; shared by `daemon`, `run` and `watch`.
 #[derive(Args, Clone, Debug)]

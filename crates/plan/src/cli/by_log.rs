@@ -17,12 +17,39 @@ use crate::plot::Chart;
 use crate::site::{self, Options, Site};
 use crate::ways::{self, Streams, Way};
 
-/// The answer in one way.
+/// The answer in one way, with the size of read-ahead that serves most.
 struct Line<'a> {
     way: &'a Way,
     served: Served,
     disks: Option<u64>,
     memory: Option<f64>,
+}
+
+/// Each way's best sizes: for what the site serves, for the fewest disks and for the least memory, which need not be the
+/// same.
+fn best<'a>(machine: &Machine<'_>, ways: &'a [Way], target: f64) -> Vec<Line<'a>> {
+    let mut lines: Vec<Line> = vec![];
+    for way in ways {
+        let line = Line {
+            way,
+            served: machine.serves(way),
+            disks: machine.disks_for(way, target),
+            memory: machine.memory_for(way, target),
+        };
+        let unbounded = |l: &Line| l.served.rate.unwrap_or(f64::INFINITY);
+        match lines.last_mut().filter(|l| l.way.name == way.name) {
+            Some(last) => {
+                let disks = [last.disks, line.disks].into_iter().flatten().min();
+                let memory = [last.memory, line.memory].into_iter().flatten().min_by(f64::total_cmp);
+                if unbounded(&line) > unbounded(last) {
+                    *last = line;
+                }
+                (last.disks, last.memory) = (disks, memory);
+            }
+            None => lines.push(line),
+        }
+    }
+    lines
 }
 
 pub(super) fn run(args: &PlanArgs, log: &Path) -> Result<Exit, Fault> {
@@ -46,7 +73,7 @@ pub(super) fn run(args: &PlanArgs, log: &Path) -> Result<Exit, Fault> {
         file: Bytes((site.popularity.bytes / site.popularity.files.max(1.0)) as u64),
         memory: args.memory,
     };
-    let progress = bar(3, "{bar:40} {pos}/{len} simulations of the drive");
+    let progress = bar(ways::simulations(), "{bar:40} {pos}/{len} simulations of the drive");
     let ways = ways::measure(&drive, &streams, args.seed, || progress.inc(1))?;
     progress.finish_and_clear();
     let machine = Machine {
@@ -56,15 +83,7 @@ pub(super) fn run(args: &PlanArgs, log: &Path) -> Result<Exit, Fault> {
         disks: args.disks,
     };
     let target = target.unwrap_or(2.0 * site.peak_rate());
-    let lines: Vec<Line> = ways
-        .iter()
-        .map(|way| Line {
-            way,
-            served: machine.serves(way),
-            disks: machine.disks_for(way, target),
-            memory: machine.memory_for(way, target),
-        })
-        .collect();
+    let lines = best(&machine, &ways, target);
     if let Some(path) = &args.html {
         page(args, &site, &drive, &lines, target).write(path)?;
     }
@@ -78,6 +97,7 @@ fn as_json(args: &PlanArgs, site: &Site, lines: &[Line], target: f64, read_s: f6
         .map(|l| {
             let value = json!({
                 "what": l.way.what,
+                "read_ahead_bytes": l.way.ahead,
                 "disk_mb_per_s": l.way.rate / 1e6,
                 "serves_mb_per_s": l.served.rate.map(|r| r / 1e6),
                 "streams": l.served.streams,
@@ -172,6 +192,7 @@ fn sentences(args: &PlanArgs, site: &Site, drive: &DriveSpec) -> Vec<String> {
 fn rows(lines: &[Line], target: f64) -> Vec<Vec<String>> {
     let mut rows = vec![vec![
         "way".to_owned(),
+        "reads of".into(),
         "one disk".into(),
         "site serves".into(),
         "streams".into(),
@@ -185,6 +206,7 @@ fn rows(lines: &[Line], target: f64) -> Vec<Vec<String>> {
         let gain = l.served.rate.zip(shipped).map_or("-".into(), |(r, s)| format!("{:.1} x", r / s));
         rows.push(vec![
             l.way.name.to_owned(),
+            format::size(l.way.ahead),
             format::rate(l.way.rate),
             l.served.rate.map_or("not limited by disks".into(), format::rate),
             format!("{:.0}", l.served.streams),

@@ -2,7 +2,10 @@
 
 use alloc::boxed::Box;
 
-use seekless_units::{Bytes, Nanos};
+use core::fmt;
+use core::str::FromStr;
+
+use seekless_units::{Bytes, Nanos, ParseBytesError};
 use serde::{Deserialize, Serialize};
 
 use super::{Auto, Depth, Fixed, Scaled};
@@ -61,3 +64,48 @@ impl Sizing {
         }
     }
 }
+
+/// How far a read is extended, as a word of a command line: a size, or who finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prefetch {
+    /// This size.
+    Fixed(Bytes),
+    /// One that finds itself.
+    Auto,
+    /// What the disk transfers in one switch.
+    Competitive,
+}
+
+impl FromStr for Prefetch {
+    type Err = UnknownPrefetch;
+
+    fn from_str(text: &str) -> Result<Prefetch, UnknownPrefetch> {
+        match text {
+            "auto" => Ok(Prefetch::Auto),
+            "competitive" => Ok(Prefetch::Competitive),
+            size => size.parse().map(Prefetch::Fixed).map_err(UnknownPrefetch),
+        }
+    }
+}
+
+impl fmt::Display for Prefetch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Prefetch::Fixed(size) => write!(f, "{size}"),
+            Prefetch::Auto => f.write_str("auto"),
+            Prefetch::Competitive => f.write_str("competitive"),
+        }
+    }
+}
+
+/// A word that is neither a size nor an algorithm.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownPrefetch(ParseBytesError);
+
+impl fmt::Display for UnknownPrefetch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, or auto, or competitive", self.0)
+    }
+}
+
+impl core::error::Error for UnknownPrefetch {}

@@ -114,7 +114,7 @@ impl Spindle {
         let evicted = self.account.totals().evicted_unused - before;
         self.stats.bytes_evicted_unused += evicted;
         let Some(following) = &mut self.streams else { return };
-        following.pressure.evicted(self.now, evicted, following.config.budget);
+        following.pressure.evicted(self.now, evicted, self.stats.bytes_read);
         let hit = following.table.of_file(file).filter(|(_, s)| s.fetched > start && s.position < end);
         let hit: Vec<StreamId> = hit.map(|(id, _)| id).collect();
         for id in hit {
