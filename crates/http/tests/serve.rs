@@ -368,3 +368,27 @@ fn sleeping_connections_wake_up() {
     }
     server.stop();
 }
+
+/// What goes past this level is read and sent right, and leaves nothing in memory; what is in memory is sent from it.
+#[test]
+fn coordination_changes_what_is_kept_and_no_byte() {
+    use seekless_policy::coordinate::{Coordination, pfc::PfcParams};
+    let site = Site::on_disk();
+    let film = site.film("f", 8 << 20);
+    let mut own = settings(&site.root);
+    own.coordinate = Coordination::Pfc(PfcParams { per_context: true, ..PfcParams::default() });
+    own.engine.include_ssd = true;
+    let server = Server::start(own).unwrap();
+    let forgotten = site.forget("f");
+    for offset in (0..film.len()).step_by(1 << 20) {
+        let range = format!("bytes={offset}-{}", offset + (1 << 20) - 1);
+        assert!(get(server.address(), "/f", &[("Range", &range)]).body == film[offset..offset + (1 << 20)]);
+    }
+    let report = server.stop();
+    // Equal requests are longer than half their average: to the letter of the paper all of them go past.
+    let bypassed = report["counters"]["bypassed_bytes"].as_u64().unwrap();
+    match forgotten {
+        true => assert_eq!(bypassed, 8 << 20, "{report}"),
+        false => println!("skipped: nothing leaves memory here"),
+    }
+}
