@@ -6,12 +6,14 @@ use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hyper::Response;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use seekless_kernel::memory::trim_heap;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
@@ -32,6 +34,11 @@ const SEND_BUFFER: usize = 256 << 10;
 
 /// A connection without a request sleeps after one to two times this.
 const SLEEPS_AFTER: Duration = Duration::from_secs(2);
+
+/// How often the heap is trimmed, if so many connections went to sleep meanwhile: what they gave back lies scattered, and
+/// the allocator keeps it. Fewer are not worth the looking through.
+const TRIM_EVERY: Duration = Duration::from_secs(5);
+const TRIM_FROM: u64 = 256;
 
 /// How often we ask an HTTP/2 client that says nothing whether it is still there, and how long it may take to answer.
 const PING_EVERY: Duration = Duration::from_secs(60);
@@ -73,9 +80,17 @@ async fn accept(socket: std::net::TcpListener, shared: Arc<Shared>, mut stopped:
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "a listening socket cannot be used"),
     };
+    let mut tick = tokio::time::interval(TRIM_EVERY);
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
+            _ = tick.tick() => {
+                if shared.slept.load(Ordering::Relaxed) >= TRIM_FROM {
+                    shared.slept.store(0, Ordering::Relaxed);
+                    tokio::task::spawn_blocking(trim_heap);
+                }
+                continue;
+            }
             _ = stopped.wait_for(|stop| *stop) => return,
         };
         match accepted {
@@ -167,6 +182,7 @@ async fn on_http1(
                 () = tokio::time::sleep(SLEEPS_AFTER) => if quiet.is_quiet() { break },
             }
         }
+        shared.slept.fetch_add(1, Ordering::Relaxed);
         let parts = connection.into_parts();
         wire = parts.io.into_inner();
         if !parts.read_buf.is_empty() {
