@@ -74,7 +74,7 @@ impl Reader {
         let disk = Disk::look_up(name, &settings.profiles);
         let started = Instant::now();
         let mut budget = Budget::new(settings.budget, started);
-        let first = budget.due(started, 0, 0, 1).unwrap_or(Bytes::gib(1));
+        let first = budget.due(started, &Stats::default(), 1).unwrap_or(Bytes::gib(1));
         if let Some(ahead) = &mut config.ahead {
             ahead.budget = first;
         }
@@ -347,8 +347,7 @@ impl Body {
         }
         let now = Instant::now();
         let disks = self.disks.load(Ordering::Relaxed);
-        let stats = &self.own.spindle;
-        if let Some(budget) = self.budget.due(now, stats.bytes_evicted_unused, stats.bytes_read, disks) {
+        if let Some(budget) = self.budget.due(now, &self.own.spindle, disks) {
             self.event(Event::Budget(budget));
             self.sample();
             if let Some((_, log)) = &self.log {
@@ -401,6 +400,7 @@ impl Body {
                     self.own.gap.record(Nanos(gap.as_nanos() as u64));
                 }
             }
+            Report::Found { id, upto } => self.event(Event::Found { read: id, upto }),
             Report::Progress { id, upto } => self.event(Event::Progress { read: id, upto }),
             Report::Done { id, at, result } => {
                 let outcome = match result {

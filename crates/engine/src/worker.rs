@@ -4,12 +4,14 @@
 //! its reader goes on taking requests and giving up those that waited too long.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender};
 use seekless_kernel::prefetch::{Brought, Source, Steps, bring_in};
+use seekless_kernel::residency::resident_prefix;
 use seekless_policy::ReadId;
 
 /// One piece to bring in.
@@ -26,6 +28,11 @@ pub(crate) enum Report {
     /// The worker has taken the piece up; its first read-ahead call follows at once.
     Started {
         at: Instant,
+    },
+    /// What was in memory before.
+    Found {
+        id: ReadId,
+        upto: u64,
     },
     Progress {
         id: ReadId,
@@ -47,6 +54,10 @@ pub(crate) fn spawn(disk: &str, jobs: Receiver<Job>, reports: Sender<Report>) ->
                 return;
             }
             let end = job.offset + job.len;
+            let there = resident_prefix(job.source.as_fd(), job.offset, job.len).unwrap_or(0);
+            if there > 0 {
+                let _ = reports.send(Report::Found { id: job.id, upto: job.offset + there });
+            }
             let progress = |upto| {
                 // The last report is Done itself.
                 if upto < end {

@@ -8,7 +8,7 @@ use seekless_units::{Exit, Fault};
 
 use crate::results::Results;
 use crate::scenario::{self, Scenario};
-use crate::{demo, file_server, live, report, terminal};
+use crate::{compare, demo, file_server, live, report, sim, terminal};
 
 /// Run experiments: scenarios in, results and reports out.
 #[derive(Debug, Args)]
@@ -27,6 +27,8 @@ enum LabCommand {
     },
     /// Run a scenario; ends with status 0 only if every check holds
     Run(RunArgs),
+    /// Compare a live run of a scenario with its simulation; ends with status 0 only if every prediction is within the limits
+    Compare(CompareArgs),
     /// Draw the report of a run again from its results.json
     Report {
         /// Folder of the run
@@ -60,8 +62,25 @@ enum LabCommand {
 }
 
 #[derive(Debug, Args)]
+struct CompareArgs {
+    /// Folder of the live run
+    live: PathBuf,
+    /// Folder of the simulated run
+    simulated: PathBuf,
+    /// How far throughput may be off, a share
+    #[arg(long, value_name = "SHARE", default_value_t = 0.10)]
+    throughput: f64,
+    /// How far the 95th percentile of latency may be off, a share
+    #[arg(long, value_name = "SHARE", default_value_t = 0.15)]
+    latency: f64,
+    /// Write the comparison as JSON, to FILE or standard output
+    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
 struct RunArgs {
-    /// A scenario's name (see `seekless lab list`) or a file
+    /// A scenario's name (see `seekless lab list`) or a file; with --sim also `all`
     scenario: String,
     /// In the simulator, in virtual time
     #[arg(long, conflicts_with = "live")]
@@ -106,6 +125,13 @@ pub fn run(args: LabArgs) -> Result<Exit, Fault> {
             say(json.as_deref(), &results, |_| format!("{}\n", path.display()))?;
             Ok(Exit::Ok)
         }
+        LabCommand::Compare(args) => {
+            let read = |dir: &Path| Results::read(&dir.join("results.json"));
+            let limits = compare::Limits { throughput: args.throughput, latency: args.latency };
+            let lines = compare::compare(&read(&args.live)?, &read(&args.simulated)?, limits)?;
+            say(args.json.as_deref(), &lines, |lines| compare::text(lines, terminal::width()))?;
+            Ok(if lines.iter().all(|l| l.within) { Exit::Ok } else { Exit::Failed })
+        }
         LabCommand::FileServer { root, port } => file_server::serve(&root, port),
         LabCommand::Probe { file, offset, bytes, times } => live::probe::read(&file, offset, bytes, times),
     }
@@ -132,7 +158,7 @@ fn list(json: Option<&Path>) -> Result<Exit, Fault> {
             "source": paper.into_iter().flatten().collect::<Vec<_>>().join(", "),
             "runs": scenario.points().len() * scenario.repetitions as usize,
             "checks": scenario.checks.len(),
-            "drivers": ["live"],
+            "drivers": drivers(&scenario),
         }));
     }
     say(json, &entries, |entries| {
@@ -143,27 +169,77 @@ fn list(json: Option<&Path>) -> Result<Exit, Fault> {
     Ok(Exit::Ok)
 }
 
+fn drivers(scenario: &Scenario) -> Vec<&'static str> {
+    let live = (!scenario.sim.only).then_some("live");
+    let simulated = sim::refusal(scenario).is_none().then_some("sim");
+    live.into_iter().chain(simulated).collect()
+}
+
 fn run_scenario(args: &RunArgs) -> Result<Exit, Fault> {
-    let (name, scenario) = scenario::find(&args.scenario)?;
-    if args.sim {
-        let message = "the simulator is not part of this version yet: run the scenario with --live";
-        return Err(Fault::new(Exit::Missing, message));
+    if args.sim && args.scenario == "all" {
+        return run_all(args);
     }
+    let (name, scenario) = scenario::find(&args.scenario)?;
     let scenario = if args.quick { scenario.quickened() } else { scenario };
-    let out = args.out.clone().unwrap_or_else(|| Path::new("lab-out").join(&name));
-    let results = live::run(&name, &scenario, args.quick, &out)?;
-    say(args.json.as_deref(), &results, |results| {
-        let width = terminal::width();
-        let remarks: String = results.remarks.iter().map(|r| format!("note: {r}\n")).collect();
-        format!(
-            "{}\n\n{}\n\n{}\n{remarks}{}\n",
-            results.scenario.title,
-            report::comparison(results, width),
-            report::outcomes(results, width),
-            out.join("report.html").display()
-        )
-    })?;
+    let default = if args.sim { format!("{name}-sim") } else { name.clone() };
+    let out = args.out.clone().unwrap_or_else(|| Path::new("lab-out").join(default));
+    let results = match args.sim {
+        true => sim::run(&name, &scenario, args.quick, &out)?,
+        false if scenario.sim.only => {
+            let message = format!("`{name}` runs in the simulator only: use --sim");
+            return Err(Fault::new(Exit::Missing, message));
+        }
+        false => live::run(&name, &scenario, args.quick, &out)?,
+    };
+    say(args.json.as_deref(), &results, |results| summary(results, &out))?;
     Ok(if results.pass { Exit::Ok } else { Exit::Failed })
+}
+
+fn summary(results: &Results, out: &Path) -> String {
+    let width = terminal::width();
+    let remarks: String = results.remarks.iter().map(|r| format!("note: {r}\n")).collect();
+    format!(
+        "{}\n\n{}\n\n{}\n{remarks}{}\n",
+        results.scenario.title,
+        report::comparison(results, width),
+        report::outcomes(results, width),
+        out.join("report.html").display()
+    )
+}
+
+/// Every scenario the simulator can run, and one report of all.
+fn run_all(args: &RunArgs) -> Result<Exit, Fault> {
+    let out = args.out.clone().unwrap_or_else(|| Path::new("lab-out").join("all-sim"));
+    let (mut all, mut left_out) = (Vec::new(), Vec::new());
+    for (name, text) in scenario::all() {
+        let scenario = Scenario::parse(text, name)?;
+        let scenario = if args.quick { scenario.quickened() } else { scenario };
+        match sim::refusal(&scenario) {
+            Some(why) => left_out.push((name.to_string(), why)),
+            None => {
+                let results = sim::run(name, &scenario, args.quick, &out.join(name))?;
+                let held = results.checks.iter().filter(|c| c.pass).count();
+                eprintln!("  {held} of {} checks hold", results.checks.len());
+                all.push(results);
+            }
+        }
+    }
+    let page = report::render_all("Five papers in virtual time", &all, &left_out)?;
+    let path = out.join("report.html");
+    std::fs::write(&path, page).map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", path.display())))?;
+    say(args.json.as_deref(), &all, |all| {
+        let mut lines = String::new();
+        for results in all {
+            for check in results.checks.iter().filter(|c| !c.pass) {
+                let value = check.value.map_or("not measured".into(), report::number);
+                lines += &format!("{}: does not hold: {} ({value})\n", results.name, check.name);
+            }
+        }
+        let (held, checks) =
+            all.iter().flat_map(|r| &r.checks).fold((0, 0), |(h, n), c| (h + usize::from(c.pass), n + 1));
+        format!("{lines}{held} of {checks} checks hold in {} scenarios\n{}\n", all.len(), path.display())
+    })?;
+    Ok(if all.iter().all(|r| r.pass) { Exit::Ok } else { Exit::Failed })
 }
 
 /// Text for people on standard output; with `--json` the value as JSON, instead of the text when it goes there too.
@@ -209,7 +285,7 @@ mod tests {
         for (line, exit, word) in [
             ("run closed-lop", Exit::Usage, "closed-loop"),
             ("run ./nowhere.toml", Exit::Missing, "nowhere.toml"),
-            ("run closed-loop --sim", Exit::Missing, "--live"),
+            ("run hot-cache --sim", Exit::Missing, "--live"),
             ("report /nowhere/at/all", Exit::Missing, "results.json"),
         ] {
             let fault = lab(line).unwrap_err();

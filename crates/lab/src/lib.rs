@@ -8,10 +8,13 @@
 //! daemon and the load are the same `seekless` binary that runs the lab, the servers are the distribution's. Arms are
 //! run alternately inside one run, forwards and then backwards, so that drift of the machine hits all of them alike.
 //!
+//! The simulating runner does the same with `seekless sim` processes, in virtual time.
+//!
 //! Must not know: the other applications (daemon, vdisk, load) other than as processes.
 
 pub mod check;
 pub mod cli;
+pub mod compare;
 mod demo;
 mod environment;
 pub mod file_server;
@@ -23,6 +26,7 @@ pub mod report;
 pub mod results;
 pub mod scenario;
 pub mod server;
+mod sim;
 mod terminal;
 mod tools;
 pub mod trees;

@@ -37,6 +37,11 @@ impl Progress {
         }
     }
 
+    /// So many runs are over; nothing is said about them.
+    pub(crate) fn step(&self, runs: u64) {
+        self.bar.inc(runs);
+    }
+
     /// A run is over; `line` stays above the bar.
     pub(crate) fn done(&self, line: &str) {
         if self.terminal {

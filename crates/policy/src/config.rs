@@ -88,7 +88,7 @@ impl OrderKind {
 /// A word that names no mode or order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownName {
-    known: &'static str,
+    pub(crate) known: &'static str,
 }
 
 impl fmt::Display for UnknownName {

@@ -80,6 +80,14 @@ pub enum Event {
     /// Whoever made this request is gone. Answered `Pass(Cancelled)`; what only it wanted is not read any more.
     /// Unknown names are ignored (the answer may have crossed the cancellation).
     Cancel(RequestId),
+    /// The bytes of the read before the file offset `upto` were in memory before it began: the disk does not deliver them.
+    /// Sent before any [`Event::Progress`]; only the ledger rests on it.
+    Found {
+        /// Which read.
+        read: ReadId,
+        /// File offset, not a count.
+        upto: u64,
+    },
     /// All bytes of the read before the file offset `upto` are now in memory.
     Progress {
         /// Which read.

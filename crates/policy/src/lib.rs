@@ -17,6 +17,7 @@
 extern crate alloc;
 
 pub mod bitrate;
+pub mod budget;
 pub mod competitive;
 pub mod controller;
 pub mod ledger;

@@ -117,6 +117,7 @@ fn write_event(f: &mut fmt::Formatter<'_>, event: &Event) -> fmt::Result {
         Event::Budget(bytes) => write!(f, "+ budget {}", bytes.0),
         Event::Cancel(id) => write!(f, "+ cancel {}", id.0),
         Event::Progress { read, upto } => write!(f, "+ progress {} {upto}", read.0),
+        Event::Found { read, upto } => write!(f, "+ found {} {upto}", read.0),
         Event::Done { read, outcome } => {
             write!(f, "+ done {} {}", read.0, if outcome == Outcome::Ok { "ok" } else { "failed" })
         }
@@ -218,6 +219,7 @@ fn read_event(word: &str, mut w: Words<'_>) -> Result<Event, Unreadable> {
         "bitrate" => Event::Bitrate { file: w.file()?, bytes_per_s: w.number()? },
         "budget" => Event::Budget(Bytes(w.number()?)),
         "cancel" => Event::Cancel(RequestId(w.number()?)),
+        "found" => Event::Found { read: ReadId(w.number()?), upto: w.number()? },
         "progress" => Event::Progress { read: ReadId(w.number()?), upto: w.number()? },
         "done" => {
             let read = ReadId(w.number()?);
@@ -288,6 +290,7 @@ mod tests {
             "3 1 - answer 7 queue_full",
             "0 1 + access 1:2 3 4 5 ?",
             "0 1 + tick",
+            "0 1 + found 4 4096",
             "0 1 + done 4 failed",
             "0 1 - drop 1:2 4096 8192",
             "0 1 + missing 1:2 0 4096",

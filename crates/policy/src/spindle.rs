@@ -173,6 +173,11 @@ impl Spindle {
             Event::Bitrate { file, bytes_per_s } => self.told_bitrate(file, bytes_per_s),
             Event::Budget(budget) => self.budget(budget.0),
             Event::Cancel(id) => self.answer(id, Verdict::Pass(Reason::Cancelled)),
+            Event::Found { read, upto } => {
+                if let Some(flight) = self.flights.iter_mut().find(|f| f.piece.id == read) {
+                    flight.accounted = upto.clamp(flight.accounted, flight.piece.end);
+                }
+            }
             Event::Progress { read, upto } => self.progress(read, upto),
             Event::Done { read, outcome } => self.done(read, outcome),
             Event::Tick => {}
@@ -481,9 +486,8 @@ impl Spindle {
         let coming = existing.iter().any(|&(_, start, end)| start <= wanted.start && wanted.start < end);
         if fetched_before > wanted.start && !coming {
             let evicted = fetched_before - wanted.start;
-            self.stats.bytes_evicted_unused += evicted;
-            following.pressure.evicted(self.now, evicted, self.stats.bytes_read);
             following.table.lost(stream, wanted.start);
+            self.evicted(evicted);
         }
         Some(stream)
     }

@@ -34,6 +34,8 @@ pub struct Stats {
     pub held_back: u64,
     /// Bytes that were fetched for a stream and gone before it came to read them.
     pub bytes_evicted_unused: u64,
+    /// Of them: although what has been read was being given back. The budget is too large.
+    pub bytes_evicted_over_budget: u64,
     /// Bytes that were fetched for streams which ended before they read them.
     pub bytes_wasted: u64,
     /// Bytes given back behind the last reader.

@@ -8,7 +8,7 @@ use seekless_engine::DecisionLog;
 use seekless_policy::bitrate::BitrateRule;
 use seekless_policy::competitive::Start;
 use seekless_policy::controller::Params;
-use seekless_policy::{AheadConfig, Mode, OrderKind, Prefetch, Sizing};
+use seekless_policy::{AheadConfig, DropBehind, Mode, OrderKind, Prefetch, Sizing};
 use seekless_units::{Bytes, Exit, Fault, Nanos};
 
 use crate::settings::Settings;
@@ -47,6 +47,10 @@ pub struct EngineArgs {
     /// deadlines (mode both only): on, or off for the papers' prefetching on a miss
     #[arg(long, default_value = "on", value_name = "on|off", value_parser = on_off, action = clap::ArgAction::Set)]
     pub ahead: bool,
+    /// When bytes are given back behind the last reader of a file: never, pressure (when unread bytes are seen evicted),
+    /// always
+    #[arg(long, default_value = "pressure", value_name = "WHEN")]
+    pub drop_behind: DropBehind,
     /// Most bytes read ahead and not yet used, of each disk [default: from the memory limit, and what is observed]
     #[arg(long, value_name = "SIZE")]
     pub budget: Option<Bytes>,
@@ -193,7 +197,8 @@ impl EngineArgs {
         spindle.reads_in_flight = self.in_flight as usize;
         spindle.overlap = self.overlap;
         spindle.answer_early = !self.answer_late;
-        spindle.ahead = self.ahead.then(AheadConfig::default);
+        spindle.ahead =
+            self.ahead.then(|| AheadConfig { drop_behind: self.drop_behind, ..AheadConfig::default() });
         settings.engine.budget = self.budget;
         settings.engine.single_queue = self.single_queue;
         settings.engine.include_ssd = self.include_ssd;
@@ -222,6 +227,7 @@ impl EngineArgs {
             format!("--in-flight={}", self.in_flight),
             format!("--overlap={}", self.overlap),
             format!("--ahead={}", if self.ahead { "on" } else { "off" }),
+            format!("--drop-behind={}", self.drop_behind),
             format!("--decisions-max={}", self.decisions_max),
         ];
         words.extend(self.table2.words());

@@ -256,18 +256,18 @@ pub(crate) fn catalogue_args(scenario: &Scenario) -> Vec<String> {
         "mixed" => "0.5",
         _ => "0",
     };
-    [
-        "--library",
-        &scenario.library_bytes().to_string(),
-        "--hd-share",
-        hd,
-        "--zipf",
-        &library.zipf.to_string(),
-        "--catalogue-seed",
-        &library.seed.to_string(),
-    ]
-    .map(String::from)
-    .to_vec()
+    let mut args = Vec::new();
+    let mut put = |flag: &str, value: String| args.extend([flag.to_string(), value]);
+    if let Some(size) = scenario.library_bytes() {
+        put("--library", size.to_string());
+    }
+    if let Some(videos) = library.videos {
+        put("--videos", videos.to_string());
+    }
+    put("--hd-share", hd.to_string());
+    put("--zipf", library.zipf.to_string());
+    put("--catalogue-seed", library.seed.to_string());
+    args
 }
 
 /// The library as a manifest; none where the load brings its own files.

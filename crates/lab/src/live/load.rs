@@ -16,6 +16,9 @@ use crate::tools;
 /// Start-up, the last requests' time-outs and writing the result, beyond the length asked for.
 const SLACK: Duration = Duration::from_secs(90);
 
+/// Most runs of a search.
+pub(crate) const SEARCH_RUNS: u32 = 12;
+
 /// A load running against one disk's library.
 #[derive(Debug)]
 pub(crate) struct Clients {
@@ -77,7 +80,23 @@ impl Clients {
                 command.args(["--warmup", &format!("{warmup_s}s"), "--ramp-over", &format!("{duration_s}s")]);
                 *duration_s
             }
-            Load::Diff { .. } => return Err(Fault::new(Exit::Failed, "diff is no HTTP load")),
+            Load::Sessions { rate, warmup_s, duration_s } => {
+                let length = warmup_s + duration_s;
+                command.args(["sessions", "--rate", &rate.to_string(), "--sessions", "4000000000"]);
+                command.args(["--warmup", &format!("{warmup_s}s"), "--duration", &format!("{length}s")]);
+                length
+            }
+            Load::Search { rate, rate_max, max_failed, precision, warmup_s, duration_s } => {
+                let step = warmup_s + duration_s;
+                command.args(["search", "--method", "bisect", "--from", &rate.to_string()]);
+                command.args(["--to", &rate_max.to_string(), "--max-failed", &max_failed.to_string()]);
+                command.args(["--precision", &precision.to_string(), "--runs", &SEARCH_RUNS.to_string()]);
+                command.args(["--warmup", &format!("{warmup_s}s"), "--step", &format!("{step}s")]);
+                step * f64::from(SEARCH_RUNS)
+            }
+            Load::Diff { .. } | Load::Command { .. } => {
+                return Err(Fault::new(Exit::Failed, "this load is no HTTP load"));
+            }
         };
         command.args([
             "--url",
@@ -136,6 +155,14 @@ pub(crate) fn account(row: &mut Row, results: &[Value]) {
         [("mean_ms", "mean"), ("p50_ms", "p50"), ("p90_ms", "p90"), ("p99_ms", "p99"), ("max_ms", "max")]
     {
         put(name, most(&format!("/latency_ms/{path}")));
+    }
+    // The load tells the 95th percentile only as a point of the distribution.
+    let p95 = |r: &Value| {
+        let cdf: Vec<(f64, f64)> = serde_json::from_value(r.pointer("/latency_ms/cdf")?.clone()).ok()?;
+        cdf.iter().find(|(_, share)| *share >= 0.95).map(|(ms, _)| *ms)
+    };
+    if let Some(ms) = results.iter().filter_map(p95).reduce(f64::max) {
+        put("p95_ms", ms);
     }
     if results.iter().any(|r| r.get("sessions").is_some_and(|s| !s.is_null())) {
         put("failed_share", most("/sessions/failed_share"));

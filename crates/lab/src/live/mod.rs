@@ -8,13 +8,13 @@
 
 mod daemon;
 mod diff;
-mod disk;
+pub(crate) mod disk;
 mod faults;
-mod load;
+pub(crate) mod load;
 mod preconditions;
 pub(crate) mod probe;
 mod sequences;
-mod serve;
+pub(crate) mod serve;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;

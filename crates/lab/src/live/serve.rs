@@ -39,8 +39,11 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
 
     let (warmup_s, preload) = match &point.load {
         Load::Closed { warmup_s, preload, .. } => (*warmup_s, *preload),
-        Load::Ramp { warmup_s, .. } | Load::Downloads { warmup_s, .. } => (*warmup_s, false),
-        Load::Diff { .. } => (0.0, false),
+        Load::Ramp { warmup_s, .. }
+        | Load::Downloads { warmup_s, .. }
+        | Load::Sessions { warmup_s, .. }
+        | Load::Search { warmup_s, .. } => (*warmup_s, false),
+        Load::Diff { .. } | Load::Command { .. } => (0.0, false),
     };
     if preload {
         bench.mounts().try_for_each(read_all)?;
@@ -134,7 +137,7 @@ fn read_all(dir: &std::path::Path) -> Result<(), Fault> {
 }
 
 /// Adds the disks' view: sums of rates, means over commands and over disks.
-pub(super) fn account_disks(row: &mut Row, disks: &[Value]) {
+pub(crate) fn account_disks(row: &mut Row, disks: &[Value]) {
     let each = |path: &str| -> Vec<f64> {
         disks.iter().map(|d| d.pointer(path).and_then(Value::as_f64).unwrap_or(0.0)).collect()
     };

@@ -55,6 +55,51 @@ pub fn render(results: &Results) -> Result<String, Fault> {
     Ok(page)
 }
 
+/// Several runs as one page: a table of all, then each run's own page folded below its line.
+///
+/// # Errors
+/// Those of [`render`].
+pub fn render_all(title: &str, all: &[Results], left_out: &[(String, String)]) -> Result<String, Fault> {
+    let (held, checks) =
+        all.iter().flat_map(|r| &r.checks).fold((0, 0), |(h, n), c| (h + u32::from(c.pass), n + 1));
+    let mut page = format!(
+        "<!DOCTYPE html>\n<html lang=en><head><meta charset=utf-8><title>{title}</title><style>{STYLE}</style></head><body>\
+         <h1>{title}</h1><p class=sub>{held} of {checks} checks hold in {} scenarios</p>\
+         <table><tr><th>Scenario</th><th>Source</th><th>Checks that hold</th></tr>",
+        all.len(),
+        title = escape(title),
+    );
+    for results in all {
+        let held = results.checks.iter().filter(|c| c.pass).count();
+        let class = if results.pass { "pass" } else { "fail" };
+        let from = [results.scenario.paper.as_deref(), results.scenario.figure.as_deref()];
+        let _ = write!(
+            page,
+            "<tr><td><a href=\"#{name}\">{name}</a></td><td>{}</td><td class={class}>{held} of {}</td></tr>",
+            escape(&from.into_iter().flatten().collect::<Vec<_>>().join(", ")),
+            results.checks.len(),
+            name = escape(&results.name),
+        );
+    }
+    page += "</table>";
+    for (name, why) in left_out {
+        let _ = write!(page, "<p class=sub>{} runs live only: {}</p>", escape(name), escape(why));
+    }
+    for results in all {
+        let whole = render(results)?;
+        let body = whole.split_once("<body>").and_then(|(_, rest)| rest.rsplit_once("</body>"));
+        let open = if results.pass { "" } else { " open" };
+        let _ = write!(
+            page,
+            "<hr><details id=\"{name}\"{open}><summary>{name}</summary>{}</details>",
+            body.map_or("", |(body, _)| body),
+            name = escape(&results.name),
+        );
+    }
+    page += "</body></html>\n";
+    Ok(page)
+}
+
 fn head(page: &mut String, results: &Results) {
     let scenario = &results.scenario;
     let from = match (&scenario.paper, &scenario.figure) {
@@ -187,7 +232,7 @@ fn foot(page: &mut String, results: &Results) {
          <tr><td>Seekless</td><td>{}</td></tr><tr><td>Took</td><td>{} s</td></tr></table></body></html>",
         escape(&disks.join(", ")),
         scenario.memory,
-        number(scenario.library_bytes().as_mb()),
+        scenario.library_bytes().map_or("?".into(), |b| number(b.as_mb())),
         scenario.repetitions,
         machine.cores,
         escape(&machine.processor),

@@ -10,7 +10,7 @@ use seekless_units::{Exit, Fault};
 
 use crate::results::Results;
 
-pub use html::render;
+pub use html::{render, render_all};
 pub use table::{bar_chart, comparison, outcomes};
 
 /// Writes `report.html` beside the results in `dir`.

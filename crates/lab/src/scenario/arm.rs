@@ -56,6 +56,12 @@ pub struct Arm {
     /// Run once, not at every axis value (the paper's columns labelled V).
     #[serde(default)]
     pub fixed: bool,
+    /// Further arguments of the simulator for this arm.
+    #[serde(default)]
+    pub sim: Vec<String>,
+    /// Where a `command` load's answer has each metric: name to JSON pointer.
+    #[serde(default)]
+    pub read: std::collections::BTreeMap<String, String>,
     /// What goes wrong while the load runs.
     #[serde(default, rename = "fault")]
     pub faults: Vec<FaultAt>,

@@ -47,6 +47,35 @@ pub enum Load {
         /// Seconds counted.
         duration_s: f64,
     },
+    /// Video sessions at one rate.
+    Sessions {
+        /// Requests a second, in the workload's own time.
+        rate: f64,
+        /// Seconds before counting.
+        warmup_s: f64,
+        /// Seconds counted.
+        duration_s: f64,
+    },
+    /// The highest rate of video sessions at which fewer than a share of them fail, by runs at constant rates.
+    Search {
+        /// First rate tried, requests a second.
+        rate: f64,
+        /// No higher rate is tried.
+        rate_max: f64,
+        /// Share of sessions that may fail; 0: none.
+        max_failed: f64,
+        /// Ends when the highest good and the lowest bad rate are this close (a share).
+        precision: f64,
+        /// Seconds before counting, of each run.
+        warmup_s: f64,
+        /// Seconds counted, of each run.
+        duration_s: f64,
+    },
+    /// A command of `seekless sim` that answers in JSON; each arm reads its metrics out of it. Simulator only.
+    Command {
+        /// Its words, without `--json`.
+        command: Vec<String>,
+    },
     /// `diff -r` of two source trees, `instances` pairs at once; reports the completion time.
     Diff {
         /// Pairs compared at the same time.
@@ -62,11 +91,13 @@ impl Load {
         match self {
             Load::Closed { warmup_s, duration_s, .. }
             | Load::Ramp { warmup_s, duration_s, .. }
-            | Load::Downloads { warmup_s, duration_s, .. } => {
+            | Load::Downloads { warmup_s, duration_s, .. }
+            | Load::Sessions { warmup_s, duration_s, .. }
+            | Load::Search { warmup_s, duration_s, .. } => {
                 *warmup_s = warmup.unwrap_or(*warmup_s);
                 *duration_s = duration.unwrap_or(*duration_s);
             }
-            Load::Diff { .. } => {}
+            Load::Diff { .. } | Load::Command { .. } => {}
         }
     }
 
@@ -75,12 +106,12 @@ impl Load {
         match self {
             Load::Closed { clients, .. } | Load::Downloads { clients, .. } => *clients = count,
             Load::Diff { instances, .. } => *instances = count,
-            Load::Ramp { .. } => {}
+            Load::Ramp { .. } | Load::Sessions { .. } | Load::Search { .. } | Load::Command { .. } => {}
         }
     }
 
     /// Whether a web server is needed.
     pub fn is_http(&self) -> bool {
-        !matches!(self, Load::Diff { .. })
+        !matches!(self, Load::Diff { .. } | Load::Command { .. })
     }
 }

@@ -62,6 +62,23 @@ pub struct Scenario {
     /// What `--quick` changes.
     #[serde(default)]
     pub quick: Quick,
+    /// What the simulator is told besides.
+    #[serde(default)]
+    pub sim: Sim,
+}
+
+/// The simulator's side of a scenario.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sim {
+    /// The scenario runs in the simulator alone: the machine it describes is not here.
+    #[serde(default)]
+    pub only: bool,
+    /// Why it can only run live; absent when the simulator can run it.
+    pub not: Option<String>,
+    /// Further arguments of `seekless sim serve`, for what the fields above do not say.
+    #[serde(default)]
+    pub args: Vec<String>,
 }
 
 /// One software disk.
@@ -84,8 +101,13 @@ pub struct Disk {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Library {
-    /// Total size as a multiple of the memory limit.
+    /// Total size as a multiple of the memory limit; not given where `size` or `videos` is.
+    #[serde(default)]
     pub times_memory: f64,
+    /// Total size, instead of a multiple of the memory.
+    pub size: Option<Bytes>,
+    /// Number of videos; with a size as well, durations are scaled to it.
+    pub videos: Option<u32>,
     /// `sd` (419 kb/s) or `hd` (2095 kb/s) videos, or `mixed`.
     #[serde(default = "sd")]
     pub bitrate: String,
@@ -107,6 +129,8 @@ pub struct Axis {
     pub knobs: Vec<Knob>,
     /// Values in the knob's own notation, in plotting order.
     pub values: Vec<String>,
+    /// For the knob `sim`: the argument of `seekless sim serve` that takes the value.
+    pub flag: Option<String>,
 }
 
 /// Something an axis can turn.
@@ -125,6 +149,8 @@ pub enum Knob {
     Server,
     /// Instances or clients of the load.
     Clients,
+    /// An argument of the simulator, named by the axis' `flag`.
+    Sim,
 }
 
 /// A value printed in the paper.
@@ -233,9 +259,13 @@ impl Scenario {
         self
     }
 
-    /// Bytes of files on each disk.
-    pub fn library_bytes(&self) -> Bytes {
-        Bytes((self.memory.0 as f64 * self.library.times_memory) as u64)
+    /// Bytes of files on each disk; none where only their number is given.
+    pub fn library_bytes(&self) -> Option<Bytes> {
+        let library = &self.library;
+        if library.size.is_some() || library.videos.is_some() {
+            return library.size;
+        }
+        Some(Bytes((self.memory.0 as f64 * library.times_memory) as u64))
     }
 
     /// Every (arm, axis value) to run, in order, each with the arm as it stands at that value.
@@ -247,7 +277,7 @@ impl Scenario {
                     let mut load = self.load.clone();
                     let arm = axis.knobs.iter().fold(arm.clone(), |arm, knob| {
                         // Parsing has tried every knob with every value.
-                        knob.turn(arm, &mut load, value).unwrap_or_else(|why| panic!("{why}"))
+                        axis.turn(*knob, arm, &mut load, value).unwrap_or_else(|why| panic!("{why}"))
                     });
                     Point { arm, load, x: Some(value.clone()) }
                 })),
@@ -274,6 +304,21 @@ pub struct Point {
     pub x: Option<String>,
 }
 
+impl Axis {
+    /// As [`Knob::turn`], with the axis' own knowledge.
+    ///
+    /// # Errors
+    /// What is wrong with the value.
+    pub fn turn(&self, knob: Knob, mut arm: Arm, load: &mut Load, value: &str) -> Result<Arm, String> {
+        if knob != Knob::Sim {
+            return knob.turn(arm, load, value);
+        }
+        let flag = self.flag.clone().ok_or("the knob `sim` needs `flag`")?;
+        arm.sim.extend([flag, value.to_string()]);
+        Ok(arm)
+    }
+}
+
 impl Knob {
     /// `arm` (or the load) with this setting at `value`.
     ///
@@ -294,6 +339,7 @@ impl Knob {
             Knob::MaxSectors => arm.max_sectors_kb = Some(kib(value)?),
             Knob::Scheduler => arm.scheduler = Some(value.to_string()),
             Knob::Server => arm.server = Some(value.parse()?),
+            Knob::Sim => {}
             Knob::Clients => {
                 load.set_clients(value.parse().map_err(|_| format!("`{value}` is not a count"))?)
             }

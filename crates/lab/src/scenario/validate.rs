@@ -24,8 +24,27 @@ impl Scenario {
         if self.disks.iter().any(|d| d.speedup != self.disks[0].speedup) {
             return Err("speedup: the same on every disk, sessions are sped up by it".into());
         }
-        if !(self.library.times_memory > 0.0 && self.library.times_memory <= 1000.0) {
+        let library = &self.library;
+        let given = library.size.is_some() || library.videos.is_some();
+        let sized = library.times_memory > 0.0 && library.times_memory <= 1000.0;
+        if !given && !sized {
             return Err("library.times_memory: above 0, at most 1000".into());
+        }
+        if given && library.times_memory != 0.0 {
+            return Err("library: give times_memory, or size and videos, not both".into());
+        }
+        let command = matches!(self.load, super::Load::Command { .. });
+        if self.sim.only && self.sim.not.is_some() {
+            return Err("sim: `only` and `not` contradict each other".into());
+        }
+        if command && !self.sim.only {
+            return Err("a load of kind `command` runs in the simulator alone: set sim.only".into());
+        }
+        if self.arms.iter().any(|a| command == a.read.is_empty()) {
+            return Err("`read` is for arms of a load of kind `command`, and each of those needs it".into());
+        }
+        for name in self.arms.iter().flat_map(|a| a.read.keys()) {
+            metric::find(name)?;
         }
         self.validate_arms()?;
         self.validate_axis()?;
@@ -81,14 +100,14 @@ impl Scenario {
         for value in axis.values.iter().chain(self.quick.axis_values.iter().flatten()) {
             for knob in &axis.knobs {
                 let mut load = self.load.clone();
-                knob.turn(self.arms[0].clone(), &mut load, value)
+                axis.turn(*knob, self.arms[0].clone(), &mut load, value)
                     .map_err(|why| format!("axis value {value}: {why}"))?;
             }
         }
         if self.axis.as_ref().is_some_and(|a| a.knobs.contains(&super::Knob::Clients))
-            && matches!(self.load, Load::Ramp { .. })
+            && !matches!(self.load, Load::Closed { .. } | Load::Diff { .. })
         {
-            return Err("axis: a ramp has no number of clients to sweep".into());
+            return Err("axis: this load has no number of clients to sweep".into());
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use super::{Following, Spindle};
 use crate::account::Account;
 use crate::ahead::PieceLen;
 use crate::piece::Flight;
-use crate::{Continuation, FileId, Stream, StreamId};
+use crate::{Continuation, DropBehind, FileId, Stream, StreamId};
 
 /// How often the sizing algorithm hears of what happened. Far below any interval it looks at.
 const LOOK_EVERY: Nanos = Nanos::from_millis(250);
@@ -39,13 +39,18 @@ impl Spindle {
         let lba = stream.address_of(stream.fetched);
         let bitrate = self.bitrate_of(following, stream).unwrap_or(0.0);
         let full = self.size.full(lba, bitrate);
-        PieceLen { full: full.0, first: self.size.first(full).0 }
+        PieceLen { full: full.0, first: self.size.first(full).0, bitrate: self.told(following, stream) }
+    }
+
+    /// Configured, else from the file's header.
+    fn told(&self, following: &Following, stream: &Stream) -> Option<f64> {
+        let told = self.config.bitrate.or_else(|| following.bitrates.get(&stream.file).copied());
+        told.map(|b| b as f64)
     }
 
     /// Configured, else from the file's header, else as its reader shows.
     fn bitrate_of(&self, following: &Following, stream: &Stream) -> Option<f64> {
-        let told = self.config.bitrate.or_else(|| following.bitrates.get(&stream.file).copied());
-        told.map(|b| b as f64).or_else(|| stream.bitrate(self.now))
+        self.told(following, stream).or_else(|| stream.bitrate(self.now))
     }
 
     /// Looks for the highest bitrate of now.
@@ -112,9 +117,8 @@ impl Spindle {
         let before = self.account.totals().evicted_unused;
         self.account.ledger().missing(self.now, file, start, end);
         let evicted = self.account.totals().evicted_unused - before;
-        self.stats.bytes_evicted_unused += evicted;
-        let Some(following) = &mut self.streams else { return };
-        following.pressure.evicted(self.now, evicted, self.stats.bytes_read);
+        self.evicted(evicted);
+        let Some(following) = &self.streams else { return };
         let hit = following.table.of_file(file).filter(|(_, s)| s.fetched > start && s.position < end);
         let hit: Vec<StreamId> = hit.map(|(id, _)| id).collect();
         for id in hit {
@@ -123,6 +127,18 @@ impl Spindle {
             }
             self.read_ahead(id);
         }
+    }
+
+    /// So many bytes were gone before their reader came. What has been read gives way first, if it may; the budget after that.
+    pub(super) fn evicted(&mut self, bytes: u64) {
+        self.stats.bytes_evicted_unused += bytes;
+        let fetched = self.account.totals().disk;
+        let Some(following) = &mut self.streams else { return };
+        let nothing_to_give = following.config.drop_behind != DropBehind::Pressure;
+        if nothing_to_give || following.pressure.is_settled(self.now) {
+            self.stats.bytes_evicted_over_budget += bytes;
+        }
+        following.pressure.evicted(self.now, bytes, fetched);
     }
 
     /// Bytes that should lie in memory, fetched and not read, of the first stream after this one that has any: whoever can

@@ -70,9 +70,16 @@ impl Stream {
         self.position >= self.file_size
     }
 
-    /// When it will have read what is fetched, at its present rate.
-    pub fn runs_dry(&self, now: Nanos) -> Nanos {
-        let rate = self.bytes_per_s(now);
+    /// When it will have read what is fetched: at the bitrate it is known to have, if it does not read faster for good,
+    /// else at its present rate. A viewer's first burst fills his buffer and says nothing about his rate.
+    pub fn runs_dry(&self, now: Nanos, known: Option<f64>) -> Nanos {
+        let seen = self.bytes_per_s(now);
+        let rate = match known.filter(|known| *known > 0.0) {
+            // Faster than four times its bitrate after all that time: somebody downloads it.
+            Some(known) if self.rate.is_settled() && seen > 4.0 * known => seen,
+            Some(known) => known,
+            None => seen,
+        };
         if rate <= 0.0 {
             return Nanos::MAX;
         }
@@ -399,7 +406,7 @@ mod tests {
         }
         streams.fetched(id, 12_000_000);
         let now = Nanos::from_millis(9_900);
-        let dry_s = streams.get(id).unwrap().runs_dry(now).since(now).as_secs_f64();
+        let dry_s = streams.get(id).unwrap().runs_dry(now, None).since(now).as_secs_f64();
         assert!((dry_s - 2.0).abs() < 0.05, "{dry_s}");
     }
 

@@ -9,7 +9,7 @@ use seekless_policy::bitrate::BitrateRule;
 use seekless_policy::competitive::Start;
 use seekless_policy::controller::Params;
 use seekless_policy::{
-    AheadConfig, Config as SpindleConfig, Mode, OrderKind, PAGE, Prefetch, Sizing, start_size,
+    AheadConfig, Config as SpindleConfig, DropBehind, Mode, OrderKind, PAGE, Prefetch, Sizing, start_size,
 };
 use seekless_units::{Bytes, Exit, Fault, Nanos};
 use seekless_workload::catalogue::{Catalogue, CatalogueSpec};
@@ -217,6 +217,10 @@ struct EngineArgs {
     /// Read before it is needed: on or off
     #[arg(long, default_value = "on", value_name = "on|off", value_parser = on_off, action = clap::ArgAction::Set)]
     ahead: bool,
+    /// When bytes are given back behind the last reader of a file: never, pressure (when unread bytes are seen evicted),
+    /// always
+    #[arg(long, default_value = "pressure", value_name = "WHEN")]
+    drop_behind: DropBehind,
     /// Most bytes read ahead and not yet used, of each disk [default: from the memory, and what is evicted]
     #[arg(long, value_name = "SIZE")]
     budget: Option<Bytes>,
@@ -504,7 +508,9 @@ impl EngineArgs {
             reads_in_flight: self.in_flight as usize,
             overlap: self.overlap,
             answer_early: !self.answer_late,
-            ahead: self.ahead.then(AheadConfig::default),
+            ahead: self
+                .ahead
+                .then(|| AheadConfig { drop_behind: self.drop_behind, ..AheadConfig::default() }),
             ..default
         };
         Ok(Some(EngineConfig {

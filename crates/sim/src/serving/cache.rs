@@ -511,3 +511,6 @@ impl PageCache {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

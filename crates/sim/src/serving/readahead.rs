@@ -180,3 +180,6 @@ impl OnDemand {
         Window { start: self.start, pages: self.size.max(1), mark: Some(mark) }
     }
 }
+
+#[cfg(test)]
+mod tests;

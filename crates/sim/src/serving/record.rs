@@ -206,6 +206,7 @@ impl Report {
             "length_s": self.length_s,
             "measured": {
                 "from_s": self.warmup_s, "to_s": self.length_s, "mb_per_s": self.mb_per_s,
+                "bytes": (self.mb_per_s * 1e6 * measured_s) as u64,
                 "requests": self.requests, "requests_per_s": self.requests as f64 / measured_s,
                 "failures": self.failures,
             },

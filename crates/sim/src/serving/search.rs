@@ -74,7 +74,9 @@ pub fn search(
         }
         runs += 1;
         let report = run(&config, catalogue)?;
-        let share = report.failed_share();
+        // Those who gave up in the second half of the warm-up count as well: they asked for nothing later.
+        let early = report.sessions.map_or(0.0, |s| s.failed as f64 / s.started.max(1) as f64);
+        let share = report.failed_share().max(early);
         let step = Step {
             rate_per_s: rate,
             offered_per_s: report.offered_per_s,

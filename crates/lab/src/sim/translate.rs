@@ -1,0 +1,229 @@
+//! A scenario's arm as arguments of `seekless sim serve`.
+
+use crate::live::load::SEARCH_RUNS;
+use crate::scenario::{Arm, Load, Point, Scenario, ServerKind, ServerVariant};
+
+/// Seconds a run at one rate takes where a scenario asks for a ramp.
+const RAMP_STEP_S: (f64, f64) = (60.0, 240.0);
+
+/// Why a scenario cannot run in the simulator; none if it can.
+pub(crate) fn refusal(scenario: &Scenario) -> Option<String> {
+    if let Some(why) = &scenario.sim.not {
+        return Some(why.clone());
+    }
+    if matches!(scenario.load, Load::Diff { .. }) {
+        return Some("the simulator has no `diff` and no small files".into());
+    }
+    if matches!(scenario.load, Load::Downloads { .. }) {
+        return Some("downloads in any order are simulated by `seekless sim circus`".into());
+    }
+    if matches!(scenario.load, Load::Closed { preload: true, .. }) {
+        return Some("it measures what the shim costs this machine's processor".into());
+    }
+    let faulty = |a: &Arm| !a.faults.is_empty() || a.no_daemon;
+    if scenario.arms.iter().any(faulty) {
+        return Some(
+            "it lets things go wrong (faults, no daemon), which the simulator does not model".into(),
+        );
+    }
+    None
+}
+
+/// What a reader of the report must know about how the scenario was understood.
+pub(super) fn remarks(scenario: &Scenario) -> Vec<String> {
+    let mut remarks = vec![
+        "simulated: no processor time is short, no metadata is read, no byte is moved or verified"
+            .to_string(),
+    ];
+    if matches!(scenario.load, Load::Ramp { .. }) {
+        remarks.push(format!(
+            "instead of a ramp, bisection over runs of {} s at constant rates: a ramp errs to the high side",
+            RAMP_STEP_S.1
+        ));
+    }
+    remarks
+}
+
+/// Arguments, each flag once; what is put later wins.
+#[derive(Default)]
+struct Words(Vec<(String, Option<String>)>);
+
+impl Words {
+    fn put(&mut self, flag: &str, value: impl ToString) {
+        self.0.retain(|(f, _)| f != flag);
+        self.0.push((flag.into(), Some(value.to_string())));
+    }
+
+    fn switch(&mut self, flag: &str) {
+        self.0.retain(|(f, _)| f != flag);
+        self.0.push((flag.into(), None));
+    }
+
+    /// `--flag value` or `--switch`, as written in a scenario.
+    fn extend(&mut self, words: &[String]) {
+        let mut words = words.iter().peekable();
+        while let Some(flag) = words.next() {
+            match words.next_if(|next| !next.starts_with("--")) {
+                Some(value) => self.put(flag, value),
+                None => self.switch(flag),
+            }
+        }
+    }
+}
+
+/// The command line of one run, without the program and without `--json`.
+pub(super) fn arguments(scenario: &Scenario, point: &Point, repetition: u32) -> Vec<String> {
+    let arm = &point.arm;
+    let mut line = vec!["sim".to_string()];
+    if let Load::Command { command } = &point.load {
+        line.extend(command.iter().cloned());
+        let mut words = Words::default();
+        words.extend(&scenario.sim.args);
+        words.extend(&arm.sim);
+        return finish(line, words);
+    }
+    line.push("serve".into());
+    for disk in &scenario.disks {
+        line.extend(["--drive".into(), disk.drive.clone()]);
+    }
+    let mut words = Words::default();
+    words.put("--size", scenario.disks[0].size);
+    words.put("--memory", scenario.memory);
+    for pair in crate::live::disk::catalogue_args(scenario).chunks(2) {
+        words.put(&pair[0], &pair[1]);
+    }
+    server(&mut words, arm);
+    engine(&mut words, arm);
+    load(&mut words, &point.load, repetition);
+    words.extend(&scenario.sim.args);
+    words.extend(&arm.sim);
+    finish(line, words)
+}
+
+fn finish(mut line: Vec<String>, words: Words) -> Vec<String> {
+    for (flag, value) in words.0 {
+        line.push(flag);
+        line.extend(value);
+    }
+    line
+}
+
+fn server(words: &mut Words, arm: &Arm) {
+    words.put("--server", arm.server.unwrap_or(ServerKind::Builtin).name());
+    let variant = match arm.variant {
+        ServerVariant::Shipped => "shipped",
+        ServerVariant::Threads => "threads",
+        ServerVariant::Reads => "reads",
+    };
+    words.put("--variant", variant);
+    if let Some(scheduler) = &arm.scheduler {
+        words.put("--scheduler", scheduler);
+    }
+    if let Some(kb) = arm.read_ahead_kb {
+        words.put("--read-ahead-kb", kb);
+    }
+    if let Some(kb) = arm.max_sectors_kb {
+        words.put("--max-sectors-kb", kb);
+    }
+}
+
+fn engine(words: &mut Words, arm: &Arm) {
+    let Some(mode) = arm.mode else { return };
+    words.put("--mode", mode.word());
+    words.put("--ahead", if arm.ahead { "on" } else { "off" });
+    if let Some(prefetch) = arm.prefetch {
+        words.put("--prefetch", prefetch);
+    }
+    if let Some(order) = arm.order {
+        words.put("--order", order.word());
+    }
+    if let Some(queue) = arm.queue {
+        words.put("--queue", queue);
+    }
+    if let Some(reads) = arm.in_flight {
+        words.put("--in-flight", reads);
+    }
+    if arm.answer_late {
+        words.switch("--answer-late");
+    }
+    if arm.single_queue {
+        words.switch("--single-queue");
+    }
+}
+
+fn load(words: &mut Words, load: &Load, repetition: u32) {
+    words.put("--seed", 1 + 1000 * repetition);
+    let mut times = |warmup_s: f64, duration_s: f64| {
+        words.put("--warmup", format!("{warmup_s}s"));
+        words.put("--duration", format!("{}s", warmup_s + duration_s));
+    };
+    match load {
+        Load::Closed { clients, range, warmup_s, duration_s, .. } => {
+            times(*warmup_s, *duration_s);
+            words.put("--load", "closed");
+            words.put("--clients", clients);
+            words.put("--range", range);
+        }
+        Load::Sessions { rate, warmup_s, duration_s } => {
+            times(*warmup_s, *duration_s);
+            words.put("--load", "sessions");
+            words.put("--rate", rate);
+        }
+        Load::Ramp { from, to, .. } => {
+            times(RAMP_STEP_S.0, RAMP_STEP_S.1);
+            words.put("--load", "search");
+            words.put("--rate", from);
+            words.put("--rate-max", to);
+        }
+        Load::Search { rate, rate_max, max_failed, precision, warmup_s, duration_s } => {
+            times(*warmup_s, *duration_s);
+            words.put("--load", "search");
+            words.put("--rate", rate);
+            words.put("--rate-max", rate_max);
+            words.put("--max-failed", max_failed);
+            words.put("--precision", precision);
+            words.put("--runs", SEARCH_RUNS);
+        }
+        Load::Diff { .. } | Load::Downloads { .. } | Load::Command { .. } => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario;
+
+    #[test]
+    fn every_scenario_is_translated_or_refused_in_words() {
+        let mut runs = 0;
+        for (name, _) in scenario::all() {
+            let (_, scenario) = scenario::find(name).unwrap();
+            if let Some(why) = refusal(&scenario) {
+                assert!(!why.is_empty() && !why.contains('\n'), "{name}: {why}");
+                assert!(!scenario.sim.only, "{name} runs nowhere");
+                continue;
+            }
+            runs += 1;
+            for point in scenario.points() {
+                let line = arguments(&scenario, &point, 0);
+                assert_eq!(line[0], "sim");
+                let mut flags: Vec<&String> =
+                    line.iter().filter(|w| w.starts_with("--") && *w != "--drive").collect();
+                let count = flags.len();
+                flags.sort();
+                flags.dedup();
+                assert_eq!(flags.len(), count, "{name}: a flag twice in {line:?}");
+            }
+        }
+        assert!(runs > 10);
+    }
+
+    #[test]
+    fn what_an_arm_says_itself_wins() {
+        let mut words = Words::default();
+        words.put("--memory", "1GiB");
+        words.extend(&["--memory", "4GiB", "--cold-start", "--socket", "128KiB"].map(String::from));
+        let line = finish(Vec::new(), words);
+        assert_eq!(line, ["--memory", "4GiB", "--cold-start", "--socket", "128KiB"]);
+    }
+}

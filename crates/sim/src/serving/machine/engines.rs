@@ -1,0 +1,210 @@
+//! The daemon's side of the loop: questions, reports, and what a spindle orders.
+
+use seekless_policy::{Access, Action, Event, FileId, Outcome, ReadId, Request, Verdict};
+
+use super::server::LOOK_SEND;
+use super::{Ev, Machine, Phase};
+use crate::serving::cache::{PAGE, PageState};
+use crate::serving::config::How;
+use crate::serving::disk::Waiter;
+use crate::serving::engine::Reading;
+
+/// Progress of a read is told every so many pages (the daemon's `REPORT_STEP`).
+const REPORT_PAGES: u64 = (256 << 10) / PAGE;
+/// Thread number of an engine's reads.
+const ENGINE_THREAD: u32 = 2_000_000;
+
+/// Streams whose memory is looked at at once, and how much behind the first missing page counts as missing: the engine's.
+const SAMPLES: usize = 64;
+const SAMPLE_HOLE: u64 = 256 << 10;
+
+impl Machine<'_> {
+    pub(super) fn engine_of(&self, disk: u32) -> u32 {
+        if self.engines.len() == 1 { 0 } else { disk }
+    }
+
+    pub(super) fn place(&self, file: u32) -> (u32, usize) {
+        let files = self.catalogue.videos().len() as u32;
+        (file / files, (file % files) as usize)
+    }
+
+    pub(super) fn file_id(&self, file: u32) -> FileId {
+        FileId { dev: u64::from(self.place(file).0), ino: u64::from(file) }
+    }
+
+    /// A shim's question arrives: what is there already, and what is not goes to the spindle.
+    pub(super) fn ask(&mut self, c: u32) {
+        let k = &self.connections[c as usize];
+        if k.dead {
+            return self.leave(c, Phase::Idle);
+        }
+        let Some(engine) = &self.config.engine else { return };
+        let config = &engine.spindle;
+        let (file, local, at, size) = (k.file, k.local, k.at, k.size);
+        let send = self.config.server.how == How::Send;
+        let look = if send { (k.call_end - at).min(LOOK_SEND) } else { k.call_end - at };
+        let wanted = if config.mode.prefetches() && send {
+            look.min(config.prefetch.0)
+        } else {
+            look.min(config.read_max.0)
+        };
+        let reach = wanted.max(config.prefetch.0).min(size - at);
+        let upto = (at + reach).div_ceil(PAGE);
+        let absent = self.cache.first_absent(file, at / PAGE, upto);
+        let resident = if absent == upto { reach } else { (absent * PAGE).max(at) - at };
+        if resident >= wanted {
+            return self.plan(self.now + self.config.costs.wake, Ev::Answer(c));
+        }
+        let e = self.engine_of(self.clients[c as usize].disk);
+        let (now, id) = (self.now, self.engines[e as usize].request_id(c));
+        self.engines[e as usize].keep(now, file);
+        let disk = self.clients[c as usize].disk as usize;
+        let request = Request {
+            id,
+            file: self.file_id(file),
+            offset: at + resident,
+            len: wanted - resident,
+            file_size: size,
+            lba: Some(self.disks[disk].lba(local, at + resident)),
+        };
+        self.tell(e, Event::Request(request));
+    }
+
+    pub(super) fn ring(&mut self, e: u32) {
+        for (file, offset, len) in std::mem::take(&mut self.reports[e as usize]) {
+            if !self.engines[e as usize].heard(self.now, file) {
+                continue;
+            }
+            let (disk, local) = self.place(file);
+            let access = Access {
+                file: self.file_id(file),
+                offset,
+                len,
+                file_size: self.catalogue.video(local as u32).size.0,
+                lba: Some(self.disks[disk as usize].lba(local, offset)),
+            };
+            self.engines[e as usize].spindle.handle(self.now, Event::Access(access));
+        }
+        self.act(e);
+    }
+
+    pub(super) fn tell(&mut self, e: u32, event: Event) {
+        self.engines[e as usize].spindle.handle(self.now, event);
+        self.act(e);
+    }
+
+    pub(super) fn act(&mut self, e: u32) {
+        while let Some(action) = self.engines[e as usize].spindle.poll_action() {
+            match action {
+                Action::Answer { request, verdict } => {
+                    let waiting = self.engines[e as usize].pending.remove(&request);
+                    debug_assert!(!matches!(verdict, Verdict::Pass(seekless_policy::Reason::Duplicate)));
+                    if let Some(c) = waiting {
+                        self.plan(self.now + self.config.costs.wake, Ev::Answer(c));
+                    }
+                }
+                Action::Drop { file, offset, len } => {
+                    self.cache.drop_range(file.ino as u32, offset / PAGE, (offset + len) / PAGE);
+                }
+                Action::Read { id, file, offset, len, .. } => {
+                    let (start, end) = (offset / PAGE, (offset + len).div_ceil(PAGE));
+                    let reading = Reading {
+                        file: file.ino as u32,
+                        start,
+                        end,
+                        at: start,
+                        reported: start,
+                        submitted: start,
+                        second_try: false,
+                    };
+                    self.engines[e as usize].reads.insert(id, reading);
+                    self.plan(self.now + self.config.costs.wake, Ev::Read(e, id.0));
+                }
+            }
+        }
+        let deadline = self.engines[e as usize].spindle.next_deadline();
+        if let Some(at) = deadline.filter(|&at| at < self.ticks[e as usize]) {
+            self.ticks[e as usize] = at;
+            self.engines[e as usize].tick += 1;
+            let number = self.engines[e as usize].tick;
+            self.plan(at, Ev::Tick(e, number));
+        }
+    }
+
+    /// Looks whether what was fetched for some streams is still there, as the engine does.
+    pub(super) fn sample(&mut self, e: u32) {
+        for _ in 0..SAMPLES {
+            let engine = &mut self.engines[e as usize];
+            let next = engine.spindle.next_unread(engine.sampled);
+            engine.sampled = next.map(|(id, ..)| id);
+            let Some((_, file, start, end)) = next else { return };
+            let (from, to) = (start / PAGE, end / PAGE);
+            let hole = self.cache.first_absent(file.ino as u32, from, to);
+            if hole < to {
+                let len = SAMPLE_HOLE.min(end - hole * PAGE);
+                self.tell(e, Event::Missing { file, offset: hole * PAGE, len });
+            }
+        }
+    }
+
+    pub(super) fn read_begins(&mut self, e: u32, id: ReadId) {
+        if let Some(&r) = self.engines[e as usize].reads.get(&id) {
+            let there = self.cache.first_absent(r.file, r.start, r.end);
+            if there > r.start {
+                self.tell(e, Event::Found { read: id, upto: there * PAGE });
+            }
+        }
+        self.submit_reading(e, id);
+        self.read_on(e, id);
+    }
+
+    /// Submits what may be with the disk now.
+    pub(super) fn submit_reading(&mut self, e: u32, id: ReadId) {
+        let window =
+            self.config.engine.as_ref().and_then(|c| c.window).map_or(u64::MAX, |w| (w.0 / PAGE).max(1));
+        let Some(&r) = self.engines[e as usize].reads.get(&id) else { return };
+        let (disk, local) = self.place(r.file);
+        let whole = self.catalogue.video(local as u32).size.0.div_ceil(PAGE);
+        let upto = r.end.min(whole).min(r.at.saturating_add(window));
+        let from = r.submitted.max(r.at);
+        if from < upto {
+            self.engines[e as usize].reads.insert(id, Reading { submitted: upto, ..r });
+            self.submit(disk, r.file, local, from, upto, (ENGINE_THREAD + e, false));
+        }
+    }
+
+    /// How far a read has come; waits for the first page that is not there.
+    pub(super) fn read_on(&mut self, e: u32, id: ReadId) {
+        while let Some(&r) = self.engines[e as usize].reads.get(&id) {
+            let at = self.cache.first_not_ready(r.file, r.at, r.end);
+            let told = r.start + (at - r.start) / REPORT_PAGES * REPORT_PAGES;
+            self.engines[e as usize].reads.insert(id, Reading { at, reported: told.max(r.reported), ..r });
+            if at == r.end {
+                self.engines[e as usize].reads.remove(&id);
+                return self.tell(e, Event::Done { read: id, outcome: Outcome::Ok });
+            }
+            if told > r.reported {
+                self.tell(e, Event::Progress { read: id, upto: told * PAGE });
+            }
+            self.submit_reading(e, id);
+            let Some(&reading) = self.engines[e as usize].reads.get(&id) else { return };
+            match self.cache.state(r.file, at) {
+                PageState::Coming => {
+                    let disk = self.place(r.file).0;
+                    let waits = self.disks[disk as usize].wait(r.file, at, Waiter::Read(e, id.0));
+                    debug_assert!(waits, "a page on its way is brought by some request");
+                    return;
+                }
+                PageState::Absent if !r.second_try => {
+                    let again = Reading { second_try: true, submitted: at, ..reading };
+                    self.engines[e as usize].reads.insert(id, again);
+                }
+                // Evicted faster than it comes: given up, as the daemon counts its lost pages.
+                PageState::Absent => {
+                    self.engines[e as usize].reads.insert(id, Reading { at: at + 1, ..reading });
+                }
+                PageState::Ready => {}
+            }
+        }
+    }
+}

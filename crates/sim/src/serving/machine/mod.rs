@@ -1,0 +1,322 @@
+//! The event loop: clients, server, page cache, engines and disks on one clock. Each side is a file.
+
+mod clients;
+mod engines;
+mod server;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use seekless_policy::{Event, ReadId};
+use seekless_units::{Nanos, SECTOR_BYTES};
+use seekless_workload::catalogue::Catalogue;
+use seekless_workload::closed::{ClosedReader, ClosedSpec};
+use seekless_workload::session::{Rate, SessionSpec, Sessions};
+
+use super::cache::{PAGE, PageCache};
+use super::client::{Client, Kind, Link};
+use super::config::{Config, Load};
+use super::disk::{Disk, Waiter};
+use super::engine::{BUDGET_EVERY, Engine};
+use super::readahead::{Bounds, OnDemand};
+use super::record::{Recorder, Report};
+use super::server::Pool;
+use seekless_policy::prefetch::linux::LinuxParams;
+use seekless_policy::prefetch::{Algorithm, Prefetcher};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Ev {
+    /// A disk may have something done; number of the look planned last.
+    Look(u32, u64),
+    /// A waiter wakes up.
+    WakeConnection(u32),
+    WakeRead(u32, u64),
+    /// A thread has handed a unit over.
+    Unit(u32),
+    /// A socket has room again.
+    Writable(u32),
+    /// A client's request is due.
+    Due(u32),
+    /// It reaches the server.
+    Arrived(u32, u32),
+    /// Its last byte reaches the client.
+    Complete(u32, u32),
+    /// It has taken too long.
+    Timeout(u32, u32),
+    /// The next session of a disk begins.
+    Session(u32),
+    /// A shim's question reaches the daemon, and the answer the shim.
+    Ask(u32),
+    Answer(u32),
+    /// A worker of an engine takes a read up.
+    Read(u32, u64),
+    /// Reports are taken out of the ring.
+    Ring(u32),
+    Tick(u32, u64),
+    Budget(u32),
+    /// The warm-up is over.
+    Zero,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Nothing to send.
+    Idle,
+    /// In its pool's queue.
+    Queued,
+    /// Has a thread.
+    Running,
+    /// The socket is full.
+    Full,
+}
+
+/// A client's connection, and the thread that serves it.
+struct Connection {
+    phase: Phase,
+    pool: u32,
+    thread: u32,
+    /// Which request of this client; answers to an older one are stale.
+    serial: u32,
+    file: u32,
+    local: usize,
+    size: u64,
+    /// The request is for `[start, end)`; everything before `at` is in the socket.
+    start: u64,
+    at: u64,
+    end: u64,
+    call_start: u64,
+    call_end: u64,
+    call_began: Nanos,
+    turn_start: u64,
+    /// Next page the call looks at.
+    page: u64,
+    unit_end: u64,
+    ra: OnDemand,
+    link: Link,
+    dead: bool,
+}
+
+struct Machine<'a> {
+    config: &'a Config,
+    catalogue: &'a Catalogue,
+    now: Nanos,
+    heap: BinaryHeap<Reverse<(Nanos, u64, Ev)>>,
+    planned: u64,
+    events: u64,
+    cache: PageCache,
+    old_kernel: Prefetcher,
+    no_cache: seekless_policy::cache::Cache,
+    disks: Vec<Disk>,
+    looks: Vec<u64>,
+    engines: Vec<Engine>,
+    reports: Vec<Vec<(u32, u64, u64)>>,
+    ticks: Vec<Nanos>,
+    pools: Vec<Pool>,
+    clients: Vec<Client<'a>>,
+    connections: Vec<Connection>,
+    free: Vec<u32>,
+    sessions: Vec<Sessions<'a>>,
+    live: u64,
+    network_free: Nanos,
+    bounds: Bounds,
+    record: Recorder,
+    cache_before: super::cache::Counts,
+}
+
+/// Simulates one run.
+///
+/// # Errors
+/// The library does not fit the disk.
+pub fn run(config: &Config, catalogue: &Catalogue) -> Result<Report, String> {
+    let closed: Vec<ClosedSpec> = match &config.load {
+        Load::Closed { spec, .. } => (0..config.disks.len())
+            .map(|i| ClosedSpec { seed: spec.seed + i as u64, ..spec.clone() })
+            .collect(),
+        Load::Sessions { .. } => Vec::new(),
+    };
+    let session_specs: Vec<SessionSpec> = match &config.load {
+        Load::Sessions { per_s, sessions, classes, warm_start, seed, .. } => (0..config.disks.len())
+            .map(|i| SessionSpec {
+                rate: Rate::Constant { per_s: *per_s },
+                sessions: *sessions,
+                warm_start: *warm_start,
+                classes: classes.clone(),
+                seed: seed + i as u64,
+            })
+            .collect(),
+        Load::Closed { .. } => Vec::new(),
+    };
+    let mut machine = Machine::new(config, catalogue)?;
+    machine.begin(&closed, &session_specs);
+    machine.go();
+    Ok(machine.report())
+}
+
+impl<'a> Machine<'a> {
+    fn new(config: &'a Config, catalogue: &'a Catalogue) -> Result<Machine<'a>, String> {
+        let sizes = || catalogue.videos().iter().map(|v| v.size.0);
+        let all = config.disks.iter().flat_map(|_| sizes());
+        let kernel = &config.kernel;
+        let disks =
+            config.disks.iter().map(|d| Disk::new(d, kernel, sizes())).collect::<Result<Vec<_>, String>>()?;
+        let engines: Vec<Engine> = match &config.engine {
+            Some(e) => (0..if e.single_queue { 1 } else { disks.len() }).map(|_| Engine::new(e)).collect(),
+            None => Vec::new(),
+        };
+        let params =
+            LinuxParams { group_max: (kernel.read_ahead.0 / PAGE).max(1) as u32, ..LinuxParams::default() };
+        Ok(Machine {
+            config,
+            catalogue,
+            now: Nanos::ZERO,
+            heap: BinaryHeap::new(),
+            planned: 0,
+            events: 0,
+            cache: PageCache::new(kernel.replacement, config.memory.0, all),
+            old_kernel: Prefetcher::new(Algorithm::Linux(params)),
+            no_cache: seekless_policy::cache::Cache::new(seekless_policy::cache::Replacement::Lru, 1)
+                .map_err(|e| e.to_string())?,
+            looks: vec![0; disks.len()],
+            reports: vec![Vec::new(); engines.len()],
+            ticks: vec![Nanos::MAX; engines.len()],
+            disks,
+            engines,
+            pools: (0..config.server.pools.max(1)).map(|i| Pool::new(i, config.server.threads)).collect(),
+            clients: Vec::new(),
+            connections: Vec::new(),
+            free: Vec::new(),
+            sessions: Vec::new(),
+            live: 0,
+            network_free: Nanos::ZERO,
+            bounds: Bounds {
+                read_ahead: kernel.read_ahead.0 / PAGE,
+                request: (kernel.max_request.0 / PAGE).max(1),
+            },
+            record: Recorder::new(config.warmup),
+            cache_before: super::cache::Counts::default(),
+        })
+    }
+
+    fn plan(&mut self, at: Nanos, what: Ev) {
+        self.planned += 1;
+        self.heap.push(Reverse((at.max(self.now), self.planned, what)));
+    }
+
+    fn begin(&mut self, closed: &[ClosedSpec], sessions: &'a [SessionSpec]) {
+        self.plan(self.config.warmup, Ev::Zero);
+        for e in 0..self.engines.len() as u32 {
+            self.plan(BUDGET_EVERY, Ev::Budget(e));
+        }
+        if let Load::Closed { clients, .. } = &self.config.load {
+            for (disk, spec) in closed.iter().enumerate() {
+                for number in 0..*clients {
+                    let reader = Box::new(ClosedReader::new(self.catalogue, spec, number));
+                    let c = self.admit(Kind::Closed(reader), disk as u32, Nanos::ZERO, None);
+                    self.next_request(c, Nanos::ZERO);
+                }
+            }
+        }
+        for (disk, spec) in sessions.iter().enumerate() {
+            self.sessions.push(Sessions::new(self.catalogue, spec));
+            self.next_session(disk as u32);
+        }
+    }
+
+    fn go(&mut self) {
+        while let Some(Reverse((at, _, event))) = self.heap.pop() {
+            if at > self.config.length {
+                break;
+            }
+            self.now = at;
+            self.events += 1;
+            self.handle(event);
+        }
+        self.now = self.config.length;
+    }
+
+    fn report(mut self) -> Report {
+        let now = self.now;
+        let disks = self.disks.iter_mut().map(|d| d.stats(now)).collect();
+        let engines = self.engines.iter().map(|e| e.spindle.stats()).collect();
+        let (c, b) = (self.cache.counts(), self.cache_before);
+        let cache = super::cache::Counts {
+            inserted: c.inserted - b.inserted,
+            hits: c.hits - b.hits,
+            misses: c.misses - b.misses,
+            evicted_used: c.evicted_used - b.evicted_used,
+            evicted_unused: c.evicted_unused - b.evicted_unused,
+            dropped: c.dropped - b.dropped,
+        };
+        let sessions = matches!(self.config.load, Load::Sessions { .. });
+        Report::of(&self.record, self.config.length, disks, engines, cache, self.events, sessions)
+    }
+
+    fn handle(&mut self, event: Ev) {
+        match event {
+            Ev::Look(disk, number) if self.looks[disk as usize] == number => self.look(disk),
+            Ev::Look(..) => {}
+            Ev::WakeConnection(c) => self.read(c),
+            Ev::WakeRead(e, id) => self.read_on(e, ReadId(id)),
+            Ev::Unit(c) => self.handed_over(c),
+            Ev::Writable(c) => self.writable(c),
+            Ev::Due(c) => self.due(c),
+            Ev::Arrived(c, serial) => self.arrived(c, serial),
+            Ev::Complete(c, serial) => self.complete(c, serial),
+            Ev::Timeout(c, serial) => self.timeout(c, serial),
+            Ev::Session(disk) => self.session(disk),
+            Ev::Ask(c) => self.ask(c),
+            Ev::Answer(c) => self.read(c),
+            Ev::Read(e, id) => self.read_begins(e, ReadId(id)),
+            Ev::Ring(e) => self.ring(e),
+            Ev::Tick(e, number) => {
+                if self.engines[e as usize].tick == number {
+                    self.ticks[e as usize] = Nanos::MAX;
+                    self.tell(e, Event::Tick);
+                }
+            }
+            Ev::Budget(e) => {
+                let (limit, engines) = (self.config.memory.0, self.engines.len());
+                let budget = self.engines[e as usize].budget(limit, engines);
+                self.tell(e, Event::Budget(seekless_units::Bytes(budget)));
+                self.sample(e);
+                self.plan(self.now + BUDGET_EVERY, Ev::Budget(e));
+            }
+            Ev::Zero => {
+                for disk in &mut self.disks {
+                    disk.reset(self.now);
+                }
+                self.cache_before = self.cache.counts();
+            }
+        }
+    }
+
+    fn pump(&mut self, disk: u32) {
+        let now = self.now;
+        self.looks[disk as usize] += 1;
+        if let Some(at) = self.disks[disk as usize].pump(now) {
+            let number = self.looks[disk as usize];
+            self.plan(at, Ev::Look(disk, number));
+        }
+    }
+
+    fn look(&mut self, disk: u32) {
+        while let Some(request) = self.disks[disk as usize].collect(self.now) {
+            for p in &request.pages {
+                self.cache.ready(p.file, p.from, p.to);
+            }
+            let at = self.now + self.config.costs.wake;
+            for waiter in request.waiters {
+                self.plan(
+                    at,
+                    match waiter {
+                        Waiter::Connection(c) => Ev::WakeConnection(c),
+                        Waiter::Read(e, id) => Ev::WakeRead(e, id),
+                    },
+                );
+            }
+        }
+        self.pump(disk);
+    }
+}
+
+const _: () = assert!(PAGE == seekless_policy::PAGE && PAGE.is_multiple_of(SECTOR_BYTES));

@@ -1,0 +1,311 @@
+//! The server's side of the loop: threads, calls, the shim's look at them, the kernel's read-ahead, sockets.
+
+use seekless_policy::Mode;
+use seekless_policy::prefetch::Access as BlockAccess;
+use seekless_units::Nanos;
+
+use super::{Ev, Machine, Phase};
+use crate::serving::cache::{PAGE, PageState};
+use crate::serving::config::How;
+use crate::serving::disk::{Pages, Waiter};
+use crate::serving::readahead::{self, Window};
+
+/// A shim looks this far ahead of a call that sends (its `SEND_BYTES_MAX`).
+pub(super) const LOOK_SEND: u64 = 2 << 20;
+/// Step of a shim's own read-ahead in mode `prefetch` (its `READAHEAD_STEP_BYTES`).
+const SHIM_STEP: u64 = 128 << 10;
+/// Mean time until a report in the shims' ring is taken out: half of the daemon's 5 ms.
+const RING: Nanos = Nanos::from_micros(2_500);
+/// A socket asks for more once a third of its buffer is free (`sk_stream_is_writeable`).
+const WRITABLE: u64 = 3;
+
+impl Machine<'_> {
+    pub(super) fn arrived(&mut self, c: u32, serial: u32) {
+        let k = &mut self.connections[c as usize];
+        if k.dead || k.serial != serial {
+            return;
+        }
+        k.phase = Phase::Queued;
+        let pool = k.pool;
+        self.pools[pool as usize].ready(c);
+        self.dispatch(pool);
+    }
+
+    pub(super) fn writable(&mut self, c: u32) {
+        let k = &mut self.connections[c as usize];
+        if k.phase != Phase::Full {
+            return;
+        }
+        k.phase = Phase::Queued;
+        let pool = k.pool;
+        self.pools[pool as usize].ready(c);
+        self.dispatch(pool);
+    }
+
+    pub(super) fn dispatch(&mut self, pool: u32) {
+        while let Some((c, thread)) = self.pools[pool as usize].next() {
+            let k = &mut self.connections[c as usize];
+            k.phase = Phase::Running;
+            k.thread = thread;
+            k.turn_start = k.at;
+            self.call(c);
+        }
+    }
+
+    /// Gives the thread back.
+    pub(super) fn leave(&mut self, c: u32, phase: Phase) {
+        let k = &mut self.connections[c as usize];
+        k.phase = phase;
+        let (pool, thread) = (k.pool, k.thread);
+        if k.dead && phase == Phase::Idle {
+            self.free.push(c);
+        }
+        self.pools[pool as usize].release(thread);
+        self.dispatch(pool);
+    }
+
+    /// A call begins.
+    pub(super) fn call(&mut self, c: u32) {
+        let server = &self.config.server;
+        let k = &mut self.connections[c as usize];
+        if k.dead {
+            return self.leave(c, Phase::Idle);
+        }
+        k.call_start = k.at;
+        k.call_end = k.end.min(k.at.saturating_add(server.call));
+        k.call_began = self.now;
+        k.page = k.at / PAGE;
+        k.unit_end = k.at;
+        let Some(engine) = self.config.engine.as_ref().filter(|e| e.acts() && server.how != How::Map) else {
+            return self.read(c);
+        };
+        let look = match server.how {
+            How::Send => k.call_end.min(k.at + LOOK_SEND),
+            _ => k.call_end,
+        };
+        let (file, at, size) = (k.file, k.at, k.size);
+        let upto = look.div_ceil(PAGE);
+        if self.cache.first_absent(file, at / PAGE, upto) == upto {
+            return self.read(c);
+        }
+        if engine.spindle.mode == Mode::Prefetch {
+            let end = at + (look - at).max(engine.spindle.prefetch.0).min(size - at);
+            let mut from = at;
+            while from < end {
+                let to = (from + SHIM_STEP).min(end);
+                self.bring(c, from / PAGE, to.div_ceil(PAGE));
+                from = to;
+            }
+            return self.read(c);
+        }
+        self.plan(self.now + self.config.costs.wake, Ev::Ask(c));
+    }
+
+    /// Reads on from the connection's page to the end of a unit; blocks, or hands the unit over.
+    pub(super) fn read(&mut self, c: u32) {
+        let k = &mut self.connections[c as usize];
+        if k.dead {
+            return self.leave(c, Phase::Idle);
+        }
+        if k.unit_end == k.at {
+            // A new unit.
+            let mut end = k.call_end.min(k.at + self.config.server.unit);
+            if k.link.ns_per_byte > 0.0 {
+                let room = self.config.socket.0.saturating_sub(k.link.held(self.now));
+                if room < PAGE.min(k.end - k.at) {
+                    return self.socket_full(c);
+                }
+                end = end.min(k.at + room);
+            }
+            k.unit_end = end;
+            k.page = k.at / PAGE;
+            let (file, from, to) = (k.file, k.page, end.div_ceil(PAGE));
+            let there = self.cache.present_pages(file, from, to);
+            self.cache.looked_up(there, to - from - there);
+        }
+        if !self.pages_ready(c) {
+            return;
+        }
+        let k = &mut self.connections[c as usize];
+        let (from, to) = (k.at / PAGE, k.unit_end.div_ceil(PAGE));
+        k.ra.read_upto(to - 1);
+        let bytes = k.unit_end - k.at;
+        let first = k.at == k.call_start;
+        k.link.take(self.now, bytes);
+        k.at = k.unit_end;
+        let file = k.file;
+        self.cache.touch(file, from, to);
+        let costs = &self.config.costs;
+        let copy = Nanos(costs.copy_ns_per_kib * bytes / 1024);
+        let took = copy + if first { costs.call } else { Nanos::ZERO };
+        self.record.handed_over(self.now, bytes);
+        self.plan(self.now + took, Ev::Unit(c));
+    }
+
+    /// Looks through the unit's pages, starting reads as the kernel does. `false`: the thread waits for one.
+    pub(super) fn pages_ready(&mut self, c: u32) -> bool {
+        let k = &self.connections[c as usize];
+        let (file, disk) = (k.file, self.clients[c as usize].disk);
+        let last = k.unit_end.div_ceil(PAGE);
+        let map = self.config.server.how == How::Map;
+        let old = self.config.kernel.algorithm == readahead::Kind::Linux26;
+        if old && k.page == k.at / PAGE {
+            self.old_readahead(c, last);
+        }
+        loop {
+            let page = self.connections[c as usize].page;
+            let stop = self.cache.first_not_ready(file, page, last);
+            if let Some(marked) = self.cache.first_marked(file, page, (stop + 1).min(last)) {
+                self.cache.set_mark(file, marked, false);
+                self.connections[c as usize].page = marked;
+                let asked = if map { self.bounds.read_ahead } else { last - marked };
+                let mut ra = self.connections[c as usize].ra;
+                let window = ra.reached(&self.cache, file, marked, asked, self.bounds);
+                self.connections[c as usize].ra = ra;
+                if let Some(window) = window {
+                    self.bring_window(c, window, true);
+                }
+                continue;
+            }
+            self.connections[c as usize].page = stop;
+            if stop == last {
+                return true;
+            }
+            if self.cache.state(file, stop) == PageState::Coming {
+                let waits = self.disks[disk as usize].wait(file, stop, Waiter::Connection(c));
+                debug_assert!(waits, "a page on its way is brought by some request");
+                return false;
+            }
+            if !old {
+                let mut ra = self.connections[c as usize].ra;
+                let window = if map {
+                    ra.faulted(stop, self.bounds)
+                } else {
+                    ra.missing(&self.cache, file, stop, last - stop, self.bounds)
+                };
+                self.connections[c as usize].ra = ra;
+                self.bring_window(c, window, false);
+            }
+            if self.cache.state(file, stop) == PageState::Absent {
+                self.bring(c, stop, if old { last } else { stop + 1 });
+            }
+        }
+    }
+
+    /// Read-ahead of Linux 2.6.0 to 2.6.22: told of each unit, once.
+    pub(super) fn old_readahead(&mut self, c: u32, last: u64) {
+        let k = &self.connections[c as usize];
+        let (file, whole) = (k.file, k.size.div_ceil(PAGE));
+        let access = BlockAccess::new(file, k.page, last - 1);
+        let plan = self.old_kernel.access(&access, &self.no_cache);
+        if let Some(run) = plan.run {
+            self.bring(c, run.first.min(whole), (run.last + 1).min(whole));
+        }
+    }
+
+    pub(super) fn bring_window(&mut self, c: u32, window: Window, later: bool) {
+        let k = &self.connections[c as usize];
+        let (file, local, thread, whole) = (k.file, k.local, k.thread, k.size.div_ceil(PAGE));
+        let to = (window.start + window.pages).min(whole);
+        let mark = window.mark.filter(|&m| m < to && self.cache.state(file, m) == PageState::Absent);
+        let disk = self.clients[c as usize].disk;
+        // The first window of a stream comes page by page, later ones in folios of ever larger order.
+        self.submit(disk, file, local, window.start.min(to), to, (thread, later));
+        if let Some(mark) = mark {
+            self.cache.set_mark(file, mark, true);
+        }
+    }
+
+    /// Asks the disk for what is absent of `[from, to)`.
+    pub(super) fn bring(&mut self, c: u32, from: u64, to: u64) {
+        let k = &self.connections[c as usize];
+        let (file, local, thread) = (k.file, k.local, k.thread);
+        let disk = self.clients[c as usize].disk;
+        self.submit(disk, file, local, from, to, (thread, false));
+    }
+
+    pub(super) fn submit(&mut self, disk: u32, file: u32, local: usize, from: u64, to: u64, by: (u32, bool)) {
+        let mut at = from;
+        let mut any = false;
+        loop {
+            let start = self.cache.first_absent(file, at, to);
+            if start >= to {
+                break;
+            }
+            let end = self.cache.first_present(file, start, to);
+            self.cache.insert(file, start, end);
+            let pages = Pages { file, from: start, to: end };
+            let (thread, large) = by;
+            self.disks[disk as usize].submit(self.now, local, pages, thread, large);
+            any = true;
+            at = end;
+        }
+        if any {
+            self.pump(disk);
+        }
+    }
+
+    /// A unit is handed over: on to the next, the next call, the next client, or done.
+    pub(super) fn handed_over(&mut self, c: u32) {
+        let k = &self.connections[c as usize];
+        if k.dead {
+            return self.leave(c, Phase::Idle);
+        }
+        let (done, call_over) = (k.at == k.end, k.at == k.call_end);
+        let turn_over = k.at - k.turn_start >= self.config.server.turn;
+        if !call_over {
+            return self.read(c);
+        }
+        self.call_ends(c);
+        if done {
+            self.sent(c);
+            self.leave(c, Phase::Idle);
+        } else if turn_over {
+            let pool = self.connections[c as usize].pool;
+            self.pools[pool as usize].ready(c);
+            self.leave(c, Phase::Queued);
+        } else {
+            self.call(c);
+        }
+    }
+
+    pub(super) fn socket_full(&mut self, c: u32) {
+        let socket = self.config.socket.0;
+        let k = &self.connections[c as usize];
+        let at = k.link.down_to(socket - socket / WRITABLE);
+        let moved = k.at > k.call_start;
+        if moved {
+            self.call_ends(c);
+        }
+        self.plan(at.max(self.now + Nanos(1)), Ev::Writable(c));
+        self.leave(c, Phase::Full);
+    }
+
+    /// A call returns: its time is counted, and the shim reports it.
+    pub(super) fn call_ends(&mut self, c: u32) {
+        let k = &self.connections[c as usize];
+        self.record.call(k.call_began, self.now);
+        let (file, offset, len) = (k.file, k.call_start, k.at - k.call_start);
+        let Some(engine) = &self.config.engine else { return };
+        let reports = engine.acts() && engine.spindle.mode.serialises() && self.config.server.how != How::Map;
+        if !reports || len == 0 || engine.spindle.ahead.is_none() {
+            return;
+        }
+        let e = self.engine_of(self.clients[c as usize].disk);
+        if self.reports[e as usize].is_empty() {
+            self.plan(self.now + RING, Ev::Ring(e));
+        }
+        self.reports[e as usize].push((file, offset, len));
+    }
+
+    /// The last byte has gone into the socket.
+    pub(super) fn sent(&mut self, c: u32) {
+        let costs = &self.config.costs;
+        let k = &self.connections[c as usize];
+        let bytes = k.end - k.start;
+        self.network_free = self.network_free.max(self.now) + Nanos(costs.network_ns_per_kib * bytes / 1024);
+        let left = self.network_free.max(k.link.free_at.max(self.now)) + costs.network;
+        let (serial, delay) = (k.serial, self.clients[c as usize].delay);
+        self.plan(left + delay, Ev::Complete(c, serial));
+    }
+}

@@ -1,0 +1,149 @@
+use proptest::prelude::*;
+
+use super::super::cache::{PageCache, Replacement};
+use super::*;
+
+const BOUNDS: Bounds = Bounds { read_ahead: 32, request: 320 };
+
+fn cache() -> PageCache {
+    PageCache::new(Replacement::Lru, 64 << 20, [32 << 20].into_iter())
+}
+
+fn bring(cache: &mut PageCache, w: Window) {
+    cache.insert(0, w.start, w.start + w.pages);
+    cache.ready(0, w.start, w.start + w.pages);
+    if let Some(mark) = w.mark {
+        cache.set_mark(0, mark, true);
+    }
+}
+
+/// Reads of `unit` pages one after the other; every window in order.
+fn sequential(cache: &mut PageCache, ra: &mut OnDemand, from: u64, to: u64, unit: u64) -> Vec<Window> {
+    let mut windows = Vec::new();
+    let mut at = from;
+    while at < to {
+        let last = (at + unit).min(to);
+        let mut page = at;
+        while page < last {
+            if cache.first_absent(0, page, page + 1) == page {
+                let w = ra.missing(cache, 0, page, last - page, BOUNDS);
+                bring(cache, w);
+                windows.push(w);
+            }
+            if cache.first_marked(0, page, page + 1).is_some() {
+                cache.set_mark(0, page, false);
+                if let Some(w) = ra.reached(cache, 0, page, last - page, BOUNDS) {
+                    bring(cache, w);
+                    windows.push(w);
+                }
+            }
+            page += 1;
+        }
+        ra.read_upto(last - 1);
+        at = last;
+    }
+    windows
+}
+
+fn window(start: u64, pages: u64, mark: u64) -> Window {
+    Window { start, pages, mark: Some(mark) }
+}
+
+/// By hand from mm/readahead.c: reads of one page double the window from 4 pages up to 32.
+#[test]
+fn one_page_at_a_time_from_the_start() {
+    let (mut c, mut ra) = (cache(), OnDemand::default());
+    let windows = sequential(&mut c, &mut ra, 0, 70, 1);
+    assert_eq!(
+        windows,
+        [
+            window(0, 4, 1),
+            window(4, 8, 4),
+            window(12, 16, 12),
+            window(28, 32, 28),
+            window(60, 32, 60),
+            window(92, 32, 92)
+        ]
+    );
+}
+
+/// What sendfile does: 16 pages at a time, the first window is the largest already.
+#[test]
+fn a_splice_at_a_time_from_the_start() {
+    let (mut c, mut ra) = (cache(), OnDemand::default());
+    let windows = sequential(&mut c, &mut ra, 0, 96, 16);
+    assert_eq!(windows, [window(0, 32, 16), window(32, 32, 32), window(64, 32, 64), window(96, 32, 96)]);
+}
+
+/// A server that opens the file anew for a range in its middle: the first 64 KiB come alone, only then does it know.
+#[test]
+fn a_range_in_the_middle_of_a_cold_file() {
+    let (mut c, mut ra) = (cache(), OnDemand::default());
+    let windows = sequential(&mut c, &mut ra, 1000, 1064, 16);
+    assert_eq!(windows[0], Window { start: 1000, pages: 16, mark: None });
+    assert_eq!(windows[1], window(1016, 32, 1032));
+}
+
+/// The next range of a client that was served before: what lies behind in the cache tells.
+#[test]
+fn a_range_behind_what_was_read_goes_on() {
+    let mut c = cache();
+    bring(&mut c, Window { start: 900, pages: 100, mark: None });
+    let mut ra = OnDemand::default();
+    assert_eq!(ra.missing(&c, 0, 1000, 16, BOUNDS), window(1000, 32, 1031));
+    // And one that finds a mark nobody has reached takes it over.
+    let mut c = cache();
+    bring(&mut c, Window { start: 1000, pages: 32, mark: Some(1008) });
+    let mut ra = OnDemand::default();
+    assert_eq!(ra.reached(&c, 0, 1008, 16, BOUNDS), Some(window(1032, 32, 1032)));
+}
+
+#[test]
+fn a_read_larger_than_the_window_is_cut_by_the_request_alone() {
+    let (c, mut ra) = (cache(), OnDemand::default());
+    assert_eq!(ra.missing(&c, 0, 0, 512, BOUNDS).pages, 320);
+    let none = Bounds { read_ahead: 0, request: 320 };
+    assert_eq!(ra.missing(&c, 0, 40, 5, none), Window { start: 40, pages: 5, mark: None });
+    assert_eq!(ra.reached(&c, 0, 40, 5, none), None);
+}
+
+#[test]
+fn a_fault_reads_around() {
+    let mut ra = OnDemand::default();
+    assert_eq!(ra.faulted(100, BOUNDS), window(84, 32, 108));
+    assert_eq!(ra.faulted(3, BOUNDS), window(0, 32, 24));
+}
+
+proptest! {
+    /// Whatever is read in whatever order: the missing page is always part of what is asked for, no window is longer than the
+    /// bounds allow, and a mark lies in its window.
+    #[test]
+    fn windows_bring_what_is_missing_and_stay_bounded(
+        reads in proptest::collection::vec((0u64..4000, 1u64..64), 1..60), read_ahead in 0u64..600,
+    ) {
+        let bounds = Bounds { read_ahead, request: 320 };
+        let (mut c, mut ra) = (cache(), OnDemand::default());
+        for (from, len) in reads {
+            let mut page = from;
+            while page < from + len {
+                let asked = from + len - page;
+                if c.first_absent(0, page, page + 1) == page {
+                    let w = ra.missing(&c, 0, page, asked, bounds);
+                    prop_assert!(w.start <= page && page < w.start + w.pages);
+                    prop_assert!(w.pages <= read_ahead.max(asked.min(320)).max(1), "{w:?}");
+                    prop_assert!(w.mark.is_none_or(|m| m >= w.start && m <= w.start + w.pages));
+                    bring(&mut c, w);
+                }
+                if c.first_marked(0, page, page + 1).is_some() {
+                    c.set_mark(0, page, false);
+                    if let Some(w) = ra.reached(&c, 0, page, asked, bounds) {
+                        prop_assert!(w.start > page && w.pages <= read_ahead.max(320));
+                        bring(&mut c, w);
+                    }
+                }
+                page += 1;
+            }
+            ra.read_upto(from + len - 1);
+        }
+    }
+}

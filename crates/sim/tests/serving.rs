@@ -1,0 +1,168 @@
+//! The serving simulator as a whole: determinism, golden small runs, what must hold of any run.
+
+use seekless_drive::catalogue as drives;
+use seekless_policy::{AheadConfig, Config as SpindleConfig, Mode, OrderKind};
+use seekless_sim::serving::config::{Costs, DiskConfig, EngineConfig, ServerModel};
+use seekless_sim::serving::search::Search;
+use seekless_sim::serving::{self, Config, KernelConfig, Load, Report, scheduler};
+use seekless_units::{Bytes, Nanos};
+use seekless_workload::catalogue::{Catalogue, CatalogueSpec};
+use seekless_workload::closed::ClosedSpec;
+use seekless_workload::session::paper_classes;
+
+fn catalogue() -> Catalogue {
+    Catalogue::new(&CatalogueSpec { size: Some(Bytes::gib(2)), ..CatalogueSpec::default() }).unwrap()
+}
+
+fn closed(clients: u32) -> Config {
+    Config {
+        disks: vec![DiskConfig { drive: drives::get("wd-red-1tb").unwrap(), size: Bytes::gib(3) }],
+        memory: Bytes::mib(256),
+        kernel: KernelConfig::default(),
+        server: ServerModel::nginx(2),
+        socket: Bytes::mib(1),
+        engine: None,
+        costs: Costs::default(),
+        load: Load::Closed { clients, spec: ClosedSpec::default() },
+        warmup: Nanos::from_secs(2),
+        length: Nanos::from_secs(10),
+    }
+}
+
+fn engine(mode: Mode, ahead: bool) -> Option<EngineConfig> {
+    let spindle = SpindleConfig { mode, ahead: ahead.then(AheadConfig::default), ..SpindleConfig::default() };
+    Some(EngineConfig { spindle, budget: None, single_queue: false, window: None })
+}
+
+fn sessions(per_s: f64) -> Config {
+    let load = Load::Sessions {
+        per_s,
+        sessions: u32::MAX,
+        classes: paper_classes(),
+        warm_start: true,
+        timeout: Nanos::from_secs(10),
+        seed: 1,
+    };
+    Config { load, warmup: Nanos::from_secs(20), length: Nanos::from_secs(60), ..closed(1) }
+}
+
+fn told(report: &Report) -> String {
+    format!("{}\n{}\n{}", report.load_json(), report.disks_json(), report.engines_json())
+}
+
+#[test]
+fn the_same_run_twice_and_in_another_thread_gives_the_same_bytes() {
+    let catalogue = catalogue();
+    for config in [
+        closed(40),
+        Config { engine: engine(Mode::Both, true), server: ServerModel::nginx_threads(2), ..closed(40) },
+        Config { engine: engine(Mode::Both, true), ..sessions(60.0) },
+    ] {
+        let once = told(&serving::run(&config, &catalogue).unwrap());
+        let twice = std::thread::scope(|scope| {
+            let run = || told(&serving::run(&config, &catalogue).unwrap());
+            let (a, b) = (scope.spawn(run), scope.spawn(run));
+            [a.join().unwrap(), b.join().unwrap()]
+        });
+        assert_eq!(twice, [once.clone(), once]);
+    }
+}
+
+/// Bytes, reads and seeks of a few seconds: they change only when the model does.
+#[test]
+fn golden_runs() {
+    let catalogue = catalogue();
+    let figures = |config: &Config| {
+        let r = serving::run(config, &catalogue).unwrap();
+        (r.requests, r.disks[0].reads, r.disks[0].read_bytes >> 10)
+    };
+    let got = [
+        figures(&closed(20)),
+        figures(&Config { engine: engine(Mode::Both, false), ..closed(20) }),
+        figures(&Config { engine: engine(Mode::Both, true), server: ServerModel::threads(), ..closed(20) }),
+        figures(&sessions(40.0)),
+    ];
+    assert_eq!(got, GOLDEN);
+}
+
+const GOLDEN: [(u64, u64, u64); 4] =
+    [(358, 1387, 176244), (870, 810, 401144), (1671, 1306, 649684), (1007, 4713, 596160)];
+
+/// Every mode, server and scheduler: time passes, clients are served, nothing is counted that cannot be.
+#[test]
+fn whatever_is_combined_the_books_balance() {
+    let catalogue = catalogue();
+    let servers = [
+        ServerModel::nginx(2),
+        ServerModel::nginx_threads(2),
+        ServerModel::nginx_reads(2),
+        ServerModel::apache(),
+        ServerModel::apache_send(),
+        ServerModel::lighttpd(),
+        ServerModel::threads(),
+    ];
+    let kinds = [scheduler::Kind::None, scheduler::Kind::Deadline, scheduler::Kind::Fair];
+    for (i, server) in servers.into_iter().enumerate() {
+        for (j, mode) in Mode::ALL.into_iter().enumerate() {
+            let mut config = closed(30);
+            config.server = server;
+            config.kernel.scheduler = kinds[(i + j) % 3];
+            config.engine = engine(mode, j % 2 == 0);
+            if let Some(e) = &mut config.engine {
+                e.spindle.order = OrderKind::ALL[(i + j) % 2];
+                e.window = (i % 2 == 1).then_some(Bytes::mib(1));
+            }
+            let r = serving::run(&config, &catalogue).unwrap();
+            let what = format!("{server:?} {mode:?}");
+            assert!(r.requests > 30, "{what}: {} requests", r.requests);
+            let d = &r.disks[0];
+            assert!(d.busy_ns <= d.elapsed_ns && d.elapsed_ns == 8_000_000_000, "{what}: {d:?}");
+            // The drive cannot give more than its outer rate, and clients get no byte that was never read.
+            assert!(d.read_bytes as f64 / 8.0 < 134e6, "{what}: {}", d.read_bytes);
+            assert!(r.latency_ms["p50"] <= r.latency_ms["p99"], "{what}");
+        }
+    }
+}
+
+#[test]
+fn what_is_in_memory_costs_no_disk() {
+    let spec = CatalogueSpec { size: Some(Bytes::mib(64)), ..CatalogueSpec::default() };
+    let catalogue = Catalogue::new(&spec).unwrap();
+    let config = Config { warmup: Nanos::from_secs(8), ..closed(20) };
+    let r = serving::run(&config, &catalogue).unwrap();
+    assert_eq!(r.disks[0].reads, 0);
+    assert!(r.mb_per_s > 500.0, "{}", r.mb_per_s);
+}
+
+#[test]
+fn viewers_fail_when_the_disk_cannot_keep_up_and_only_then() {
+    let catalogue = catalogue();
+    let light = serving::run(&sessions(10.0), &catalogue).unwrap();
+    assert_eq!(light.sessions.unwrap().failed, 0);
+    let heavy = serving::run(&sessions(400.0), &catalogue).unwrap();
+    assert!(heavy.failed_share() > 0.05, "{}", heavy.failed_share());
+    let search = Search { first: 20.0, highest: 500.0, max_failed: 0.003, precision: 0.1, runs: 10 };
+    let found = serving::search(&sessions(1.0), &catalogue, &search, |_| {}).unwrap();
+    let (rate, report) = found.best.unwrap();
+    assert!((10.0..400.0).contains(&rate) && report.failed_share() < 0.003);
+}
+
+#[test]
+fn several_disks_have_their_own_clients_and_queues() {
+    let catalogue = catalogue();
+    let mut config = closed(20);
+    config.server = ServerModel::threads();
+    config.engine = engine(Mode::Both, true);
+    let one = serving::run(&config, &catalogue).unwrap();
+    config.disks.push(config.disks[0].clone());
+    let two = serving::run(&config, &catalogue).unwrap();
+    assert!(two.mb_per_s > 1.7 * one.mb_per_s, "{} {}", two.mb_per_s, one.mb_per_s);
+    assert_eq!((two.disks.len(), two.engines.len()), (2, 2));
+}
+
+#[test]
+fn a_library_that_does_not_fit_is_refused() {
+    let mut config = closed(1);
+    config.disks[0].size = Bytes::gib(1);
+    assert!(serving::run(&config, &catalogue()).unwrap_err().contains("--size"));
+}
