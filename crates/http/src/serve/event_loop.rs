@@ -32,8 +32,10 @@ const STREAMS_MAX: u32 = 100;
 /// Bytes buffered for one HTTP/2 stream, and for one HTTP/1.1 connection.
 const SEND_BUFFER: usize = 256 << 10;
 
-/// A connection without a request sleeps after one to two times this.
-const SLEEPS_AFTER: Duration = Duration::from_secs(2);
+/// A connection is looked at after this time, then less and less often; it sleeps if nothing has come since the last look.
+/// Waking up costs two microseconds, so a short rest is enough.
+const SLEEPS_AFTER: Duration = Duration::from_millis(250);
+const LOOKS_EVERY: Duration = Duration::from_secs(2);
 
 /// How often the heap is trimmed, if so many connections went to sleep meanwhile: what they gave back lies scattered, and
 /// the allocator keeps it. Fewer are not worth the looking through.
@@ -126,25 +128,34 @@ async fn connection(
             let wire = Wire::plain(tcp, outbox.clone(), shared.clone());
             Box::pin(on_http1(wire, peer, &shared, (outbox, true), stopped)).await
         }
-        Some(config) => {
-            // Much larger than what is left after it.
-            let handshake = Box::pin(TlsAcceptor::from(config).accept(tcp));
-            let tls = match tokio::time::timeout(shared.settings.patience.head, handshake).await {
-                Ok(Ok(tls)) => tls,
-                _ => return Counters::one(&shared.counters.handshakes_failed),
-            };
-            let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
-            let wire = Wire::tls(tls, outbox.clone(), shared.clone());
-            match http2 {
-                true => Box::pin(on_http2(wire.multiplexed(), peer, &shared, stopped)).await,
-                false => Box::pin(on_http1(wire, peer, &shared, (outbox, false), stopped)).await,
-            }
-        }
+        // Boxed, like all the rest: what an idle connection does not need takes no room in it.
+        Some(config) => Box::pin(over_tls(tcp, peer, &shared, config, outbox, stopped)).await,
     };
     if let Err(error) = result {
         tracing::debug!(%peer, %error, "a connection ended");
     }
     drop(admitted);
+}
+
+async fn over_tls(
+    tcp: TcpStream,
+    peer: SocketAddr,
+    shared: &Arc<Shared>,
+    config: Arc<rustls::ServerConfig>,
+    outbox: Rc<Outbox>,
+    stopped: watch::Receiver<bool>,
+) -> hyper::Result<()> {
+    let handshake = Box::pin(TlsAcceptor::from(config).accept(tcp));
+    let Ok(Ok(tls)) = tokio::time::timeout(shared.settings.patience.head, handshake).await else {
+        Counters::one(&shared.counters.handshakes_failed);
+        return Ok(());
+    };
+    let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
+    let wire = Wire::tls(tls, outbox.clone(), shared.clone());
+    match http2 {
+        true => Box::pin(on_http2(wire.multiplexed(), peer, shared, stopped)).await,
+        false => Box::pin(on_http1(wire, peer, shared, (outbox, false), stopped)).await,
+    }
 }
 
 /// Serves a connection. One that is quiet for a while sleeps: hyper's state and buffers, some 16 KiB, are given back, and
@@ -172,6 +183,7 @@ async fn on_http1(
                 .max_headers(shared.settings.head_fields)
                 .serve_connection(TokioIo::new(wire), service),
         );
+        let mut look_after = SLEEPS_AFTER;
         loop {
             tokio::select! {
                 result = &mut *connection => return result,
@@ -179,7 +191,12 @@ async fn on_http1(
                     Pin::new(&mut *connection).graceful_shutdown();
                     return connection.await;
                 }
-                () = tokio::time::sleep(SLEEPS_AFTER) => if quiet.is_quiet() { break },
+                () = tokio::time::sleep(look_after) => {
+                    if quiet.is_quiet() {
+                        break;
+                    }
+                    look_after = (look_after * 2).min(LOOKS_EVERY);
+                }
             }
         }
         shared.slept.fetch_add(1, Ordering::Relaxed);
