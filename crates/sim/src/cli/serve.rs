@@ -51,6 +51,8 @@ enum Cache {
     Lru,
     /// Linux's active and inactive lists
     TwoList,
+    /// The same as before Linux 3.15: lists kept even, no refault distance
+    EvenLists,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -372,6 +374,7 @@ impl ServeArgs {
                 replacement: match self.cache {
                     Cache::Lru => Replacement::Lru,
                     Cache::TwoList => Replacement::TwoList,
+                    Cache::EvenLists => Replacement::EvenLists,
                 },
                 ..KernelConfig::default()
             },
