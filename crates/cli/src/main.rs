@@ -33,6 +33,10 @@ enum Command {
     Watch(seekless_daemon::cli::WatchArgs),
     /// Is a process hooked, and what would help here?
     Doctor(seekless_daemon::cli::DoctorArgs),
+    /// Serve files over HTTP, never waiting for a disk
+    Serve(seekless_http::cli::ServeArgs),
+    /// Download files in any order the server likes; verified, resumed after interruptions
+    Get(seekless_http::cli::GetArgs),
     /// Load a server with real clients and verify every byte
     Load(seekless_load::cli::LoadArgs),
     /// Hard disks made of software
@@ -41,6 +45,8 @@ enum Command {
     Disk(seekless_disk::cli::DiskArgs),
     /// The same decisions in virtual time: block traces through levels of caches and prefetchers
     Sim(seekless_sim::cli::SimArgs),
+    /// What a site needs: disks and memory, from its access log or by formula
+    Plan(Box<seekless_plan::cli::PlanArgs>),
     /// Run experiments: scenarios in, results and reports out
     Lab(seekless_lab::cli::LabArgs),
     /// Show on this machine what Seekless gains, in a few minutes
@@ -105,10 +111,13 @@ fn ours(command: Command) -> Result<Exit, Fault> {
         Command::Daemon(args) => seekless_daemon::cli::run_daemon(args),
         Command::Watch(args) => seekless_daemon::cli::run_watch(args),
         Command::Doctor(args) => seekless_daemon::cli::run_doctor(args),
+        Command::Serve(args) => seekless_http::cli::run_serve(args),
+        Command::Get(args) => seekless_http::cli::run_get(args),
         Command::Load(args) => seekless_load::cli::run(args),
         Command::Vdisk(args) => seekless_vdisk::cli::run(args),
         Command::Disk(args) => seekless_disk::cli::run(args),
         Command::Sim(args) => seekless_sim::cli::run(args),
+        Command::Plan(args) => seekless_plan::cli::run(*args),
         Command::Lab(args) => seekless_lab::cli::run(args),
         Command::Demo(args) => seekless_lab::cli::run_demo(args),
         Command::Completions { shell } => {

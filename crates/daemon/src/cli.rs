@@ -9,113 +9,17 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use rustix::process::Signal;
-use seekless_policy::{AheadConfig, Mode, OrderKind};
-use seekless_units::{Bytes, Exit, Fault, Nanos};
+use seekless_units::{Exit, Fault, Nanos};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::daemon::Daemon;
-use crate::settings::Settings;
 use crate::status::StatusReport;
 use crate::{control, doctor, run, state};
 
+mod engine;
 mod watch;
 
-/// What the daemon does with the reads it is asked about; shared by `daemon` and `run`.
-#[derive(Args, Clone, Debug)]
-pub struct EngineArgs {
-    /// What to do: off, track (only time calls), serialise (one read at a time a disk), prefetch (enlarge reads, in
-    /// no order), both
-    #[arg(long, default_value = "both", value_name = "MODE")]
-    pub mode: Mode,
-    /// How far a read is extended, for example 2MiB (the paper's size) or 4MiB
-    #[arg(long, default_value = "2MiB", value_name = "SIZE")]
-    pub prefetch: Bytes,
-    /// Order in which a disk's queue is served: fifo or sweep (by disk address)
-    #[arg(long, default_value = "sweep", value_name = "ORDER")]
-    pub order: OrderKind,
-    /// One queue for all disks instead of one a disk
-    #[arg(long)]
-    pub single_queue: bool,
-    /// Most requests waiting for one disk; more are passed on to the kernel at once
-    #[arg(long, default_value_t = 1024, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
-    pub queue: u32,
-    /// Reads of one disk in flight together; 1 is strictly serial, from 2 on the next is submitted shortly before the
-    /// last one ends
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub in_flight: u32,
-    /// With --in-flight 2 and more: bytes of a read still missing when the next one is submitted
-    #[arg(long, default_value = "256KiB", value_name = "SIZE")]
-    pub overlap: Bytes,
-    /// Answer at the end of the whole read, as the paper does, instead of as soon as what was asked for has arrived
-    #[arg(long)]
-    pub answer_late: bool,
-    /// Read before it is needed: follow streams through reads that hit as well, and fetch their next pieces under
-    /// deadlines (mode both only): on, or off for the papers' prefetching on a miss
-    #[arg(long, default_value = "on", value_name = "on|off", value_parser = on_off, action = clap::ArgAction::Set)]
-    pub ahead: bool,
-    /// Most bytes read ahead and not yet used, of each disk [default: from the memory limit, and what is observed]
-    #[arg(long, value_name = "SIZE")]
-    pub budget: Option<Bytes>,
-    /// Serve files on solid-state disks and in memory too, instead of leaving them alone
-    #[arg(long)]
-    pub include_ssd: bool,
-}
-
-/// `on` or `off`.
-fn on_off(word: &str) -> Result<bool, String> {
-    match word {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err("write on or off".into()),
-    }
-}
-
-impl EngineArgs {
-    pub(crate) fn settings(&self, socket: PathBuf) -> Result<Settings, Fault> {
-        let page = Bytes(seekless_policy::PAGE);
-        let largest = Bytes::gib(1);
-        if self.prefetch < page || self.prefetch > largest {
-            let message = format!("--prefetch {} is out of range; write {page} to {largest}", self.prefetch);
-            return Err(Fault::new(Exit::Usage, message));
-        }
-        let mut settings = Settings::new(socket);
-        let spindle = &mut settings.spindle;
-        spindle.mode = self.mode;
-        spindle.order = self.order;
-        spindle.prefetch = self.prefetch;
-        spindle.read_max = spindle.read_max.max(self.prefetch);
-        spindle.queue_max = self.queue as usize;
-        spindle.reads_in_flight = self.in_flight as usize;
-        spindle.overlap = self.overlap;
-        spindle.answer_early = !self.answer_late;
-        spindle.ahead = self.ahead.then(AheadConfig::default);
-        settings.budget = self.budget;
-        settings.single_queue = self.single_queue;
-        settings.include_ssd = self.include_ssd;
-        Ok(settings)
-    }
-
-    /// The same as words for another `seekless daemon`.
-    pub(crate) fn words(&self) -> Vec<String> {
-        let mut words = vec![
-            format!("--mode={}", self.mode.name()),
-            format!("--prefetch={}", self.prefetch),
-            format!("--order={}", self.order.name()),
-            format!("--queue={}", self.queue),
-            format!("--in-flight={}", self.in_flight),
-            format!("--overlap={}", self.overlap),
-            format!("--ahead={}", if self.ahead { "on" } else { "off" }),
-        ];
-        words.extend(self.budget.map(|b| format!("--budget={b}")));
-        let flags = [
-            ("--single-queue", self.single_queue),
-            ("--answer-late", self.answer_late),
-            ("--include-ssd", self.include_ssd),
-        ];
-        words.extend(flags.iter().filter(|f| f.1).map(|f| f.0.to_string()));
-        words
-    }
-}
+pub use engine::{EngineArgs, Table2};
 
 /// Serves shims until it is told to stop (SIGTERM, SIGINT).
 #[derive(Args, Clone, Debug)]
@@ -211,11 +115,12 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
     let mut settings = args.engine.settings(args.socket.unwrap_or_else(state::socket))?;
     settings.socket_mode = args.socket_mode.unwrap_or(settings.socket_mode);
     settings.connections_max = args.connections as usize;
-    settings.spindle.wait_max = Nanos::from_secs_f64(args.give_up);
+    settings.engine.spindle.wait_max = Nanos::from_secs_f64(args.give_up);
     let folder = settings.socket.parent().map(Path::to_path_buf);
     if let Some(parent) = args.parent {
         die_with(parent, Signal::TERM)?;
     }
+    args.engine.open_log(&mut settings)?;
     let socket = settings.socket.clone();
     let daemon = Daemon::start(settings)?;
     stop_on_signals(&daemon)?;

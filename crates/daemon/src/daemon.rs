@@ -10,11 +10,10 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, bounded};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use seekless_engine::{Engine, SharedDevices};
 use seekless_kernel::ring::Consumer;
-use seekless_policy::Mode;
 use seekless_units::{Exit, Fault};
 
-use crate::devices::{Devices, SharedDevices};
 use crate::listener::Listener;
 use crate::receptionist::Receptionist;
 use crate::settings::Settings;
@@ -101,7 +100,7 @@ impl From<StartError> for Fault {
 /// A running daemon. Dropping it stops it.
 pub struct Daemon {
     settings: Arc<Settings>,
-    devices: SharedDevices,
+    engine: Engine,
     watch: Arc<OnceLock<Arc<Announcer>>>,
     stop: UnixStream,
     statistics: Sender<Ask>,
@@ -127,21 +126,21 @@ impl Daemon {
     }
 
     fn start_at(mut settings: Settings, listener: Listener) -> Result<Daemon, StartError> {
-        settings.spindle = settings.spindle.normalised();
+        settings.engine = settings.engine.normalised();
         settings.connections_max = settings.connections_max.clamp(1, connections_possible());
-        let ring = match settings.spindle.ahead.is_some() && settings.spindle.mode == Mode::Both {
+        let ring = match settings.engine.follows() {
             true => Some(Consumer::create().map_err(StartError::Threads)?),
             false => None,
         };
         settings.ring = ring.as_ref().map_or(0, |_| ring_number());
         let settings = Arc::new(settings);
-        let devices = Arc::new(Mutex::new(Devices::new(settings.clone())));
+        let engine = Engine::start(settings.engine.clone());
         let watch = Arc::new(OnceLock::new());
         let shared = Shared {
             settings: settings.clone(),
             started: Instant::now(),
             counters: Arc::new(Mutex::new(Default::default())),
-            readers: Arc::new(Mutex::new(Vec::new())),
+            engine: engine.clone(),
             watch: watch.clone(),
         };
         let statistics = Statistics::start(shared.clone()).map_err(StartError::Threads)?;
@@ -149,13 +148,13 @@ impl Daemon {
         let (stop, stopped) = UnixStream::pair().map_err(StartError::Threads)?;
         stop.set_nonblocking(true).map_err(StartError::Threads)?;
         let receptionist =
-            Receptionist::new(settings.clone(), listener, stopped, devices.clone(), statistics, shared, ring)
+            Receptionist::new(settings.clone(), listener, stopped, engine.clone(), statistics, shared, ring)
                 .map_err(StartError::Threads)?;
         let thread = thread::Builder::new()
             .name("receptionist".into())
             .spawn(move || receptionist.run())
             .map_err(StartError::Threads)?;
-        Ok(Daemon { settings, devices, watch, stop, statistics: asker, thread: Some(thread) })
+        Ok(Daemon { settings, engine, watch, stop, statistics: asker, thread: Some(thread) })
     }
 
     /// A socket that stops the daemon when anything is written to it: for signal handlers.
@@ -173,7 +172,7 @@ impl Daemon {
 
     /// The readers, for another door.
     pub(crate) fn devices(&self) -> SharedDevices {
-        self.devices.clone()
+        self.engine.devices().clone()
     }
 
     /// Shows another door in the statistics; the first one, if there are several.

@@ -2,7 +2,8 @@
 //!
 //! A preload shim is silent when it is not loaded, so somebody must look. With `--pid` the doctor reads `/proc/PID` and says
 //! whether the shim is mapped there, whether the daemon it would talk to answers, and what in that process goes past the
-//! shim. Without, it describes the machine: disks, their settings, the daemon.
+//! shim. Without, it describes the machine: disks, their settings, the daemon. Either way it names the one of `run`, `watch`
+//! and `disk tune` that suits.
 //!
 //! Exit status: 0 if all is well (hooked and the daemon answers; the daemon answers), 1 if not, 5 if there is no such
 //! process, 3 if it may not be looked at.
@@ -10,6 +11,7 @@
 mod elf;
 mod machine;
 mod process;
+mod recommend;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -67,12 +69,12 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Exit, Fault> {
         Some(pid) => {
             let facts = process::Facts::read(pid)?;
             let socket = args.socket.clone().or(facts.socket.clone()).unwrap_or_else(state::socket);
-            let report = process::diagnose(&facts, DaemonState::at(&socket));
+            let report = process::diagnose(&facts, DaemonState::at(&socket), recommend::watchable());
             (report.hooked && report.daemon.answers, report.describe(), to_json(&report)?)
         }
         None => {
             let socket = args.socket.clone().unwrap_or_else(state::socket);
-            let report = machine::examine(DaemonState::at(&socket));
+            let report = machine::examine(DaemonState::at(&socket), recommend::watchable());
             (report.daemon.answers, report.describe(), to_json(&report)?)
         }
     };

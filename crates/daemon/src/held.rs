@@ -6,15 +6,11 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+use seekless_engine::lock;
 use seekless_kernel::fanotify::Event;
-
-/// Locks whatever happened to others who held the lock: what is guarded here is consistent at every step.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// One held reader. Let go of at the latest when this is dropped.
 #[derive(Debug)]

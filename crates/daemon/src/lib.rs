@@ -1,4 +1,4 @@
-//! policy x kernel: real disks, real time. The paper's Reception (\[L\] 3.2.2).
+//! Front doors of the engine for servers nobody changed. The paper's Reception (\[L\] 3.2.2).
 //!
 //! ```text
 //!  shims --connect, Need + descriptor--> receptionist --request--> reader of that disk (Spindle)
@@ -6,13 +6,12 @@
 //!    |                                     touches a disk)       piece|        | progress, done
 //!    |                                        |                       v        |
 //!    `--Working, every second-----------------'                   worker: read-ahead, wait
-//!    `--Answer------------------------------------ reader
+//!    `--Answer------------------------------------ reader           (readers, workers: crate `engine`)
 //! ```
 //!
 //! - The *receptionist* thread (`receptionist`) takes connections and requests, answers what is resident already, finds
 //!   the disk of each file, keeps waiting shims informed, and notices those that hang up.
-//! - One *reader* thread a disk (`reader`) runs the [`seekless_policy::Spindle`]; a few *workers* under it do the waiting, so
-//!   that a disk that hangs stalls neither of the others.
+//! - One *reader* thread a disk, with its workers, is the engine's ([`seekless_engine`]).
 //! - The *statistics* thread (`statistics`) collects reports of tracked calls and answers status questions.
 //!
 //! `seekless watch` opens a second door to the same readers (`watch`): the kernel announces reads, no shim needed.
@@ -22,18 +21,13 @@
 //!
 //! Must not know: the other applications.
 
-mod addresses;
-mod budget;
-mod caller;
 pub mod cli;
 mod client;
 pub mod control;
 mod daemon;
-mod devices;
 pub mod doctor;
 mod held;
 mod listener;
-mod reader;
 mod receptionist;
 pub mod run;
 mod settings;
@@ -41,8 +35,8 @@ pub mod state;
 mod statistics;
 mod status;
 mod watch;
-mod worker;
 
 pub use daemon::{Daemon, StartError};
+pub use seekless_engine::{DiskReport, Durations};
 pub use settings::Settings;
-pub use status::{CallReport, Counters, DiskReport, Durations, StatusReport, WatchReport};
+pub use status::{CallReport, Counters, StatusReport, WatchReport};

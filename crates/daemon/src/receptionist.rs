@@ -12,28 +12,25 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
-use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
+use seekless_engine::{
+    Answer as Outcome, Ask, Engine, Message, Passed, Place, SharedDevices, lock, readable_file, run_first,
+};
 use seekless_kernel::fdpass;
 use seekless_kernel::residency::resident_prefix;
-use seekless_kernel::ring::Consumer;
-use seekless_policy::{FileId, Mode, RequestId};
+use seekless_kernel::ring::{Consumer, Record};
+use seekless_policy::{FileId, Mode, Reason, RequestId};
 use seekless_wire::{
     Answer, Call, DecodeError, FRAME_BYTES_MAX, Frame, Need, PassReason, Refuse, RefuseReason,
-    WORKING_EVERY_MS,
+    Settings as Settled, WORKING_EVERY_MS,
 };
 
-use crate::addresses::Edition;
-use crate::caller::{Caller, Passed};
 use crate::client::Client;
-use crate::devices::{Place, SharedDevices};
-use crate::held::lock;
 use crate::listener::Listener;
-use crate::reader::{Ask, Message};
 use crate::settings::Settings;
 use crate::statistics::{self, Shared, Statistics};
 use crate::status::Counters;
-use crate::worker;
 
 /// Marks of what an event is about; connections count up from the last.
 const STOP: u64 = 0;
@@ -109,7 +106,7 @@ impl Receptionist {
         settings: Arc<Settings>,
         listener: Listener,
         stop: UnixStream,
-        devices: SharedDevices,
+        engine: Engine,
         statistics: Statistics,
         shared: Shared,
         ring: Option<(Consumer, OwnedFd)>,
@@ -123,7 +120,7 @@ impl Receptionist {
             add(socket, FIRST_LISTENER + i as u64)?;
         }
         Ok(Receptionist {
-            devices,
+            devices: engine.devices().clone(),
             settings,
             listener,
             stop,
@@ -143,7 +140,7 @@ impl Receptionist {
 
     /// Serves until the other end of `stop` is written to or closed.
     pub(crate) fn run(mut self) {
-        worker::run_first();
+        run_first();
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS];
         let mut ticked = Instant::now();
         'serve: loop {
@@ -179,10 +176,8 @@ impl Receptionist {
     fn close(self) {
         let Receptionist { listener, devices, statistics, connections, stop, .. } = self;
         drop(listener);
-        let readers = lock(&devices).close();
-        for reader in readers {
-            reader.stop();
-        }
+        let end_readers = lock(&devices).close();
+        end_readers();
         drop(connections);
         statistics.stop();
         drop(stop);
@@ -192,12 +187,6 @@ impl Receptionist {
         self.counters.connections_now = self.connections.len() as u64;
         if let Ok(mut shared) = self.shared.counters.lock() {
             shared.clone_from(&self.counters);
-        }
-        let devices = lock(&self.devices);
-        if let Ok(mut shared) = self.shared.readers.lock()
-            && shared.len() != devices.readers().len()
-        {
-            *shared = devices.readers().iter().map(|r| (r.name.clone(), r.snapshot.clone())).collect();
         }
     }
 
@@ -313,7 +302,7 @@ impl Receptionist {
         let wire = self.settings.wire();
         let pass = |reason| client.answer(id, Frame::Answer(Answer::pass(reason, wire)));
 
-        if !matches!(self.settings.spindle.mode, Mode::Serialise | Mode::Both) {
+        if !matches!(self.settings.engine.spindle.mode, Mode::Serialise | Mode::Both) {
             self.counters.passed_mode += 1;
             return pass(PassReason::Mode);
         }
@@ -347,7 +336,10 @@ impl Receptionist {
         }
         let ask = Ask {
             id,
-            caller: Caller::Shim(client.clone()),
+            on_answer: {
+                let client = client.clone();
+                Box::new(move |outcome| client.answer(id, Frame::Answer(in_words(outcome, wire))))
+            },
             passed: Passed::Shared(fd),
             file,
             edition,
@@ -357,6 +349,8 @@ impl Receptionist {
             len: wanted - resident,
             start,
             steps,
+            // The shim reports the read it then makes.
+            answer_is_read: false,
         };
         let sent = lock(&self.devices).send(index, Message::Ask(Box::new(ask)));
         if sent.is_err() {
@@ -379,7 +373,7 @@ impl Receptionist {
             self.counters.reports += 1;
             // A device nobody has missed on yet has no reader, and no file of it is known.
             let Some(index) = devices.reader_of(record.dev) else { continue };
-            if devices.send(index, Message::Access(record)).is_err() {
+            if devices.send(index, read_done(&record)).is_err() {
                 self.counters.reports_dropped += 1;
             }
         }
@@ -389,7 +383,7 @@ impl Receptionist {
     /// How much of a need is waited for. Calls that may do less than asked (a socket takes what fits its buffer) name the
     /// whole rest of the file; reading further than the prefetch size for them would only fill memory.
     fn wanted(&self, need: &Need, size: u64) -> u64 {
-        let config = &self.settings.spindle;
+        let config = &self.settings.engine.spindle;
         let rest = need.length.min(size - need.offset);
         let partial =
             !matches!(need.call, Call::Read | Call::Pread | Call::Readv | Call::Preadv | Call::Preadv2);
@@ -443,23 +437,29 @@ impl Receptionist {
     }
 }
 
-/// The file behind a descriptor, if it is a regular one open for reading. A descriptor that its holder may not read
-/// through (`O_PATH`, `O_WRONLY`) must not be read on his behalf.
-pub(crate) fn readable_file(fd: BorrowedFd<'_>) -> Option<(FileId, Edition)> {
-    let flags = rustix::fs::fcntl_getfl(fd).ok()?;
-    if flags.contains(OFlags::PATH) || flags & OFlags::ACCMODE == OFlags::WRONLY {
-        return None;
+/// What a reader's answer is to a shim.
+fn in_words(outcome: Outcome<'_>, wire: Settled) -> Answer {
+    match outcome {
+        Outcome::Resident(found) => Answer::resident(found.prefix(wire.prefetch_bytes), wire),
+        Outcome::Closing => Answer::pass(PassReason::Closing, wire),
+        Outcome::Pass(reason) => Answer::pass(
+            match reason {
+                Reason::QueueFull => PassReason::Full,
+                Reason::Failed | Reason::TooLate => PassReason::DiskError,
+                Reason::Mode => PassReason::Mode,
+                Reason::BeyondEnd | Reason::Duplicate => PassReason::BadRequest,
+                // Nobody is there to read it.
+                Reason::Cancelled => PassReason::Closing,
+            },
+            wire,
+        ),
     }
-    // What is known, without asking a file server that may hang.
-    let at = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let what = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::SIZE | StatxFlags::MTIME;
-    let stat = rustix::fs::statx(fd, "", at, what).ok()?;
-    if FileType::from_raw_mode(stat.stx_mode.into()) != FileType::RegularFile {
-        return None;
-    }
-    let dev = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
-    let changed = (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec);
-    Some((FileId { dev, ino: stat.stx_ino }, Edition { size: stat.stx_size, changed }))
+}
+
+/// A shim's report in a reader's words.
+fn read_done(record: &Record) -> Message {
+    let file = FileId { dev: record.dev, ino: record.ino };
+    Message::Access { file, offset: record.offset, len: record.len }
 }
 
 fn spare() -> Option<OwnedFd> {

@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use seekless_policy::{Config, Mode};
-use seekless_units::Bytes;
+use seekless_policy::Mode;
 use seekless_wire as wire;
 
 /// Settings of a daemon. Fixed while it runs.
@@ -14,17 +13,10 @@ pub struct Settings {
     pub socket: PathBuf,
     /// Permission bits of the socket. Those for "others" decide about other users on the twin as well.
     pub socket_mode: u32,
-    /// What each disk's spindle does.
-    pub spindle: Config,
-    /// One queue for all disks, the paper's default, instead of one a disk.
-    pub single_queue: bool,
-    /// Serve files on solid-state disks and file systems without a disk too, instead of passing them.
-    pub include_ssd: bool,
+    /// What the readers of the disks do.
+    pub engine: seekless_engine::Settings,
     /// Most connections open at once; cut further to what the descriptor limit allows.
     pub connections_max: usize,
-    /// Most bytes fetched ahead of need and not yet read, of each disk; `None`: found from the memory limit and what is
-    /// observed to be evicted.
-    pub budget: Option<Bytes>,
     /// Number of the ring that reads are reported through; 0: none. The daemon chooses it when it starts.
     pub(crate) ring: u8,
     /// How long shims may believe the mode and prefetch size without asking again.
@@ -45,11 +37,8 @@ impl Settings {
         Settings {
             socket,
             socket_mode: if root { 0o666 } else { 0o600 },
-            spindle: Config::default(),
-            single_queue: false,
-            include_ssd: false,
+            engine: seekless_engine::Settings::default(),
             connections_max: 4096,
-            budget: None,
             ring: 0,
             settings_ttl: Duration::from_secs(1),
             // Long enough to cost nothing, short enough that a device number used anew is noticed.
@@ -64,7 +53,7 @@ impl Settings {
 
     /// The mode in the wire's words.
     pub(crate) fn wire_mode(&self) -> wire::Mode {
-        match self.spindle.mode {
+        match self.engine.spindle.mode {
             Mode::Off => wire::Mode::Off,
             Mode::Track => wire::Mode::Track,
             Mode::Serialise => wire::Mode::Serialise,
@@ -80,7 +69,7 @@ impl Settings {
             mode: self.wire_mode(),
             ring: self.ring,
             settings_ttl_ms: ms(self.settings_ttl),
-            prefetch_bytes: self.spindle.prefetch.0,
+            prefetch_bytes: self.engine.spindle.prefetch.0,
         }
     }
 }

@@ -13,12 +13,12 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use hdrhistogram::Histogram;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use seekless_engine::Engine;
 use seekless_wire::{StatusParts, Tracked};
 
 use crate::client::Client;
-use crate::reader::Snapshot;
 use crate::settings::Settings;
-use crate::status::{CallReport, Counters, DiskReport, Durations, StatusReport};
+use crate::status::{CallReport, Counters, StatusReport};
 use crate::watch::Announcer;
 
 /// Reports that may wait; at 20,000 calls a second a quarter of a second's worth.
@@ -36,14 +36,11 @@ pub(crate) struct Shared {
     pub(crate) settings: Arc<Settings>,
     pub(crate) started: Instant,
     pub(crate) counters: Arc<Mutex<Counters>>,
-    /// Name and numbers of every reader.
-    pub(crate) readers: Arc<Mutex<Vec<ReaderView>>>,
+    /// The readers.
+    pub(crate) engine: Engine,
     /// The second door, once it is open.
     pub(crate) watch: Arc<OnceLock<Arc<Announcer>>>,
 }
-
-/// A reader as the statistics see it.
-pub(crate) type ReaderView = (String, Arc<Mutex<Snapshot>>);
 
 pub(crate) enum Ask {
     /// A call after the fact.
@@ -120,28 +117,17 @@ fn send_all(client: &Client, text: &str) {
 
 fn report(shared: &Shared, calls: &Calls) -> StatusReport {
     let settings = &shared.settings;
-    let readers = shared.readers.lock().map(|r| r.clone()).unwrap_or_default();
-    let disks = readers.iter().map(|(name, snapshot)| {
-        let snapshot = snapshot.lock().map(|s| s.clone()).unwrap_or_default();
-        DiskReport {
-            gap: Durations::of(&snapshot.gap),
-            second_try_pages: snapshot.second_try_pages,
-            lost_pages: snapshot.lost_pages,
-            last_error: snapshot.last_error,
-            ..DiskReport::new(name, &snapshot.spindle)
-        }
-    });
     StatusReport {
         version: env!("CARGO_PKG_VERSION").to_string(),
         pid: std::process::id(),
         uptime_ms: shared.started.elapsed().as_secs_f64() * 1e3,
         socket: settings.socket.display().to_string(),
-        mode: settings.spindle.mode.name().to_string(),
-        prefetch_bytes: settings.spindle.prefetch.0,
-        order: settings.spindle.order.name().to_string(),
-        single_queue: settings.single_queue,
+        mode: settings.engine.spindle.mode.name().to_string(),
+        prefetch_bytes: settings.engine.spindle.prefetch.0,
+        order: settings.engine.spindle.order.name().to_string(),
+        single_queue: settings.engine.single_queue,
         counters: shared.counters.lock().map(|c| c.clone()).unwrap_or_default(),
-        disks: disks.collect(),
+        disks: shared.engine.statistics(),
         calls: calls.report(),
         watch: shared.watch.get().map(|door| door.report()),
     }

@@ -17,6 +17,25 @@ pub fn page_cache_limit() -> Option<u64> {
     Some(limits.fold(total, u64::min))
 }
 
+/// How short memory is: the part of the last ten seconds, 0 to 1, in which some task of this process's control group
+/// (or of the machine, where groups have no such figure) waited for memory, which is mostly for pages that were just
+/// evicted. `None` where the kernel keeps no account (before 4.20, or without CONFIG_PSI).
+pub fn pressure() -> Option<f64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let own = limit_files(&groups, &mounts).into_iter().find(|f| f.ends_with("memory.max"));
+    let own = own.map(|f| f.with_file_name("memory.pressure"));
+    let text = own.and_then(|f| fs::read_to_string(f).ok());
+    some_avg10(&text.or_else(|| fs::read_to_string("/proc/pressure/memory").ok())?)
+}
+
+/// `some avg10=1.23 ...` is in per cent.
+fn some_avg10(text: &str) -> Option<f64> {
+    let line = text.lines().find_map(|l| l.strip_prefix("some "))?;
+    let value = line.split(' ').find_map(|f| f.strip_prefix("avg10="))?;
+    value.parse::<f64>().ok().filter(|p| (0.0..=100.0).contains(p)).map(|p| p / 100.0)
+}
+
 fn mem_total(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
@@ -95,6 +114,17 @@ mod tests {
         let files = limit_files("0::/docker/1/srv\n", mounts);
         assert_eq!(files[0], Path::new("/sys/fs/cgroup/srv/memory.max"));
         assert_eq!(files.len(), 2);
+    }
+
+    #[test]
+    fn pressure_is_a_part_of_the_time() {
+        let text =
+            "some avg10=12.50 avg60=0.00 avg300=0.00 total=1\nfull avg10=1.00 avg60=0.00 avg300=0.00 total=1";
+        assert_eq!(some_avg10(text), Some(0.125));
+        assert_eq!(
+            (some_avg10(""), some_avg10("some avg10=NaN"), some_avg10("some avg60=1")),
+            (None, None, None)
+        );
     }
 
     #[test]

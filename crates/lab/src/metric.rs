@@ -95,6 +95,7 @@ pub const METRICS: &[Metric] = &[
     metric("bytes_per_block", "B", "memory of the simulator for each cached block"),
     metric("cgroup_limit_hits", "", "times the memory limit was reached"),
     metric("cpu_server_s", "s", "processor time the server used"),
+    metric("mb_cpu_s", "MB/s", "bytes of answers a second of the server's processor time"),
 ];
 
 /// A metric by name.

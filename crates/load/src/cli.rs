@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::args::{CatalogueArgs, LineArgs, RunArgs, classes, duration, positive, read};
 use crate::closed::{ClosedRun, closed};
 use crate::connection::Line;
+use crate::downloads::{DownloadRun, downloads};
 use crate::replay::{ReplayRun, replay};
 use crate::report::{Report, write_json};
 use crate::run::{Finished, Settings};
@@ -34,6 +35,8 @@ pub struct LoadArgs {
 enum Command {
     /// A fixed number of clients, each asking for the next range as soon as it has the last
     Closed(ClosedArgs),
+    /// Downloads of whole files, arriving at random, in order or in any order
+    Downloads(DownloadsArgs),
     /// Viewing sessions at a given request rate
     Sessions(SessionsArgs),
     /// Find the highest request rate at which (almost) no session fails
@@ -84,6 +87,35 @@ struct ClosedArgs {
     /// Delay each way
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
     delay: Nanos,
+}
+
+#[derive(Args, Clone, Debug)]
+struct DownloadsArgs {
+    #[command(flatten)]
+    catalogue: CatalogueArgs,
+    #[command(flatten)]
+    run: RunArgs,
+    /// Clients at work on average, if every one gets its link's rate all the time
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    clients: u32,
+    /// Take the blocks in any order the server likes
+    #[arg(long)]
+    any_order: bool,
+    /// Length of the run, warm-up included
+    #[arg(long, value_name = "TIME", default_value = "120s", value_parser = duration)]
+    duration: Nanos,
+    /// How long a download may take
+    #[arg(long, value_name = "TIME", default_value = "3600s", value_parser = duration)]
+    timeout: Nanos,
+    /// Link rate of every client, such as 10Mb/s
+    #[arg(long, value_name = "RATE", default_value = "10Mb/s")]
+    link: String,
+    /// Delay each way
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
+    delay: Nanos,
+    /// Clients at once; one more fails at once
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    max_clients: u64,
 }
 
 /// What sessions are, for the commands that run some.
@@ -183,6 +215,7 @@ struct ExportArgs {
 pub fn run(args: LoadArgs) -> Result<Exit, Fault> {
     match args.command {
         Command::Closed(a) => run_closed(&a),
+        Command::Downloads(a) => run_downloads(&a),
         Command::Sessions(a) => run_sessions(&a),
         Command::Search(a) => crate::search::run_search(&a),
         Command::Replay(a) => run_replay(&a),
@@ -272,6 +305,37 @@ fn run_closed(a: &ClosedArgs) -> Result<Exit, Fault> {
     let plan = ClosedRun { catalogue, spec, clients: a.clients, line, timeout: a.timeout };
     let finished = closed(&settings, plan)?;
     finish("closed", &a.run, own, &settings, &finished)
+}
+
+fn run_downloads(a: &DownloadsArgs) -> Result<Exit, Fault> {
+    let class = classes(std::slice::from_ref(&a.link), a.delay)?;
+    let Some(link) = class[0].link_bits_per_s else {
+        return Err(Fault::new(
+            Exit::Usage,
+            "--link none: downloads need a link rate, from which follows how many begin",
+        ));
+    };
+    let catalogue = Arc::new(a.catalogue.catalogue()?);
+    let settings = a.run.settings(Some(a.duration), &class)?;
+    let mean_bytes = catalogue.total().0 as f64 / catalogue.videos().len().max(1) as f64;
+    let per_s = f64::from(a.clients) * link as f64 / 8.0 / mean_bytes.max(1.0);
+    let own = json!({
+        "catalogue": catalogue_config(&a.catalogue), "library_bytes": catalogue.total(),
+        "library_files": catalogue.videos().len(), "clients": a.clients, "any_order": a.any_order,
+        "downloads_per_s": per_s, "duration_s": a.duration.as_secs_f64(), "timeout_s": a.timeout.as_secs_f64(),
+        "classes": class,
+    });
+    let plan = DownloadRun {
+        catalogue,
+        per_s,
+        line: Line { class: 0, link_bits_per_s: Some(link), delay: a.delay },
+        any_order: a.any_order,
+        timeout: a.timeout,
+        max_clients: a.max_clients,
+        seed: a.run.seed,
+    };
+    let finished = downloads(&settings, plan)?;
+    finish("downloads", &a.run, own, &settings, &finished)
 }
 
 fn run_sessions(a: &SessionsArgs) -> Result<Exit, Fault> {

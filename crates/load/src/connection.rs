@@ -14,9 +14,12 @@ use std::rc::Rc;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
-use hyper::header::{CONTENT_LENGTH, CONTENT_RANGE, HOST, RANGE};
+use hyper::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HOST, RANGE};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use seekless_parts::blockmap::BlockMap;
+use seekless_parts::multipart::{Found, Reader};
+use seekless_parts::range::Span;
 use seekless_units::Nanos;
 use seekless_workload::content::Content;
 
@@ -62,6 +65,11 @@ pub struct Ask<'a> {
 }
 
 impl Ask<'_> {
+    /// Whether the parts of the answer may come in any order: `Prefer: any-order` is among the headers.
+    fn any_order(&self) -> bool {
+        self.headers.iter().any(|(name, value)| name.eq_ignore_ascii_case("prefer") && value == "any-order")
+    }
+
     fn first(&self) -> u64 {
         self.range.map_or(0, |(first, _)| first)
     }
@@ -237,6 +245,10 @@ impl Client {
         response: Response<Incoming>,
         ask: &Ask<'_>,
     ) -> Result<Nanos, Failure> {
+        let parts = ask.any_order().then(|| content_type(&response).and_then(Reader::of)).flatten();
+        if let Some(reader) = parts {
+            return self.receive_parts(open, response, ask, reader).await;
+        }
         check_head(&response, ask)?;
         let expected = ask.expected();
         let mut body = response.into_body();
@@ -253,15 +265,7 @@ impl Client {
                 }
             };
             let Some(data) = frame.data_ref() else { continue };
-            let offset = ask.first() + got;
-            if let Some(content) = ask.content
-                && let Err(at) = content.check(offset, data)
-            {
-                let mut expected = [0];
-                content.fill(at, &mut expected);
-                let received = data[(at - offset) as usize];
-                return Err(Failure::WrongByte { offset: at, expected: expected[0], got: received });
-            }
+            check_bytes(ask, ask.first() + got, data)?;
             got += data.len() as u64;
             self.worker.bytes(self.line.class, data.len() as u64);
         }
@@ -272,9 +276,65 @@ impl Client {
             }
             _ => {}
         }
-        let left_link = open.link.as_ref().map_or(Nanos::ZERO, |l| l.borrow().free_at());
-        Ok(self.worker.clock.now().max(left_link) + self.line.delay)
+        Ok(self.arrived(open))
     }
+
+    /// Receives the parts of a file in whatever order; every byte must come, and come once.
+    async fn receive_parts(
+        &self,
+        open: &mut Open,
+        response: Response<Incoming>,
+        ask: &Ask<'_>,
+        mut reader: Reader,
+    ) -> Result<Nanos, Failure> {
+        let status = response.status().as_u16();
+        if status != 206 {
+            return Err(Failure::Status(status));
+        }
+        let size = ask.file_size.ok_or_else(|| Failure::Range("a file of unknown length".into()))?;
+        let mut map = BlockMap::new(size);
+        let mut body = response.into_body();
+        while let Some(frame) = drive(&mut open.machine, body.frame()).await {
+            let frame = frame.map_err(|e| match ends_early(&e) {
+                true => Failure::Short { got: map.received(), expected: size },
+                false => Failure::Connection(reason(&e)),
+            })?;
+            let Ok(mut data) = frame.into_data() else { continue };
+            while let Some(found) = reader.next(&mut data).map_err(|e| Failure::Range(e.to_string()))? {
+                let Found::Data(at, bytes) = found else { continue };
+                check_bytes(ask, at, &bytes)?;
+                let len = bytes.len() as u64;
+                if map.insert(Span { offset: at, len }) != len {
+                    return Err(Failure::Range(format!("bytes {at} and on came twice, or do not exist")));
+                }
+                self.worker.bytes(self.line.class, len);
+            }
+        }
+        if !map.complete() || !reader.ended() {
+            return Err(Failure::Short { got: map.received(), expected: size });
+        }
+        Ok(self.arrived(open))
+    }
+
+    /// When what was received now has reached the client.
+    fn arrived(&self, open: &Open) -> Nanos {
+        let left_link = open.link.as_ref().map_or(Nanos::ZERO, |l| l.borrow().free_at());
+        self.worker.clock.now().max(left_link) + self.line.delay
+    }
+}
+
+fn content_type(response: &Response<Incoming>) -> Option<&str> {
+    response.headers().get(CONTENT_TYPE)?.to_str().ok()
+}
+
+/// Compares bytes of the file from `offset` on with what they must be.
+fn check_bytes(ask: &Ask<'_>, offset: u64, data: &[u8]) -> Result<(), Failure> {
+    let Some(content) = ask.content else { return Ok(()) };
+    let Err(at) = content.check(offset, data) else { return Ok(()) };
+    let mut expected = [0];
+    content.fill(at, &mut expected);
+    let got = data[(at - offset) as usize];
+    Err(Failure::WrongByte { offset: at, expected: expected[0], got })
 }
 
 /// Whether the connection was closed before the promised length.

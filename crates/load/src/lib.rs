@@ -20,6 +20,7 @@ pub mod cli;
 pub mod clock;
 pub mod closed;
 pub mod connection;
+pub mod downloads;
 pub mod failure;
 pub mod link;
 pub mod record;

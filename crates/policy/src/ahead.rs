@@ -8,29 +8,39 @@
 //!   the order of their deadlines; a reader that is blocked is served all the same, with no more than its share;
 //! - the *share*: with many streams a piece is no longer than one stream's part of the budget;
 //! - *persistence*: most viewers leave early (\[L\] 4), so a piece is no longer than what its stream has read so far,
-//!   and the first is half of the full size. It is slow start (\[C\] 2) driven by what the reader did, not by how
-//!   often it was prefetched for. Where readers are seen to stay ([`crate::Persistence`]) it does not bind.
+//!   and the first is half of the full size (or what the sizing algorithm says). It is slow start (\[C\] 2) driven by
+//!   what the reader did, not by how often it was prefetched for. Where readers are seen to stay
+//!   ([`crate::Persistence`]) it does not bind.
 //!
 //! *Drop-behind* gives back what the last reader of a file has passed, when bytes are seen to be evicted before they are
 //! read: what was read once would otherwise push out what was not read yet. Without that sign it is left to the page
 //! cache, because the next viewer may come for it: on the closed-loop scenario dropping always cost 13 % of what is served.
 
-use seekless_units::{Bytes, Nanos};
+use core::fmt;
+use core::str::FromStr;
 
+use seekless_units::{Bytes, Nanos};
+use serde::{Deserialize, Serialize};
+
+use crate::config::UnknownName;
 use crate::{PAGE, Stream, StreamConfig, StreamId, Streams};
 
-/// A first piece is the full size divided by this. Half of a full size of 4 MiB is about what a drive of the papers transfers
-/// in one seek, below which a smaller piece costs more than it can save (\[C\] 2).
-const FIRST_DIVISOR: u64 = 2;
+/// Evicted unread bytes within [`PRESSURE_WINDOW`], as a part of what was fetched, that mean that memory is short: less
+/// than the hundredth at which the budget gives way.
+const PRESSURE_DIVISOR: u64 = 128;
 
-/// Evicted unread bytes within [`PRESSURE_WINDOW`], as a part of the budget, that mean that memory is short.
-const PRESSURE_DIVISOR: u64 = 64;
+/// Least that counts as fetched, so that a few pages on an idle disk mean nothing.
+const PRESSURE_LEAST: u64 = 256 << 20;
 
 /// Over how long evictions are counted.
 const PRESSURE_WINDOW: Nanos = Nanos::from_secs(10);
 
-/// How long memory counts as short after that.
-const PRESSURE_LASTS: Nanos = Nanos::from_secs(30);
+/// How long memory counts as short after that. Two minutes: what was given back in the meantime is no loss beside running into
+/// the same wall every half minute (simulated sessions with 30 s: 10 % of what is requested was evicted unread).
+const PRESSURE_LASTS: Nanos = Nanos::from_secs(120);
+
+/// After so long what drop-behind can give has been given.
+const PRESSURE_SETTLED: Nanos = Nanos::from_secs(10);
 
 /// What a stream keeps behind itself, for a retry after a lost connection or a server that reads a little twice.
 const KEEP_BEHIND: u64 = 512 << 10;
@@ -39,19 +49,44 @@ const KEEP_BEHIND: u64 = 512 << 10;
 const DROP_STEP: u64 = 1 << 20;
 
 /// When bytes behind a stream are given back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum DropBehind {
     /// Never: the page cache ages them.
     Never,
-    /// For a while after more than [`PRESSURE_DIVISOR`] of the budget was found gone before its reader came.
+    /// For a while after more than a 128th of what was fetched was found gone before its reader came.
     #[default]
     Pressure,
     /// As soon as the last reader has passed.
     Always,
 }
 
+impl FromStr for DropBehind {
+    type Err = UnknownName;
+
+    fn from_str(s: &str) -> Result<DropBehind, UnknownName> {
+        match s {
+            "never" => Ok(DropBehind::Never),
+            "pressure" => Ok(DropBehind::Pressure),
+            "always" => Ok(DropBehind::Always),
+            _ => Err(UnknownName { known: "never, pressure, always" }),
+        }
+    }
+}
+
+impl fmt::Display for DropBehind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DropBehind::Never => "never",
+            DropBehind::Pressure => "pressure",
+            DropBehind::Always => "always",
+        })
+    }
+}
+
 /// Settings of reading ahead of need.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct AheadConfig {
     /// How streams are recognised.
     pub streams: StreamConfig,
@@ -80,17 +115,24 @@ impl Default for AheadConfig {
 pub(crate) struct Pressure {
     window_start: Nanos,
     evicted: u64,
+    /// Bytes fetched in all when the window began.
+    fetched_before: u64,
+    short_since: Nanos,
     short_until: Nanos,
 }
 
 impl Pressure {
-    /// `bytes` were gone before their reader came.
-    pub(crate) fn evicted(&mut self, now: Nanos, bytes: u64, budget: Bytes) {
+    /// `bytes` were gone before their reader came; `fetched` bytes have been in all.
+    pub(crate) fn evicted(&mut self, now: Nanos, bytes: u64, fetched: u64) {
         if now.since(self.window_start) > PRESSURE_WINDOW {
-            (self.window_start, self.evicted) = (now, 0);
+            (self.window_start, self.evicted, self.fetched_before) = (now, 0, fetched);
         }
         self.evicted = self.evicted.saturating_add(bytes);
-        if self.evicted > budget.0 / PRESSURE_DIVISOR {
+        let since = fetched.saturating_sub(self.fetched_before).max(PRESSURE_LEAST);
+        if self.evicted > since / PRESSURE_DIVISOR {
+            if !self.is_short(now) {
+                self.short_since = now;
+            }
             self.short_until = now + PRESSURE_LASTS;
         }
     }
@@ -99,6 +141,20 @@ impl Pressure {
     pub(crate) fn is_short(&self, now: Nanos) -> bool {
         now < self.short_until
     }
+
+    /// Whether it has been short for so long that giving back what was read is not enough: the budget must give way.
+    pub(crate) fn is_settled(&self, now: Nanos) -> bool {
+        self.is_short(now) && now.since(self.short_since) > PRESSURE_SETTLED
+    }
+}
+
+/// What the sizing algorithm says about a stream's pieces, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct PieceLen {
+    pub(crate) full: u64,
+    pub(crate) first: u64,
+    /// The stream's bitrate if somebody said so, bytes a second.
+    pub(crate) bitrate: Option<f64>,
 }
 
 /// A piece to queue on behalf of a stream: `[start, end)`, in whole pages.
@@ -122,11 +178,12 @@ pub(crate) enum Decision {
 }
 
 impl AheadConfig {
-    /// Longest piece for a stream when `full` is the full prefetch size: persistence and share, at least a page.
-    pub(crate) fn piece_max(&self, streams: &Streams, stream: &Stream, full: u64) -> u64 {
+    /// Longest piece for a stream: persistence and share, at least a page.
+    pub(crate) fn piece_max(&self, streams: &Streams, stream: &Stream, len: PieceLen) -> u64 {
+        let PieceLen { full, first, .. } = len;
         let grown = match streams.persistence().stays() {
             true => full,
-            false => stream.consumed.max(full / FIRST_DIVISOR),
+            false => stream.consumed.max(first),
         };
         let share = self.budget.0 / streams.len().max(1) as u64;
         full.min(grown).min(share).max(PAGE) / PAGE * PAGE
@@ -138,7 +195,7 @@ impl AheadConfig {
         now: Nanos,
         streams: &Streams,
         id: StreamId,
-        full: u64,
+        len: PieceLen,
         backlog: Nanos,
     ) -> Decision {
         let Some(stream) = streams.get(id) else { return Decision::Nothing };
@@ -148,11 +205,11 @@ impl AheadConfig {
         if start >= end_of_file || !stream.is_sequential(&self.streams) {
             return Decision::Nothing;
         }
-        let dry = stream.runs_dry(now);
+        let dry = stream.runs_dry(now, len.bitrate);
         if dry.since(now) > backlog + backlog + self.slack {
             return Decision::Nothing;
         }
-        let len = self.piece_max(streams, stream, full);
+        let len = self.piece_max(streams, stream, len);
         let end = start.saturating_add(len).min(end_of_file);
         if streams.unread().saturating_add(end - start) > self.budget.0 {
             return Decision::HoldBack(dry);

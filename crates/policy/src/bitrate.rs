@@ -10,11 +10,14 @@
 
 use alloc::vec::Vec;
 use core::fmt;
+use core::str::FromStr;
 
-use seekless_units::{Bytes, Nanos};
+use seekless_units::Bytes;
+use serde::{Deserialize, Serialize};
 
 /// How the size depends on the bitrate.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum BitrateRule {
     /// In proportion to its square root: fewest seeks.
     #[default]
@@ -23,6 +26,8 @@ pub enum BitrateRule {
     Linear,
     /// The same size for all.
     Same,
+    /// This factor for everything below nine tenths of the highest bitrate.
+    Lower(f64),
     /// A factor for each bitrate up to one: the first entry whose bitrate (bytes a second) is not exceeded counts,
     /// above the last one the whole size. Factors lie within 0 to 1.
     Factors(Vec<(f64, f64)>),
@@ -38,12 +43,27 @@ impl BitrateRule {
             BitrateRule::SquareRoot => libm::sqrt(share),
             BitrateRule::Linear => share,
             BitrateRule::Same => 1.0,
+            BitrateRule::Lower(factor) if share < 0.9 => *factor,
+            BitrateRule::Lower(_) => 1.0,
             BitrateRule::Factors(table) => {
                 let found = table.iter().find(|(up_to, _)| known && bitrate <= *up_to);
                 found.map_or(1.0, |&(_, factor)| factor)
             }
         };
         if factor.is_finite() { factor.clamp(f64::MIN_POSITIVE, 1.0) } else { 1.0 }
+    }
+
+    /// The same with factors that are none taken for 1, and bitrates that are none left out.
+    pub(crate) fn normalised(self) -> BitrateRule {
+        let factor = |f: f64| if f.is_finite() { f.clamp(0.0, 1.0) } else { 1.0 };
+        match self {
+            BitrateRule::Lower(f) => BitrateRule::Lower(factor(f)),
+            BitrateRule::Factors(table) => {
+                let table = table.into_iter().filter(|(up_to, _)| up_to.is_finite());
+                BitrateRule::Factors(table.map(|(up_to, f)| (up_to, factor(f))).collect())
+            }
+            rule => rule,
+        }
     }
 
     /// The size for a stream of `bitrate` when the highest bitrate has `size`: whole pages, at least one.
@@ -55,49 +75,61 @@ impl BitrateRule {
 
 impl fmt::Display for BitrateRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            BitrateRule::SquareRoot => "square-root",
-            BitrateRule::Linear => "linear",
-            BitrateRule::Same => "same",
-            BitrateRule::Factors(_) => "factors",
-        })
-    }
-}
-
-/// The bitrate of a stream as its reader shows it: bytes over time between reads, smoothed.
-///
-/// A player fills its buffer first, faster than it plays (three segments in the papers' sessions), so a rate counts
-/// from the fourth read on and forgets what lies a minute back.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct ObservedRate {
-    reads: u32,
-    last: Option<Nanos>,
-    bytes: f64,
-    seconds: f64,
-}
-
-/// Reads at the start of a stream that fill the player's buffer.
-const FILLING: u32 = 3;
-/// Seconds after which the past counts a third. Six ten-second segments.
-const MEMORY_SECONDS: f64 = 60.0;
-
-impl ObservedRate {
-    /// The reader took `bytes` more at `now`.
-    pub fn observe(&mut self, now: Nanos, bytes: Bytes) {
-        self.reads = self.reads.saturating_add(1);
-        let Some(last) = self.last.replace(now) else { return };
-        if self.reads <= FILLING {
-            return;
+        match self {
+            BitrateRule::SquareRoot => f.write_str("sqrt"),
+            BitrateRule::Linear => f.write_str("linear"),
+            BitrateRule::Same => f.write_str("same"),
+            BitrateRule::Lower(factor) => write!(f, "{factor}"),
+            BitrateRule::Factors(table) => {
+                for (i, (up_to, factor)) in table.iter().enumerate() {
+                    write!(f, "{}{up_to}={factor}", if i > 0 { "," } else { "" })?;
+                }
+                Ok(())
+            }
         }
-        let passed = now.since(last).as_secs_f64();
-        let keep = libm::exp(-passed / MEMORY_SECONDS);
-        self.bytes = self.bytes * keep + bytes.0 as f64;
-        self.seconds = self.seconds * keep + passed;
     }
+}
 
-    /// Bytes a second, once there is something to go by.
-    pub fn bytes_per_second(&self) -> Option<f64> {
-        (self.seconds > 0.0 && self.bytes > 0.0).then(|| self.bytes / self.seconds)
+/// A word that is no rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownRule;
+
+impl fmt::Display for UnknownRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "write sqrt, linear, same, a factor from 0 to 1 for lower bitrates, or BYTES_PER_S=FACTOR,... rising",
+        )
+    }
+}
+
+impl core::error::Error for UnknownRule {}
+
+impl FromStr for BitrateRule {
+    type Err = UnknownRule;
+
+    /// Reads what is displayed; `square-root` is understood as well.
+    fn from_str(text: &str) -> Result<BitrateRule, UnknownRule> {
+        let factor =
+            |text: &str| text.trim().parse::<f64>().ok().filter(|f| *f > 0.0 && *f <= 1.0).ok_or(UnknownRule);
+        match text.trim() {
+            "sqrt" | "square-root" => Ok(BitrateRule::SquareRoot),
+            "linear" => Ok(BitrateRule::Linear),
+            "same" => Ok(BitrateRule::Same),
+            text if text.contains('=') => {
+                let mut table: Vec<(f64, f64)> = Vec::new();
+                for part in text.split(',') {
+                    let (up_to, part) = part.split_once('=').ok_or(UnknownRule)?;
+                    let up_to = up_to.trim().parse::<f64>().ok().filter(|b| b.is_finite() && *b > 0.0);
+                    let up_to = up_to.ok_or(UnknownRule)?;
+                    if table.last().is_some_and(|&(last, _)| last >= up_to) {
+                        return Err(UnknownRule);
+                    }
+                    table.push((up_to, factor(part)?));
+                }
+                Ok(BitrateRule::Factors(table))
+            }
+            text => factor(text).map(BitrateRule::Lower),
+        }
     }
 }
 
@@ -120,24 +152,23 @@ mod tests {
     }
 
     #[test]
+    fn rules_are_read_as_they_are_shown() {
+        for text in ["sqrt", "linear", "same", "0.45", "60000=0.5,200000=0.75"] {
+            assert_eq!(alloc::format!("{}", text.parse::<BitrateRule>().unwrap()), text);
+        }
+        for text in ["", "cube", "0", "1.5", "NaN", "5=2", "9=0.5,5=0.5", "=", "inf=0.5"] {
+            assert_eq!(text.parse::<BitrateRule>(), Err(UnknownRule), "{text}");
+        }
+        let lower = BitrateRule::Lower(0.45);
+        assert_eq!((lower.factor(100.0, 500.0), lower.factor(490.0, 500.0)), (0.45, 1.0));
+    }
+
+    #[test]
     fn nonsense_rates_give_the_whole_size() {
         for (bitrate, highest) in [(0.0, 1.0), (1.0, 0.0), (f64::NAN, 1.0), (-1.0, 1.0), (1.0, f64::INFINITY)]
         {
             assert_eq!(BitrateRule::SquareRoot.size(Bytes::mib(2), bitrate, highest), Bytes::mib(2));
         }
-    }
-
-    #[test]
-    fn the_rate_shows_after_the_buffer_is_full() {
-        let mut rate = ObservedRate::default();
-        for _ in 0..3 {
-            rate.observe(Nanos::from_millis(100), Bytes(523_750));
-        }
-        assert_eq!(rate.bytes_per_second(), None);
-        for i in 1..=30 {
-            rate.observe(Nanos::from_secs(10 * i) + Nanos::from_millis(100), Bytes(523_750));
-        }
-        assert!((rate.bytes_per_second().unwrap() - 52_375.0).abs() < 1.0);
     }
 
     proptest! {

@@ -6,11 +6,19 @@
 //! somebody who knew the length: for a stream of `S` bytes, depth `D = C * R`, the time is `ceil(S/D)` reads of
 //! `C + D/R = 2C` each, and `ceil(S/D) * 2C <= (S/D + 1) * 2C = 2 * (S/R + C)`.
 //!
-//! Seek distance is a moving average over recent reads, the rate that of the place ([`DiskProfile`]). A stream starts
-//! with 16 pages and doubles while it goes on being sequential (slow start), which adds at most one seek for each
-//! doubling; what is not sequential is read as asked.
+//! The seek time is a moving average over recent reads, the rate that of the place ([`DiskProfile`]). What is not
+//! sequential is read as asked. \[C\] lets a sequential stream start with 16 pages and double (slow start). That adds a
+//! seek for each doubling, three of them on the paper's drive and six on one of today, and breaks the bound: a stream
+//! that ends after its second piece of `p1 + p2` costs `2C + (p1 + p2)/R`, and one byte less than the third is read
+//! needs `3C + (p1 + p2 + p3)/R <= 2(C + (p1 + p2)/R)`, which no `p3` satisfies unless `p1 + p2 > D`; carried through,
+//! the only schedule within twice the optimum is `D` from the first piece on. So that is what [`Start::Depth`] does;
+//! [`Start::Slow`] is the paper's.
+//!
+//! A stream that does not begin at the head of its file cannot be told from a random read until its second read. It costs
+//! one switch more than the bound allows; random reads would cost up to twice as much if it did not.
 
 use seekless_units::{Bytes, Lba, Nanos};
+use serde::{Deserialize, Serialize};
 
 use crate::profile::DiskProfile;
 
@@ -26,14 +34,15 @@ pub const SEEK_WEIGHT: f64 = 1.0 / 8.0;
 pub struct Competitive {
     profile: DiskProfile,
     depth_max: Bytes,
-    seek_sectors: Option<f64>,
+    /// Moving averages: distance in sectors, and the time the profile says each took, seconds.
+    seek: Option<(f64, f64)>,
     head: Option<Lba>,
 }
 
 impl Competitive {
     /// For a disk of this profile. Depths stay within [`SLOW_START`] and `depth_max`.
     pub fn new(profile: DiskProfile, depth_max: Bytes) -> Competitive {
-        Competitive { profile, depth_max: depth_max.max(SLOW_START), seek_sectors: None, head: None }
+        Competitive { profile, depth_max: depth_max.max(SLOW_START), seek: None, head: None }
     }
 
     /// A read of `len` bytes at `lba` was issued: the arm went there from the end of the one before. Reads that
@@ -41,20 +50,27 @@ impl Competitive {
     pub fn observe(&mut self, lba: Lba, len: Bytes) {
         if let Some(head) = self.head.replace(lba.plus_bytes(len.0)).filter(|&head| head != lba) {
             let distance = lba.distance(head) as f64;
-            let mean = self.seek_sectors.unwrap_or(distance);
-            self.seek_sectors = Some(mean + SEEK_WEIGHT * (distance - mean));
+            let time = self.profile.seek_time(head, lba).as_secs_f64();
+            let (sectors, seconds) = self.seek.unwrap_or((distance, time));
+            self.seek = Some((
+                sectors + SEEK_WEIGHT * (distance - sectors),
+                seconds + SEEK_WEIGHT * (time - seconds),
+            ));
         }
     }
 
     /// `D_seek` of \[C\]: moving average of the seek distance in sectors. Before the first seek a third of the disk,
     /// the mean between independent places.
     pub fn seek_sectors(&self) -> u64 {
-        self.seek_sectors.map_or(self.profile.sectors / 3, |mean| mean as u64)
+        self.seek.map_or(self.profile.sectors / 3, |(sectors, _)| sectors as u64)
     }
 
-    /// `C_switch` of \[C\]: predicted time lost by going elsewhere.
+    /// `C_switch` of \[C\]: predicted time lost by going elsewhere. The paper takes the seek time of the mean distance; seek
+    /// times grow with the root of the distance, so that is more than the mean of the times (8 % for independent places),
+    /// and the depth would break its bound by as much. The mean of the times is meant.
     pub fn switch_cost(&self) -> Nanos {
-        self.profile.switch_cost(self.seek_sectors())
+        let seek = self.seek.map_or(self.profile.mean_seek(), |(_, seconds)| Nanos::from_secs_f64(seconds));
+        seek + self.profile.half_turn()
     }
 
     /// The competitive depth of a prefetch that starts at `lba`, in whole pages.
@@ -70,9 +86,21 @@ impl Competitive {
     }
 }
 
-/// One reader's way through a file, as far as slow start needs it.
+/// How long the first prefetch of a sequential stream is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Start {
+    /// The whole depth: never more than twice the optimum.
+    #[default]
+    Depth,
+    /// [`SLOW_START`], doubled from prefetch to prefetch, as in \[C\].
+    Slow,
+}
+
+/// One reader's way through a file: is it sequential, and how much is read ahead for it?
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SlowStart {
+pub struct SequentialReader {
+    start: Start,
     /// Where a sequential reader reads next.
     expected: Option<u64>,
     /// Last depth granted.
@@ -81,10 +109,17 @@ pub struct SlowStart {
     ahead: u64,
 }
 
-impl SlowStart {
+impl SequentialReader {
     /// A reader nothing is known of.
-    pub const fn new() -> SlowStart {
-        SlowStart { expected: None, depth: 0, ahead: 0 }
+    pub const fn new(start: Start) -> SequentialReader {
+        SequentialReader { start, expected: None, depth: 0, ahead: 0 }
+    }
+
+    /// Whether a read at `offset` of `len` bytes goes on where this reader was expected: where its last read ended, or
+    /// where its last prefetch did (the reads between may have hit, unseen).
+    pub fn continues(&self, offset: u64, len: u64) -> bool {
+        let reaches = |place: u64| offset <= place && place <= offset.saturating_add(len);
+        self.expected.is_some_and(|expected| reaches(expected) || (self.depth > 0 && reaches(self.ahead)))
     }
 
     /// The reader asks for `len` bytes at `offset`; the competitive depth there is `depth`. Returns how many bytes to
@@ -94,7 +129,7 @@ impl SlowStart {
     /// first, as in Linux. Rereading or overlapping what was read last still is sequential; a jump starts anew.
     pub fn read_len(&mut self, offset: u64, len: u64, depth: Bytes) -> u64 {
         let sequential = match self.expected {
-            Some(expected) => offset <= expected && expected <= offset.saturating_add(len),
+            Some(_) => self.continues(offset, len),
             None => offset == 0,
         };
         let end = offset.saturating_add(len);
@@ -108,7 +143,11 @@ impl SlowStart {
             // Inside what the last prefetch brought: nothing is due to grow. If it has to be read again, so much is.
             return len.max(self.ahead - offset);
         }
-        let grown = if self.depth == 0 { SLOW_START.0 } else { self.depth.saturating_mul(2) };
+        let grown = match (self.start, self.depth) {
+            (Start::Depth, _) => u64::MAX,
+            (Start::Slow, 0) => SLOW_START.0,
+            (Start::Slow, last) => last.saturating_mul(2),
+        };
         self.depth = grown.min(depth.0.max(SLOW_START.0));
         let granted = self.depth.max(len);
         self.ahead = offset.saturating_add(granted);
@@ -119,6 +158,7 @@ impl SlowStart {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
     use proptest::prelude::*;
 
     fn competitive() -> Competitive {
@@ -160,7 +200,7 @@ mod tests {
 
     #[test]
     fn slow_start_doubles_up_to_the_depth() {
-        let mut s = SlowStart::new();
+        let mut s = SequentialReader::new(Start::Slow);
         let depth = Bytes::mib(1);
         let mut at = 0;
         let mut grants = alloc::vec::Vec::new();
@@ -175,7 +215,7 @@ mod tests {
 
     #[test]
     fn random_reads_are_left_alone() {
-        let mut s = SlowStart::new();
+        let mut s = SequentialReader::new(Start::Slow);
         for offset in [1 << 20, 7 << 20, 3 << 20, 1 << 30] {
             assert_eq!(s.read_len(offset, 65536, Bytes::mib(2)), 65536);
         }
@@ -185,7 +225,7 @@ mod tests {
 
     #[test]
     fn small_sequential_reads_do_not_grow_faster_than_they_use() {
-        let mut s = SlowStart::new();
+        let mut s = SequentialReader::new(Start::Slow);
         let grants: alloc::vec::Vec<u64> =
             (0..48).map(|i| s.read_len(i * 4096, 4096, Bytes::mib(2))).collect();
         assert_eq!(grants[0], 65536);
@@ -194,37 +234,81 @@ mod tests {
         assert_eq!(grants[47], 4096);
     }
 
+    /// The disk's time in units of one switch for streams read front to back in requests of `ask` bytes, and that of
+    /// somebody who knew their lengths. A stream: how long, and whether it begins at the head of its file.
+    fn times(streams: &[(u64, bool)], ask: u64, depth: u64, per_switch: f64, start: Start) -> (f64, f64) {
+        let (mut taken, mut best) = (0.0, 0.0);
+        for &(length, head) in streams {
+            best += 1.0 + length as f64 / per_switch;
+            let mut reader = SequentialReader::new(start);
+            let base = if head { 0 } else { 1 << 40 };
+            let (mut at, mut there) = (0, 0);
+            while at < length {
+                let end = at + ask.min(length - at);
+                if end > there {
+                    // What is missing is asked for, and hits are not seen, as in a spindle. A switch for each read: others
+                    // had the disk meanwhile, the worst there is.
+                    let from = there.max(at);
+                    let granted = reader.read_len(base + from, end - from, Bytes(depth));
+                    there = from + granted;
+                    taken += 1.0 + granted as f64 / per_switch;
+                }
+                at = end;
+            }
+        }
+        (taken, best)
+    }
+
+    #[test]
+    fn slow_start_costs_more_than_twice_on_a_drive_of_today() {
+        // 250 MB/s and 12 ms: 3 MB a switch. Streams that end just after the third piece.
+        let depth = 3_000_000;
+        let streams = [(64 * 1024 * 3 + 1, true); 10];
+        let (slow, best) = times(&streams, 4096, depth, depth as f64, Start::Slow);
+        assert!(slow > 2.5 * best, "{slow} {best}");
+        let (ours, _) = times(&streams, 4096, depth, depth as f64, Start::Depth);
+        assert!(ours <= 2.0 * best, "{ours} {best}");
+    }
+
     proptest! {
-        /// Equation (5) of \[C\]: with depth C * R the disk's time is at most twice the offline optimum, whatever the
-        /// streams' lengths; and with slow start, one more seek for each doubling.
+        #![proptest_config(ProptestConfig::with_cases(512))]
+
+        /// Never below half of the offline optimum, whatever the lengths of the streams, the requests and the drive
+        /// (equation (5) of \[C\]); beyond that, one switch for each stream that begins inside its file and goes on.
         #[test]
         fn at_most_twice_the_optimum(
-            lengths in proptest::collection::vec(1u64..1 << 28, 1..40),
-            seek_ms in 0.5f64..30.0,
-            rate in 5e6f64..3e8,
+            streams in proptest::collection::vec((1u64..1 << 28, any::<bool>()), 1..40),
+            short in proptest::collection::vec((1u64..1 << 20, any::<bool>()), 0..40),
+            ask_log in 12u32..22,
+            // From 16 pages, below which a switch costs less than the smallest prefetch, to 16 MiB.
+            pages in 16u64..4096,
         ) {
-            let c = seek_ms / 1e3;
-            let depth = ((c * rate) as u64).max(SLOW_START.0);
-            let (mut total, mut slow, mut best, mut doublings) = (0.0, 0.0, 0.0, 0.0);
-            for &length in &lengths {
-                let reads = length.div_ceil(depth) as f64;
-                total += reads * (c + depth as f64 / rate);
-                best += c + length as f64 / rate;
-                // The same stream through slow start, read front to back.
-                let mut state = SlowStart::new();
-                let mut at = 0;
-                while at < length {
-                    let granted = state.read_len(at, 1, Bytes(depth));
-                    prop_assert!(granted <= depth);
-                    slow += c + granted as f64 / rate;
-                    at += granted;
-                    state.expected = Some(at);
+            let depth = pages * 4096;
+            let per_switch = depth as f64;
+            let ask = 1u64 << ask_log;
+            let all: Vec<(u64, bool)> = streams.into_iter().chain(short).collect();
+            let (taken, best) = times(&all, ask, depth, per_switch, Start::Depth);
+            let inside = all.iter().filter(|&&(length, head)| !head && length > ask).count() as f64;
+            prop_assert!(taken <= 2.0 * best * 1.000_001 + inside, "{taken} > 2 * {best} + {inside}");
+            let heads: Vec<(u64, bool)> = all.iter().copied().filter(|&(_, head)| head).collect();
+            let (taken, best) = times(&heads, ask, depth, per_switch, Start::Depth);
+            prop_assert!(taken <= 2.0 * best * 1.000_001, "{taken} > 2 * {best}");
+        }
+
+        /// Random reads cost what they cost without: each is read as asked.
+        #[test]
+        fn random_reads_are_read_as_asked(
+            offsets in proptest::collection::vec(1u64..1 << 20, 1..60), len in 1u64..65536,
+        ) {
+            let mut reader = SequentialReader::new(Start::Depth);
+            let mut last = None;
+            for offset in offsets.into_iter().map(|o| o << 20) {
+                if last.is_some_and(|end: u64| offset <= end && end <= offset + len) {
+                    break;
                 }
-                doublings += libm::ceil(libm::log2(depth as f64 / SLOW_START.0 as f64));
+                prop_assert_eq!(reader.read_len(offset, len, Bytes::mib(2)), len);
+                last = Some(offset + len);
             }
-            let bound = if depth > SLOW_START.0 { 2.0 } else { 1.0 + depth as f64 / (c * rate) };
-            prop_assert!(total <= bound * best * 1.000_001, "{total} > {bound} * {best}");
-            prop_assert!(slow <= bound * best * 1.000_001 + doublings * c, "{slow}, best {best}");
         }
 
         #[test]
@@ -232,7 +316,7 @@ mod tests {
             steps in proptest::collection::vec((any::<u64>(), 0u64..1 << 22), 1..60),
             depth in 0u64..1 << 24,
         ) {
-            let mut state = SlowStart::new();
+            let mut state = SequentialReader::new(Start::Depth);
             for (offset, len) in steps {
                 let granted = state.read_len(offset, len, Bytes(depth));
                 prop_assert!(granted >= len);

@@ -4,8 +4,11 @@ use core::fmt;
 use core::str::FromStr;
 
 use seekless_units::{Bytes, Nanos};
+use serde::{Deserialize, Serialize};
 
-use crate::AheadConfig;
+use crate::bitrate::BitrateRule;
+use crate::profile::DiskProfile;
+use crate::{AheadConfig, Sizing};
 
 /// Everything is read in whole pages of this many bytes. Larger hardware pages are a multiple of it, and the driver
 /// reads whole hardware pages anyway.
@@ -15,7 +18,8 @@ pub const PAGE: u64 = 4096;
 pub const DEFAULT_PREFETCH: Bytes = Bytes::mib(2);
 
 /// What the engine does, in the terms of \[L\] 3.2.2 and 6.2.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// Nothing: every request passes.
     Off,
@@ -58,7 +62,8 @@ impl Mode {
 }
 
 /// In which order the queue of a disk is served.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum OrderKind {
     /// As they came, as in \[L\].
     Fifo,
@@ -83,7 +88,7 @@ impl OrderKind {
 /// A word that names no mode or order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownName {
-    known: &'static str,
+    pub(crate) known: &'static str,
 }
 
 impl fmt::Display for UnknownName {
@@ -115,14 +120,25 @@ impl FromStr for OrderKind {
 
 /// Settings of one spindle. [`Config::normalised`] brings absurd values into range instead of refusing them: a policy
 /// must stay bounded whatever it is told.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// What to do at all.
     pub mode: Mode,
     /// The order of the queue.
     pub order: OrderKind,
-    /// How far a read is extended, counted from its first byte. At least one page, at most `read_max`.
+    /// How far a read is extended, counted from its first byte, if `sizing` is fixed. At least one page, at most
+    /// `read_max`.
     pub prefetch: Bytes,
+    /// What decides how far a read is extended, in the modes that extend it.
+    pub sizing: Sizing,
+    /// The part of that for streams of less than the highest bitrate.
+    pub scale: BitrateRule,
+    /// Bitrate of every stream, bytes a second, where it is known beforehand. Otherwise it is what a file's header said
+    /// ([`crate::Event::Bitrate`]), else what its reader shows.
+    pub bitrate: Option<u64>,
+    /// What is known of the disk; `None`: nothing ([`DiskProfile::assumed`]).
+    pub profile: Option<DiskProfile>,
     /// Longest single read, and the most of one request that is waited for. Longer requests are served to this bound
     /// and the rest left to the caller. 1 page to 1 GiB.
     pub read_max: Bytes,
@@ -151,6 +167,10 @@ impl Default for Config {
             mode: Mode::Both,
             order: OrderKind::Sweep,
             prefetch: DEFAULT_PREFETCH,
+            sizing: Sizing::Fixed,
+            scale: BitrateRule::Same,
+            bitrate: None,
+            profile: None,
             // Four times the paper's prefetch size: a single read() of several MiB is still served in one piece.
             read_max: Bytes::mib(8),
             // Strictly serial. Measured on the model of a 5400 rpm drive with command queueing, 100 readers, pieces of
@@ -179,6 +199,10 @@ impl Config {
         self.prefetch = self.prefetch.clamp(page, self.read_max);
         self.reads_in_flight = self.reads_in_flight.max(1);
         self.queue_max = self.queue_max.max(1);
+        self.scale = self.scale.normalised();
+        if let Sizing::Auto(params) = &mut self.sizing {
+            *params = params.normalised();
+        }
         self
     }
 }

@@ -115,7 +115,7 @@ impl Params {
     }
 
     /// The same with every value brought into its range.
-    fn normalised(mut self) -> Params {
+    pub(crate) fn normalised(mut self) -> Params {
         let part = |value: f64, max: f64| if value.is_nan() { 0.0 } else { value.clamp(0.0, max) };
         self.score_deflation_factor = part(self.score_deflation_factor, 0.99);
         self.adjust_busy = part(self.adjust_busy, 1.0);
@@ -273,6 +273,11 @@ impl Controller {
         let slide = (self.params.adjust_interval.0 as f64 * SLIDE) as u64 / SLIDE_STEPS;
         let steps = self.slid(self.slide_start.max(self.told_at())) + 1;
         (self.slide_start + Nanos(steps.saturating_mul(slide.max(1)))).min(self.interval_end)
+    }
+
+    /// When the interval of now is over.
+    pub fn interval_end(&self) -> Nanos {
+        self.interval_end
     }
 
     /// Time passed. Returns the size if it changed.

@@ -58,11 +58,36 @@ pub enum Event {
     Request(Request),
     /// A read that was done, whether it hit or was waited for before. Ignored unless reading ahead of need is on ([`crate::Config::ahead`]).
     Access(Access),
+    /// These bytes were found not to be in memory: if they were fetched, they have been evicted. Unless a read of them is
+    /// queued or in flight.
+    Missing {
+        /// The file.
+        file: FileId,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// What a file's own header says about its bitrate. Remembered as long as somebody reads the file.
+    Bitrate {
+        /// The file.
+        file: FileId,
+        /// Bytes a second; 0 is ignored.
+        bytes_per_s: u64,
+    },
     /// From now on so many bytes may lie in memory fetched and not yet read.
     Budget(Bytes),
     /// Whoever made this request is gone. Answered `Pass(Cancelled)`; what only it wanted is not read any more.
     /// Unknown names are ignored (the answer may have crossed the cancellation).
     Cancel(RequestId),
+    /// The bytes of the read before the file offset `upto` were in memory before it began: the disk does not deliver them.
+    /// Sent before any [`Event::Progress`]; only the ledger rests on it.
+    Found {
+        /// Which read.
+        read: ReadId,
+        /// File offset, not a count.
+        upto: u64,
+    },
     /// All bytes of the read before the file offset `upto` are now in memory.
     Progress {
         /// Which read.

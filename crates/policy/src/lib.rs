@@ -10,18 +10,21 @@
 //!
 //! Beside it stand the algorithms of multi-level storage, for study and for the parts of them a spindle takes over:
 //! [`cache`] (what leaves), [`prefetch`] (what to fetch ahead), [`coordinate`] (how two levels keep out of each
-//! other's way).
+//! other's way). [`reorder`] is the state machine of a server whose clients take the blocks of a file in any order.
 //!
 //! Must not know: descriptors, paths, sockets, threads, clocks, logging. Time comes in as an argument.
 #![no_std]
 extern crate alloc;
 
 pub mod bitrate;
+pub mod budget;
 pub mod competitive;
 pub mod controller;
 pub mod ledger;
 pub mod profile;
+pub mod record;
 
+mod account;
 mod ahead;
 pub mod cache;
 mod config;
@@ -31,6 +34,7 @@ mod histogram;
 mod order;
 mod piece;
 pub mod prefetch;
+pub mod reorder;
 mod size;
 mod spindle;
 mod stats;
@@ -41,7 +45,10 @@ pub use config::{Config, DEFAULT_PREFETCH, Mode, OrderKind, PAGE};
 pub use event::{Access, Action, Event, FileId, Outcome, ReadId, Reason, Request, RequestId, Verdict};
 pub use histogram::Histogram;
 pub use order::{Fifo, Order, Place, Queued, Sweep};
-pub use size::{AsAsked, Fixed, PrefetchSize};
+pub use size::{
+    AsAsked, Auto, Depth, Fixed, Prefetch, PrefetchSize, Scaled, SizeReport, Sizing, UnknownPrefetch,
+    start_size,
+};
 pub use spindle::Spindle;
 pub use stats::Stats;
 pub use stream::{Continuation, Persistence, Rate, Stream, StreamConfig, StreamId, Streams};

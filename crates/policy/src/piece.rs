@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use seekless_units::{Lba, Nanos};
 
-use crate::{FileId, PAGE, PrefetchSize, ReadId, Request, RequestId, StreamId};
+use crate::{FileId, PAGE, ReadId, Request, RequestId, StreamId};
 
 /// Somebody waits until the bytes of the piece before `upto` (a file offset) are in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +38,8 @@ pub(crate) struct Flight {
     pub(crate) submitted: Nanos,
     /// Bytes before this file offset are in memory.
     pub(crate) resident: u64,
+    /// Bytes before this one are in the ledger.
+    pub(crate) accounted: u64,
 }
 
 impl Flight {
@@ -83,12 +85,12 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// `existing`: id, start and end of every piece of the same file, queued or in flight, in any order.
+    /// `existing`: id, start and end of every piece of the same file, queued or in flight, in any order. `len`: how long a
+    /// new piece should be; what was asked for if that is more, less where another piece follows.
     pub(crate) fn lay(
-        request: &Request,
         wanted: Wanted,
         mut existing: Vec<(ReadId, u64, u64)>,
-        size: &dyn PrefetchSize,
+        len: u64,
         read_max: u64,
     ) -> Plan {
         existing.sort_unstable_by_key(|&(_, start, _)| start);
@@ -106,8 +108,7 @@ impl Plan {
                     let limit = next.map_or(wanted.file_end, |(_, start, _)| start.min(wanted.file_end));
                     let upto = wanted.end.min(limit);
                     let asked = upto - cursor;
-                    let here = Request { offset: cursor, lba: lba_at(request, cursor), ..*request };
-                    let len = size.read_len(&here, asked).clamp(asked, read_max.max(asked));
+                    let len = len.clamp(asked, read_max.max(asked));
                     let end = cursor.saturating_add(len.next_multiple_of(PAGE)).min(limit);
                     plan.create.push((cursor, end, upto));
                     cursor = end;
@@ -132,8 +133,6 @@ pub(crate) fn lba_at(request: &Request, offset: u64) -> Option<Lba> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AsAsked, Fixed};
-    use seekless_units::Bytes;
 
     const K: u64 = 1024;
 
@@ -160,7 +159,7 @@ mod tests {
         let r = request(0, 300 * K, 10_000 * K);
         let wanted = Wanted::of(&r, 8_192 * K).unwrap();
         let existing = alloc::vec![(ReadId(8), 200 * K, 250 * K), (ReadId(7), 50 * K / 4 * 4, 100 * K)];
-        let plan = Plan::lay(&r, wanted, existing, &Fixed(Bytes::mib(1)), 8_192 * K);
+        let plan = Plan::lay(wanted, existing, 1024 * K, 8_192 * K);
         assert_eq!(plan.attach, [(ReadId(7), 100 * K), (ReadId(8), 250 * K)]);
         let tail = (250 * K).next_multiple_of(PAGE);
         assert_eq!(plan.create[0], (0, 48 * K + 2 * K, 50 * K));
@@ -174,7 +173,7 @@ mod tests {
     fn a_request_inside_a_piece_only_attaches() {
         let r = request(64 * K, 64 * K, 10_000 * K);
         let wanted = Wanted::of(&r, 8_192 * K).unwrap();
-        let plan = Plan::lay(&r, wanted, alloc::vec![(ReadId(3), 0, 512 * K)], &AsAsked, 8_192 * K);
+        let plan = Plan::lay(wanted, alloc::vec![(ReadId(3), 0, 512 * K)], 0, 8_192 * K);
         assert_eq!(plan.attach, [(ReadId(3), 128 * K)]);
         assert!(plan.create.is_empty());
     }

@@ -1,19 +1,93 @@
-//! How far a read is extended beyond what was asked. One algorithm a file.
+//! How long a piece is. One algorithm a file.
+//!
+//! | | |
+//! | --- | --- |
+//! | [`Fixed`] | one size for all (\[L\]) |
+//! | [`AsAsked`] | no extension |
+//! | [`Auto`] | one size that finds itself (\[A\] section 4) |
+//! | [`Depth`] | what the disk transfers in one switch, at that place and now (\[C\]) |
+//! | [`Scaled`] | any of them, by the stream's bitrate (\[A\] section 5) |
 
 mod as_asked;
+mod auto;
+mod depth;
 mod fixed;
+mod scaled;
+mod sizing;
 
 pub use as_asked::AsAsked;
+pub use auto::{Auto, start_size};
+pub use depth::Depth;
 pub use fixed::Fixed;
+pub use scaled::Scaled;
+pub use sizing::{Prefetch, Sizing, UnknownPrefetch};
+
+use alloc::string::String;
+
+use seekless_units::{Bytes, Lba, Nanos};
+use serde::{Deserialize, Serialize};
 
 use crate::Request;
+use crate::controller::Observation;
 
-/// Decides the length of a read.
+/// A first piece is the full size divided by this, unless the algorithm says otherwise. Half of a full size of 4 MiB is about
+/// what a drive of the papers transfers in one seek, below which a smaller piece costs more than it can save (\[C\] 2).
+const FIRST_DIVISOR: u64 = 2;
+
+/// Decides the length of a read. What is given up by the budget, by persistence and by the end of the file is the spindle's
+/// business.
 pub trait PrefetchSize {
-    /// Bytes to read from `request.offset` on when `wanted` of them were asked for. The spindle cuts the result to
-    /// the end of the file, to `read_max` and to the start of the next piece, and never reads less than `wanted`.
-    fn read_len(&self, request: &Request, wanted: u64) -> u64;
+    /// Full length of a piece that begins at `lba`, for a reader of `bitrate` bytes a second; 0 where it is not known.
+    fn full(&self, lba: Option<Lba>, bitrate: f64) -> Bytes;
 
-    /// The name used in reports.
-    fn name(&self) -> &'static str;
+    /// Length of the first piece of a stream whose full length is `full`; it grows to that with what the stream reads.
+    fn first(&self, full: Bytes) -> Bytes {
+        Bytes(full.0 / FIRST_DIVISOR)
+    }
+
+    /// Whether readers that are not known to be sequential get what they ask for and nothing more.
+    fn spares_random(&self) -> bool {
+        false
+    }
+
+    /// Length of the read for a miss, where streams are not followed.
+    fn on_miss(&mut self, request: &Request, wanted: u64) -> u64 {
+        self.full(request.lba, 0.0).0.max(wanted)
+    }
+
+    /// A read was submitted.
+    fn submitted(&mut self, _lba: Option<Lba>, _len: u64) {}
+
+    /// Counts what happened up to `now`, and looks at the clock.
+    fn observe(&mut self, _now: Nanos, _seen: Observation) {}
+
+    /// When [`PrefetchSize::observe`] has something to do even if nothing happened.
+    fn next_deadline(&self) -> Option<Nanos> {
+        None
+    }
+
+    /// The highest bitrate of now, bytes a second; what the size is for.
+    fn highest_bitrate(&mut self, _bytes_per_s: f64) {}
+
+    /// What it does, for reports.
+    fn report(&self) -> SizeReport;
+}
+
+/// What a sizing algorithm says about itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SizeReport {
+    /// `fixed`, `as-asked`, `auto`, `competitive`.
+    pub kind: String,
+    /// Full size now, at the middle of the disk, for the highest bitrate.
+    pub size: u64,
+    /// The size it is on its way to, and would start with next time.
+    pub target: u64,
+    /// The rule for other bitrates.
+    pub scale: String,
+    /// Bitrate the size is for, bytes a second; 0 if none is known.
+    pub highest_bitrate: u64,
+    /// What was last made of an interval, with its score, for people; empty if nothing is decided.
+    pub decision: String,
+    /// Intervals looked at.
+    pub intervals: u64,
 }

@@ -7,18 +7,21 @@
 //!    `-> no room, nothing to read, mode reads nothing: Answer Pass
 //! ```
 
+mod sizing;
+
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use seekless_units::{Bytes, Lba, Nanos};
 
+use crate::account::Account;
 use crate::ahead::{Ahead, Decision, Pressure};
 use crate::piece::{Flight, Piece, Plan, Waiter, Wanted, lba_at};
 use crate::{
-    Access, Action, AheadConfig, AsAsked, Config, Event, Fifo, FileId, Fixed, Mode, Order, OrderKind,
-    Outcome, PAGE, Place, PrefetchSize, Queued, ReadId, Reason, Request, RequestId, Stats, Stream, StreamId,
-    Streams, Sweep, Verdict,
+    Access, Action, AheadConfig, AsAsked, Config, Event, Fifo, FileId, Mode, Order, OrderKind, Outcome, PAGE,
+    Place, PrefetchSize, Queued, ReadId, Reason, Request, RequestId, Stats, Stream, StreamId, Streams, Sweep,
+    Verdict,
 };
 
 /// How long a read takes, before the first one ended: 2 MiB from a drive of the papers.
@@ -33,17 +36,8 @@ struct Waiting {
     since: Nanos,
     /// Pieces it still waits on; never empty.
     pieces: Vec<ReadId>,
-}
-
-impl Following {
-    /// The stream an access belongs to, moved on. A stream that made room for it is not reminded any more.
-    fn observe(&mut self, now: Nanos, file: FileId, offset: u64, len: u64, file_size: u64) -> StreamId {
-        let (stream, forgotten) = self.table.observe(now, file, offset, len, file_size);
-        if let Some(forgotten) = forgotten {
-            self.held_back.remove(forgotten);
-        }
-        stream.stream()
-    }
+    /// What it wants: file, start, end.
+    range: (FileId, u64, u64),
 }
 
 /// Decides what one disk reads next. See the crate's documentation for the loop around it.
@@ -62,6 +56,9 @@ pub struct Spindle {
     /// Ranges to give back: file, offset, length.
     drops: VecDeque<(FileId, u64, u64)>,
     streams: Option<Following>,
+    account: Account,
+    /// When the sizing algorithm hears of what happened next.
+    next_look: Nanos,
     next_read: u64,
     stats: Stats,
 }
@@ -106,6 +103,11 @@ struct Following {
     pressure: Pressure,
     /// Moving average of the time a read takes.
     service: Nanos,
+    /// What files' headers said, bytes a second. Of files with a stream only.
+    bitrates: BTreeMap<FileId, u64>,
+    /// When the highest bitrate was last looked for, and what it was.
+    ranked: Nanos,
+    highest: f64,
 }
 
 impl Spindle {
@@ -113,19 +115,26 @@ impl Spindle {
     pub fn new(config: Config) -> Spindle {
         let config = config.normalised();
         let size: Box<dyn PrefetchSize + Send> = match config.mode.prefetches() {
-            true => Box::new(Fixed(config.prefetch)),
+            true => {
+                let profile = config.profile.as_ref();
+                config.sizing.build(config.prefetch, config.read_max, &config.scale, profile)
+            }
             false => Box::new(AsAsked),
         };
         let order: Box<dyn Order + Send> = match config.order {
             OrderKind::Fifo => Box::new(Fifo),
             OrderKind::Sweep => Box::new(Sweep::new()),
         };
+        let bitrate = config.bitrate.unwrap_or(0) as f64;
         let streams = config.ahead.clone().filter(|_| config.mode == Mode::Both).map(|config| Following {
             table: Streams::new(config.streams.clone()),
             config,
             held_back: HeldBack::default(),
             pressure: Pressure::default(),
             service: SERVICE_AT_FIRST,
+            bitrates: BTreeMap::new(),
+            ranked: Nanos::ZERO,
+            highest: bitrate,
         });
         Spindle {
             config,
@@ -139,6 +148,8 @@ impl Spindle {
             answers: VecDeque::new(),
             drops: VecDeque::new(),
             streams,
+            account: Account::new(),
+            next_look: Nanos::ZERO,
             next_read: 0,
             stats: Stats::default(),
         }
@@ -152,11 +163,21 @@ impl Spindle {
     /// Takes in what happened. `now` must not run backwards; if it does, it counts as no time having passed.
     pub fn handle(&mut self, now: Nanos, event: Event) {
         self.now = self.now.max(now);
+        self.account.pass(self.now);
         match event {
             Event::Request(request) => self.request(request),
             Event::Access(access) => self.access(access),
+            Event::Missing { file, offset, len } => {
+                self.found_missing(file, offset, offset.saturating_add(len))
+            }
+            Event::Bitrate { file, bytes_per_s } => self.told_bitrate(file, bytes_per_s),
             Event::Budget(budget) => self.budget(budget.0),
             Event::Cancel(id) => self.answer(id, Verdict::Pass(Reason::Cancelled)),
+            Event::Found { read, upto } => {
+                if let Some(flight) = self.flights.iter_mut().find(|f| f.piece.id == read) {
+                    flight.accounted = upto.clamp(flight.accounted, flight.piece.end);
+                }
+            }
             Event::Progress { read, upto } => self.progress(read, upto),
             Event::Done { read, outcome } => self.done(read, outcome),
             Event::Tick => {}
@@ -168,6 +189,8 @@ impl Spindle {
             self.answer(id, Verdict::Pass(Reason::TooLate));
         }
         self.expire_streams();
+        self.account.state(self.flights.len(), self.queue.len());
+        self.look_at_size();
     }
 
     /// The next thing to do, `None` when there is nothing to do until the next event.
@@ -177,6 +200,7 @@ impl Spindle {
         }
         if let Some((file, offset, len)) = self.drops.pop_front() {
             self.stats.bytes_dropped += len;
+            self.account.ledger().missing(self.now, file, offset, offset + len);
             return Some(Action::Drop { file, offset, len });
         }
         if self.queue.is_empty() || !self.may_submit() {
@@ -197,7 +221,14 @@ impl Spindle {
         };
         self.stats.reads += 1;
         self.stats.bytes_read += piece.end - piece.start;
-        self.flights.push(Flight { resident: piece.start, piece, submitted: self.now });
+        self.size.submitted(piece.lba, piece.end - piece.start);
+        self.flights.push(Flight {
+            resident: piece.start,
+            accounted: piece.start,
+            piece,
+            submitted: self.now,
+        });
+        self.account.state(self.flights.len(), self.queue.len());
         self.stats.in_flight_max = self.stats.in_flight_max.max(self.flights.len());
         Some(action)
     }
@@ -206,7 +237,10 @@ impl Spindle {
     pub fn next_deadline(&self) -> Option<Nanos> {
         let give_up = self.expiry.first().map(|&(at, _)| at);
         let stream_over = self.streams.as_ref().and_then(|s| s.table.next_expiry());
-        [give_up, stream_over].into_iter().flatten().min()
+        // While nothing happens there is nothing to learn from.
+        let idle = self.queue.is_empty() && self.flights.is_empty() && stream_over.is_none();
+        let size = self.size.next_deadline().filter(|_| !idle);
+        [give_up, stream_over, size].into_iter().flatten().min()
     }
 
     /// Counters, and the state of now.
@@ -215,6 +249,9 @@ impl Spindle {
         stats.waiting = self.waiting.len();
         stats.queued = self.queue.len();
         stats.in_flight = self.flights.len();
+        stats.ledger = self.account.totals();
+        stats.disk_time = self.account.disk_time();
+        stats.size = self.size.report();
         if let Some(following) = &self.streams {
             stats.streams = following.table.len();
             stats.bytes_unread = following.table.unread();
@@ -257,10 +294,11 @@ impl Spindle {
         }
         let existing = self.pieces_of(request.file);
         let stream = self.follow_miss(request, wanted, &existing);
-        let plan = match self.piece_max(stream) {
-            Some(len) => Plan::lay(request, wanted, existing, &Fixed(Bytes(len)), read_max),
-            None => Plan::lay(request, wanted, existing, &*self.size, read_max),
+        let len = match self.piece_max(stream) {
+            Some(len) => len,
+            None => self.size.on_miss(request, wanted.end - wanted.start),
         };
+        let plan = Plan::lay(wanted, existing, len, read_max);
         if self.queue.len() + plan.create.len() > self.config.queue_max {
             return Err(Reason::QueueFull);
         }
@@ -284,7 +322,8 @@ impl Spindle {
             pieces.push(id);
         }
         let here_already = pieces.is_empty();
-        self.waiting.insert(request.id, Waiting { since: self.now, pieces });
+        let range = (request.file, wanted.start, wanted.end);
+        self.waiting.insert(request.id, Waiting { since: self.now, pieces, range });
         self.expiry.insert((self.now + self.config.wait_max, request.id));
         self.stats.waiting_max = self.stats.waiting_max.max(self.waiting.len());
         if here_already {
@@ -326,6 +365,7 @@ impl Spindle {
     fn progress(&mut self, read: ReadId, upto: u64) {
         let Some(flight) = self.flights.iter_mut().find(|f| f.piece.id == read) else { return };
         flight.resident = upto.clamp(flight.resident, flight.piece.end);
+        flight.enter(self.now, flight.resident, &mut self.account);
         if !self.config.answer_early {
             return;
         }
@@ -336,7 +376,7 @@ impl Spindle {
 
     fn done(&mut self, read: ReadId, outcome: Outcome) {
         let Some(i) = self.flights.iter().position(|f| f.piece.id == read) else { return };
-        let flight = self.flights.remove(i);
+        let mut flight = self.flights.remove(i);
         let resident = match outcome {
             Outcome::Ok => {
                 let took = self.now - flight.submitted;
@@ -355,6 +395,7 @@ impl Spindle {
                 flight.resident
             }
         };
+        flight.enter(self.now, resident, &mut self.account);
         let (arrived, lost): (Vec<Waiter>, Vec<Waiter>) =
             flight.piece.waiters.into_iter().partition(|w| w.upto <= resident);
         self.satisfied(read, &arrived);
@@ -391,6 +432,11 @@ impl Spindle {
         }
         if verdict == Verdict::Resident {
             self.stats.wait.record(self.now - waiting.since);
+            if self.streams.is_none() {
+                // Nobody reports the read that follows.
+                let (file, start, end) = waiting.range;
+                self.account.ledger().used(file, start, end);
+            }
         }
         self.stats.answered(verdict);
         self.answers.push_back((id, verdict));
@@ -399,10 +445,20 @@ impl Spindle {
     /// Notes where a stream got to, and whether its next piece is due.
     fn access(&mut self, access: Access) {
         self.stats.accesses += 1;
-        let Some(following) = &mut self.streams else { return };
         let Access { file, offset, len, file_size, lba } = access;
-        let stream = following.observe(self.now, file, offset, len, file_size);
-        following.table.locate(stream, offset, lba);
+        if self.streams.is_none() {
+            return;
+        }
+        let end = offset.saturating_add(len).min(file_size.max(offset));
+        for flight in self.flights.iter_mut().filter(|f| f.piece.file == file) {
+            flight.enter_used(self.now, offset, end, &mut self.account);
+        }
+        self.account.ledger().used(file, offset, end);
+        let Some(stream) = self.observe(file, offset, len, file_size) else { return };
+        if let Some(following) = &mut self.streams {
+            following.table.locate(stream, offset, lba);
+        }
+        self.rank_bitrates();
         self.pass_behind(stream);
         self.end_if_done(stream);
         self.read_ahead(stream);
@@ -416,18 +472,22 @@ impl Spindle {
         wanted: Wanted,
         existing: &[(ReadId, u64, u64)],
     ) -> Option<StreamId> {
+        let in_flight = self.flights.iter().filter(|f| f.piece.file == request.file);
+        if !in_flight.into_iter().any(|f| f.piece.start < wanted.end && wanted.start < f.piece.end) {
+            self.account.ledger().missing(self.now, request.file, wanted.start, wanted.end);
+        }
         let following = self.streams.as_mut()?;
         let before: Vec<(StreamId, u64)> =
             following.table.of_file(request.file).map(|(id, s)| (id, s.fetched)).collect();
-        let stream = following.observe(self.now, request.file, request.offset, 0, request.file_size);
+        let stream = self.observe(request.file, request.offset, 0, request.file_size)?;
+        let following = self.streams.as_mut()?;
         following.table.locate(stream, request.offset, request.lba);
         let fetched_before = before.iter().find(|&&(id, _)| id == stream).map_or(0, |&(_, upto)| upto);
         let coming = existing.iter().any(|&(_, start, end)| start <= wanted.start && wanted.start < end);
         if fetched_before > wanted.start && !coming {
             let evicted = fetched_before - wanted.start;
-            self.stats.bytes_evicted_unused += evicted;
-            following.pressure.evicted(self.now, evicted, following.config.budget);
             following.table.lost(stream, wanted.start);
+            self.evicted(evicted);
         }
         Some(stream)
     }
@@ -436,7 +496,13 @@ impl Spindle {
     fn piece_max(&self, stream: Option<StreamId>) -> Option<u64> {
         let following = self.streams.as_ref()?;
         let stream = following.table.get(stream?)?;
-        Some(following.config.piece_max(&following.table, stream, self.config.prefetch.0))
+        // At the head of a file a reader counts as sequential from its first read, as in Linux.
+        let from_head = stream.first == 0 && stream.consumed == 0;
+        if self.size.spares_random() && !from_head && !stream.is_sequential(&following.config.streams) {
+            return Some(0);
+        }
+        let len = self.piece_len(following, stream);
+        Some(following.config.piece_max(&following.table, stream, len))
     }
 
     fn fetched(&mut self, stream: Option<StreamId>, upto: u64) {
@@ -447,11 +513,13 @@ impl Spindle {
 
     /// Queues a stream's next piece if it is due and there is room.
     fn read_ahead(&mut self, stream: StreamId) {
-        let Some(following) = &mut self.streams else { return };
+        let Some(following) = &self.streams else { return };
         let in_line = (self.queue.len() + self.flights.len()) as u64;
         let backlog = Nanos(following.service.0.saturating_mul(in_line));
-        let full = self.config.prefetch.0;
-        match following.config.decide(self.now, &following.table, stream, full, backlog) {
+        let Some(reader) = following.table.get(stream) else { return };
+        let len = self.piece_len(following, reader);
+        let Some(following) = &mut self.streams else { return };
+        match following.config.decide(self.now, &following.table, stream, len, backlog) {
             Decision::Nothing => {}
             Decision::HoldBack(deadline) => {
                 self.stats.held_back += 1;
@@ -476,7 +544,7 @@ impl Spindle {
             lba: reader.address_of(ahead.start),
         };
         let Some(wanted) = Wanted::of(&request, self.config.read_max.0) else { return };
-        let plan = Plan::lay(&request, wanted, self.pieces_of(file), &AsAsked, self.config.read_max.0);
+        let plan = Plan::lay(wanted, self.pieces_of(file), 0, self.config.read_max.0);
         if self.queue.len() + plan.create.len() > self.config.queue_max {
             // The queue is at its bound: the stream will be asked again when it next reads.
             return;
@@ -529,8 +597,9 @@ impl Spindle {
     fn end_if_done(&mut self, stream: StreamId) {
         let Some(following) = &mut self.streams else { return };
         if following.table.get(stream).is_some_and(Stream::at_end) {
-            following.table.end(stream);
             following.held_back.remove(stream);
+            let over = following.table.end(stream);
+            self.closed(over);
         }
     }
 
@@ -547,6 +616,7 @@ impl Spindle {
             let Some((id, over)) = following.table.expire(self.now) else { break };
             following.held_back.remove(id);
             self.stats.bytes_wasted += over.unread();
+            self.closed(Some(over));
             // Its queued pieces would be read for nobody.
             let before = self.queue.len();
             self.queue.retain(|p| p.ahead_for != Some(id) || !p.waiters.is_empty());

@@ -1,6 +1,9 @@
 //! What a spindle counts about itself.
 
-use crate::{Histogram, Reason, Verdict};
+use seekless_units::Nanos;
+
+use crate::ledger::Totals;
+use crate::{Histogram, Reason, SizeReport, Verdict};
 
 /// Counters since the spindle was made. Monotone except those said to be of now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,10 +34,18 @@ pub struct Stats {
     pub held_back: u64,
     /// Bytes that were fetched for a stream and gone before it came to read them.
     pub bytes_evicted_unused: u64,
+    /// Of them: although what has been read was being given back. The budget is too large.
+    pub bytes_evicted_over_budget: u64,
     /// Bytes that were fetched for streams which ended before they read them.
     pub bytes_wasted: u64,
     /// Bytes given back behind the last reader.
     pub bytes_dropped: u64,
+    /// What became of every byte.
+    pub ledger: Totals,
+    /// Time with at least one read in flight.
+    pub disk_time: Nanos,
+    /// The prefetch size of now.
+    pub size: SizeReport,
     /// Streams known now.
     pub streams: usize,
     /// Bytes fetched and not yet read now, of all streams.

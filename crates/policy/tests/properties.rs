@@ -3,9 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
+use seekless_policy::bitrate::BitrateRule;
+use seekless_policy::competitive::Start;
+use seekless_policy::controller::Params;
+use seekless_policy::record::{Entry, Line};
 use seekless_policy::{
     Access, Action, AheadConfig, Config, DropBehind, Event, FileId, Mode, OrderKind, Outcome, PAGE, ReadId,
-    Reason, Request, RequestId, Spindle, StreamConfig, Verdict,
+    Reason, Request, RequestId, Sizing, Spindle, StreamConfig, Verdict,
 };
 use seekless_units::{Bytes, Lba, Nanos};
 
@@ -15,11 +19,14 @@ enum Step {
     Request { file: u64, offset: u64, len: u64, file_size: u64, lba: Option<u64> },
     Access { file: u64, offset: u64, len: u64, file_size: u64 },
     Budget { bytes: u64 },
+    Missing { file: u64, offset: u64, len: u64 },
+    Bitrate { file: u64, bytes_per_s: u64 },
     RequestAgain { nth: usize },
     Cancel { nth: usize },
     Progress { nth: usize, share: u64 },
     ProgressAbsurd { nth: usize, upto: u64 },
     Done { nth: usize, ok: bool },
+    Found { nth: usize, share: u64 },
     DoneUnknown,
     Wait { ms: u64 },
     Poll { times: usize },
@@ -48,9 +55,13 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..3u64, amount(), amount(), amount())
             .prop_map(|(file, offset, len, file_size)| Step::Access { file, offset, len, file_size }),
         1 => amount().prop_map(|bytes| Step::Budget { bytes }),
+        1 => (0..3u64, 0..(60 * PAGE), 0..(60 * PAGE))
+            .prop_map(|(file, offset, len)| Step::Missing { file, offset, len }),
+        1 => (0..3u64, amount()).prop_map(|(file, bytes_per_s)| Step::Bitrate { file, bytes_per_s }),
         1 => any::<usize>().prop_map(|nth| Step::RequestAgain { nth }),
         2 => any::<usize>().prop_map(|nth| Step::Cancel { nth }),
         3 => (any::<usize>(), 0..=100u64).prop_map(|(nth, share)| Step::Progress { nth, share }),
+        1 => (any::<usize>(), 0..=100u64).prop_map(|(nth, share)| Step::Found { nth, share }),
         1 => (any::<usize>(), any::<u64>()).prop_map(|(nth, upto)| Step::ProgressAbsurd { nth, upto }),
         4 => (any::<usize>(), any::<bool>()).prop_map(|(nth, ok)| Step::Done { nth, ok }),
         1 => Just(Step::DoneUnknown),
@@ -72,12 +83,42 @@ fn ahead() -> impl Strategy<Value = Option<AheadConfig>> {
     proptest::option::of(some)
 }
 
+fn sizing() -> impl Strategy<Value = (Sizing, BitrateRule, Option<u64>)> {
+    let params = (0..200u64, 0..50u64, 0..4_000u64).prop_map(|(start, step, interval_ms)| {
+        Sizing::Auto(Params {
+            start_size: Bytes(start * 3_000),
+            step_size: Bytes(step * 5_000),
+            adjust_interval: Nanos::from_millis(interval_ms),
+            adjust_busy: 0.1,
+            ..Params::default()
+        })
+    });
+    let sizing = prop_oneof![
+        2 => Just(Sizing::Fixed),
+        2 => params,
+        1 => Just(Sizing::Competitive(Start::Depth)),
+        1 => Just(Sizing::Competitive(Start::Slow)),
+    ];
+    let rules = vec![
+        BitrateRule::Same,
+        BitrateRule::SquareRoot,
+        BitrateRule::Linear,
+        BitrateRule::Factors(vec![(1e4, 0.3), (1e6, f64::NAN)]),
+    ];
+    (sizing, proptest::sample::select(rules), proptest::option::of(any::<u64>()))
+}
+
 fn config() -> impl Strategy<Value = Config> {
     let mode = proptest::sample::select(Mode::ALL.to_vec());
     let order = proptest::sample::select(OrderKind::ALL.to_vec());
-    (mode, order, 0..64u64, 0..80u64, 0..4usize, 0..40u64, 0..12usize, any::<bool>(), ahead()).prop_map(
-        |(mode, order, prefetch, read_max, reads_in_flight, overlap, queue_max, answer_early, ahead)| {
+    (mode, order, 0..64u64, 0..80u64, 0..4usize, 0..40u64, 0..12usize, (any::<bool>(), sizing()), ahead())
+        .prop_map(|(mode, order, prefetch, read_max, reads_in_flight, overlap, queue_max, rest, ahead)| {
+            let (answer_early, (sizing, scale, bitrate)) = rest;
             Config {
+                sizing,
+                scale,
+                bitrate,
+                profile: None,
                 ahead,
                 mode,
                 order,
@@ -90,8 +131,7 @@ fn config() -> impl Strategy<Value = Config> {
                 age_max: Nanos::from_secs(2),
                 wait_max: Nanos::from_secs(10),
             }
-        },
-    )
+        })
 }
 
 /// A read the spindle asked for, as the test's disk sees it.
@@ -114,12 +154,21 @@ struct Bench {
     seen: BTreeSet<ReadId>,
     /// Bytes in memory, by file: what reads reported, as `[start, end)`.
     memory: BTreeMap<FileId, Vec<(u64, u64)>>,
+    /// Sum of the bytes reads reported.
+    arrived: u64,
+    /// Most of those that may have been in memory before.
+    found: u64,
+    /// The decision log.
+    log: Vec<String>,
 }
 
 impl Bench {
     fn new(config: Config) -> Bench {
+        let spindle = Spindle::new(config);
+        let entry = Entry::Disk { name: "sda".into(), config: Box::new(spindle.config().clone()) };
+        let begin = Line { disk: 0, at: Nanos::ZERO, entry };
         Bench {
-            spindle: Spindle::new(config),
+            spindle,
             now: Nanos::ZERO,
             asked: Vec::new(),
             unanswered: BTreeSet::new(),
@@ -127,10 +176,14 @@ impl Bench {
             flights: BTreeMap::new(),
             seen: BTreeSet::new(),
             memory: BTreeMap::new(),
+            arrived: 0,
+            found: 0,
+            log: vec![begin.to_string()],
         }
     }
 
     fn handle(&mut self, event: Event) {
+        self.log.push(Line { disk: 0, at: self.now, entry: Entry::Event(event) }.to_string());
         self.spindle.handle(self.now, event);
         let stats = self.spindle.stats();
         let config = self.spindle.config();
@@ -143,6 +196,7 @@ impl Bench {
 
     fn poll(&mut self) -> bool {
         let Some(action) = self.spindle.poll_action() else { return false };
+        self.log.push(Line { disk: 0, at: self.now, entry: Entry::Action(action) }.to_string());
         match action {
             Action::Read { id, file, offset, len, .. } => self.check_read(id, file, offset, len),
             Action::Answer { request, verdict } => self.check_answer(request, verdict),
@@ -206,7 +260,9 @@ impl Bench {
 
     fn arrived(&mut self, id: ReadId, upto: u64) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
+        let before = flight.resident;
         flight.resident = upto.clamp(flight.resident, flight.offset + flight.len);
+        self.arrived += flight.resident - before;
         let part = (flight.offset, flight.resident);
         self.memory.entry(flight.file).or_default().push(part);
     }
@@ -239,6 +295,12 @@ impl Bench {
                 self.handle(Event::Access(Access { file, offset, len, file_size, lba: None }));
             }
             Step::Budget { bytes } => self.handle(Event::Budget(Bytes(bytes))),
+            Step::Missing { file, offset, len } => {
+                self.handle(Event::Missing { file: FileId { dev: 1, ino: file }, offset, len });
+            }
+            Step::Bitrate { file, bytes_per_s } => {
+                self.handle(Event::Bitrate { file: FileId { dev: 1, ino: file }, bytes_per_s });
+            }
             Step::RequestAgain { nth } => {
                 // Only one that the spindle still holds, so that the name is in use.
                 let held = self.spindle.stats().waiting == self.unanswered.len();
@@ -263,6 +325,13 @@ impl Bench {
                 if let Some((read, _)) = self.nth_flight(nth) {
                     self.arrived(read, upto);
                     self.handle(Event::Progress { read, upto });
+                }
+            }
+            Step::Found { nth, share } => {
+                if let Some((read, flight)) = self.nth_flight(nth) {
+                    let upto = flight.offset + flight.len / 100 * share;
+                    self.found += upto - flight.offset;
+                    self.handle(Event::Found { read, upto });
                 }
             }
             Step::Done { nth, ok } => {
@@ -304,8 +373,32 @@ impl Bench {
         assert_eq!(stats.answers(), stats.requests);
         assert_eq!(stats.wait.count(), stats.resident);
         assert_eq!((stats.streams, stats.bytes_unread), (0, 0));
+        let t = stats.ledger;
+        // More than was reported only where somebody read what a read had not reported yet.
+        // Less only by what was there before.
+        assert!(self.arrived <= t.disk + self.found, "{} {stats:?}", self.arrived);
+        assert!(t.disk <= stats.bytes_read, "{stats:?}");
+        assert!(t.first_use + t.evicted_unused + t.wasted + t.forgotten_fresh <= t.prefetched, "{t:?}");
+        // Sums stop at the largest number; the steps have lengths of that kind.
+        assert_eq!(t.first_use.saturating_add(t.cached).saturating_add(t.passed), t.requested, "{t:?}");
         assert_eq!(self.spindle.next_deadline(), None);
     }
+}
+
+/// Feeds a log's events to a fresh spindle: the actions must be those of the log.
+fn replay(log: &[String]) {
+    let mut spindle = None;
+    for text in log {
+        let line: Line = text.parse().unwrap();
+        assert_eq!(&line.to_string(), text);
+        match (line.entry, &mut spindle) {
+            (Entry::Disk { config, .. }, slot) => *slot = Some(Spindle::new(*config)),
+            (Entry::Event(event), Some(spindle)) => spindle.handle(line.at, event),
+            (Entry::Action(action), Some(spindle)) => assert_eq!(spindle.poll_action(), Some(action)),
+            _ => panic!("{text}"),
+        }
+    }
+    assert_eq!(spindle.and_then(|mut s| s.poll_action()), None);
 }
 
 proptest! {
@@ -321,6 +414,7 @@ proptest! {
             bench.step(step);
         }
         bench.drain();
+        replay(&bench.log);
     }
 
     /// Between two turns addresses rise, and it turns only when nothing is left ahead.

@@ -2,11 +2,13 @@
 //!
 //! - [`serving`]: a machine that serves files from hard disks; `policy::Spindle` unchanged inside.
 //! - [`twolevel`]: cache levels that prefetch, what coordinates them, and the disk below (the PFC study).
+//! - [`circus`]: a download server whose clients take blocks in any order (the Circus study).
 //! - [`oracle`]: offline-optimal replacement, which no cache can beat.
 //! - [`trace`]: traces to replay through them, files or generated.
 //!
 //! Must not know: kernel, wire, or the other applications.
 
+pub mod circus;
 pub mod cli;
 pub mod levels;
 pub mod oracle;

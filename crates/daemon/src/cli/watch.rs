@@ -81,8 +81,9 @@ pub fn run_watch(args: WatchArgs) -> Result<Exit, Fault> {
         let words: Vec<OsString> = std::env::args_os().skip(1).collect();
         return supervisor::run(&words);
     };
+    args.engine.open_log(&mut settings)?;
     settings.socket_mode = args.socket_mode.unwrap_or(settings.socket_mode);
-    settings.spindle.wait_max = Nanos::from_secs_f64(args.answer_within);
+    settings.engine.spindle.wait_max = Nanos::from_secs_f64(args.answer_within);
     worker::run(worker::Worker {
         settings,
         watch: WatchSettings {

@@ -6,6 +6,7 @@ use std::fs;
 use seekless_kernel::topology::{DiskInfo, Topology};
 use serde::Serialize;
 
+use super::recommend::{Recommendation, for_machine};
 use super::{DaemonState, Finding, describe_findings};
 
 /// One disk.
@@ -34,13 +35,15 @@ pub(crate) struct Report {
     pub(super) daemon: DaemonState,
     disks: Vec<Disk>,
     findings: Vec<Finding>,
+    recommendation: Recommendation,
 }
 
-pub(crate) fn examine(daemon: DaemonState) -> Report {
+pub(crate) fn examine(daemon: DaemonState, watchable: Result<(), &str>) -> Report {
     let disks: Vec<Disk> = Topology::of_system().disks().into_iter().map(Disk::from).collect();
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_string();
     let findings = findings(&disks, &daemon);
-    Report { kernel, daemon, disks, findings }
+    let recommendation = for_machine(disks.iter().any(|d| d.rotational), daemon.answers, watchable);
+    Report { kernel, daemon, disks, findings, recommendation }
 }
 
 fn findings(disks: &[Disk], daemon: &DaemonState) -> Vec<Finding> {
@@ -69,7 +72,7 @@ fn findings(disks: &[Disk], daemon: &DaemonState) -> Vec<Finding> {
                 blocks: false,
                 what: format!("{} reads ahead {kb} KiB only", disk.name),
                 advice: format!(
-                    "for servers that cannot be hooked, `echo 2048 > /sys/block/{}/queue/read_ahead_kb` is the best the \
+                    "for servers that can be neither hooked nor watched, `seekless disk tune --apply /dev/{}` sets what the \
                      kernel alone can do",
                     disk.name
                 ),
@@ -97,6 +100,7 @@ impl Report {
             );
         }
         describe_findings(&self.findings, &mut text);
+        text.push_str(&self.recommendation.describe());
         text
     }
 }

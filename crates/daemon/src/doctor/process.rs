@@ -11,6 +11,7 @@ use seekless_units::{Exit, Fault};
 use serde::Serialize;
 
 use super::elf::Program;
+use super::recommend::{Recommendation, for_process};
 use super::{DaemonState, Finding, describe_findings};
 
 /// A mapping of a file smaller than this is not worth a word: locales, fonts, small databases.
@@ -186,6 +187,7 @@ pub(crate) struct Report {
     pub(crate) hooked: bool,
     pub(crate) daemon: DaemonState,
     pub(crate) findings: Vec<Finding>,
+    pub(crate) recommendation: Recommendation,
 }
 
 impl Report {
@@ -193,15 +195,15 @@ impl Report {
         let hooked = if self.hooked { "is hooked" } else { "is NOT hooked" };
         let mut text = format!("process {} ({}) {hooked}; {}\n", self.pid, self.name, self.daemon.describe());
         describe_findings(&self.findings, &mut text);
+        text.push_str(&self.recommendation.describe());
         text
     }
 }
 
 /// What helps a server that cannot be hooked.
-const WITHOUT_US: &str =
-    "without Seekless, raising the disk's read_ahead_kb (2048) and mq-deadline help it some way";
+const WITHOUT_US: &str = "`seekless watch` serves it without a preload, and `seekless disk tune` without us";
 
-pub(crate) fn diagnose(facts: &Facts, daemon: DaemonState) -> Report {
+pub(crate) fn diagnose(facts: &Facts, daemon: DaemonState, watchable: Result<(), &str>) -> Report {
     let mut findings = Vec::new();
     let mut found = |kind, blocks, what: &str, advice: &str| {
         findings.push(Finding { kind, blocks, what: what.to_string(), advice: advice.to_string() });
@@ -218,7 +220,11 @@ pub(crate) fn diagnose(facts: &Facts, daemon: DaemonState) -> Report {
     }
     bypasses(facts, &mut found);
     let hooked = facts.shim_mapped && !facts.disabled;
-    Report { pid: facts.pid, name: facts.name.clone(), hooked, daemon, findings }
+    let has = |kinds: &[&str]| findings.iter().any(|f| kinds.contains(&f.kind));
+    let preloadable = !has(&["go", "static", "musl", "at_secure"]);
+    let seen = !has(&["io_uring", "aio", "mmap"]);
+    let recommendation = for_process(hooked, preloadable, seen, watchable);
+    Report { pid: facts.pid, name: facts.name.clone(), hooked, daemon, findings, recommendation }
 }
 
 fn why_not_hooked(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str, &str)) {
@@ -320,14 +326,15 @@ mod tests {
     }
 
     fn kinds(facts: &Facts) -> Vec<&'static str> {
-        diagnose(facts, daemon(true)).findings.iter().map(|f| f.kind).collect()
+        diagnose(facts, daemon(true), Ok(())).findings.iter().map(|f| f.kind).collect()
     }
 
     #[test]
     fn a_hooked_process_with_a_daemon_is_well() {
-        let report = diagnose(&Facts { shim_mapped: true, ..dynamic() }, daemon(true));
+        let report = diagnose(&Facts { shim_mapped: true, ..dynamic() }, daemon(true), Ok(()));
         assert!(report.hooked && report.findings.is_empty(), "{report:?}");
-        let report = diagnose(&Facts { shim_mapped: true, disabled: true, ..dynamic() }, daemon(false));
+        let report =
+            diagnose(&Facts { shim_mapped: true, disabled: true, ..dynamic() }, daemon(false), Ok(()));
         assert!(!report.hooked);
         assert_eq!(report.findings.iter().map(|f| f.kind).collect::<Vec<_>>(), ["disabled", "no_daemon"]);
     }

@@ -6,6 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
+use seekless_engine::{
+    Ask, Edition, Hit, Message, Passed, Place, SharedDevices, lock, readable_file, run_first,
+};
 use seekless_kernel::call::{Access, access_of, is_own_thread};
 use seekless_kernel::fanotify::{Event, Group};
 use seekless_kernel::prefetch::Source;
@@ -16,15 +19,9 @@ use super::counts::Counts;
 use super::files::Files;
 use super::keeper::{Beats, ROUND};
 use super::scope::Folders;
-use crate::addresses::Edition;
-use crate::caller::{Caller, Passed};
-use crate::devices::{Place, SharedDevices};
-use crate::held::{Registry, lock};
-use crate::reader::{Ask, Hit, Message};
-use crate::receptionist::readable_file;
+use crate::held::Registry;
 use crate::settings::Settings;
 use crate::status::WatchReport;
-use crate::worker;
 
 /// Names of requests of this door; the receptionist counts up from one.
 const FIRST_ID: u64 = 1 << 63;
@@ -63,7 +60,7 @@ impl Announcer {
             tracing::error!("no event queue for an event thread");
             return;
         };
-        worker::run_first();
+        run_first();
         let most = if few { FEW } else { usize::MAX };
         let round = Timespec { tv_sec: 0, tv_nsec: ROUND.as_nanos() as _ };
         let mut events = Vec::new();
@@ -106,7 +103,7 @@ impl Announcer {
             return counts.outside.add();
         }
         // The most that may be waited for. Where the kernel does not tell, nothing is taken for resident.
-        let config = &self.settings.spindle;
+        let config = &self.settings.engine.spindle;
         let reach = count.min(edition.size - offset).min(config.read_max.0);
         let resident = resident_prefix(fd, offset, reach).unwrap_or(0);
         if resident >= reach {
@@ -144,7 +141,8 @@ impl Announcer {
         let Some(held) = self.registry.hold(event, now) else { return counts.full.add() };
         let ask = Ask {
             id: RequestId(FIRST_ID | self.ids.fetch_add(1, Ordering::Relaxed)),
-            caller: Caller::Event(held),
+            // Whatever the verdict, the reader goes on.
+            on_answer: Box::new(move |_| held.release()),
             passed: Passed::Own(Source::own(own)),
             file,
             edition,
@@ -154,6 +152,8 @@ impl Announcer {
             len: wanted - resident,
             start,
             steps,
+            // Nobody reports it: it is this very read.
+            answer_is_read: true,
         };
         // On failure the message comes back and is dropped, and with it the event.
         match lock(&self.devices).send(index, Message::Ask(Box::new(ask))) {
@@ -166,7 +166,7 @@ impl Announcer {
     fn hit(&self, event: Event, file: FileId, edition: Edition, offset: u64, len: u64, now: Instant) {
         let Some(fd) = event.allow() else { return };
         self.files.after_hit(file, edition.size, &fd, &self.group, &self.counts, now);
-        if self.settings.spindle.ahead.is_none() || self.settings.spindle.mode != Mode::Both {
+        if !self.settings.engine.follows() {
             return;
         }
         let place = lock(&self.devices).place(file.dev, fd.as_fd(), now);
@@ -179,7 +179,7 @@ impl Announcer {
     /// How much of an access is waited for, of what it may reach. A sendfile takes what fits its socket, and of a mapping
     /// nobody knows what will be touched: for them a prefetch size is brought in, and for what is longer than any read.
     fn wanted(&self, access: Access, count: u64, reach: u64) -> u64 {
-        let config = &self.settings.spindle;
+        let config = &self.settings.engine.spindle;
         let exact = match access {
             Access::Read => true,
             Access::Unknown => count <= config.read_max.0,

@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use seekless_engine::lock;
 use seekless_kernel::fanotify::Group;
 use seekless_kernel::handle::FileHandle;
 use seekless_kernel::residency::{cachestat, page_bytes, pages_of};
@@ -18,7 +19,6 @@ use seekless_policy::FileId;
 
 use super::counts::Counts;
 use super::scope::Folders;
-use crate::held::lock;
 
 /// Most files remembered; about 100 bytes each. When there are more, all are forgotten and found out again.
 const KNOWN_MAX: usize = 16384;

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use super::events::Announcer;
 use super::files::{IGNORED_FOR, LOOK_EVERY};
-use crate::worker;
 
 /// How often the keeper goes round, and beats.
 pub(crate) const ROUND: Duration = Duration::from_millis(100);
@@ -55,7 +54,7 @@ pub(crate) struct Keeper {
 impl Keeper {
     pub(crate) fn run(mut self) {
         // A beat late on a busy machine would cost the worker its life.
-        worker::run_first();
+        seekless_engine::run_first();
         let announcer = self.announcer.clone();
         let (files, folders, group, counts) =
             (&announcer.files, &announcer.folders, &announcer.group, &announcer.counts);

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+use seekless_engine::WORKERS_MAX;
 use seekless_policy::Mode;
 use seekless_units::{Exit, Fault};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -18,7 +19,6 @@ use super::{Door, WatchSettings};
 use crate::Settings;
 use crate::cli::{die_with, output};
 use crate::daemon::Daemon;
-use crate::reader::WORKERS_MAX;
 
 /// Descriptors wanted: for readers held, connections, and then as many again. When none is left the kernel refuses the
 /// read of whoever waits, the one way in which this door could make a read fail; so there must always be some.
@@ -51,9 +51,9 @@ pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
     supervisor.set_nonblocking(true).map_err(fault)?;
 
     let mut settings = worker.settings;
-    if settings.spindle.mode == Mode::Prefetch {
+    if settings.engine.spindle.mode == Mode::Prefetch {
         // Not held back: as many pieces at once as there can be workers for.
-        settings.spindle.reads_in_flight = WORKERS_MAX;
+        settings.engine.spindle.reads_in_flight = WORKERS_MAX;
     }
     let mut watch = worker.watch;
     // One descriptor of the event and one of the source each, and half of all left for what is not ours to bound.

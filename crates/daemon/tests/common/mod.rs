@@ -32,7 +32,7 @@ impl Bench {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("d.sock");
         let mut settings = Settings::new(socket.clone());
-        settings.include_ssd = true;
+        settings.engine.include_ssd = true;
         change(&mut settings);
         Bench { daemon: Daemon::start(settings).unwrap(), socket, folder }
     }

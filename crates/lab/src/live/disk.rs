@@ -245,6 +245,12 @@ pub(crate) fn set_up<'a>(
 /// Arguments that describe the library to `seekless load`.
 pub(crate) fn catalogue_args(scenario: &Scenario) -> Vec<String> {
     let library = &scenario.library;
+    if let Load::Downloads { files, file_size, .. } = &scenario.load {
+        let (files, size, seed) = (files.to_string(), file_size.to_string(), library.seed.to_string());
+        return ["--videos", &files, "--file-size", &size, "--zipf", "0", "--catalogue-seed", &seed]
+            .map(String::from)
+            .to_vec();
+    }
     let hd = match library.bitrate.as_str() {
         "hd" => "1",
         "mixed" => "0.5",

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::disk::catalogue_args;
 use crate::process::Process;
 use crate::results::Row;
-use crate::scenario::{Load, Scenario};
+use crate::scenario::{Arm, Load, Scenario};
 use crate::tools;
 
 /// Start-up, the last requests' time-outs and writing the result, beyond the length asked for.
@@ -39,7 +39,7 @@ impl Clients {
     /// Starts the clients of disk `number` against `url`.
     pub(crate) fn start(
         scenario: &Scenario,
-        load: &Load,
+        (load, arm): (&Load, &Arm),
         url: &str,
         number: usize,
         dir: &Path,
@@ -58,6 +58,13 @@ impl Clients {
                     "--duration",
                     &format!("{}s", warmup_s + duration_s),
                 ]);
+                warmup_s + duration_s
+            }
+            Load::Downloads { clients, link, warmup_s, duration_s, .. } => {
+                command.args(["downloads", "--clients", &clients.to_string(), "--link", link]);
+                let length = format!("{}s", warmup_s + duration_s);
+                command.args(["--warmup", &format!("{warmup_s}s"), "--duration", &length]);
+                command.args(arm.any_order.then_some("--any-order"));
                 warmup_s + duration_s
             }
             Load::Ramp { from, to, warmup_s, duration_s } => {

@@ -48,12 +48,12 @@ pub(crate) fn survey(scenario: &Scenario) -> Result<Ground, Fault> {
         Err(_) => false,
     };
     for kind in scenario.points().iter().filter_map(|p| p.arm.server) {
-        use crate::scenario::ServerKind::{Apache, Builtin, Lighttpd, Nginx};
+        use crate::scenario::ServerKind::{Apache, Builtin, Lighttpd, Nginx, Seekless};
         match kind {
             Nginx => tools::find("nginx").map(drop)?,
             Apache => tools::find("apache2").map(drop)?,
             Lighttpd => tools::find("lighttpd").map(drop)?,
-            Builtin => {}
+            Builtin | Seekless => {}
         }
     }
     if scenario.arms.iter().any(|a| a.mode.is_some()) {

@@ -32,14 +32,17 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
         _ => None,
     };
     let env = if arm.mode.is_some() { daemon::environment(&dir)? } else { Vec::new() };
-    let site = Site { dir: &dir.join("server"), root: &bench.root, env: &env, group: group.as_ref() };
+    let options = &arm.serve;
+    let site =
+        Site { dir: &dir.join("server"), root: &bench.root, env: &env, options, group: group.as_ref() };
     let mut server = Server::start(kind, arm.variant, &site)?;
 
     let (warmup_s, preload) = match &point.load {
         Load::Closed { warmup_s, preload, .. } => (*warmup_s, *preload),
-        Load::Ramp { warmup_s, .. } | Load::Sessions { warmup_s, .. } | Load::Search { warmup_s, .. } => {
-            (*warmup_s, false)
-        }
+        Load::Ramp { warmup_s, .. }
+        | Load::Downloads { warmup_s, .. }
+        | Load::Sessions { warmup_s, .. }
+        | Load::Search { warmup_s, .. } => (*warmup_s, false),
         Load::Diff { .. } | Load::Command { .. } => (0.0, false),
     };
     if preload {
@@ -51,7 +54,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     let mut clients = Vec::new();
     for i in 0..bench.disks.len() {
         let url = if several { format!("{url}disk{i}/") } else { url.clone() };
-        clients.push(Clients::start(bench.scenario, &point.load, &url, i, &dir)?);
+        clients.push(Clients::start(bench.scenario, (&point.load, arm), &url, i, &dir)?);
     }
 
     // Meanwhile: zero the disks' counters after the warm-up, let faults happen when they are due.
@@ -80,12 +83,16 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
             return Err(Fault::new(Exit::Failed, format!("{} ended under load ({})", kind.name(), arm.name)));
         }
     }
-    if counting.is_some() {
-        row.metrics.insert("cpu_server_s".into(), server.cpu_s() - cpu_before);
-    }
+    let cpu = counting.map(|since: Instant| (server.cpu_s() - cpu_before, since.elapsed().as_secs_f64()));
     let disks = bench.disks.iter().map(|d| d.stats(false)).collect::<Result<Vec<_>, _>>()?;
     let results = clients.into_iter().map(Clients::finish).collect::<Result<Vec<_>, _>>()?;
     load::account(row, &results);
+    if let Some((used_s, elapsed_s)) = cpu {
+        row.metrics.insert("cpu_server_s".into(), used_s);
+        if let Some(mb_s) = row.metrics.get("mb_s").copied().filter(|_| used_s > 0.0) {
+            row.metrics.insert("mb_cpu_s".into(), mb_s * elapsed_s / used_s);
+        }
+    }
     account_disks(row, &disks);
     if traced {
         let mut files = Vec::new();

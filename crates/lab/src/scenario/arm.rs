@@ -35,6 +35,12 @@ pub struct Arm {
     /// One queue for all disks, as the paper's default, instead of one a disk.
     #[serde(default)]
     pub single_queue: bool,
+    /// Further options of `seekless serve`, where that is the server.
+    #[serde(default)]
+    pub serve: Vec<String>,
+    /// Clients take the blocks of a download in any order (`downloads` only).
+    #[serde(default)]
+    pub any_order: bool,
     /// Load the shim but start no daemon: what a machine looks like after the daemon is gone.
     #[serde(default)]
     pub no_daemon: bool,
@@ -70,6 +76,8 @@ pub enum ServerKind {
     Lighttpd,
     /// `seekless lab file-server`, for machines where no other can be had.
     Builtin,
+    /// `seekless serve`: the engine is inside, neither shim nor daemon belong to it.
+    Seekless,
 }
 
 impl ServerKind {
@@ -80,6 +88,7 @@ impl ServerKind {
             ServerKind::Apache => "apache",
             ServerKind::Lighttpd => "lighttpd",
             ServerKind::Builtin => "builtin",
+            ServerKind::Seekless => "seekless",
         }
     }
 }
@@ -87,10 +96,11 @@ impl ServerKind {
 impl FromStr for ServerKind {
     type Err = String;
     fn from_str(s: &str) -> Result<ServerKind, String> {
-        [ServerKind::Nginx, ServerKind::Apache, ServerKind::Lighttpd, ServerKind::Builtin]
+        use ServerKind::{Apache, Builtin, Lighttpd, Nginx, Seekless};
+        [Nginx, Apache, Lighttpd, Builtin, Seekless]
             .into_iter()
             .find(|kind| kind.name() == s)
-            .ok_or_else(|| format!("`{s}` is not a server (nginx, apache, lighttpd, builtin)"))
+            .ok_or_else(|| format!("`{s}` is not a server (nginx, apache, lighttpd, builtin, seekless)"))
     }
 }
 

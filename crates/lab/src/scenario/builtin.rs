@@ -16,9 +16,11 @@ macro_rules! scenarios {
 }
 
 scenarios![
+    "circus-load",
     "closed-loop",
     "daemon-faults",
     "hot-cache",
+    "hot-serve",
     "libception-fig10",
     "libception-fig11",
     "libception-fig12",
@@ -36,6 +38,7 @@ scenarios![
     "libception-table3",
     "libception-table4",
     "libception-two-disks",
+    "serve-vs-nginx",
     "sessions",
 ];
 

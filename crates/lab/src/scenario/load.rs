@@ -32,6 +32,21 @@ pub enum Load {
         /// Seconds of the ramp, in workload time.
         duration_s: f64,
     },
+    /// Downloads of whole files, arriving at random.
+    Downloads {
+        /// Clients at work on average, if every one gets its link's rate all the time.
+        clients: u32,
+        /// Link rate of every client, such as `10Mb/s`.
+        link: String,
+        /// Number of files, equally likely.
+        files: u32,
+        /// Size of each.
+        file_size: Bytes,
+        /// Seconds before counting.
+        warmup_s: f64,
+        /// Seconds counted.
+        duration_s: f64,
+    },
     /// Video sessions at one rate.
     Sessions {
         /// Requests a second, in the workload's own time.
@@ -76,6 +91,7 @@ impl Load {
         match self {
             Load::Closed { warmup_s, duration_s, .. }
             | Load::Ramp { warmup_s, duration_s, .. }
+            | Load::Downloads { warmup_s, duration_s, .. }
             | Load::Sessions { warmup_s, duration_s, .. }
             | Load::Search { warmup_s, duration_s, .. } => {
                 *warmup_s = warmup.unwrap_or(*warmup_s);
@@ -88,7 +104,7 @@ impl Load {
     /// Sets the number of clients or instances.
     pub(super) fn set_clients(&mut self, count: u32) {
         match self {
-            Load::Closed { clients, .. } => *clients = count,
+            Load::Closed { clients, .. } | Load::Downloads { clients, .. } => *clients = count,
             Load::Diff { instances, .. } => *instances = count,
             Load::Ramp { .. } | Load::Sessions { .. } | Load::Search { .. } | Load::Command { .. } => {}
         }

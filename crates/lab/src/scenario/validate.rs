@@ -73,6 +73,9 @@ impl Scenario {
                     "prefetch, order, queue, in_flight, answer_late, single_queue and no_daemon need a mode",
                 );
             }
+            if !arm.serve.is_empty() && arm.server != Some(super::ServerKind::Seekless) {
+                return here("serve is for server = \"seekless\"");
+            }
             if arm.queue == Some(0) || arm.in_flight == Some(0) {
                 return here("queue and in_flight: at least 1");
             }

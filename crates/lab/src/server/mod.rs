@@ -7,6 +7,7 @@
 mod apache;
 mod lighttpd;
 mod nginx;
+mod seekless;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -36,6 +37,8 @@ pub struct Site<'a> {
     pub root: &'a Path,
     /// Variables for the server alone (preload, socket).
     pub env: &'a [(String, String)],
+    /// Further options of `seekless serve`; the others are told everything in their configuration.
+    pub options: &'a [String],
     /// The group it runs in.
     pub group: Option<&'a MemoryGroup>,
 }
@@ -72,6 +75,7 @@ impl Server {
             ServerKind::Apache => apache::command(variant, site, port)?,
             ServerKind::Lighttpd => lighttpd::command(site, port)?,
             ServerKind::Builtin => builtin(site, port)?,
+            ServerKind::Seekless => seekless::command(site, port)?,
         };
         command.envs(site.env.iter().map(|(k, v)| (k, v)));
         let log = site.dir.join("output.log");
@@ -129,10 +133,10 @@ impl Server {
 
 /// A server's version in one line.
 pub(crate) fn version(kind: ServerKind) -> Option<String> {
-    let flag = if kind == ServerKind::Builtin {
-        return Some(format!("built-in {}", env!("CARGO_PKG_VERSION")));
-    } else {
-        "-v"
+    let flag = match kind {
+        ServerKind::Builtin => return Some(format!("built-in {}", env!("CARGO_PKG_VERSION"))),
+        ServerKind::Seekless => return Some(format!("seekless serve {}", env!("CARGO_PKG_VERSION"))),
+        _ => "-v",
     };
     let name = if kind == ServerKind::Apache { "apache2" } else { kind.name() };
     let output = tools::find(name).ok()?.command().arg(flag).output().ok()?;
@@ -207,7 +211,7 @@ mod tests {
         for kind in [ServerKind::Nginx, ServerKind::Apache, ServerKind::Lighttpd] {
             for variant in [ServerVariant::Shipped, ServerVariant::Threads] {
                 let dir = scratch.path().join(format!("{}-{variant:?}", kind.name()));
-                let site = Site { dir: &dir, root: &root, env: &[], group: None };
+                let site = Site { dir: &dir, root: &root, env: &[], options: &[], group: None };
                 let server = match Server::start(kind, variant, &site) {
                     Err(fault) if fault.exit == Exit::Missing => {
                         println!("skipped: {fault}");
@@ -244,7 +248,7 @@ mod tests {
         match Server::start(
             ServerKind::Nginx,
             ServerVariant::Shipped,
-            &Site { dir: &dir, root: &root, env: &[], group: None },
+            &Site { dir: &dir, root: &root, env: &[], options: &[], group: None },
         ) {
             Err(fault) if fault.exit == Exit::Missing => println!("skipped: {fault}"),
             Err(fault) => {

@@ -14,6 +14,9 @@ pub(crate) fn refusal(scenario: &Scenario) -> Option<String> {
     if matches!(scenario.load, Load::Diff { .. }) {
         return Some("the simulator has no `diff` and no small files".into());
     }
+    if matches!(scenario.load, Load::Downloads { .. }) {
+        return Some("downloads in any order are simulated by `seekless sim circus`".into());
+    }
     if matches!(scenario.load, Load::Closed { preload: true, .. }) {
         return Some("it measures what the shim costs this machine's processor".into());
     }
@@ -181,7 +184,7 @@ fn load(words: &mut Words, load: &Load, repetition: u32) {
             words.put("--precision", precision);
             words.put("--runs", SEARCH_RUNS);
         }
-        Load::Diff { .. } | Load::Command { .. } => {}
+        Load::Diff { .. } | Load::Downloads { .. } | Load::Command { .. } => {}
     }
 }
 

@@ -1,3 +1,6 @@
+use seekless_units::{Bytes, Lba};
+
+use super::SizeReport;
 use crate::{PrefetchSize, Request};
 
 /// No extension: "identical to prefetching with a prefetch size of zero" (\[L\] 3.2.2).
@@ -5,11 +8,15 @@ use crate::{PrefetchSize, Request};
 pub struct AsAsked;
 
 impl PrefetchSize for AsAsked {
-    fn read_len(&self, _request: &Request, wanted: u64) -> u64 {
+    fn full(&self, _lba: Option<Lba>, _bitrate: f64) -> Bytes {
+        Bytes(0)
+    }
+
+    fn on_miss(&mut self, _request: &Request, wanted: u64) -> u64 {
         wanted
     }
 
-    fn name(&self) -> &'static str {
-        "as_asked"
+    fn report(&self) -> SizeReport {
+        SizeReport { kind: "as-asked".into(), ..SizeReport::default() }
     }
 }

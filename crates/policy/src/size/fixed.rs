@@ -1,17 +1,18 @@
-use seekless_units::Bytes;
+use seekless_units::{Bytes, Lba};
 
-use crate::{PrefetchSize, Request};
+use super::SizeReport;
+use crate::PrefetchSize;
 
 /// Every read is extended to one size (\[L\] 3.2.2): longer requests stay as they are.
 #[derive(Clone, Copy, Debug)]
 pub struct Fixed(pub Bytes);
 
 impl PrefetchSize for Fixed {
-    fn read_len(&self, _request: &Request, wanted: u64) -> u64 {
-        wanted.max(self.0.0)
+    fn full(&self, _lba: Option<Lba>, _bitrate: f64) -> Bytes {
+        self.0
     }
 
-    fn name(&self) -> &'static str {
-        "fixed"
+    fn report(&self) -> SizeReport {
+        SizeReport { kind: "fixed".into(), size: self.0.0, target: self.0.0, ..SizeReport::default() }
     }
 }

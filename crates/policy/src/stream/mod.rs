@@ -18,9 +18,11 @@ pub use rate::Rate;
 pub use table::{Continuation, Stream, StreamId, Streams};
 
 use seekless_units::{Bytes, Nanos};
+use serde::{Deserialize, Serialize};
 
 /// How streams are told apart and forgotten.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct StreamConfig {
     /// Streams remembered at once; the one idle longest makes room. At least 1.
     pub streams_max: usize,

@@ -9,6 +9,10 @@ const TIME_CONSTANT_S: f64 = 20.0;
 /// Shortest span a rate is computed over: the calls of one burst follow each other in microseconds.
 const SPAN_MIN_S: f64 = 0.05;
 
+/// Seconds behind a rate that is believed to be the stream's bitrate: one period of a viewer, and its first burst half
+/// forgotten.
+const SETTLED_S: f64 = 10.0;
+
 /// Exponentially weighted bytes a second: decayed bytes over decayed time.
 #[derive(Clone, Copy, Debug)]
 pub struct Rate {
@@ -30,6 +34,11 @@ impl Rate {
         let keep = decay(passed_s / TIME_CONSTANT_S);
         self.bytes = self.bytes * keep + bytes as f64;
         self.seconds = self.seconds * keep + passed_s;
+    }
+
+    /// Whether it has been watched for long enough to be the stream's bitrate.
+    pub fn is_settled(&self) -> bool {
+        self.seconds >= SETTLED_S
     }
 
     /// Bytes a second, as of `now`: silence counts, so a viewer that pauses becomes slow. Zero before the first byte.

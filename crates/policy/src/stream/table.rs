@@ -2,6 +2,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::ops::Bound;
 
 use seekless_units::{Lba, Nanos, SECTOR_BYTES};
 
@@ -59,14 +60,26 @@ impl Stream {
         self.rate.bytes_per_s(now)
     }
 
+    /// Bytes a second once it has been watched for long enough: its bitrate.
+    pub fn bitrate(&self, now: Nanos) -> Option<f64> {
+        Some(self.bytes_per_s(now)).filter(|&rate| self.rate.is_settled() && rate > 0.0)
+    }
+
     /// Whether it has read its file to the end: it is over, and must not count among those that share the memory.
     pub fn at_end(&self) -> bool {
         self.position >= self.file_size
     }
 
-    /// When it will have read what is fetched, at its present rate.
-    pub fn runs_dry(&self, now: Nanos) -> Nanos {
-        let rate = self.bytes_per_s(now);
+    /// When it will have read what is fetched: at the bitrate it is known to have, if it does not read faster for good,
+    /// else at its present rate. A viewer's first burst fills his buffer and says nothing about his rate.
+    pub fn runs_dry(&self, now: Nanos, known: Option<f64>) -> Nanos {
+        let seen = self.bytes_per_s(now);
+        let rate = match known.filter(|known| *known > 0.0) {
+            // Faster than four times its bitrate after all that time: somebody downloads it.
+            Some(known) if self.rate.is_settled() && seen > 4.0 * known => seen,
+            Some(known) => known,
+            None => seen,
+        };
         if rate <= 0.0 {
             return Nanos::MAX;
         }
@@ -176,7 +189,7 @@ impl Streams {
         offset: u64,
         len: u64,
         file_size: u64,
-    ) -> (Continuation, Option<StreamId>) {
+    ) -> (Continuation, Option<(StreamId, Stream)>) {
         let end = offset.saturating_add(len).min(file_size.max(offset));
         let found = self.continued_by(file, offset);
         let mut forgotten = None;
@@ -256,10 +269,21 @@ impl Streams {
     }
 
     /// Removes a stream that is over for another reason than silence.
-    pub fn end(&mut self, id: StreamId) {
-        if let Some(over) = self.remove(id) {
-            self.persistence.ended(over.unread());
-        }
+    pub fn end(&mut self, id: StreamId) -> Option<Stream> {
+        let over = self.remove(id)?;
+        self.persistence.ended(over.unread());
+        Some(over)
+    }
+
+    /// Every stream, in the order they began.
+    pub fn iter(&self) -> impl Iterator<Item = (StreamId, &Stream)> {
+        self.streams.iter().map(|(&id, stream)| (id, stream))
+    }
+
+    /// The first stream after this one (of all, without one) that has bytes fetched and not read.
+    pub fn next_unread(&self, after: Option<StreamId>) -> Option<(StreamId, &Stream)> {
+        let later = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        self.streams.range(later).find(|(_, s)| s.unread() > 0).map(|(&id, s)| (id, s))
     }
 
     /// The stream that expects its next access nearest to `offset`, within the gap. An access where its fetched bytes end
@@ -273,14 +297,13 @@ impl Streams {
     }
 
     /// The stream idle longest goes when the table is full.
-    fn make_room(&mut self) -> Option<StreamId> {
+    fn make_room(&mut self) -> Option<(StreamId, Stream)> {
         if self.streams.len() < self.config.streams_max {
             return None;
         }
         let &(_, oldest) = self.by_last.first()?;
-        self.remove(oldest);
         self.forgotten += 1;
-        Some(oldest)
+        Some((oldest, self.remove(oldest)?))
     }
 
     fn begin(&mut self, now: Nanos, file: FileId, offset: u64, file_size: u64) -> StreamId {
@@ -383,7 +406,7 @@ mod tests {
         }
         streams.fetched(id, 12_000_000);
         let now = Nanos::from_millis(9_900);
-        let dry_s = streams.get(id).unwrap().runs_dry(now).since(now).as_secs_f64();
+        let dry_s = streams.get(id).unwrap().runs_dry(now, None).since(now).as_secs_f64();
         assert!((dry_s - 2.0).abs() < 0.05, "{dry_s}");
     }
 

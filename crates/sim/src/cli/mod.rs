@@ -1,5 +1,6 @@
 //! `seekless sim`: the commands.
 
+mod circus;
 mod coordinator;
 mod output;
 mod serve;
@@ -22,6 +23,8 @@ enum Command {
     Trace(trace::TraceArgs),
     /// The 96 cases of the PFC paper, with each coordinator, beside the published figures
     PfcTable(table::TableArgs),
+    /// Downloads in any order against sequential ones: one disk, many clients, the figures of the Circus paper
+    Circus(circus::CircusArgs),
     /// A machine that serves files from hard disks, with and without Seekless
     Serve(Box<serve::ServeArgs>),
 }
@@ -34,6 +37,7 @@ pub fn run(args: SimArgs) -> Result<Exit, Fault> {
     match args.command {
         Command::Trace(args) => trace::run(args),
         Command::PfcTable(args) => table::run(args),
+        Command::Circus(args) => circus::run(args),
         Command::Serve(args) => serve::run(&args),
     }
 }

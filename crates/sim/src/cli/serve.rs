@@ -4,8 +4,13 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use seekless_drive::catalogue as drives;
-use seekless_policy::{AheadConfig, Config as SpindleConfig, Mode, OrderKind, PAGE};
+use seekless_drive::{DriveSpec, catalogue as drives};
+use seekless_policy::bitrate::BitrateRule;
+use seekless_policy::competitive::Start;
+use seekless_policy::controller::Params;
+use seekless_policy::{
+    AheadConfig, Config as SpindleConfig, DropBehind, Mode, OrderKind, PAGE, Prefetch, Sizing, start_size,
+};
 use seekless_units::{Bytes, Exit, Fault, Nanos};
 use seekless_workload::catalogue::{Catalogue, CatalogueSpec};
 use seekless_workload::closed::{ClosedSpec, Pick};
@@ -14,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::output::{print, write_json};
 use crate::serving::config::{Costs, DiskConfig, EngineConfig, ServerModel};
-use crate::serving::{self, Config, KernelConfig, Load, Replacement, readahead, scheduler};
+use crate::serving::{self, Config, KernelConfig, Load, Replacement, profile_of, readahead, scheduler};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum LoadKind {
@@ -172,9 +177,27 @@ struct EngineArgs {
     /// What Seekless does: off, track, serialise, prefetch, both [default: it is not there]
     #[arg(long, value_name = "MODE")]
     mode: Option<Mode>,
-    /// How far a read is extended
-    #[arg(long, default_value = "2MiB", value_name = "SIZE")]
-    prefetch: Bytes,
+    /// How far a read is extended: a size, auto (with --ahead on) or competitive
+    #[arg(long, default_value = "2MiB", value_name = "SIZE|auto|competitive")]
+    prefetch: Prefetch,
+    /// With --prefetch auto: the size at the start [default: from the drive's profile and the memory]
+    #[arg(long, value_name = "SIZE")]
+    start_size: Option<Bytes>,
+    /// With --prefetch auto: time between two adjustments
+    #[arg(long, default_value = "180s", value_name = "TIME", value_parser = duration)]
+    adjust_interval: Nanos,
+    /// With --prefetch auto: by how much the size changes
+    #[arg(long, default_value = "512KiB", value_name = "SIZE")]
+    step_size: Bytes,
+    /// No automatic or competitive size is above this
+    #[arg(long, default_value = "32MiB", value_name = "SIZE")]
+    size_max: Bytes,
+    /// With --prefetch competitive: begin with 16 pages and double, as the paper does
+    #[arg(long)]
+    slow_start: bool,
+    /// How the size depends on the bitrate: sqrt, linear, same or a factor [default: sqrt with auto, else same]
+    #[arg(long, value_name = "RULE")]
+    scale: Option<BitrateRule>,
     /// Order in which a disk's queue is served: fifo or sweep
     #[arg(long, default_value = "sweep", value_name = "ORDER")]
     order: OrderKind,
@@ -196,6 +219,10 @@ struct EngineArgs {
     /// Read before it is needed: on or off
     #[arg(long, default_value = "on", value_name = "on|off", value_parser = on_off, action = clap::ArgAction::Set)]
     ahead: bool,
+    /// When bytes are given back behind the last reader of a file: never, pressure (when unread bytes are seen evicted),
+    /// always
+    #[arg(long, default_value = "pressure", value_name = "WHEN")]
+    drop_behind: DropBehind,
     /// Most bytes read ahead and not yet used, of each disk [default: from the memory, and what is evicted]
     #[arg(long, value_name = "SIZE")]
     budget: Option<Bytes>,
@@ -357,6 +384,8 @@ impl ServeArgs {
         if disks.len() > 64 {
             return Err(usage("more than 64 disks"));
         }
+        let first = disks.first().ok_or_else(|| usage("no --drive"))?;
+        let engine = self.engine.config(&first.drive, self.memory)?;
         Ok(Config {
             disks,
             memory: self.memory,
@@ -380,7 +409,7 @@ impl ServeArgs {
             },
             server: s.model(),
             socket: s.socket,
-            engine: self.engine.config()?,
+            engine,
             costs: Costs {
                 wake: s.wake,
                 network: s.network_alpha,
@@ -434,22 +463,57 @@ impl ServerArgs {
 }
 
 impl EngineArgs {
-    fn config(&self) -> Result<Option<EngineConfig>, Fault> {
+    /// `drive`: the first one; all disks of a run go by its profile.
+    fn config(&self, drive: &DriveSpec, memory: Bytes) -> Result<Option<EngineConfig>, Fault> {
         let Some(mode) = self.mode else { return Ok(None) };
-        if self.prefetch < Bytes(PAGE) || self.prefetch > Bytes::gib(1) {
-            return Err(usage(format!("--prefetch {} is out of range; write 4KiB to 1GiB", self.prefetch)));
-        }
         let default = SpindleConfig::default();
+        let (size, sizing, most) = match self.prefetch {
+            Prefetch::Fixed(size) if size < Bytes(PAGE) || size > Bytes::gib(1) => {
+                return Err(usage(format!("--prefetch {size} is out of range; write 4KiB to 1GiB")));
+            }
+            Prefetch::Fixed(size) => (size, Sizing::Fixed, size),
+            Prefetch::Auto if !self.ahead || mode != Mode::Both => {
+                return Err(usage(
+                    "--prefetch auto learns from every read: it needs --mode both and --ahead on",
+                ));
+            }
+            Prefetch::Auto => {
+                let profile = profile_of(drive);
+                let room = self.budget.unwrap_or(Bytes(memory.0 / 3 * 2));
+                let params = Params {
+                    adjust_interval: self.adjust_interval,
+                    step_size: self.step_size,
+                    size_max: self.size_max,
+                    start_size: self.size_max,
+                    ..Params::default()
+                };
+                let start_size = self.start_size.unwrap_or_else(|| start_size(&profile, room, &params));
+                let params = Params { start_size, ..params };
+                params.check().map_err(usage)?;
+                (default.prefetch, Sizing::Auto(params), self.size_max)
+            }
+            Prefetch::Competitive => {
+                let start = if self.slow_start { Start::Slow } else { Start::Depth };
+                (default.prefetch, Sizing::Competitive(start), self.size_max)
+            }
+        };
+        let automatic = matches!(sizing, Sizing::Auto(_));
+        let rule = if automatic { BitrateRule::SquareRoot } else { BitrateRule::Same };
         let spindle = SpindleConfig {
             mode,
             order: self.order,
-            prefetch: self.prefetch,
-            read_max: default.read_max.max(self.prefetch),
+            prefetch: size,
+            profile: (sizing != Sizing::Fixed).then(|| profile_of(drive)),
+            sizing,
+            scale: self.scale.clone().unwrap_or(rule),
+            read_max: default.read_max.max(most),
             queue_max: self.queue as usize,
             reads_in_flight: self.in_flight as usize,
             overlap: self.overlap,
             answer_early: !self.answer_late,
-            ahead: self.ahead.then(AheadConfig::default),
+            ahead: self
+                .ahead
+                .then(|| AheadConfig { drop_behind: self.drop_behind, ..AheadConfig::default() }),
             ..default
         };
         Ok(Some(EngineConfig {
@@ -572,6 +636,21 @@ fn text(report: &serving::Report, value: &Value) -> String {
             e.bytes_unread >> 20,
             e.budget >> 20,
             e.held_back
+        );
+        let (size, t) = (&e.size, e.ledger.ratios());
+        let _ = writeln!(
+            out,
+            "  {} size {}, on its way to {}{}{}; of what was requested: {:.3} from the disk, {:.3} cached, {:.4} evicted \
+             before use, {:.3} wasted",
+            size.kind,
+            Bytes(size.size),
+            Bytes(size.target),
+            if size.decision.is_empty() { "" } else { ", last: " },
+            size.decision,
+            t.disk,
+            t.cached,
+            t.evicted,
+            t.wasted
         );
     }
     let _ = writeln!(out, "{} events", report.events);

@@ -6,17 +6,16 @@
 
 use std::collections::BTreeMap;
 
-use seekless_policy::{ReadId, RequestId, Spindle};
-use seekless_units::Nanos;
+use seekless_policy::budget::{BudgetShare, EVERY_S};
+use seekless_policy::{ReadId, RequestId, Spindle, StreamId};
+use seekless_units::{Bytes, Nanos};
 
 use super::config::EngineConfig;
 
 /// How long the daemon remembers how to open a file (its `KEPT_FOR`).
 const KEPT_FOR: Nanos = Nanos::from_secs(35);
-/// How often the budget may change (its `EVERY`).
-pub(crate) const BUDGET_EVERY: Nanos = Nanos::from_secs(2);
-/// Smallest budget (its `LEAST`).
-const BUDGET_LEAST: u64 = 8 << 20;
+/// How often the budget may change.
+pub(crate) const BUDGET_EVERY: Nanos = Nanos::from_secs(EVERY_S);
 
 /// A read under way. Places are pages.
 #[derive(Clone, Copy, Debug)]
@@ -42,8 +41,9 @@ pub(crate) struct Engine {
     /// When each file was last heard of; it can be read ahead only while it is held open.
     kept: BTreeMap<u32, Nanos>,
     fixed: Option<u64>,
-    share: f64,
-    evicted_before: u64,
+    share: BudgetShare,
+    /// The stream whose memory was looked at last.
+    pub(crate) sampled: Option<StreamId>,
     /// Number of the tick planned last.
     pub(crate) tick: u64,
 }
@@ -57,8 +57,8 @@ impl Engine {
             next_request: 1,
             kept: BTreeMap::new(),
             fixed: config.budget.map(|b| b.0),
-            share: 1.0,
-            evicted_before: 0,
+            share: BudgetShare::default(),
+            sampled: None,
             tick: 0,
         }
     }
@@ -90,17 +90,11 @@ impl Engine {
         }
     }
 
-    /// The budget from now on, by the daemon's rule: two thirds of the page cache, a fifth less whenever more than a thousandth
-    /// of it was evicted unread, back by a fiftieth otherwise.
+    /// The budget from now on, by the daemon's rule.
     pub(crate) fn budget(&mut self, limit: u64, engines: usize) -> u64 {
         if let Some(fixed) = self.fixed {
             return fixed;
         }
-        let evicted = self.spindle.stats().bytes_evicted_unused;
-        let ceiling = limit / 3 * 2 / engines.max(1) as u64;
-        let pressed = evicted.saturating_sub(self.evicted_before) > ceiling / 1000;
-        self.evicted_before = evicted;
-        self.share = if pressed { self.share * 0.8 } else { self.share + 0.02 }.clamp(0.05, 1.0);
-        ((ceiling as f64 * self.share) as u64).max(BUDGET_LEAST)
+        self.share.within(Bytes(limit), &self.spindle.stats(), engines, false).0
     }
 }

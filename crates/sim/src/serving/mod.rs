@@ -25,6 +25,7 @@ mod disk;
 mod engine;
 pub mod layout;
 mod machine;
+mod profile;
 pub mod readahead;
 mod record;
 pub mod scheduler;
@@ -33,5 +34,6 @@ mod server;
 
 pub use config::{Config, KernelConfig, Load, Replacement};
 pub use machine::run;
+pub(crate) use profile::profile_of;
 pub use record::Report;
 pub use search::{Found, Step, search};

@@ -238,6 +238,7 @@ impl Report {
                 "bytes_evicted_unused": s.bytes_evicted_unused, "bytes_wasted": s.bytes_wasted,
                 "bytes_dropped": s.bytes_dropped, "streams": s.streams, "bytes_unread": s.bytes_unread,
                 "budget": s.budget, "waiting_max": s.waiting_max,
+                "size": s.size, "table1": s.ledger.ratios(),
                 "read_kib": if s.reads == 0 { 0.0 } else { s.bytes_read as f64 / s.reads as f64 / 1024.0 },
             })
         };

@@ -5,16 +5,38 @@
 
 use super::{Line, Names, Op, RawRequest};
 
-pub(super) fn parse(line: &[u8], names: &mut Names) -> Result<Line, String> {
+/// One line of an access log, as it stands there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// Client's name or address.
+    pub host: &'a [u8],
+    /// Seconds since 1970.
+    pub time_s: u64,
+    /// GET, HEAD, ...
+    pub method: &'a [u8],
+    /// What was asked for, without its query.
+    pub path: &'a [u8],
+    /// Status of the answer.
+    pub status: u64,
+    /// Bytes of the answer's body.
+    pub bytes: u64,
+}
+
+/// Reads one line of an access log; nothing for an empty one.
+///
+/// # Errors
+/// What does not fit the format.
+pub fn entry(line: &[u8]) -> Result<Option<Entry<'_>>, String> {
     let line = line.trim_ascii();
     if line.is_empty() {
-        return Ok(Line::Nothing);
+        return Ok(None);
     }
     let after =
         |bytes: &[u8], from: usize, what: u8| bytes[from..].iter().position(|b| *b == what).map(|p| from + p);
+    let host = &line[..after(line, 0, b' ').unwrap_or(0)];
     let open = after(line, 0, b'[').ok_or("has no `[time]`")?;
     let close = after(line, open, b']').ok_or("has no `]` after the time")?;
-    let time = time_s(&line[open + 1..close])?;
+    let time_s = time_s(&line[open + 1..close])?;
     let quote = after(line, close, b'"').ok_or("has no quoted request")?;
     let mut end = quote + 1;
     while end < line.len() && (line[end] != b'"' || line[end - 1] == b'\\') {
@@ -33,14 +55,23 @@ pub(super) fn parse(line: &[u8], names: &mut Names) -> Result<Line, String> {
     };
     let mut words = request.split(|b| *b == b' ');
     let (method, url) = (words.next().unwrap_or(b""), words.next().unwrap_or(b""));
-    if method != b"GET" || bytes == 0 || !(status == 200 || status == 206) {
-        return Ok(Line::Nothing);
-    }
     let path = url.split(|b| *b == b'?').next().unwrap_or(url);
-    let device = names.number(path)?;
-    let time_ns = Some(u128::from(time) * 1_000_000_000);
+    Ok(Some(Entry { host, time_s, method, path, status, bytes }))
+}
+
+impl Entry<'_> {
+    /// Whether bytes of a file were sent: a GET answered with all of it or a part.
+    pub fn sends_file(&self) -> bool {
+        self.method == b"GET" && self.bytes > 0 && (self.status == 200 || self.status == 206)
+    }
+}
+
+pub(super) fn parse(line: &[u8], names: &mut Names) -> Result<Line, String> {
+    let Some(entry) = entry(line)?.filter(Entry::sends_file) else { return Ok(Line::Nothing) };
+    let (bytes, device) = (entry.bytes, names.number(entry.path)?);
+    let time_ns = Some(u128::from(entry.time_s) * 1_000_000_000);
     // A whole answer tells where the object ends; a part does not.
-    let end = (status == 200).then_some(bytes);
+    let end = (entry.status == 200).then_some(bytes);
     Ok(Line::Request(RawRequest { time_ns, device, op: Op::Read, offset: 0, bytes, end }))
 }
 

@@ -17,6 +17,7 @@ use std::io::BufRead;
 use seekless_units::Nanos;
 
 pub use format::Format;
+pub use log::{Entry, entry};
 
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

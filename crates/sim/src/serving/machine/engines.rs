@@ -14,6 +14,10 @@ const REPORT_PAGES: u64 = (256 << 10) / PAGE;
 /// Thread number of an engine's reads.
 const ENGINE_THREAD: u32 = 2_000_000;
 
+/// Streams whose memory is looked at at once, and how much behind the first missing page counts as missing: the engine's.
+const SAMPLES: usize = 64;
+const SAMPLE_HOLE: u64 = 256 << 10;
+
 impl Machine<'_> {
     pub(super) fn engine_of(&self, disk: u32) -> u32 {
         if self.engines.len() == 1 { 0 } else { disk }
@@ -127,7 +131,29 @@ impl Machine<'_> {
         }
     }
 
+    /// Looks whether what was fetched for some streams is still there, as the engine does.
+    pub(super) fn sample(&mut self, e: u32) {
+        for _ in 0..SAMPLES {
+            let engine = &mut self.engines[e as usize];
+            let next = engine.spindle.next_unread(engine.sampled);
+            engine.sampled = next.map(|(id, ..)| id);
+            let Some((_, file, start, end)) = next else { return };
+            let (from, to) = (start / PAGE, end / PAGE);
+            let hole = self.cache.first_absent(file.ino as u32, from, to);
+            if hole < to {
+                let len = SAMPLE_HOLE.min(end - hole * PAGE);
+                self.tell(e, Event::Missing { file, offset: hole * PAGE, len });
+            }
+        }
+    }
+
     pub(super) fn read_begins(&mut self, e: u32, id: ReadId) {
+        if let Some(&r) = self.engines[e as usize].reads.get(&id) {
+            let there = self.cache.first_absent(r.file, r.start, r.end);
+            if there > r.start {
+                self.tell(e, Event::Found { read: id, upto: there * PAGE });
+            }
+        }
         self.submit_reading(e, id);
         self.read_on(e, id);
     }

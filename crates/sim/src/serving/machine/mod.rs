@@ -279,6 +279,7 @@ impl<'a> Machine<'a> {
                 let (limit, engines) = (self.config.memory.0, self.engines.len());
                 let budget = self.engines[e as usize].budget(limit, engines);
                 self.tell(e, Event::Budget(seekless_units::Bytes(budget)));
+                self.sample(e);
                 self.plan(self.now + BUDGET_EVERY, Ev::Budget(e));
             }
             Ev::Zero => {

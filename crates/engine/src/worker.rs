@@ -4,12 +4,14 @@
 //! its reader goes on taking requests and giving up those that waited too long.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender};
 use seekless_kernel::prefetch::{Brought, Source, Steps, bring_in};
+use seekless_kernel::residency::resident_prefix;
 use seekless_policy::ReadId;
 
 /// One piece to bring in.
@@ -26,6 +28,11 @@ pub(crate) enum Report {
     /// The worker has taken the piece up; its first read-ahead call follows at once.
     Started {
         at: Instant,
+    },
+    /// What was in memory before.
+    Found {
+        id: ReadId,
+        upto: u64,
     },
     Progress {
         id: ReadId,
@@ -47,6 +54,10 @@ pub(crate) fn spawn(disk: &str, jobs: Receiver<Job>, reports: Sender<Report>) ->
                 return;
             }
             let end = job.offset + job.len;
+            let there = resident_prefix(job.source.as_fd(), job.offset, job.len).unwrap_or(0);
+            if there > 0 {
+                let _ = reports.send(Report::Found { id: job.id, upto: job.offset + there });
+            }
             let progress = |upto| {
                 // The last report is Done itself.
                 if upto < end {
@@ -64,12 +75,15 @@ pub(crate) fn spawn(disk: &str, jobs: Receiver<Job>, reports: Sender<Report>) ->
     thread::Builder::new().name(short_name("read", disk)).spawn(work).map(drop)
 }
 
+/// More workers than a disk has use for; also a bound for a mistyped option.
+pub const WORKERS_MAX: usize = 64;
+
 /// Nice value of the threads a disk waits for. They use next to no processor time, but on a busy machine every one of
 /// their wake-ups is time the disk stands still: with 20 runnable threads a core, 3 ms a piece.
 const NICE: i32 = -10;
 
 /// Puts the calling thread before ordinary ones, where that is allowed (root, CAP_SYS_NICE); elsewhere it changes nothing.
-pub(crate) fn run_first() {
+pub fn run_first() {
     // On Linux "process 0" is the calling thread alone.
     let _ = rustix::process::setpriority_process(None, NICE);
 }

@@ -13,8 +13,12 @@ use std::time::{Duration, Instant};
 
 use seekless_kernel::prefetch::Steps;
 use seekless_kernel::topology::{Backing, Dev, Topology};
+use seekless_policy::RequestId;
 
-use crate::reader::{Message, Reader};
+use crate::door::Message;
+use crate::lock;
+use crate::reader::{Reader, Snapshot};
+use crate::report::DiskReport;
 use crate::settings::Settings;
 
 /// How long a device's place and limits are believed.
@@ -33,14 +37,19 @@ const REPORT_STEP: u64 = 256 << 10;
 /// Name of the queue for everything that has no disk of its own.
 pub(crate) const COMMON: &str = "common";
 
+/// Requests named by [`Devices::next_id`] have this bit.
+const FIRST_ID: u64 = 1 << 62;
+
 /// Where the files of a device are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub enum Place {
     /// By this reader.
     Reader {
+        /// Which, for [`Devices::send`].
         index: usize,
         /// First sector of the file system on the disk.
         start: u64,
+        /// Sizes of read-ahead calls there.
         steps: Steps,
     },
     /// Not at all: no heads to move.
@@ -48,10 +57,10 @@ pub(crate) enum Place {
 }
 
 /// The readers and the way to them, for every door.
-pub(crate) type SharedDevices = Arc<Mutex<Devices>>;
+pub type SharedDevices = Arc<Mutex<Devices>>;
 
 /// The readers and the way to them.
-pub(crate) struct Devices {
+pub struct Devices {
     settings: Arc<Settings>,
     known: HashMap<u64, (Place, Instant)>,
     readers: Vec<Reader>,
@@ -59,13 +68,16 @@ pub(crate) struct Devices {
     count: Arc<AtomicUsize>,
     /// Which reader serves a disk; `None` stands for the common queue.
     by_disk: HashMap<Option<Dev>, usize>,
+    ids: u64,
     closed: bool,
 }
 
 impl Devices {
-    pub(crate) fn new(settings: Arc<Settings>) -> Devices {
+    /// No readers yet. `settings` must be [`Settings::normalised`].
+    pub fn new(settings: Arc<Settings>) -> Devices {
         Devices {
             settings,
+            ids: 0,
             known: HashMap::new(),
             readers: Vec::new(),
             count: Arc::default(),
@@ -74,26 +86,43 @@ impl Devices {
         }
     }
 
-    pub(crate) fn readers(&self) -> &[Reader] {
-        &self.readers
+    /// Name and numbers of every reader, in the order they were started.
+    pub fn views(&self) -> impl ExactSizeIterator<Item = (&str, &Arc<Mutex<Snapshot>>)> {
+        self.readers.iter().map(|r| (r.name.as_str(), &r.snapshot))
     }
 
-    /// Hands a message to a reader; gives it back if it cannot take it now, or has ended.
-    pub(crate) fn send(&self, index: usize, message: Message) -> Result<(), Message> {
+    /// What every reader counts.
+    pub fn reports(&self) -> Vec<DiskReport> {
+        self.views().map(|(name, snapshot)| DiskReport::of(name, &lock(snapshot))).collect()
+    }
+
+    /// A name for a request that differs from those doors give that count up from one.
+    pub fn next_id(&mut self) -> RequestId {
+        self.ids += 1;
+        RequestId(FIRST_ID | self.ids)
+    }
+
+    /// Hands a message to a reader.
+    ///
+    /// # Errors
+    /// The message, if the reader cannot take it now or has ended.
+    pub fn send(&self, index: usize, message: Message) -> Result<(), Message> {
         match self.readers.get(index) {
             Some(reader) => reader.send(message),
             None => Err(message),
         }
     }
 
-    /// Gives the readers up, for ending them; none is started from now on.
-    pub(crate) fn close(&mut self) -> Vec<Reader> {
+    /// Ends: no reader is started from now on. What is returned ends the readers when it is called; it may take a moment,
+    /// so call it without the lock.
+    pub fn close(&mut self) -> impl FnOnce() + use<> {
         self.closed = true;
-        std::mem::take(&mut self.readers)
+        let readers = std::mem::take(&mut self.readers);
+        move || readers.into_iter().for_each(Reader::stop)
     }
 
     /// The reader that serves this device, if a file of it was asked for before.
-    pub(crate) fn reader_of(&self, st_dev: u64) -> Option<usize> {
+    pub fn reader_of(&self, st_dev: u64) -> Option<usize> {
         match self.known.get(&st_dev) {
             Some(&(Place::Reader { index, .. }, _)) => Some(index),
             _ => None,
@@ -104,7 +133,7 @@ impl Devices {
     ///
     /// # Errors
     /// A reader had to be started and no thread could be had.
-    pub(crate) fn place(&mut self, st_dev: u64, fd: BorrowedFd<'_>, now: Instant) -> io::Result<Place> {
+    pub fn place(&mut self, st_dev: u64, fd: BorrowedFd<'_>, now: Instant) -> io::Result<Place> {
         if let Some(&(place, since)) = self.known.get(&st_dev)
             && now.duration_since(since) < BELIEVED
         {

@@ -1,7 +1,7 @@
 //! The reader of one disk: a [`Spindle`] in real time.
 //!
-//! It takes requests from the receptionist and reports from its workers, feeds both to the spindle, hands the reads the
-//! spindle orders to the workers and the answers to the shims. It never waits for the disk itself, except for the file
+//! It takes requests from the doors and reports from its workers, feeds both to the spindle, hands the reads the
+//! spindle orders to the workers and the answers to whoever asked. It never waits for the disk itself, except for the file
 //! system's block map of a file it has not met before.
 
 use std::collections::HashMap;
@@ -15,72 +15,39 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, never, select_biased};
 use seekless_kernel::prefetch::{Source, Steps, give_back};
 use seekless_kernel::residency::resident_prefix;
-use seekless_kernel::ring::Record;
+use seekless_policy::profile::DiskProfile;
+use seekless_policy::record::{Entry, Line};
 use seekless_policy::{
-    Access, Action, Event, FileId, Histogram, Outcome, Reason, Request, RequestId, Spindle, Stats, Verdict,
+    Access, Action, Event, FileId, Histogram, Outcome, Request, RequestId, Sizing, Spindle, Stats, StreamId,
+    Verdict, start_size,
 };
-use seekless_units::Nanos;
-use seekless_wire::{Answer, Frame, PassReason};
+use seekless_units::{Bytes, Nanos};
 
 use crate::addresses::{Addresses, Edition};
 use crate::budget::Budget;
-use crate::caller::{Caller, Passed};
+use crate::decisions::DecisionLog;
+use crate::disk::Disk;
+use crate::door::{Answer, Ask, Found, Hit, Message, OnAnswer};
 use crate::settings::Settings;
-use crate::worker::{self, Job, Report, short_name};
-
-/// A request on its way from the receptionist.
-pub(crate) struct Ask {
-    pub(crate) id: RequestId,
-    pub(crate) caller: Caller,
-    /// Open for reading, a regular file.
-    pub(crate) passed: Passed,
-    pub(crate) file: FileId,
-    pub(crate) edition: Edition,
-    /// What the caller asked for.
-    pub(crate) need_offset: u64,
-    pub(crate) need_len: u64,
-    /// What of it is missing.
-    pub(crate) offset: u64,
-    pub(crate) len: u64,
-    /// First sector of the file system on the disk.
-    pub(crate) start: u64,
-    pub(crate) steps: Steps,
-}
-
-/// A read that hit, and how to read more of its file.
-pub(crate) struct Hit {
-    pub(crate) passed: Passed,
-    pub(crate) file: FileId,
-    pub(crate) edition: Edition,
-    pub(crate) offset: u64,
-    pub(crate) len: u64,
-    pub(crate) start: u64,
-    pub(crate) steps: Steps,
-}
-
-/// From the doors.
-pub(crate) enum Message {
-    Ask(Box<Ask>),
-    /// A read under a watched folder that hit.
-    Hit(Box<Hit>),
-    /// A shim's report: somebody read.
-    Access(Record),
-    Cancel(RequestId),
-}
+use crate::worker::{self, Job, Report, WORKERS_MAX, short_name};
 
 /// What a reader knows about itself, for the statistics.
-#[derive(Clone, Default)]
-pub(crate) struct Snapshot {
-    pub(crate) spindle: Stats,
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// The spindle's own.
+    pub spindle: Stats,
     /// From the end of a piece to the start of the next while one was queued and nothing else in flight: time the disk
     /// stood still on our account.
-    pub(crate) gap: Histogram,
-    pub(crate) second_try_pages: u64,
-    pub(crate) lost_pages: u64,
-    pub(crate) last_error: Option<String>,
+    pub gap: Histogram,
+    /// Pages asked for twice.
+    pub second_try_pages: u64,
+    /// Pages evicted before their piece was complete.
+    pub lost_pages: u64,
+    /// The last read error, if there was one.
+    pub last_error: Option<String>,
 }
 
-/// The receptionist's end of a reader.
+/// The doors' end of a reader.
 pub(crate) struct Reader {
     pub(crate) name: String,
     pub(crate) snapshot: Arc<Mutex<Snapshot>>,
@@ -104,6 +71,26 @@ impl Reader {
         for _ in 0..workers {
             worker::spawn(name, todo.clone(), report.clone())?;
         }
+        let disk = Disk::look_up(name, &settings.profiles);
+        let started = Instant::now();
+        let mut budget = Budget::new(settings.budget, started);
+        let first = budget.due(started, &Stats::default(), 1).unwrap_or(Bytes::gib(1));
+        if let Some(ahead) = &mut config.ahead {
+            ahead.budget = first;
+        }
+        if let Sizing::Auto(params) = &mut config.sizing {
+            let profile = disk.profile.clone().unwrap_or_else(|| DiskProfile::assumed(1 << 31));
+            let model = || start_size(&profile, first, params);
+            params.start_size = settings.start_size.or(disk.size).unwrap_or_else(model);
+            tracing::info!(disk = name, start_size = %params.start_size, "the prefetch size finds itself");
+        }
+        config.profile = disk.profile.clone();
+        let config = config.normalised();
+        let log = settings.decisions.clone().map(|log| (log.disk(), log));
+        if let Some((number, log)) = &log {
+            let entry = Entry::Disk { name: name.to_string(), config: Box::new(config.clone()) };
+            log.write(&Line { disk: *number, at: Nanos::ZERO, entry });
+        }
         let snapshot = Arc::new(Mutex::new(Snapshot::default()));
         let body = Body {
             spindle: Spindle::new(config),
@@ -113,7 +100,11 @@ impl Reader {
             sources: HashMap::new(),
             kept: HashMap::new(),
             purged: Instant::now(),
-            budget: Budget::new(settings.budget, Instant::now()),
+            budget,
+            disk,
+            log,
+            sampled: None,
+            remembered: started,
             disks,
             addresses: Addresses::default(),
             stood_still_since: None,
@@ -147,17 +138,15 @@ impl Reader {
     }
 }
 
-/// More workers than a disk has use for; also a bound for a mistyped option.
-pub(crate) const WORKERS_MAX: usize = 64;
-
 /// A request the spindle holds.
 struct Pending {
-    caller: Caller,
+    on_answer: OnAnswer,
     file: FileId,
     /// Keeps the file open while anybody waits for it.
     source: Arc<Source>,
     need_offset: u64,
     need_len: u64,
+    answer_is_read: bool,
 }
 
 /// A file held open between two reads of a stream. For a moment only: an open file keeps its file system from being
@@ -180,6 +169,16 @@ const KEPT_FOR: Duration = Duration::from_secs(35);
 /// How often kept files are looked through.
 const PURGE_EVERY: Duration = Duration::from_secs(5);
 
+/// Streams whose memory is looked at every two seconds: some 100 microseconds.
+const SAMPLES: usize = 64;
+
+/// How much behind the first missing page is taken to be missing too: memory is reclaimed in runs of about a piece's first
+/// reads, and what is there after all costs a short read-ahead call.
+const SAMPLE_HOLE: u64 = 256 << 10;
+
+/// How often the prefetch size is kept for the next start.
+const REMEMBER_EVERY: Duration = Duration::from_secs(60);
+
 struct Body {
     settings: Arc<Settings>,
     spindle: Spindle,
@@ -199,6 +198,13 @@ struct Body {
     stood_still_since: Option<Instant>,
     published: Arc<Mutex<Snapshot>>,
     own: Snapshot,
+    disk: Disk,
+    /// Our number in the decision log, and the log.
+    log: Option<(u32, Arc<DecisionLog>)>,
+    /// The stream whose memory was looked at last.
+    sampled: Option<StreamId>,
+    /// When the prefetch size was last kept.
+    remembered: Instant,
 }
 
 impl Body {
@@ -231,9 +237,13 @@ impl Body {
                 self.message(message);
             }
         }
-        for (id, pending) in std::mem::take(&mut self.pending) {
-            let wire = self.settings.wire();
-            pending.caller.answer(id, || Frame::Answer(Answer::pass(PassReason::Closing, wire)));
+        for (_, pending) in std::mem::take(&mut self.pending) {
+            (pending.on_answer)(Answer::Closing);
+        }
+        self.own.spindle = self.spindle.stats();
+        self.remember();
+        if let Some((_, log)) = &self.log {
+            log.flush();
         }
     }
 
@@ -242,14 +252,26 @@ impl Body {
     }
 
     fn event(&mut self, event: Event) {
-        self.spindle.handle(self.now(), event);
+        let now = self.now();
+        if let Some((disk, log)) = &self.log {
+            log.write(&Line { disk: *disk, at: now, entry: Entry::Event(event) });
+        }
+        self.spindle.handle(now, event);
+    }
+
+    fn next_action(&mut self) -> Option<Action> {
+        let action = self.spindle.poll_action()?;
+        if let Some((disk, log)) = &self.log {
+            log.write(&Line { disk: *disk, at: self.now(), entry: Entry::Action(action) });
+        }
+        Some(action)
     }
 
     fn message(&mut self, message: Message) {
         match message {
             Message::Ask(ask) => self.ask(*ask),
             Message::Hit(hit) => self.hit(*hit),
-            Message::Access(record) => self.access(record),
+            Message::Access { file, offset, len } => self.moved_on(file, offset, len),
             Message::Cancel(id) => self.event(Event::Cancel(id)),
         }
     }
@@ -259,7 +281,7 @@ impl Body {
         // Opened again here and not by the receptionist: opening may ask a file server that hangs.
         let source = known.unwrap_or_else(|| Arc::new(ask.passed.source()));
         self.sources.insert(ask.file, (Arc::downgrade(&source), ask.steps));
-        if self.settings.ring != 0 {
+        if self.settings.follows() {
             self.keep(
                 ask.file,
                 Kept { source: source.clone(), edition: ask.edition, start: ask.start, used: Instant::now() },
@@ -269,11 +291,12 @@ impl Body {
         self.pending.insert(
             ask.id,
             Pending {
-                caller: ask.caller,
+                on_answer: ask.on_answer,
                 file: ask.file,
                 source,
                 need_offset: ask.need_offset,
                 need_len: ask.need_len,
+                answer_is_read: ask.answer_is_read,
             },
         );
         self.event(Event::Request(Request {
@@ -286,7 +309,7 @@ impl Body {
         }));
     }
 
-    /// A watched file was read, all from memory.
+    /// A file was read, all from memory.
     fn hit(&mut self, hit: Hit) {
         let Hit { passed, file, edition, offset, len, start, steps } = hit;
         let known = self.sources.get(&file).and_then(|(source, _)| source.upgrade());
@@ -296,18 +319,13 @@ impl Body {
         self.moved_on(file, offset, len);
     }
 
-    /// A shim says that somebody read.
-    fn access(&mut self, record: Record) {
-        self.moved_on(FileId { dev: record.dev, ino: record.ino }, record.offset, record.len);
-    }
-
     /// A stream moved on. Of a file that is not held open nothing could be read ahead; its next miss opens it.
     fn moved_on(&mut self, file: FileId, offset: u64, len: u64) {
         let Some(kept) = self.kept.get_mut(&file) else { return };
         kept.used = Instant::now();
         let (source, edition, start) = (kept.source.clone(), kept.edition, kept.start);
         let lba = self.addresses.lba(file, edition, &source, offset, start);
-        // A shim's word for the size would do; the block map's is the one the address belongs to.
+        // The door's word for the size would do; the block map's is the one the address belongs to.
         let file_size = edition.size;
         self.event(Event::Access(Access { file, offset, len, file_size, lba }));
     }
@@ -324,17 +342,53 @@ impl Body {
 
     /// What is to be done once in a while.
     fn chores(&mut self) {
-        if self.settings.ring == 0 {
+        if !self.settings.follows() {
             return;
         }
         let now = Instant::now();
         let disks = self.disks.load(Ordering::Relaxed);
-        if let Some(budget) = self.budget.due(now, self.own.spindle.bytes_evicted_unused, disks) {
+        if let Some(budget) = self.budget.due(now, &self.own.spindle, disks) {
             self.event(Event::Budget(budget));
+            self.sample();
+            if let Some((_, log)) = &self.log {
+                log.flush();
+            }
         }
         if now.saturating_duration_since(self.purged) >= PURGE_EVERY {
             self.purged = now;
             self.kept.retain(|_, k| now.saturating_duration_since(k.used) < KEPT_FOR);
+        }
+        if now.saturating_duration_since(self.remembered) >= REMEMBER_EVERY {
+            self.remembered = now;
+            self.remember();
+        }
+    }
+
+    /// Looks whether what was fetched for some streams is still there, those looked at longest ago first.
+    fn sample(&mut self) {
+        for _ in 0..SAMPLES {
+            let Some((id, file, start, end)) = self.spindle.next_unread(self.sampled) else {
+                // All have been looked at: from the first again, next time.
+                self.sampled = None;
+                return;
+            };
+            self.sampled = Some(id);
+            let source = self.sources.get(&file).and_then(|(source, _)| source.upgrade());
+            let Some(source) = source.filter(|_| start < end) else { continue };
+            let Ok(there) = resident_prefix(source.as_fd(), start, end - start) else { continue };
+            if there < end - start {
+                // Only the first hole is known. The rest is looked at, or missed, later.
+                let (offset, len) = (start + there, SAMPLE_HOLE.min(end - start - there));
+                self.event(Event::Missing { file, offset, len });
+            }
+        }
+    }
+
+    /// Keeps the size to start with next time.
+    fn remember(&mut self) {
+        let size = &self.own.spindle.size;
+        if size.kind == "auto" && size.intervals > 0 {
+            self.disk.remember(Bytes(size.target));
         }
     }
 
@@ -346,6 +400,7 @@ impl Body {
                     self.own.gap.record(Nanos(gap.as_nanos() as u64));
                 }
             }
+            Report::Found { id, upto } => self.event(Event::Found { read: id, upto }),
             Report::Progress { id, upto } => self.event(Event::Progress { read: id, upto }),
             Report::Done { id, at, result } => {
                 let outcome = match result {
@@ -368,7 +423,7 @@ impl Body {
     }
 
     fn act(&mut self) {
-        while let Some(action) = self.spindle.poll_action() {
+        while let Some(action) = self.next_action() {
             match action {
                 Action::Answer { request, verdict } => self.answer(request, verdict),
                 Action::Drop { file, offset, len } => {
@@ -396,28 +451,16 @@ impl Body {
 
     fn answer(&mut self, id: RequestId, verdict: Verdict) {
         let Some(pending) = self.pending.remove(&id) else { return };
-        let wire = self.settings.wire();
-        let answer = || match verdict {
-            Verdict::Resident => {
-                let reach = pending.need_len.max(wire.prefetch_bytes);
-                let prefix = resident_prefix(pending.source.as_fd(), pending.need_offset, reach);
-                Answer::resident(prefix.unwrap_or(0), wire)
-            }
-            Verdict::Pass(reason) => Answer::pass(
-                match reason {
-                    Reason::QueueFull => PassReason::Full,
-                    Reason::Failed | Reason::TooLate => PassReason::DiskError,
-                    Reason::Mode => PassReason::Mode,
-                    Reason::BeyondEnd | Reason::Duplicate => PassReason::BadRequest,
-                    // Nobody is there to read it.
-                    Reason::Cancelled => PassReason::Closing,
-                },
-                wire,
-            ),
+        let answer = match verdict {
+            Verdict::Resident => Answer::Resident(Found {
+                fd: pending.source.as_fd(),
+                offset: pending.need_offset,
+                len: pending.need_len,
+            }),
+            Verdict::Pass(reason) => Answer::Pass(reason),
         };
-        pending.caller.answer(id, || Frame::Answer(answer()));
-        // A shim reports the read it then makes; of a watched program we know it.
-        if matches!(pending.caller, Caller::Event(_)) && verdict == Verdict::Resident {
+        (pending.on_answer)(answer);
+        if pending.answer_is_read && verdict == Verdict::Resident {
             self.moved_on(pending.file, pending.need_offset, pending.need_len);
         }
     }

@@ -15,9 +15,11 @@ const FILES_MAX: usize = 4096;
 
 /// How to tell that a file has been written since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Edition {
-    pub(crate) size: u64,
-    pub(crate) changed: (i64, u32),
+pub struct Edition {
+    /// Size in bytes.
+    pub size: u64,
+    /// Time of the last change of content, seconds and nanoseconds.
+    pub changed: (i64, u32),
 }
 
 struct Known {

@@ -1,0 +1,119 @@
+//! The decision log of all disks, in one file: [`seekless_policy::record`] as it happens, up to a bound.
+//!
+//! What is cut off is the end: a log with a hole would not replay. How many lines are missing is its last line. The file is
+//! written through a buffer, whole at every report of a reader that has nothing to do, and at the end.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::Mutex;
+
+use seekless_policy::record::{FIRST_LINE, Line};
+
+use crate::lock;
+
+/// A log that readers write to.
+pub struct DecisionLog {
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    out: BufWriter<File>,
+    written: u64,
+    most: u64,
+    left_out: u64,
+    disks: u32,
+    failed: bool,
+}
+
+impl fmt::Debug for DecisionLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DecisionLog")
+    }
+}
+
+impl DecisionLog {
+    /// Begins a log of at most `most` bytes in a new file.
+    ///
+    /// # Errors
+    /// It cannot be created.
+    pub fn create(path: &Path, most: u64) -> io::Result<DecisionLog> {
+        let mut out = BufWriter::with_capacity(64 << 10, File::create(path)?);
+        writeln!(out, "{FIRST_LINE}")?;
+        let inner = Inner { out, written: 0, most, left_out: 0, disks: 0, failed: false };
+        Ok(DecisionLog { inner: Mutex::new(inner) })
+    }
+
+    /// A number for another disk.
+    pub(crate) fn disk(&self) -> u32 {
+        let mut inner = lock(&self.inner);
+        inner.disks += 1;
+        inner.disks - 1
+    }
+
+    pub(crate) fn write(&self, line: &Line) {
+        lock(&self.inner).write(line);
+    }
+
+    pub(crate) fn flush(&self) {
+        let _ = lock(&self.inner).out.flush();
+    }
+}
+
+impl Inner {
+    fn write(&mut self, line: &Line) {
+        // The first line left out is the last one looked at: no later, shorter one may slip in.
+        if self.left_out > 0 || self.failed {
+            self.left_out += 1;
+            return;
+        }
+        let text = format!("{line}\n");
+        if self.written + text.len() as u64 > self.most {
+            self.left_out += 1;
+            tracing::warn!("the decision log has reached its bound of {} bytes", self.most);
+            return;
+        }
+        self.written += text.len() as u64;
+        if let Err(error) = self.out.write_all(text.as_bytes()) {
+            self.failed = true;
+            tracing::warn!(%error, "the decision log cannot be written any more");
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let _ = writeln!(self.out, "# end, {} lines left out", self.left_out);
+        let _ = self.out.flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use seekless_policy::Event;
+    use seekless_policy::record::Entry;
+    use seekless_units::Nanos;
+
+    #[test]
+    fn it_is_bounded_and_says_what_is_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let log = DecisionLog::create(&path, 100).unwrap();
+        let disk = log.disk();
+        for i in 0..50 {
+            log.write(&Line { disk, at: Nanos(i), entry: Entry::Event(Event::Tick) });
+        }
+        drop(log);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], FIRST_LINE);
+        let kept = lines.len() - 2;
+        assert_eq!(*lines.last().unwrap(), format!("# end, {} lines left out", 50 - kept));
+        assert!(kept > 5 && text.len() < 100 + 60, "{text}");
+        for (i, line) in lines[1..=kept].iter().enumerate() {
+            assert_eq!(line.parse::<Line>().unwrap().at, Nanos(i as u64));
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! What is known of a disk before it is first read: its lasting name, its measured profile, and the prefetch size it was left
+//! with.
+//!
+//! A file that cannot be used - of another disk, cut short, edited, of a later version - is named in the log, and the engine
+//! goes on with what it would do without.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use seekless_kernel::identity::Identity;
+use seekless_policy::profile::{DiskProfile, StoredProfile};
+use seekless_units::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// Where the kernel lists whole block devices.
+const SYS_BLOCK: &str = "/sys/block";
+/// Where udev keeps what it knows.
+const UDEV_DATA: &str = "/run/udev/data";
+
+/// A profile is some 10 KiB; nothing longer than this is read.
+const TEXT_MAX: u64 = 4 << 20;
+
+/// Layout of [`Remembered`]. Raised when a field changes meaning.
+const SCHEMA: u32 = 1;
+
+/// What is kept of a disk's prefetch size.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Remembered {
+    schema: u32,
+    disk: String,
+    prefetch_bytes: u64,
+}
+
+/// A disk as far as files about it go.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Disk {
+    /// Its lasting name; `None` for the common queue and for what is no block device.
+    id: Option<String>,
+    folder: PathBuf,
+    /// Measured.
+    pub(crate) profile: Option<DiskProfile>,
+    /// Left with.
+    pub(crate) size: Option<Bytes>,
+}
+
+impl Disk {
+    /// Looks up the disk of kernel name `name` in the folder of profiles.
+    pub(crate) fn look_up(name: &str, folder: &Path) -> Disk {
+        let block = Path::new(SYS_BLOCK).join(name);
+        // A mount point is no block device, and no path below /sys/block.
+        if name.contains('/') || !block.is_dir() {
+            return Disk::default();
+        }
+        let id = Identity::of(Path::new(SYS_BLOCK), Path::new(UDEV_DATA), name).id;
+        let sectors = fs::read_to_string(block.join("size")).ok().and_then(|t| t.trim().parse().ok());
+        Disk::named(id, sectors, folder)
+    }
+
+    fn named(id: String, sectors: Option<u64>, folder: &Path) -> Disk {
+        let mut disk = Disk { id: None, folder: folder.to_path_buf(), profile: None, size: None };
+        let path = folder.join(format!("{id}.json"));
+        disk.profile = used(&path, "profile", |text| {
+            StoredProfile::parse(text, Some(&id), sectors).map(|s| s.profile).map_err(|e| e.to_string())
+        });
+        disk.size = used(&disk.size_path(&id), "remembered prefetch size", |text| parse_size(text, &id));
+        disk.id = Some(id);
+        disk
+    }
+
+    fn size_path(&self, id: &str) -> PathBuf {
+        self.folder.join(format!("{id}.size.json"))
+    }
+
+    /// Keeps the size to start with next time: written beside and renamed, so that no reader sees half of it.
+    pub(crate) fn remember(&mut self, size: Bytes) {
+        let Some(id) = self.id.as_deref().filter(|_| self.size != Some(size)) else { return };
+        let path = self.size_path(id);
+        let text = Remembered { schema: SCHEMA, disk: id.to_string(), prefetch_bytes: size.0 };
+        let beside = path.with_extension(format!("new-{}", std::process::id()));
+        let attempt = || -> io::Result<()> {
+            fs::create_dir_all(&self.folder)?;
+            let mut file = fs::File::create(&beside)?;
+            file.write_all(serde_json::to_string(&text)?.as_bytes())?;
+            file.write_all(b"\n")?;
+            fs::rename(&beside, &path)
+        };
+        if let Err(error) = attempt() {
+            let _ = fs::remove_file(&beside);
+            tracing::warn!(path = %path.display(), %error, "cannot remember the prefetch size");
+        }
+        // Once is enough, whether it worked or not.
+        self.size = Some(size);
+    }
+}
+
+/// Reads a file if it is there; says why if it cannot be used.
+fn used<T>(path: &Path, what: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
+    let read = || -> Result<Option<String>, String> {
+        match fs::metadata(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e.to_string()),
+            Ok(meta) if meta.len() > TEXT_MAX => Err("it is too long".into()),
+            Ok(_) => fs::read_to_string(path).map(Some).map_err(|e| e.to_string()),
+        }
+    };
+    match read().and_then(|text| text.map(|t| parse(&t)).transpose()) {
+        Ok(found) => found,
+        Err(why) => {
+            tracing::warn!("{}: this {what} is not used: {why}; going on without", path.display());
+            None
+        }
+    }
+}
+
+fn parse_size(text: &str, id: &str) -> Result<Bytes, String> {
+    let kept: Remembered =
+        serde_json::from_str(text).map_err(|e| format!("it is truncated or edited ({e})"))?;
+    if kept.schema != SCHEMA {
+        return Err(format!("its layout is version {}, this program reads {SCHEMA}", kept.schema));
+    }
+    if kept.disk != id {
+        return Err(format!("it belongs to another disk, {}", kept.disk));
+    }
+    if !(4096..=1 << 30).contains(&kept.prefetch_bytes) {
+        return Err(format!("a size of {} is out of range", Bytes(kept.prefetch_bytes)));
+    }
+    Ok(Bytes(kept.prefetch_bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_size_is_remembered_for_its_disk_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("sub");
+        let look = |id: &str| Disk::named(id.into(), None, &folder);
+        let mut disk = look("serial-1");
+        assert_eq!((disk.size, disk.profile.is_none()), (None, true));
+        disk.remember(Bytes::mib(6));
+        assert_eq!(look("serial-1").size, Some(Bytes::mib(6)));
+        assert_eq!(look("serial-2").size, None);
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing left beside");
+        // Whatever is wrong with it, there is a start without it.
+        let path = disk.size_path("serial-1");
+        let good = fs::read_to_string(&path).unwrap();
+        for bad in [
+            "",
+            &good[..good.len() / 2],
+            &good.replace("serial-1", "serial-9"),
+            &good.replace("\"schema\":1", "\"schema\":2"),
+            &good.replace("6291456", "1"),
+            "[]",
+        ] {
+            fs::write(&path, bad).unwrap();
+            assert_eq!(look("serial-1").size, None, "{bad}");
+        }
+        fs::copy(&path, folder.join("serial-2.size.json")).unwrap();
+        assert_eq!(look("serial-2").size, None, "a copy of another disk's");
+    }
+
+    #[test]
+    fn a_profile_of_another_size_is_not_believed() {
+        let dir = tempfile::tempdir().unwrap();
+        let stored = StoredProfile::new("serial-1", "x", 5, DiskProfile::assumed(1 << 30));
+        fs::write(dir.path().join("serial-1.json"), stored.to_text()).unwrap();
+        let look = |sectors| Disk::named("serial-1".into(), Some(sectors), dir.path()).profile;
+        assert_eq!(look(1 << 30), Some(stored.profile));
+        assert_eq!(look(7), None);
+    }
+
+    #[test]
+    fn what_is_no_block_device_has_nothing() {
+        let disk = Disk::look_up("/mnt/somewhere", Path::new("/"));
+        assert!(disk.id.is_none() && disk.profile.is_none() && disk.size.is_none());
+    }
+}

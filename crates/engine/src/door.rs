@@ -1,0 +1,156 @@
+//! What a front door hands to a reader, and what it gets back.
+
+use std::fmt;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
+use seekless_kernel::prefetch::{Source, Steps};
+use seekless_kernel::residency::resident_prefix;
+use seekless_policy::{FileId, Reason, RequestId};
+
+use crate::addresses::Edition;
+
+/// How the bytes of a request's file are read: what came with the request, made a [`Source`] by the reader.
+#[derive(Debug)]
+pub enum Passed {
+    /// A descriptor that shares its struct file with a server: it is opened again, which may ask a file server that
+    /// hangs, so the reader of the disk does it.
+    Shared(OwnedFd),
+    /// One that is ours alone.
+    Own(Source),
+}
+
+impl Passed {
+    pub(crate) fn source(self) -> Source {
+        match self {
+            Passed::Shared(fd) => Source::reopen(fd),
+            Passed::Own(source) => source,
+        }
+    }
+}
+
+/// Called once, on the reader's thread, with what became of a request. It must not wait.
+pub type OnAnswer = Box<dyn FnOnce(Answer<'_>) + Send>;
+
+/// What became of a request.
+#[derive(Debug)]
+pub enum Answer<'a> {
+    /// What was asked for is in memory.
+    Resident(Found<'a>),
+    /// Nothing was (or could be) done: read for yourself.
+    Pass(Reason),
+    /// The engine is being shut down: read for yourself.
+    Closing,
+}
+
+/// Bytes found in memory at the end of a request; how many more there are is looked up only if somebody asks.
+#[derive(Debug)]
+pub struct Found<'a> {
+    pub(crate) fd: BorrowedFd<'a>,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+}
+
+impl Found<'_> {
+    /// Bytes in memory from the start of the request on, looked for up to the request's end or `reach`, whichever is
+    /// further. A system call. 0 where the kernel does not tell.
+    pub fn prefix(&self, reach: u64) -> u64 {
+        resident_prefix(self.fd, self.offset, self.len.max(reach)).unwrap_or(0)
+    }
+}
+
+/// A request on its way to a reader.
+pub struct Ask {
+    /// Its name; not used twice among all doors of an engine while the first waits ([`crate::Devices::next_id`]).
+    pub id: RequestId,
+    /// Told what became of it.
+    pub on_answer: OnAnswer,
+    /// Open for reading, a regular file.
+    pub passed: Passed,
+    /// Which file.
+    pub file: FileId,
+    /// Its size and time of change.
+    pub edition: Edition,
+    /// What the caller asked for: first byte.
+    pub need_offset: u64,
+    /// Bytes.
+    pub need_len: u64,
+    /// What of it is missing: first byte.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+    /// First sector of the file system on the disk.
+    pub start: u64,
+    /// Sizes of read-ahead calls there.
+    pub steps: Steps,
+    /// Nobody will report the read that follows the answer, so a `Resident` one counts as that read.
+    pub answer_is_read: bool,
+}
+
+/// A read that hit, and how to read more of its file.
+#[derive(Debug)]
+pub struct Hit {
+    /// Open for reading, a regular file.
+    pub passed: Passed,
+    /// Which file.
+    pub file: FileId,
+    /// Its size and time of change.
+    pub edition: Edition,
+    /// First byte read.
+    pub offset: u64,
+    /// Bytes read.
+    pub len: u64,
+    /// First sector of the file system on the disk.
+    pub start: u64,
+    /// Sizes of read-ahead calls there.
+    pub steps: Steps,
+}
+
+/// From the doors to a reader.
+pub enum Message {
+    /// Somebody waits for bytes that are missing.
+    Ask(Box<Ask>),
+    /// A read that hit, of a file the reader may not know.
+    Hit(Box<Hit>),
+    /// A read that was done, of a file the reader knows if it is any of its business.
+    Access {
+        /// Which file.
+        file: FileId,
+        /// First byte read.
+        offset: u64,
+        /// Bytes read.
+        len: u64,
+    },
+    /// Whoever made this request is gone.
+    Cancel(RequestId),
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Message::Ask(_) => "Ask",
+            Message::Hit(_) => "Hit",
+            Message::Access { .. } => "Access",
+            Message::Cancel(_) => "Cancel",
+        })
+    }
+}
+
+/// The file behind a descriptor, if it is a regular one open for reading. A descriptor that its holder may not read
+/// through (`O_PATH`, `O_WRONLY`) must not be read on his behalf.
+pub fn readable_file(fd: BorrowedFd<'_>) -> Option<(FileId, Edition)> {
+    let flags = rustix::fs::fcntl_getfl(fd).ok()?;
+    if flags.contains(OFlags::PATH) || flags & OFlags::ACCMODE == OFlags::WRONLY {
+        return None;
+    }
+    // What is known, without asking a file server that may hang.
+    let at = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let what = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::SIZE | StatxFlags::MTIME;
+    let stat = rustix::fs::statx(fd, "", at, what).ok()?;
+    if FileType::from_raw_mode(stat.stx_mode.into()) != FileType::RegularFile {
+        return None;
+    }
+    let dev = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
+    let changed = (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec);
+    Some((FileId { dev, ino: stat.stx_ino }, Edition { size: stat.stx_size, changed }))
+}

@@ -1,0 +1,51 @@
+//! policy x kernel, in real time: what every front door shares.
+//!
+//! ```text
+//!  shim's receptionist   watch's event threads   serve's event loops        (other crates)
+//!            \                  |                  /
+//!             `---- Need, Access, Cancel ---------'
+//!                               v
+//!   Devices: which disk?  -->  reader of that disk  (Spindle: what, how much, in which order)
+//!                               |        ^
+//!                          piece|        | progress, done
+//!                               v        |
+//!                              worker: read-ahead, wait
+//! ```
+//!
+//! - One *reader* thread a disk (`reader`) runs a [`seekless_policy::Spindle`]; a few *workers* under it do the waiting, so
+//!   that a disk that hangs stalls neither the reader nor another disk.
+//! - [`Devices`] finds the disk of a file and starts its reader when it is first met.
+//! - [`Engine`] is the whole of it behind one handle, for a door in the same process.
+//!
+//! Every queue, table and wait is bounded; at a bound a request is refused and its caller reads for himself.
+//!
+//! Must not know: sockets, frames, command lines, the doors.
+
+mod addresses;
+mod budget;
+mod decisions;
+mod devices;
+mod disk;
+mod door;
+mod engine;
+mod reader;
+mod report;
+mod settings;
+mod worker;
+
+pub use addresses::Edition;
+pub use decisions::DecisionLog;
+pub use devices::{Devices, Place, SharedDevices};
+pub use door::{Answer, Ask, Found, Hit, Message, OnAnswer, Passed, readable_file};
+pub use engine::{Engine, Need, Refused, Ticket};
+pub use reader::Snapshot;
+pub use report::{DiskReport, Durations};
+pub use settings::Settings;
+pub use worker::{WORKERS_MAX, run_first};
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks whatever happened to others who held the lock: what is guarded so must be consistent at every step.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

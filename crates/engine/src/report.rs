@@ -1,0 +1,169 @@
+//! What a reader counts, as JSON: a disk's part of `seekless daemon status --json`.
+//!
+//! Times are in milliseconds, sizes in bytes, counts since the reader started unless the name says "now" or "max".
+
+use std::collections::BTreeMap;
+
+use seekless_policy::ledger::{Ratios, Totals};
+use seekless_policy::{Histogram, Reason, SizeReport};
+use serde::{Deserialize, Serialize};
+
+use crate::reader::Snapshot;
+
+/// One queue.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct DiskReport {
+    /// Kernel name of the disk, or `common`.
+    pub name: String,
+    /// Requests that reached the queue.
+    pub requests: u64,
+    /// Of them covered by a read queued or in flight for another.
+    pub attached: u64,
+    /// Answered "resident".
+    pub resident: u64,
+    /// Answered "pass", by reason.
+    pub passed: BTreeMap<String, u64>,
+    /// Bytes asked for.
+    pub bytes_wanted: u64,
+    /// Pieces read.
+    pub reads: u64,
+    /// Their bytes.
+    pub bytes_read: u64,
+    /// Pieces that failed.
+    pub reads_failed: u64,
+    /// Pieces dropped unread because nobody waited any more.
+    pub dropped: u64,
+    /// Reads done by anybody, as far as they were reported.
+    pub accesses: u64,
+    /// Pieces read ahead of need.
+    pub ahead: u64,
+    /// Times a piece was held back for lack of budget.
+    pub held_back: u64,
+    /// Bytes fetched for a stream and gone before it came to read them.
+    pub bytes_evicted_unused: u64,
+    /// Bytes fetched for streams which ended before they read them.
+    pub bytes_wasted: u64,
+    /// Bytes given back behind the last reader.
+    pub bytes_dropped: u64,
+    /// Streams known now.
+    pub streams_now: u64,
+    /// Bytes fetched and not yet read now.
+    pub bytes_unread_now: u64,
+    /// Most bytes that may be.
+    pub budget_bytes: u64,
+    /// Requests waiting now.
+    pub waiting_now: u64,
+    /// Most that ever waited at once.
+    pub waiting_max: u64,
+    /// Pieces queued now.
+    pub queued_now: u64,
+    /// Pieces in flight now.
+    pub in_flight_now: u64,
+    /// Most ever in flight together.
+    pub in_flight_max: u64,
+    /// From a request's arrival to its answer, of those answered "resident".
+    pub wait: Durations,
+    /// From a piece's submission to its end.
+    pub service: Durations,
+    /// The disk standing still between two pieces although one was queued.
+    pub gap: Durations,
+    /// Pages asked for twice.
+    pub second_try_pages: u64,
+    /// Pages evicted before their piece was complete.
+    pub lost_pages: u64,
+    /// The last read error, if there was one.
+    pub last_error: Option<String>,
+    /// The prefetch size of now, and what decides it.
+    #[serde(default)]
+    pub size: SizeReport,
+    /// What became of every byte, as far as it was observed: evictions are noticed when somebody looks.
+    #[serde(default)]
+    pub ledger: Totals,
+    /// The same as parts of the requested bytes: \[A\]'s Table 1.
+    #[serde(default)]
+    pub table1: Ratios,
+    /// Mean time that bytes evicted before use had been in memory; `None` while there are none.
+    #[serde(default)]
+    pub eviction_ms: Option<f64>,
+    /// Time with at least one read in flight.
+    #[serde(default)]
+    pub disk_ms: f64,
+}
+
+impl DiskReport {
+    /// What a reader's numbers come to.
+    pub fn of(name: &str, snapshot: &Snapshot) -> DiskReport {
+        let s = &snapshot.spindle;
+        DiskReport {
+            name: name.to_string(),
+            requests: s.requests,
+            attached: s.attached,
+            resident: s.resident,
+            passed: Reason::ALL.iter().map(|r| (r.name().to_string(), s.passed[r.index()])).collect(),
+            bytes_wanted: s.bytes_wanted,
+            reads: s.reads,
+            bytes_read: s.bytes_read,
+            reads_failed: s.reads_failed,
+            dropped: s.dropped,
+            accesses: s.accesses,
+            ahead: s.ahead,
+            held_back: s.held_back,
+            bytes_evicted_unused: s.bytes_evicted_unused,
+            bytes_wasted: s.bytes_wasted,
+            bytes_dropped: s.bytes_dropped,
+            streams_now: s.streams as u64,
+            bytes_unread_now: s.bytes_unread,
+            budget_bytes: s.budget,
+            waiting_now: s.waiting as u64,
+            waiting_max: s.waiting_max as u64,
+            queued_now: s.queued as u64,
+            in_flight_now: s.in_flight as u64,
+            in_flight_max: s.in_flight_max as u64,
+            wait: Durations::of(&s.wait),
+            service: Durations::of(&s.service),
+            gap: Durations::of(&snapshot.gap),
+            second_try_pages: snapshot.second_try_pages,
+            lost_pages: snapshot.lost_pages,
+            last_error: snapshot.last_error.clone(),
+            size: s.size.clone(),
+            ledger: s.ledger,
+            table1: s.ledger.ratios(),
+            eviction_ms: s.ledger.eviction_time().map(|t| t.as_millis_f64()),
+            disk_ms: s.disk_time.as_millis_f64(),
+        }
+    }
+}
+
+/// A distribution of durations. Quantiles are upper bounds with a resolution of a factor of two.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Durations {
+    /// How many.
+    pub count: u64,
+    /// Arithmetic mean.
+    pub mean_ms: f64,
+    /// Median.
+    pub p50_ms: f64,
+    /// 95 of 100 are not longer.
+    pub p95_ms: f64,
+    /// 99 of 100 are not longer.
+    pub p99_ms: f64,
+    /// The longest.
+    pub max_ms: f64,
+    /// Upper edge in milliseconds and count of every bucket that holds anything.
+    pub buckets: Vec<(f64, u64)>,
+}
+
+impl Durations {
+    pub(crate) fn of(h: &Histogram) -> Durations {
+        let edge = |at: seekless_units::Nanos| at.min(h.max()).as_millis_f64();
+        Durations {
+            count: h.count(),
+            mean_ms: h.mean().as_millis_f64(),
+            p50_ms: h.quantile(0.5).as_millis_f64(),
+            p95_ms: h.quantile(0.95).as_millis_f64(),
+            p99_ms: h.quantile(0.99).as_millis_f64(),
+            max_ms: h.max().as_millis_f64(),
+            buckets: h.buckets().filter(|&(_, n)| n > 0).map(|(at, n)| (edge(at), n)).collect(),
+        }
+    }
+}

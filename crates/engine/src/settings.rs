@@ -1,0 +1,56 @@
+//! How the readers are set up.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use seekless_policy::{Config, Mode};
+use seekless_units::Bytes;
+
+use crate::decisions::DecisionLog;
+
+/// Settings of an engine. Fixed while it runs.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What each disk's spindle does.
+    pub spindle: Config,
+    /// One queue for all disks, \[L\]'s default, instead of one a disk.
+    pub single_queue: bool,
+    /// Serve files on solid-state disks and file systems without a disk too, instead of passing them.
+    pub include_ssd: bool,
+    /// Most bytes fetched ahead of need and not yet read, of each disk; `None`: found from the memory limit and what is
+    /// observed to be evicted.
+    pub budget: Option<Bytes>,
+    /// Size to start with where the size is automatic; `None`: the one the disk was left with, else from its profile.
+    pub start_size: Option<Bytes>,
+    /// Where measured profiles and remembered sizes are kept.
+    pub profiles: PathBuf,
+    /// Where every decision is logged.
+    pub decisions: Option<Arc<DecisionLog>>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            spindle: Config::default(),
+            single_queue: false,
+            include_ssd: false,
+            budget: None,
+            start_size: None,
+            profiles: seekless_kernel::identity::profiles_dir(),
+            decisions: None,
+        }
+    }
+}
+
+impl Settings {
+    /// Whether streams are followed, so that doors should report reads that hit.
+    pub fn follows(&self) -> bool {
+        self.spindle.ahead.is_some() && self.spindle.mode == Mode::Both
+    }
+
+    /// The same with every value in its range.
+    pub fn normalised(mut self) -> Settings {
+        self.spindle = self.spindle.normalised();
+        self
+    }
+}

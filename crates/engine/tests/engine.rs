@@ -1,0 +1,104 @@
+//! An engine in this process: asked, answered, cancelled, shut down; on files of whatever lies under the folder of
+//! temporary files.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Advice, fadvise};
+use seekless_engine::{Answer, Engine, Need, Refused, Settings};
+use seekless_kernel::residency::resident_prefix;
+use seekless_policy::{AheadConfig, Mode};
+use seekless_units::Bytes;
+
+/// Longest wait for anything: no measure of speed, only the difference between slow and never.
+const NEVER: Duration = Duration::from_secs(30);
+
+const M: u64 = 1 << 20;
+
+fn engine(change: impl FnOnce(&mut Settings)) -> Engine {
+    let mut settings = Settings { include_ssd: true, ..Settings::default() };
+    settings.spindle.prefetch = Bytes::mib(2);
+    change(&mut settings);
+    Engine::start(settings)
+}
+
+/// A file of so many MiB, not in memory where the file system allows it (tmpfs does not).
+fn cold_file(mib: u64) -> File {
+    // Beside the test's own build output: folders of temporary files are often in memory.
+    let mut file = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for i in 0..mib {
+        file.write_all(&vec![i as u8; M as usize]).unwrap();
+    }
+    file.sync_all().unwrap();
+    fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+    file
+}
+
+fn ask(engine: &Engine, file: &File, offset: u64, len: u64) -> Result<String, Refused> {
+    let (told, answer) = mpsc::channel();
+    let on_answer = move |a: Answer<'_>| {
+        let text = match a {
+            Answer::Resident(found) => format!("resident {}", found.prefix(0) >= 1),
+            Answer::Pass(reason) => format!("pass {}", reason.name()),
+            Answer::Closing => "closing".into(),
+        };
+        let _ = told.send(text);
+    };
+    engine.request(Need::new(file.as_fd(), offset, len), Box::new(on_answer))?;
+    Ok(answer.recv_timeout(NEVER).expect("answered exactly once"))
+}
+
+#[test]
+fn what_is_asked_for_is_in_memory_afterwards() {
+    let engine = engine(|_| {});
+    let file = cold_file(4);
+    assert_eq!(ask(&engine, &file, 0, 512 << 10), Ok("resident true".into()));
+    assert_eq!(resident_prefix(file.as_fd(), 0, 512 << 10).unwrap(), 512 << 10);
+    // Asked again it is answered at once, by nobody but us.
+    assert_eq!(ask(&engine, &file, 0, 512 << 10), Ok("resident true".into()));
+    let disks = engine.statistics();
+    assert!(disks.iter().map(|d| d.requests).sum::<u64>() <= 1, "{disks:?}");
+}
+
+#[test]
+fn refusals_name_their_reason() {
+    let file = cold_file(1);
+    let off = engine(|s| s.spindle.mode = Mode::Off);
+    assert_eq!(ask(&off, &file, 0, 1), Err(Refused::Mode));
+    let on = engine(|_| {});
+    assert_eq!(ask(&on, &file, M, 1), Err(Refused::BadRequest), "beyond the end");
+    let folder = File::open(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    assert_eq!(ask(&on, &folder, 0, 1), Err(Refused::BadRequest));
+}
+
+#[test]
+fn reported_reads_are_followed() {
+    let engine = engine(|s| s.spindle.ahead = Some(AheadConfig::default()));
+    let file = cold_file(8);
+    if resident_prefix(file.as_fd(), 0, 8 * M).unwrap() == 8 * M {
+        println!("skipped: {} lies on a file system in memory", env!("CARGO_TARGET_TMPDIR"));
+        return;
+    }
+    assert_eq!(ask(&engine, &file, 0, 256 << 10), Ok("resident true".into()));
+    let until = Instant::now() + NEVER;
+    let mut at = 256 << 10;
+    while engine.statistics().iter().map(|d| d.ahead).sum::<u64>() == 0 {
+        assert!(Instant::now() < until, "nothing was read ahead: {:?}", engine.statistics());
+        engine.access(file.as_fd(), at, 256 << 10);
+        at = (at + (256 << 10)).min(4 * M);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_clone_keeps_it_going_and_the_end_does_not_hang() {
+    let engine = engine(|_| {});
+    let file = cold_file(2);
+    let again = engine.clone();
+    drop(engine);
+    assert_eq!(ask(&again, &file, 0, 1), Ok("resident true".into()));
+    drop(again);
+}

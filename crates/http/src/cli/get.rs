@@ -1,0 +1,195 @@
+//! `seekless get`.
+
+use std::collections::HashMap;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use seekless_units::{Exit, Fault};
+use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use super::{duration, write_json};
+use crate::get::{Options, Outcome, Progress, download, file_name, parse, trust};
+
+/// Download files, in any order the server likes, resuming where an earlier run was interrupted.
+///
+/// Exits with 0 only if every file is whole and verified: by its length always, by its digest where the server states one.
+/// What has arrived of the others stays in NAME.part; the same command goes on with it.
+#[derive(Args, Clone, Debug)]
+pub struct GetArgs {
+    /// What to download (http or https)
+    #[arg(required = true, value_name = "URL")]
+    urls: Vec<String>,
+    /// Name of the file (one URL only)
+    #[arg(short, long, value_name = "FILE", conflicts_with = "output_dir")]
+    output: Option<PathBuf>,
+    /// Where the files go, named as in their URLs [default: here]
+    #[arg(long, value_name = "DIR")]
+    output_dir: Option<PathBuf>,
+    /// Downloads at once
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    parallel: u32,
+    /// Take the file from beginning to end, as other clients do
+    #[arg(long)]
+    in_order: bool,
+    /// Attempts in a row that bring nothing before giving up
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1000))]
+    retries: u32,
+    /// Longest silence of a server
+    #[arg(long, default_value = "60s", value_name = "TIME", value_parser = duration)]
+    timeout: Duration,
+    /// Believe only the certificate authorities in this file (PEM)
+    #[arg(long, value_name = "FILE")]
+    cacert: Option<PathBuf>,
+    /// No progress bar
+    #[arg(short, long)]
+    quiet: bool,
+    /// Write what happened as JSON to FILE, or to standard output
+    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+struct Bar(ProgressBar);
+
+impl Progress for Bar {
+    fn at(&self, have: u64, size: Option<u64>) {
+        if self.0.length() != size
+            && let Some(size) = size
+        {
+            self.0.set_length(size);
+        }
+        self.0.set_position(have);
+    }
+}
+
+impl GetArgs {
+    /// Each URL with the file it goes to.
+    fn targets(&self) -> Result<Vec<(String, PathBuf)>, Fault> {
+        let usage = |message: String| Fault::new(Exit::Usage, message);
+        if let Some(output) = &self.output {
+            let [url] = self.urls.as_slice() else {
+                return Err(usage("-o names one file; for several URLs use --output-dir".into()));
+            };
+            if output.as_os_str() == "-" {
+                return Err(usage(
+                    "-o - cannot work: blocks arrive in any order, and a pipe cannot be verified".into(),
+                ));
+            }
+            parse(url)?;
+            return Ok(vec![(url.clone(), output.clone())]);
+        }
+        let dir = self.output_dir.clone().unwrap_or_default();
+        let mut seen: HashMap<String, &str> = HashMap::new();
+        let mut targets = Vec::new();
+        for url in &self.urls {
+            let name = file_name(url)?;
+            if let Some(other) = seen.insert(name.clone(), url) {
+                return Err(usage(format!("{other} and {url} would both be written to {name}")));
+            }
+            targets.push((url.clone(), dir.join(name)));
+        }
+        Ok(targets)
+    }
+}
+
+/// Runs `seekless get`.
+///
+/// # Errors
+/// Wrong arguments. Downloads that fail are reported one line each; the exit status is that of the first.
+pub fn run_get(args: GetArgs) -> Result<Exit, Fault> {
+    let targets = args.targets()?;
+    let options = Options {
+        retries: args.retries,
+        timeout: args.timeout,
+        any_order: !args.in_order,
+        trust: trust(args.cacert.as_ref())?,
+    };
+    let failed = |e: std::io::Error| Fault::new(Exit::Failed, format!("cannot start: {e}"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let results = runtime.block_on(all(&args, targets, options)).map_err(failed)?;
+    let mut exit = Exit::Ok;
+    let mut files = Vec::new();
+    for (url, path, result) in results {
+        files.push(entry(&url, &path, &result));
+        if let Err(fault) = result {
+            let _ = writeln!(std::io::stderr(), "seekless: {fault}");
+            if exit == Exit::Ok {
+                exit = fault.exit;
+            }
+        }
+    }
+    if let Some(path) = &args.json {
+        write_json(path, &json!({ "files": files }))?;
+    }
+    Ok(exit)
+}
+
+fn entry(url: &str, path: &std::path::Path, result: &Result<Outcome, Fault>) -> Value {
+    match result {
+        Ok(outcome) => {
+            let mut value = json!(outcome);
+            value["url"] = url.into();
+            value["path"] = path.display().to_string().into();
+            value["ok"] = true.into();
+            value
+        }
+        Err(fault) => json!({ "url": url, "path": path, "ok": false, "error": fault.message }),
+    }
+}
+
+type Finished = (String, PathBuf, Result<Outcome, Fault>);
+
+/// All downloads, so many at once; results in the order of the command line.
+async fn all(
+    args: &GetArgs,
+    targets: Vec<(String, PathBuf)>,
+    options: Options,
+) -> std::io::Result<Vec<Finished>> {
+    let (stop, stopped) = watch::channel(false);
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::spawn(async move {
+        tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+        let _ = stop.send(true);
+        // Held, so that those who wait for it see a stop and not an end.
+        std::future::pending::<()>().await;
+    });
+    let shown = !args.quiet && std::io::stderr().is_terminal();
+    let bars = MultiProgress::with_draw_target(match shown {
+        true => ProgressDrawTarget::stderr(),
+        false => ProgressDrawTarget::hidden(),
+    });
+    let style =
+        ProgressStyle::with_template("{msg:24!} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar());
+    let permits = std::sync::Arc::new(tokio::sync::Semaphore::new(args.parallel as usize));
+    let local = tokio::task::LocalSet::new();
+    let mut tasks = Vec::new();
+    for (url, path) in targets {
+        let (options, mut stopped, permits) = (options.clone(), stopped.clone(), permits.clone());
+        let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        let (bars, style) = (bars.clone(), style.clone());
+        tasks.push(local.spawn_local(async move {
+            let _permit = permits.acquire_owned().await;
+            let bar = Bar(bars.add(ProgressBar::new(0).with_style(style).with_message(name)));
+            let result = download(&url, &path, &options, &bar, &mut stopped).await;
+            bar.0.finish_and_clear();
+            (url, path, result)
+        }));
+    }
+    let results = local.run_until(async move {
+        let mut results = Vec::new();
+        for task in tasks {
+            match task.await {
+                Ok(finished) => results.push(finished),
+                Err(error) => return Err(std::io::Error::other(error)),
+            }
+        }
+        Ok(results)
+    });
+    results.await
+}

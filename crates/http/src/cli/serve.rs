@@ -1,0 +1,240 @@
+//! `seekless serve`.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use seekless_policy::coordinate::Coordination;
+use seekless_policy::coordinate::pfc::PfcParams;
+use seekless_policy::{AheadConfig, OrderKind, reorder};
+use seekless_units::{Bytes, Exit, Fault};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{duration, write_json};
+use crate::serve::{Patience, Server, Settings, tls};
+
+/// Serve files over HTTP, never waiting for a disk, until told to stop.
+///
+/// SIGTERM and SIGINT end it when the answers under way have been sent; SIGHUP reads the certificate again and opens the log
+/// anew.
+#[derive(Args, Clone, Debug)]
+pub struct ServeArgs {
+    /// Folders to serve; where several have a name, the first wins
+    #[arg(required = true, value_name = "DIR")]
+    dirs: Vec<PathBuf>,
+    /// Where to listen; port 0 takes any free one
+    #[arg(long, default_value = "127.0.0.1:8080", value_name = "ADDRESS:PORT")]
+    listen: SocketAddr,
+    /// Certificate (PEM, with those that lead to its authority); turns on TLS and HTTP/2
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Its key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Access log in combined format; - is standard output
+    #[arg(long, value_name = "FILE")]
+    access_log: Option<PathBuf>,
+    /// Show folders that have no index.html
+    #[arg(long)]
+    listing: bool,
+    /// Serve names that begin with a dot too
+    #[arg(long)]
+    hidden: bool,
+    /// Event loops [default: one a core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    loops: Option<u32>,
+    /// Connections at once; more are turned away [default: as many as descriptors allow, at most 65536]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    connections: Option<u32>,
+    /// Connections of one client (IPv4 address, IPv6 /64) at once [default: no bound of its own]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    connections_per_client: Option<u32>,
+    /// Longest head of a request
+    #[arg(long, default_value = "16KiB", value_name = "SIZE")]
+    head_max: Bytes,
+    /// Bytes a second for each connection [default: no bound]
+    #[arg(long, value_name = "SIZE")]
+    rate: Option<Bytes>,
+    /// How long a client may take for the head of a request
+    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = duration)]
+    head_timeout: Duration,
+    /// How long a connection may say nothing between requests
+    #[arg(long, default_value = "75s", value_name = "TIME", value_parser = duration)]
+    idle_timeout: Duration,
+    /// How long a client may take no byte of an answer
+    #[arg(long, default_value = "60s", value_name = "TIME", value_parser = duration)]
+    send_timeout: Duration,
+    /// How long answers under way may go on after the server is told to stop
+    #[arg(long, default_value = "30s", value_name = "TIME", value_parser = duration)]
+    grace: Duration,
+    /// Largest file of which a digest is made for clients that want one (it is read whole for that)
+    #[arg(long, default_value = "16MiB", value_name = "SIZE")]
+    digest_max: Bytes,
+    /// Offer downloads in any order: on, or off
+    #[arg(long, default_value = "on", value_name = "on|off", value_parser = on_off, action = clap::ArgAction::Set)]
+    any_order: bool,
+    /// Memory for the blocks of such downloads, of each disk
+    #[arg(long, default_value = "128MiB", value_name = "SIZE")]
+    any_order_memory: Bytes,
+    /// Bytes read at once for them
+    #[arg(long, default_value = "1MiB", value_name = "SIZE")]
+    any_order_read: Bytes,
+    /// Coordinate with the caches that fetch from us: none, or pfc (what they ask for boldly is not kept here a second
+    /// time, what they will ask for next is read with it)
+    #[arg(long, default_value = "none", value_name = "none|pfc", value_parser = coordination)]
+    coordinate: Coordination,
+    /// How far a read is extended
+    #[arg(long, default_value = "4MiB", value_name = "SIZE")]
+    prefetch: Bytes,
+    /// Order in which a disk's queue is served: fifo or sweep (by disk address)
+    #[arg(long, default_value = "sweep", value_name = "ORDER")]
+    order: OrderKind,
+    /// Read before it is needed: on, or off to read on a miss only
+    #[arg(long, default_value = "on", value_name = "on|off", value_parser = on_off, action = clap::ArgAction::Set)]
+    ahead: bool,
+    /// Most bytes read ahead and not yet used, of each disk [default: from the memory limit, and what is observed]
+    #[arg(long, value_name = "SIZE")]
+    budget: Option<Bytes>,
+    /// Use the engine for files on solid-state disks too
+    #[arg(long)]
+    include_ssd: bool,
+    /// At the end, write what was counted as JSON to FILE, or to standard output
+    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+fn coordination(word: &str) -> Result<Coordination, String> {
+    match word {
+        "none" => Ok(Coordination::None),
+        "pfc" => Ok(Coordination::Pfc(PfcParams { per_context: true, ..PfcParams::default() })),
+        _ => Err("write none or pfc".into()),
+    }
+}
+
+fn on_off(word: &str) -> Result<bool, String> {
+    match word {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("write on or off".into()),
+    }
+}
+
+/// Descriptors one connection may need: its socket, the file, and the engine's own of that file.
+const DESCRIPTORS_EACH: u64 = 3;
+
+impl ServeArgs {
+    fn settings(&self) -> Result<Settings, Fault> {
+        let usage = |message: String| Fault::new(Exit::Usage, message);
+        let page = Bytes(seekless_policy::PAGE);
+        let within = |name: &str, value: Bytes, least: Bytes, most: Bytes| {
+            if value < least || value > most {
+                return Err(usage(format!("--{name} {value} is out of range; write {least} to {most}")));
+            }
+            Ok(value)
+        };
+        let prefetch = within("prefetch", self.prefetch, page, Bytes::gib(1))?;
+        // hyper refuses buffers below 8 KiB.
+        let head = within("head-max", self.head_max, Bytes::kib(8), Bytes::mib(1))?;
+        let read = within("any-order-read", self.any_order_read, Bytes::kib(64), Bytes::mib(64))?;
+        let memory = within("any-order-memory", self.any_order_memory, Bytes::mib(1), Bytes::gib(1024))?;
+        if self.rate == Some(Bytes::ZERO) {
+            return Err(usage("--rate 0B sends nothing; leave it away for no bound".into()));
+        }
+        let mut engine = seekless_engine::Settings {
+            budget: self.budget,
+            include_ssd: self.include_ssd,
+            ..Default::default()
+        };
+        engine.spindle.order = self.order;
+        engine.spindle.prefetch = prefetch;
+        engine.spindle.read_max = engine.spindle.read_max.max(prefetch);
+        engine.spindle.ahead = self.ahead.then(AheadConfig::default);
+        // Every client of a server may wait for the same disk.
+        engine.spindle.queue_max = 16_384;
+        let loops = self.loops.map_or_else(cores, |n| n as usize);
+        let descriptors = descriptor_limit();
+        let connections = match self.connections {
+            Some(n) => n as usize,
+            None => (descriptors / DESCRIPTORS_EACH).clamp(16, 65_536) as usize,
+        };
+        Ok(Settings {
+            roots: self.dirs.clone(),
+            listen: self.listen,
+            tls: self
+                .tls_cert
+                .clone()
+                .zip(self.tls_key.clone())
+                .map(|(certificates, key)| tls::Files { certificates, key }),
+            loops,
+            // Like nginx's thread pool, 32 in all; and not one alone for any loop.
+            helpers: (32 / loops).max(4),
+            hidden: self.hidden,
+            listing: self.listing,
+            log: self.access_log.clone(),
+            connections,
+            connections_of_one: self.connections_per_client.map_or(usize::MAX, |n| n as usize),
+            head_bytes: head.0 as u32,
+            head_fields: 100,
+            rate: self.rate,
+            patience: Patience { head: self.head_timeout, idle: self.idle_timeout, send: self.send_timeout },
+            grace: self.grace,
+            digest_max: self.digest_max,
+            any_order: self.any_order.then(|| reorder::Config { memory, read, ..Default::default() }),
+            coordinate: self.coordinate,
+            engine,
+        })
+    }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Descriptors this process may have, raised as far as it may.
+fn descriptor_limit() -> u64 {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    getrlimit(Resource::Nofile).current.unwrap_or(1 << 20)
+}
+
+/// Runs `seekless serve`.
+///
+/// # Errors
+/// Wrong arguments; a folder, certificate, log or port that cannot be had.
+pub fn run_serve(args: ServeArgs) -> Result<Exit, Fault> {
+    let server = Server::start(args.settings()?)?;
+    // Whoever started us waits for this line to know the port; a closed pipe is nobody's fault.
+    let _ = writeln!(std::io::stdout(), "listening on {}", server.url());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Fault::new(Exit::Failed, format!("cannot wait for signals: {e}")))?;
+    runtime
+        .block_on(signals(&server))
+        .map_err(|e| Fault::new(Exit::Failed, format!("cannot wait for signals: {e}")))?;
+    let report = server.stop();
+    if let Some(path) = &args.json {
+        write_json(path, &report)?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// Returns when it is time to end.
+async fn signals(server: &Server) -> std::io::Result<()> {
+    let mut hang_up = signal(SignalKind::hangup())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    loop {
+        tokio::select! {
+            _ = hang_up.recv() => match server.reload() {
+                Ok(()) => tracing::info!("certificates read again, log opened anew"),
+                Err(fault) => tracing::error!(%fault, "the old certificate is used on"),
+            },
+            _ = terminate.recv() => return Ok(()),
+            _ = interrupt.recv() => return Ok(()),
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Validators and the conditions that rest on them (RFC 9110, sections 8.8 and 13).
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use hyper::header::{
+    HeaderMap, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE,
+};
+
+/// A file changed so lately may change again without a new time stamp (file systems stamp with the clock tick, HTTP
+/// dates in whole seconds): its validators are weak.
+const SETTLED: Duration = Duration::from_secs(2);
+
+/// What identifies one state of a file to clients. The tag is made of time of change and size, not of the inode's
+/// number, so that copies made with their times (rsync -t) on other machines have the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Validators {
+    /// `"...".`, or `W/"..."` while the file is fresh.
+    pub etag: String,
+    /// Whole seconds.
+    pub modified: SystemTime,
+    /// Whether equal validators promise equal bytes.
+    pub strong: bool,
+}
+
+impl Validators {
+    /// For a file of `size` bytes last changed at `modified_s`, `modified_ns`.
+    pub fn new(size: u64, modified_s: i64, modified_ns: u32, now: SystemTime) -> Validators {
+        let whole = u64::try_from(modified_s).map(Duration::from_secs).unwrap_or_default();
+        let modified = UNIX_EPOCH + whole;
+        let settled = now.duration_since(modified).is_ok_and(|age| age > SETTLED);
+        let tag = format!("\"{modified_s:x}.{modified_ns:x}-{size:x}\"");
+        let etag = if settled { tag } else { format!("W/{tag}") };
+        Validators { etag, modified, strong: settled }
+    }
+}
+
+/// What the conditions say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Go on; with `ranges` false a `Range` header is to be ignored.
+    Proceed {
+        /// Whether `If-Range` allows ranges.
+        ranges: bool,
+    },
+    /// 304.
+    NotModified,
+    /// 412.
+    Failed,
+}
+
+/// Evaluates the conditions of a GET or HEAD in the order of RFC 9110, 13.2.2.
+pub fn evaluate(headers: &HeaderMap, file: &Validators) -> Verdict {
+    if headers.contains_key(IF_MATCH) {
+        if !any_tag(headers, IF_MATCH, |tag| tag == "*" || strong_match(tag, file)) {
+            return Verdict::Failed;
+        }
+    } else if date(headers, IF_UNMODIFIED_SINCE).is_some_and(|since| file.modified > since) {
+        return Verdict::Failed;
+    }
+    if headers.contains_key(IF_NONE_MATCH) {
+        if any_tag(headers, IF_NONE_MATCH, |tag| tag == "*" || weak_match(tag, file)) {
+            return Verdict::NotModified;
+        }
+    } else if date(headers, IF_MODIFIED_SINCE).is_some_and(|since| file.modified <= since) {
+        return Verdict::NotModified;
+    }
+    let ranges = match headers.get(IF_RANGE).map(|v| v.to_str()) {
+        None => true,
+        Some(Ok(value)) if value.starts_with('"') || value.starts_with("W/") => {
+            strong_match(value.trim(), file)
+        }
+        // A date is a strong validator only of a file that has settled; and it must be exactly that date.
+        Some(Ok(value)) => {
+            file.strong && httpdate::parse_http_date(value).is_ok_and(|date| date == file.modified)
+        }
+        Some(Err(_)) => false,
+    };
+    Verdict::Proceed { ranges }
+}
+
+fn strong_match(tag: &str, file: &Validators) -> bool {
+    file.strong && tag == file.etag
+}
+
+fn weak_match(tag: &str, file: &Validators) -> bool {
+    let opaque = |tag: &str| tag.strip_prefix("W/").unwrap_or(tag).to_string();
+    opaque(tag) == opaque(&file.etag)
+}
+
+/// Whether any entity tag in the lists of these headers satisfies `test`. A comma may stand inside a tag.
+fn any_tag(headers: &HeaderMap, name: HeaderName, test: impl Fn(&str) -> bool) -> bool {
+    headers.get_all(name).iter().filter_map(|v| v.to_str().ok()).any(|list| tags(list).any(&test))
+}
+
+/// The entity tags of a list, `*` included; ends at what is neither.
+fn tags(list: &str) -> impl Iterator<Item = &str> {
+    let mut rest = list;
+    std::iter::from_fn(move || {
+        rest = rest.trim_start_matches([' ', '\t', ',']);
+        if let Some(after) = rest.strip_prefix('*') {
+            rest = after;
+            return Some("*");
+        }
+        let weak = if rest.starts_with("W/") { 2 } else { 0 };
+        let inner = rest.get(weak..)?.strip_prefix('"')?;
+        let end = weak + 1 + inner.find('"')? + 1;
+        let (tag, after) = rest.split_at(end);
+        rest = after;
+        Some(tag)
+    })
+}
+
+fn date(headers: &HeaderMap, name: HeaderName) -> Option<SystemTime> {
+    // Of several lines none can be meant.
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?;
+    if values.next().is_some() {
+        return None;
+    }
+    httpdate::parse_http_date(value.to_str().ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: &str = "Sat, 01 Jan 2022 00:00:00 GMT";
+    const BEFORE: &str = "Fri, 31 Dec 2021 23:59:59 GMT";
+    const AFTER: &str = "Sat, 01 Jan 2022 00:00:01 GMT";
+
+    fn file() -> Validators {
+        let v = Validators::new(100, 1_640_995_200, 5, SystemTime::now());
+        assert_eq!(v.etag, "\"61cf9980.5-64\"");
+        v
+    }
+
+    fn ask(headers: &[(HeaderName, &str)]) -> Verdict {
+        let map = headers.iter().map(|(n, v)| (n.clone(), v.parse().unwrap())).collect();
+        evaluate(&map, &file())
+    }
+
+    const GO: Verdict = Verdict::Proceed { ranges: true };
+    const WHOLE: Verdict = Verdict::Proceed { ranges: false };
+
+    #[test]
+    fn each_condition_alone() {
+        let tag = file().etag;
+        let weak = format!("W/{tag}");
+        let list = format!("\"a,b\" , {tag},\"z\"");
+        for (name, value, verdict) in [
+            (IF_MATCH, tag.as_str(), GO),
+            (IF_MATCH, "*", GO),
+            (IF_MATCH, list.as_str(), GO),
+            (IF_MATCH, weak.as_str(), Verdict::Failed),
+            (IF_MATCH, "\"other\"", Verdict::Failed),
+            (IF_MATCH, "garbage", Verdict::Failed),
+            (IF_NONE_MATCH, tag.as_str(), Verdict::NotModified),
+            (IF_NONE_MATCH, weak.as_str(), Verdict::NotModified),
+            (IF_NONE_MATCH, "*", Verdict::NotModified),
+            (IF_NONE_MATCH, list.as_str(), Verdict::NotModified),
+            (IF_NONE_MATCH, "\"other\"", GO),
+            (IF_MODIFIED_SINCE, DAY, Verdict::NotModified),
+            (IF_MODIFIED_SINCE, AFTER, Verdict::NotModified),
+            (IF_MODIFIED_SINCE, BEFORE, GO),
+            (IF_MODIFIED_SINCE, "yesterday", GO),
+            (IF_UNMODIFIED_SINCE, DAY, GO),
+            (IF_UNMODIFIED_SINCE, BEFORE, Verdict::Failed),
+            (IF_RANGE, tag.as_str(), GO),
+            (IF_RANGE, weak.as_str(), WHOLE),
+            (IF_RANGE, "\"other\"", WHOLE),
+            (IF_RANGE, DAY, GO),
+            (IF_RANGE, AFTER, WHOLE),
+            (IF_RANGE, "soon", WHOLE),
+        ] {
+            assert_eq!(ask(&[(name.clone(), value)]), verdict, "{name}: {value}");
+        }
+    }
+
+    #[test]
+    fn tags_go_before_dates() {
+        assert_eq!(ask(&[(IF_NONE_MATCH, "\"other\""), (IF_MODIFIED_SINCE, DAY)]), GO);
+        assert_eq!(ask(&[(IF_MATCH, "*"), (IF_UNMODIFIED_SINCE, BEFORE)]), GO);
+        assert_eq!(ask(&[(IF_MATCH, "\"other\""), (IF_NONE_MATCH, "*")]), Verdict::Failed);
+    }
+
+    #[test]
+    fn a_fresh_file_has_weak_validators() {
+        let now = SystemTime::now();
+        let s = now.duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
+        let fresh = Validators::new(100, s, 0, now);
+        assert!(fresh.etag.starts_with("W/\""));
+        let map = [(IF_RANGE, fresh.etag.parse().unwrap())].into_iter().collect();
+        assert_eq!(evaluate(&map, &fresh), WHOLE);
+        let map = [(IF_NONE_MATCH, fresh.etag.parse().unwrap())].into_iter().collect();
+        assert_eq!(evaluate(&map, &fresh), Verdict::NotModified);
+    }
+}

@@ -1,0 +1,404 @@
+//! One request for what is missing, and what comes of it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
+use hyper::header::{
+    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HOST, HeaderMap,
+    HeaderName, IF_RANGE, LAST_MODIFIED, LOCATION, RANGE, RETRY_AFTER, USER_AGENT,
+};
+use hyper::{Request, Response, StatusCode, Uri};
+use seekless_units::{Exit, Fault};
+
+use super::connect::connect;
+use super::part::PartFile;
+use super::{Options, Outcome, Progress};
+use crate::digest::{self, Hasher};
+use crate::multipart::{Found, Reader};
+use crate::prefer::{ANY_ORDER, PREFER, PREFERENCE_APPLIED};
+use crate::range::{Span, parse_content_range};
+
+/// Most ranges in one request; the rest is asked for in the next.
+const RANGES_MAX: usize = 64;
+
+/// How to ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asking {
+    /// For ranges; else for the whole file.
+    pub(crate) ranges: bool,
+    /// For parts in any order.
+    pub(crate) any_order: bool,
+}
+
+/// Why an attempt did not bring the file.
+#[derive(Clone, Debug)]
+pub(crate) enum Trouble {
+    /// Another attempt would fare no better.
+    Fatal(Fault),
+    /// Another may, after a while.
+    Again(String, Option<Duration>),
+    /// The file is another than the one we have part of.
+    Changed(String),
+    /// The server cannot deal with how we asked; ask plainly.
+    Plainly(String),
+    /// It is elsewhere.
+    Moved(Uri),
+}
+
+impl From<Fault> for Trouble {
+    fn from(fault: Fault) -> Trouble {
+        Trouble::Fatal(fault)
+    }
+}
+
+fn again(why: impl Into<String>) -> Trouble {
+    Trouble::Again(why.into(), None)
+}
+
+fn fatal(why: impl Into<String>) -> Trouble {
+    Trouble::Fatal(Fault::new(Exit::Failed, why))
+}
+
+/// Asks for what is missing and writes what comes.
+pub(crate) async fn attempt(
+    uri: &Uri,
+    asking: Asking,
+    options: &Options,
+    part: &mut PartFile,
+    outcome: &mut Outcome,
+    progress: &dyn Progress,
+) -> Result<(), Trouble> {
+    if part.complete() {
+        return Ok(());
+    }
+    let request = request(uri, asking, part)?;
+    let resuming = request.headers().contains_key(IF_RANGE);
+    outcome.requests += 1;
+    let mut sender = connect(uri, &options.trust, options.timeout).await?;
+    let response = tokio::time::timeout(options.timeout, sender.send_request(request)).await;
+    let response = response
+        .map_err(|_| again("the server does not answer"))?
+        .map_err(|e| again(format!("no answer: {}", deepest(&e))))?;
+    let status = response.status();
+    match status {
+        StatusCode::OK | StatusCode::PARTIAL_CONTENT => {}
+        StatusCode::MOVED_PERMANENTLY
+        | StatusCode::FOUND
+        | StatusCode::SEE_OTHER
+        | StatusCode::TEMPORARY_REDIRECT
+        | StatusCode::PERMANENT_REDIRECT => return Err(moved(uri, response.headers())),
+        StatusCode::RANGE_NOT_SATISFIABLE if resuming => {
+            return Err(Trouble::Changed("the file became shorter on the server".into()));
+        }
+        StatusCode::RANGE_NOT_SATISFIABLE | StatusCode::BAD_REQUEST | StatusCode::NOT_IMPLEMENTED
+            if asking.ranges =>
+        {
+            return Err(Trouble::Plainly(status.to_string()));
+        }
+        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => {
+            return Err(Trouble::Again(status.to_string(), retry_after(response.headers())));
+        }
+        _ if status.is_server_error() => {
+            return Err(Trouble::Again(status.to_string(), retry_after(response.headers())));
+        }
+        _ => return Err(fatal(status.to_string())),
+    }
+    if let Some(coding) = response.headers().get(CONTENT_ENCODING).filter(|c| *c != "identity") {
+        return Err(fatal(format!(
+            "the server insists on encoding it ({coding:?}), which would not be the file"
+        )));
+    }
+    let mut sink = Sink::new(part, outcome, progress, response, options.timeout);
+    if status == StatusCode::OK { sink.whole(resuming).await } else { sink.parts(resuming).await }
+}
+
+/// The request for what is missing.
+fn request(uri: &Uri, asking: Asking, part: &PartFile) -> Result<Request<Empty<Bytes>>, Trouble> {
+    let wrong = |e: &dyn std::fmt::Display| Trouble::Fatal(Fault::new(Exit::Usage, e.to_string()));
+    let path = uri.path_and_query().map_or("/", |p| p.as_str());
+    let mut request = Request::get(path);
+    let authority = uri.authority().map_or("", |a| a.as_str());
+    // What stands before an @ is a name and password, which we do not pass on.
+    let host = authority.rsplit('@').next().unwrap_or(authority);
+    request = request
+        .header(HOST, host)
+        .header(USER_AGENT, concat!("seekless/", env!("CARGO_PKG_VERSION")))
+        .header(ACCEPT_ENCODING, "identity")
+        .header(digest::WANT_REPR_DIGEST, "sha-256=5, sha-512=3");
+    if asking.ranges {
+        let have = part.missing(RANGES_MAX).zip(part.known.validator.clone());
+        let missing = match have {
+            Some((missing, validator)) => {
+                request = request.header(IF_RANGE, validator);
+                Some(missing)
+            }
+            None => None,
+        };
+        if let Some(ranges) = ranges(missing.as_deref(), asking.any_order) {
+            request = request.header(RANGE, ranges);
+            if asking.any_order {
+                request = request.header(PREFER, ANY_ORDER);
+            }
+        }
+    }
+    request.body(Empty::new()).map_err(|e| wrong(&e))
+}
+
+/// The value of `Range`. Only of an answer to several ranges may the parts come in any order, so a single one is asked
+/// for as two. `None`: ask for the whole file.
+fn ranges(missing: Option<&[Span]>, any_order: bool) -> Option<String> {
+    let text = match missing {
+        None if any_order => "0-0,1-".into(),
+        None => return None,
+        Some([span]) if any_order && span.len > 1 => {
+            format!("{0}-{0},{1}-{2}", span.offset, span.offset + 1, span.end() - 1)
+        }
+        Some(spans) => {
+            let each: Vec<String> = spans.iter().map(|s| format!("{}-{}", s.offset, s.end() - 1)).collect();
+            each.join(",")
+        }
+    };
+    Some(format!("bytes={text}"))
+}
+
+fn moved(from: &Uri, headers: &HeaderMap) -> Trouble {
+    let Some(location) = headers.get(LOCATION).and_then(|l| l.to_str().ok()) else {
+        return fatal("it is moved, but the server does not say where to");
+    };
+    let absolute = match location {
+        l if l.starts_with("http://") || l.starts_with("https://") => l.to_string(),
+        l if l.starts_with("//") => format!("{}:{l}", from.scheme_str().unwrap_or("http")),
+        l => {
+            let base = from.path().rsplit_once('/').map_or("", |(base, _)| base);
+            let path = if l.starts_with('/') { l.to_string() } else { format!("{base}/{l}") };
+            let authority = from.authority().map_or("", |a| a.as_str());
+            format!("{}://{authority}{path}", from.scheme_str().unwrap_or("http"))
+        }
+    };
+    match super::parse(&absolute) {
+        Ok(to) if from.scheme_str() == Some("https") && to.scheme_str() == Some("http") => {
+            fatal(format!("it is moved from https to {to}, which is not followed"))
+        }
+        Ok(to) => Trouble::Moved(to),
+        Err(_) => fatal(format!("it is moved to {location}, which is no URL we know")),
+    }
+}
+
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds: u64 = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+/// The innermost reason of an error: hyper wraps what the system said.
+fn deepest(error: &dyn std::error::Error) -> String {
+    let mut at = error;
+    while let Some(inner) = at.source() {
+        at = inner;
+    }
+    at.to_string()
+}
+
+/// Takes in one answer.
+struct Sink<'a> {
+    part: &'a mut PartFile,
+    outcome: &'a mut Outcome,
+    progress: &'a dyn Progress,
+    headers: HeaderMap,
+    body: Incoming,
+    silence_max: Duration,
+    /// Of the answer's own bytes, where the server states one.
+    hasher: Option<(Hasher, Vec<u8>)>,
+}
+
+impl<'a> Sink<'a> {
+    fn new(
+        part: &'a mut PartFile,
+        outcome: &'a mut Outcome,
+        progress: &'a dyn Progress,
+        response: Response<Incoming>,
+        silence_max: Duration,
+    ) -> Sink<'a> {
+        let (head, body) = response.into_parts();
+        let hasher = digest::stated(&head.headers, &digest::CONTENT_DIGEST)
+            .map(|stated| (Hasher::new(stated.algorithm), stated.value));
+        Sink { part, outcome, progress, headers: head.headers, body, silence_max, hasher }
+    }
+
+    fn header(&self, name: HeaderName) -> Option<&str> {
+        self.headers.get(name).and_then(|v| v.to_str().ok())
+    }
+
+    /// What to name in `If-Range` later: a strong tag, else the date.
+    fn validator(&self) -> Option<String> {
+        let tag = self.header(ETAG).filter(|t| t.starts_with('"'));
+        let weak = self.header(ETAG).is_some_and(|t| t.starts_with("W/"));
+        tag.or_else(|| self.header(LAST_MODIFIED).filter(|_| !weak)).map(String::from)
+    }
+
+    /// The whole file, in order.
+    async fn whole(&mut self, resuming: bool) -> Result<(), Trouble> {
+        if self.part.have() > 0 || resuming {
+            // Not the one we have part of, or a server without ranges. Either way this is all of it.
+            if resuming && self.validator() != self.part.known.validator {
+                self.outcome.restarts += 1;
+            }
+            self.outcome.resumed_bytes = 0;
+            self.part.reset()?;
+        }
+        self.learn();
+        let length = self.header(CONTENT_LENGTH).and_then(|l| l.parse::<u64>().ok());
+        let chunked = self.headers.get(hyper::header::TRANSFER_ENCODING).is_some_and(|v| v == "chunked");
+        if length.is_none() && !chunked && self.part.known.digest.is_none() {
+            return Err(fatal(
+                "the server says neither how long it is nor its digest, so nothing can be verified",
+            ));
+        }
+        if length.is_some_and(|size| !self.part.size_is(size)) {
+            return Err(Trouble::Changed("the file changed its size on the server".into()));
+        }
+        let mut at = 0;
+        while let Some(data) = self.data().await? {
+            self.write(at, &data)?;
+            at += data.len() as u64;
+        }
+        self.content_digest()?;
+        if length.is_none() {
+            self.part.stream_ended();
+        }
+        Ok(())
+    }
+
+    /// One range, or several in whatever order.
+    async fn parts(&mut self, resuming: bool) -> Result<(), Trouble> {
+        if resuming && self.validator() != self.part.known.validator {
+            return Err(Trouble::Changed("the server answered with parts of another file".into()));
+        }
+        self.learn();
+        let applied = crate::prefer::has(&self.headers, &PREFERENCE_APPLIED, ANY_ORDER);
+        self.outcome.any_order |= applied;
+        if let Some(mut reader) = self.header(CONTENT_TYPE).and_then(Reader::of) {
+            while let Some(mut data) = self.data().await? {
+                loop {
+                    match reader.next(&mut data).map_err(|e| again(format!("the server sent {e}")))? {
+                        None => break,
+                        Some(Found::Part(span, size)) => self.place(span, size)?,
+                        Some(Found::Data(at, bytes)) => self.write(at, &bytes)?,
+                        Some(Found::End) => {}
+                    }
+                }
+            }
+            if !reader.ended() {
+                return Err(again("the answer ended before its last part"));
+            }
+            return self.content_digest();
+        }
+        let Some((span, size)) = self.header(CONTENT_RANGE).and_then(parse_content_range) else {
+            return Err(Trouble::Plainly("the server sent part of it without saying which".into()));
+        };
+        self.place(span, size)?;
+        let mut at = span.offset;
+        while let Some(data) = self.data().await? {
+            let left = span.end().saturating_sub(at);
+            let data = data.slice(..data.len().min(left as usize));
+            self.write(at, &data)?;
+            at += data.len() as u64;
+        }
+        if at < span.end() {
+            return Err(again("the answer was shorter than it said"));
+        }
+        self.content_digest()
+    }
+
+    /// Takes note of what identifies the file.
+    fn learn(&mut self) {
+        if self.part.known.validator.is_none() {
+            self.part.known.validator = self.validator();
+        }
+        if let Some(stated) = digest::stated(&self.headers, &digest::REPR_DIGEST) {
+            self.part.known.digest = Some(stated);
+        }
+    }
+
+    /// A part begins.
+    fn place(&mut self, span: Span, size: Option<u64>) -> Result<(), Trouble> {
+        match size {
+            Some(size) if self.part.size_is(size) => {}
+            Some(_) => return Err(Trouble::Changed("the file changed its size on the server".into())),
+            // Legal, but then the end of the file is known only from a whole answer.
+            None if self.part.known.size.is_some_and(|size| span.end() <= size) => {}
+            None => return Err(Trouble::Plainly("the server does not say how long the file is".into())),
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, at: u64, data: &[u8]) -> Result<(), Trouble> {
+        self.part.write(at, data)?;
+        self.outcome.received_bytes += data.len() as u64;
+        self.progress.at(self.part.have(), self.part.known.size);
+        Ok(())
+    }
+
+    /// The next data of the body; `None` at its proper end.
+    async fn data(&mut self) -> Result<Option<Bytes>, Trouble> {
+        loop {
+            let next = tokio::time::timeout(self.silence_max, self.body.frame()).await;
+            let frame = next.map_err(|_| again("the server fell silent"))?;
+            let Some(frame) = frame else { return Ok(None) };
+            let frame = frame.map_err(|e| again(format!("the connection broke: {}", deepest(&e))))?;
+            if let Ok(data) = frame.into_data() {
+                if let Some((hasher, _)) = &mut self.hasher {
+                    hasher.update(&data);
+                }
+                return Ok(Some(data));
+            }
+        }
+    }
+
+    /// Compares the digest of the answer's bytes, where one was stated.
+    fn content_digest(&mut self) -> Result<(), Trouble> {
+        let Some((hasher, stated)) = self.hasher.take() else { return Ok(()) };
+        if hasher.finish() != stated {
+            return Err(Trouble::Changed("the answer does not have the digest it states".into()));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper::header::HeaderValue;
+
+    #[test]
+    fn one_range_is_asked_for_as_two_where_any_order_is_wanted() {
+        let span = |offset, len| Span { offset, len };
+        assert_eq!(ranges(None, true).unwrap(), "bytes=0-0,1-");
+        assert_eq!(ranges(None, false), None);
+        assert_eq!(ranges(Some(&[span(5, 10)]), true).unwrap(), "bytes=5-5,6-14");
+        assert_eq!(ranges(Some(&[span(5, 10)]), false).unwrap(), "bytes=5-14");
+        assert_eq!(ranges(Some(&[span(5, 1)]), true).unwrap(), "bytes=5-5");
+        assert_eq!(ranges(Some(&[span(5, 1), span(9, 2)]), true).unwrap(), "bytes=5-5,9-10");
+    }
+
+    #[test]
+    fn redirects_are_resolved_and_never_leave_https() {
+        let to = |from: &str, location: &'static str| {
+            let headers = [(LOCATION, HeaderValue::from_static(location))].into_iter().collect();
+            match moved(&from.parse().unwrap(), &headers) {
+                Trouble::Moved(to) => to.to_string(),
+                other => format!("{other:?}"),
+            }
+        };
+        assert_eq!(to("http://h:1/a/b", "/c"), "http://h:1/c");
+        assert_eq!(to("http://h:1/a/b", "c?d"), "http://h:1/a/c?d");
+        assert_eq!(to("http://h/a", "https://i/c"), "https://i/c");
+        assert_eq!(to("http://h/a", "//i/c"), "http://i/c");
+        assert!(to("https://h/a", "http://i/c").contains("not followed"));
+        assert!(
+            to("http://h/a", "mailto:x").starts_with("http://h/"),
+            "what is no URL of ours is a name beside it"
+        );
+    }
+}

@@ -1,0 +1,228 @@
+//! The download client: one URL, one verified file.
+//!
+//! What arrives is written at its place in `NAME.part`; which bytes have arrived stands in a block map, saved beside it
+//! (`NAME.part.map`) with what identifies the file on the server. A download that was interrupted asks for what is missing,
+//! under the condition that the file is still the same; if it is not, everything is fetched anew. Only a file of the
+//! right length (and digest, where the server gives one) gets its final name, after it has been synced.
+//!
+//! Servers are asked for the parts in any order (`Prefer: any-order`, see docs/HTTP.md); any server's answer will do: parts
+//! in whatever order, one range, or simply the whole file.
+
+mod attempt;
+mod connect;
+mod part;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hyper::Uri;
+use seekless_units::{Exit, Fault};
+use serde::Serialize;
+use tokio::sync::watch;
+
+use self::attempt::{Asking, Trouble};
+pub use self::connect::{Trust, trust};
+use self::part::PartFile;
+
+/// Redirects followed for one URL.
+const REDIRECTS_MAX: usize = 10;
+
+/// First pause before another attempt; doubled each time, up to the longest.
+const PAUSE: Duration = Duration::from_millis(500);
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// Times the file may change on the server while we fetch it, before we give up.
+const RESTARTS_MAX: u32 = 3;
+
+/// How downloads are done.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Attempts in a row that bring nothing new before giving up.
+    pub retries: u32,
+    /// Longest silence of a server, and longest time for a connection.
+    pub timeout: Duration,
+    /// Ask for any order.
+    pub any_order: bool,
+    /// Certificate authorities.
+    pub trust: Trust,
+}
+
+/// How a download went.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Outcome {
+    /// Size of the file.
+    pub bytes: u64,
+    /// Of these, left from an earlier, interrupted run.
+    pub resumed_bytes: u64,
+    /// Bytes of the file received over the network, duplicates included.
+    pub received_bytes: u64,
+    /// Requests made, redirects included.
+    pub requests: u32,
+    /// Times everything was thrown away because the file had changed.
+    pub restarts: u32,
+    /// The server sent the parts in its own order.
+    pub any_order: bool,
+    /// The digest that was checked.
+    pub digest: Option<&'static str>,
+    /// How long it took, milliseconds.
+    pub elapsed_ms: u64,
+}
+
+/// Told how far a download is.
+pub trait Progress {
+    /// `have` of `size` bytes are here; the size may not be known.
+    fn at(&self, have: u64, size: Option<u64>);
+}
+
+/// Why a download did not come to its end. What has arrived is kept for the next run, except after a wrong digest.
+fn given_up(url: &str, why: &str) -> Fault {
+    Fault::new(Exit::Failed, format!("{url}: {why}"))
+}
+
+/// Fetches `url` into the file `target`. `stop` interrupts it.
+///
+/// # Errors
+/// One line that says what went wrong; nothing is under the final name then that was not there before.
+pub async fn download(
+    url: &str,
+    target: &Path,
+    options: &Options,
+    progress: &dyn Progress,
+    stop: &mut watch::Receiver<bool>,
+) -> Result<Outcome, Fault> {
+    let began = Instant::now();
+    let mut uri: Uri = parse(url)?;
+    let mut part = PartFile::open(target, url)?;
+    let mut outcome = Outcome { resumed_bytes: part.have(), ..Outcome::default() };
+    let mut asking = Asking { ranges: true, any_order: options.any_order };
+    let (mut failures, mut redirects) = (0, 0);
+    loop {
+        let before = part.have();
+        let tried = tokio::select! {
+            tried = attempt::attempt(&uri, asking, options, &mut part, &mut outcome, progress) => tried,
+            _ = stop.wait_for(|stop| *stop) => {
+                part.save()?;
+                return Err(Fault::new(Exit::Interrupted, format!("{url}: interrupted; the same command goes on with it")));
+            }
+        };
+        let trouble = match tried {
+            Ok(()) if part.complete() => match part.check() {
+                Ok(digest) => {
+                    outcome.digest = digest;
+                    break;
+                }
+                Err(fault) => return Err(Fault::new(fault.exit, format!("{url}: {}", fault.message))),
+            },
+            Ok(()) => Trouble::Again("the answer ended before the file was whole".into(), None),
+            Err(trouble) => trouble,
+        };
+        let (why, pause) = match trouble {
+            Trouble::Fatal(fault) => {
+                part.save()?;
+                return Err(Fault::new(fault.exit, format!("{url}: {}", fault.message)));
+            }
+            Trouble::Moved(to) => {
+                redirects += 1;
+                if redirects > REDIRECTS_MAX {
+                    return Err(given_up(url, "it is moved in a circle"));
+                }
+                uri = to;
+                continue;
+            }
+            Trouble::Plainly(why) if asking.ranges => {
+                tracing::debug!(url, why, "asking for the whole file instead");
+                asking = Asking { ranges: false, any_order: false };
+                part.reset()?;
+                continue;
+            }
+            Trouble::Changed(why) => {
+                outcome.restarts += 1;
+                outcome.resumed_bytes = 0;
+                part.reset()?;
+                if outcome.restarts > RESTARTS_MAX {
+                    return Err(given_up(url, &format!("{why}; it keeps changing, try again later")));
+                }
+                (why, None)
+            }
+            Trouble::Plainly(why) => (why, None),
+            Trouble::Again(why, pause) => (why, pause),
+        };
+        failures = if part.have() > before { 1 } else { failures + 1 };
+        if failures > options.retries {
+            part.save()?;
+            return Err(given_up(url, &format!("{why}; gave up after {failures} attempts in a row")));
+        }
+        part.save()?;
+        let doubled = PAUSE * 2u32.saturating_pow(failures.min(10) - 1);
+        let pause = pause.unwrap_or(doubled).min(PAUSE_MAX);
+        tracing::info!(url, why, ?pause, "another attempt");
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            _ = stop.wait_for(|stop| *stop) => {
+                return Err(Fault::new(Exit::Interrupted, format!("{url}: interrupted; the same command goes on with it")));
+            }
+        }
+    }
+    part.finish()?;
+    outcome.bytes = part.have();
+    outcome.elapsed_ms = began.elapsed().as_millis() as u64;
+    Ok(outcome)
+}
+
+/// An `http` or `https` URL with a host.
+///
+/// # Errors
+/// Anything else.
+pub fn parse(url: &str) -> Result<Uri, Fault> {
+    let usage =
+        |why: &str| Fault::new(Exit::Usage, format!("{url}: {why}; give a URL like https://host/path/file"));
+    // A fragment is the client's own affair.
+    let uri: Uri = url.split('#').next().unwrap_or(url).parse().map_err(|_| usage("is no URL"))?;
+    match uri.scheme_str() {
+        Some("http" | "https") => {}
+        _ => return Err(usage("is neither http nor https")),
+    }
+    if uri.host().is_none_or(str::is_empty) {
+        return Err(usage("names no host"));
+    }
+    Ok(uri)
+}
+
+/// The name a URL's file gets where none is given: its last segment.
+///
+/// # Errors
+/// A URL that ends in none that could be a file's name.
+pub fn file_name(url: &str) -> Result<String, Fault> {
+    let uri = parse(url)?;
+    let last = uri.path().rsplit('/').next().unwrap_or_default();
+    let resolved = crate::path::resolve(&format!("/{last}")).ok();
+    let name = resolved.and_then(|t| t.path.into_os_string().into_string().ok()).unwrap_or_default();
+    if name.is_empty() {
+        let message = format!("{url}: ends in no name for a file; give one with -o");
+        return Err(Fault::new(Exit::Usage, message));
+    }
+    Ok(name)
+}
+
+/// The settings shared by all connections.
+pub(crate) type Tls = Arc<rustls::ClientConfig>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_from_urls() {
+        assert_eq!(file_name("http://h/a/film.mp4?x=1#y").unwrap(), "film.mp4");
+        assert_eq!(file_name("http://h/a/my%20film").unwrap(), "my film");
+        for none in
+            ["http://h", "http://h/", "http://h/a/", "http://h/a/..", "http://h/%2e%2e", "http://h/a%2fb"]
+        {
+            assert_eq!(file_name(none).unwrap_err().exit, Exit::Usage, "{none}");
+        }
+        for wrong in ["ftp://h/x", "film.mp4", "", "http:///x", "http://h h/x"] {
+            assert_eq!(parse(wrong).unwrap_err().exit, Exit::Usage, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! The file in the making: `NAME.part`, and beside it `NAME.part.map`, which says what of it has arrived.
+//!
+//! The map is written only after the data it speaks of has been synced, and by rename, so that after any end of the
+//! process (or the machine) it is true.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use seekless_units::{Exit, Fault};
+use serde::{Deserialize, Serialize};
+
+use crate::blockmap::BlockMap;
+use crate::digest::{self, Algorithm, Stated};
+use crate::range::Span;
+
+/// Layout of the map file.
+const VERSION: u32 = 1;
+
+/// How often the map is saved while data arrives: what a killed process has to fetch again is at most this much.
+const SAVE_EVERY: Duration = Duration::from_secs(5);
+
+/// Longest map file read: a million ranges.
+const MAP_BYTES_MAX: u64 = 32 << 20;
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Saved {
+    version: u32,
+    url: String,
+    size: u64,
+    validator: String,
+    have: Vec<(u64, u64)>,
+}
+
+/// What is known of the file on the server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Known {
+    /// Size in bytes, once told.
+    pub(crate) size: Option<u64>,
+    /// Strong entity tag or, failing that, date of change: for `If-Range`.
+    pub(crate) validator: Option<String>,
+    /// Digest of the whole.
+    pub(crate) digest: Option<Stated>,
+}
+
+/// The file in the making.
+pub(crate) struct PartFile {
+    url: String,
+    target: PathBuf,
+    path: PathBuf,
+    map_path: PathBuf,
+    file: File,
+    pub(crate) known: Known,
+    map: Option<BlockMap>,
+    /// Bytes received in order of a file whose size nobody told.
+    streamed: u64,
+    /// That stream has ended as it should.
+    ended: bool,
+    saved: Instant,
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name: OsString = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+impl PartFile {
+    fn fault(&self, e: &io::Error) -> Fault {
+        fault(&self.path, e)
+    }
+
+    /// Opens the part file, with its map if there is one for this URL.
+    pub(crate) fn open(target: &Path, url: &str) -> Result<PartFile, Fault> {
+        let path = with_suffix(target, ".part");
+        let map_path = with_suffix(target, ".part.map");
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(false).open(&path);
+        let file = file.map_err(|e| fault(&path, &e))?;
+        // Two downloads into one file would spoil each other's.
+        if rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
+            let message = format!("{} is being written by another download", path.display());
+            return Err(Fault::new(Exit::Busy, message));
+        }
+        let mut part = PartFile {
+            url: url.into(),
+            target: target.into(),
+            path,
+            map_path,
+            file,
+            known: Known::default(),
+            map: None,
+            streamed: 0,
+            ended: false,
+            saved: Instant::now(),
+        };
+        match part.load() {
+            Some((known, map)) => {
+                part.known = known;
+                part.map = Some(map);
+            }
+            None => part.reset()?,
+        }
+        Ok(part)
+    }
+
+    /// The saved map, if it is ours and the data are there.
+    fn load(&self) -> Option<(Known, BlockMap)> {
+        let about = fs::metadata(&self.map_path).ok()?;
+        if about.len() > MAP_BYTES_MAX {
+            return None;
+        }
+        let saved: Saved = serde_json::from_slice(&fs::read(&self.map_path).ok()?).ok()?;
+        if saved.version != VERSION || saved.url != self.url {
+            return None;
+        }
+        let mut map = BlockMap::new(saved.size);
+        for (offset, len) in saved.have {
+            map.insert(Span { offset, len });
+        }
+        let end = map.spans().last().map_or(0, Span::end);
+        (self.file.metadata().ok()?.len() >= end).then_some((
+            Known { size: Some(saved.size), validator: Some(saved.validator), digest: None },
+            map,
+        ))
+    }
+
+    /// Forgets everything that has arrived.
+    pub(crate) fn reset(&mut self) -> Result<(), Fault> {
+        let _ = fs::remove_file(&self.map_path);
+        self.file.set_len(0).map_err(|e| self.fault(&e))?;
+        self.known = Known::default();
+        self.map = None;
+        (self.streamed, self.ended) = (0, false);
+        Ok(())
+    }
+
+    /// Bytes that have arrived.
+    pub(crate) fn have(&self) -> u64 {
+        self.map.as_ref().map_or(self.streamed, BlockMap::received)
+    }
+
+    /// Whether the file is whole.
+    pub(crate) fn complete(&self) -> bool {
+        match &self.map {
+            Some(map) => map.complete(),
+            None => self.ended,
+        }
+    }
+
+    /// What is missing, at most so many ranges; `None` while the size is not known or nothing has arrived.
+    pub(crate) fn missing(&self, most: usize) -> Option<Vec<Span>> {
+        self.map.as_ref().filter(|m| m.received() > 0).map(|m| m.missing(most))
+    }
+
+    /// The size is told for the first time, or again. `false`: it is another than before.
+    pub(crate) fn size_is(&mut self, size: u64) -> bool {
+        match self.known.size {
+            Some(known) => known == size,
+            None => {
+                self.known.size = Some(size);
+                self.map = Some(BlockMap::new(size));
+                true
+            }
+        }
+    }
+
+    /// Data of the file. Returns how many bytes are new; what lies beyond its end is not written.
+    pub(crate) fn write(&mut self, offset: u64, data: &[u8]) -> Result<u64, Fault> {
+        let room = self.known.size.map_or(u64::MAX, |size| size.saturating_sub(offset));
+        let data = &data[..data.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
+        self.file.write_all_at(data, offset).map_err(|e| self.fault(&e))?;
+        let span = Span { offset, len: data.len() as u64 };
+        let new = match &mut self.map {
+            Some(map) => map.insert(span),
+            None => {
+                self.streamed = span.end();
+                span.len
+            }
+        };
+        if self.saved.elapsed() >= SAVE_EVERY {
+            self.save()?;
+        }
+        Ok(new)
+    }
+
+    /// A stream of unknown size has come to its proper end.
+    pub(crate) fn stream_ended(&mut self) {
+        self.ended = true;
+    }
+
+    /// Syncs the data and writes the map; without a validator there would be nothing to go on with.
+    pub(crate) fn save(&mut self) -> Result<(), Fault> {
+        self.saved = Instant::now();
+        let (Some(map), Some(validator)) = (&self.map, &self.known.validator) else { return Ok(()) };
+        if map.received() == 0 {
+            return Ok(());
+        }
+        self.file.sync_data().map_err(|e| self.fault(&e))?;
+        let saved = Saved {
+            version: VERSION,
+            url: self.url.clone(),
+            size: map.size(),
+            validator: validator.clone(),
+            have: map.spans().map(|s| (s.offset, s.len)).collect(),
+        };
+        let new = with_suffix(&self.map_path, ".new");
+        let write = || -> io::Result<()> {
+            let mut file = File::create(&new)?;
+            file.write_all(serde_json::to_string(&saved)?.as_bytes())?;
+            file.sync_data()?;
+            fs::rename(&new, &self.map_path)
+        };
+        write().map_err(|e| {
+            let _ = fs::remove_file(&new);
+            fault(&self.map_path, &e)
+        })
+    }
+
+    /// Checks length and digest of a file that is whole. Names the digest that was checked. One that is wrong is thrown
+    /// away: nobody can tell which part of it.
+    pub(crate) fn check(&mut self) -> Result<Option<&'static str>, Fault> {
+        let have = self.have();
+        self.file.set_len(have).map_err(|e| self.fault(&e))?;
+        let Some(stated) = self.known.digest.clone() else { return Ok(None) };
+        let mut reader = File::open(&self.path).map_err(|e| self.fault(&e))?;
+        let (value, read) = digest::of(stated.algorithm, &mut reader).map_err(|e| self.fault(&e))?;
+        if read != have || value != stated.value {
+            self.reset()?;
+            let _ = fs::remove_file(&self.path);
+            let name = Algorithm::name(stated.algorithm);
+            let message = format!("what came does not have the {name} digest the server stated; thrown away");
+            return Err(Fault::new(Exit::Failed, message));
+        }
+        Ok(Some(stated.algorithm.name()))
+    }
+
+    /// Gives the file its final name, synced before and after.
+    pub(crate) fn finish(&mut self) -> Result<(), Fault> {
+        self.file.sync_all().map_err(|e| self.fault(&e))?;
+        fs::rename(&self.path, &self.target).map_err(|e| fault(&self.target, &e))?;
+        let _ = fs::remove_file(&self.map_path);
+        let folder = self.target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(folder).and_then(|f| f.sync_all()).map_err(|e| fault(folder, &e))
+    }
+}
+
+impl Drop for PartFile {
+    /// A download that never began leaves nothing.
+    fn drop(&mut self) {
+        if self.have() == 0 && self.file.metadata().is_ok_and(|m| m.len() == 0) && !self.ended {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn fault(path: &Path, e: &io::Error) -> Fault {
+    let (exit, advice) = match e.kind() {
+        io::ErrorKind::PermissionDenied => (Exit::Permission, ""),
+        io::ErrorKind::NotFound => (Exit::Missing, ""),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            (Exit::Failed, "; make room and run the same command again")
+        }
+        _ => (Exit::Failed, ""),
+    };
+    Fault::new(exit, format!("cannot write {}: {e}{advice}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_comes_back_and_one_that_lies_does_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("f");
+        let url = "http://h/f";
+        {
+            let mut part = PartFile::open(&target, url).unwrap();
+            assert!(part.size_is(10) && !part.size_is(11));
+            part.known.validator = Some("\"x\"".into());
+            assert_eq!(part.write(4, b"abcd").unwrap(), 4);
+            assert_eq!(part.write(6, b"cdefgh").unwrap(), 2, "what lies beyond the end is cut off");
+            part.save().unwrap();
+            assert_eq!(PartFile::open(&target, url).map(|_| ()).unwrap_err().exit, Exit::Busy);
+        }
+        {
+            let part = PartFile::open(&target, url).unwrap();
+            assert_eq!(part.missing(9), Some(vec![Span { offset: 0, len: 4 }]));
+            assert_eq!(part.known.validator.as_deref(), Some("\"x\""));
+        }
+        // Another URL, and data that are not there.
+        assert_eq!(PartFile::open(&target, "http://h/g").unwrap().have(), 0);
+        fs::write(with_suffix(&target, ".part"), "abc").unwrap();
+        let lie = r#"{"version":1,"url":"http://h/f","size":10,"validator":"x","have":[[0,10]]}"#;
+        fs::write(with_suffix(&target, ".part.map"), lie).unwrap();
+        assert_eq!(PartFile::open(&target, url).unwrap().have(), 0);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left of nothing");
+    }
+
+    #[test]
+    fn only_what_is_right_gets_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("f");
+        let mut part = PartFile::open(&target, "u").unwrap();
+        part.size_is(3);
+        part.write(0, b"abc").unwrap();
+        part.known.digest = Some(Stated { algorithm: Algorithm::Sha256, value: vec![0; 32] });
+        assert!(part.complete() && part.check().is_err() && !target.exists());
+        drop(part);
+        let mut part = PartFile::open(&target, "u").unwrap();
+        part.size_is(3);
+        part.write(0, b"abc").unwrap();
+        let (value, _) = digest::of(Algorithm::Sha256, &mut &b"abc"[..]).unwrap();
+        part.known.digest = Some(Stated { algorithm: Algorithm::Sha256, value });
+        assert_eq!(part.check().unwrap(), Some("sha-256"));
+        part.finish().unwrap();
+        drop(part);
+        assert_eq!(fs::read(&target).unwrap(), b"abc");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,387 @@
+//! Downloads in any order: [`Circus`] in real time, one for each disk.
+//!
+//! The state machine decides which block each client gets next and which blocks are read and kept; here are the
+//! threads that read them, the memory they are in (a bounded number of blocks, outside of the page cache), and the
+//! bodies that wait for them. A client that takes its block reports it by asking for the next.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, IoSliceMut};
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use rustix::io::Errno;
+use seekless_engine::lock;
+use seekless_policy::ReadId;
+use seekless_policy::reorder::{Action, Circus, ClientId, Config, ContentId, Event, Wanted};
+use tokio::sync::mpsc;
+
+use super::Shared;
+use super::counters::Counters;
+use super::digests::Edition;
+use super::fetch::read_past;
+use super::tree::Opened;
+use crate::multipart::Writer;
+use crate::range::{Span, merged};
+
+/// Circus for every disk that was asked for a download.
+#[derive(Debug)]
+pub(crate) struct AnyOrder {
+    config: Config,
+    disks: Mutex<HashMap<u64, Arc<Disk>>>,
+}
+
+impl AnyOrder {
+    pub(crate) fn new(config: Config) -> AnyOrder {
+        AnyOrder { config, disks: Mutex::default() }
+    }
+}
+
+/// A read for a thread to do.
+struct Job {
+    id: ReadId,
+    content: ContentId,
+    file: Arc<Opened>,
+    first: u64,
+    blocks: u64,
+}
+
+/// One file being downloaded.
+struct Content {
+    file: Arc<Opened>,
+    edition: Edition,
+    clients: usize,
+    blocks: HashMap<u64, Bytes>,
+}
+
+type Given = io::Result<(u64, Bytes)>;
+
+struct State {
+    circus: Circus,
+    contents: HashMap<ContentId, Content>,
+    by_edition: HashMap<Edition, ContentId>,
+    clients: HashMap<ClientId, (ContentId, mpsc::UnboundedSender<Given>)>,
+    next: u64,
+    refused: bool,
+}
+
+/// Circus of one disk.
+pub(crate) struct Disk {
+    block: u64,
+    state: Mutex<State>,
+    jobs: Sender<Job>,
+    shared: std::sync::Weak<Shared>,
+}
+
+impl std::fmt::Debug for Disk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Disk")
+    }
+}
+
+/// Takes on a download of these parts of a file. The body, its content type and its length; `None` if it is better (too
+/// small, too many downloads) served in order.
+pub(crate) fn join(
+    shared: &Arc<Shared>,
+    file: &Arc<Opened>,
+    kind: &'static str,
+    spans: &[Span],
+) -> Option<(Download, String, u64)> {
+    let any_order = shared.any_order.as_ref()?;
+    let block = any_order.config.block.0.max(1);
+    let spans = merged(spans.to_vec());
+    // With fewer blocks than this there is no order to choose.
+    if spans.iter().map(|s| s.len).sum::<u64>() < 4 * block {
+        return None;
+    }
+    let disk = {
+        let mut disks = lock(&any_order.disks);
+        let disk = disks.entry(file.id.dev);
+        match disk {
+            std::collections::hash_map::Entry::Occupied(known) => known.get().clone(),
+            std::collections::hash_map::Entry::Vacant(new) => {
+                new.insert(Disk::start(any_order, shared)?).clone()
+            }
+        }
+    };
+    let ranges: Vec<Range<u64>> = spans.iter().map(|s| s.offset / block..s.end().div_ceil(block)).collect();
+    let writer = Writer::new(kind, file.size, shared.unique());
+    let mut len = writer.tail().len() as u64;
+    let mut last = None;
+    for number in ranges.iter().cloned().flatten() {
+        // Two ranges may meet in one block.
+        if last.replace(number) != Some(number) {
+            len += parts_of(&spans, number, block, file.size).map(|p| writer.part_len(p)).sum::<u64>();
+        }
+    }
+    let (tell, blocks) = mpsc::unbounded_channel();
+    let whole = matches!(spans[..], [Span { offset: 0, len }] if len == file.size);
+    let id = disk.join(file, if whole { Wanted::All } else { Wanted::Ranges(ranges) }, tell)?;
+    Counters::one(&shared.counters.any_order);
+    let kind = writer.content_type();
+    let download = Download {
+        disk,
+        id,
+        blocks,
+        sending: None,
+        out: VecDeque::new(),
+        writer,
+        spans,
+        size: file.size,
+        ended: false,
+    };
+    Some((download, kind, len))
+}
+
+/// What of a block lies in the spans (which are in order and disjoint).
+fn parts_of(spans: &[Span], number: u64, block: u64, size: u64) -> impl Iterator<Item = Span> + '_ {
+    let (start, end) = (number * block, ((number + 1) * block).min(size));
+    let first = spans.partition_point(move |s| s.end() <= start);
+    spans[first..].iter().take_while(move |s| s.offset < end).map(move |s| {
+        let offset = s.offset.max(start);
+        Span { offset, len: s.end().min(end) - offset }
+    })
+}
+
+impl Disk {
+    fn start(any_order: &AnyOrder, shared: &Arc<Shared>) -> Option<Arc<Disk>> {
+        let config = &any_order.config;
+        let (jobs, todo) = unbounded();
+        let state = State {
+            circus: Circus::new(config),
+            contents: HashMap::new(),
+            by_edition: HashMap::new(),
+            clients: HashMap::new(),
+            next: 1,
+            refused: false,
+        };
+        let disk = Arc::new(Disk {
+            block: config.block.0.max(1),
+            state: Mutex::new(state),
+            jobs,
+            shared: Arc::downgrade(shared),
+        });
+        // As many as Circus orders reads at once; the channel therefore never holds more than that.
+        for _ in 0..config.reads_in_flight.max(1) {
+            let (weak, todo) = (Arc::downgrade(&disk), todo.clone());
+            let reader = move || read_blocks(&weak, &todo);
+            std::thread::Builder::new().name("any-order".into()).spawn(reader).ok()?;
+        }
+        Some(disk)
+    }
+
+    fn join(
+        &self,
+        file: &Arc<Opened>,
+        wanted: Wanted,
+        tell: mpsc::UnboundedSender<Given>,
+    ) -> Option<ClientId> {
+        let edition = (file.id, file.size, file.modified);
+        let mut state = lock(&self.state);
+        state.next += 2;
+        let client = ClientId(state.next);
+        let fresh = ContentId(state.next + 1);
+        let content = *state.by_edition.entry(edition).or_insert(fresh);
+        let entry = state.contents.entry(content);
+        let entry = entry.or_insert_with(|| Content {
+            file: file.clone(),
+            edition,
+            clients: 0,
+            blocks: HashMap::new(),
+        });
+        entry.clients += 1;
+        state.clients.insert(client, (content, tell));
+        state.refused = false;
+        let blocks = file.size.div_ceil(self.block);
+        self.event(&mut state, Event::Join { client, content, blocks, wanted });
+        if std::mem::take(&mut state.refused) {
+            return None;
+        }
+        Some(client)
+    }
+
+    /// Tells the machine and does what it says.
+    fn event(&self, state: &mut State, event: Event) {
+        state.circus.handle(event);
+        while let Some(action) = state.circus.poll_action() {
+            match action {
+                Action::Read { id, content, first, blocks } => {
+                    let file = state.contents.get(&content).map(|c| c.file.clone());
+                    let job = file.map(|file| Job { id, content, file, first, blocks });
+                    if job.is_none_or(|job| self.jobs.send(job).is_err()) {
+                        state.circus.handle(Event::ReadDone { read: id, blocks: 0 });
+                    }
+                }
+                Action::Drop { content, block } => {
+                    if let Some(content) = state.contents.get_mut(&content) {
+                        content.blocks.remove(&block);
+                    }
+                    state.forget(content);
+                }
+                Action::Send { client, content, block } => {
+                    let bytes = state.contents.get(&content).and_then(|c| c.blocks.get(&block)).cloned();
+                    if let (Some((_, tell)), Some(bytes)) = (state.clients.get(&client), bytes) {
+                        // One whose receiver is gone is about to leave.
+                        let _ = tell.send(Ok((block, bytes)));
+                    }
+                }
+                Action::Complete { client } => state.gone(client),
+                Action::Broken { client, block } => {
+                    if let Some((_, tell)) = state.clients.get(&client) {
+                        let _ = tell.send(Err(io::Error::other(format!("block {block} cannot be read"))));
+                    }
+                    state.gone(client);
+                }
+                Action::Refused { client, .. } => {
+                    state.refused = true;
+                    state.gone(client);
+                }
+            }
+        }
+    }
+}
+
+impl State {
+    /// A client is gone; its channel ends with it.
+    fn gone(&mut self, client: ClientId) {
+        let Some((content, _)) = self.clients.remove(&client) else { return };
+        if let Some(entry) = self.contents.get_mut(&content) {
+            entry.clients -= 1;
+        }
+        self.forget(content);
+    }
+
+    /// Closes a file nobody downloads and of which no block is held.
+    fn forget(&mut self, content: ContentId) {
+        if let Some(entry) = self.contents.get(&content)
+            && entry.clients == 0
+            && entry.blocks.is_empty()
+        {
+            self.by_edition.remove(&entry.edition);
+            self.contents.remove(&content);
+        }
+    }
+}
+
+/// A reading thread; ends with its disk.
+fn read_blocks(disk: &std::sync::Weak<Disk>, todo: &Receiver<Job>) {
+    while let Ok(job) = todo.recv() {
+        let Some(disk) = disk.upgrade() else { return };
+        let blocks = read(&job, disk.block);
+        if let Some(shared) = disk.shared.upgrade() {
+            Counters::add(&shared.counters.any_order_blocks_read, blocks.len() as u64);
+        }
+        let mut state = lock(&disk.state);
+        let got = blocks.len() as u64;
+        if let Some(content) = state.contents.get_mut(&job.content) {
+            content.blocks.extend((job.first..).zip(blocks));
+        }
+        disk.event(&mut state, Event::ReadDone { read: job.id, blocks: got });
+        // A file everybody left while it was read.
+        state.forget(job.content);
+    }
+}
+
+/// Reads whole blocks; fewer where the disk or the file ends. Each has memory of its own, so that it can be given back
+/// alone. Of a file that changed, none.
+fn read(job: &Job, block: u64) -> Vec<Bytes> {
+    let offset = job.first * block;
+    let end = (offset + job.blocks * block).min(job.file.size);
+    let mut buffers: Vec<Vec<u8>> = (0..job.blocks)
+        .map(|i| (end - (offset + i * block).min(end)).min(block))
+        .map(|len| vec![0; len as usize])
+        .collect();
+    let total = end.saturating_sub(offset);
+    let mut got = 0;
+    while got < total {
+        match read_some(job, &mut buffers, block, offset, got) {
+            Ok(0) => break,
+            Ok(n) => got += n as u64,
+            Err(Errno::INTR) => {}
+            Err(error) => {
+                tracing::debug!(%error, "a block cannot be read");
+                break;
+            }
+        }
+    }
+    if !job.file.unchanged() {
+        return Vec::new();
+    }
+    let whole = if got == total { job.blocks } else { got / block };
+    buffers.into_iter().take(whole as usize).map(Bytes::from).collect()
+}
+
+fn read_some(job: &Job, buffers: &mut [Vec<u8>], block: u64, offset: u64, got: u64) -> Result<usize, Errno> {
+    let mut parts: Vec<IoSliceMut<'_>> = Vec::with_capacity(buffers.len());
+    for (i, buffer) in buffers.iter_mut().enumerate() {
+        let start = i as u64 * block;
+        let skip = got.saturating_sub(start).min(buffer.len() as u64) as usize;
+        if skip < buffer.len() {
+            parts.push(IoSliceMut::new(&mut buffer[skip..]));
+        }
+    }
+    // The blocks are held here; a second copy in the page cache would only take memory from others.
+    read_past(&job.file, &mut parts, offset + got)
+}
+
+/// A download under way, as its body sees it.
+#[derive(Debug)]
+pub(crate) struct Download {
+    disk: Arc<Disk>,
+    id: ClientId,
+    blocks: mpsc::UnboundedReceiver<Given>,
+    /// The block being handed out.
+    sending: Option<u64>,
+    out: VecDeque<Bytes>,
+    writer: Writer,
+    spans: Vec<Span>,
+    size: u64,
+    ended: bool,
+}
+
+impl Download {
+    /// The next bytes of the body.
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        loop {
+            if let Some(bytes) = self.out.pop_front() {
+                return Poll::Ready(Some(Ok(bytes)));
+            }
+            if let Some(block) = self.sending.take() {
+                let mut state = lock(&self.disk.state);
+                self.disk.event(&mut state, Event::Sent { client: self.id, block });
+            }
+            if self.ended {
+                return Poll::Ready(None);
+            }
+            match ready!(self.blocks.poll_recv(cx)) {
+                Some(Ok((number, bytes))) => {
+                    let start = number * self.disk.block;
+                    for part in parts_of(&self.spans, number, self.disk.block, self.size) {
+                        let from = (part.offset - start) as usize;
+                        self.out.push_back(self.writer.head(part));
+                        self.out.push_back(bytes.slice(from..from + part.len as usize));
+                    }
+                    self.sending = Some(number);
+                    if let Some(shared) = self.disk.shared.upgrade() {
+                        Counters::one(&shared.counters.any_order_blocks_sent);
+                    }
+                }
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => {
+                    self.ended = true;
+                    self.out.push_back(self.writer.tail());
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Download {
+    fn drop(&mut self) {
+        let mut state = lock(&self.disk.state);
+        self.disk.event(&mut state, Event::Left { client: self.id });
+        state.gone(self.id);
+    }
+}

@@ -1,0 +1,278 @@
+//! The body of an answer: parts of a file and text between them, piece by piece, never waiting on an event loop.
+//!
+//! For each piece: what is in memory is sent at once and reported to the engine (so that its stream is read ahead);
+//! what is not is asked of the engine and awaited; what the engine passes is read by a helper thread.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
+
+use super::any_order::Download;
+use super::counters::Counters;
+use super::ready::{Ready, read_ready, ready};
+use super::tree::Opened;
+use super::wire::{Outbox, Piece, Segment, Tally};
+use super::{Shared, fetch};
+use crate::range::Span;
+
+/// How much is looked at and asked for at once: the client's socket takes a few hundred KiB at most.
+const WINDOW: u64 = 512 << 10;
+
+/// Longest copy where sendfile cannot be used (TLS, HTTP/2).
+const COPY_MAX: usize = 128 << 10;
+
+/// A part of a body.
+#[derive(Clone, Debug)]
+pub(crate) enum Part {
+    Memory(Bytes),
+    Span(Span),
+}
+
+impl Part {
+    fn len(&self) -> u64 {
+        match self {
+            Part::Memory(bytes) => bytes.len() as u64,
+            Part::Span(span) => span.len,
+        }
+    }
+}
+
+/// Where its parts come from.
+enum Source {
+    /// All known from the start.
+    Parts(VecDeque<Part>),
+    /// As another chooses: blocks of a download in any order.
+    Blocks(Box<Download>),
+}
+
+type Pending = Pin<Box<dyn Future<Output = io::Result<Segment>>>>;
+
+/// A body.
+pub(crate) struct FileBody {
+    shared: Arc<Shared>,
+    file: Option<Arc<Opened>>,
+    source: Source,
+    left: u64,
+    /// Bytes of the file before this go past the page cache, where they are not in it.
+    bypass_end: u64,
+    pending: Option<Pending>,
+    /// Where segments go on HTTP/1.1; with the flag whether sendfile can be used.
+    outbox: Option<(Rc<Outbox>, bool)>,
+    tally: Rc<Tally>,
+}
+
+impl FileBody {
+    /// A body of these parts.
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        file: Option<Arc<Opened>>,
+        parts: impl IntoIterator<Item = Part>,
+        outbox: Option<(Rc<Outbox>, bool)>,
+        tally: Rc<Tally>,
+    ) -> FileBody {
+        let parts: VecDeque<Part> = parts.into_iter().filter(|p| p.len() > 0).collect();
+        let left = parts.iter().map(Part::len).sum();
+        FileBody {
+            shared,
+            file,
+            source: Source::Parts(parts),
+            left,
+            bypass_end: 0,
+            pending: None,
+            outbox,
+            tally,
+        }
+    }
+
+    /// Bytes of the file before `end` are read past the page cache.
+    pub(crate) fn bypassing(mut self, end: u64) -> FileBody {
+        self.bypass_end = end;
+        self
+    }
+
+    /// A body of `len` bytes that somebody else hands over.
+    pub(crate) fn any_order(
+        shared: Arc<Shared>,
+        len: u64,
+        download: Download,
+        outbox: Option<(Rc<Outbox>, bool)>,
+        tally: Rc<Tally>,
+    ) -> FileBody {
+        FileBody {
+            shared,
+            file: None,
+            source: Source::Blocks(Box::new(download)),
+            left: len,
+            bypass_end: 0,
+            pending: None,
+            outbox,
+            tally,
+        }
+    }
+
+    /// The next segment; `None` at the end.
+    fn poll_segment(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Segment>>> {
+        if let Some(pending) = &mut self.pending {
+            let segment = ready!(pending.as_mut().poll(cx));
+            self.pending = None;
+            return Poll::Ready(Some(segment.inspect(|s| self.passed(s.len()))));
+        }
+        let parts = match &mut self.source {
+            Source::Blocks(blocks) => {
+                let Some(bytes) = ready!(blocks.poll_next(cx)) else { return Poll::Ready(None) };
+                return Poll::Ready(Some(bytes.map(Segment::Memory)));
+            }
+            Source::Parts(parts) => parts,
+        };
+        let Some(part) = parts.front() else { return Poll::Ready(None) };
+        let span = match part {
+            Part::Memory(bytes) => {
+                let segment = Segment::Memory(bytes.clone());
+                parts.pop_front();
+                return Poll::Ready(Some(Ok(segment)));
+            }
+            Part::Span(span) => *span,
+        };
+        let Some(file) = self.file.clone() else {
+            return Poll::Ready(Some(Err(io::ErrorKind::InvalidData.into())));
+        };
+        if !file.unchanged() {
+            return Poll::Ready(Some(Err(io::Error::other("the file changed while it was sent"))));
+        }
+        let window = span.len.min(WINDOW);
+        let sendfile = self.outbox.as_ref().is_some_and(|(_, sendfile)| *sendfile);
+        match at_once(&self.shared, &file, span.offset, window, sendfile) {
+            Ok(Some(segment)) => {
+                Counters::one(&self.shared.counters.hits);
+                self.shared.moved_on(&file, span.offset, segment.len());
+                self.passed(segment.len());
+                Poll::Ready(Some(Ok(segment)))
+            }
+            Ok(None) => {
+                let shared = self.shared.clone();
+                let bypass = self.bypass_end.saturating_sub(span.offset).min(span.len);
+                let fetch = async move {
+                    if bypass > 0 {
+                        return Ok(Segment::Memory(fetch::past(&shared, &file, span.offset, bypass).await?));
+                    }
+                    fetched(&shared, &file, span.offset, window, sendfile).await
+                };
+                self.pending = Some(Box::pin(fetch));
+                // Polled at once, so that it wakes us.
+                self.poll_segment(cx)
+            }
+            Err(e) => Poll::Ready(Some(Err(e))),
+        }
+    }
+
+    /// The first part, a span, is so many bytes shorter.
+    fn passed(&mut self, bytes: u64) {
+        let Source::Parts(parts) = &mut self.source else { return };
+        let Some(Part::Span(span)) = parts.front_mut() else { return };
+        span.offset += bytes;
+        span.len = span.len.saturating_sub(bytes);
+        if span.len == 0 {
+            parts.pop_front();
+        }
+    }
+}
+
+/// What can be sent without waiting: a span for sendfile, or a copy.
+fn at_once(
+    shared: &Shared,
+    file: &Arc<Opened>,
+    offset: u64,
+    len: u64,
+    sendfile: bool,
+) -> io::Result<Option<Segment>> {
+    let len = match ready(file, offset, len) {
+        Ready::Bytes(len) if sendfile => return Ok(Some(Segment::Span { file: file.clone(), offset, len })),
+        Ready::Bytes(len) => len,
+        Ready::No => return Ok(None),
+        Ready::Unknown => len,
+    };
+    let began = std::time::Instant::now();
+    let copy = read_ready(file, offset, (len as usize).min(COPY_MAX));
+    shared.counters.call(began.elapsed());
+    Ok(copy?.map(|bytes| Segment::Memory(bytes.into())))
+}
+
+/// The same, after waiting for the disk.
+async fn fetched(
+    shared: &Shared,
+    file: &Arc<Opened>,
+    offset: u64,
+    len: u64,
+    sendfile: bool,
+) -> io::Result<Segment> {
+    if fetch::bring_in(shared, file, offset, len).await
+        && let Some(segment) = at_once(shared, file, offset, len, sendfile)?
+    {
+        return Ok(segment);
+    }
+    Ok(Segment::Memory(fetch::read(shared, file, offset, len).await?))
+}
+
+impl Body for FileBody {
+    type Data = Piece;
+    type Error = io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Piece>, io::Error>>> {
+        let this = self.get_mut();
+        if this.left == 0 {
+            return Poll::Ready(None);
+        }
+        let segment = match ready!(this.poll_segment(cx)) {
+            Some(Ok(segment)) => segment,
+            Some(Err(e)) => {
+                Counters::one(&this.shared.counters.answers_broken);
+                tracing::debug!(%e, "an answer is broken off");
+                return Poll::Ready(Some(Err(e)));
+            }
+            None => {
+                Counters::one(&this.shared.counters.answers_broken);
+                return Poll::Ready(Some(Err(io::ErrorKind::UnexpectedEof.into())));
+            }
+        };
+        let len = segment.len();
+        this.left = this.left.saturating_sub(len);
+        let piece = match (&this.outbox, segment) {
+            (Some((outbox, _)), segment) => {
+                outbox.push(segment, this.tally.clone());
+                Piece::StandIn(len as usize)
+            }
+            (None, Segment::Memory(bytes)) => {
+                this.tally.add(len);
+                Piece::Bytes(bytes)
+            }
+            (None, Segment::Span { .. }) => return Poll::Ready(Some(Err(io::ErrorKind::InvalidData.into()))),
+        };
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}
+
+impl Drop for FileBody {
+    fn drop(&mut self) {
+        if let Some((outbox, _)) = &self.outbox {
+            outbox.busy.set(false);
+        }
+    }
+}

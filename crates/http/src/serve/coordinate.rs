@@ -1,0 +1,159 @@
+//! Two levels over HTTP: a coordinator between the requests of upper caches and this server's memory (PFC).
+//!
+//! The upper level is a cache that fetches from us (nginx with `proxy_cache` and `slice`, Varnish, ...); each of its requests
+//! for a file is one request in the paper's sense, and client and file together are its context. The coordinator
+//! ([`seekless_policy::coordinate`], the simulator's very code) looks at what this level holds and answers with two
+//! lengths: so many blocks go *past* this level (read straight from the disk with `RWF_DONTCACHE`, without the engine and its
+//! prefetching), and so many *more* behind the end are asked of the engine, for which nobody waits.
+//!
+//! What this level holds is kept as a model: block numbers in least-recently-used order, as many as the page cache may
+//! hold. The kernel's own cache is near that order but not of it, so the model is an approximation; it costs no
+//! system call.
+
+use std::collections::HashMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::net::IpAddr;
+use std::sync::Mutex;
+
+use seekless_engine::lock;
+use seekless_policy::cache::{Cache, Origin, Replacement};
+use seekless_policy::coordinate::{Coordination, Coordinator, Request};
+
+use super::digests::Edition;
+use super::tree::Opened;
+use crate::range::Span;
+
+/// Unit of the model. Upper caches ask for hundreds of KiB at a time; the paper's 4 KiB would only cost memory.
+const BLOCK: u64 = 64 << 10;
+
+/// Blocks of one file: numbers of files stand above them. 64 TiB.
+const FILE_BITS: u32 = 30;
+
+/// Contexts with lengths of their own; others share one of these.
+const CONTEXTS: u32 = 4096;
+
+/// Most files told apart at once; then the numbering begins anew, and with it the model forgets.
+const FILES_MAX: usize = 65_536;
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Way {
+    /// Bytes before this offset go past this level.
+    pub(crate) bypass_end: u64,
+    /// Brought in besides, for nobody.
+    pub(crate) readmore: Option<Span>,
+}
+
+struct State {
+    coordinator: Coordinator,
+    held: Cache,
+    files: HashMap<Edition, u64>,
+    next: u64,
+}
+
+/// A coordinator and its model.
+pub(crate) struct Coordinate {
+    state: Mutex<State>,
+    /// How far the engine extends a read.
+    prefetch: u64,
+}
+
+impl std::fmt::Debug for Coordinate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Coordinate")
+    }
+}
+
+impl Coordinate {
+    /// For a page cache of `memory` bytes above which reads are extended to `prefetch`.
+    pub(crate) fn new(coordination: Coordination, memory: u64, prefetch: u64) -> Coordinate {
+        // At least the paper's smallest, at most 4 TiB.
+        let capacity = (memory / BLOCK).clamp(16, 1 << 26);
+        let held = Cache::new(Replacement::Lru, capacity);
+        // The bounds above are within the cache's own.
+        let held = held.unwrap_or_else(|bad| unreachable!("{bad}"));
+        let coordinator = Coordinator::new(coordination, capacity as usize);
+        let state = State { coordinator, held, files: HashMap::new(), next: 0 };
+        Coordinate { state: Mutex::new(state), prefetch }
+    }
+
+    /// Decides on one request of a client.
+    pub(crate) fn decide(&self, client: IpAddr, file: &Opened, span: Span) -> Way {
+        let edition = (file.id, file.size, file.modified);
+        let mut guard = lock(&self.state);
+        let state = &mut *guard;
+        if state.files.len() >= FILES_MAX {
+            state.files.clear();
+        }
+        let next = state.next + 1;
+        let number = *state.files.entry(edition).or_insert(next);
+        state.next = state.next.max(number);
+        let base = number << FILE_BITS;
+        let mut hasher = DefaultHasher::new();
+        (client, edition).hash(&mut hasher);
+        let context = (hasher.finish() % u64::from(CONTEXTS)) as u32;
+        let request =
+            Request { context, first: base + span.offset / BLOCK, last: base + (span.end() - 1) / BLOCK };
+        let split = state.coordinator.decide(&request, &state.held);
+
+        let bypass = split.bypass.min(request.len());
+        // The native side: the rest of the request with what the engine reads along, and what is read more.
+        let native = request.first + bypass;
+        let end_of_file = base + (file.size - 1) / BLOCK;
+        let asked = (request.last + split.readmore).min(end_of_file);
+        let extended = match native <= request.last {
+            true => (native + self.prefetch / BLOCK).max(asked),
+            false => asked,
+        };
+        for block in native..=extended.min(end_of_file) {
+            match state.held.find(block) {
+                Some(slot) => drop(state.held.hit(slot)),
+                None => {
+                    let origin = if block <= request.last { Origin::Sequential } else { Origin::Prefetch };
+                    state.held.insert(block, origin, 0);
+                }
+            }
+        }
+        let from = span.end();
+        let to = ((asked - base + 1) * BLOCK).min(file.size);
+        let readmore = (split.readmore > 0 && to > from).then(|| Span { offset: from, len: to - from });
+        let bypass_end = if bypass == 0 { 0 } else { ((native - base) * BLOCK).min(span.end()) };
+        Way { bypass_end, readmore }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tree::{Entry, Tree};
+    use super::*;
+    use seekless_policy::coordinate::pfc::PfcParams;
+    use std::path::Path;
+
+    /// The decisions are PFC's own: a first small request is native, one much larger than the average goes past.
+    #[test]
+    fn requests_become_byte_ranges_within_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("f"), vec![0; 40 << 16]).unwrap();
+        let Ok(Entry::File(file)) = Tree::open(&[dir.path().into()]).unwrap().get(Path::new("f"), true)
+        else {
+            panic!("no file")
+        };
+        let client = "192.0.2.1".parse().unwrap();
+        let none = Coordinate::new(Coordination::None, 64 << 20, 4 << 20);
+        assert_eq!(none.decide(client, &file, Span { offset: 0, len: 100 }), Way::default());
+        let params = PfcParams { per_context: true, ..PfcParams::default() };
+        let pfc = Coordinate::new(Coordination::Pfc(params), 64 << 20, 4 << 20);
+        for offset in (0..file.size).step_by(3 << 16) {
+            let span = Span { offset, len: (3u64 << 16).min(file.size - offset) };
+            let way = pfc.decide(client, &file, span);
+            assert!(way.bypass_end <= span.end(), "{way:?}");
+            if let Some(more) = way.readmore {
+                assert!(more.offset == span.end() && more.end() <= file.size, "{way:?}");
+            }
+        }
+        // To the letter of the paper, a request longer than half the average goes past whole.
+        let way = pfc.decide(client, &file, Span { offset: 0, len: 20 << 16 });
+        assert_eq!(way, Way { bypass_end: 20 << 16, readmore: None });
+    }
+}

@@ -1,0 +1,90 @@
+//! What the server counts about itself, for its report.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+/// A call that sends from memory and takes longer than this has most likely waited for a disk (or for the processor).
+pub(crate) const SLOW_CALL: Duration = Duration::from_millis(5);
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// Counts since the start, by all event loops.
+        #[derive(Debug, Default)]
+        pub(crate) struct Counters { $($(#[$doc])* pub(crate) $name: AtomicU64,)* }
+
+        impl Counters {
+            /// All of them as JSON.
+            pub(crate) fn json(&self) -> Value {
+                json!({ $(stringify!($name): self.$name.load(Ordering::Relaxed)),* })
+            }
+        }
+    };
+}
+
+counters! {
+    /// Connections accepted.
+    connections,
+    /// Turned away at a bound.
+    connections_refused,
+    /// TLS handshakes that failed.
+    handshakes_failed,
+    /// Requests answered.
+    requests,
+    /// Bytes of bodies handed to the kernel (HTTP/2: to the framing).
+    body_bytes,
+    /// Of these, by sendfile.
+    sendfile_bytes,
+    /// Stretches of files sent at once because they were in memory.
+    hits,
+    /// Stretches the engine was asked for.
+    engine_requests,
+    /// Of these, brought in.
+    engine_resident,
+    /// Not served by the engine, or passed on by it: read by a helper thread.
+    helper_reads,
+    /// Lookups that had to read a directory.
+    helper_opens,
+    /// Calls of event loops that read or sent from memory.
+    loop_calls,
+    /// Of these, slower than 5 ms.
+    loop_calls_slow,
+    /// The slowest, microseconds.
+    loop_call_max_us,
+    /// Answers broken off: the file changed, the disk failed, or the client did not take them.
+    answers_broken,
+    /// Log lines lost because the log could not be written fast enough.
+    log_lines_lost,
+    /// Downloads answered in any order.
+    any_order,
+    /// Their blocks sent.
+    any_order_blocks_sent,
+    /// Their blocks read from disk.
+    any_order_blocks_read,
+    /// Bytes kept out of, or dropped from, the page cache by coordination.
+    bypassed_bytes,
+    /// Bytes read further by coordination.
+    readmore_bytes,
+}
+
+impl Counters {
+    /// One more.
+    pub(crate) fn one(counter: &AtomicU64) {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// More.
+    pub(crate) fn add(counter: &AtomicU64, n: u64) {
+        counter.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// A call of an event loop took so long.
+    pub(crate) fn call(&self, took: Duration) {
+        Counters::one(&self.loop_calls);
+        if took >= SLOW_CALL {
+            Counters::one(&self.loop_calls_slow);
+        }
+        self.loop_call_max_us.fetch_max(took.as_micros() as u64, Ordering::Relaxed);
+    }
+}

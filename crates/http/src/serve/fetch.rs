@@ -1,0 +1,142 @@
+//! Bytes that are not in memory: asked of the engine, and if it passes, read by a helper thread.
+//!
+//! An event loop awaits either. A request whose client has gone is withdrawn from the engine when its future is dropped.
+
+use std::io::{self, IoSliceMut};
+use std::num::NonZeroU64;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rustix::fs::Advice;
+use rustix::io::{Errno, ReadWriteFlags};
+use seekless_engine::{Answer, Engine, Need, Ticket};
+use tokio::sync::oneshot;
+
+use super::Shared;
+use super::counters::Counters;
+use super::tree::Opened;
+
+/// Most bytes a helper thread reads at once; they are held until they are sent.
+pub(crate) const HELPER_BYTES: u64 = 256 << 10;
+
+/// Most bytes of one read past the page cache.
+const PAST_BYTES: u64 = 1 << 20;
+
+/// `RWF_DONTCACHE` (Linux 6.14): what the read brings in leaves again, what was there stays. rustix does not name it yet.
+const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
+
+/// Set once the kernel or the file system has refused it; what was read is then dropped by advice.
+static NO_DONTCACHE: AtomicBool = AtomicBool::new(false);
+
+/// Reads without leaving anything in the page cache, waiting for the disk.
+///
+/// # Errors
+/// The disk's.
+pub(crate) fn read_past(file: &Opened, parts: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize, Errno> {
+    if !NO_DONTCACHE.load(Ordering::Relaxed) {
+        match rustix::io::preadv2(file.as_fd(), parts, offset, DONTCACHE) {
+            Err(Errno::OPNOTSUPP | Errno::INVAL) => NO_DONTCACHE.store(true, Ordering::Relaxed),
+            done => return done,
+        }
+    }
+    let got = rustix::io::preadv2(file.as_fd(), parts, offset, ReadWriteFlags::empty())?;
+    let _ = rustix::fs::fadvise(file.as_fd(), offset, NonZeroU64::new(got as u64), Advice::DontNeed);
+    Ok(got)
+}
+
+/// How long a disk may take for that. It then has had a minute and half; the answer is broken off.
+const DISK_PATIENCE: Duration = Duration::from_secs(90);
+
+/// Withdraws a request nobody waits for any more.
+struct Withdraw<'a> {
+    engine: &'a Engine,
+    ticket: Option<Ticket>,
+}
+
+impl Drop for Withdraw<'_> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.engine.cancel(ticket);
+        }
+    }
+}
+
+/// Has the engine bring in `len` bytes from `offset`. Whether they are in memory now.
+pub(crate) async fn bring_in(shared: &Shared, file: &Opened, offset: u64, len: u64) -> bool {
+    let (tell, told) = oneshot::channel();
+    let answer = Box::new(move |answer: Answer<'_>| {
+        let _ = tell.send(matches!(answer, Answer::Resident(_)));
+    });
+    Counters::one(&shared.counters.engine_requests);
+    shared.follow(file);
+    let Ok(ticket) = shared.engine.request(Need::new(file.as_fd(), offset, len), answer) else {
+        return false;
+    };
+    let mut withdraw = Withdraw { engine: &shared.engine, ticket };
+    let resident = told.await.unwrap_or(false);
+    withdraw.ticket = None;
+    if resident {
+        Counters::one(&shared.counters.engine_resident);
+    }
+    resident
+}
+
+/// Reads at most [`HELPER_BYTES`] on a helper thread, waiting for the disk.
+///
+/// # Errors
+/// The disk's; the end of the file; a disk that does not answer.
+pub(crate) async fn read(shared: &Shared, file: &Arc<Opened>, offset: u64, len: u64) -> io::Result<Bytes> {
+    Counters::one(&shared.counters.helper_reads);
+    helped(file, offset, len.min(HELPER_BYTES), false).await
+}
+
+/// The same, leaving nothing in the page cache, and no more than two at a time: these reads do not stand in the
+/// engine's queue, and many at once would make the disk seek between them.
+pub(crate) async fn past(shared: &Shared, file: &Arc<Opened>, offset: u64, len: u64) -> io::Result<Bytes> {
+    let _turn = shared.past.acquire().await;
+    let bytes = helped(file, offset, len.min(PAST_BYTES), true).await?;
+    Counters::add(&shared.counters.bypassed_bytes, bytes.len() as u64);
+    Ok(bytes)
+}
+
+async fn helped(file: &Arc<Opened>, offset: u64, most: u64, past: bool) -> io::Result<Bytes> {
+    let (file, most) = (file.clone(), most as usize);
+    let read = tokio::task::spawn_blocking(move || {
+        let mut buffer = vec![0; most];
+        let mut got = 0;
+        while got < most {
+            let at = offset + got as u64;
+            let read = match past {
+                true => read_past(&file, &mut [IoSliceMut::new(&mut buffer[got..])], at),
+                false => rustix::io::pread(&file.fd, &mut buffer[got..], at),
+            };
+            match read {
+                Ok(0) => break,
+                Ok(n) => got += n,
+                Err(Errno::INTR) => {}
+                Err(e) if got == 0 => return Err(io::Error::from(e)),
+                // What came before the error is sent; it is met again at its own place.
+                Err(_) => break,
+            }
+        }
+        buffer.truncate(got);
+        if buffer.is_empty() { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(Bytes::from(buffer)) }
+    });
+    match tokio::time::timeout(DISK_PATIENCE, read).await {
+        Ok(Ok(result)) => result,
+        Ok(Err(_)) => Err(io::Error::other("a helper thread ended")),
+        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+    }
+}
+
+/// Has the engine bring in bytes nobody waits for.
+pub(crate) fn more(shared: &Shared, file: &Opened, span: crate::range::Span) {
+    shared.follow(file);
+    let need = Need::new(file.as_fd(), span.offset, span.len);
+    if shared.engine.request(need, Box::new(|_| {})).is_ok() {
+        Counters::add(&shared.counters.readmore_bytes, span.len);
+    }
+}

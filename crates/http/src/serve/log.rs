@@ -1,0 +1,233 @@
+//! The access log in combined format, written by a thread of its own.
+//!
+//! A line is made when the last byte of an answer has been handed to the kernel, or its connection is gone, and says how
+//! many bytes that were. Event loops never wait for the log: what does not fit its queue is counted and lost.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use seekless_units::{Exit, Fault};
+
+use super::counters::Counters;
+
+/// Lines waiting to be written: at 200 bytes a line 13 MB.
+const QUEUE: usize = 65_536;
+
+enum Entry {
+    Line(String),
+    Reopen,
+}
+
+/// The way to the log.
+#[derive(Debug)]
+pub(crate) struct Log {
+    sender: Option<Sender<Entry>>,
+    thread: Option<JoinHandle<()>>,
+    counters: Arc<Counters>,
+}
+
+impl std::fmt::Debug for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Entry")
+    }
+}
+
+impl Log {
+    /// Opens the log for appending (`-`: standard output).
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub(crate) fn open(path: PathBuf, counters: Arc<Counters>) -> Result<Log, Fault> {
+        let file = open(&path)
+            .map_err(|e| Fault::new(Exit::Failed, format!("cannot open the log {}: {e}", path.display())))?;
+        let (sender, entries) = bounded(QUEUE);
+        let thread = std::thread::Builder::new()
+            .name("log".into())
+            .spawn(move || write_all(file, &path, &entries))
+            .map_err(|e| Fault::new(Exit::Failed, format!("no thread for the log: {e}")))?;
+        Ok(Log { sender: Some(sender), thread: Some(thread), counters })
+    }
+
+    /// Adds a line.
+    pub(crate) fn line(&self, line: String) {
+        if self.sender.as_ref().is_some_and(|s| s.try_send(Entry::Line(line)).is_err()) {
+            Counters::one(&self.counters.log_lines_lost);
+        }
+    }
+
+    /// Closes the file and opens its name anew, after it was rotated away.
+    pub(crate) fn reopen(&self) {
+        if let Some(sender) = &self.sender {
+            let _ = sender.try_send(Entry::Reopen);
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        drop(self.sender.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn open(path: &PathBuf) -> io::Result<Box<dyn Write + Send>> {
+    if path.as_os_str() == "-" {
+        return Ok(Box::new(io::stdout()));
+    }
+    let file: File = OpenOptions::new().create(true).append(true).open(path)?;
+    Ok(Box::new(file))
+}
+
+fn write_all(file: Box<dyn Write + Send>, path: &PathBuf, entries: &Receiver<Entry>) {
+    let mut out = BufWriter::with_capacity(64 << 10, file);
+    // A full disk must neither stop the server nor fill the error log: said once, until it is well again.
+    let mut complained = false;
+    while let Ok(first) = entries.recv() {
+        let mut next = Some(first);
+        while let Some(entry) = next {
+            let result = match entry {
+                Entry::Line(line) => out.write_all(line.as_bytes()),
+                Entry::Reopen => {
+                    let flushed = out.flush();
+                    match open(path) {
+                        Ok(file) => out = BufWriter::with_capacity(64 << 10, file),
+                        Err(e) => tracing::warn!(%e, "the log cannot be opened anew; the old one is used on"),
+                    }
+                    flushed
+                }
+            };
+            complain(&mut complained, result);
+            next = entries.try_recv().ok();
+        }
+        complain(&mut complained, out.flush());
+    }
+}
+
+fn complain(complained: &mut bool, result: io::Result<()>) {
+    match result {
+        Ok(()) => *complained = false,
+        Err(e) if !*complained => {
+            tracing::warn!(%e, "the log cannot be written");
+            *complained = true;
+        }
+        Err(_) => {}
+    }
+}
+
+/// What a line says.
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    pub(crate) client: String,
+    pub(crate) at: SystemTime,
+    /// `GET /x HTTP/1.1`
+    pub(crate) request: String,
+    pub(crate) status: u16,
+    pub(crate) referer: Option<Vec<u8>>,
+    pub(crate) agent: Option<Vec<u8>>,
+}
+
+impl Record {
+    /// The line, with `bytes` of body sent.
+    pub(crate) fn line(&self, bytes: u64) -> String {
+        let quoted = |value: &Option<Vec<u8>>| value.as_deref().map_or_else(|| "-".into(), escaped);
+        format!(
+            "{} - - [{}] \"{}\" {} {} \"{}\" \"{}\"\n",
+            self.client,
+            stamp(self.at),
+            escaped(self.request.as_bytes()),
+            self.status,
+            bytes,
+            quoted(&self.referer),
+            quoted(&self.agent),
+        )
+    }
+}
+
+/// What a client sent must not end the line, nor its quotes, nor reach a terminal raw: as nginx does it.
+fn escaped(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for &byte in bytes {
+        match byte {
+            b'"' | b'\\' | 0..=31 | 127.. => text.push_str(&format!("\\x{byte:02X}")),
+            _ => text.push(byte.into()),
+        }
+    }
+    text
+}
+
+/// `10/Oct/2000:13:55:36 +0000`
+fn stamp(at: SystemTime) -> String {
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let s = at.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    let (days, s) = (s / 86_400, s % 86_400);
+    let (year, month, day) = civil(days);
+    let (h, m, s) = (s / 3600, s / 60 % 60, s % 60);
+    format!("{day:02}/{}/{year}:{h:02}:{m:02}:{s:02} +0000", MONTHS[month as usize - 1])
+}
+
+/// Year, month and day of a day counted from 1970-01-01: years begin in March, so that the leap day comes last.
+fn civil(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let era = days / 146_097;
+    let of_era = days % 146_097;
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    (year_of_era + era * 400 + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_line_is_byte_exact_and_cannot_be_forged() {
+        let record = Record {
+            client: "192.0.2.7".into(),
+            at: UNIX_EPOCH + Duration::from_secs(971_186_136),
+            request: "GET /a%20b\" HTTP/1.1".into(),
+            status: 206,
+            referer: None,
+            agent: Some(b"x\"\n1 \xff\\".to_vec()),
+        };
+        assert_eq!(
+            record.line(2326),
+            "192.0.2.7 - - [10/Oct/2000:13:55:36 +0000] \"GET /a%20b\\x22 HTTP/1.1\" 206 2326 \"-\" \
+             \"x\\x22\\x0A1 \\xFF\\x5C\"\n"
+        );
+        assert_eq!(stamp(UNIX_EPOCH), "01/Jan/1970:00:00:00 +0000");
+        assert_eq!(stamp(UNIX_EPOCH + Duration::from_secs(1_709_164_799)), "28/Feb/2024:23:59:59 +0000");
+        assert_eq!(stamp(UNIX_EPOCH + Duration::from_secs(1_709_164_800)), "29/Feb/2024:00:00:00 +0000");
+    }
+
+    #[test]
+    fn lines_arrive_and_a_rotated_log_is_opened_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("access.log");
+        let log = Log::open(path.clone(), Arc::default()).unwrap();
+        log.line("one\n".into());
+        let until = std::time::Instant::now() + Duration::from_secs(10);
+        while std::fs::read_to_string(&path).unwrap() != "one\n" {
+            assert!(std::time::Instant::now() < until, "the line never came");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::fs::rename(&path, dir.path().join("old")).unwrap();
+        log.reopen();
+        log.line("two\n".into());
+        drop(log);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "two\n");
+        assert_eq!(std::fs::read_to_string(dir.path().join("old")).unwrap(), "one\n");
+        assert!(Log::open(dir.path().join("no/such"), Arc::default()).is_err());
+    }
+}

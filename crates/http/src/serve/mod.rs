@@ -1,0 +1,309 @@
+//! The server: an event loop a core, a spindle a disk.
+//!
+//! ```text
+//!  listener --- loop (core 0): accept, TLS, HTTP, sendfile ---+
+//!  listener --- loop (core 1)            ...                  +--- engine: reader of each disk
+//!   (one port, SO_REUSEPORT)                                  +--- helper threads: cold lookups, what the engine passes
+//!                                                             +--- any order: Circus of each disk
+//! ```
+//!
+//! Every loop has a listening socket of its own on the same port; the kernel spreads connections over them. A connection
+//! then stays with its loop, so nothing of it is shared, locked or handed over. The price is that connections are spread
+//! by hash and not by load, which evens out with the hundreds of clients this server is for.
+
+mod answer;
+mod any_order;
+mod body;
+mod connections;
+mod coordinate;
+mod counters;
+mod digests;
+mod event_loop;
+mod fetch;
+mod listing;
+mod log;
+mod ready;
+pub mod tls;
+mod tree;
+mod wire;
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use seekless_engine::{Engine, Message, lock};
+use seekless_kernel::memory::page_cache_limit;
+use seekless_policy::coordinate::Coordination;
+use seekless_policy::{FileId, reorder};
+use seekless_units::{Bytes, Exit, Fault};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use self::any_order::AnyOrder;
+use self::connections::Connections;
+use self::coordinate::Coordinate;
+use self::counters::Counters;
+use self::digests::Digests;
+use self::log::Log;
+use self::tree::{Opened, Tree};
+pub use self::wire::Patience;
+
+/// How a server is set up.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Folders whose files are served; the first that has a name wins.
+    pub roots: Vec<PathBuf>,
+    /// Where to listen; port 0: any.
+    pub listen: SocketAddr,
+    /// Certificate and key; `None`: plain HTTP.
+    pub tls: Option<tls::Files>,
+    /// Event loops.
+    pub loops: usize,
+    /// Helper threads of each loop, for what may wait for a disk outside of the engine.
+    pub helpers: usize,
+    /// Serve names that begin with a dot.
+    pub hidden: bool,
+    /// Show folders without an index.html.
+    pub listing: bool,
+    /// Access log; `-`: standard output.
+    pub log: Option<PathBuf>,
+    /// Connections at once.
+    pub connections: usize,
+    /// Of one client.
+    pub connections_of_one: usize,
+    /// Longest head of a request, and most header fields.
+    pub head_bytes: u32,
+    /// See `head_bytes`.
+    pub head_fields: usize,
+    /// Bytes a second for one connection; `None`: as fast as it takes them.
+    pub rate: Option<Bytes>,
+    /// How long clients may take.
+    pub patience: Patience,
+    /// How long answers under way may go on after the server is told to stop.
+    pub grace: Duration,
+    /// Largest file of which a digest is made.
+    pub digest_max: Bytes,
+    /// Downloads in any order; `None`: not offered.
+    pub any_order: Option<reorder::Config>,
+    /// Coordination with upper caches.
+    pub coordinate: Coordination,
+    /// The engine.
+    pub engine: seekless_engine::Settings,
+}
+
+/// What all loops share.
+pub(crate) struct Shared {
+    pub(crate) settings: Settings,
+    pub(crate) tree: Tree,
+    pub(crate) engine: Engine,
+    pub(crate) log: Option<Log>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) connections: Arc<Connections>,
+    pub(crate) digests: Digests,
+    pub(crate) any_order: Option<AnyOrder>,
+    pub(crate) coordinate: Option<Coordinate>,
+    /// Turns of reads past the page cache.
+    pub(crate) past: tokio::sync::Semaphore,
+    tls: RwLock<Option<Arc<rustls::ServerConfig>>>,
+    unique: AtomicU64,
+    /// Files the engine was asked about lately: only of those does it want to hear of reads that hit.
+    followed: Mutex<HashMap<FileId, Instant>>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Shared")
+    }
+}
+
+/// The engine holds a file of an active reader open for 35 s; beyond that it knows nothing of it.
+const FOLLOWED_FOR: Duration = Duration::from_secs(35);
+
+/// Most files followed; the engine holds 2048 a disk.
+const FOLLOWED_MAX: usize = 16_384;
+
+impl Shared {
+    /// A number no other answer of this process has.
+    pub(crate) fn unique(&self) -> u64 {
+        self.unique.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The engine was asked about this file.
+    pub(crate) fn follow(&self, file: &Opened) {
+        let now = Instant::now();
+        let mut followed = lock(&self.followed);
+        if followed.len() >= FOLLOWED_MAX && !followed.contains_key(&file.id) {
+            followed.retain(|_, since| now.saturating_duration_since(*since) < FOLLOWED_FOR);
+            if followed.len() >= FOLLOWED_MAX {
+                followed.clear();
+            }
+        }
+        followed.insert(file.id, now);
+    }
+
+    /// Bytes were sent from memory: the stream moved on, and its next piece may be due.
+    pub(crate) fn moved_on(&self, file: &Opened, offset: u64, len: u64) {
+        if !self.engine.settings().follows() {
+            return;
+        }
+        {
+            let mut followed = lock(&self.followed);
+            let now = Instant::now();
+            match followed.get_mut(&file.id) {
+                Some(since) if now.saturating_duration_since(*since) < FOLLOWED_FOR => *since = now,
+                _ => return,
+            }
+        }
+        let devices = lock(self.engine.devices());
+        if let Some(reader) = devices.reader_of(file.id.dev) {
+            // A reader that is behind misses it.
+            let _ = devices.send(reader, Message::Access { file: file.id, offset, len });
+        }
+    }
+
+    fn certificates(&self) -> Option<Arc<rustls::ServerConfig>> {
+        self.tls.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+}
+
+/// A running server.
+pub struct Server {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    loops: Vec<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Server at {}", self.address)
+    }
+}
+
+impl Server {
+    /// Opens the folders, the log and the port, and starts the loops.
+    ///
+    /// # Errors
+    /// Any of these cannot be had, or a certificate is of no use.
+    pub fn start(settings: Settings) -> Result<Server, Fault> {
+        if !tree::supported() {
+            let message = "this kernel has no openat2 (Linux 5.6), or a sandbox hides it: links could lead out of the tree";
+            return Err(Fault::new(Exit::Missing, message));
+        }
+        let tree = Tree::open(&settings.roots)?;
+        let tls = settings.tls.as_ref().map(tls::load).transpose()?;
+        let counters = Arc::new(Counters::default());
+        let log = settings.log.clone().map(|path| Log::open(path, counters.clone())).transpose()?;
+        let (sockets, address) = listen(settings.listen, settings.loops.max(1))?;
+        let (stop, stopped) = watch::channel(false);
+        let shared = Arc::new(Shared {
+            tree,
+            engine: Engine::start(settings.engine.clone()),
+            log,
+            counters,
+            connections: Connections::new(settings.connections, settings.connections_of_one),
+            digests: Digests::default(),
+            any_order: settings.any_order.clone().map(AnyOrder::new),
+            coordinate: (settings.coordinate != Coordination::None).then(|| {
+                // Where the limit cannot be read, a small machine's.
+                let memory = page_cache_limit().unwrap_or(512 << 20);
+                Coordinate::new(settings.coordinate, memory, settings.engine.spindle.prefetch.0)
+            }),
+            past: tokio::sync::Semaphore::new(2),
+            tls: RwLock::new(tls),
+            unique: AtomicU64::new(1),
+            followed: Mutex::default(),
+            settings,
+        });
+        let mut loops = Vec::new();
+        for (number, socket) in sockets.into_iter().enumerate() {
+            let (shared, stopped) = (shared.clone(), stopped.clone());
+            let body = move || event_loop::run(socket, &shared, stopped);
+            let started = std::thread::Builder::new().name(format!("loop{number}")).spawn(body);
+            loops.push(
+                started.map_err(|e| Fault::new(Exit::Failed, format!("no thread for an event loop: {e}")))?,
+            );
+        }
+        Ok(Server { shared, address, stop, loops })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// `http://ADDRESS/` or `https://ADDRESS/`
+    pub fn url(&self) -> String {
+        let scheme = if self.shared.settings.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}/", self.address)
+    }
+
+    /// Opens the log anew and reads the certificates again. Connections go on; a certificate that is of no use is reported
+    /// and the old one kept.
+    ///
+    /// # Errors
+    /// What is wrong with the certificate.
+    pub fn reload(&self) -> Result<(), Fault> {
+        if let Some(log) = &self.shared.log {
+            log.reopen();
+        }
+        if let Some(files) = &self.shared.settings.tls {
+            let new = tls::load(files)?;
+            *self.shared.tls.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(new);
+        }
+        Ok(())
+    }
+
+    /// What it counts.
+    pub fn report(&self) -> Value {
+        json!({
+            "listen": self.address.to_string(),
+            "connections_now": self.shared.connections.now(),
+            "counters": self.shared.counters.json(),
+            "disks": self.shared.engine.statistics(),
+        })
+    }
+
+    /// Takes no more connections, lets answers under way end (for the grace period) and returns the final report.
+    pub fn stop(mut self) -> Value {
+        let _ = self.stop.send(true);
+        for event_loop in self.loops.drain(..) {
+            let _ = event_loop.join();
+        }
+        self.report()
+    }
+}
+
+/// Sockets listening on one address, one for each loop.
+fn listen(address: SocketAddr, count: usize) -> Result<(Vec<std::net::TcpListener>, SocketAddr), Fault> {
+    let fault = |e: io::Error| {
+        let exit = match e.kind() {
+            io::ErrorKind::AddrInUse => Exit::Busy,
+            io::ErrorKind::PermissionDenied => Exit::Permission,
+            _ => Exit::Failed,
+        };
+        Fault::new(exit, format!("cannot listen on {address}: {e}; give another --listen"))
+    };
+    // With SO_REUSEPORT nobody would tell us that another server of ours has the port already.
+    let probe = std::net::TcpListener::bind(address).map_err(fault)?;
+    let address = probe.local_addr().map_err(fault)?;
+    drop(probe);
+    let one = || -> io::Result<std::net::TcpListener> {
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+        rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
+        rustix::net::sockopt::set_socket_reuseport(&socket, true)?;
+        rustix::net::bind(&socket, &address)?;
+        rustix::net::listen(&socket, 4096)?;
+        Ok(socket.into())
+    };
+    let sockets = (0..count).map(|_| one()).collect::<io::Result<Vec<_>>>().map_err(fault)?;
+    Ok((sockets, address))
+}

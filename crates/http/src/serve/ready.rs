@@ -1,0 +1,106 @@
+//! What can be sent without waiting for a disk.
+//!
+//! `cachestat` tells in 0.6 us whether pages are there, but counts pages still being read as well, and sending those would
+//! wait. So one byte in every 128 KiB, and the last, is read with `RWF_NOWAIT` besides: on a page that is there but not
+//! read yet that returns at once and starts nothing. Reads of a piece complete in file order, so pages between two that are
+//! ready are ready too, nearly always; the calls that send are timed, and the count of slow ones says how nearly.
+
+use std::io::IoSliceMut;
+use std::os::fd::AsFd;
+
+use rustix::io::{Errno, ReadWriteFlags};
+use seekless_kernel::residency::{nowait_page_resident, resident_prefix};
+
+use super::tree::Opened;
+
+/// Distance of the bytes looked at. Read-ahead arrives in pieces of this size or more.
+const STEP: u64 = 128 << 10;
+
+/// The answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ready {
+    /// So many bytes from the offset on; at least one.
+    Bytes(u64),
+    /// Not the first byte.
+    No,
+    /// The kernel tells only owners of the file; trying to read is the only way to know.
+    Unknown,
+}
+
+/// How many of `len` bytes from `offset` can be sent at once.
+pub(crate) fn ready(file: &Opened, offset: u64, len: u64) -> Ready {
+    match resident_prefix(file.as_fd(), offset, len) {
+        Ok(0) => Ready::No,
+        Ok(prefix) => {
+            let end = offset + prefix;
+            let mut at = offset;
+            loop {
+                if !nowait_page_resident(file.as_fd(), at) {
+                    // The step before was ready at its first byte only, as far as is known.
+                    let sure = at.saturating_sub(STEP).max(offset) / PAGE * PAGE;
+                    return if sure > offset { Ready::Bytes(sure - offset) } else { Ready::No };
+                }
+                if at == end - 1 {
+                    return Ready::Bytes(prefix);
+                }
+                at = (at + STEP).min(end - 1);
+            }
+        }
+        Err(_) => Ready::Unknown,
+    }
+}
+
+const PAGE: u64 = seekless_policy::PAGE;
+
+/// Reads what is in memory at `offset`, at most `most` bytes, without waiting; `None` if that is nothing.
+///
+/// # Errors
+/// The disk's, or the end of the file where there should be none.
+pub(crate) fn read_ready(file: &Opened, offset: u64, most: usize) -> std::io::Result<Option<Vec<u8>>> {
+    let mut buffer = vec![0; most];
+    loop {
+        let mut parts = [IoSliceMut::new(&mut buffer)];
+        match rustix::io::preadv2(file.as_fd(), &mut parts, offset, ReadWriteFlags::NOWAIT) {
+            Ok(0) if most > 0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => {
+                buffer.truncate(n);
+                return Ok(Some(buffer));
+            }
+            Err(Errno::INTR) => {}
+            // EOPNOTSUPP: this file system has no way to ask.
+            Err(Errno::AGAIN | Errno::OPNOTSUPP) => return Ok(None),
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tree::{Entry, Tree};
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn what_was_just_written_is_ready_and_what_was_dropped_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let content: Vec<u8> = (0..600_000u32).map(|i| i as u8).collect();
+        std::fs::write(&path, &content).unwrap();
+        let Ok(Entry::File(file)) = Tree::open(&[dir.path().into()]).unwrap().get(Path::new("f"), true)
+        else {
+            panic!("no file")
+        };
+        match ready(&file, 5, 599_995) {
+            Ready::Bytes(599_995) => {}
+            other => return println!("skipped: the kernel does not tell here ({other:?})"),
+        }
+        assert_eq!(ready(&file, 599_999, 1), Ready::Bytes(1));
+        let read = read_ready(&file, 100_000, 1000).unwrap();
+        assert!(read.is_none_or(|r| r == content[100_000..101_000]));
+        std::fs::File::open(&path).unwrap().sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        if ready(&file, 0, 600_000) != Ready::No {
+            println!("skipped: nothing is dropped here");
+        }
+    }
+}

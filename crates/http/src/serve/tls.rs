@@ -1,0 +1,74 @@
+//! Certificates, read at the start and again on request.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use seekless_units::{Exit, Fault};
+
+/// Where they are.
+#[derive(Clone, Debug)]
+pub struct Files {
+    /// PEM: the server's certificate first, then those that lead to its authority.
+    pub certificates: PathBuf,
+    /// PEM.
+    pub key: PathBuf,
+}
+
+/// Reads both and makes a configuration that offers HTTP/2 and HTTP/1.1.
+///
+/// # Errors
+/// A file that cannot be read, holds nothing of use, or a key that does not belong to the certificate.
+pub(crate) fn load(files: &Files) -> Result<Arc<ServerConfig>, Fault> {
+    let fault = |path: &Path, why: &dyn std::fmt::Display| {
+        Fault::new(Exit::Usage, format!("{}: {why}", path.display()))
+    };
+    let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(&files.certificates)
+        .and_then(Iterator::collect)
+        .map_err(|e| fault(&files.certificates, &e))?;
+    if chain.is_empty() {
+        return Err(fault(&files.certificates, &"no certificate in it; give a PEM file"));
+    }
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|e| fault(&files.key, &e))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
+        .map_err(|e| fault(&files.key, &format!("does not go with {}: {e}", files.certificates.display())))?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_string()]).unwrap();
+        let other = rcgen::generate_simple_self_signed(vec!["localhost".to_string()]).unwrap();
+        let at = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let certificates = at("cert.pem", &made.cert.pem());
+        let key = at("key.pem", &made.signing_key.serialize_pem());
+        assert!(load(&Files { certificates: certificates.clone(), key: key.clone() }).is_ok());
+        let wrong = at("other.pem", &other.signing_key.serialize_pem());
+        let empty = at("empty.pem", "");
+        let missing = dir.path().join("none");
+        for (certificates, key, named) in [
+            (&certificates, &wrong, "does not go with"),
+            (&empty, &key, "no certificate"),
+            (&certificates, &empty, "empty.pem"),
+            (&missing, &key, "none"),
+        ] {
+            let fault = load(&Files { certificates: certificates.clone(), key: key.clone() }).unwrap_err();
+            assert!(fault.message.contains(named) && fault.exit == Exit::Usage, "{fault}");
+        }
+    }
+}

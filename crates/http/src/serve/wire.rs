@@ -1,0 +1,507 @@
+//! A connection below hyper: zero-copy sending, exact counting, and the end of slow clients.
+//!
+//! hyper writes heads and bodies as vectors of memory; it has no notion of sendfile. So a body on HTTP/1.1 puts what is to
+//! be sent into the connection's [`Outbox`] and hands hyper only *stand-ins* of the same length: slices of one region of
+//! zeros that is never written to a socket. Here, below hyper, a stand-in is known by its address and what the outbox
+//! holds is sent in its place: file spans by `sendfile`, memory as it is. hyper keeps its framing, keep-alive and
+//! back-pressure; the bytes never pass through user space; and bytes sent are counted where they are, answer by answer.
+//!
+//! A span was in memory when it was put in. If the client made it wait meanwhile, it is looked at again before it is sent,
+//! and brought in anew if it is gone.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, Bytes};
+use rustix::net::SendFlags;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::Sleep;
+use tokio_rustls::server::TlsStream;
+
+use super::counters::Counters;
+use super::log::{Log, Record};
+use super::ready::{Ready, ready};
+use super::tree::Opened;
+use super::{Shared, fetch};
+
+/// Longest piece of a body, and size of the region of stand-ins.
+pub(crate) const PIECE_MAX: usize = 1 << 20;
+
+/// Most bytes of one sendfile call: other connections of the loop get their turn in between.
+const SENDFILE_MAX: u64 = 512 << 10;
+
+/// Never written to, never sent; its pages are never even touched.
+fn stand_ins() -> &'static [u8] {
+    static REGION: OnceLock<&'static [u8]> = OnceLock::new();
+    REGION.get_or_init(|| Box::leak(vec![0; PIECE_MAX].into_boxed_slice()))
+}
+
+/// How many bytes a slice stands in for, if it does.
+fn is_stand_in(slice: &[u8]) -> bool {
+    stand_ins().as_ptr_range().contains(&slice.as_ptr())
+}
+
+/// What a body gives hyper.
+#[derive(Debug)]
+pub(crate) enum Piece {
+    /// So many bytes wait in the outbox.
+    StandIn(usize),
+    /// The bytes themselves (HTTP/2).
+    Bytes(Bytes),
+}
+
+impl Buf for Piece {
+    fn remaining(&self) -> usize {
+        match self {
+            Piece::StandIn(n) => *n,
+            Piece::Bytes(b) => b.remaining(),
+        }
+    }
+
+    fn chunk(&self) -> &[u8] {
+        match self {
+            Piece::StandIn(n) => &stand_ins()[..(*n).min(PIECE_MAX)],
+            Piece::Bytes(b) => b.chunk(),
+        }
+    }
+
+    fn advance(&mut self, count: usize) {
+        match self {
+            Piece::StandIn(n) => *n -= count,
+            Piece::Bytes(b) => b.advance(count),
+        }
+    }
+}
+
+/// What is to be sent in place of stand-ins.
+#[derive(Clone, Debug)]
+pub(crate) enum Segment {
+    /// Part of a file that is in memory.
+    Span { file: Arc<Opened>, offset: u64, len: u64 },
+    /// Memory.
+    Memory(Bytes),
+}
+
+impl Segment {
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Segment::Span { len, .. } => *len,
+            Segment::Memory(bytes) => bytes.len() as u64,
+        }
+    }
+}
+
+/// Counts the bytes of one answer; when the last of its segments is gone, its log line is written.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    sent: Cell<u64>,
+    record: Option<Record>,
+    shared: Arc<Shared>,
+}
+
+impl Tally {
+    pub(crate) fn new(record: Option<Record>, shared: Arc<Shared>) -> Rc<Tally> {
+        Rc::new(Tally { sent: Cell::new(0), record, shared })
+    }
+
+    pub(crate) fn add(&self, bytes: u64) {
+        self.sent.set(self.sent.get() + bytes);
+        Counters::add(&self.shared.counters.body_bytes, bytes);
+    }
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        let log: Option<&Log> = self.shared.log.as_ref();
+        if let (Some(log), Some(record)) = (log, &self.record) {
+            log.line(record.line(self.sent.get()));
+        }
+    }
+}
+
+/// What connection and answers share.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    segments: RefCell<VecDeque<(Segment, Rc<Tally>)>>,
+    /// Requests being answered.
+    pub(crate) busy: Cell<bool>,
+}
+
+impl Outbox {
+    pub(crate) fn push(&self, segment: Segment, tally: Rc<Tally>) {
+        self.segments.borrow_mut().push_back((segment, tally));
+    }
+}
+
+enum Transport {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// How long a client may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// From the first byte of a request's head to its end.
+    pub head: Duration,
+    /// Between requests.
+    pub idle: Duration,
+    /// Without taking a byte of an answer.
+    pub send: Duration,
+}
+
+type Again = Pin<Box<dyn Future<Output = io::Result<Segment>>>>;
+
+/// The connection.
+pub(crate) struct Wire {
+    io: Transport,
+    outbox: Rc<Outbox>,
+    shared: Arc<Shared>,
+    patience: Patience,
+    /// The client did not take everything: what is next in the outbox may have left memory since.
+    waited: bool,
+    again: Option<Again>,
+    /// When a head began to arrive.
+    head_since: Option<Instant>,
+    idle_since: Instant,
+    stalled_since: Option<Instant>,
+    timer: Option<Pin<Box<Sleep>>>,
+    /// HTTP/2: requests come and go inside; only silence of both sides counts.
+    multiplexed: bool,
+    pace: Option<Pace>,
+}
+
+/// Holds a connection to a rate.
+struct Pace {
+    bytes_per_s: u64,
+    /// When what was sent so far is paid for.
+    due: tokio::time::Instant,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl Pace {
+    /// Burst allowed after a pause, as time: half a second's worth.
+    const BURST: Duration = Duration::from_millis(500);
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let from = self.due.checked_sub(Pace::BURST).unwrap_or(self.due);
+        if from <= tokio::time::Instant::now() {
+            return Poll::Ready(());
+        }
+        if self.timer.deadline() != from {
+            self.timer.as_mut().reset(from);
+        }
+        self.timer.as_mut().poll(cx)
+    }
+
+    fn sent(&mut self, bytes: u64) {
+        let cost = Duration::from_secs_f64(bytes as f64 / self.bytes_per_s.max(1) as f64);
+        self.due = self.due.max(tokio::time::Instant::now()) + cost;
+    }
+}
+
+impl Wire {
+    pub(crate) fn plain(io: TcpStream, outbox: Rc<Outbox>, shared: Arc<Shared>) -> Wire {
+        Wire::new(Transport::Plain(io), outbox, shared)
+    }
+
+    pub(crate) fn tls(io: TlsStream<TcpStream>, outbox: Rc<Outbox>, shared: Arc<Shared>) -> Wire {
+        Wire::new(Transport::Tls(Box::new(io)), outbox, shared)
+    }
+
+    fn new(io: Transport, outbox: Rc<Outbox>, shared: Arc<Shared>) -> Wire {
+        let pace = shared.settings.rate.map(|rate| Pace {
+            bytes_per_s: rate.0,
+            due: tokio::time::Instant::now(),
+            timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
+        });
+        Wire {
+            io,
+            outbox,
+            patience: shared.settings.patience,
+            shared,
+            waited: false,
+            again: None,
+            head_since: None,
+            idle_since: Instant::now(),
+            stalled_since: None,
+            timer: None,
+            multiplexed: false,
+            pace,
+        }
+    }
+
+    /// For HTTP/2.
+    pub(crate) fn multiplexed(mut self) -> Wire {
+        self.multiplexed = true;
+        self
+    }
+
+    /// Whether the time from `since` on has run out; else the task is woken when it has.
+    fn expired(&mut self, cx: &mut Context<'_>, since: Instant, patience: Duration) -> bool {
+        let until = tokio::time::Instant::from_std(since + patience);
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+        if timer.deadline() != until {
+            timer.as_mut().reset(until);
+        }
+        timer.as_mut().poll(cx).is_ready()
+    }
+
+    /// Some bytes went out, or none could.
+    fn progress(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match result {
+            Poll::Pending => {
+                self.waited = true;
+                let since = *self.stalled_since.get_or_insert_with(Instant::now);
+                if self.expired(cx, since, self.patience.send) {
+                    return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+                }
+                Poll::Pending
+            }
+            done => {
+                self.stalled_since = None;
+                if self.multiplexed {
+                    self.idle_since = Instant::now();
+                }
+                if let (Poll::Ready(Ok(n)), Some(pace)) = (&done, &mut self.pace) {
+                    pace.sent(*n as u64);
+                }
+                done
+            }
+        }
+    }
+
+    fn poll_memory(
+        &mut self,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+        more: bool,
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.io {
+            // A head alone, with a file behind it: one packet for both.
+            Transport::Plain(tcp) if more && bufs.len() == 1 => loop {
+                ready!(tcp.poll_write_ready(cx))?;
+                let flags = SendFlags::MORE | SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+                let sent = tcp.try_io(Interest::WRITABLE, || Ok(rustix::net::send(&*tcp, &bufs[0], flags)?));
+                match sent {
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                    other => return Poll::Ready(other),
+                }
+            },
+            Transport::Plain(tcp) => Pin::new(tcp).poll_write_vectored(cx, bufs),
+            Transport::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    /// Sends from the outbox, at most `most` bytes.
+    fn poll_outbox(&mut self, cx: &mut Context<'_>, most: u64) -> Poll<io::Result<usize>> {
+        if let Some(again) = &mut self.again {
+            let segment = ready!(again.as_mut().poll(cx));
+            self.again = None;
+            self.waited = false;
+            let segment = segment.inspect_err(|_| Counters::one(&self.shared.counters.answers_broken))?;
+            self.replace_first(segment);
+        }
+        let first = self.outbox.segments.borrow().front().cloned();
+        // hyper is never given more stand-ins than segments.
+        let Some((segment, tally)) = first else {
+            return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+        };
+        let sent = match segment {
+            Segment::Memory(bytes) => {
+                let bytes = &bytes[..bytes.len().min(most as usize)];
+                ready!(self.poll_memory(cx, &[IoSlice::new(bytes)], false))?
+            }
+            Segment::Span { file, offset, len } => {
+                let len = len.min(most).min(SENDFILE_MAX);
+                ready!(self.poll_span(cx, &file, offset, len))?
+            }
+        };
+        if sent == 0 {
+            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+        }
+        tally.add(sent as u64);
+        self.take_first(sent as u64);
+        Poll::Ready(Ok(sent))
+    }
+
+    fn poll_span(
+        &mut self,
+        cx: &mut Context<'_>,
+        file: &Arc<Opened>,
+        offset: u64,
+        len: u64,
+    ) -> Poll<io::Result<usize>> {
+        let Transport::Plain(tcp) = &mut self.io else {
+            // Bodies put memory in front of TLS.
+            return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+        };
+        loop {
+            ready!(tcp.poll_write_ready(cx))?;
+            if std::mem::take(&mut self.waited) && ready(file, offset, len) == Ready::No {
+                let (shared, file) = (self.shared.clone(), file.clone());
+                let again = async move {
+                    if fetch::bring_in(&shared, &file, offset, len).await
+                        && let Ready::Bytes(len) = ready(&file, offset, len)
+                    {
+                        return Ok(Segment::Span { file, offset, len });
+                    }
+                    Ok(Segment::Memory(fetch::read(&shared, &file, offset, len).await?))
+                };
+                self.again = Some(Box::pin(again));
+                // Polled at once, so that it wakes us.
+                let Some(again) = &mut self.again else { return Poll::Pending };
+                let segment = ready!(again.as_mut().poll(cx));
+                self.again = None;
+                self.replace_first(segment?);
+                // Its turn comes with the next write.
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let began = Instant::now();
+            let mut from = offset;
+            let sent = tcp.try_io(Interest::WRITABLE, || {
+                Ok(rustix::fs::sendfile(&*tcp, file, Some(&mut from), len as usize)?)
+            });
+            self.shared.counters.call(began.elapsed());
+            match sent {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Ok(0) => {
+                    // The file is shorter than it was.
+                    Counters::one(&self.shared.counters.answers_broken);
+                    return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+                }
+                Ok(n) => {
+                    Counters::add(&self.shared.counters.sendfile_bytes, n as u64);
+                    return Poll::Ready(Ok(n));
+                }
+                Err(e) => return Poll::Ready(Err(e)),
+            }
+        }
+    }
+
+    /// Puts what was brought in anew in the place of the beginning of the first segment.
+    fn replace_first(&self, new: Segment) {
+        let mut segments = self.outbox.segments.borrow_mut();
+        let Some((old, tally)) = segments.pop_front() else { return };
+        if let Segment::Span { file, offset, len } = old
+            && len > new.len()
+        {
+            let rest = Segment::Span { file, offset: offset + new.len(), len: len - new.len() };
+            segments.push_front((rest, tally.clone()));
+        }
+        segments.push_front((new, tally));
+    }
+
+    fn take_first(&self, sent: u64) {
+        let mut segments = self.outbox.segments.borrow_mut();
+        let Some((first, _)) = segments.front_mut() else { return };
+        if first.len() <= sent {
+            segments.pop_front();
+            return;
+        }
+        match first {
+            Segment::Memory(bytes) => bytes.advance(sent as usize),
+            Segment::Span { offset, len, .. } => {
+                *offset += sent;
+                *len -= sent;
+            }
+        }
+    }
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let result = match &mut self.io {
+            Transport::Plain(tcp) => Pin::new(tcp).poll_read(cx, buf),
+            Transport::Tls(tls) => Pin::new(tls).poll_read(cx, buf),
+        };
+        let busy = self.outbox.busy.get();
+        if busy || (self.multiplexed && buf.filled().len() > before) {
+            self.head_since = None;
+            self.idle_since = Instant::now();
+        } else if buf.filled().len() > before && self.head_since.is_none() && !self.multiplexed {
+            self.head_since = Some(Instant::now());
+        }
+        if result.is_pending() && !busy && self.stalled_since.is_none() {
+            let (since, patience) = match self.head_since {
+                Some(since) => (since, self.patience.head),
+                None => (self.idle_since, self.patience.idle),
+            };
+            if self.expired(cx, since, patience) {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+        }
+        result
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(buf)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let start = bufs.iter().position(|b| !b.is_empty()).unwrap_or(0);
+        let bufs = &bufs[start.min(bufs.len())..];
+        let Some(first) = bufs.first() else { return Poll::Ready(Ok(0)) };
+        if let Some(pace) = &mut this.pace {
+            this.waited = true;
+            ready!(pace.poll(cx));
+        }
+        let result = if is_stand_in(first) {
+            let run: usize = bufs.iter().take_while(|b| is_stand_in(b)).map(|b| b.len()).sum();
+            let run = run as u64;
+            // At a given rate, no more at once than a quarter of a second's worth.
+            let most = this.pace.as_ref().map_or(run, |p| run.min((p.bytes_per_s / 4).max(16 << 10)));
+            this.poll_outbox(cx, most)
+        } else {
+            let run = bufs.iter().take_while(|b| !is_stand_in(b)).count();
+            this.poll_memory(cx, &bufs[..run], run < bufs.len())
+        };
+        this.progress(cx, result)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = match &mut self.io {
+            Transport::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
+            Transport::Tls(tls) => Pin::new(tls).poll_flush(cx),
+        };
+        match result {
+            // TLS keeps what the socket does not take.
+            Poll::Pending => self.progress(cx, Poll::Pending).map_ok(|_| ()),
+            done => {
+                self.stalled_since = None;
+                done
+            }
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.io {
+            Transport::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            Transport::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! The server over loopback: every status, every byte, and what the log says about them.
+
+mod common;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use common::{Answer, Site, ask, get, read_answer, settings};
+use seekless_http::multipart::{Found, Reader};
+use seekless_http::serve::Server;
+
+#[test]
+fn every_status_and_every_byte() {
+    let site = Site::new();
+    let film = site.film("a/film.mp4", 3_000_000);
+    site.film(".secret", 10);
+    fs::write(site.root.join("page.html"), "<p>").unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", site.root.join("out")).unwrap();
+    let server = Server::start(settings(&site.root)).unwrap();
+    let to = server.address();
+
+    let whole = get(to, "/a/film.mp4", &[]);
+    assert_eq!(whole.status, 200);
+    assert!(whole.body == film);
+    assert_eq!(whole.header("content-type"), Some("video/mp4"));
+    assert_eq!(whole.header("accept-ranges"), Some("bytes"));
+    let etag = whole.header("etag").unwrap().to_string();
+    let modified = whole.header("last-modified").unwrap().to_string();
+
+    let range = |r: &str| get(to, "/a/film.mp4", &[("Range", r)]);
+    for (header, first, last) in [
+        ("bytes=0-0", 0, 0),
+        ("bytes=524288-1048575", 524_288, 1_048_575),
+        ("bytes=2999990-", 2_999_990, 2_999_999),
+        ("bytes=-1000", 2_999_000, 2_999_999),
+        ("bytes=1000-99999999", 1000, 2_999_999),
+    ] {
+        let part = range(header);
+        assert_eq!(part.status, 206, "{header}");
+        assert!(part.body == film[first..=last], "{header}");
+        assert_eq!(part.header("content-range"), Some(format!("bytes {first}-{last}/3000000").as_str()));
+    }
+    let beyond = range("bytes=3000000-");
+    assert_eq!((beyond.status, beyond.header("content-range")), (416, Some("bytes */3000000")));
+    assert!(range("bytes=5-2").body == film);
+
+    let several = range("bytes=0-99,1048576-1048675,-5");
+    assert_eq!(several.status, 206);
+    let mut reader = Reader::of(several.header("content-type").unwrap()).unwrap();
+    let mut input = several.body.clone().into();
+    let mut parts = Vec::new();
+    while let Some(found) = reader.next(&mut input).unwrap() {
+        if let Found::Data(at, data) = found {
+            assert!(film[at as usize..][..data.len()] == data, "at {at}");
+            parts.push((at, data.len()));
+        }
+    }
+    assert!(reader.ended());
+    assert_eq!(parts, [(0, 100), (1_048_576, 100), (2_999_995, 5)]);
+
+    for (headers, status) in [
+        (vec![("If-None-Match", etag.as_str())], 304),
+        (vec![("If-Modified-Since", modified.as_str())], 304),
+        (vec![("If-Match", "\"another\"")], 412),
+        (vec![("Range", "bytes=0-9"), ("If-Range", etag.as_str())], 206),
+        (vec![("Range", "bytes=0-9"), ("If-Range", "\"another\"")], 200),
+    ] {
+        assert_eq!(get(to, "/a/film.mp4", &headers).status, status, "{headers:?}");
+    }
+    for (path, status) in [
+        ("/none", 404),
+        ("/.secret", 404),
+        ("/a/film.mp4/", 404),
+        ("/out", 403),
+        ("/a/../../x", 400),
+        ("/%zz", 400),
+        ("/a", 301),
+        ("/a/", 403),
+        ("/page.html", 200),
+    ] {
+        assert_eq!(get(to, path, &[]).status, status, "{path}");
+    }
+    assert_eq!(get(to, "/a", &[]).header("location"), Some("/a/"));
+    let head = ask(to, "HEAD", "/a/film.mp4", &[("Range", "bytes=0-9")]);
+    assert_eq!((head.status, head.header("content-length"), head.body.len()), (200, Some("3000000"), 0));
+    let post = ask(to, "POST", "/a/film.mp4", &[("Content-Length", "0")]);
+    assert_eq!((post.status, post.header("allow")), (405, Some("GET, HEAD, OPTIONS")));
+    assert_eq!(ask(to, "OPTIONS", "/", &[]).status, 204);
+    let report = server.stop();
+    assert!(report["counters"]["sendfile_bytes"].as_u64().unwrap() > 3_000_000, "{report}");
+}
+
+#[test]
+fn an_index_and_a_listing() {
+    let site = Site::new();
+    site.film("plain/one two.bin", 10);
+    site.film("indexed/index.html", 20);
+    let mut own = settings(&site.root);
+    own.listing = true;
+    let server = Server::start(own).unwrap();
+    let list = get(server.address(), "/plain/", &[]);
+    assert_eq!(list.status, 200);
+    assert!(String::from_utf8(list.body).unwrap().contains("href=\"./one%20two.bin\""));
+    assert_eq!(get(server.address(), "/indexed/", &[]).header("content-length"), Some("20"));
+    server.stop();
+}
+
+#[test]
+fn many_requests_on_one_connection_and_pipelined() {
+    let site = Site::new();
+    let film = site.film("f", 400_000);
+    let server = Server::start(settings(&site.root)).unwrap();
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut all = String::new();
+    for i in 0..20 {
+        all +=
+            &format!("GET /f HTTP/1.1\r\nHost: x\r\nRange: bytes={}-{}\r\n\r\n", i * 1000, i * 1000 + 99_999);
+    }
+    let mut writer = stream.try_clone().unwrap();
+    let sending = std::thread::spawn(move || writer.write_all(all.as_bytes()).unwrap());
+    let mut rest = Vec::new();
+    for i in 0..20 {
+        let answer = read_answer(&mut stream, &mut rest, "GET");
+        assert_eq!(answer.status, 206);
+        assert!(answer.body == film[i * 1000..i * 1000 + 100_000], "answer {i}");
+    }
+    sending.join().unwrap();
+    server.stop();
+}
+
+#[test]
+fn the_log_is_byte_exact_also_of_what_was_broken_off() {
+    let site = Site::new();
+    site.film("f", 20_000_000);
+    let mut own = settings(&site.root);
+    let log = site.dir.path().join("access.log");
+    own.log = Some(log.clone());
+    let server = Server::start(own).unwrap();
+    get(
+        server.address(),
+        "/f?x=%22",
+        &[("Range", "bytes=0-999"), ("User-Agent", "t\"est"), ("Referer", "r")],
+    );
+    get(server.address(), "/none", &[]);
+    // One that goes away in the middle, having read a little.
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.write_all(b"GET /f HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut some = vec![0; 100_000];
+    stream.read_exact(&mut some).unwrap();
+    drop(stream);
+    server.stop();
+    let text = fs::read_to_string(&log).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 3, "{text}");
+    assert!(lines[0].starts_with("127.0.0.1 - - ["), "{text}");
+    assert!(lines[0].ends_with("\"GET /f?x=%22 HTTP/1.1\" 206 1000 \"r\" \"t\\x22est\""), "{text}");
+    assert!(lines[1].contains(" 404 14 "), "{text}");
+    let sent: u64 = lines[2].split(' ').nth(9).unwrap().parse().unwrap();
+    assert!((99_000..20_000_000).contains(&sent), "{text}");
+}
+
+#[test]
+fn cold_files_come_whole_too() {
+    let site = Site::on_disk();
+    let film = site.film("f", 6_000_000);
+    for (ahead, ssd) in [(true, true), (false, true), (false, false)] {
+        let mut own = settings(&site.root);
+        own.engine.include_ssd = ssd;
+        own.engine.spindle.ahead = ahead.then(Default::default);
+        let server = Server::start(own).unwrap();
+        for (first, last) in [(0, 5_999_999), (1_000_001, 4_500_000)] {
+            if !site.forget("f") {
+                println!("skipped: nothing leaves memory here");
+            }
+            let range = format!("bytes={first}-{last}");
+            assert!(get(server.address(), "/f", &[("Range", &range)]).body == film[first..=last]);
+        }
+        let report = server.stop();
+        let count = |name: &str| report["counters"][name].as_u64().unwrap();
+        assert!(count("engine_requests") + count("helper_reads") + count("hits") > 0, "{report}");
+        assert_eq!(count("answers_broken"), 0, "{report}");
+    }
+}
+
+/// A client that reads slowly makes the server wait; meanwhile what it waits to send leaves memory.
+#[test]
+fn what_leaves_memory_while_a_client_is_slow_is_brought_in_again() {
+    let site = Site::on_disk();
+    let film = site.film("f", 24_000_000);
+    let mut own = settings(&site.root);
+    own.engine.include_ssd = true;
+    let server = Server::start(own).unwrap();
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(b"GET /f HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut got = Vec::new();
+    let mut piece = vec![0; 1 << 20];
+    loop {
+        std::thread::sleep(Duration::from_millis(20));
+        site.forget("f");
+        match stream.read(&mut piece).unwrap() {
+            0 => break,
+            n => got.extend_from_slice(&piece[..n]),
+        }
+    }
+    let body = got.windows(4).position(|w| w == b"\r\n\r\n").unwrap() + 4;
+    assert!(got[body..] == film);
+    server.stop();
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_sent_breaks_its_answer_off() {
+    let site = Site::new();
+    for change in ["cut", "rewritten"] {
+        site.film("f", 30_000_000);
+        let server = Server::start(settings(&site.root)).unwrap();
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.write_all(b"GET /f HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let mut first = vec![0; 200_000];
+        stream.read_exact(&mut first).unwrap();
+        let path = site.root.join("f");
+        match change {
+            "cut" => fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1_000_000).unwrap(),
+            _ => fs::write(&path, vec![1; 30_000_000]).unwrap(),
+        }
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+        assert!(rest.len() < 29_700_000, "{change}: {}", rest.len());
+        assert_eq!(get(server.address(), "/f", &[]).status, 200, "{change}: the server goes on");
+        server.stop();
+    }
+}
+
+#[test]
+fn slow_heads_idle_connections_and_floods_end() {
+    let site = Site::new();
+    site.film("f", 50_000_000);
+    let mut own = settings(&site.root);
+    own.patience.head = Duration::from_millis(300);
+    own.patience.idle = Duration::from_millis(600);
+    own.patience.send = Duration::from_millis(500);
+    own.connections_of_one = 3;
+    let server = Server::start(own).unwrap();
+    let connect = || {
+        let stream = TcpStream::connect(server.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+    };
+    let ends = |stream: &mut TcpStream| {
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+        rest
+    };
+    // Slow-loris: a byte now and then does not help.
+    let mut slow = connect();
+    let began = Instant::now();
+    let mut writer = slow.try_clone().unwrap();
+    let dripping = std::thread::spawn(move || {
+        for byte in b"GET /f HTTP/1.1\r\nHost: xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx" {
+            std::thread::sleep(Duration::from_millis(50));
+            if writer.write_all(&[*byte]).is_err() {
+                return;
+            }
+        }
+        panic!("nobody stopped it");
+    });
+    ends(&mut slow);
+    assert!(began.elapsed() < Duration::from_secs(3));
+    dripping.join().unwrap();
+    // Says nothing.
+    ends(&mut connect());
+    // Takes nothing.
+    let mut lazy = connect();
+    lazy.write_all(b"GET /f HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    assert!(ends(&mut lazy).len() < 50_000_000);
+    // Too much of a head.
+    for flood in [format!("X: {}\r\n", "x".repeat(40_000)), "X: y\r\n".repeat(200)] {
+        let mut stream = connect();
+        let _ = stream.write_all(format!("GET /f HTTP/1.1\r\nHost: x\r\n{flood}\r\n").as_bytes());
+        let answer = String::from_utf8_lossy(&ends(&mut stream)).into_owned();
+        assert!(answer.starts_with("HTTP/1.1 431 ") || answer.is_empty(), "{answer}");
+    }
+    // More connections than one client may have: the fourth is closed at once.
+    let _three = [connect(), connect(), connect()];
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(ends(&mut connect()).is_empty());
+    let report = server.stop();
+    assert!(report["counters"]["connections_refused"].as_u64().unwrap() >= 1);
+}
+
+#[test]
+fn stopping_lets_an_answer_end_and_takes_no_new_ones() {
+    let site = Site::new();
+    let film = site.film("f", 30_000_000);
+    let server = Server::start(settings(&site.root)).unwrap();
+    let to = server.address();
+    let began = Instant::now();
+    let mut stream = TcpStream::connect(to).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(b"GET /f HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut first = vec![0; 1000];
+    stream.read_exact(&mut first).unwrap();
+    let stopping = std::thread::spawn(move || server.stop());
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(TcpStream::connect(to).is_err(), "still listening");
+    stream.read_to_end(&mut first).unwrap();
+    let report = stopping.join().unwrap();
+    assert!(
+        first.ends_with(&film[29_000_000..]),
+        "{} bytes after {:?}: {report}",
+        first.len(),
+        began.elapsed()
+    );
+}
+
+#[test]
+fn a_port_in_use_is_said() {
+    let site = Site::new();
+    let server = Server::start(settings(&site.root)).unwrap();
+    let mut second = settings(&site.root);
+    second.listen = server.address();
+    let fault = Server::start(second).unwrap_err();
+    assert_eq!(fault.exit, seekless_units::Exit::Busy);
+    server.stop();
+}
+
+#[test]
+fn a_rate_is_kept() {
+    let site = Site::new();
+    site.film("f", 300_000);
+    let mut own = settings(&site.root);
+    own.rate = Some(seekless_units::Bytes(100_000));
+    let server = Server::start(own).unwrap();
+    let began = Instant::now();
+    let answer: Answer = get(server.address(), "/f", &[]);
+    assert_eq!(answer.body.len(), 300_000);
+    // Three seconds' worth less the burst; only too fast would be wrong.
+    assert!(began.elapsed() > Duration::from_millis(2000), "{:?}", began.elapsed());
+    server.stop();
+}

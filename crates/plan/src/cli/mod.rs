@@ -1,0 +1,177 @@
+//! `seekless plan`.
+
+mod by_formula;
+mod by_log;
+
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use seekless_drive::{DriveSpec, catalogue};
+use seekless_units::{Bytes, Exit, Fault};
+use serde_json::Value;
+
+use crate::page;
+
+/// What a site needs: from its access log with --log, else by the capacity model of Circus for a link full of clients.
+#[derive(Args, Clone, Debug)]
+pub struct PlanArgs {
+    /// Access log, common or combined, plain or gzip; `-` for standard input
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// With --log: skip and count lines that do not fit
+    #[arg(long, requires = "log")]
+    lenient: bool,
+    /// With --log: an exact miss-ratio curve instead of one from a sample; takes 150 bytes of memory a part
+    #[arg(long, requires = "log")]
+    exact: bool,
+    /// With --log: files are looked at in parts of this size
+    #[arg(long, default_value = "256KiB", value_name = "SIZE")]
+    part: Bytes,
+    /// The disks: a name of `seekless vdisk list`
+    #[arg(long, default_value = "wd-red-1tb", value_name = "NAME")]
+    drive: String,
+    /// With --log: how many disks
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    disks: u64,
+    /// Memory of the machine for page cache, buffers and read-ahead
+    #[arg(long, default_value = "8GiB", value_name = "SIZE")]
+    memory: Bytes,
+    /// With --log: what it would need for this rate, such as 500MB/s or 10Gb/s [default: twice the log's busiest minute]
+    #[arg(long, value_name = "RATE", requires = "log")]
+    rate: Option<String>,
+    /// With --log: streams at once for which the drive is measured
+    #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    streams: u32,
+    /// Without --log: rate of the server's link
+    #[arg(long, default_value = "1Gb/s", value_name = "RATE", conflicts_with = "log")]
+    link: String,
+    /// Without --log: rate of a client
+    #[arg(long, default_value = "10Mb/s", value_name = "RATE", conflicts_with = "log")]
+    client: String,
+    /// Without --log: size of the data
+    #[arg(long, default_value = "64GiB", value_name = "SIZE", conflicts_with = "log")]
+    data: Bytes,
+    /// Without --log: block size
+    #[arg(long, default_value = "256KiB", value_name = "SIZE", conflicts_with = "log")]
+    block: Bytes,
+    /// Without --log: positioning time of the disk in milliseconds, instead of the drive's own
+    #[arg(long, value_name = "MS", conflicts_with = "log")]
+    position: Option<f64>,
+    /// Without --log: sequential rate of the disk, instead of the drive's own
+    #[arg(long, value_name = "RATE", conflicts_with = "log")]
+    sequential: Option<String>,
+    /// Without --log: only the formulas, no simulation beside them
+    #[arg(long, conflicts_with = "log")]
+    formula_only: bool,
+    /// Seed of the simulations
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Write a page with tables and plots
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write the result as JSON (`-` or no FILE: standard output)
+    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Runs `seekless plan`.
+///
+/// # Errors
+/// One line that says what is wrong and how to mend it.
+pub fn run(args: PlanArgs) -> Result<Exit, Fault> {
+    match &args.log {
+        Some(log) => by_log::run(&args, log),
+        None => by_formula::run(&args),
+    }
+}
+
+fn usage(message: impl Into<String>) -> Fault {
+    Fault::new(Exit::Usage, message)
+}
+
+fn drive(args: &PlanArgs) -> Result<DriveSpec, Fault> {
+    catalogue::get(&args.drive).ok_or_else(|| {
+        let names: Vec<&str> = catalogue::names().collect();
+        usage(format!("no drive is called `{}`; there are {}", args.drive, names.join(", ")))
+    })
+}
+
+/// Reads `500MB/s` or `10Gb/s`, bytes a second.
+fn rate(option: &str, text: &str) -> Result<f64, Fault> {
+    let units =
+        [("kB/s", 1e3), ("MB/s", 1e6), ("GB/s", 1e9), ("kb/s", 125.0), ("Mb/s", 125e3), ("Gb/s", 125e6)];
+    let found = units
+        .iter()
+        .find_map(|(unit, factor)| Some(text.strip_suffix(unit)?.trim().parse::<f64>().ok()? * factor));
+    found.filter(|r| (1e3..=1e13).contains(r)).ok_or_else(|| {
+        usage(format!("--{option} `{text}` is no rate; write for example 500MB/s (bytes) or 10Gb/s (bits)"))
+    })
+}
+
+/// A bar on standard error if that is a terminal; else nothing.
+fn bar(total: u64, template: &str) -> ProgressBar {
+    if total == 0 || !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(5));
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(500));
+    bar
+}
+
+/// Gives out a result: JSON where asked, and text unless JSON went to standard output.
+fn give(args: &PlanArgs, value: &Value, text: &str) -> Result<Exit, Fault> {
+    if let Some(path) = &args.json {
+        let json = serde_json::to_string_pretty(value)
+            .map_err(|e| Fault::new(Exit::Failed, format!("the result cannot be written as JSON: {e}")))?;
+        if path == Path::new("-") {
+            print(&format!("{json}\n"))?;
+            return Ok(Exit::Ok);
+        }
+        page::whole(path, &format!("{json}\n"))?;
+    }
+    print(text)?;
+    Ok(Exit::Ok)
+}
+
+/// Prints text; a reader that went away (`| head`) is no error.
+fn print(text: &str) -> Result<(), Fault> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Fault::new(Exit::Failed, format!("standard output cannot be written: {e}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn table(rows: &[Vec<String>]) -> String {
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::UTF8_FULL_CONDENSED);
+    if let Some((head, rest)) = rows.split_first() {
+        table.set_header(head);
+        rest.iter().for_each(|row| {
+            table.add_row(row);
+        });
+    }
+    format!("{table}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_bits_or_bytes_and_nothing_in_between() {
+        assert_eq!(rate("rate", "500MB/s").unwrap(), 5e8);
+        assert_eq!(rate("rate", "1 Gb/s").unwrap(), 1.25e8);
+        for bad in ["", "500", "MB/s", "-5MB/s", "1Mbit", "nanGB/s", "9e99GB/s"] {
+            assert_eq!(rate("rate", bad).unwrap_err().exit, Exit::Usage, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! A self-contained HTML page: text, tables, charts; nothing is fetched from anywhere.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use seekless_units::{Exit, Fault};
+
+const STYLE: &str = "body{font:15px/1.5 sans-serif;max-width:860px;margin:2em auto;padding:0 1em;color:#222}\
+table{border-collapse:collapse;margin:1em 0}td,th{padding:.25em .8em;border-bottom:1px solid #ddd;text-align:right}\
+td:first-child,th:first-child{text-align:left}.note{color:#666}svg{max-width:100%;height:auto}";
+
+pub(crate) struct Page {
+    html: String,
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+impl Page {
+    pub(crate) fn new(title: &str) -> Page {
+        let title = escape(title);
+        Page {
+            html: format!(
+                "<!DOCTYPE html>\n<html lang=en><head><meta charset=utf-8><title>{title}</title><style>{STYLE}</style></head>\
+                 <body><h1>{title}</h1>\n"
+            ),
+        }
+    }
+
+    pub(crate) fn heading(&mut self, text: &str) {
+        let _ = writeln!(self.html, "<h2>{}</h2>", escape(text));
+    }
+
+    pub(crate) fn note(&mut self, text: &str) {
+        let _ = writeln!(self.html, "<p class=note>{}</p>", escape(text));
+    }
+
+    /// The first row is the head.
+    pub(crate) fn table(&mut self, rows: &[Vec<String>]) {
+        self.html.push_str("<table>");
+        for (i, row) in rows.iter().enumerate() {
+            let cell = if i == 0 { "th" } else { "td" };
+            self.html.push_str("<tr>");
+            for text in row {
+                let _ = write!(self.html, "<{cell}>{}</{cell}>", escape(text));
+            }
+            self.html.push_str("</tr>");
+        }
+        self.html.push_str("</table>\n");
+    }
+
+    /// A chart, already SVG.
+    pub(crate) fn chart(&mut self, svg: &str) {
+        let _ = writeln!(self.html, "<div>{svg}</div>");
+    }
+
+    /// Writes the page; it appears whole or not at all.
+    pub(crate) fn write(mut self, path: &Path) -> Result<(), Fault> {
+        self.html.push_str("</body></html>\n");
+        whole(path, &self.html)
+    }
+}
+
+/// Writes a file so that it appears whole or not at all.
+pub(crate) fn whole(path: &Path, text: &str) -> Result<(), Fault> {
+    let fault =
+        |e: io::Error| Fault::new(Exit::Failed, format!("{}: cannot be written: {e}", path.display()));
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(format!(".{}.partial", std::process::id()));
+    fs::write(&partial, text).and_then(|()| fs::rename(&partial, path)).map_err(|e| {
+        let _ = fs::remove_file(&partial);
+        fault(e)
+    })
+}

@@ -1,0 +1,133 @@
+//! How much may lie in memory fetched and not yet read, of one disk, when nobody says: a share of what the page cache holds.
+//!
+//! Two thirds of the page cache at most: the rest is for what has been read and may be read again, for pages on their way,
+//! and for the kernel's own slack. That is a guess about a cache shared with others, so it is corrected by what is
+//! observed, as a congestion window is: when more than a hundredth of what is read is found gone before its reader came, the
+//! share shrinks by a tenth at once; while less is, it comes back quickly to nine tenths of where that happened, and
+//! beyond only slowly, as CUBIC does (Ha, Rhee and Xu 2008): without that memory it would run into the same wall every
+//! minute. A hundredth, and not anything at all: pieces half as long cost far more than the few bytes they save. Evictions
+//! count only while what has been read is being given back ([`crate::DropBehind`]), which comes first and costs less.
+
+use seekless_units::Bytes;
+
+use crate::Stats;
+
+/// How often the driver asks.
+pub const EVERY_S: u64 = 2;
+
+/// No smaller, or a disk could not even have one piece for each of a handful of readers.
+pub const LEAST: Bytes = Bytes::mib(8);
+
+/// Part of what was read that may be evicted before its use.
+const EVICTED_SHARE: f64 = 0.01;
+
+/// What is left of a period's counts in the next: they are looked at over about ten seconds, because a single piece that
+/// is gone is several hundredths of what is read in one period.
+const REMEMBERED: f64 = 0.8;
+
+/// What is left of the share when it was too much.
+const SHRUNK: f64 = 0.9;
+
+/// Growth a period below nine tenths of the wall, and from there on.
+const FAST: f64 = 0.02;
+const SLOW: f64 = 0.002;
+
+/// The share of one disk.
+#[derive(Clone, Copy, Debug)]
+pub struct BudgetShare {
+    share: f64,
+    /// Share at which too much was last found gone.
+    wall: f64,
+    /// Bytes so far, as of the last period: evicted before use, and read.
+    before: (u64, u64),
+    /// Of the last periods, the older the less.
+    evicted: f64,
+    read: f64,
+}
+
+impl Default for BudgetShare {
+    fn default() -> BudgetShare {
+        BudgetShare { share: 1.0, wall: 1.0, before: (0, 0), evicted: 0.0, read: 0.0 }
+    }
+}
+
+impl BudgetShare {
+    /// The budget from now on. `limit`: bytes the page cache may hold; `stats`: of the disk's spindle; `disks`: how many share
+    /// the memory; `waits`: tasks wait for memory. Called every [`EVERY_S`] seconds.
+    pub fn within(&mut self, limit: Bytes, stats: &Stats, disks: usize, waits: bool) -> Bytes {
+        self.next(limit, (stats.bytes_evicted_over_budget, stats.bytes_read), disks, waits)
+    }
+
+    fn next(&mut self, limit: Bytes, so_far: (u64, u64), disks: usize, waits: bool) -> Bytes {
+        let ceiling = limit.0 / 3 * 2 / disks.max(1) as u64;
+        let since = |now: u64, before: u64| now.saturating_sub(before) as f64;
+        self.evicted = self.evicted * REMEMBERED + since(so_far.0, self.before.0);
+        self.read = self.read * REMEMBERED + since(so_far.1, self.before.1);
+        self.before = so_far;
+        let evictions = self.evicted > self.read * EVICTED_SHARE;
+        if evictions {
+            // Answered once; what comes after it shows whether it was enough.
+            self.evicted = 0.0;
+        }
+        if evictions || waits {
+            self.wall = self.share;
+            self.share *= SHRUNK;
+        } else {
+            self.share += if self.share < 0.9 * self.wall { FAST } else { SLOW };
+        }
+        self.share = self.share.clamp(0.05, 1.0);
+        Bytes((ceiling as f64 * self.share) as u64).max(LEAST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Bytes = Bytes(3 << 29);
+    const FULL: Bytes = Bytes::gib(1);
+
+    #[test]
+    fn a_hundredth_is_nothing_and_more_shrinks_it_at_once() {
+        let mut share = BudgetShare::default();
+        let read = |period: u64| period << 28;
+        assert_eq!(share.next(LIMIT, (0, read(1)), 1, false), FULL);
+        assert_eq!(share.next(LIMIT, (2 << 20, read(2)), 1, false), FULL, "less than a hundredth");
+        let shrunk = share.next(LIMIT, (64 << 20, read(3)), 1, false);
+        assert!(shrunk < Bytes((1 << 30) / 10 * 9 + 4096), "{shrunk}");
+        let grown = share.next(LIMIT, (64 << 20, read(4)), 1, false);
+        assert!(grown > shrunk && grown < FULL);
+    }
+
+    #[test]
+    fn it_comes_back_to_the_wall_and_slowly_beyond() {
+        let mut share = BudgetShare::default();
+        // Shrunk five times in a row: the last wall is where it was before the last.
+        let mut period = 0;
+        let mut step = |share: &mut BudgetShare, evicted: u64| {
+            period += 1;
+            share.next(LIMIT, (evicted, period << 28), 1, false)
+        };
+        let walls: alloc::vec::Vec<Bytes> = (1..=5).map(|i| step(&mut share, i << 27)).collect();
+        let wall = walls[3];
+        let back = (0..3).fold(Bytes(0), |_, _| step(&mut share, 5 << 27));
+        assert!(back.0 as f64 >= 0.9 * wall.0 as f64, "{back} of {wall}");
+        let beyond = (0..20).fold(Bytes(0), |_, _| step(&mut share, 5 << 27));
+        assert!((beyond.0 as f64) < 1.05 * wall.0 as f64, "{beyond} of {wall}");
+        assert_eq!((0..400).fold(Bytes(0), |_, _| step(&mut share, 5 << 27)), FULL);
+    }
+
+    #[test]
+    fn others_that_wait_and_others_that_share() {
+        let mut share = BudgetShare::default();
+        assert!(share.next(LIMIT, (0, 1 << 28), 1, true) < FULL, "others wait for memory");
+        (0..100).for_each(|i| {
+            share.next(LIMIT, (0, i << 28), 2, false);
+        });
+        assert_eq!(share.next(LIMIT, (0, 101 << 28), 2, false), Bytes(1 << 29), "two disks share");
+        assert_eq!(share.next(Bytes::mib(1), (0, 102 << 28), 1, false), LEAST);
+        let last = (1..100u64)
+            .fold(Bytes(0), |_, i| share.next(Bytes::gib(3), (i << 30, (102 << 28) + (i << 31)), 1, false));
+        assert_eq!(last, Bytes((2u64 << 30) / 20), "endless pressure leaves a twentieth");
+    }
+}

@@ -1,0 +1,347 @@
+//! A decision log: what went into a [`crate::Spindle`] and what came out, as lines of text.
+//!
+//! ```text
+//! seekless-decisions 1                        first line: the format's version
+//! 0 0 disk sda {"mode":"both",...}            disk 0 is `sda`; its settings, as JSON
+//! 0 1500000 + request 7 2049:131 0 524288 104857600 81920
+//! 0 1500000 - read 0 2049:131 0 2097152 81920
+//! 0 19700000 + progress 0 524288
+//! 0 19700000 - answer 7 resident
+//! ```
+//!
+//! A line: number of the disk, nanoseconds since its spindle began, `+` for an event or `-` for an action, its word, its
+//! fields. Files are `device:inode`, addresses sectors or `?`. Lines that begin with `#` are remarks. Feeding the events of one disk
+//! to a fresh spindle of its settings, at their times, and polling wherever the log polled gives the same actions: a log
+//! that was cut replays up to there.
+
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+use core::fmt;
+use core::str::FromStr;
+
+use seekless_units::{Bytes, Lba, Nanos};
+
+use crate::{Access, Action, Config, Event, FileId, Outcome, ReadId, Reason, Request, RequestId, Verdict};
+
+/// The first line of a log.
+pub const FIRST_LINE: &str = "seekless-decisions 1";
+
+/// What a line says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Entry {
+    /// A disk begins: its name and settings.
+    Disk {
+        /// Kernel name; one word.
+        name: String,
+        /// As the spindle was made with.
+        config: Box<Config>,
+    },
+    /// Went in.
+    Event(Event),
+    /// Came out.
+    Action(Action),
+}
+
+/// One line of a log.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    /// Which of the log's disks.
+    pub disk: u32,
+    /// Since its spindle began.
+    pub at: Nanos,
+    /// What happened.
+    pub entry: Entry,
+}
+
+/// A line that is none, with what is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable(pub &'static str);
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not a line of a decision log: {}", self.0)
+    }
+}
+
+impl core::error::Error for Unreadable {}
+
+/// An address, or `?`.
+struct Place(Option<Lba>);
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(lba) => write!(f, "{}", lba.0),
+            None => f.write_str("?"),
+        }
+    }
+}
+
+/// `device:inode`.
+struct Name(FileId);
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.0.dev, self.0.ino)
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} ", self.disk, self.at.0)?;
+        match &self.entry {
+            Entry::Disk { name, config } => {
+                let text = serde_json::to_string(config).map_err(|_| fmt::Error)?;
+                // One word: a mount point may have blanks.
+                let word = name.split_whitespace().collect::<alloc::vec::Vec<_>>().join("_");
+                write!(f, "disk {} {text}", if word.is_empty() { "?" } else { &word })
+            }
+            Entry::Event(event) => write_event(f, event),
+            Entry::Action(action) => write_action(f, action),
+        }
+    }
+}
+
+fn write_event(f: &mut fmt::Formatter<'_>, event: &Event) -> fmt::Result {
+    match *event {
+        Event::Request(r) => {
+            let (file, lba) = (Name(r.file), Place(r.lba));
+            write!(f, "+ request {} {file} {} {} {} {lba}", r.id.0, r.offset, r.len, r.file_size)
+        }
+        Event::Access(a) => {
+            let (file, lba) = (Name(a.file), Place(a.lba));
+            write!(f, "+ access {file} {} {} {} {lba}", a.offset, a.len, a.file_size)
+        }
+        Event::Missing { file, offset, len } => write!(f, "+ missing {} {offset} {len}", Name(file)),
+        Event::Bitrate { file, bytes_per_s } => write!(f, "+ bitrate {} {bytes_per_s}", Name(file)),
+        Event::Budget(bytes) => write!(f, "+ budget {}", bytes.0),
+        Event::Cancel(id) => write!(f, "+ cancel {}", id.0),
+        Event::Progress { read, upto } => write!(f, "+ progress {} {upto}", read.0),
+        Event::Found { read, upto } => write!(f, "+ found {} {upto}", read.0),
+        Event::Done { read, outcome } => {
+            write!(f, "+ done {} {}", read.0, if outcome == Outcome::Ok { "ok" } else { "failed" })
+        }
+        Event::Tick => f.write_str("+ tick"),
+    }
+}
+
+fn write_action(f: &mut fmt::Formatter<'_>, action: &Action) -> fmt::Result {
+    match *action {
+        Action::Read { id, file, offset, len, lba } => {
+            write!(f, "- read {} {} {offset} {len} {}", id.0, Name(file), Place(lba))
+        }
+        Action::Drop { file, offset, len } => write!(f, "- drop {} {offset} {len}", Name(file)),
+        Action::Answer { request, verdict } => {
+            let word = match verdict {
+                Verdict::Resident => "resident",
+                Verdict::Pass(reason) => reason.name(),
+            };
+            write!(f, "- answer {} {word}", request.0)
+        }
+    }
+}
+
+/// The words of a line, one after the other.
+struct Words<'a>(core::str::SplitAsciiWhitespace<'a>);
+
+impl Words<'_> {
+    fn word(&mut self) -> Result<&str, Unreadable> {
+        self.0.next().ok_or(Unreadable("it ends early"))
+    }
+
+    fn number(&mut self) -> Result<u64, Unreadable> {
+        self.word()?.parse().map_err(|_| Unreadable("a field is no whole number"))
+    }
+
+    fn file(&mut self) -> Result<FileId, Unreadable> {
+        let wrong = Unreadable("a file is not device:inode");
+        let (dev, ino) = self.word()?.split_once(':').ok_or(wrong.clone())?;
+        let number = |text: &str| text.parse::<u64>().map_err(|_| wrong.clone());
+        Ok(FileId { dev: number(dev)?, ino: number(ino)? })
+    }
+
+    fn place(&mut self) -> Result<Option<Lba>, Unreadable> {
+        match self.word()? {
+            "?" => Ok(None),
+            text => text.parse().map(|lba| Some(Lba(lba))).map_err(|_| Unreadable("an address is no number")),
+        }
+    }
+
+    fn end(mut self) -> Result<(), Unreadable> {
+        self.0.next().map_or(Ok(()), |_| Err(Unreadable("there is more than there should be")))
+    }
+}
+
+impl FromStr for Line {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<Line, Unreadable> {
+        // Settings are the rest of the line.
+        let mut parts = text.splitn(5, ' ');
+        let mut next = || parts.next().ok_or(Unreadable("it ends early"));
+        let (disk, at, kind) = (next()?, next()?, next()?);
+        let disk = disk.parse().map_err(|_| Unreadable("the disk is no number"))?;
+        let at = Nanos(at.parse().map_err(|_| Unreadable("the time is no number"))?);
+        let word = parts.next().unwrap_or("");
+        let rest = parts.next().unwrap_or("");
+        let entry = match kind {
+            "disk" => {
+                let config = serde_json::from_str(rest);
+                let config = config.map_err(|_| Unreadable("the settings are of another version"))?;
+                Entry::Disk { name: word.to_string(), config: Box::new(config) }
+            }
+            "+" => Entry::Event(read_event(word, Words(rest.split_ascii_whitespace()))?),
+            "-" => Entry::Action(read_action(word, Words(rest.split_ascii_whitespace()))?),
+            _ => return Err(Unreadable("it is neither event nor action")),
+        };
+        Ok(Line { disk, at, entry })
+    }
+}
+
+fn read_event(word: &str, mut w: Words<'_>) -> Result<Event, Unreadable> {
+    let event = match word {
+        "request" => Event::Request(Request {
+            id: RequestId(w.number()?),
+            file: w.file()?,
+            offset: w.number()?,
+            len: w.number()?,
+            file_size: w.number()?,
+            lba: w.place()?,
+        }),
+        "access" => Event::Access(Access {
+            file: w.file()?,
+            offset: w.number()?,
+            len: w.number()?,
+            file_size: w.number()?,
+            lba: w.place()?,
+        }),
+        "missing" => Event::Missing { file: w.file()?, offset: w.number()?, len: w.number()? },
+        "bitrate" => Event::Bitrate { file: w.file()?, bytes_per_s: w.number()? },
+        "budget" => Event::Budget(Bytes(w.number()?)),
+        "cancel" => Event::Cancel(RequestId(w.number()?)),
+        "found" => Event::Found { read: ReadId(w.number()?), upto: w.number()? },
+        "progress" => Event::Progress { read: ReadId(w.number()?), upto: w.number()? },
+        "done" => {
+            let read = ReadId(w.number()?);
+            let outcome = match w.word()? {
+                "ok" => Outcome::Ok,
+                "failed" => Outcome::Failed,
+                _ => return Err(Unreadable("a read ends ok or failed")),
+            };
+            Event::Done { read, outcome }
+        }
+        "tick" => Event::Tick,
+        _ => return Err(Unreadable("no such event")),
+    };
+    w.end().map(|()| event)
+}
+
+fn read_action(word: &str, mut w: Words<'_>) -> Result<Action, Unreadable> {
+    let action = match word {
+        "read" => Action::Read {
+            id: ReadId(w.number()?),
+            file: w.file()?,
+            offset: w.number()?,
+            len: w.number()?,
+            lba: w.place()?,
+        },
+        "drop" => Action::Drop { file: w.file()?, offset: w.number()?, len: w.number()? },
+        "answer" => {
+            let request = RequestId(w.number()?);
+            let verdict = match w.word()? {
+                "resident" => Verdict::Resident,
+                word => {
+                    let reason = Reason::ALL.into_iter().find(|r| r.name() == word);
+                    Verdict::Pass(reason.ok_or(Unreadable("no such verdict"))?)
+                }
+            };
+            Action::Answer { request, verdict }
+        }
+        _ => return Err(Unreadable("no such action")),
+    };
+    w.end().map(|()| action)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_lines_of_the_documentation() {
+        let line = |text: &str| Line::from_str(text).unwrap();
+        let file = FileId { dev: 2049, ino: 131 };
+        let request = Request {
+            id: RequestId(7),
+            file,
+            offset: 0,
+            len: 524_288,
+            file_size: 104_857_600,
+            lba: Some(Lba(81_920)),
+        };
+        let text = "0 1500000 + request 7 2049:131 0 524288 104857600 81920";
+        assert_eq!(line(text).entry, Entry::Event(Event::Request(request)));
+        assert_eq!(line(text).to_string(), text);
+        for text in [
+            "0 1500000 - read 0 2049:131 0 2097152 81920",
+            "0 19700000 + progress 0 524288",
+            "0 19700000 - answer 7 resident",
+            "3 1 - answer 7 queue_full",
+            "0 1 + access 1:2 3 4 5 ?",
+            "0 1 + tick",
+            "0 1 + found 4 4096",
+            "0 1 + done 4 failed",
+            "0 1 - drop 1:2 4096 8192",
+            "0 1 + missing 1:2 0 4096",
+            "0 1 + bitrate 1:2 52375",
+            "0 1 + budget 1073741824",
+            "0 1 + cancel 9",
+        ] {
+            assert_eq!(line(text).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn settings_survive() {
+        let config = Config {
+            sizing: crate::Sizing::Auto(crate::controller::Params::default()),
+            scale: crate::bitrate::BitrateRule::SquareRoot,
+            profile: Some(crate::profile::DiskProfile::assumed(1 << 31)),
+            ahead: Some(crate::AheadConfig::default()),
+            ..Config::default()
+        };
+        let line = Line {
+            disk: 1,
+            at: Nanos::ZERO,
+            entry: Entry::Disk { name: "sda".into(), config: Box::new(config) },
+        };
+        assert_eq!(Line::from_str(&line.to_string()).unwrap(), line);
+    }
+
+    #[test]
+    fn what_is_no_line_is_refused() {
+        for text in [
+            "",
+            "0",
+            "0 1",
+            "0 1 * tick",
+            "0 1 + tock",
+            "0 1 + tick tick",
+            "x 1 + tick",
+            "0 1 + done 1 so",
+            "0 1 disk a {",
+        ] {
+            assert!(Line::from_str(text).is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn noise_is_no_panic(text in "[0-9 +a-z:?-]{0,40}") {
+            let _ = Line::from_str(&text);
+            let _ = Line::from_str(&format!("0 1 + {text}"));
+            let _ = Line::from_str(&format!("0 1 - {text}"));
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! The server's side as a state machine: clients join and leave, blocks are chosen, read, sent, dropped.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use super::bitmap::BlockMap;
+use super::client::{ActiveFile, Client, Limits, Role};
+use super::memory::Memory;
+use super::reads::Reads;
+use super::{Action, BLOCKS_MAX, ClientId, Config, ContentId, Event, Refusal, Stats, Wanted};
+use crate::ReadId;
+
+/// A read under way.
+#[derive(Clone, Copy, Debug)]
+struct Under {
+    content: ContentId,
+    first: u64,
+    blocks: u64,
+}
+
+/// Block reordering for all downloads of one disk. See the [module](super) for how it chooses.
+///
+/// Every client gets every block it wanted once, as long as the driver reports reads and sends, and drops clients that
+/// take nothing any more: a block being sent stays in memory.
+#[derive(Clone, Debug)]
+pub struct Circus {
+    limits: Limits,
+    block: u64,
+    clients_max: usize,
+    reads_in_flight: usize,
+    /// Longest read, blocks.
+    read_blocks: u64,
+    files: BTreeMap<ContentId, ActiveFile>,
+    clients: BTreeMap<ClientId, Client>,
+    memory: Memory,
+    reads: Reads,
+    under: BTreeMap<ReadId, Under>,
+    actions: VecDeque<Action>,
+    read_ids: u64,
+    stats: Stats,
+}
+
+impl Circus {
+    /// Nobody downloads, nothing is in memory.
+    pub fn new(config: &Config) -> Circus {
+        let block = config.block.0.max(1);
+        let reads_in_flight = config.reads_in_flight.max(1);
+        let capacity = (config.memory.0 / block).max(1);
+        // Reads under way take up half of the memory at most, or what was read is dropped before it is sent.
+        let share = (capacity / (2 * reads_in_flight as u64)).max(1);
+        Circus {
+            limits: Limits::new(config),
+            block,
+            clients_max: config.clients_max,
+            reads_in_flight,
+            read_blocks: (config.read.0 / block).clamp(1, share),
+            files: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            memory: Memory::new(capacity),
+            reads: Reads::default(),
+            under: BTreeMap::new(),
+            actions: VecDeque::new(),
+            read_ids: 0,
+            stats: Stats::default(),
+        }
+    }
+
+    /// Takes in what happened.
+    pub fn handle(&mut self, event: Event) {
+        match event {
+            Event::Join { client, content, blocks, wanted } => self.join(client, content, blocks, &wanted),
+            Event::Memory(bytes) => {
+                self.memory.resize(bytes.0 / self.block);
+                self.shrink();
+            }
+            Event::Left { client } => {
+                self.leave(client);
+                self.actions.retain(|a| !matches!(a, Action::Send { client: c, .. } if *c == client));
+            }
+            Event::Sent { client, block } => self.sent(client, block),
+            Event::ReadDone { read, blocks } => self.read_done(read, blocks),
+        }
+    }
+
+    /// What is to be done next; nothing until something happens again if there is nothing. A block is dropped before the
+    /// read that needs its memory.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        if self.actions.is_empty() {
+            self.begin_read();
+        }
+        self.actions.pop_front()
+    }
+
+    /// Counts since the start.
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// Downloads under way.
+    pub fn clients(&self) -> usize {
+        self.clients.len()
+    }
+
+    /// Files being downloaded.
+    pub fn files(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Blocks in memory or promised to reads.
+    pub fn blocks_held(&self) -> u64 {
+        self.memory.in_use()
+    }
+
+    /// What a client is at the moment; nothing if it is not here.
+    pub fn role(&self, client: ClientId) -> Option<Role> {
+        let client = self.clients.get(&client)?;
+        Some(client.role(self.files.get(&client.content)?, &self.limits))
+    }
+
+    fn join(&mut self, id: ClientId, content: ContentId, blocks: u64, wanted: &Wanted) {
+        if self.clients.contains_key(&id) {
+            return;
+        }
+        let known = self.files.get(&content).map(|f| f.blocks);
+        if blocks > BLOCKS_MAX || known.is_some_and(|b| b != blocks) {
+            self.actions.push_back(Action::Refused { client: id, why: Refusal::Blocks });
+            return;
+        }
+        if self.clients.len() >= self.clients_max {
+            self.actions.push_back(Action::Refused { client: id, why: Refusal::Full });
+            return;
+        }
+        let map = match wanted {
+            Wanted::All => BlockMap::missing_all(blocks),
+            Wanted::Ranges(ranges) => BlockMap::missing_only(blocks, ranges),
+        };
+        if map.missing() == 0 {
+            self.actions.push_back(Action::Complete { client: id });
+            return;
+        }
+        let file = self.files.entry(content).or_insert(ActiveFile { cursor: 0, blocks, clients: 0 });
+        file.clients += 1;
+        let client = Client::join(content, map, file, &self.limits);
+        self.clients.insert(id, client);
+        self.fill_queue(id);
+        self.send_next(id);
+    }
+
+    /// Refills a client's queue up to its bound.
+    fn fill_queue(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        let Some(file) = self.files.get_mut(&client.content) else { return };
+        while client.queue.len() < self.limits.queue {
+            let Some(block) = client.choose(file, &self.limits, &mut self.stats) else { break };
+            client.queue.push_back(block);
+            let key = (client.content, block);
+            let resident = self.memory.contains(key);
+            self.stats.chosen_resident += u64::from(resident);
+            self.reads.queued(key, id, resident);
+        }
+    }
+
+    /// Sends the block at the head of a client's queue, or waits for it.
+    fn send_next(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        if client.sending.is_some() || client.waiting {
+            return;
+        }
+        let Some(block) = client.queue.front().copied() else { return };
+        let key = (client.content, block);
+        if !self.memory.contains(key) {
+            client.waiting = true;
+            self.stats.stale += u64::from(self.reads.wait(key, id));
+            return;
+        }
+        client.queue.pop_front();
+        client.sending = Some(block);
+        self.memory.pin(key);
+        self.reads.unqueued(key, id);
+        self.stats.blocks_sent += 1;
+        self.actions.push_back(Action::Send { client: id, content: key.0, block });
+        self.fill_queue(id);
+    }
+
+    fn sent(&mut self, id: ClientId, block: u64) {
+        let Some(client) = self.clients.get_mut(&id).filter(|c| c.sending == Some(block)) else { return };
+        client.sending = None;
+        client.received += 1;
+        let key = (client.content, block);
+        let done = client.queue.is_empty() && client.map.missing() == 0;
+        self.memory.unpin(key);
+        self.shrink();
+        if done {
+            self.leave(id);
+            self.actions.push_back(Action::Complete { client: id });
+            return;
+        }
+        self.send_next(id);
+    }
+
+    fn leave(&mut self, id: ClientId) {
+        let Some(client) = self.clients.remove(&id) else { return };
+        for block in client.queue {
+            self.reads.unqueued((client.content, block), id);
+        }
+        if let Some(block) = client.sending {
+            self.memory.unpin((client.content, block));
+            self.shrink();
+        }
+        if let Some(file) = self.files.get_mut(&client.content) {
+            file.clients -= 1;
+            if file.clients == 0 {
+                self.files.remove(&client.content);
+            }
+        }
+    }
+
+    fn shrink(&mut self) {
+        while let Some((content, block)) = self.memory.shrink() {
+            self.actions.push_back(Action::Drop { content, block });
+        }
+    }
+
+    fn begin_read(&mut self) {
+        if self.under.len() >= self.reads_in_flight || !self.memory.has_room() {
+            return;
+        }
+        let Some(((content, first), by)) = self.reads.next() else { return };
+        let mut blocks = 0;
+        while self.memory.has_room() {
+            if let Some((content, block)) = self.memory.reserve() {
+                self.actions.push_back(Action::Drop { content, block });
+            }
+            self.reads.begin((content, first + blocks));
+            blocks += 1;
+            if blocks == self.read_blocks || !self.reads_along((content, first + blocks), by) {
+                break;
+            }
+        }
+        self.read_ids += 1;
+        let id = ReadId(self.read_ids);
+        self.under.insert(id, Under { content, first, blocks });
+        self.stats.reads += 1;
+        self.stats.blocks_held_max = self.stats.blocks_held_max.max(self.memory.in_use());
+        self.actions.push_back(Action::Read { id, content, first, blocks });
+    }
+
+    /// Whether a block is to be read together with the one before it: it is not here or on its way, and somebody has it
+    /// in a queue or the client the read is for still needs it.
+    fn reads_along(&self, key: (ContentId, u64), by: Option<ClientId>) -> bool {
+        if self.memory.contains(key) || self.reads.in_flight(key) {
+            return false;
+        }
+        let needs = |c: &Client| c.content == key.0 && !c.map.is_given(key.1);
+        self.reads.is_wanted(key) || by.and_then(|id| self.clients.get(&id)).is_some_and(needs)
+    }
+
+    fn read_done(&mut self, read: ReadId, got: u64) {
+        let Some(Under { content, first, blocks }) = self.under.remove(&read) else { return };
+        let got = got.min(blocks);
+        self.stats.blocks_read += got;
+        let mut waiting: Vec<(u64, ClientId)> = Vec::new();
+        for block in first..first + blocks {
+            let key = (content, block);
+            if block < first + got {
+                self.memory.fill(key);
+            } else {
+                self.memory.release();
+            }
+            waiting.extend(self.reads.end(key).into_iter().map(|c| (block, c)));
+        }
+        for (block, id) in waiting {
+            if let Some(client) = self.clients.get_mut(&id) {
+                client.waiting = false;
+            }
+            // A block that only came along may be readable by itself; the one the read was for is not.
+            if got == 0 && block == first {
+                self.leave(id);
+                self.actions.push_back(Action::Broken { client: id, block });
+            } else {
+                self.send_next(id);
+            }
+        }
+        self.shrink();
+    }
+}
+
+#[cfg(test)]
+impl Circus {
+    /// Entries in the table of blocks to be read.
+    pub(super) fn wants(&self) -> usize {
+        self.reads.len()
+    }
+}

@@ -1,0 +1,124 @@
+//! Which blocks are to be read: those a client waits for first, then those that lie in queues, in order of choice.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::ClientId;
+use super::memory::Key;
+
+/// Place in the order of reading: urgent before queued, then first come, first served.
+type Place = (bool, u64);
+
+#[derive(Clone, Debug, Default)]
+struct Want {
+    /// Client queues it is in.
+    queued: u32,
+    /// Who put it in a queue last: what that client needs next may be read along.
+    by: Option<ClientId>,
+    /// Clients that can send nothing else.
+    waiting: Vec<ClientId>,
+    /// Where it stands, if it is to be read.
+    place: Option<Place>,
+    /// A read of it is under way.
+    in_flight: bool,
+}
+
+/// Blocks in queues that are not in memory, or were not when chosen. As many entries as queues hold blocks, plus those in
+/// flight.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Reads {
+    wants: BTreeMap<Key, Want>,
+    order: BTreeMap<Place, Key>,
+    tickets: u64,
+}
+
+impl Reads {
+    /// A block entered a client's queue.
+    pub(super) fn queued(&mut self, key: Key, client: ClientId, resident: bool) {
+        let want = self.wants.entry(key).or_default();
+        want.queued += 1;
+        want.by = Some(client);
+        if !resident && !want.in_flight && want.place.is_none() {
+            self.tickets += 1;
+            let place = (true, self.tickets);
+            want.place = Some(place);
+            self.order.insert(place, key);
+        }
+    }
+
+    /// A client waits for the block at the head of its queue, which is not in memory. Whether it was there before: nobody
+    /// was about to read it.
+    pub(super) fn wait(&mut self, key: Key, client: ClientId) -> bool {
+        let want = self.wants.entry(key).or_default();
+        want.waiting.push(client);
+        let stale = match want.place {
+            _ if want.in_flight => return false,
+            Some((false, _)) => return false,
+            Some(place) => {
+                self.order.remove(&place);
+                false
+            }
+            None => true,
+        };
+        self.tickets += 1;
+        want.place = Some((false, self.tickets));
+        self.order.insert((false, self.tickets), key);
+        stale
+    }
+
+    /// A block left a client's queue: it is being sent, or the client is gone.
+    pub(super) fn unqueued(&mut self, key: Key, client: ClientId) {
+        let Some(want) = self.wants.get_mut(&key) else { return };
+        want.queued = want.queued.saturating_sub(1);
+        want.waiting.retain(|c| *c != client);
+        if want.queued == 0 {
+            if let Some(place) = want.place.take() {
+                self.order.remove(&place);
+            }
+            if !want.in_flight {
+                self.wants.remove(&key);
+            }
+        }
+    }
+
+    /// The block to be read next, and a client it is for.
+    pub(super) fn next(&self) -> Option<(Key, Option<ClientId>)> {
+        let (_, key) = self.order.first_key_value()?;
+        let want = self.wants.get(key)?;
+        Some((*key, want.waiting.first().copied().or(want.by)))
+    }
+
+    pub(super) fn in_flight(&self, key: Key) -> bool {
+        self.wants.get(&key).is_some_and(|w| w.in_flight)
+    }
+
+    /// A read of the block has begun.
+    pub(super) fn begin(&mut self, key: Key) {
+        let want = self.wants.entry(key).or_default();
+        want.in_flight = true;
+        if let Some(place) = want.place.take() {
+            self.order.remove(&place);
+        }
+    }
+
+    /// The read of the block has ended. Who waited for it.
+    pub(super) fn end(&mut self, key: Key) -> Vec<ClientId> {
+        let Some(want) = self.wants.get_mut(&key) else { return Vec::new() };
+        want.in_flight = false;
+        let waiting = core::mem::take(&mut want.waiting);
+        if want.queued == 0 {
+            self.wants.remove(&key);
+        }
+        waiting
+    }
+
+    /// Whether the block is in some client's queue.
+    pub(super) fn is_wanted(&self, key: Key) -> bool {
+        self.wants.get(&key).is_some_and(|w| w.queued > 0)
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.wants.len()
+    }
+}

@@ -1,0 +1,111 @@
+//! Which algorithm, as a setting.
+
+use alloc::boxed::Box;
+
+use core::fmt;
+use core::str::FromStr;
+
+use seekless_units::{Bytes, Nanos, ParseBytesError};
+use serde::{Deserialize, Serialize};
+
+use super::{Auto, Depth, Fixed, Scaled};
+use crate::PrefetchSize;
+use crate::bitrate::BitrateRule;
+use crate::competitive::{Competitive, Start};
+use crate::controller::Params;
+use crate::profile::DiskProfile;
+
+/// What decides the prefetch size.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sizing {
+    /// [`crate::Config::prefetch`].
+    #[default]
+    Fixed,
+    /// The controller. No size is above [`crate::Config::read_max`].
+    Auto(Params),
+    /// The competitive depth of the disk's profile, at most [`crate::Config::read_max`].
+    Competitive(Start),
+}
+
+impl Sizing {
+    /// The word used on the command line and in reports.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Sizing::Fixed => "fixed",
+            Sizing::Auto(_) => "auto",
+            Sizing::Competitive(_) => "competitive",
+        }
+    }
+
+    /// The algorithm itself. `prefetch` is the fixed size, `most` the longest read, `profile` the disk's if it is known.
+    pub(crate) fn build(
+        &self,
+        prefetch: Bytes,
+        most: Bytes,
+        rule: &BitrateRule,
+        profile: Option<&DiskProfile>,
+    ) -> Box<dyn PrefetchSize + Send> {
+        let plain: Box<dyn PrefetchSize + Send> = match self {
+            Sizing::Fixed => Box::new(Fixed(prefetch)),
+            Sizing::Auto(params) => {
+                let size_max = params.size_max.min(most);
+                Box::new(Auto::new(Params { size_max, ..*params }, Nanos::ZERO))
+            }
+            Sizing::Competitive(start) => {
+                // An unmeasured disk of any size: distances are then parts of this one.
+                let profile = profile.cloned().unwrap_or_else(|| DiskProfile::assumed(1 << 31));
+                Box::new(Depth::new(Competitive::new(profile, most), *start))
+            }
+        };
+        match rule {
+            BitrateRule::Same => plain,
+            rule => Box::new(Scaled::new(plain, rule.clone())),
+        }
+    }
+}
+
+/// How far a read is extended, as a word of a command line: a size, or who finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prefetch {
+    /// This size.
+    Fixed(Bytes),
+    /// One that finds itself.
+    Auto,
+    /// What the disk transfers in one switch.
+    Competitive,
+}
+
+impl FromStr for Prefetch {
+    type Err = UnknownPrefetch;
+
+    fn from_str(text: &str) -> Result<Prefetch, UnknownPrefetch> {
+        match text {
+            "auto" => Ok(Prefetch::Auto),
+            "competitive" => Ok(Prefetch::Competitive),
+            size => size.parse().map(Prefetch::Fixed).map_err(UnknownPrefetch),
+        }
+    }
+}
+
+impl fmt::Display for Prefetch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Prefetch::Fixed(size) => write!(f, "{size}"),
+            Prefetch::Auto => f.write_str("auto"),
+            Prefetch::Competitive => f.write_str("competitive"),
+        }
+    }
+}
+
+/// A word that is neither a size nor an algorithm.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownPrefetch(ParseBytesError);
+
+impl fmt::Display for UnknownPrefetch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, or auto, or competitive", self.0)
+    }
+}
+
+impl core::error::Error for UnknownPrefetch {}

@@ -1,0 +1,172 @@
+//! The spindle's side of sizing and of the account: what it tells the algorithm, what it asks of it, who comes and goes.
+
+use alloc::vec::Vec;
+
+use seekless_units::Nanos;
+
+use super::{Following, Spindle};
+use crate::account::Account;
+use crate::ahead::PieceLen;
+use crate::piece::Flight;
+use crate::{Continuation, DropBehind, FileId, Stream, StreamId};
+
+/// How often the sizing algorithm hears of what happened. Far below any interval it looks at.
+const LOOK_EVERY: Nanos = Nanos::from_millis(250);
+
+/// How often the highest bitrate is looked for: one pass over all streams.
+const RANK_EVERY: Nanos = Nanos::from_secs(5);
+
+/// Of the streams, as many in a thousand may be faster than what counts as the highest bitrate. One reader who downloads
+/// as fast as his line allows must not make everybody else's pieces small.
+const FASTER_PER_MILLE: usize = 50;
+
+impl Spindle {
+    /// Tells the sizing algorithm what happened, now and then, and at its own time.
+    pub(super) fn look_at_size(&mut self) {
+        let due = self.size.next_deadline().is_some_and(|at| at <= self.now);
+        if !due && self.now < self.next_look {
+            return;
+        }
+        self.next_look = self.now + LOOK_EVERY;
+        let highest = self.streams.as_ref().map_or(0.0, |f| f.highest);
+        self.size.highest_bitrate(highest);
+        let seen = self.account.observation(highest);
+        self.size.observe(self.now, seen);
+    }
+
+    /// What the algorithm says about the pieces of a stream that begin where it is fetched to.
+    pub(super) fn piece_len(&self, following: &Following, stream: &Stream) -> PieceLen {
+        let lba = stream.address_of(stream.fetched);
+        let bitrate = self.bitrate_of(following, stream).unwrap_or(0.0);
+        let full = self.size.full(lba, bitrate);
+        PieceLen { full: full.0, first: self.size.first(full).0, bitrate: self.told(following, stream) }
+    }
+
+    /// Configured, else from the file's header.
+    fn told(&self, following: &Following, stream: &Stream) -> Option<f64> {
+        let told = self.config.bitrate.or_else(|| following.bitrates.get(&stream.file).copied());
+        told.map(|b| b as f64)
+    }
+
+    /// Configured, else from the file's header, else as its reader shows.
+    fn bitrate_of(&self, following: &Following, stream: &Stream) -> Option<f64> {
+        self.told(following, stream).or_else(|| stream.bitrate(self.now))
+    }
+
+    /// Looks for the highest bitrate of now.
+    pub(super) fn rank_bitrates(&mut self) {
+        let Some(following) = &self.streams else { return };
+        if self.now < following.ranked + RANK_EVERY {
+            return;
+        }
+        let rates = following.table.iter().filter_map(|(_, s)| self.bitrate_of(following, s));
+        let mut rates: Vec<f64> = rates.filter(|r| r.is_finite()).collect();
+        let skip = rates.len() * FASTER_PER_MILLE / 1000;
+        rates.sort_unstable_by(|a, b| b.total_cmp(a));
+        let highest = rates.get(skip).copied();
+        if let Some(following) = &mut self.streams {
+            following.ranked = self.now;
+            following.highest = highest.unwrap_or(following.highest);
+        }
+    }
+
+    /// Remembers what a file's header says.
+    pub(super) fn told_bitrate(&mut self, file: FileId, bytes_per_s: u64) {
+        let Some(following) = &mut self.streams else { return };
+        // Only while somebody reads it, so there are never more than streams.
+        if bytes_per_s > 0 && following.table.of_file(file).next().is_some() {
+            following.bitrates.insert(file, bytes_per_s);
+        }
+    }
+
+    /// The stream an access belongs to, moved on; `None` where streams are not followed. One that made room for it is over.
+    pub(super) fn observe(
+        &mut self,
+        file: FileId,
+        offset: u64,
+        len: u64,
+        file_size: u64,
+    ) -> Option<StreamId> {
+        let following = self.streams.as_mut()?;
+        let (stream, forgotten) = following.table.observe(self.now, file, offset, len, file_size);
+        if let Continuation::Began(_) = stream {
+            self.account.ledger().opened(file);
+        }
+        if let Some((id, forgotten)) = forgotten {
+            following.held_back.remove(id);
+            self.closed(Some(forgotten));
+        }
+        Some(stream.stream())
+    }
+
+    /// A stream is over.
+    pub(super) fn closed(&mut self, over: Option<Stream>) {
+        let (Some(over), Some(following)) = (over, &mut self.streams) else { return };
+        self.account.ledger().closed(over.file, over.position);
+        if following.table.of_file(over.file).next().is_none() {
+            following.bitrates.remove(&over.file);
+        }
+    }
+
+    /// Somebody looked, and the bytes `[start, end)` are not in memory. Streams that count on them are fetched for again.
+    pub(super) fn found_missing(&mut self, file: FileId, start: u64, end: u64) {
+        let pieces = self.pieces_of(file);
+        if start >= end || pieces.iter().any(|&(_, from, to)| from < end && start < to) {
+            return;
+        }
+        let before = self.account.totals().evicted_unused;
+        self.account.ledger().missing(self.now, file, start, end);
+        let evicted = self.account.totals().evicted_unused - before;
+        self.evicted(evicted);
+        let Some(following) = &self.streams else { return };
+        let hit = following.table.of_file(file).filter(|(_, s)| s.fetched > start && s.position < end);
+        let hit: Vec<StreamId> = hit.map(|(id, _)| id).collect();
+        for id in hit {
+            if let Some(following) = &mut self.streams {
+                following.table.lost(id, start);
+            }
+            self.read_ahead(id);
+        }
+    }
+
+    /// So many bytes were gone before their reader came. What has been read gives way first, if it may; the budget after that.
+    pub(super) fn evicted(&mut self, bytes: u64) {
+        self.stats.bytes_evicted_unused += bytes;
+        let fetched = self.account.totals().disk;
+        let Some(following) = &mut self.streams else { return };
+        let nothing_to_give = following.config.drop_behind != DropBehind::Pressure;
+        if nothing_to_give || following.pressure.is_settled(self.now) {
+            self.stats.bytes_evicted_over_budget += bytes;
+        }
+        following.pressure.evicted(self.now, bytes, fetched);
+    }
+
+    /// Bytes that should lie in memory, fetched and not read, of the first stream after this one that has any: whoever can
+    /// look may report them [`crate::Event::Missing`]. Start over with `None` when there is none.
+    pub fn next_unread(&self, after: Option<StreamId>) -> Option<(StreamId, FileId, u64, u64)> {
+        let (id, stream) = self.streams.as_ref()?.table.next_unread(after)?;
+        let pieces = self.pieces_of(stream.file);
+        // What is still to come is no evidence.
+        let coming = pieces.iter().filter(|&&(_, from, to)| from < stream.fetched && stream.position < to);
+        let end = coming.map(|&(_, from, _)| from).min().unwrap_or(stream.fetched).min(stream.fetched);
+        Some((id, stream.file, stream.position, end.max(stream.position)))
+    }
+}
+
+impl Flight {
+    /// Enters everything before `upto` into the ledger.
+    pub(super) fn enter(&mut self, now: Nanos, upto: u64, account: &mut Account) {
+        let upto = upto.min(self.piece.end);
+        if upto > self.accounted {
+            account.ledger().fetched(now, self.piece.file, self.accounted, upto);
+            self.accounted = upto;
+        }
+    }
+
+    /// Somebody read `[start, end)`: what of it this read brings in has arrived, whether it was reported or not.
+    pub(super) fn enter_used(&mut self, now: Nanos, start: u64, end: u64, account: &mut Account) {
+        if start < self.piece.end && end > self.accounted && end > self.piece.start {
+            self.enter(now, end, account);
+        }
+    }
+}
