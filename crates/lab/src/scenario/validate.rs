@@ -105,7 +105,7 @@ impl Scenario {
             }
         }
         if self.axis.as_ref().is_some_and(|a| a.knobs.contains(&super::Knob::Clients))
-            && !matches!(self.load, Load::Closed { .. } | Load::Diff { .. })
+            && !matches!(self.load, Load::Closed { .. } | Load::Downloads { .. } | Load::Diff { .. })
         {
             return Err("axis: this load has no number of clients to sweep".into());
         }
