@@ -16,6 +16,12 @@ macro_rules! scenarios {
 }
 
 scenarios![
+    "asap-fig1",
+    "asap-fig5",
+    "asap-fig7",
+    "asap-fig8",
+    "asap-fig9",
+    "asap-table1",
     "circus-load",
     "closed-loop",
     "daemon-faults",
@@ -34,12 +40,17 @@ scenarios![
     "libception-fig7",
     "libception-fig8",
     "libception-fig9",
+    "libception-linux",
+    "libception-sizes",
     "libception-table2",
     "libception-table3",
     "libception-table4",
     "libception-two-disks",
+    "pfc-table1",
     "serve-vs-nginx",
     "sessions",
+    "sim-speed",
+    "sim-vs-live",
 ];
 
 /// Every scenario's name and text, in the order of their names.
