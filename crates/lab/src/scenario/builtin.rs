@@ -53,6 +53,7 @@ scenarios![
     "pfc-table1",
     "serve-vs-nginx",
     "sessions",
+    "sim-speed",
     "sim-vs-live",
 ];
 
