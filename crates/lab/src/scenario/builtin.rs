@@ -16,8 +16,17 @@ macro_rules! scenarios {
 }
 
 scenarios![
+    "ahead-of-need",
+    "asap-fig1",
+    "asap-fig5",
+    "asap-fig7",
+    "asap-fig8",
+    "asap-fig9",
+    "asap-table1",
+    "auto-vs-fixed",
     "circus-load",
     "closed-loop",
+    "competitive-micro",
     "daemon-faults",
     "hot-cache",
     "hot-serve",
@@ -34,13 +43,18 @@ scenarios![
     "libception-fig7",
     "libception-fig8",
     "libception-fig9",
+    "libception-linux",
+    "libception-sizes",
     "libception-table2",
     "libception-table3",
     "libception-table4",
     "libception-two-disks",
     "pfc-live",
+    "pfc-table1",
     "serve-vs-nginx",
     "sessions",
+    "sim-speed",
+    "sim-vs-live",
 ];
 
 /// Every scenario's name and text, in the order of their names.

@@ -105,7 +105,7 @@ impl Scenario {
             }
         }
         if self.axis.as_ref().is_some_and(|a| a.knobs.contains(&super::Knob::Clients))
-            && !matches!(self.load, Load::Closed { .. } | Load::Diff { .. })
+            && !matches!(self.load, Load::Closed { .. } | Load::Downloads { .. } | Load::Diff { .. })
         {
             return Err("axis: this load has no number of clients to sweep".into());
         }
@@ -121,7 +121,9 @@ impl Scenario {
         for check in &self.checks {
             check.validate().map_err(|why| format!("check `{}`: {why}", check.name))?;
             for (arm, x) in check.operands() {
-                if !exists(&arm, x.as_deref()) {
+                // Without an axis value a check speaks of all of them together.
+                let any = x.is_none() && points.iter().any(|p| p.arm.name == arm);
+                if !any && !exists(&arm, x.as_deref()) {
                     let at = x.map_or(String::new(), |x| format!(" at {x}"));
                     return Err(format!("check `{}`: no arm `{arm}`{at}", check.name));
                 }

@@ -20,6 +20,9 @@ pub(crate) fn refusal(scenario: &Scenario) -> Option<String> {
     if matches!(scenario.load, Load::Closed { preload: true, .. }) {
         return Some("it measures what the shim costs this machine's processor".into());
     }
+    if scenario.arms.iter().any(|a| a.server == Some(ServerKind::Seekless)) {
+        return Some("the simulator has no model of `seekless serve`".into());
+    }
     let faulty = |a: &Arm| !a.faults.is_empty() || a.no_daemon;
     if scenario.arms.iter().any(faulty) {
         return Some(

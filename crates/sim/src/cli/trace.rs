@@ -123,6 +123,9 @@ enum TimingArg {
 
 #[derive(Args, Clone, Debug)]
 struct RunArgs {
+    /// Put the simulator's own speed into the result: not the same from run to run
+    #[arg(long)]
+    speed: bool,
     #[command(flatten)]
     file: FileArgs,
     /// Cache levels from the application down: CACHE+PREFETCHER:SIZE,...
@@ -287,6 +290,10 @@ fn run_trace(args: &RunArgs) -> Result<Exit, Fault> {
     let elapsed = started.elapsed().as_secs_f64();
     let mut result = report::outcome(&spec, &outcome);
     result["trace"] = trace_json(args.file.file.as_path(), &source);
+    if args.speed {
+        let blocks = outcome.levels[0].blocks;
+        result["speed"] = json!({ "seconds": elapsed, "blocks_per_s": blocks as f64 / elapsed.max(1e-9) });
+    }
     if let Some(path) = &args.json {
         write_json(path, &result)?;
     }
