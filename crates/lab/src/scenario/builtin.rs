@@ -38,6 +38,7 @@ scenarios![
     "libception-table3",
     "libception-table4",
     "libception-two-disks",
+    "pfc-live",
     "serve-vs-nginx",
     "sessions",
 ];

@@ -171,10 +171,15 @@ fn account(row: &mut Row, answer: &Value) {
     }
     let served = number(answer, "/load/measured/bytes").unwrap_or(0.0);
     if served > 0.0 {
-        let page = 4096.0;
-        let evicted = number(answer, "/cache/evicted_unused").unwrap_or(0.0) * page;
-        row.metrics.insert("evicted_share".into(), evicted / served);
-        row.metrics.insert("disk_share".into(), bytes / served);
+        // As the prefetch sizing paper counts: evicted is what had to be read again, wasted what nobody came for; what neither
+        // these nor the disk explain came out of the cache.
+        let share = |name: &str| number(answer, &format!("/cache/{name}")).unwrap_or(0.0) * 4096.0 / served;
+        let (evicted, disk) = (share("refetched"), bytes / served);
+        let wasted = (share("evicted_unused") - evicted).max(0.0);
+        row.metrics.insert("evicted_share".into(), evicted);
+        row.metrics.insert("wasted_share".into(), wasted);
+        row.metrics.insert("disk_share".into(), disk);
+        row.metrics.insert("cached_share".into(), 1.0 - disk + evicted + wasted);
     }
     for name in ["engines", "cache"] {
         row.raw.insert(name.into(), answer[name].clone());

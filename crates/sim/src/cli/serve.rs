@@ -56,6 +56,8 @@ enum Cache {
     Lru,
     /// Linux's active and inactive lists
     TwoList,
+    /// The same as before Linux 3.15: lists kept even, no refault distance
+    EvenLists,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -401,6 +403,7 @@ impl ServeArgs {
                 replacement: match self.cache {
                     Cache::Lru => Replacement::Lru,
                     Cache::TwoList => Replacement::TwoList,
+                    Cache::EvenLists => Replacement::EvenLists,
                 },
                 ..KernelConfig::default()
             },

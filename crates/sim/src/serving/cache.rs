@@ -11,6 +11,8 @@
 //!   the active list outgrows the inactive one by more than `sqrt(10 * GiB)` its tail is moved back. Reclaim takes
 //!   the inactive tail. A page that comes back while as many pages as are active have left since (its *refault distance*)
 //!   enters the active list at once.
+//! - [`Replacement::EvenLists`]: the same before Linux 3.15, which kept the lists even and knew no refault distance. It leaves
+//!   read-ahead half of the memory; today's rule leaves it a ninth of 8 GB once enough has been used twice.
 
 pub use super::config::Replacement;
 
@@ -47,6 +49,8 @@ pub struct Counts {
     pub evicted_used: u64,
     /// Evicted before anybody used them.
     pub evicted_unused: u64,
+    /// Read again after they had been evicted before anybody used them.
+    pub refetched: u64,
     /// Given back on advice.
     pub dropped: u64,
 }
@@ -89,6 +93,8 @@ pub struct PageCache {
     first: Vec<u32>,
     /// When each block was last evicted, in pages evicted until then (two lists only); 0: never.
     evicted_at: Vec<u64>,
+    /// Pages of each block that were evicted before anybody used them, and have not been read again.
+    lost: Vec<u32>,
     slab: Vec<Block>,
     free: Vec<u32>,
     inactive: List,
@@ -122,6 +128,7 @@ impl PageCache {
             table: vec![NONE; blocks as usize],
             first,
             evicted_at: vec![0; shadows],
+            lost: vec![0; blocks as usize],
             slab: Vec::new(),
             free: Vec::new(),
             inactive: EMPTY,
@@ -291,6 +298,9 @@ impl PageCache {
             block.seen &= !new;
             block.marked &= !new;
             let pages = u64::from(new.count_ones());
+            let lost = &mut self.lost[key as usize];
+            self.counts.refetched += u64::from((*lost & new).count_ones());
+            *lost &= !new;
             self.list_of(slot).pages += pages;
             self.unused_pages += pages;
             self.counts.inserted += pages;
@@ -336,11 +346,11 @@ impl PageCache {
                 self.unlink(slot);
                 self.link(slot, false);
             }
-            Replacement::TwoList if again && !self.slab[slot as usize].active => {
+            Replacement::TwoList | Replacement::EvenLists if again && !self.slab[slot as usize].active => {
                 self.unlink(slot);
                 self.link(slot, true);
             }
-            Replacement::TwoList => {}
+            Replacement::TwoList | Replacement::EvenLists => {}
         }
     }
 
@@ -412,7 +422,7 @@ impl PageCache {
     fn enter(&mut self, slot: u32) {
         let key = self.slab[slot as usize].key as usize;
         let active = match self.replacement {
-            Replacement::Lru => false,
+            Replacement::Lru | Replacement::EvenLists => false,
             Replacement::TwoList => {
                 let evicted = self.evicted_at[key];
                 evicted != 0 && self.evictions + 1 - evicted <= self.active.pages
@@ -468,6 +478,9 @@ impl PageCache {
 
     /// `inactive_is_low` of `mm/vmscan.c`: the active list may be this many times the inactive one.
     fn inactive_ratio(&self) -> u64 {
+        if self.replacement == Replacement::EvenLists {
+            return 1;
+        }
         let gib = (self.pages() * PAGE) >> 30;
         if gib == 0 { 1 } else { ((10 * gib) as f64).sqrt() as u64 }
     }
@@ -477,7 +490,7 @@ impl PageCache {
         // kernel's is by what is under input/output.
         let mut looks = self.slab.len() as u64 - self.free.len() as u64;
         while self.pages() > self.limit && looks > 0 {
-            while self.replacement == Replacement::TwoList
+            while self.replacement != Replacement::Lru
                 && self.active.tail != NONE
                 && self.inactive.pages * self.inactive_ratio() < self.active.pages
             {
@@ -504,6 +517,7 @@ impl PageCache {
             self.counts.evicted_unused += pages - used;
             self.unused_pages -= pages - used;
             self.evictions += pages;
+            self.lost[block.key as usize] |= block.present & !block.used;
             if let Some(at) = self.evicted_at.get_mut(block.key as usize) {
                 *at = self.evictions.max(1);
             }

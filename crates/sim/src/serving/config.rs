@@ -17,6 +17,8 @@ pub enum Replacement {
     /// Linux's active and inactive lists.
     #[default]
     TwoList,
+    /// The same as before Linux 3.15: the active list never larger than the inactive one, no refault distance.
+    EvenLists,
 }
 
 /// One disk. Each holds the whole library and has its own clients.

@@ -245,6 +245,7 @@ impl<'a> Machine<'a> {
             misses: c.misses - b.misses,
             evicted_used: c.evicted_used - b.evicted_used,
             evicted_unused: c.evicted_unused - b.evicted_unused,
+            refetched: c.refetched - b.refetched,
             dropped: c.dropped - b.dropped,
         };
         let sessions = matches!(self.config.load, Load::Sessions { .. });
