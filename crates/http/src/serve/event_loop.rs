@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hyper::Response;
+use hyper::server::conn::http1::Parts;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -200,9 +201,12 @@ async fn on_http1(
             }
         }
         shared.slept.fetch_add(1, Ordering::Relaxed);
-        let parts = connection.into_parts();
-        wire = parts.io.into_inner();
-        if !parts.read_buf.is_empty() {
+        let Parts { io, read_buf, .. } = connection.into_parts();
+        wire = io.into_inner();
+        let unread = !read_buf.is_empty();
+        // Empty, it still holds its memory.
+        drop(read_buf);
+        if unread {
             // Cannot be, of a quiet connection; if it is, its client asks again.
             return Ok(());
         }
