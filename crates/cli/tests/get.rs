@@ -99,9 +99,10 @@ struct Serving {
 impl Serving {
     fn start(root: &Path, options: &[&str]) -> Serving {
         let mut child = Command::new(SEEKLESS)
-            .args(["serve", "--listen", "127.0.0.1:0", "--json"])
-            .args(options)
+            .arg("serve")
             .arg(root)
+            .args(["--listen", "127.0.0.1:0", "--json"])
+            .args(options)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();

@@ -49,7 +49,7 @@ fn a_log_is_measured_and_answered() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = write(dir.path(), "access.log", &log(100));
     let html = dir.path().join("plan.html");
-    let v = json(&plan(&["--log", &path, "--memory", "64MiB", "--html", &html.to_string_lossy(), "--json"]));
+    let v = json(&plan(&["--log", &path, "--memory", "1GiB", "--html", &html.to_string_lossy(), "--json"]));
     let n = |pointer: &str| {
         v.pointer(pointer).and_then(Value::as_f64).unwrap_or_else(|| panic!("{pointer} in {v}"))
     };
@@ -73,7 +73,7 @@ fn a_log_is_measured_and_answered() {
     packed.flush().expect("packed");
     let gz = dir.path().join("access.log.gz");
     std::fs::write(&gz, packed).expect("written");
-    let again = json(&plan(&["--log", &gz.to_string_lossy(), "--memory", "64MiB", "--exact", "--json"]));
+    let again = json(&plan(&["--log", &gz.to_string_lossy(), "--memory", "1GiB", "--exact", "--json"]));
     for part in ["popularity", "working_set", "ways"] {
         assert_eq!(again[part], v[part], "{part}");
     }
@@ -119,7 +119,7 @@ fn what_is_no_log_or_no_question_is_refused_in_one_line() {
         (vec!["--drive", "floppy"], 2, "no drive"),
         (vec!["--client", "2Gb/s"], 2, "faster"),
         (vec!["--block", "100KB"], 2, "--block"),
-        (vec!["--position", "-1"], 2, "position"),
+        (vec!["--position=-1"], 2, "position"),
         (vec!["--memory", "3B"], 2, "--memory"),
     ] {
         let output = plan(&arguments);

@@ -1,16 +1,19 @@
 //! An engine in this process: asked, answered, cancelled, shut down; on files of whatever lies under the folder of
 //! temporary files.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsFd;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, fadvise};
-use seekless_engine::{Answer, Engine, Need, Refused, Settings};
+use seekless_engine::{Answer, DecisionLog, Engine, Need, Refused, Settings};
 use seekless_kernel::residency::resident_prefix;
-use seekless_policy::{AheadConfig, Mode};
+use seekless_policy::controller::Params;
+use seekless_policy::record::{Entry, FIRST_LINE, Line};
+use seekless_policy::{AheadConfig, Mode, Sizing, Spindle};
 use seekless_units::Bytes;
 
 /// Longest wait for anything: no measure of speed, only the difference between slow and never.
@@ -101,4 +104,51 @@ fn a_clone_keeps_it_going_and_the_end_does_not_hang() {
     drop(engine);
     assert_eq!(ask(&again, &file, 0, 1), Ok("resident true".into()));
     drop(again);
+}
+
+#[test]
+fn a_log_of_the_engine_replays() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = folder.path().join("decisions");
+    let engine = engine(|s| {
+        s.spindle.ahead = Some(AheadConfig::default());
+        s.spindle.sizing = Sizing::Auto(Params::default());
+        s.spindle.read_max = Bytes::mib(32);
+        s.decisions = Some(Arc::new(DecisionLog::create(&path, 1 << 20).unwrap()));
+    });
+    let files = [cold_file(6), cold_file(6)];
+    for at in 0..10u64 {
+        for file in &files {
+            assert_eq!(ask(&engine, file, at * (512 << 10), 512 << 10), Ok("resident true".into()));
+        }
+    }
+    drop(engine);
+    // The readers end, and with the last of them the log.
+    let until = Instant::now() + NEVER;
+    let text = loop {
+        let text = std::fs::read_to_string(&path).unwrap();
+        if text.lines().last().is_some_and(|l| l.starts_with("# end, 0 lines")) {
+            break text;
+        }
+        assert!(Instant::now() < until, "{text}");
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    let mut spindles = BTreeMap::new();
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some(FIRST_LINE));
+    let mut actions = 0;
+    for line in lines.filter(|l| !l.starts_with('#')) {
+        let line: Line = line.parse().unwrap();
+        match line.entry {
+            Entry::Disk { config, .. } => drop(spindles.insert(line.disk, Spindle::new(*config))),
+            Entry::Event(event) => spindles.get_mut(&line.disk).unwrap().handle(line.at, event),
+            Entry::Action(action) => {
+                actions += 1;
+                assert_eq!(spindles.get_mut(&line.disk).unwrap().poll_action(), Some(action));
+            }
+        }
+    }
+    if actions == 0 {
+        println!("skipped: everything was in memory, nothing was decided");
+    }
 }

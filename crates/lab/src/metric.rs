@@ -27,6 +27,8 @@ pub const METRICS: &[Metric] = &[
     metric("bad_status", "", "answers with an HTTP status that is an error"),
     metric("broken_connections", "", "requests whose connection broke or whose answer was short"),
     metric("failed_share", "", "share of sessions that failed"),
+    metric("disk_per_served", "", "bytes the disks read for each byte the clients received"),
+    metric("mean_ms", "ms", "mean time of a request from its intended start"),
     metric("p50_ms", "ms", "median time of a request from its intended start"),
     metric("p90_ms", "ms", "90th percentile of the same"),
     metric("p95_ms", "ms", "95th percentile of the same"),

@@ -384,7 +384,7 @@ impl Site {
 
     /// Mean rate of one stream in the busiest minute, bytes a second.
     pub fn stream_rate(&self) -> f64 {
-        self.peak.bytes as f64 / 60.0 / f64::from(self.peak.streams.max(1))
+        self.peak_rate() / f64::from(self.peak.streams.max(1))
     }
 
     /// Bytes a second in the busiest minute (of the whole log if it is shorter).

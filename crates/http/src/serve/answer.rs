@@ -60,7 +60,7 @@ pub(crate) async fn answer(connection: Rc<Connection>, request: Request<Incoming
     let shared = connection.shared.clone();
     Counters::one(&shared.counters.requests);
     if let Some((outbox, _)) = &connection.outbox {
-        outbox.busy.set(true);
+        outbox.request_begins();
     }
     let at = SystemTime::now();
     let (head, _body) = request.into_parts();

@@ -108,14 +108,8 @@ pub(crate) fn join(
     };
     let ranges: Vec<Range<u64>> = spans.iter().map(|s| s.offset / block..s.end().div_ceil(block)).collect();
     let writer = Writer::new(kind, file.size, shared.unique());
-    let mut len = writer.tail().len() as u64;
-    let mut last = None;
-    for number in ranges.iter().cloned().flatten() {
-        // Two ranges may meet in one block.
-        if last.replace(number) != Some(number) {
-            len += parts_of(&spans, number, block, file.size).map(|p| writer.part_len(p)).sum::<u64>();
-        }
-    }
+    let parts: u64 = spans.iter().map(|span| writer.cut_length(*span, block)).sum();
+    let len = parts + writer.tail().len() as u64;
     let (tell, blocks) = mpsc::unbounded_channel();
     let whole = matches!(spans[..], [Span { offset: 0, len }] if len == file.size);
     let id = disk.join(file, if whole { Wanted::All } else { Wanted::Ranges(ranges) }, tell)?;

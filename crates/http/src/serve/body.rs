@@ -16,7 +16,7 @@ use hyper::body::{Body, Frame, SizeHint};
 
 use super::any_order::Download;
 use super::counters::Counters;
-use super::ready::{Ready, read_ready, ready};
+use super::ready::{COPY_MAX, Ready, read_ready, ready};
 use super::tree::Opened;
 use super::wire::{Outbox, Piece, Segment, Tally};
 use super::{Shared, fetch};
@@ -24,9 +24,6 @@ use crate::range::Span;
 
 /// How much is looked at and asked for at once: the client's socket takes a few hundred KiB at most.
 const WINDOW: u64 = 512 << 10;
-
-/// Longest copy where sendfile cannot be used (TLS, HTTP/2).
-const COPY_MAX: usize = 128 << 10;
 
 /// A part of a body.
 #[derive(Clone, Debug)]
@@ -192,6 +189,7 @@ fn at_once(
     len: u64,
     sendfile: bool,
 ) -> io::Result<Option<Segment>> {
+    let len = if sendfile { len } else { len.min(COPY_MAX as u64) };
     let len = match ready(file, offset, len) {
         Ready::Bytes(len) if sendfile => return Ok(Some(Segment::Span { file: file.clone(), offset, len })),
         Ready::Bytes(len) => len,
@@ -199,9 +197,9 @@ fn at_once(
         Ready::Unknown => len,
     };
     let began = std::time::Instant::now();
-    let copy = read_ready(file, offset, (len as usize).min(COPY_MAX));
+    let copy = read_ready(file, offset, len as usize);
     shared.counters.call(began.elapsed());
-    Ok(copy?.map(|bytes| Segment::Memory(bytes.into())))
+    Ok(copy?.map(Segment::Memory))
 }
 
 /// The same, after waiting for the disk.
@@ -272,7 +270,7 @@ impl Body for FileBody {
 impl Drop for FileBody {
     fn drop(&mut self) {
         if let Some((outbox, _)) = &self.outbox {
-            outbox.busy.set(false);
+            outbox.answer_ends();
         }
     }
 }

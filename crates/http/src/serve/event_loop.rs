@@ -3,14 +3,17 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use hyper::Response;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use seekless_kernel::memory::trim_heap;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
@@ -18,6 +21,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::Shared;
 use super::answer::{Connection, answer};
+use super::body::FileBody;
 use super::connections::Admitted;
 use super::counters::Counters;
 use super::wire::{Outbox, Wire};
@@ -27,6 +31,16 @@ const STREAMS_MAX: u32 = 100;
 
 /// Bytes buffered for one HTTP/2 stream, and for one HTTP/1.1 connection.
 const SEND_BUFFER: usize = 256 << 10;
+
+/// A connection is looked at after this time, then less and less often; it sleeps if nothing has come since the last look.
+/// Waking up costs two microseconds, so a short rest is enough.
+const SLEEPS_AFTER: Duration = Duration::from_millis(250);
+const LOOKS_EVERY: Duration = Duration::from_secs(2);
+
+/// How often the heap is trimmed, if so many connections went to sleep meanwhile: what they gave back lies scattered, and
+/// the allocator keeps it. Fewer are not worth the looking through.
+const TRIM_EVERY: Duration = Duration::from_secs(5);
+const TRIM_FROM: u64 = 256;
 
 /// How often we ask an HTTP/2 client that says nothing whether it is still there, and how long it may take to answer.
 const PING_EVERY: Duration = Duration::from_secs(60);
@@ -68,9 +82,17 @@ async fn accept(socket: std::net::TcpListener, shared: Arc<Shared>, mut stopped:
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "a listening socket cannot be used"),
     };
+    let mut tick = tokio::time::interval(TRIM_EVERY);
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
+            _ = tick.tick() => {
+                if shared.slept.load(Ordering::Relaxed) >= TRIM_FROM {
+                    shared.slept.store(0, Ordering::Relaxed);
+                    tokio::task::spawn_blocking(trim_heap);
+                }
+                continue;
+            }
             _ = stopped.wait_for(|stop| *stop) => return,
         };
         match accepted {
@@ -104,21 +126,10 @@ async fn connection(
     let result = match shared.certificates() {
         None => {
             let wire = Wire::plain(tcp, outbox.clone(), shared.clone());
-            on_http1(wire, peer, &shared, (outbox, true), stopped).await
+            Box::pin(on_http1(wire, peer, &shared, (outbox, true), stopped)).await
         }
-        Some(config) => {
-            let handshake = TlsAcceptor::from(config).accept(tcp);
-            let tls = match tokio::time::timeout(shared.settings.patience.head, handshake).await {
-                Ok(Ok(tls)) => tls,
-                _ => return Counters::one(&shared.counters.handshakes_failed),
-            };
-            let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
-            let wire = Wire::tls(tls, outbox.clone(), shared.clone());
-            match http2 {
-                true => on_http2(wire.multiplexed(), peer, &shared, stopped).await,
-                false => on_http1(wire, peer, &shared, (outbox, false), stopped).await,
-            }
-        }
+        // Boxed, like all the rest: what an idle connection does not need takes no room in it.
+        Some(config) => Box::pin(over_tls(tcp, peer, &shared, config, outbox, stopped)).await,
     };
     if let Err(error) = result {
         tracing::debug!(%peer, %error, "a connection ended");
@@ -126,31 +137,87 @@ async fn connection(
     drop(admitted);
 }
 
+async fn over_tls(
+    tcp: TcpStream,
+    peer: SocketAddr,
+    shared: &Arc<Shared>,
+    config: Arc<rustls::ServerConfig>,
+    outbox: Rc<Outbox>,
+    stopped: watch::Receiver<bool>,
+) -> hyper::Result<()> {
+    let handshake = Box::pin(TlsAcceptor::from(config).accept(tcp));
+    let Ok(Ok(tls)) = tokio::time::timeout(shared.settings.patience.head, handshake).await else {
+        Counters::one(&shared.counters.handshakes_failed);
+        return Ok(());
+    };
+    let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
+    let wire = Wire::tls(tls, outbox.clone(), shared.clone());
+    match http2 {
+        true => Box::pin(on_http2(wire.multiplexed(), peer, shared, stopped)).await,
+        false => Box::pin(on_http1(wire, peer, shared, (outbox, false), stopped)).await,
+    }
+}
+
+/// Serves a connection. One that is quiet for a while sleeps: hyper's state and buffers, some 16 KiB, are given back, and
+/// made anew when the client says something. Ten thousand idle viewers then cost what their sockets cost.
 async fn on_http1(
-    wire: Wire,
+    mut wire: Wire,
     peer: SocketAddr,
     shared: &Arc<Shared>,
     outbox: (Rc<Outbox>, bool),
     mut stopped: watch::Receiver<bool>,
 ) -> hyper::Result<()> {
+    let quiet = outbox.0.clone();
     let own = Rc::new(Connection { shared: shared.clone(), peer, outbox: Some(outbox) });
-    let service = service_fn(move |request| {
+    loop {
         let own = own.clone();
-        async move { Ok::<_, Infallible>(answer(own, request).await) }
-    });
-    let mut connection = pin!(
-        http1::Builder::new()
-            .max_buf_size(SEND_BUFFER)
-            .max_header_size(shared.settings.head_bytes as usize)
-            .max_headers(shared.settings.head_fields)
-            .serve_connection(TokioIo::new(wire), service)
-    );
-    tokio::select! {
-        result = connection.as_mut() => return result,
-        _ = stopped.wait_for(|stop| *stop) => connection.as_mut().graceful_shutdown(),
+        let service = service_fn(move |request| {
+            let own = own.clone();
+            let answer: Answering = Box::pin(async move { Ok(answer(own, request).await) });
+            answer
+        });
+        let mut connection = Box::new(
+            http1::Builder::new()
+                .max_buf_size(SEND_BUFFER)
+                .max_header_size(shared.settings.head_bytes as usize)
+                .max_headers(shared.settings.head_fields)
+                .serve_connection(TokioIo::new(wire), service),
+        );
+        let mut look_after = SLEEPS_AFTER;
+        loop {
+            tokio::select! {
+                result = &mut *connection => return result,
+                _ = stopped.wait_for(|stop| *stop) => {
+                    Pin::new(&mut *connection).graceful_shutdown();
+                    return connection.await;
+                }
+                () = tokio::time::sleep(look_after) => {
+                    if quiet.is_quiet() {
+                        break;
+                    }
+                    look_after = (look_after * 2).min(LOOKS_EVERY);
+                }
+            }
+        }
+        shared.slept.fetch_add(1, Ordering::Relaxed);
+        let parts = connection.into_parts();
+        wire = parts.io.into_inner();
+        if !parts.read_buf.is_empty() {
+            // Cannot be, of a quiet connection; if it is, its client asks again.
+            return Ok(());
+        }
+        let woken = tokio::select! {
+            woken = wire.wakes() => woken,
+            _ = stopped.wait_for(|stop| *stop) => false,
+        };
+        if !woken {
+            return Ok(());
+        }
     }
-    connection.await
 }
+
+/// The answer to a request under way.
+type Answering = Pin<Box<dyn Future<Output = Result<Response<FileBody>, Infallible>>>>;
 
 async fn on_http2(
     wire: Wire,

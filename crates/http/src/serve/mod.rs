@@ -112,6 +112,8 @@ pub(crate) struct Shared {
     pub(crate) past: tokio::sync::Semaphore,
     tls: RwLock<Option<Arc<rustls::ServerConfig>>>,
     unique: AtomicU64,
+    /// Connections that went to sleep since the heap was last trimmed.
+    pub(crate) slept: AtomicU64,
     /// Files the engine was asked about lately: only of those does it want to hear of reads that hit.
     followed: Mutex<HashMap<FileId, Instant>>,
 }
@@ -218,6 +220,7 @@ impl Server {
             past: tokio::sync::Semaphore::new(2),
             tls: RwLock::new(tls),
             unique: AtomicU64::new(1),
+            slept: AtomicU64::new(0),
             followed: Mutex::default(),
             settings,
         });

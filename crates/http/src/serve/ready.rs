@@ -5,9 +5,11 @@
 //! read yet that returns at once and starts nothing. Reads of a piece complete in file order, so pages between two that are
 //! ready are ready too, nearly always; the calls that send are timed, and the count of slow ones says how nearly.
 
+use std::cell::RefCell;
 use std::io::IoSliceMut;
 use std::os::fd::AsFd;
 
+use bytes::Bytes;
 use rustix::io::{Errno, ReadWriteFlags};
 use seekless_kernel::residency::{nowait_page_resident, resident_prefix};
 
@@ -52,19 +54,59 @@ pub(crate) fn ready(file: &Opened, offset: u64, len: u64) -> Ready {
 
 const PAGE: u64 = seekless_policy::PAGE;
 
-/// Reads what is in memory at `offset`, at most `most` bytes, without waiting; `None` if that is nothing.
+/// Longest copy, where sendfile cannot be used: several TLS records, and small enough to stay in a core's cache until they
+/// are encrypted.
+pub(crate) const COPY_MAX: usize = 64 << 10;
+
+/// Most buffers an event loop keeps for the next copies.
+const SPARE_MAX: usize = 64;
+
+thread_local! {
+    /// Buffers of [`COPY_MAX`] bytes: neither allocated nor zeroed for every copy.
+    static SPARE: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A buffer that goes back to its loop's spare ones.
+struct Copy {
+    buffer: Box<[u8]>,
+    len: usize,
+}
+
+impl AsRef<[u8]> for Copy {
+    fn as_ref(&self) -> &[u8] {
+        &self.buffer[..self.len]
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        let buffer = std::mem::take(&mut self.buffer);
+        // A thread that ends has no spare ones any more.
+        let _ = SPARE.try_with(|spare| {
+            let mut spare = spare.borrow_mut();
+            if spare.len() < SPARE_MAX {
+                spare.push(buffer);
+            }
+        });
+    }
+}
+
+/// Reads what is in memory at `offset`, at most `most` bytes and [`COPY_MAX`], without waiting; `None` if that is nothing.
 ///
 /// # Errors
 /// The disk's, or the end of the file where there should be none.
-pub(crate) fn read_ready(file: &Opened, offset: u64, most: usize) -> std::io::Result<Option<Vec<u8>>> {
-    let mut buffer = vec![0; most];
+pub(crate) fn read_ready(file: &Opened, offset: u64, most: usize) -> std::io::Result<Option<Bytes>> {
+    let buffer = SPARE.with(|spare| spare.borrow_mut().pop());
+    let buffer = buffer.unwrap_or_else(|| vec![0; COPY_MAX].into_boxed_slice());
+    let mut copy = Copy { buffer, len: 0 };
+    let most = most.min(COPY_MAX);
     loop {
-        let mut parts = [IoSliceMut::new(&mut buffer)];
+        let mut parts = [IoSliceMut::new(&mut copy.buffer[..most])];
         match rustix::io::preadv2(file.as_fd(), &mut parts, offset, ReadWriteFlags::NOWAIT) {
             Ok(0) if most > 0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
             Ok(n) => {
-                buffer.truncate(n);
-                return Ok(Some(buffer));
+                copy.len = n;
+                return Ok(Some(Bytes::from_owner(copy)));
             }
             Err(Errno::INTR) => {}
             // EOPNOTSUPP: this file system has no way to ask.

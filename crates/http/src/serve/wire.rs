@@ -128,14 +128,54 @@ impl Drop for Tally {
 }
 
 /// What connection and answers share.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Outbox {
     segments: RefCell<VecDeque<(Segment, Rc<Tally>)>>,
-    /// Requests being answered.
-    pub(crate) busy: Cell<bool>,
+    /// A request is being answered.
+    busy: Cell<bool>,
+    /// When the head of a request began to arrive.
+    head_since: Cell<Option<Instant>>,
+    /// When the last answer was handed over.
+    idle_since: Cell<Instant>,
+    /// The client does not take what it is sent.
+    stalled: Cell<bool>,
+    /// Something has been received since it was last asked.
+    received: Cell<bool>,
+}
+
+impl Default for Outbox {
+    fn default() -> Outbox {
+        Outbox {
+            segments: RefCell::default(),
+            busy: Cell::new(false),
+            head_since: Cell::new(None),
+            idle_since: Cell::new(Instant::now()),
+            stalled: Cell::new(false),
+            received: Cell::new(false),
+        }
+    }
 }
 
 impl Outbox {
+    /// The head of a request is here, and its answer begins.
+    pub(crate) fn request_begins(&self) {
+        self.busy.set(true);
+        self.head_since.set(None);
+    }
+
+    /// The whole answer was handed over.
+    pub(crate) fn answer_ends(&self) {
+        self.busy.set(false);
+        self.idle_since.set(Instant::now());
+    }
+
+    /// Whether nothing is under way and nothing has come since this was last asked.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let received = self.received.replace(false);
+        let between = !self.busy.get() && self.head_since.get().is_none();
+        !received && between && !self.stalled.get() && self.segments.borrow().is_empty()
+    }
+
     pub(crate) fn push(&self, segment: Segment, tally: Rc<Tally>) {
         self.segments.borrow_mut().push_back((segment, tally));
     }
@@ -168,9 +208,6 @@ pub(crate) struct Wire {
     /// The client did not take everything: what is next in the outbox may have left memory since.
     waited: bool,
     again: Option<Again>,
-    /// When a head began to arrive.
-    head_since: Option<Instant>,
-    idle_since: Instant,
     stalled_since: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
     /// HTTP/2: requests come and go inside; only silence of both sides counts.
@@ -229,8 +266,6 @@ impl Wire {
             shared,
             waited: false,
             again: None,
-            head_since: None,
-            idle_since: Instant::now(),
             stalled_since: None,
             timer: None,
             multiplexed: false,
@@ -242,6 +277,17 @@ impl Wire {
     pub(crate) fn multiplexed(mut self) -> Wire {
         self.multiplexed = true;
         self
+    }
+
+    /// Waits until the client says something, for as long as it may be idle; whether it did.
+    pub(crate) async fn wakes(&mut self) -> bool {
+        let until = tokio::time::Instant::from_std(self.outbox.idle_since.get() + self.patience.idle);
+        self.timer = None;
+        let tcp = match &self.io {
+            Transport::Plain(tcp) => tcp,
+            Transport::Tls(tls) => tls.get_ref().0,
+        };
+        tokio::time::timeout_at(until, tcp.readable()).await.is_ok_and(|ready| ready.is_ok())
     }
 
     /// Whether the time from `since` on has run out; else the task is woken when it has.
@@ -259,6 +305,7 @@ impl Wire {
         match result {
             Poll::Pending => {
                 self.waited = true;
+                self.outbox.stalled.set(true);
                 let since = *self.stalled_since.get_or_insert_with(Instant::now);
                 if self.expired(cx, since, self.patience.send) {
                     return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
@@ -267,8 +314,9 @@ impl Wire {
             }
             done => {
                 self.stalled_since = None;
+                self.outbox.stalled.set(false);
                 if self.multiplexed {
-                    self.idle_since = Instant::now();
+                    self.outbox.idle_since.set(Instant::now());
                 }
                 if let (Poll::Ready(Ok(n)), Some(pace)) = (&done, &mut self.pace) {
                     pace.sent(*n as u64);
@@ -429,16 +477,18 @@ impl AsyncRead for Wire {
             Transport::Tls(tls) => Pin::new(tls).poll_read(cx, buf),
         };
         let busy = self.outbox.busy.get();
-        if busy || (self.multiplexed && buf.filled().len() > before) {
-            self.head_since = None;
-            self.idle_since = Instant::now();
-        } else if buf.filled().len() > before && self.head_since.is_none() && !self.multiplexed {
-            self.head_since = Some(Instant::now());
+        if buf.filled().len() > before {
+            self.outbox.received.set(true);
+            if self.multiplexed {
+                self.outbox.idle_since.set(Instant::now());
+            } else if !busy && self.outbox.head_since.get().is_none() {
+                self.outbox.head_since.set(Some(Instant::now()));
+            }
         }
         if result.is_pending() && !busy && self.stalled_since.is_none() {
-            let (since, patience) = match self.head_since {
+            let (since, patience) = match self.outbox.head_since.get() {
                 Some(since) => (since, self.patience.head),
-                None => (self.idle_since, self.patience.idle),
+                None => (self.outbox.idle_since.get(), self.patience.idle),
             };
             if self.expired(cx, since, patience) {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
@@ -493,6 +543,7 @@ impl AsyncWrite for Wire {
             Poll::Pending => self.progress(cx, Poll::Pending).map_ok(|_| ()),
             done => {
                 self.stalled_since = None;
+                self.outbox.stalled.set(false);
                 done
             }
         }

@@ -151,7 +151,9 @@ pub(crate) fn account(row: &mut Row, results: &[Value]) {
         ["connect", "connection", "short_body"].iter().map(|k| sum(&format!("/failures/by_kind/{k}"))).sum(),
     );
     // Of several loads the slowest percentile stands for all: no mean of percentiles means anything.
-    for (name, path) in [("p50_ms", "p50"), ("p90_ms", "p90"), ("p99_ms", "p99"), ("max_ms", "max")] {
+    for (name, path) in
+        [("mean_ms", "mean"), ("p50_ms", "p50"), ("p90_ms", "p90"), ("p99_ms", "p99"), ("max_ms", "max")]
+    {
         put(name, most(&format!("/latency_ms/{path}")));
     }
     // The load tells the 95th percentile only as a point of the distribution.

@@ -49,7 +49,9 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
         bench.mounts().try_for_each(read_all)?;
     }
     let speedup = load::speedup(bench.scenario, &point.load);
-    let url = server.url();
+    let edge_site = Site { dir: &dir.join("edge"), root: &bench.root, env: &[], options: &[], group: None };
+    let edge = arm.edge.map(|size| Server::edge(&server, size, &edge_site)).transpose()?;
+    let url = edge.as_ref().unwrap_or(&server).url();
     let several = bench.disks.len() > 1;
     let mut clients = Vec::new();
     for i in 0..bench.disks.len() {
@@ -110,6 +112,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
         row.metrics.insert("cgroup_limit_hits".into(), used.limit_hits as f64);
     }
     faults::afterwards(bench, point, row, &url, &dir, &mut helper)?;
+    drop(edge);
     drop(server);
     drop(helper);
     drop(group);
@@ -160,6 +163,7 @@ pub(crate) fn account_disks(row: &mut Row, disks: &[Value]) {
     if let Some(served) = row.metrics.get("mb_s").copied().filter(|s| *s > 0.0) {
         let read = row.metrics["disk_mb_s"];
         row.metrics.insert("hit_share".into(), (1.0 - read / served).max(0.0));
+        row.metrics.insert("disk_per_served".into(), read / served);
     }
     row.raw.insert("disks".into(), disks.to_vec().into());
 }

@@ -38,6 +38,9 @@ pub struct Arm {
     /// Further options of `seekless serve`, where that is the server.
     #[serde(default)]
     pub serve: Vec<String>,
+    /// A cache in front of the server, which the clients ask instead: nginx with `proxy_cache` and 1 MiB slices, whose cache
+    /// on disk is so large.
+    pub edge: Option<Bytes>,
     /// Clients take the blocks of a download in any order (`downloads` only).
     #[serde(default)]
     pub any_order: bool,

@@ -16,14 +16,17 @@ macro_rules! scenarios {
 }
 
 scenarios![
+    "ahead-of-need",
     "asap-fig1",
     "asap-fig5",
     "asap-fig7",
     "asap-fig8",
     "asap-fig9",
     "asap-table1",
+    "auto-vs-fixed",
     "circus-load",
     "closed-loop",
+    "competitive-micro",
     "daemon-faults",
     "hot-cache",
     "hot-serve",
@@ -46,6 +49,7 @@ scenarios![
     "libception-table3",
     "libception-table4",
     "libception-two-disks",
+    "pfc-live",
     "pfc-table1",
     "serve-vs-nginx",
     "sessions",

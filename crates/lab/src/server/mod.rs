@@ -16,7 +16,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use seekless_kernel::cgroup::MemoryGroup;
-use seekless_units::{Exit, Fault};
+use seekless_units::{Bytes, Exit, Fault};
 
 use crate::guard;
 use crate::process::Process;
@@ -66,6 +66,18 @@ impl Server {
         Err(last)
     }
 
+    /// Starts nginx as a cache of `size` in front of another server.
+    ///
+    /// # Errors
+    /// Those of [`Server::start`].
+    pub fn edge(origin: &Server, size: Bytes, site: &Site<'_>) -> Result<Server, Fault> {
+        let fault = |e: std::io::Error| Fault::new(Exit::Failed, format!("{}: {e}", site.dir.display()));
+        std::fs::create_dir_all(site.dir).map_err(fault)?;
+        let port = free_port()?;
+        let command = nginx::edge(site, port, &origin.url(), size)?;
+        Server::run(ServerKind::Nginx, command, port, site)
+    }
+
     fn attempt(kind: ServerKind, variant: ServerVariant, site: &Site<'_>) -> Result<Server, Fault> {
         let port = free_port()?;
         let fault = |e: std::io::Error| Fault::new(Exit::Failed, format!("{}: {e}", site.dir.display()));
@@ -78,6 +90,11 @@ impl Server {
             ServerKind::Seekless => seekless::command(site, port)?,
         };
         command.envs(site.env.iter().map(|(k, v)| (k, v)));
+        Server::run(kind, command, port, site)
+    }
+
+    /// Starts the command and waits until it answers.
+    fn run(kind: ServerKind, command: Command, port: u16, site: &Site<'_>) -> Result<Server, Fault> {
         let log = site.dir.join("output.log");
         let process = Process::spawn(kind.name(), command, &log, site.group)?;
         let mut server = Server { process, port };

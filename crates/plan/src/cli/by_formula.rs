@@ -15,8 +15,8 @@ use crate::simulate::{figure, sim};
 
 /// A simulated download takes about so long, so that a simulation has many of them.
 const DOWNLOAD_S: f64 = 400.0;
-/// The simulated disk is offered so many times what the formula says it carries.
-const OVERLOAD: f64 = 2.0;
+/// The simulated disk is offered so many times what the formula says it carries, so that it, not the clients, is the limit.
+const OVERLOAD: f64 = 8.0;
 
 /// What a simulation says.
 struct Simulated {
@@ -71,7 +71,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<Exit, Fault> {
     give(args, &value, &as_text(&question, &answer, &simulated, &drive, stored))
 }
 
-/// One disk with its share of data, memory and link, offered twice what the formula says it carries.
+/// One disk with its share of data and memory, offered several times what the formula says it carries.
 fn simulate(
     args: &PlanArgs,
     question: &Question,
@@ -83,7 +83,7 @@ fn simulate(
     let size = ((question.client * DOWNLOAD_S) as u64).clamp(16 << 20, 512 << 20).min(args.data.0);
     let size = size.max(block) / block * block;
     let files = ((question.data / share / size as f64) as u64).max(1);
-    let link = question.link / answer.disks as f64 * OVERLOAD;
+    let link = question.link.min(question.link / answer.disks as f64 * OVERLOAD);
     let bar = bar(2, "{bar:40} {pos}/{len} simulations");
     let mut results = vec![];
     for order in ["sequential", "circus"] {

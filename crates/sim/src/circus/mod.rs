@@ -8,6 +8,7 @@
 //! The sequential server it is compared with differs in one thing, the order: its clients get a file from first to last
 //! block, with one block read ahead, out of the same memory, with the same least-recently-used replacement.
 
+pub mod conclusions;
 pub mod figures;
 pub mod link;
 mod server;

@@ -77,3 +77,23 @@ fn confidence_of_several_trials() {
     assert!((trials.half_length(|r| r.network).unwrap() - 2.4826).abs() < 1e-3);
     assert_eq!(Trials { reports: vec![report(1.0)] }.half_length(|r| r.network), None);
 }
+
+#[test]
+fn every_figure_has_a_conclusion_that_can_fail() {
+    let base = figures::base(&catalogue::get("cheetah-18gb-10k").unwrap(), 1, Nanos::from_secs(1));
+    for number in figures::NUMBERS {
+        let figure = figures::figure(number, &base).unwrap();
+        // Nothing was delivered, or everything is alike: no figure of the paper says that.
+        for network in [1.0, 1e6] {
+            let of = |p: &figures::Point| {
+                let class = ClassReport { mean_s: 1.0, ..ClassReport::default() };
+                let classes = vec![class; p.setup.classes.len()];
+                let disk = network * 2.0;
+                Trials { reports: vec![Report { network, disk, classes, ..Report::default() }] }
+            };
+            let results: Vec<Trials> = figure.points.iter().map(of).collect();
+            let checks = conclusions::conclusions(&figure, &results);
+            assert!(!checks.is_empty() && !checks.iter().all(conclusions::Conclusion::holds), "{number}");
+        }
+    }
+}

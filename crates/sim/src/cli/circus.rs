@@ -9,7 +9,8 @@ use seekless_units::{Bytes, Exit, Fault, Nanos};
 use serde_json::{Value, json};
 
 use super::output::{bar, print, write_json};
-use crate::circus::figures::{self, Point};
+use crate::circus::conclusions::{Conclusion, conclusions};
+use crate::circus::figures::{self, Figure, Point};
 use crate::circus::{Class, LINKS, Setup, Trials, trials};
 
 /// Virtual time measured at most: beyond a day nothing new happens.
@@ -247,16 +248,14 @@ fn sweep(args: &CircusArgs, setup: &Setup) -> Result<Vec<Point>, Fault> {
 pub(super) fn run(args: CircusArgs) -> Result<Exit, Fault> {
     let setup = setup(&args)?;
     within("trials", args.trials as f64, 1.0, 1000.0)?;
-    let (title, axis, points) = match args.figure {
-        None => ("", "load, %", sweep(&args, &setup)?),
-        Some(number) => {
-            let figure = figures::figure(number, &setup).ok_or_else(|| {
-                let (first, last) = figures::NUMBERS.into_inner();
-                usage(format!("--figure {number}: the study has the figures {first} to {last}"))
-            })?;
-            (figure.title, figure.axis, figure.points)
-        }
+    let figure = match args.figure {
+        None => Figure { number: 0, title: "", axis: "load, %", points: sweep(&args, &setup)? },
+        Some(number) => figures::figure(number, &setup).ok_or_else(|| {
+            let (first, last) = figures::NUMBERS.into_inner();
+            usage(format!("--figure {number}: the study has the figures {first} to {last}"))
+        })?,
     };
+    let points = &figure.points;
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(args.threads.unwrap_or(0))
         .build()
@@ -274,14 +273,16 @@ pub(super) fn run(args: CircusArgs) -> Result<Exit, Fault> {
             .collect()
     });
     bar.finish_and_clear();
+    let checks = conclusions(&figure, &results);
+    let exit = if checks.iter().all(Conclusion::holds) { Exit::Ok } else { Exit::Failed };
     if let Some(path) = &args.json {
-        write_json(path, &as_json(&args, title, axis, &points, &results))?;
+        write_json(path, &as_json(&args, &figure, &results, &checks))?;
         if path == Path::new("-") {
-            return Ok(Exit::Ok);
+            return Ok(exit);
         }
     }
-    print(&as_text(&args, title, axis, &points, &results))?;
-    Ok(Exit::Ok)
+    print(&as_text(&args, &figure, &results, &checks))?;
+    Ok(exit)
 }
 
 /// The measured value a published one stands beside.
@@ -301,8 +302,17 @@ fn order(point: &Point) -> &'static str {
     if point.sequential { "sequential" } else { "circus" }
 }
 
-fn as_json(args: &CircusArgs, title: &str, axis: &str, points: &[Point], results: &[Trials]) -> Value {
+fn as_json(args: &CircusArgs, figure: &Figure, results: &[Trials], checks: &[Conclusion]) -> Value {
+    let Figure { title, axis, points, .. } = figure;
     let rows: Vec<Value> = points.iter().zip(results).map(|(p, r)| row(p, r)).collect();
+    let checks: Vec<Value> = checks
+        .iter()
+        .map(|c| {
+            // JSON has no infinity: no bound.
+            let most = c.within.1.is_finite().then_some(c.within.1);
+            json!({ "name": c.says, "value": c.value, "least": c.within.0, "most": most, "pass": c.holds() })
+        })
+        .collect();
     json!({
         "figure": args.figure,
         "title": title,
@@ -312,6 +322,7 @@ fn as_json(args: &CircusArgs, title: &str, axis: &str, points: &[Point], results
         "trials": args.trials,
         "time_s": args.time,
         "rows": rows,
+        "checks": checks,
     })
 }
 
@@ -363,7 +374,8 @@ fn row(p: &Point, r: &Trials) -> Value {
     })
 }
 
-fn as_text(args: &CircusArgs, title: &str, axis: &str, points: &[Point], results: &[Trials]) -> String {
+fn as_text(args: &CircusArgs, figure: &Figure, results: &[Trials], checks: &[Conclusion]) -> String {
+    let Figure { title, axis, points, .. } = figure;
     let mut text = String::new();
     if let (Some(number), Some(p)) = (args.figure, points.first()) {
         let _ = writeln!(text, "Circus (2004), Figure {number}: {title}; on {}", p.setup.drive.name);
@@ -412,6 +424,15 @@ fn as_text(args: &CircusArgs, title: &str, axis: &str, points: &[Point], results
         ]);
     }
     let _ = writeln!(text, "{table}");
+    for c in checks {
+        let verdict = if c.holds() { "holds" } else { "DOES NOT HOLD" };
+        let range = match c.within {
+            (least, most) if most.is_infinite() => format!("at least {least}"),
+            (least, most) if least <= 0.0 => format!("at most {most}"),
+            (least, most) => format!("{least} to {most}"),
+        };
+        let _ = writeln!(text, "{verdict}: {}: {:.2}, expected {range}", c.says, c.value);
+    }
     text
 }
 

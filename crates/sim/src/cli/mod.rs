@@ -3,6 +3,7 @@
 mod circus;
 mod coordinator;
 mod output;
+mod replay;
 mod serve;
 mod table;
 mod trace;
@@ -25,6 +26,8 @@ enum Command {
     PfcTable(table::TableArgs),
     /// Downloads in any order against sequential ones: one disk, many clients, the figures of the Circus paper
     Circus(circus::CircusArgs),
+    /// A daemon's decision log: again as it was, and under other settings, memory or drives
+    Replay(replay::ReplayArgs),
     /// A machine that serves files from hard disks, with and without Seekless
     Serve(Box<serve::ServeArgs>),
 }
@@ -38,6 +41,7 @@ pub fn run(args: SimArgs) -> Result<Exit, Fault> {
         Command::Trace(args) => trace::run(args),
         Command::PfcTable(args) => table::run(args),
         Command::Circus(args) => circus::run(args),
+        Command::Replay(args) => replay::run(&args),
         Command::Serve(args) => serve::run(&args),
     }
 }
