@@ -105,7 +105,10 @@ impl Scenario {
             }
         }
         if self.axis.as_ref().is_some_and(|a| a.knobs.contains(&super::Knob::Clients))
-            && !matches!(self.load, Load::Closed { .. } | Load::Diff { .. })
+            && matches!(
+                self.load,
+                Load::Ramp { .. } | Load::Sessions { .. } | Load::Search { .. } | Load::Command { .. }
+            )
         {
             return Err("axis: this load has no number of clients to sweep".into());
         }
