@@ -68,7 +68,7 @@ fn the_same_run_twice_and_in_another_thread_gives_the_same_bytes() {
     }
 }
 
-/// Bytes, reads and seeks of a few seconds: they change only when the model does.
+/// Bytes, reads and seeks of a few seconds: they change only when the model or, for the third, the policy does.
 #[test]
 fn golden_runs() {
     let catalogue = catalogue();
