@@ -97,16 +97,15 @@ fn nginx(dir: &Path, nodes: &[Node], listen: u16) -> Option<Ended> {
         .iter()
         .map(|kind| format!("{kind}_temp_path {here}/{kind};\n"))
         .collect();
-    // One worker: what is known of a node's health is each worker's own.
+    // A single process: it ends when it is killed, and what is known of a node's health is each worker's own.
     let text = format!(
-        "worker_processes 1;\npid {here}/nginx.pid;\nerror_log stderr;\ndaemon off;\nevents {{}}\n\
+        "master_process off;\npid {here}/nginx.pid;\nerror_log stderr;\ndaemon off;\nevents {{}}\n\
          http {{\naccess_log off;\n{temporary}{balancer}}}\n"
     );
     let config = dir.join("nginx.conf");
     std::fs::write(&config, text).unwrap();
     let mut command = Command::new(program);
     command.args(["-e", "stderr", "-c"]).arg(config).stderr(Stdio::null());
-    // In the foreground with its one worker as a child that ends with it.
     Some(Ended(command.spawn().unwrap()))
 }
 
@@ -174,6 +173,7 @@ fn stays_local_and_survives_a_node(name: &str, start: impl Fn(&Path, &[Node], u1
     let lost = nodes.remove(1);
     drop(lost);
     let got = dir.path().join("got");
+    std::fs::create_dir(&got).unwrap();
     for i in 0..FILES {
         let status = Command::new(SEEKLESS)
             .args(["get", &format!("http://{balancer}{}", path(i)), "--output-dir"])
