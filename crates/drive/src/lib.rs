@@ -28,6 +28,7 @@ mod drive;
 mod geometry;
 mod seek;
 mod spec;
+pub mod spread;
 
 pub use command::{Command, Completion, Op, QueueFull, ServiceTime};
 pub use drive::Drive;

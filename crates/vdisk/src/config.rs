@@ -6,8 +6,8 @@ use seekless_drive::{DriveSpec, catalogue};
 use seekless_units::{Bytes, Exit, Fault};
 use serde::{Deserialize, Serialize};
 
-use crate::spread::{Layout, Spread};
 use crate::state::cannot;
+use seekless_drive::spread::{Layout, Spread};
 
 /// The file system made on a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

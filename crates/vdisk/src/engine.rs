@@ -16,9 +16,9 @@ use seekless_units::{Lba, Nanos, SECTOR_BYTES};
 
 use crate::clock::Clock;
 use crate::faults::Faults;
-use crate::spread::Layout;
 use crate::stats::{Counter, Stats};
 use crate::trace::Trace;
+use seekless_drive::spread::Layout;
 
 /// What an answered request runs: told whether it succeeded or has to fail with EIO.
 pub type Finish = Box<dyn FnOnce(bool) + Send>;
@@ -339,8 +339,8 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spread::Spread;
     use seekless_drive::catalogue;
+    use seekless_drive::spread::Spread;
     use std::sync::Arc;
     use std::sync::mpsc;
 

@@ -32,7 +32,6 @@ pub mod mkfs;
 pub mod populate;
 pub mod queue;
 pub mod scratch;
-pub mod spread;
 pub mod state;
 pub mod stats;
 pub mod store;

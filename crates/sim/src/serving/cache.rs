@@ -110,6 +110,15 @@ fn mask(from: u64, to: u64) -> u32 {
     below(to) & !below(from)
 }
 
+/// The blocks that `[from, to)` lies in: first page of each, and the bits of those of its pages that are meant.
+fn blocks(from: u64, to: u64) -> impl Iterator<Item = (u64, u32)> {
+    let last = if from < to { to.div_ceil(BLOCK_PAGES) } else { 0 };
+    (from / BLOCK_PAGES..last).map(move |block| {
+        let start = block * BLOCK_PAGES;
+        (start, mask(from.max(start) - start, to.min(start + BLOCK_PAGES) - start))
+    })
+}
+
 impl PageCache {
     /// An empty cache of `limit` bytes over files of these sizes in bytes.
     pub fn new(replacement: Replacement, limit: u64, file_sizes: impl Iterator<Item = u64>) -> PageCache {
@@ -164,9 +173,13 @@ impl PageCache {
         (key < u64::from(self.first[file as usize + 1])).then_some(key as u32)
     }
 
+    /// Where in the slab the block of a page is, if any page of it is in memory.
+    fn slot(&self, file: u32, page: u64) -> Option<u32> {
+        Some(self.table[self.key(file, page)? as usize]).filter(|&slot| slot != NONE)
+    }
+
     fn block(&self, file: u32, page: u64) -> Option<&Block> {
-        let slot = self.table[self.key(file, page)? as usize];
-        (slot != NONE).then(|| &self.slab[slot as usize])
+        self.slot(file, page).map(|slot| &self.slab[slot as usize])
     }
 
     /// State of one page.
@@ -179,59 +192,33 @@ impl PageCache {
         }
     }
 
-    /// First page of `[from, to)` for which `bits` has no bit; `to` if there is none.
-    fn first_without(&self, file: u32, from: u64, to: u64, bits: impl Fn(&Block) -> u32) -> u64 {
-        let mut at = from;
-        while at < to {
-            let start = at / BLOCK_PAGES * BLOCK_PAGES;
-            let end = (start + BLOCK_PAGES).min(to);
-            let wanted = mask(at - start, end - start);
-            let missing = wanted & !self.block(file, at).map_or(0, &bits);
-            if missing != 0 {
-                return start + u64::from(missing.trailing_zeros());
-            }
-            at = end;
-        }
-        to
+    /// First page of `[from, to)` for which `bits` has a bit. Of a block that is not in memory it has those of `nothing`.
+    fn find(&self, file: u32, from: u64, to: u64, nothing: u32, bits: impl Fn(&Block) -> u32) -> Option<u64> {
+        blocks(from, to).find_map(|(start, meant)| {
+            let found = meant & self.block(file, start).map_or(nothing, &bits);
+            (found != 0).then(|| start + u64::from(found.trailing_zeros()))
+        })
     }
 
     /// First page of `[from, to)` that is absent; `to` if there is none.
     pub fn first_absent(&self, file: u32, from: u64, to: u64) -> u64 {
-        self.first_without(file, from, to, |b| b.present)
+        self.find(file, from, to, u32::MAX, |b| !b.present).unwrap_or(to)
     }
 
     /// First page of `[from, to)` whose bytes are not there yet; `to` if there is none.
     pub fn first_not_ready(&self, file: u32, from: u64, to: u64) -> u64 {
-        self.first_without(file, from, to, |b| b.ready)
+        self.find(file, from, to, u32::MAX, |b| !b.ready).unwrap_or(to)
     }
 
     /// First page of `[from, to)` that is present; `to` if there is none.
     pub fn first_present(&self, file: u32, from: u64, to: u64) -> u64 {
-        let mut at = from;
-        while at < to {
-            let start = at / BLOCK_PAGES * BLOCK_PAGES;
-            let end = (start + BLOCK_PAGES).min(to);
-            let found = mask(at - start, end - start) & self.block(file, at).map_or(0, |b| b.present);
-            if found != 0 {
-                return start + u64::from(found.trailing_zeros());
-            }
-            at = end;
-        }
-        to
+        self.find(file, from, to, 0, |b| b.present).unwrap_or(to)
     }
 
     /// How many pages of `[from, to)` are present.
     pub fn present_pages(&self, file: u32, from: u64, to: u64) -> u64 {
-        let mut at = from;
-        let mut count = 0;
-        while at < to {
-            let start = at / BLOCK_PAGES * BLOCK_PAGES;
-            let end = (start + BLOCK_PAGES).min(to);
-            let here = mask(at - start, end - start) & self.block(file, at).map_or(0, |b| b.present);
-            count += u64::from(here.count_ones());
-            at = end;
-        }
-        count
+        let here = |(start, meant): (u64, u32)| meant & self.block(file, start).map_or(0, |b| b.present);
+        blocks(from, to).map(|part| u64::from(here(part).count_ones())).sum()
     }
 
     /// The nearest absent page at or before `page`, looking back over at most `most` pages; `None` if all of them, or all
@@ -253,45 +240,28 @@ impl PageCache {
 
     /// First page of `[from, to)` that starts a read-ahead; `None` if there is none.
     pub fn first_marked(&self, file: u32, from: u64, to: u64) -> Option<u64> {
-        let mut at = from;
-        while at < to {
-            let start = at / BLOCK_PAGES * BLOCK_PAGES;
-            let end = (start + BLOCK_PAGES).min(to);
-            let found =
-                mask(at - start, end - start) & self.block(file, at).map_or(0, |b| b.marked & b.present);
-            if found != 0 {
-                return Some(start + u64::from(found.trailing_zeros()));
-            }
-            at = end;
-        }
-        None
+        self.find(file, from, to, 0, |b| b.marked & b.present)
     }
 
     /// Sets or clears a page's mark. A page that is not there cannot carry one.
     pub fn set_mark(&mut self, file: u32, page: u64, on: bool) {
-        let Some(key) = self.key(file, page) else { return };
-        let slot = self.table[key as usize];
-        if slot != NONE {
-            let bit = 1u32 << (page % BLOCK_PAGES);
-            let block = &mut self.slab[slot as usize];
-            block.marked = if on { block.marked | (bit & block.present) } else { block.marked & !bit };
-        }
+        let Some(slot) = self.slot(file, page) else { return };
+        let bit = 1u32 << (page % BLOCK_PAGES);
+        let block = &mut self.slab[slot as usize];
+        block.marked = if on { block.marked | (bit & block.present) } else { block.marked & !bit };
     }
 
     /// Makes room for pages that will be read; pages present already stay as they are. Others may be evicted for it.
     pub fn insert(&mut self, file: u32, from: u64, to: u64) {
-        let mut at = from;
-        while at < to {
-            let start = at / BLOCK_PAGES * BLOCK_PAGES;
-            let end = (start + BLOCK_PAGES).min(to);
-            let Some(key) = self.key(file, at) else { break };
+        for (start, meant) in blocks(from, to) {
+            let Some(key) = self.key(file, start) else { break };
             let mut slot = self.table[key as usize];
             if slot == NONE {
                 slot = self.allocate(key);
                 self.enter(slot);
             }
             let block = &mut self.slab[slot as usize];
-            let new = mask(at - start, end - start) & !block.present;
+            let new = meant & !block.present;
             block.present |= new;
             block.ready &= !new;
             block.used &= !new;
@@ -304,7 +274,6 @@ impl PageCache {
             self.list_of(slot).pages += pages;
             self.unused_pages += pages;
             self.counts.inserted += pages;
-            at = end;
         }
         self.reclaim();
     }
@@ -322,13 +291,10 @@ impl PageCache {
 
     /// A reader uses these pages (those that are present).
     pub fn touch(&mut self, file: u32, from: u64, to: u64) {
-        let mut at = from;
-        while at < to {
-            let start = at / BLOCK_PAGES * BLOCK_PAGES;
-            let end = (start + BLOCK_PAGES).min(to);
-            if let Some(slot) = self.key(file, at).map(|k| self.table[k as usize]).filter(|&s| s != NONE) {
+        for (start, meant) in blocks(from, to) {
+            if let Some(slot) = self.slot(file, start) {
                 let block = &mut self.slab[slot as usize];
-                let bits = mask(at - start, end - start) & block.present;
+                let bits = meant & block.present;
                 let again = bits & block.seen != 0;
                 block.seen |= bits;
                 let first_use = bits & !block.used;
@@ -336,7 +302,6 @@ impl PageCache {
                 self.unused_pages -= u64::from(first_use.count_ones());
                 self.moved_by_use(slot, again);
             }
-            at = end;
         }
     }
 
@@ -356,13 +321,10 @@ impl PageCache {
 
     /// Gives these pages back, except those still on their way.
     pub fn drop_range(&mut self, file: u32, from: u64, to: u64) {
-        let mut at = from;
-        while at < to {
-            let start = at / BLOCK_PAGES * BLOCK_PAGES;
-            let end = (start + BLOCK_PAGES).min(to);
-            if let Some(slot) = self.key(file, at).map(|k| self.table[k as usize]).filter(|&s| s != NONE) {
+        for (start, meant) in blocks(from, to) {
+            if let Some(slot) = self.slot(file, start) {
                 let block = &mut self.slab[slot as usize];
-                let bits = mask(at - start, end - start) & block.ready;
+                let bits = meant & block.ready;
                 let unused = bits & !block.used;
                 block.present &= !bits;
                 block.ready &= !bits;
@@ -376,19 +338,14 @@ impl PageCache {
                     self.forget(slot);
                 }
             }
-            at = end;
         }
     }
 
     fn each(&mut self, file: u32, from: u64, to: u64, change: impl Fn(&mut Block, u32)) {
-        let mut at = from;
-        while at < to {
-            let start = at / BLOCK_PAGES * BLOCK_PAGES;
-            let end = (start + BLOCK_PAGES).min(to);
-            if let Some(slot) = self.key(file, at).map(|k| self.table[k as usize]).filter(|&s| s != NONE) {
-                change(&mut self.slab[slot as usize], mask(at - start, end - start));
+        for (start, meant) in blocks(from, to) {
+            if let Some(slot) = self.slot(file, start) {
+                change(&mut self.slab[slot as usize], meant);
             }
-            at = end;
         }
     }
 

@@ -4,8 +4,9 @@
 //! no particular order all over the disk: a library of 1,537 files written in order by one thread lay so when looked at with
 //! `filefrag`. So here: a seeded shuffle, the free space evenly between the files, room for inode tables at the start of
 //! every 16 block groups (2 GiB). A disk smaller than the drive is cut into chunks laid evenly over the
-//! whole stroke, as the live software disk does it, so that a seek between two places costs what it costs on the full drive.
+//! whole stroke, by the same map as the live software disk ([`seekless_drive::spread`]), so that a seek between two places costs what it costs on the full drive.
 
+use seekless_drive::spread::{self, Spread};
 use seekless_units::{Lba, SECTOR_BYTES};
 use seekless_workload::draw::Draw;
 
@@ -18,50 +19,10 @@ const EXTENT: u64 = 128 << 20;
 /// Bytes that stay together where a disk is spread over its drive (the live disk's default).
 const CHUNK: u64 = 64 << 20;
 
-/// A disk spread over a drive.
-#[derive(Clone, Copy, Debug)]
-pub struct Spread {
-    chunk: u64,
-    chunks: u64,
-    places: u64,
-}
-
-impl Spread {
-    /// Lays `disk_bytes` over a drive of `drive_sectors`.
-    ///
-    /// # Errors
-    /// It does not fit.
-    pub fn new(disk_bytes: u64, drive_sectors: u64) -> Result<Spread, String> {
-        let sectors = disk_bytes.div_ceil(SECTOR_BYTES);
-        if sectors > drive_sectors {
-            let drive = drive_sectors * SECTOR_BYTES;
-            return Err(format!("a disk of {disk_bytes} bytes is larger than its drive of {drive}"));
-        }
-        let chunk = CHUNK / SECTOR_BYTES;
-        let (chunks, places) = (sectors.div_ceil(chunk), drive_sectors / chunk);
-        if places <= chunks {
-            return Ok(Spread { chunk: drive_sectors.max(1), chunks: 1, places: 1 });
-        }
-        Ok(Spread { chunk, chunks, places })
-    }
-
-    /// Where byte `offset` of the disk lies, and how many bytes from there lie together.
-    pub fn locate(&self, offset: u64) -> (Lba, u64) {
-        let sector = offset / SECTOR_BYTES;
-        let (chunk, within) = (sector / self.chunk, sector % self.chunk);
-        let place = if self.chunks <= 1 {
-            0
-        } else {
-            (u128::from(chunk) * u128::from(self.places - 1) / u128::from(self.chunks - 1)) as u64
-        };
-        (Lba(place * self.chunk + within), (self.chunk - within) * SECTOR_BYTES - offset % SECTOR_BYTES)
-    }
-}
-
 /// Where the files of one disk lie.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    spread: Spread,
+    spread: spread::Layout,
     /// First byte of each file on the disk, tables not counted.
     starts: Vec<u64>,
 }
@@ -93,7 +54,10 @@ impl Layout {
         disk_bytes: u64,
         drive_sectors: u64,
     ) -> Result<Layout, String> {
-        let spread = Spread::new(disk_bytes, drive_sectors)?;
+        let spread = spread::Layout::new(disk_bytes, drive_sectors, Spread::FULL, CHUNK).map_err(|_| {
+            let drive = drive_sectors * SECTOR_BYTES;
+            format!("a disk of {disk_bytes} bytes is larger than its drive of {drive}")
+        })?;
         let sizes: Vec<u64> = sizes.map(|s| s.next_multiple_of(4096)).collect();
         let total: u64 = sizes.iter().sum();
         let room = disk_bytes / FLEX * (FLEX - FLEX_TABLES) + (disk_bytes % FLEX).saturating_sub(FLEX_TABLES);
@@ -147,11 +111,11 @@ mod tests {
     #[test]
     fn a_small_disk_reaches_both_ends() {
         let drive = 1_953_525_168;
-        let spread = Spread::new(10 << 30, drive).unwrap();
+        let spread = spread::Layout::new(10 << 30, drive, Spread::FULL, CHUNK).unwrap();
         assert_eq!(spread.locate(0).0, Lba(0));
         let last = spread.locate((10 << 30) - 512).0.0;
         assert!(last < drive && last > drive - 3 * CHUNK / 512, "{last}");
-        assert!(Spread::new(2 << 40, drive).unwrap_err().contains("larger than its drive"));
+        assert!(Layout::new([1].into_iter(), 2 << 40, drive).unwrap_err().contains("larger than its drive"));
         assert!(Layout::new([11 << 30].into_iter(), 10 << 30, drive).unwrap_err().contains("--size"));
     }
 

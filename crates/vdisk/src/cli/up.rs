@@ -12,9 +12,9 @@ use super::JsonArgs;
 use crate::config::{DiskConfig, FsKind};
 use crate::manifest::Manifest;
 use crate::mkfs;
-use crate::spread::Spread;
 use crate::state::{DiskDir, Record, cannot};
 use crate::{message, supervisor};
+use seekless_drive::spread::Spread;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum FsArg {

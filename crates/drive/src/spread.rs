@@ -5,8 +5,10 @@
 //! the whole stroke: a seek between two random places then costs what it costs on the full drive, every zone is used
 //! by its share, and a sequential reader pays one short seek a chunk (64 MiB: under one per cent of its time).
 
-use std::fmt;
-use std::str::FromStr;
+use alloc::format;
+use alloc::string::String;
+use core::fmt;
+use core::str::FromStr;
 
 use seekless_units::{Lba, SECTOR_BYTES};
 
@@ -121,7 +123,7 @@ impl Layout {
     pub fn pieces(&self, mut offset: u64, len: u64) -> impl Iterator<Item = (Lba, u32)> + use<> {
         let layout = *self;
         let end = offset + len;
-        std::iter::from_fn(move || {
+        core::iter::from_fn(move || {
             if offset >= end {
                 return None;
             }
@@ -137,8 +139,9 @@ impl Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::collections::BTreeSet;
+    use alloc::string::ToString;
     use proptest::prelude::*;
-    use std::collections::HashSet;
 
     #[test]
     fn reaches_both_ends() {
@@ -182,7 +185,7 @@ mod tests {
             let spread = [Spread::FULL, Spread::None, Spread::Over(10.0, 70.0)][part];
             let drive = disk + extra;
             let Ok(layout) = Layout::new(disk * 512, drive, spread, chunk * 512) else { return Ok(()) };
-            let mut seen = HashSet::new();
+            let mut seen = BTreeSet::new();
             let mut last = None;
             for sector in 0..disk {
                 let (lba, together) = layout.locate(sector * 512);
