@@ -190,7 +190,8 @@ fn an_interrupted_download_goes_on_where_it_was() {
 fn without_a_validator_nothing_is_joined() {
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("f");
-    let head = "HTTP/1.1 206 Partial Content\nContent-Type: multipart/byteranges; boundary=b\nContent-Length: 999";
+    let head =
+        "HTTP/1.1 206 Partial Content\nContent-Type: multipart/byteranges; boundary=b\nContent-Length: 999";
     let server = fake(vec![
         says(head, b"--b\r\nContent-Range: bytes 6-9/10\r\n\r\naaaa\r\n--b\r\n"),
         says(head, b"--b\r\nContent-Range: bytes 0-5/10\r\n\r\nbbbbbb\r\n--b\r\n"),
