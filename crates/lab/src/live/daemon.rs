@@ -16,6 +16,9 @@ use crate::tools;
 /// How long a daemon may take to listen.
 const START_PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long a killed one may take to be gone.
+const GONE_PATIENCE: Duration = Duration::from_secs(10);
+
 /// A daemon; stopped on drop.
 #[derive(Debug)]
 pub(crate) struct Daemon {
@@ -124,6 +127,16 @@ impl Daemon {
         let children =
             std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
         std::iter::once(pid).chain(children.split_whitespace().filter_map(|p| p.parse().ok())).collect()
+    }
+
+    /// SIGKILL to its first process; returns when all of them are gone, whose threads may still be in the kernel, or after
+    /// [`GONE_PATIENCE`].
+    pub(crate) fn kill(&mut self) -> Result<(), Fault> {
+        let pids = self.pids();
+        self.process.kill();
+        // The folder of descriptors of a process that has ended cannot be read, even while it waits for its parent.
+        let gone = |pid: &u32| !Path::new(&format!("/proc/{pid}/fd/0")).exists();
+        guard::wait_for(GONE_PATIENCE, || Ok(pids.iter().all(gone).then_some(()))).map(drop)
     }
 
     /// Takes its socket away under it.

@@ -59,7 +59,7 @@ pub(super) fn apply(
 ) -> Result<(), Fault> {
     let signal = |daemon: &Option<Daemon>, signal| daemon.iter().for_each(|d| d.process.signal(signal));
     match fault.what {
-        FaultKind::KillDaemon => daemon.iter_mut().for_each(|d| d.process.kill()),
+        FaultKind::KillDaemon => daemon.iter_mut().try_for_each(Daemon::kill)?,
         FaultKind::StartDaemon => *daemon = Some(Daemon::of(bench, arm, dir, group)?),
         FaultKind::LimitMemory => {
             let limit = fault.limit.unwrap_or(bench.scenario.memory).0;

@@ -101,7 +101,8 @@ pub(super) fn after_a_watch_is_killed(bench: &Bench<'_>, arm: &Arm, dir: &Path) 
     for trial in 0..KILLS {
         forget(&file)?;
         let unannounced = File::open(&file).map_err(|e| fault(&file, &e))?;
-        let mut watch = Daemon::watch(arm, dir, &disk.mount, &[])?;
+        let place = bench.scratch.dir(&format!("held{trial}"))?;
+        let mut watch = Daemon::watch(arm, &place, &disk.mount, &[])?;
         watch.status()?;
         let pids = watch.pids();
         pids.iter().for_each(|pid| signal(*pid, Signal::STOP));
@@ -113,7 +114,7 @@ pub(super) fn after_a_watch_is_killed(bench: &Bench<'_>, arm: &Arm, dir: &Path) 
         unannounced.read_exact_at(&mut bytes, offset).map_err(|e| fault(&file, &e))?;
         let held = reader.ended().is_none();
         let killed = now_ns();
-        watch.process.kill();
+        watch.kill()?;
         if !held {
             return Err(Fault::new(
                 Exit::Failed,
@@ -123,9 +124,6 @@ pub(super) fn after_a_watch_is_killed(bench: &Bench<'_>, arm: &Arm, dir: &Path) 
         reader.wait(Duration::from_secs(30))?;
         let done: u64 = word(&reader, 0)?;
         waited = waited.max(done.saturating_sub(killed) as f64 / 1e6);
-        // The worker dies with its supervisor; the next trial's must not meet its socket.
-        let gone = |pid: &u32| !Path::new(&format!("/proc/{pid}/fd/0")).exists();
-        guard::wait_for(Duration::from_secs(10), || Ok(pids.iter().all(gone).then_some(())))?;
     }
     Ok(waited)
 }
@@ -144,7 +142,8 @@ pub(super) fn cost_of_watching(bench: &Bench<'_>, arm: &Arm, dir: &Path) -> Resu
         for (i, options) in
             [None, Some(["--announce-resident"].as_slice()), Some([].as_slice())].into_iter().enumerate()
         {
-            let watch = options.map(|o| Daemon::watch(arm, dir, &disk.mount, o)).transpose()?;
+            let place = bench.scratch.dir(&format!("cost{round}-{i}"))?;
+            let watch = options.map(|o| Daemon::watch(arm, &place, &disk.mount, o)).transpose()?;
             if let Some(watch) = &watch {
                 watch.status()?;
             }
