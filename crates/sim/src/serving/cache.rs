@@ -4,7 +4,7 @@
 //! each page, and blocks are what the lists order and what is evicted. Linux does the same with large folios; with a memory of
 //! hundreds of megabytes the error is far below one per cent, and a block costs 40 bytes instead of 32 times that.
 //!
-//! Two replacements:
+//! Replacements:
 //! - [`Replacement::Lru`]: one list, moved to its head at every use.
 //! - [`Replacement::TwoList`]: Linux without multi-generational LRU (`mm/swap.c`, `mm/vmscan.c`, `mm/workingset.c`). New pages
 //!   enter the *inactive* list and are not moved by their first use; the second use moves them to the *active* list. When
@@ -13,6 +13,7 @@
 //!   enters the active list at once.
 //! - [`Replacement::EvenLists`]: the same before Linux 3.15, which kept the lists even and knew no refault distance. It leaves
 //!   read-ahead half of the memory; today's rule leaves it a ninth of 8 GB once enough has been used twice.
+//! - [`Replacement::Fifo`]: what is left of either where nothing marks pages as used.
 
 pub use super::config::Replacement;
 
@@ -315,7 +316,7 @@ impl PageCache {
                 self.unlink(slot);
                 self.link(slot, true);
             }
-            Replacement::TwoList | Replacement::EvenLists => {}
+            Replacement::TwoList | Replacement::EvenLists | Replacement::Fifo => {}
         }
     }
 
@@ -379,7 +380,7 @@ impl PageCache {
     fn enter(&mut self, slot: u32) {
         let key = self.slab[slot as usize].key as usize;
         let active = match self.replacement {
-            Replacement::Lru | Replacement::EvenLists => false,
+            Replacement::Lru | Replacement::EvenLists | Replacement::Fifo => false,
             Replacement::TwoList => {
                 let evicted = self.evicted_at[key];
                 evicted != 0 && self.evictions + 1 - evicted <= self.active.pages
