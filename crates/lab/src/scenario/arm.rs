@@ -62,6 +62,9 @@ pub struct Arm {
     /// Where a `command` load's answer has each metric: name to JSON pointer.
     #[serde(default)]
     pub read: std::collections::BTreeMap<String, String>,
+    /// Which element of the answer's `rows` this arm is: the fields it must have. Empty: the arm reads the whole answer.
+    #[serde(default)]
+    pub row: std::collections::BTreeMap<String, String>,
     /// What goes wrong while the load runs.
     #[serde(default, rename = "fault")]
     pub faults: Vec<FaultAt>,

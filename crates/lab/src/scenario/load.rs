@@ -75,6 +75,11 @@ pub enum Load {
     Command {
         /// Its words, without `--json`.
         command: Vec<String>,
+        /// JSON pointer to a list in the answer, of which each arm picks one element (its `row`); the arm's pointers are then
+        /// into that element.
+        rows: Option<String>,
+        /// Field of an element that must be the axis value, where there is an axis.
+        x: Option<String>,
     },
     /// `diff -r` of two source trees, `instances` pairs at once; reports the completion time.
     Diff {

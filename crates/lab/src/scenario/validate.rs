@@ -43,6 +43,14 @@ impl Scenario {
         if self.arms.iter().any(|a| command == a.read.is_empty()) {
             return Err("`read` is for arms of a load of kind `command`, and each of those needs it".into());
         }
+        let rows = matches!(&self.load, super::Load::Command { rows: Some(_), .. });
+        if let Some(arm) = self.arms.iter().find(|a| !rows && !a.row.is_empty()) {
+            return Err(format!("arm `{}`: `row` is for a load of kind `command` with `rows`", arm.name));
+        }
+        let swept = self.axis.as_ref().is_some_and(|a| a.knobs.contains(&super::Knob::Row));
+        if swept && !matches!(&self.load, super::Load::Command { rows: Some(_), x: Some(_), .. }) {
+            return Err("axis: the knob `row` needs a load of kind `command` with `rows` and `x`".into());
+        }
         for name in self.arms.iter().flat_map(|a| a.read.keys()) {
             metric::find(name)?;
         }
