@@ -389,9 +389,7 @@ impl Spindle {
             }
             Outcome::Failed => {
                 self.stats.reads_failed += 1;
-                if let (Some(following), Some(stream)) = (&mut self.streams, flight.piece.ahead_for) {
-                    following.table.lost(stream, flight.resident);
-                }
+                self.not_coming(flight.piece.file, flight.resident);
                 flight.resident
             }
         };
@@ -415,6 +413,21 @@ impl Spindle {
         }
     }
 
+    /// The bytes of a file from `from` on that were under way will not come: the read failed, or was withdrawn. No stream counts
+    /// on them any more.
+    fn not_coming(&mut self, file: FileId, from: u64) {
+        let Some(following) = &mut self.streams else { return };
+        let counting: Vec<StreamId> = following
+            .table
+            .of_file(file)
+            .filter(|(_, s)| s.position <= from && s.fetched > from)
+            .map(|(id, _)| id)
+            .collect();
+        for stream in counting {
+            following.table.lost(stream, from);
+        }
+    }
+
     /// Ends a waiting request; ignored if there is none of this name. Queued pieces nobody else waits for go.
     fn answer(&mut self, id: RequestId, verdict: Verdict) {
         let Some(waiting) = self.waiting.remove(&id) else { return };
@@ -423,8 +436,10 @@ impl Spindle {
             if let Some(i) = self.queue.iter().position(|p| p.id == read) {
                 self.queue[i].waiters.retain(|w| w.request != id);
                 if self.queue[i].waiters.is_empty() && self.queue[i].ahead_for.is_none() {
-                    self.queue.remove(i);
+                    let withdrawn = self.queue.remove(i);
                     self.stats.dropped += 1;
+                    // Never read, so nobody finds it gone: it is not evicted.
+                    self.not_coming(withdrawn.file, withdrawn.start);
                 }
             } else if let Some(flight) = self.flights.iter_mut().find(|f| f.piece.id == read) {
                 flight.piece.waiters.retain(|w| w.request != id);
