@@ -92,6 +92,11 @@ impl Scenario {
             if !arm.serve.is_empty() && arm.server != Some(super::ServerKind::Seekless) {
                 return here("serve is for server = \"seekless\"");
             }
+            let speaks_tls =
+                matches!(arm.server, Some(super::ServerKind::Nginx | super::ServerKind::Seekless));
+            if arm.tls && (!speaks_tls || arm.edge.is_some()) {
+                return here("`tls` is for nginx and seekless, without an edge");
+            }
             if arm.queue == Some(0) || arm.in_flight == Some(0) {
                 return here("queue and in_flight: at least 1");
             }
