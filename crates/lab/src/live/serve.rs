@@ -35,8 +35,14 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     let env =
         if arm.mode.is_some() && arm.door == Door::Shim { daemon::environment(&dir)? } else { Vec::new() };
     let options = &arm.serve;
-    let site =
-        Site { dir: &dir.join("server"), root: &bench.root, env: &env, options, group: group.as_ref() };
+    let site = Site {
+        dir: &dir.join("server"),
+        root: &bench.root,
+        env: &env,
+        options,
+        group: group.as_ref(),
+        tls: arm.tls,
+    };
     let mut server = Server::start(kind, arm.variant, &site)?;
 
     let (warmup_s, preload) = match &point.load {
@@ -51,7 +57,8 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
         bench.mounts().try_for_each(read_all)?;
     }
     let speedup = load::speedup(bench.scenario, &point.load);
-    let edge_site = Site { dir: &dir.join("edge"), root: &bench.root, env: &[], options: &[], group: None };
+    let edge_site =
+        Site { dir: &dir.join("edge"), root: &bench.root, env: &[], options: &[], group: None, tls: false };
     let edge = arm.edge.map(|size| Server::edge(&server, size, &edge_site)).transpose()?;
     let url = edge.as_ref().unwrap_or(&server).url();
     let several = bench.disks.len() > 1;

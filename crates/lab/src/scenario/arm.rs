@@ -43,6 +43,9 @@ pub struct Arm {
     /// Further options of `seekless serve`, where that is the server.
     #[serde(default)]
     pub serve: Vec<String>,
+    /// The server speaks TLS, with a certificate made for the run; HTTP/1.1. nginx and `seekless serve` only.
+    #[serde(default)]
+    pub tls: bool,
     /// A cache in front of the server, which the clients ask instead: nginx with `proxy_cache` and 1 MiB slices, whose cache
     /// on disk is so large.
     pub edge: Option<Bytes>,
@@ -67,6 +70,9 @@ pub struct Arm {
     /// Where a `command` load's answer has each metric: name to JSON pointer.
     #[serde(default)]
     pub read: std::collections::BTreeMap<String, String>,
+    /// Which element of the answer's `rows` this arm is: the fields it must have. Empty: the arm reads the whole answer.
+    #[serde(default)]
+    pub row: std::collections::BTreeMap<String, String>,
     /// What goes wrong while the load runs.
     #[serde(default, rename = "fault")]
     pub faults: Vec<FaultAt>,

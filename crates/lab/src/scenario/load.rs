@@ -75,6 +75,11 @@ pub enum Load {
     Command {
         /// Its words, without `--json`.
         command: Vec<String>,
+        /// JSON pointer to a list in the answer, of which each arm picks one element (its `row`); the arm's pointers are then
+        /// into that element.
+        rows: Option<String>,
+        /// Field of an element that must be the axis value, where there is an axis.
+        x: Option<String>,
     },
     /// `seekless disk profile` of a whole drive, held against its model; no library, no server. The disk is the first one of the
     /// scenario, with the arm's drive, as large as that.

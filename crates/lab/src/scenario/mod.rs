@@ -153,6 +153,8 @@ pub enum Knob {
     Clients,
     /// An argument of the simulator, named by the axis' `flag`.
     Sim,
+    /// Nothing: the values are those of a command's answer, which has a row for each (load `command` with `rows`).
+    Row,
 }
 
 /// A value printed in the paper.
@@ -342,7 +344,7 @@ impl Knob {
             Knob::Scheduler => arm.scheduler = Some(value.to_string()),
             Knob::Server => arm.server = Some(value.parse()?),
             Knob::Drive => arm.drive = Some(value.to_string()),
-            Knob::Sim => {}
+            Knob::Sim | Knob::Row => {}
             Knob::Clients => {
                 load.set_clients(value.parse().map_err(|_| format!("`{value}` is not a count"))?)
             }

@@ -51,6 +51,14 @@ impl Scenario {
         if self.arms.iter().any(|a| command == a.read.is_empty()) {
             return Err("`read` is for arms of a load of kind `command`, and each of those needs it".into());
         }
+        let rows = matches!(&self.load, super::Load::Command { rows: Some(_), .. });
+        if let Some(arm) = self.arms.iter().find(|a| !rows && !a.row.is_empty()) {
+            return Err(format!("arm `{}`: `row` is for a load of kind `command` with `rows`", arm.name));
+        }
+        let swept = self.axis.as_ref().is_some_and(|a| a.knobs.contains(&super::Knob::Row));
+        if swept && !matches!(&self.load, super::Load::Command { rows: Some(_), x: Some(_), .. }) {
+            return Err("axis: the knob `row` needs a load of kind `command` with `rows` and `x`".into());
+        }
         for name in self.arms.iter().flat_map(|a| a.read.keys()) {
             metric::find(name)?;
         }
@@ -83,6 +91,11 @@ impl Scenario {
             }
             if !arm.serve.is_empty() && arm.server != Some(super::ServerKind::Seekless) {
                 return here("serve is for server = \"seekless\"");
+            }
+            let speaks_tls =
+                matches!(arm.server, Some(super::ServerKind::Nginx | super::ServerKind::Seekless));
+            if arm.tls && (!speaks_tls || arm.edge.is_some()) {
+                return here("`tls` is for nginx and seekless, without an edge");
             }
             if arm.queue == Some(0) || arm.in_flight == Some(0) {
                 return here("queue and in_flight: at least 1");

@@ -42,13 +42,20 @@ pub struct Site<'a> {
     pub options: &'a [String],
     /// The group it runs in.
     pub group: Option<&'a MemoryGroup>,
+    /// Whether it speaks TLS, with a certificate made for it in its folder.
+    pub tls: bool,
 }
+
+/// The server's certificate for 127.0.0.1 and its key, in its folder.
+pub(crate) const CERTIFICATE: &str = "certificate.pem";
+const KEY: &str = "key.pem";
 
 /// A running server; stopped on drop.
 #[derive(Debug)]
 pub struct Server {
     process: Process,
     port: u16,
+    tls: bool,
 }
 
 impl Server {
@@ -83,6 +90,9 @@ impl Server {
         let port = free_port()?;
         let fault = |e: std::io::Error| Fault::new(Exit::Failed, format!("{}: {e}", site.dir.display()));
         std::fs::create_dir_all(site.dir).map_err(fault)?;
+        if site.tls {
+            certify(site)?;
+        }
         let mut command = match kind {
             ServerKind::Nginx => nginx::command(variant, site, port)?,
             ServerKind::Apache => apache::command(variant, site, port)?,
@@ -100,10 +110,10 @@ impl Server {
     fn run(kind: ServerKind, command: Command, port: u16, site: &Site<'_>) -> Result<Server, Fault> {
         let log = site.dir.join("output.log");
         let process = Process::spawn(kind.name(), command, &log, site.group)?;
-        let mut server = Server { process, port };
+        let mut server = Server { process, port, tls: site.tls };
         let answered = guard::wait_for(START_PATIENCE, || match server.process.ended() {
             Some(_) => Err(server.does_not_start(kind, site, "ended")),
-            None => Ok(answers(port).then_some(())),
+            None => Ok((if site.tls { listens(port) } else { answers(port) }).then_some(())),
         })?;
         match answered {
             Some(()) => Ok(server),
@@ -126,9 +136,10 @@ impl Server {
         self.port
     }
 
-    /// `http://127.0.0.1:PORT/`
+    /// `http://127.0.0.1:PORT/`, or https.
     pub fn url(&self) -> String {
-        format!("http://127.0.0.1:{}/", self.port)
+        let scheme = if self.tls { "https" } else { "http" };
+        format!("{scheme}://127.0.0.1:{}/", self.port)
     }
 
     /// The server's first process and all it started.
@@ -189,6 +200,21 @@ fn free_port() -> Result<u16, Fault> {
         .map_err(|e| Fault::new(Exit::Failed, format!("no free port on 127.0.0.1: {e}")))
 }
 
+/// Writes a certificate that vouches for itself.
+fn certify(site: &Site<'_>) -> Result<(), Fault> {
+    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_string()])
+        .map_err(|e| Fault::new(Exit::Failed, format!("no certificate can be made: {e}")))?;
+    write(site, CERTIFICATE, &made.cert.pem())?;
+    write(site, KEY, &made.signing_key.serialize_pem())?;
+    Ok(())
+}
+
+/// Whether anybody takes connections. A server that speaks TLS says nothing else to those who do not.
+fn listens(port: u16) -> bool {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()
+}
+
 /// Whether an HTTP status line comes back.
 fn answers(port: u16) -> bool {
     let ask = || -> std::io::Result<bool> {
@@ -243,7 +269,7 @@ mod tests {
         for kind in [Nginx, Apache, Lighttpd, Caddy, GoFile] {
             for variant in [ServerVariant::Shipped, ServerVariant::Threads] {
                 let dir = scratch.path().join(format!("{}-{variant:?}", kind.name()));
-                let site = Site { dir: &dir, root: &root, env: &[], options: &[], group: None };
+                let site = Site { dir: &dir, root: &root, env: &[], options: &[], group: None, tls: false };
                 let server = match Server::start(kind, variant, &site) {
                     Err(fault) if fault.exit == Exit::Missing => {
                         println!("skipped: {fault}");
@@ -280,7 +306,7 @@ mod tests {
         match Server::start(
             ServerKind::Nginx,
             ServerVariant::Shipped,
-            &Site { dir: &dir, root: &root, env: &[], options: &[], group: None },
+            &Site { dir: &dir, root: &root, env: &[], options: &[], group: None, tls: false },
         ) {
             Err(fault) if fault.exit == Exit::Missing => println!("skipped: {fault}"),
             Err(fault) => {

@@ -84,7 +84,7 @@ impl Words {
 pub(super) fn arguments(scenario: &Scenario, point: &Point, repetition: u32) -> Vec<String> {
     let arm = &point.arm;
     let mut line = vec!["sim".to_string()];
-    if let Load::Command { command } = &point.load {
+    if let Load::Command { command, .. } = &point.load {
         line.extend(command.iter().cloned());
         let mut words = Words::default();
         words.extend(&scenario.sim.args);
