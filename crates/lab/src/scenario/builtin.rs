@@ -40,6 +40,7 @@ scenarios![
     "closed-loop",
     "competitive-micro",
     "daemon-faults",
+    "disk-profile",
     "hot-cache",
     "hot-serve",
     "libception-fig10",
@@ -68,6 +69,9 @@ scenarios![
     "sessions",
     "sim-speed",
     "sim-vs-live",
+    "soak",
+    "watch-go",
+    "watch-sessions",
 ];
 
 /// Every scenario's name and text, in the order of their names.
