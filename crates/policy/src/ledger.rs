@@ -281,6 +281,17 @@ impl<F: Copy + Ord> Ledger<F> {
         }
     }
 
+    /// These bytes are given back: nobody is left to read them. What was prefetched and not used of them is wasted.
+    pub fn given_back(&mut self, file: F, start: u64, end: u64) {
+        for (from, to, state) in self.carve(file, start, end) {
+            match state {
+                State::Fresh(_) => add(&mut self.totals.wasted, to - from),
+                State::Abandoned => {}
+                State::Used => add(&mut self.totals.evicted_used, to - from),
+            }
+        }
+    }
+
     /// Takes a range out of the map; what lies over its edges stays. Returns what was there.
     fn carve(&mut self, file: F, start: u64, end: u64) -> Vec<(u64, u64, State)> {
         let mut pieces = Vec::new();

@@ -200,7 +200,7 @@ impl Spindle {
         }
         if let Some((file, offset, len)) = self.drops.pop_front() {
             self.stats.bytes_dropped += len;
-            self.account.ledger().missing(self.now, file, offset, offset + len);
+            self.account.ledger().given_back(file, offset, offset + len);
             return Some(Action::Drop { file, offset, len });
         }
         if self.queue.is_empty() || !self.may_submit() {
@@ -389,9 +389,7 @@ impl Spindle {
             }
             Outcome::Failed => {
                 self.stats.reads_failed += 1;
-                if let (Some(following), Some(stream)) = (&mut self.streams, flight.piece.ahead_for) {
-                    following.table.lost(stream, flight.resident);
-                }
+                self.not_coming(flight.piece.file, flight.resident);
                 flight.resident
             }
         };
@@ -415,6 +413,21 @@ impl Spindle {
         }
     }
 
+    /// The bytes of a file from `from` on that were under way will not come: the read failed, or was withdrawn. No stream counts
+    /// on them any more.
+    fn not_coming(&mut self, file: FileId, from: u64) {
+        let Some(following) = &mut self.streams else { return };
+        let counting: Vec<StreamId> = following
+            .table
+            .of_file(file)
+            .filter(|(_, s)| s.position <= from && s.fetched > from)
+            .map(|(id, _)| id)
+            .collect();
+        for stream in counting {
+            following.table.lost(stream, from);
+        }
+    }
+
     /// Ends a waiting request; ignored if there is none of this name. Queued pieces nobody else waits for go.
     fn answer(&mut self, id: RequestId, verdict: Verdict) {
         let Some(waiting) = self.waiting.remove(&id) else { return };
@@ -423,8 +436,10 @@ impl Spindle {
             if let Some(i) = self.queue.iter().position(|p| p.id == read) {
                 self.queue[i].waiters.retain(|w| w.request != id);
                 if self.queue[i].waiters.is_empty() && self.queue[i].ahead_for.is_none() {
-                    self.queue.remove(i);
+                    let withdrawn = self.queue.remove(i);
                     self.stats.dropped += 1;
+                    // Never read, so nobody finds it gone: it is not evicted.
+                    self.not_coming(withdrawn.file, withdrawn.start);
                 }
             } else if let Some(flight) = self.flights.iter_mut().find(|f| f.piece.id == read) {
                 flight.piece.waiters.retain(|w| w.request != id);
@@ -477,17 +492,19 @@ impl Spindle {
             self.account.ledger().missing(self.now, request.file, wanted.start, wanted.end);
         }
         let following = self.streams.as_mut()?;
-        let before: Vec<(StreamId, u64)> =
-            following.table.of_file(request.file).map(|(id, s)| (id, s.fetched)).collect();
+        let before: Vec<(StreamId, u64, u64)> =
+            following.table.of_file(request.file).map(|(id, s)| (id, s.position, s.fetched)).collect();
         let stream = self.observe(request.file, request.offset, 0, request.file_size)?;
         let following = self.streams.as_mut()?;
         following.table.locate(stream, request.offset, request.lba);
-        let fetched_before = before.iter().find(|&&(id, _)| id == stream).map_or(0, |&(_, upto)| upto);
+        let found =
+            before.iter().find(|&&(id, ..)| id == stream).map(|&(_, position, fetched)| (position, fetched));
+        // What lies before its position had been read: another viewer begins close behind, or this one reads again.
+        let lost = found.filter(|&(position, fetched)| (position..fetched).contains(&wanted.start));
         let coming = existing.iter().any(|&(_, start, end)| start <= wanted.start && wanted.start < end);
-        if fetched_before > wanted.start && !coming {
-            let evicted = fetched_before - wanted.start;
+        if let Some((_, fetched)) = lost.filter(|_| !coming) {
             following.table.lost(stream, wanted.start);
-            self.evicted(evicted);
+            self.evicted(fetched - wanted.start);
         }
         Some(stream)
     }
@@ -502,7 +519,7 @@ impl Spindle {
             return Some(0);
         }
         let len = self.piece_len(following, stream);
-        Some(following.config.piece_max(&following.table, stream, len))
+        Some(following.config.piece_max_blocked(&following.table, stream, len))
     }
 
     fn fetched(&mut self, stream: Option<StreamId>, upto: u64) {
@@ -588,6 +605,19 @@ impl Spindle {
         let Some((start, end)) = following.config.passed(&following.table, stream, short) else { return };
         let Some(file) = following.table.get(stream).map(|s| s.file) else { return };
         following.table.dropped(stream, end);
+        self.give_back(file, start, end);
+    }
+
+    /// Gives back what a stream that is over leaves in memory for nobody.
+    fn leave_behind(&mut self, over: &Stream) {
+        let Some(following) = &self.streams else { return };
+        let short = following.pressure.is_short(self.now);
+        if let Some((start, end)) = following.config.left_behind(&following.table, over, short) {
+            self.give_back(over.file, start, end);
+        }
+    }
+
+    fn give_back(&mut self, file: FileId, start: u64, end: u64) {
         if self.drops.len() < DROPS_MAX {
             self.drops.push_back((file, start, end - start));
         }
@@ -616,6 +646,7 @@ impl Spindle {
             let Some((id, over)) = following.table.expire(self.now) else { break };
             following.held_back.remove(id);
             self.stats.bytes_wasted += over.unread();
+            self.leave_behind(&over);
             self.closed(Some(over));
             // Its queued pieces would be read for nobody.
             let before = self.queue.len();

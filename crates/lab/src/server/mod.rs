@@ -5,6 +5,7 @@
 //! serving files, without what has nothing to do with that. "As shipped" changes nothing that decides throughput.
 
 mod apache;
+mod go;
 mod lighttpd;
 mod nginx;
 mod seekless;
@@ -97,6 +98,8 @@ impl Server {
             ServerKind::Apache => apache::command(variant, site, port)?,
             ServerKind::Lighttpd => lighttpd::command(site, port)?,
             ServerKind::Builtin => builtin(site, port)?,
+            ServerKind::Caddy => go::caddy(site, port)?,
+            ServerKind::GoFile => go::file_server(site, port)?,
             ServerKind::Seekless => seekless::command(site, port)?,
         };
         command.envs(site.env.iter().map(|(k, v)| (k, v)));
@@ -126,6 +129,11 @@ impl Server {
             _ => own,
         };
         Fault::new(Exit::Failed, format!("{} {how} on port {}: {line}", kind.name(), self.port))
+    }
+
+    /// Where it listens on 127.0.0.1.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
     }
 
     /// `http://127.0.0.1:PORT/`, or https.
@@ -164,6 +172,12 @@ pub(crate) fn version(kind: ServerKind) -> Option<String> {
     let flag = match kind {
         ServerKind::Builtin => return Some(format!("built-in {}", env!("CARGO_PKG_VERSION"))),
         ServerKind::Seekless => return Some(format!("seekless serve {}", env!("CARGO_PKG_VERSION"))),
+        ServerKind::GoFile => return Some("http.FileServer of Go".into()),
+        ServerKind::Caddy => {
+            let output = tools::find_go("caddy").ok()?.command().arg("version").output().ok()?;
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            return Some(format!("Caddy {}", text.split(' ').next().unwrap_or_default().trim()));
+        }
         _ => "-v",
     };
     let name = if kind == ServerKind::Apache { "apache2" } else { kind.name() };
@@ -251,7 +265,8 @@ mod tests {
         let scratch = guard::Scratch::new().unwrap();
         let root = scratch.dir("www").unwrap();
         std::fs::write(root.join("film.mp4"), vec![7; 100_000]).unwrap();
-        for kind in [ServerKind::Nginx, ServerKind::Apache, ServerKind::Lighttpd] {
+        use ServerKind::{Apache, Caddy, GoFile, Lighttpd, Nginx};
+        for kind in [Nginx, Apache, Lighttpd, Caddy, GoFile] {
             for variant in [ServerVariant::Shipped, ServerVariant::Threads] {
                 let dir = scratch.path().join(format!("{}-{variant:?}", kind.name()));
                 let site = Site { dir: &dir, root: &root, env: &[], options: &[], group: None, tls: false };

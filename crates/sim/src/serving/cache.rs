@@ -4,7 +4,7 @@
 //! each page, and blocks are what the lists order and what is evicted. Linux does the same with large folios; with a memory of
 //! hundreds of megabytes the error is far below one per cent, and a block costs 40 bytes instead of 32 times that.
 //!
-//! Two replacements:
+//! Replacements:
 //! - [`Replacement::Lru`]: one list, moved to its head at every use.
 //! - [`Replacement::TwoList`]: Linux without multi-generational LRU (`mm/swap.c`, `mm/vmscan.c`, `mm/workingset.c`). New pages
 //!   enter the *inactive* list and are not moved by their first use; the second use moves them to the *active* list. When
@@ -13,6 +13,7 @@
 //!   enters the active list at once.
 //! - [`Replacement::EvenLists`]: the same before Linux 3.15, which kept the lists even and knew no refault distance. It leaves
 //!   read-ahead half of the memory; today's rule leaves it a ninth of 8 GB once enough has been used twice.
+//! - [`Replacement::Fifo`]: what is left of either where nothing marks pages as used.
 
 pub use super::config::Replacement;
 
@@ -65,8 +66,11 @@ struct Block {
     marked: u32,
     /// Pages used at least once since they came.
     used: u32,
-    /// Pages used since the block came to its list: another use of one of them moves the block to the active list.
+    /// Pages used since the block came to its list.
     seen: u32,
+    /// Of them, those used again since: when they are half of the block, it moves to the active list. One page is not
+    /// enough: the kernel moves pages one by one, and the ranges of a reader share the page where they meet.
+    again: u32,
     active: bool,
     prev: u32,
     next: u32,
@@ -153,6 +157,10 @@ impl PageCache {
         self.inactive.pages + self.active.pages
     }
 
+    /// x
+    pub fn lists(&self) -> (u64, u64) {
+        (self.inactive.pages, self.active.pages)
+    }
     /// Pages it may hold.
     pub fn limit(&self) -> u64 {
         self.limit
@@ -266,6 +274,7 @@ impl PageCache {
             block.ready &= !new;
             block.used &= !new;
             block.seen &= !new;
+            block.again &= !new;
             block.marked &= !new;
             let pages = u64::from(new.count_ones());
             let lost = &mut self.lost[key as usize];
@@ -295,8 +304,9 @@ impl PageCache {
             if let Some(slot) = self.slot(file, start) {
                 let block = &mut self.slab[slot as usize];
                 let bits = meant & block.present;
-                let again = bits & block.seen != 0;
+                block.again |= bits & block.seen;
                 block.seen |= bits;
+                let again = block.again.count_ones() * 2 >= block.present.count_ones();
                 let first_use = bits & !block.used;
                 block.used |= bits;
                 self.unused_pages -= u64::from(first_use.count_ones());
@@ -315,7 +325,7 @@ impl PageCache {
                 self.unlink(slot);
                 self.link(slot, true);
             }
-            Replacement::TwoList | Replacement::EvenLists => {}
+            Replacement::TwoList | Replacement::EvenLists | Replacement::Fifo => {}
         }
     }
 
@@ -357,6 +367,7 @@ impl PageCache {
             marked: 0,
             used: 0,
             seen: 0,
+            again: 0,
             active: false,
             prev: NONE,
             next: NONE,
@@ -379,7 +390,7 @@ impl PageCache {
     fn enter(&mut self, slot: u32) {
         let key = self.slab[slot as usize].key as usize;
         let active = match self.replacement {
-            Replacement::Lru | Replacement::EvenLists => false,
+            Replacement::Lru | Replacement::EvenLists | Replacement::Fifo => false,
             Replacement::TwoList => {
                 let evicted = self.evicted_at[key];
                 evicted != 0 && self.evictions + 1 - evicted <= self.active.pages
@@ -455,6 +466,7 @@ impl PageCache {
                 self.unlink(slot);
                 // Its next use counts as the first on this list.
                 self.slab[slot as usize].seen = 0;
+                self.slab[slot as usize].again = 0;
                 self.link(slot, false);
             }
             let slot = self.inactive.tail;

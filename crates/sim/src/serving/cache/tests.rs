@@ -177,3 +177,19 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn without_marks_of_use_pages_leave_as_they_came() {
+    let mut c = cache(Replacement::Fifo, 1);
+    read(&mut c, 0, 0, 128);
+    for _ in 0..3 {
+        c.touch(0, 0, 128);
+    }
+    read(&mut c, 1, 0, 128);
+    read(&mut c, 1, 128, 160);
+    assert_eq!(
+        (c.first_present(0, 0, 128), c.first_absent(1, 0, 160)),
+        (32, 160),
+        "the first to come is the first to go"
+    );
+}
