@@ -56,6 +56,12 @@ pub(crate) fn survey(scenario: &Scenario) -> Result<Ground, Fault> {
             Builtin | Seekless => {}
         }
     }
+    if scenario.arms.iter().any(|a| a.edge.is_some()) {
+        tools::find("nginx")?;
+    }
+    if scenario.arms.iter().any(|a| a.balanced) {
+        tools::find("haproxy")?;
+    }
     if scenario.arms.iter().any(|a| a.mode.is_some()) {
         tools::shim()?;
     }

@@ -41,6 +41,9 @@ pub struct Arm {
     /// A cache in front of the server, which the clients ask instead: nginx with `proxy_cache` and 1 MiB slices, whose cache
     /// on disk is so large.
     pub edge: Option<Bytes>,
+    /// HAProxy in front of one server a disk, which the clients ask instead (`server = "seekless"`).
+    #[serde(default)]
+    pub balanced: bool,
     /// Clients take the blocks of a download in any order (`downloads` only).
     #[serde(default)]
     pub any_order: bool,
@@ -203,4 +206,8 @@ pub enum FaultKind {
     BreakDisk,
     /// The disk is well again.
     MendDisk,
+    /// SIGKILL to the middle one of several nodes; what its memory held is gone too.
+    KillNode,
+    /// Start it again, where it was.
+    StartNode,
 }

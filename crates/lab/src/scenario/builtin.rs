@@ -24,11 +24,13 @@ scenarios![
     "asap-fig9",
     "asap-table1",
     "auto-vs-fixed",
+    "circus-files",
     "circus-load",
     "closed-loop",
     "competitive-micro",
     "daemon-faults",
     "hot-cache",
+    "hot-file",
     "hot-serve",
     "libception-fig10",
     "libception-fig11",
@@ -51,10 +53,12 @@ scenarios![
     "libception-two-disks",
     "pfc-live",
     "pfc-table1",
+    "serve-mixed",
     "serve-vs-nginx",
     "sessions",
     "sim-speed",
     "sim-vs-live",
+    "three-nodes",
 ];
 
 /// Every scenario's name and text, in the order of their names.

@@ -7,9 +7,13 @@ use seekless_units::Fault;
 use super::Site;
 use crate::tools;
 
+/// What it counted, written into the site's folder at its end.
+pub(crate) const REPORT: &str = "serve.json";
+
 /// The command that runs it.
 pub(super) fn command(site: &Site<'_>, port: u16) -> Result<Command, Fault> {
     let mut command = tools::command(&["serve", "--listen", &format!("127.0.0.1:{port}"), "--access-log"])?;
-    command.arg(site.dir.join("access.log")).args(site.options).arg(site.root);
+    command.arg(site.dir.join("access.log")).args(site.options).arg("--json").arg(site.dir.join(REPORT));
+    command.arg(site.root);
     Ok(command)
 }
