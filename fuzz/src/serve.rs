@@ -60,7 +60,7 @@ fn site() -> &'static Site {
             grace: patience,
             digest_max: seekless_units::Bytes::mib(16),
             any_order: Some(Default::default()),
-            coordinate: seekless_policy::coordinate::Coordination::None,
+            coordinate: seekless_http::serve::Upper::None,
             engine: Default::default(),
         })
         .expect("a server");

@@ -121,6 +121,15 @@ pub enum Message {
         /// Bytes read.
         len: u64,
     },
+    /// Bytes that a cache above has now ([`seekless_policy::Event::Release`]).
+    Release {
+        /// Which file.
+        file: FileId,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
     /// Whoever made this request is gone.
     Cancel(RequestId),
 }
@@ -131,6 +140,7 @@ impl fmt::Debug for Message {
             Message::Ask(_) => "Ask",
             Message::Hit(_) => "Hit",
             Message::Access { .. } => "Access",
+            Message::Release { .. } => "Release",
             Message::Cancel(_) => "Cancel",
         })
     }

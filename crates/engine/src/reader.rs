@@ -290,6 +290,7 @@ impl Body {
             Message::Ask(ask) => self.ask(*ask),
             Message::Hit(hit) => self.hit(*hit),
             Message::Access { file, offset, len } => self.moved_on(file, offset, len),
+            Message::Release { file, offset, len } => self.event(Event::Release { file, offset, len }),
             Message::Cancel(id) => self.event(Event::Cancel(id)),
         }
     }

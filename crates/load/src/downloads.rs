@@ -44,6 +44,7 @@ pub fn downloads(settings: &Settings, plan: DownloadRun) -> Result<Finished, Fau
 
 /// Every thread draws all arrivals and takes its share of them.
 async fn arrivals(worker: Rc<Worker>, plan: Arc<DownloadRun>) {
+    worker.measure_by_end();
     let (k, n) = worker.share;
     let mut draw = Draw::new(plan.seed, "downloads");
     let files = plan.catalogue.videos().len() as u64;

@@ -73,6 +73,11 @@ impl Worker {
         })
     }
 
+    /// See [`Recorder::measure_by_end`].
+    pub(crate) fn measure_by_end(&self) {
+        self.record.borrow_mut().measure_by_end();
+    }
+
     /// What the bytes of a file must be, if they are compared.
     pub fn content(&self, path: &str) -> Option<Content> {
         self.verify.then(|| Content::of_path(path))

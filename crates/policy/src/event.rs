@@ -68,6 +68,16 @@ pub enum Event {
         /// Bytes.
         len: u64,
     },
+    /// These bytes were handed to a cache above that keeps them: given back here, unless another stream is still to come to
+    /// them or a read of them is under way. Ignored unless reading ahead of need is on ([`crate::Config::ahead`]).
+    Release {
+        /// The file.
+        file: FileId,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
     /// What a file's own header says about its bitrate. Remembered as long as somebody reads the file.
     Bitrate {
         /// The file.

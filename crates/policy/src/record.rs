@@ -113,6 +113,7 @@ fn write_event(f: &mut fmt::Formatter<'_>, event: &Event) -> fmt::Result {
             write!(f, "+ access {file} {} {} {} {lba}", a.offset, a.len, a.file_size)
         }
         Event::Missing { file, offset, len } => write!(f, "+ missing {} {offset} {len}", Name(file)),
+        Event::Release { file, offset, len } => write!(f, "+ release {} {offset} {len}", Name(file)),
         Event::Bitrate { file, bytes_per_s } => write!(f, "+ bitrate {} {bytes_per_s}", Name(file)),
         Event::Budget(bytes) => write!(f, "+ budget {}", bytes.0),
         Event::Cancel(id) => write!(f, "+ cancel {}", id.0),
@@ -216,6 +217,7 @@ fn read_event(word: &str, mut w: Words<'_>) -> Result<Event, Unreadable> {
             lba: w.place()?,
         }),
         "missing" => Event::Missing { file: w.file()?, offset: w.number()?, len: w.number()? },
+        "release" => Event::Release { file: w.file()?, offset: w.number()?, len: w.number()? },
         "bitrate" => Event::Bitrate { file: w.file()?, bytes_per_s: w.number()? },
         "budget" => Event::Budget(Bytes(w.number()?)),
         "cancel" => Event::Cancel(RequestId(w.number()?)),
@@ -294,6 +296,7 @@ mod tests {
             "0 1 + done 4 failed",
             "0 1 - drop 1:2 4096 8192",
             "0 1 + missing 1:2 0 4096",
+            "0 1 + release 1:2 0 4096",
             "0 1 + bitrate 1:2 52375",
             "0 1 + budget 1073741824",
             "0 1 + cancel 9",

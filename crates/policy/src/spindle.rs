@@ -170,6 +170,7 @@ impl Spindle {
             Event::Missing { file, offset, len } => {
                 self.found_missing(file, offset, offset.saturating_add(len))
             }
+            Event::Release { file, offset, len } => self.release(file, offset, offset.saturating_add(len)),
             Event::Bitrate { file, bytes_per_s } => self.told_bitrate(file, bytes_per_s),
             Event::Budget(budget) => self.budget(budget.0),
             Event::Cancel(id) => self.answer(id, Verdict::Pass(Reason::Cancelled)),
@@ -619,6 +620,19 @@ impl Spindle {
 
     fn give_back(&mut self, file: FileId, start: u64, end: u64) {
         if self.drops.len() < DROPS_MAX {
+            self.drops.push_back((file, start, end - start));
+        }
+    }
+
+    /// Gives back what a cache above has now, in whole pages, unless somebody else comes for it.
+    fn release(&mut self, file: FileId, start: u64, end: u64) {
+        let end = end.min(i64::MAX as u64) / PAGE * PAGE;
+        let start = start.min(end).next_multiple_of(PAGE);
+        // Without streams nobody knows who is still to come.
+        let Some(following) = &self.streams else { return };
+        let coming = following.table.of_file(file).any(|(_, stream)| stream.position < end);
+        let under_way = self.pieces_of(file).iter().any(|&(_, from, to)| from < end && start < to);
+        if start < end && !coming && !under_way && self.drops.len() < DROPS_MAX {
             self.drops.push_back((file, start, end - start));
         }
     }

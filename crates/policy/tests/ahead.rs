@@ -235,3 +235,27 @@ fn what_a_viewer_who_left_did_not_come_to_is_given_back() {
     assert_eq!(dropped.last().map(|d| d.1), Some(fetched), "to the end of what was read for him");
     assert_eq!(s.stats().bytes_dropped, fetched, "and all of it");
 }
+
+#[test]
+fn what_a_cache_above_has_is_given_back_unless_somebody_is_still_to_come() {
+    let mut s = spindle(AheadConfig { drop_behind: DropBehind::Never, ..AheadConfig::default() });
+    let release = |s: &mut Spindle, offset, len| {
+        s.handle(ms(9_000), Event::Release { file: file(1), offset, len });
+        std::iter::from_fn(|| s.poll_action())
+            .filter_map(|action| match action {
+                Action::Drop { file, offset, len } => Some((file.ino, offset, len)),
+                _ => None,
+            })
+            .collect::<Vec<_>>()
+    };
+    steady_reader(&mut s, 1, 8 * M);
+    assert_eq!(release(&mut s, 0, M), [(1, 0, M)]);
+    assert_eq!(release(&mut s, M + 1, M), [(1, M + 4096, M - 4096)], "whole pages");
+    assert_eq!(release(&mut s, 8 * M, M), [], "its reader has not been there yet");
+    // A second reader begins: what it is to read stays.
+    s.handle(ms(9_000), access(1, 3 * M, 512 * K));
+    assert_eq!(release(&mut s, 6 * M, M), []);
+    assert_eq!(release(&mut s, 2 * M, M), [(1, 2 * M, M)], "behind both");
+    assert_eq!(release(&mut s, u64::MAX, u64::MAX), []);
+    assert_eq!(s.stats().bytes_dropped, 3 * M - 4096);
+}

@@ -20,6 +20,7 @@ enum Step {
     Access { file: u64, offset: u64, len: u64, file_size: u64 },
     Budget { bytes: u64 },
     Missing { file: u64, offset: u64, len: u64 },
+    Release { file: u64, offset: u64, len: u64 },
     Bitrate { file: u64, bytes_per_s: u64 },
     RequestAgain { nth: usize },
     Cancel { nth: usize },
@@ -57,6 +58,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => amount().prop_map(|bytes| Step::Budget { bytes }),
         1 => (0..3u64, 0..(60 * PAGE), 0..(60 * PAGE))
             .prop_map(|(file, offset, len)| Step::Missing { file, offset, len }),
+        1 => (0..3u64, 0..(60 * PAGE), amount())
+            .prop_map(|(file, offset, len)| Step::Release { file, offset, len }),
         1 => (0..3u64, amount()).prop_map(|(file, bytes_per_s)| Step::Bitrate { file, bytes_per_s }),
         1 => any::<usize>().prop_map(|nth| Step::RequestAgain { nth }),
         2 => any::<usize>().prop_map(|nth| Step::Cancel { nth }),
@@ -297,6 +300,9 @@ impl Bench {
             Step::Budget { bytes } => self.handle(Event::Budget(Bytes(bytes))),
             Step::Missing { file, offset, len } => {
                 self.handle(Event::Missing { file: FileId { dev: 1, ino: file }, offset, len });
+            }
+            Step::Release { file, offset, len } => {
+                self.handle(Event::Release { file: FileId { dev: 1, ino: file }, offset, len });
             }
             Step::Bitrate { file, bytes_per_s } => {
                 self.handle(Event::Bitrate { file: FileId { dev: 1, ino: file }, bytes_per_s });

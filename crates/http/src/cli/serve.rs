@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use seekless_policy::bitrate::BitrateRule;
 use seekless_policy::coordinate::Coordination;
 use seekless_policy::coordinate::pfc::PfcParams;
 use seekless_policy::{AheadConfig, OrderKind, reorder};
@@ -13,7 +14,7 @@ use seekless_units::{Bytes, Exit, Fault};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{duration, write_json};
-use crate::serve::{Patience, Server, Settings, tls};
+use crate::serve::{Patience, Server, Settings, Upper, tls};
 
 /// Serve files over HTTP, never waiting for a disk, until told to stop.
 ///
@@ -84,13 +85,16 @@ pub struct ServeArgs {
     /// Bytes read at once for them
     #[arg(long, default_value = "1MiB", value_name = "SIZE")]
     any_order_read: Bytes,
-    /// Coordinate with the caches that fetch from us: none, or pfc (what they ask for boldly is not kept here a second
-    /// time, what they will ask for next is read with it)
-    #[arg(long, default_value = "none", value_name = "none|pfc", value_parser = coordination)]
-    coordinate: Coordination,
+    /// Coordinate with the caches that fetch from us: none; pfc (what they keep is not kept here a second time, unless it comes
+    /// back); or pfc-literal (the paper's rules on each request)
+    #[arg(long, default_value = "none", value_name = "none|pfc|pfc-literal", value_parser = coordination)]
+    coordinate: Upper,
     /// How far a read is extended
     #[arg(long, default_value = "4MiB", value_name = "SIZE")]
     prefetch: Bytes,
+    /// How that depends on a stream's bitrate: sqrt, linear, same, or one factor (0 to 1) for lower bitrates
+    #[arg(long, default_value = "same", value_name = "RULE")]
+    scale: BitrateRule,
     /// Order in which a disk's queue is served: fifo or sweep (by disk address)
     #[arg(long, default_value = "sweep", value_name = "ORDER")]
     order: OrderKind,
@@ -108,11 +112,13 @@ pub struct ServeArgs {
     json: Option<PathBuf>,
 }
 
-fn coordination(word: &str) -> Result<Coordination, String> {
+fn coordination(word: &str) -> Result<Upper, String> {
+    let letter = PfcParams { per_context: true, ..PfcParams::default() };
     match word {
-        "none" => Ok(Coordination::None),
-        "pfc" => Ok(Coordination::Pfc(PfcParams { per_context: true, ..PfcParams::default() })),
-        _ => Err("write none or pfc".into()),
+        "none" => Ok(Upper::None),
+        "pfc" => Ok(Upper::Returns(None)),
+        "pfc-literal" => Ok(Upper::Literal(Coordination::Pfc(letter))),
+        _ => Err("write none, pfc or pfc-literal".into()),
     }
 }
 
@@ -151,6 +157,7 @@ impl ServeArgs {
             ..Default::default()
         };
         engine.spindle.order = self.order;
+        engine.spindle.scale = self.scale.clone();
         engine.spindle.prefetch = prefetch;
         engine.spindle.read_max = engine.spindle.read_max.max(prefetch);
         engine.spindle.ahead = self.ahead.then(AheadConfig::default);

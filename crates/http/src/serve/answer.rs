@@ -70,7 +70,7 @@ pub(crate) async fn answer(connection: Rc<Connection>, request: Request<Incoming
         let _ = tokio::time::timeout(shared.settings.patience.head, ignore(body)).await;
     }
     let draft = draft(&shared, &head.method, head.uri.path(), &head.headers).await;
-    let mut bypass_end = 0;
+    let (mut bypass_end, mut release) = (0, None);
     if let (Some(coordinate), Content::File(file, parts)) = (&shared.coordinate, &draft.content)
         // Several parts are no reader's sequence.
         && let [Part::Span(span)] = parts.as_slice()
@@ -78,6 +78,7 @@ pub(crate) async fn answer(connection: Rc<Connection>, request: Request<Incoming
     {
         let way = coordinate.decide(connection.peer.ip().to_canonical(), file, *span);
         bypass_end = way.bypass_end;
+        release = way.release.then_some(*span);
         if let Some(span) = way.readmore {
             fetch::more(&shared, file, span);
         }
@@ -106,7 +107,7 @@ pub(crate) async fn answer(connection: Rc<Connection>, request: Request<Incoming
             FileBody::new(shared, None, [Part::Memory(text)], outbox, tally)
         }
         Content::File(file, parts) => {
-            FileBody::new(shared, Some(file), parts, outbox, tally).bypassing(bypass_end)
+            FileBody::new(shared, Some(file), parts, outbox, tally).coordinated(bypass_end, release)
         }
         Content::Blocks(download, len) => FileBody::any_order(shared, len, download, outbox, tally),
         Content::Length(len) => {

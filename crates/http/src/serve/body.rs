@@ -59,6 +59,8 @@ pub(crate) struct FileBody {
     left: u64,
     /// Bytes of the file before this go past the page cache, where they are not in it.
     bypass_end: u64,
+    /// Given back to the system once sent: a cache above keeps it.
+    release: Option<Span>,
     pending: Option<Pending>,
     /// Where segments go on HTTP/1.1; with the flag whether sendfile can be used.
     outbox: Option<(Rc<Outbox>, bool)>,
@@ -82,15 +84,16 @@ impl FileBody {
             source: Source::Parts(parts),
             left,
             bypass_end: 0,
+            release: None,
             pending: None,
             outbox,
             tally,
         }
     }
 
-    /// Bytes of the file before `end` are read past the page cache.
-    pub(crate) fn bypassing(mut self, end: u64) -> FileBody {
-        self.bypass_end = end;
+    /// Bytes of the file before `bypass_end` are read past the page cache, and `release` is given back when it has been sent.
+    pub(crate) fn coordinated(mut self, bypass_end: u64, release: Option<Span>) -> FileBody {
+        (self.bypass_end, self.release) = (bypass_end, release);
         self
     }
 
@@ -108,6 +111,7 @@ impl FileBody {
             source: Source::Blocks(Box::new(download)),
             left: len,
             bypass_end: 0,
+            release: None,
             pending: None,
             outbox,
             tally,
@@ -269,6 +273,9 @@ impl Body for FileBody {
 
 impl Drop for FileBody {
     fn drop(&mut self) {
+        if let (Some(span), Some(file)) = (self.release, &self.file) {
+            self.shared.sent_up(file, span);
+        }
         if let Some((outbox, _)) = &self.outbox {
             outbox.answer_ends();
         }

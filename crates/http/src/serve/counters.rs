@@ -28,6 +28,8 @@ counters! {
     connections,
     /// Turned away at a bound.
     connections_refused,
+    /// Cut off at the end because their answers did not end within the grace period.
+    connections_cut,
     /// TLS handshakes that failed.
     handshakes_failed,
     /// Requests answered.

@@ -71,9 +71,19 @@ pub(crate) fn run(socket: std::net::TcpListener, shared: &Arc<Shared>, stopped: 
     let accepting = local.run_until(accept(socket, shared.clone(), stopped));
     runtime.block_on(accepting);
     let grace = shared.settings.grace;
-    runtime.block_on(async move {
-        let _ = tokio::time::timeout(grace, local).await;
+    let cut = runtime.block_on(async move {
+        let mut local = local;
+        let over = tokio::time::timeout(grace, &mut local).await.is_err();
+        let open = shared.connections.now();
+        drop(local);
+        if over { open.saturating_sub(shared.connections.now()) } else { 0 }
     });
+    if cut > 0 {
+        Counters::add(&shared.counters.connections_cut, cut as u64);
+        tracing::warn!(
+            "{cut} connections were cut off: their answers did not end within the grace period of {grace:?}"
+        );
+    }
     // A helper that waits for a hanging disk is not waited for.
     runtime.shutdown_background();
 }

@@ -40,7 +40,6 @@ use std::time::{Duration, Instant};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use seekless_engine::{Engine, Message, lock};
 use seekless_kernel::memory::page_cache_limit;
-use seekless_policy::coordinate::Coordination;
 use seekless_policy::{FileId, reorder};
 use seekless_units::{Bytes, Exit, Fault};
 use serde_json::{Value, json};
@@ -48,12 +47,14 @@ use tokio::sync::watch;
 
 use self::any_order::AnyOrder;
 use self::connections::Connections;
-use self::coordinate::Coordinate;
+pub use self::coordinate::Upper;
+use self::coordinate::{BUDGET_SHARE, Coordinate};
 use self::counters::Counters;
 use self::digests::Digests;
 use self::log::Log;
 use self::tree::{Opened, Tree};
 pub use self::wire::Patience;
+use crate::range::Span;
 
 /// How a server is set up.
 #[derive(Clone, Debug)]
@@ -95,7 +96,7 @@ pub struct Settings {
     /// Downloads in any order; `None`: not offered.
     pub any_order: Option<reorder::Config>,
     /// Coordination with upper caches.
-    pub coordinate: Coordination,
+    pub coordinate: Upper,
     /// The engine.
     pub engine: seekless_engine::Settings,
 }
@@ -172,6 +173,20 @@ impl Shared {
         }
     }
 
+    /// A cache above has these bytes, or will in a moment.
+    pub(crate) fn sent_up(&self, file: &Opened, span: Span) {
+        let Some(coordinate) = &self.coordinate else { return };
+        coordinate.sent(file.id, span, |file, span| {
+            Counters::add(&self.counters.bypassed_bytes, span.len);
+            let devices = lock(self.engine.devices());
+            if let Some(reader) = devices.reader_of(file.dev) {
+                // A reader that is behind leaves them to the page cache.
+                let release = Message::Release { file, offset: span.offset, len: span.len };
+                let _ = devices.send(reader, release);
+            }
+        });
+    }
+
     fn certificates(&self) -> Option<Arc<rustls::ServerConfig>> {
         self.tls.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
@@ -207,19 +222,22 @@ impl Server {
         let log = settings.log.clone().map(|path| Log::open(path, counters.clone())).transpose()?;
         let (sockets, address) = listen(settings.listen, settings.loops.max(1))?;
         let (stop, stopped) = watch::channel(false);
+        // Where the limit cannot be read, a small machine's.
+        let memory = page_cache_limit().unwrap_or(512 << 20);
+        let coordinate = Coordinate::new(settings.coordinate, memory, settings.engine.spindle.prefetch.0);
+        let mut engine = settings.engine.clone();
+        if let (Some(Coordinate::Returns(_)), None) = (&coordinate, engine.budget) {
+            engine.budget = Some(Bytes((memory as f64 * BUDGET_SHARE) as u64));
+        }
         let shared = Arc::new(Shared {
             tree,
-            engine: Engine::start(settings.engine.clone()),
+            engine: Engine::start(engine),
             log,
             counters,
             connections: Connections::new(settings.connections, settings.connections_of_one),
             digests: Digests::default(),
             any_order: settings.any_order.clone().map(AnyOrder::new),
-            coordinate: (settings.coordinate != Coordination::None).then(|| {
-                // Where the limit cannot be read, a small machine's.
-                let memory = page_cache_limit().unwrap_or(512 << 20);
-                Coordinate::new(settings.coordinate, memory, settings.engine.spindle.prefetch.0)
-            }),
+            coordinate,
             past: tokio::sync::Semaphore::new(2),
             tls: RwLock::new(tls),
             unique: AtomicU64::new(1),

@@ -54,6 +54,13 @@ impl Site {
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
         seekless_kernel::residency::cachestat(file.as_fd(), 0, u64::MAX / 2).is_ok_and(|s| s.cached == 0)
     }
+
+    /// Pages of a file that are in memory; 0 where the kernel does not tell.
+    pub fn in_memory(&self, name: &str) -> u64 {
+        use std::os::fd::AsFd;
+        let file = std::fs::File::open(self.root.join(name)).unwrap();
+        seekless_kernel::residency::cachestat(file.as_fd(), 0, u64::MAX / 2).map_or(0, |s| s.cached)
+    }
 }
 
 pub fn settings(root: &Path) -> Settings {
@@ -81,7 +88,7 @@ pub fn settings(root: &Path) -> Settings {
         grace: Duration::from_secs(60),
         digest_max: Bytes::mib(16),
         any_order: Some(Default::default()),
-        coordinate: seekless_policy::coordinate::Coordination::None,
+        coordinate: seekless_http::serve::Upper::None,
         engine: Default::default(),
     }
 }

@@ -87,6 +87,8 @@ pub(super) fn apply(
                 disk.fault(&args.iter().map(String::as_str).collect::<Vec<_>>())?;
             }
         }
+        // Those of balanced arms happen where the nodes are.
+        FaultKind::KillNode | FaultKind::StartNode => {}
         FaultKind::MendDisk => bench.disks.iter().try_for_each(|d| d.fault(&["--clear"]))?,
     }
     Ok(())

@@ -49,8 +49,10 @@ impl Clients {
         command.arg("load");
         let speedup = speedup(scenario, load);
         let length = match load {
-            Load::Closed { clients, range, warmup_s, duration_s, .. } => {
+            Load::Closed { clients, range, warmup_s, duration_s, popular, link, .. } => {
                 command.args(["closed", "--clients", &clients.to_string(), "--range", &range.to_string()]);
+                command.args(link.iter().flat_map(|link| ["--link", link]));
+                command.args(popular.then_some(["--pick", "zipf"]).into_iter().flatten());
                 // A request may wait for as many disk reads as there are clients, and for a disk that hangs.
                 command.args(["--timeout", "60s"]);
                 command.args([

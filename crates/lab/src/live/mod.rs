@@ -11,12 +11,14 @@ mod diff;
 pub(crate) mod disk;
 mod faults;
 pub(crate) mod load;
+mod nodes;
 mod preconditions;
 pub(crate) mod probe;
 mod profile;
 mod sequences;
 mod series;
 pub(crate) mod serve;
+mod threads;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -127,6 +129,7 @@ pub(crate) fn run(name: &str, scenario: &Scenario, quick: bool, out: &Path) -> R
             match point.load {
                 Load::Diff { .. } => diff::run(&mut bench, point, &mut row)?,
                 Load::Profile {} => profile::run(&mut bench, point, &mut row)?,
+                _ if point.arm.balanced => nodes::run(&mut bench, point, &mut row)?,
                 _ => serve::run(&mut bench, point, &mut row)?,
             }
             progress.done(&summary(&label, &row, scenario));

@@ -58,6 +58,12 @@ pub(crate) fn survey(scenario: &Scenario) -> Result<Ground, Fault> {
             Builtin | Seekless => {}
         }
     }
+    if scenario.arms.iter().any(|a| a.edge.is_some()) {
+        tools::find("nginx")?;
+    }
+    if scenario.arms.iter().any(|a| a.balanced) {
+        tools::find("haproxy")?;
+    }
     let watch = |a: &Arm| a.door == Door::Watch;
     if !root && (scenario.arms.iter().any(watch) || matches!(scenario.load, Load::Profile {})) {
         return Err(permission(

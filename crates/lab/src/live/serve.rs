@@ -9,11 +9,12 @@ use super::daemon::{self, Daemon};
 use super::faults::{self, Timeline};
 use super::load::{self, Clients};
 use super::series::Series;
+use super::threads::Sampled;
 use super::{Bench, sequences};
 use crate::guard;
 use crate::results::Row;
 use crate::scenario::{Door, FaultAt, FaultKind, Load, Point, ServerKind};
-use crate::server::{Server, Site};
+use crate::server::{REPORT, Server, Site};
 
 /// Runs one arm and fills its row.
 pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result<(), Fault> {
@@ -77,6 +78,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     let mut timeline = Timeline::new(&arm.faults);
     let mut counting = None;
     let mut cpu_before = 0.0;
+    let mut sampled = Sampled::default();
     let traced = bench.scenario.metrics.iter().any(|m| m.starts_with("seq_"));
     let trace_file = |i: usize| dir.join(format!("trace{i}.csv"));
     while !clients.iter_mut().all(Clients::ended) {
@@ -90,6 +92,9 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
             }
             counting = Some(Instant::now());
             cpu_before = server.cpu_s();
+        }
+        if counting.is_some() {
+            sampled.look(&server);
         }
         while let Some(fault) = timeline.due(started.elapsed().as_secs_f64()) {
             if let Some(series) = &mut series {
@@ -117,6 +122,9 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
             row.metrics.insert("mb_cpu_s".into(), mb_s * elapsed_s / used_s);
         }
     }
+    if let Some(share) = sampled.share() {
+        row.metrics.insert("blocked_share".into(), share);
+    }
     account_disks(row, &disks);
     if traced {
         let mut files = Vec::new();
@@ -139,6 +147,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     faults::afterwards(bench, point, row, &url, &dir, &mut helper)?;
     drop(edge);
     drop(server);
+    account_report(row, &dir.join("server").join(REPORT));
     drop(helper);
     drop(group);
     bench.disks.iter().try_for_each(|d| if arm.faults.is_empty() { Ok(()) } else { d.fault(&["--clear"]) })
@@ -234,6 +243,20 @@ pub(super) fn account_daemon(row: &mut Row, daemon: Option<&mut Daemon>) {
     row.metrics.insert("queue_full".into(), counter("passed_full") + passed("full"));
     row.metrics.insert("passes".into(), receptionist + counter("passed_full") + passed(""));
     row.raw.insert("daemon".into(), status);
+}
+
+/// Adds what `seekless serve` counted, which it says at its end; other servers say nothing.
+fn account_report(row: &mut Row, file: &std::path::Path) {
+    let Some(report) = std::fs::read(file).ok().and_then(|text| serde_json::from_slice::<Value>(&text).ok())
+    else {
+        return;
+    };
+    let counter = |name: &str| report.pointer(&format!("/counters/{name}")).and_then(Value::as_f64);
+    if let (Some(calls), Some(slow)) = (counter("loop_calls"), counter("loop_calls_slow")) {
+        row.metrics.insert("slow_calls".into(), slow);
+        row.metrics.insert("loop_calls".into(), calls);
+    }
+    row.raw.insert("serve".into(), report);
 }
 
 /// Adds the built-in server's own timing of its sendfile calls.

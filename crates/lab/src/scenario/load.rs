@@ -17,6 +17,11 @@ pub enum Load {
         warmup_s: f64,
         /// Seconds counted.
         duration_s: f64,
+        /// Files are chosen by the library's popularity, not all equally often.
+        #[serde(default)]
+        popular: bool,
+        /// Link rate of every client, such as `20Mb/s`: the load is then what the links carry, whatever the server could do.
+        link: Option<String>,
         /// Read the whole library into the page cache first (for the cost of the shim on hits).
         #[serde(default)]
         preload: bool,

@@ -97,6 +97,20 @@ impl Scenario {
             if arm.tls && (!speaks_tls || arm.edge.is_some()) {
                 return here("`tls` is for nginx and seekless, without an edge");
             }
+            if arm.balanced
+                && (arm.server != Some(super::ServerKind::Seekless)
+                    || self.disks.len() < 2
+                    || arm.edge.is_some()
+                    || !matches!(self.load, Load::Closed { .. } | Load::Sessions { .. }))
+            {
+                return here(
+                    "balanced is for server = \"seekless\" on two disks and more, closed or sessions, without an edge",
+                );
+            }
+            let nodes = |kind| matches!(kind, super::FaultKind::KillNode | super::FaultKind::StartNode);
+            if arm.faults.iter().any(|f| nodes(f.what) != arm.balanced) {
+                return here("kill-node and start-node are for balanced arms, and other faults are not");
+            }
             if arm.queue == Some(0) || arm.in_flight == Some(0) {
                 return here("queue and in_flight: at least 1");
             }

@@ -6,9 +6,12 @@
 
 mod apache;
 mod go;
+mod haproxy;
 mod lighttpd;
 mod nginx;
 mod seekless;
+
+pub(crate) use seekless::REPORT;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -83,7 +86,35 @@ impl Server {
         std::fs::create_dir_all(site.dir).map_err(fault)?;
         let port = free_port()?;
         let command = nginx::edge(site, port, &origin.url(), size)?;
-        Server::run(ServerKind::Nginx, command, port, site)
+        Server::run("nginx", command, port, site)
+    }
+
+    /// Starts HAProxy in front of nodes on these ports of 127.0.0.1.
+    ///
+    /// # Errors
+    /// Those of [`Server::start`].
+    pub(crate) fn balancer(nodes: &[u16], site: &Site<'_>) -> Result<Server, Fault> {
+        let fault = |e: std::io::Error| Fault::new(Exit::Failed, format!("{}: {e}", site.dir.display()));
+        std::fs::create_dir_all(site.dir).map_err(fault)?;
+        let port = free_port()?;
+        let command = haproxy::command(nodes, site, port)?;
+        Server::run("haproxy", command, port, site)
+    }
+
+    /// Starts `seekless serve` on this port, or on a free one for 0.
+    ///
+    /// # Errors
+    /// Those of [`Server::start`].
+    pub(crate) fn node(site: &Site<'_>, port: u16) -> Result<Server, Fault> {
+        let fault = |e: std::io::Error| Fault::new(Exit::Failed, format!("{}: {e}", site.dir.display()));
+        std::fs::create_dir_all(site.dir).map_err(fault)?;
+        let port = if port == 0 { free_port()? } else { port };
+        Server::run(ServerKind::Seekless.name(), seekless::command(site, port)?, port, site)
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill(mut self) {
+        self.process.kill();
     }
 
     fn attempt(kind: ServerKind, variant: ServerVariant, site: &Site<'_>) -> Result<Server, Fault> {
@@ -103,32 +134,32 @@ impl Server {
             ServerKind::Seekless => seekless::command(site, port)?,
         };
         command.envs(site.env.iter().map(|(k, v)| (k, v)));
-        Server::run(kind, command, port, site)
+        Server::run(kind.name(), command, port, site)
     }
 
     /// Starts the command and waits until it answers.
-    fn run(kind: ServerKind, command: Command, port: u16, site: &Site<'_>) -> Result<Server, Fault> {
+    fn run(name: &str, command: Command, port: u16, site: &Site<'_>) -> Result<Server, Fault> {
         let log = site.dir.join("output.log");
-        let process = Process::spawn(kind.name(), command, &log, site.group)?;
+        let process = Process::spawn(name, command, &log, site.group)?;
         let mut server = Server { process, port, tls: site.tls };
         let answered = guard::wait_for(START_PATIENCE, || match server.process.ended() {
-            Some(_) => Err(server.does_not_start(kind, site, "ended")),
+            Some(_) => Err(server.does_not_start(name, site, "ended")),
             None => Ok((if site.tls { listens(port) } else { answers(port) }).then_some(())),
         })?;
         match answered {
             Some(()) => Ok(server),
-            None => Err(server.does_not_start(kind, site, "does not answer")),
+            None => Err(server.does_not_start(name, site, "does not answer")),
         }
     }
 
-    fn does_not_start(&self, kind: ServerKind, site: &Site<'_>, how: &str) -> Fault {
+    fn does_not_start(&self, name: &str, site: &Site<'_>, how: &str) -> Fault {
         let own = self.process.last_line();
         // Servers that log to a file of their own say nothing on standard error.
         let line = match own.as_str() {
             "it said nothing" => crate::process::last_line(&site.dir.join("error.log")),
             _ => own,
         };
-        Fault::new(Exit::Failed, format!("{} {how} on port {}: {line}", kind.name(), self.port))
+        Fault::new(Exit::Failed, format!("{name} {how} on port {}: {line}", self.port))
     }
 
     /// Where it listens on 127.0.0.1.

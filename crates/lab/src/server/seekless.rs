@@ -7,6 +7,9 @@ use seekless_units::Fault;
 use super::{CERTIFICATE, KEY, Site};
 use crate::tools;
 
+/// What it counted, written into the site's folder at its end.
+pub(crate) const REPORT: &str = "serve.json";
+
 /// The command that runs it.
 pub(super) fn command(site: &Site<'_>, port: u16) -> Result<Command, Fault> {
     let mut command = tools::command(&["serve", "--listen", &format!("127.0.0.1:{port}"), "--access-log"])?;
@@ -14,6 +17,7 @@ pub(super) fn command(site: &Site<'_>, port: u16) -> Result<Command, Fault> {
     if site.tls {
         command.arg("--tls-cert").arg(site.dir.join(CERTIFICATE)).arg("--tls-key").arg(site.dir.join(KEY));
     }
-    command.args(site.options).arg(site.root);
+    command.args(site.options).arg("--json").arg(site.dir.join(REPORT));
+    command.arg(site.root);
     Ok(command)
 }

@@ -26,6 +26,9 @@ pub(crate) fn refusal(scenario: &Scenario) -> Option<String> {
     if matches!(scenario.load, Load::Closed { preload: true, .. }) {
         return Some("it measures what the shim costs this machine's processor".into());
     }
+    if matches!(scenario.load, Load::Closed { link: Some(_), .. }) {
+        return Some("closed-loop clients of the simulator have no links".into());
+    }
     if scenario.arms.iter().any(|a| a.server == Some(ServerKind::Seekless)) {
         return Some("the simulator has no model of `seekless serve`".into());
     }
@@ -167,9 +170,12 @@ fn load(words: &mut Words, load: &Load, repetition: u32) {
         words.put("--duration", format!("{}s", warmup_s + duration_s));
     };
     match load {
-        Load::Closed { clients, range, warmup_s, duration_s, .. } => {
+        Load::Closed { clients, range, warmup_s, duration_s, popular, .. } => {
             times(*warmup_s, *duration_s);
             words.put("--load", "closed");
+            if *popular {
+                words.put("--pick", "zipf");
+            }
             words.put("--clients", clients);
             words.put("--range", range);
         }

@@ -9,8 +9,12 @@
 //! - [`Coordinator::Du`]: the same, and blocks sent up are demoted (Chen et al., as PFC section 4.3 defines it).
 //! - [`Coordinator::Pfc`]: the PreFetching-Coordinator, module [`pfc`].
 //! - [`Coordinator::Steer`]: ours, module [`steer`].
+//!
+//! Module [`returns`] answers another question, for upper levels that fetch slices of one length: what to keep here at all.
 
+pub mod lingering;
 pub mod pfc;
+pub mod returns;
 pub mod steer;
 
 use crate::cache::Cache;

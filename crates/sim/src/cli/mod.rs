@@ -2,6 +2,7 @@
 
 mod circus;
 mod coordinator;
+mod edges;
 mod output;
 mod replay;
 mod serve;
@@ -26,6 +27,8 @@ enum Command {
     PfcTable(table::TableArgs),
     /// Downloads in any order against sequential ones: one disk, many clients, the figures of the Circus paper
     Circus(circus::CircusArgs),
+    /// An origin below caches that fetch slices from it, with coordination and without
+    Edges(edges::EdgesArgs),
     /// A daemon's decision log: again as it was, and under other settings, memory or drives
     Replay(replay::ReplayArgs),
     /// A machine that serves files from hard disks, with and without Seekless
@@ -41,6 +44,7 @@ pub fn run(args: SimArgs) -> Result<Exit, Fault> {
         Command::Trace(args) => trace::run(args),
         Command::PfcTable(args) => table::run(args),
         Command::Circus(args) => circus::run(args),
+        Command::Edges(args) => edges::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Serve(args) => serve::run(&args),
     }

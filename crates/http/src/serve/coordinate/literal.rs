@@ -1,14 +1,8 @@
-//! Two levels over HTTP: a coordinator between the requests of upper caches and this server's memory (PFC).
+//! PFC to the letter, for each request as it comes.
 //!
-//! The upper level is a cache that fetches from us (nginx with `proxy_cache` and `slice`, Varnish, ...); each of its requests
-//! for a file is one request in the paper's sense, and client and file together are its context. The coordinator
-//! ([`seekless_policy::coordinate`], the simulator's very code) looks at what this level holds and answers with two
-//! lengths: so many blocks go *past* this level (read straight from the disk with `RWF_DONTCACHE`, without the engine and its
-//! prefetching), and so many *more* behind the end are asked of the engine, for which nobody waits.
-//!
-//! What this level holds is kept as a model: block numbers in least-recently-used order, as many as the page cache may
-//! hold. The kernel's own cache is near that order but not of it, so the model is an approximation; it costs no
-//! system call.
+//! Client and file together are the paper's context. What this level holds is kept as a model: block numbers in
+//! least-recently-used order, as many as the page cache may hold. The kernel's own cache is near that order but not of it, so the
+//! model is an approximation; it costs no system call.
 
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
@@ -20,8 +14,9 @@ use seekless_engine::lock;
 use seekless_policy::cache::{Cache, Origin, Replacement};
 use seekless_policy::coordinate::{Coordination, Coordinator, Request};
 
-use super::digests::Edition;
-use super::tree::Opened;
+use super::super::digests::Edition;
+use super::super::tree::Opened;
+use super::Way;
 use crate::range::Span;
 
 /// Unit of the model. Upper caches ask for hundreds of KiB at a time; the paper's 4 KiB would only cost memory.
@@ -36,15 +31,6 @@ const CONTEXTS: u32 = 4096;
 /// Most files told apart at once; then the numbering begins anew, and with it the model forgets.
 const FILES_MAX: usize = 65_536;
 
-/// What becomes of a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Way {
-    /// Bytes before this offset go past this level.
-    pub(crate) bypass_end: u64,
-    /// Brought in besides, for nobody.
-    pub(crate) readmore: Option<Span>,
-}
-
 struct State {
     coordinator: Coordinator,
     held: Cache,
@@ -53,21 +39,21 @@ struct State {
 }
 
 /// A coordinator and its model.
-pub(crate) struct Coordinate {
+pub(crate) struct Literal {
     state: Mutex<State>,
     /// How far the engine extends a read.
     prefetch: u64,
 }
 
-impl std::fmt::Debug for Coordinate {
+impl std::fmt::Debug for Literal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Coordinate")
+        f.write_str("Literal")
     }
 }
 
-impl Coordinate {
+impl Literal {
     /// For a page cache of `memory` bytes above which reads are extended to `prefetch`.
-    pub(crate) fn new(coordination: Coordination, memory: u64, prefetch: u64) -> Coordinate {
+    pub(crate) fn new(coordination: Coordination, memory: u64, prefetch: u64) -> Literal {
         // At least the paper's smallest, at most 4 TiB.
         let capacity = (memory / BLOCK).clamp(16, 1 << 26);
         let held = Cache::new(Replacement::Lru, capacity);
@@ -75,7 +61,7 @@ impl Coordinate {
         let held = held.unwrap_or_else(|bad| unreachable!("{bad}"));
         let coordinator = Coordinator::new(coordination, capacity as usize);
         let state = State { coordinator, held, files: HashMap::new(), next: 0 };
-        Coordinate { state: Mutex::new(state), prefetch }
+        Literal { state: Mutex::new(state), prefetch }
     }
 
     /// Decides on one request of a client.
@@ -119,13 +105,13 @@ impl Coordinate {
         let to = ((asked - base + 1) * BLOCK).min(file.size);
         let readmore = (split.readmore > 0 && to > from).then(|| Span { offset: from, len: to - from });
         let bypass_end = if bypass == 0 { 0 } else { ((native - base) * BLOCK).min(span.end()) };
-        Way { bypass_end, readmore }
+        Way { bypass_end, readmore, release: false }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tree::{Entry, Tree};
+    use super::super::super::tree::{Entry, Tree};
     use super::*;
     use seekless_policy::coordinate::pfc::PfcParams;
     use std::path::Path;
@@ -140,10 +126,10 @@ mod tests {
             panic!("no file")
         };
         let client = "192.0.2.1".parse().unwrap();
-        let none = Coordinate::new(Coordination::None, 64 << 20, 4 << 20);
+        let none = Literal::new(Coordination::None, 64 << 20, 4 << 20);
         assert_eq!(none.decide(client, &file, Span { offset: 0, len: 100 }), Way::default());
         let params = PfcParams { per_context: true, ..PfcParams::default() };
-        let pfc = Coordinate::new(Coordination::Pfc(params), 64 << 20, 4 << 20);
+        let pfc = Literal::new(Coordination::Pfc(params), 64 << 20, 4 << 20);
         for offset in (0..file.size).step_by(3 << 16) {
             let span = Span { offset, len: (3u64 << 16).min(file.size - offset) };
             let way = pfc.decide(client, &file, span);
@@ -154,6 +140,6 @@ mod tests {
         }
         // To the letter of the paper, a request longer than half the average goes past whole.
         let way = pfc.decide(client, &file, Span { offset: 0, len: 20 << 16 });
-        assert_eq!(way, Way { bypass_end: 20 << 16, readmore: None });
+        assert_eq!(way, Way { bypass_end: 20 << 16, readmore: None, release: false });
     }
 }

@@ -1,0 +1,81 @@
+//! Two levels over HTTP: what to do with a request of a cache that fetches from us (nginx with `proxy_cache` and `slice`, Varnish).
+//!
+//! - [`Upper::Returns`] (`--coordinate pfc`): what the upper cache now has is given back here, unless it belongs to what
+//!   comes back most ([`seekless_policy::coordinate::returns`]). That is PFC's bypass by PFC's evidence, for requests that all
+//!   have one length. Readmore is left to the engine, whose read-ahead grows with a run of slices by itself.
+//! - [`Upper::Literal`] (`--coordinate pfc-literal`): algorithms 1 and 2 of the paper, applied to each request: so many blocks go
+//!   *past* this level (read straight from the disk with `RWF_DONTCACHE`, without the engine and its prefetching), and so many
+//!   *more* behind the end are asked of the engine, for which nobody waits.
+
+mod literal;
+mod returns;
+
+use std::net::IpAddr;
+
+use seekless_policy::FileId;
+use seekless_policy::coordinate::Coordination;
+use seekless_policy::coordinate::returns::RECENT_SHARE;
+use seekless_units::Bytes;
+
+use self::literal::Literal;
+use self::returns::Keeper;
+use super::tree::Opened;
+use crate::range::Span;
+
+/// Which coordination with the caches above.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Upper {
+    /// None: they are clients like others.
+    None,
+    /// Only what comes back stays here. The memory there is for it; `None`: what the page cache may hold.
+    Returns(Option<Bytes>),
+    /// A coordinator of the simulator's, on every request.
+    Literal(Coordination),
+}
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Way {
+    /// Bytes before this offset go past this level.
+    pub(crate) bypass_end: u64,
+    /// Brought in besides, for nobody.
+    pub(crate) readmore: Option<Span>,
+    /// Given back when it has been sent.
+    pub(crate) release: bool,
+}
+
+/// A coordinator at work.
+#[derive(Debug)]
+pub(crate) enum Coordinate {
+    Returns(Keeper),
+    Literal(Literal),
+}
+
+impl Coordinate {
+    /// For a page cache of `memory` bytes above which reads are extended to `prefetch`.
+    pub(crate) fn new(upper: Upper, memory: u64, prefetch: u64) -> Option<Coordinate> {
+        match upper {
+            Upper::None | Upper::Literal(Coordination::None) => None,
+            Upper::Returns(own) => Some(Coordinate::Returns(Keeper::new(own.map_or(memory, |own| own.0)))),
+            Upper::Literal(which) => Some(Coordinate::Literal(Literal::new(which, memory, prefetch))),
+        }
+    }
+
+    /// Decides on one request of a client.
+    pub(crate) fn decide(&self, client: IpAddr, file: &Opened, span: Span) -> Way {
+        match self {
+            Coordinate::Returns(keeper) => Way { release: !keeper.keeps(file, span), ..Way::default() },
+            Coordinate::Literal(literal) => literal.decide(client, file, span),
+        }
+    }
+
+    /// These bytes are on their way to the upper cache. Calls `give` with what has been for long enough.
+    pub(crate) fn sent(&self, file: FileId, span: Span, give: impl FnMut(FileId, Span)) {
+        if let Coordinate::Returns(keeper) = self {
+            keeper.sent(file, span, give);
+        }
+    }
+}
+
+/// Part of the memory for what is fetched and not yet read, where a coordinator decides on the rest.
+pub(crate) const BUDGET_SHARE: f64 = 1.0 - RECENT_SHARE;
