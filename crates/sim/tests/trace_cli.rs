@@ -152,6 +152,7 @@ fn what_is_wrong_is_one_clear_line_and_no_result() {
         (&good, &["--levels", LEVELS, "--format", "tape"], Exit::Usage, "no format is called `tape`"),
         (&good, &["--levels", "lru+linux:64KiB,lru+linux"], Exit::Usage, "level 2: `lru+linux` has no size"),
         (&good, &["--levels", "lru+linux:0"], Exit::Usage, "less than one block"),
+        (&good, &["--levels", "lru:64KiB", "--coordinate", "pfc"], Exit::Usage, "nothing to coordinate"),
         (
             &good,
             &["--levels", LEVELS, "--coordinate", "magic"],

@@ -183,7 +183,7 @@ impl Store {
     pub(crate) fn remove(&mut self, slot: u32) -> Node {
         self.unlink(slot);
         let node = self.nodes[slot as usize].clone();
-        self.index.remove(node.block, slot, |s| self.nodes[s as usize].block);
+        self.index.remove(node.block, slot);
         self.free.push(slot);
         node
     }

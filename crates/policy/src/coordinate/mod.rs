@@ -16,6 +16,7 @@ pub mod lingering;
 pub mod pfc;
 pub mod returns;
 pub mod steer;
+mod waits;
 
 use crate::cache::Cache;
 
@@ -104,11 +105,19 @@ impl Coordinator {
         }
     }
 
-    /// A request was answered at `now_ns`, `elapsed_ns` after it came.
+    /// A request came at `now_ns`; to be told before [`Coordinator::decide`]. Only Steer listens.
     #[inline]
-    pub fn answered(&mut self, now_ns: u64, elapsed_ns: u64) {
+    pub fn arrived(&mut self, now_ns: u64, request: &Request) {
         if let Coordinator::Steer(steer) = self {
-            steer.answered(now_ns, elapsed_ns);
+            steer.arrived(now_ns, request);
+        }
+    }
+
+    /// The request that ended with block `last` was answered at `now_ns`, `elapsed_ns` after it came.
+    #[inline]
+    pub fn answered(&mut self, now_ns: u64, elapsed_ns: u64, last: u64) {
+        if let Coordinator::Steer(steer) = self {
+            steer.answered(now_ns, elapsed_ns, last);
         }
     }
 }

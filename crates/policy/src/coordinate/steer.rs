@@ -12,9 +12,11 @@
 //!    worth more than anybody's wait.
 //! 2. *Trial.* Three ways to treat requests take turns: [`Way::Native`] (as they are), [`Way::Pfc`] (PFC's bypass and
 //!    readmore) and [`Way::Past`] (everything goes past the native side, which then fetches nothing ahead). Two
-//!    things are measured: the mean time from request to answer, and the time an answer takes of the time during which
-//!    somebody waited at all, each moment counted once. The first tells ways apart while the disk keeps up; the
-//!    second when it does not, because answer times then tell how long the queue is and the second how fast it moves.
+//!    things are measured: how long somebody waited for an answer on the mean, and how much of the time somebody waited at
+//!    all, each moment counted once. The first tells ways apart while the disk keeps up; the second when it does not, because
+//!    the first then tells how long the queue is and the second how fast it moves. Who waits, and that nobody waits for what
+//!    the upper level reads ahead unless it comes late, the module `waits` finds out: measured by all answers alike, a way
+//!    that answers read-ahead at once and lets readers queue behind it looked best.
 //!    The product of the two decides. The best is kept for a growing while, then all are tried again, forwards and
 //!    backwards, so that a load that rises or falls meanwhile favours none. A way must be better by
 //!    [`SteerParams::margin`] to displace the native one, and a trial that goes badly is broken off.
@@ -22,6 +24,7 @@
 //! What it knows is what PFC knows (the requests, the content of the cache), and when its own answers left.
 
 use super::pfc::{Pfc, PfcParams};
+use super::waits::Waits;
 use super::{Request, Split};
 use crate::cache::Cache;
 
@@ -61,6 +64,8 @@ pub struct SteerParams {
     pub demand_first: bool,
     /// Try other ways than the native one.
     pub trials: bool,
+    /// The level above reads ahead, so that not every request is waited for.
+    pub upper_prefetches: bool,
     /// The PFC that one of the ways asks.
     pub pfc: PfcParams,
 }
@@ -75,6 +80,7 @@ impl Default for SteerParams {
             margin: 0.03,
             demand_first: true,
             trials: true,
+            upper_prefetches: true,
             pfc: PfcParams { bypass: true, readmore: true, ..PFC_DEFAULT },
         }
     }
@@ -93,7 +99,7 @@ const PFC_DEFAULT: PfcParams = PfcParams {
 /// What answers cost, nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cost {
-    /// From request to answer.
+    /// That somebody waited for an answer.
     answer: f64,
     /// During which somebody waited.
     waiting: f64,
@@ -110,6 +116,7 @@ impl Cost {
 pub struct Steer {
     params: SteerParams,
     pfc: Pfc,
+    waits: Waits,
     /// Answers in one trial.
     trial: u32,
     /// Index into [`WAYS`] of the way in force.
@@ -118,7 +125,8 @@ pub struct Steer {
     trying: bool,
     /// The second half of a round of trials.
     backwards: bool,
-    last_answer_ns: u64,
+    /// When somebody was last seen waiting.
+    waited_until_ns: u64,
     answers: u32,
     counted: u64,
     sums: Cost,
@@ -134,12 +142,13 @@ impl Steer {
         Steer {
             params,
             pfc: Pfc::new(params.pfc, capacity),
+            waits: Waits::new(params.upper_prefetches),
             trial: (capacity / 16).clamp(params.trial_min.max(4) as usize, params.trial_max.max(4) as usize)
                 as u32,
             way: 0,
             trying: params.trials,
             backwards: false,
-            last_answer_ns: 0,
+            waited_until_ns: 0,
             answers: 0,
             counted: 0,
             sums: Cost::default(),
@@ -170,19 +179,29 @@ impl Steer {
         }
     }
 
-    /// A request was answered at `now_ns`, after `elapsed_ns`.
-    pub(super) fn answered(&mut self, now_ns: u64, elapsed_ns: u64) {
+    /// A request came at `now_ns`.
+    pub(super) fn arrived(&mut self, now_ns: u64, request: &Request) {
+        if self.params.trials {
+            self.waits.arrived(now_ns, request);
+        }
+    }
+
+    /// The request that ended with block `last` was answered at `now_ns`, after `elapsed_ns`.
+    pub(super) fn answered(&mut self, now_ns: u64, elapsed_ns: u64, last: u64) {
         if !self.params.trials {
             return;
         }
-        let waiting = elapsed_ns.min(now_ns.saturating_sub(self.last_answer_ns));
-        self.last_answer_ns = now_ns;
+        let waited = self.waits.waited_ns(now_ns, elapsed_ns, last);
+        let waiting = waited.min(now_ns.saturating_sub(self.waited_until_ns));
+        if waited > 0 {
+            self.waited_until_ns = now_ns;
+        }
         self.answers += 1;
         let trial = self.trial;
         if self.trying {
             if self.answers > trial / 4 {
                 self.counted += 1;
-                self.sums.answer += elapsed_ns as f64;
+                self.sums.answer += waited as f64;
                 self.sums.waiting += waiting as f64;
             }
             if self.answers >= trial || self.hopeless() {

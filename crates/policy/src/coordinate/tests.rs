@@ -102,7 +102,9 @@ fn settled(native: u64, pfc: u64, past: u64) -> Way {
     let cache = l2(0..0);
     let mut now = 0;
     for i in 0..20_000 {
-        coordinator.decide(&request(i * 10, 4), &cache);
+        let request = request(i * 10, 4);
+        coordinator.arrived(now, &request);
+        coordinator.decide(&request, &cache);
         let Coordinator::Steer(steer) = &coordinator else { unreachable!() };
         let elapsed = match steer.way() {
             Way::Native => native,
@@ -110,7 +112,7 @@ fn settled(native: u64, pfc: u64, past: u64) -> Way {
             Way::Past => past,
         };
         now += elapsed + 10;
-        coordinator.answered(now, elapsed);
+        coordinator.answered(now, elapsed, request.last);
     }
     let Coordinator::Steer(steer) = coordinator else { unreachable!() };
     steer.best()
@@ -145,11 +147,12 @@ proptest! {
         let mut now = 0;
         for (first, len, context, elapsed) in requests {
             let r = Request { context, first, last: first + len - 1 };
+            coordinator.arrived(now, &r);
             let split = coordinator.decide(&r, &cache);
             prop_assert!(split.bypass <= r.len());
             prop_assert!(split.readmore <= 20);
             now += elapsed / 2;
-            coordinator.answered(now, elapsed);
+            coordinator.answered(now, elapsed, r.last);
             for block in first + split.bypass..=r.last + split.readmore {
                 if !cache.contains(block) {
                     cache.insert(block, Origin::Random, 0);

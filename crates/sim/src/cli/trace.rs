@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueEnum};
 use seekless_drive::catalogue;
 use seekless_policy::cache::{Cache, Origin, Replacement};
+use seekless_policy::coordinate::Coordination;
+use seekless_policy::coordinate::steer::SteerParams;
+use seekless_policy::prefetch::Algorithm;
 use seekless_units::{Bytes, Exit, Fault, Nanos};
 use seekless_workload::generate::Kind;
 use seekless_workload::trace::{Format, Op, Options};
@@ -214,6 +217,10 @@ fn positive(name: &str, value: f64) -> Result<f64, Fault> {
 fn coordinate(levels: &mut [LevelSpec], names: &str, pfc: &PfcArgs) -> Result<(), Fault> {
     let names: Vec<&str> = names.split(',').collect();
     let lower = levels.len().saturating_sub(1);
+    if lower == 0 && names.iter().any(|name| name.trim() != "none") {
+        let message = "--coordinate: nothing to coordinate, since --levels gives one level; give two or more";
+        return Err(Fault::new(Exit::Usage, message.to_owned()));
+    }
     if names.len() != 1 && names.len() != lower {
         let message = format!(
             "--coordinate names {} coordinators for {lower} levels below the first; give one, or one for each",
@@ -224,8 +231,14 @@ fn coordinate(levels: &mut [LevelSpec], names: &str, pfc: &PfcArgs) -> Result<()
     for (i, name) in names.iter().enumerate() {
         let coordination = coordinator::parse(name, pfc)?;
         let which = if names.len() == 1 { 1..levels.len() } else { i + 1..i + 2 };
-        for level in &mut levels[which] {
-            level.coordination = coordination;
+        for at in which {
+            levels[at].coordination = match coordination {
+                Coordination::Steer(params) => {
+                    let upper_prefetches = levels[at - 1].prefetch != Algorithm::None;
+                    Coordination::Steer(SteerParams { upper_prefetches, ..params })
+                }
+                other => other,
+            };
         }
     }
     Ok(())
@@ -271,7 +284,7 @@ fn run_trace(args: &RunArgs) -> Result<Exit, Fault> {
     let spec = system(args, source.timed)?;
     let mut engine = Engine::new(&spec).map_err(|e| Fault::new(Exit::Usage, e.to_string()))?;
     let bar = bar(source.progress.total, "bytes");
-    let started = std::time::Instant::now();
+    let (started, cpu_started) = (std::time::Instant::now(), processor_time());
     while let Some(record) = source.next_record()? {
         engine.request(&source.blocks(&record)?);
         if source.requests.is_multiple_of(TICK_REQUESTS) {
@@ -288,11 +301,17 @@ fn run_trace(args: &RunArgs) -> Result<Exit, Fault> {
         ));
     }
     let elapsed = started.elapsed().as_secs_f64();
+    let cpu = processor_time() - cpu_started;
     let mut result = report::outcome(&spec, &outcome);
     result["trace"] = trace_json(args.file.file.as_path(), &source);
     if args.speed {
         let blocks = outcome.levels[0].blocks;
-        result["speed"] = json!({ "seconds": elapsed, "blocks_per_s": blocks as f64 / elapsed.max(1e-9) });
+        result["speed"] = json!({
+            "seconds": elapsed,
+            "blocks_per_s": blocks as f64 / elapsed.max(1e-9),
+            "cpu_seconds": cpu,
+            "blocks_per_cpu_s": blocks as f64 / cpu.max(1e-9),
+        });
     }
     if let Some(path) = &args.json {
         write_json(path, &result)?;
@@ -302,6 +321,12 @@ fn run_trace(args: &RunArgs) -> Result<Exit, Fault> {
         print(&summary(&result, &source, rate))?;
     }
     Ok(Exit::Ok)
+}
+
+/// Processor time of this process so far, seconds. What other programs take of the machine is not in it.
+fn processor_time() -> f64 {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
 }
 
 fn trace_json(file: &Path, source: &Source) -> Value {

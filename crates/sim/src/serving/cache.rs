@@ -16,6 +16,7 @@
 //! - [`Replacement::Fifo`]: what is left of either where nothing marks pages as used.
 
 pub use super::config::Replacement;
+use super::readahead::Mark;
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
@@ -257,6 +258,30 @@ impl PageCache {
         let bit = 1u32 << (page % BLOCK_PAGES);
         let block = &mut self.slab[slot as usize];
         block.marked = if on { block.marked | (bit & block.present) } else { block.marked & !bit };
+    }
+
+    /// Marks the pages of a folio.
+    pub fn mark(&mut self, file: u32, mark: Mark) {
+        for page in mark.start..mark.start + mark.pages {
+            self.set_mark(file, page, true);
+        }
+    }
+
+    /// Clears the mark of the folio that holds a marked page, and gives the folio. Marked folios do not touch but for marks of
+    /// readers that cross, which then count as one.
+    pub fn take_mark(&mut self, file: u32, page: u64) -> Mark {
+        let marked = |at: u64| self.first_marked(file, at, at + 1).is_some();
+        let (mut start, mut end) = (page, page + 1);
+        while start > 0 && marked(start - 1) {
+            start -= 1;
+        }
+        while marked(end) {
+            end += 1;
+        }
+        for page in start..end {
+            self.set_mark(file, page, false);
+        }
+        Mark { start, pages: end - start }
     }
 
     /// Makes room for pages that will be read; pages present already stay as they are. Others may be evicted for it.

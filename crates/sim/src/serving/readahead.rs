@@ -1,9 +1,11 @@
 //! The kernel's read-ahead: what one read of a file makes the kernel read.
 //!
-//! [`OnDemand`] is the algorithm of Linux since 2.6.23 (`mm/readahead.c`, as of 6.x), one state an open file. A read that
+//! [`OnDemand`] is the algorithm of Linux since 2.6.23 (`mm/readahead.c`, as of 6.18), one state an open file. A read that
 //! meets a missing page asks synchronously; a page that was marked when its window was read (PG_readahead) asks for the next
 //! window as soon as a reader reaches it, so that a sequential reader finds its pages on their way. Windows double from
-//! about the size of the read to `read_ahead_kb`.
+//! about the size of the read to `read_ahead_kb`. Since 6.16 asynchronous windows are made of ever larger folios and end at
+//! a natural boundary of them, and the mark is on a whole folio. docs/SIM.md tells how this was compared with a kernel's own
+//! decisions, read by read.
 //!
 //! What decides a server's fate is the state's birth: a server that opens the file anew for each request has a state that
 //! knows nothing. The kernel then looks for the pages a sequential reader would have left behind in the cache, and
@@ -15,7 +17,7 @@
 //!
 //! [`Kind::Linux26`] is the algorithm before, in `policy::prefetch::linux`, which the two-level study describes.
 
-use super::cache::PageCache;
+use super::cache::{PAGE, PageCache};
 
 /// Which algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -30,16 +32,30 @@ pub enum Kind {
     Linux26,
 }
 
-/// Pages to read; `mark` starts the next read-ahead when a reader reaches it.
+/// A folio that starts the next read-ahead when a reader reaches any of its pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// First page of the folio.
+    pub start: u64,
+    /// Its pages, a power of two.
+    pub pages: u64,
+}
+
+/// Pages to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// First page.
     pub start: u64,
     /// Number of pages, at least 1.
     pub pages: u64,
-    /// Page to mark.
-    pub mark: Option<u64>,
+    /// Folio to mark.
+    pub mark: Option<Mark>,
 }
+
+/// Largest folio of a page cache, as a power of two: that of a huge page on x86-64 (`MAX_PAGECACHE_ORDER`).
+const ORDER_MAX: u32 = 9;
+/// Pages of one node of the kernel's page tree (`XA_CHUNK_SIZE`).
+const TREE_NODE_PAGES: u64 = 64;
 
 /// The bounds of a device, in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,8 +83,10 @@ pub struct OnDemand {
     start: u64,
     size: u64,
     async_size: u64,
-    /// Page of the last byte read through this open file.
-    last: Option<u64>,
+    /// Folios of the newest window, as a power of two.
+    order: u32,
+    /// Page of the byte behind the last one read through this open file (`prev_pos`).
+    behind: Option<u64>,
 }
 
 /// `get_init_ra_size`.
@@ -95,9 +113,9 @@ fn next_size(size: u64, most: u64) -> u64 {
 }
 
 impl OnDemand {
-    /// The reader took bytes up to and including this page.
-    pub fn read_upto(&mut self, page: u64) {
-        self.last = Some(page);
+    /// The reader took bytes up to `end`, in bytes of the file, exclusive.
+    pub fn read_upto(&mut self, end: u64) {
+        self.behind = Some(end / PAGE);
     }
 
     /// `page_cache_sync_ra`: page `index` is missing and `asked` pages are wanted from there.
@@ -115,11 +133,12 @@ impl OnDemand {
         }
         let most = bounds.most(asked);
         // Start of the file, a read larger than any window, or right behind the last read.
-        let sequential = self.last.is_some_and(|last| index.wrapping_sub(last) <= 1);
+        let sequential = self.behind.is_some_and(|behind| index.wrapping_sub(behind) <= 1);
         if index == 0 || asked > most || sequential {
             self.start = index;
             self.size = first_size(asked, most);
             self.async_size = if self.size > asked { self.size - asked } else { self.size / 2 };
+            self.order = 0;
             return self.window();
         }
         // What a sequential reader would have left behind.
@@ -139,6 +158,7 @@ impl OnDemand {
         self.start = index;
         self.size = (behind + asked).min(most);
         self.async_size = 1;
+        self.order = 0;
         self.window()
     }
 
@@ -157,7 +177,7 @@ impl OnDemand {
         }
         let own = self.size > 0
             && (index == self.start + self.size - self.async_size || index == self.start + self.size);
-        let sequential = self.last.is_some_and(|last| index.wrapping_sub(last) <= 1);
+        let sequential = self.behind.is_some_and(|behind| index.wrapping_sub(behind) <= 1);
         if own && index > 0 {
             self.start += self.size;
             self.size = next_size(self.size, most);
@@ -184,15 +204,16 @@ impl OnDemand {
             self.async_size = next_size(self.size, most);
             self.size += self.async_size;
         }
+        self.order = 0;
         self.window()
     }
 
-    /// `page_cache_async_ra`: the marked page `index` was reached by a read of `asked` pages from there.
+    /// `page_cache_async_ra`: the marked folio was reached by a read of `asked` pages from its beginning.
     pub fn reached(
         &mut self,
         cache: &PageCache,
         file: u32,
-        index: u64,
+        mark: Mark,
         asked: u64,
         bounds: Bounds,
     ) -> Option<Window> {
@@ -200,19 +221,32 @@ impl OnDemand {
             return None;
         }
         let most = bounds.most(asked);
-        if self.size > 0 && index == self.start + self.size - self.async_size {
+        let index = mark.start;
+        let expected = (self.start + self.size).saturating_sub(self.async_size);
+        if self.size > 0 && index == expected - expected % mark.pages {
             self.start += self.size;
             self.size = self.size.max(next_size(self.size, most));
-            self.async_size = self.size;
-            return Some(self.window());
+        } else {
+            // A mark somebody else left. How far his window reached says how large it was.
+            let mut start = cache.first_absent(file, index + 1, index + 1 + most);
+            // Walking the page tree from within a folio, the kernel (6.18) counts one page too many, unless the folio is a node of
+            // the tree by itself; so it leaves a hole of one page, or finds no end within `most` and reads nothing.
+            if (2..TREE_NODE_PAGES).contains(&mark.pages) {
+                start += 1;
+            }
+            if start - index > most {
+                return None;
+            }
+            self.start = start;
+            self.size = next_size(start - index + asked, most);
         }
-        // A mark somebody else left. How far his window reached says how large it was.
-        let start = cache.first_absent(file, index + 1, index + 1 + most);
-        if start - index > most {
-            return None;
+        // The end is cut to a natural boundary of the folios the window will be made of.
+        self.order += 2;
+        let end = self.start + self.size;
+        let cut = end % (1 << self.order.min(most.trailing_zeros()));
+        if end - cut > self.start {
+            self.size -= cut;
         }
-        self.start = start;
-        self.size = next_size(start - index + asked, most);
         self.async_size = self.size;
         Some(self.window())
     }
@@ -227,13 +261,23 @@ impl OnDemand {
         asked: u64,
         bounds: Bounds,
     ) -> Option<Window> {
-        let own = self.size > 0 && index == self.start + self.size - self.async_size;
-        let next = next_size(self.size, bounds.read_ahead);
-        let window = self.reached(cache, file, index, asked, Bounds { request: 0, ..bounds })?;
-        if !own {
-            return Some(window);
+        let most = bounds.read_ahead;
+        if most == 0 {
+            return None;
         }
-        (self.size, self.async_size) = (next, next);
+        if self.size > 0 && index == self.start + self.size - self.async_size {
+            self.start += self.size;
+            self.size = next_size(self.size, most);
+        } else {
+            let start = cache.first_absent(file, index + 1, index + 1 + most);
+            if start - index > most {
+                return None;
+            }
+            self.start = start;
+            self.size = next_size(start - index + asked, most);
+        }
+        self.async_size = self.size;
+        self.order = 0;
         Some(self.window())
     }
 
@@ -243,12 +287,26 @@ impl OnDemand {
         self.start = index.saturating_sub(most / 2);
         self.size = most;
         self.async_size = most / 4;
+        self.order = 0;
         self.window()
     }
 
-    fn window(&self) -> Window {
-        let mark = self.start + self.size.saturating_sub(self.async_size);
-        Window { start: self.start, pages: self.size.max(1), mark: Some(mark) }
+    /// `page_cache_ra_order`: folios of the window's order where they are aligned and fit, smaller ones elsewhere.
+    fn window(&mut self) -> Window {
+        let (start, pages) = (self.start, self.size.max(1));
+        self.order = self.order.min(ORDER_MAX).min(pages.ilog2());
+        let wanted = start + self.size.saturating_sub(self.async_size);
+        let mut at = start;
+        let mut mark = None;
+        while at < start + pages && mark.is_none() {
+            let room = (start + pages - at).ilog2();
+            let folio = 1 << self.order.min(at.trailing_zeros()).min(room);
+            if at == wanted - wanted % folio {
+                mark = Some(Mark { start: at, pages: folio });
+            }
+            at += folio;
+        }
+        Window { start, pages, mark }
     }
 }
 

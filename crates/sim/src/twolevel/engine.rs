@@ -319,7 +319,11 @@ impl Engine {
         level.counts.blocks += last - first + 1;
         let split = match level.coordinator {
             Coordinator::None => Split::default(),
-            ref mut coordinator => coordinator.decide(&Request { context, first, last }, &level.cache),
+            ref mut coordinator => {
+                let request = Request { context, first, last };
+                coordinator.arrived(self.now.0, &request);
+                coordinator.decide(&request, &level.cache)
+            }
         };
         let mut wait = NIL;
         let own =
@@ -555,7 +559,11 @@ impl Engine {
                 }
             }
         }
-        self.levels[wait.level as usize].coordinator.answered(self.now.0, self.now.since(wait.since).0);
+        self.levels[wait.level as usize].coordinator.answered(
+            self.now.0,
+            self.now.since(wait.since).0,
+            wait.last,
+        );
         match wait.who {
             Who::Fetch(fetch) => {
                 let at = self.now + self.network.cost(wait.last - wait.first + 1);

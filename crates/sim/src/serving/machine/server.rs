@@ -128,7 +128,7 @@ impl Machine<'_> {
         }
         let k = &mut self.connections[c as usize];
         let (from, to) = (k.at / PAGE, k.unit_end.div_ceil(PAGE));
-        k.ra.read_upto(to - 1);
+        k.ra.read_upto(k.unit_end);
         let bytes = k.unit_end - k.at;
         let first = k.at == k.call_start;
         k.link.take(self.now, bytes);
@@ -157,18 +157,18 @@ impl Machine<'_> {
             let page = self.connections[c as usize].page;
             let stop = self.cache.first_not_ready(file, page, last);
             if let Some(marked) = self.cache.first_marked(file, page, (stop + 1).min(last)) {
-                self.cache.set_mark(file, marked, false);
+                let mark = self.cache.take_mark(file, marked);
                 self.connections[c as usize].page = marked;
                 let asked = match map {
                     true => self.bounds.read_ahead,
                     // The whole of what `sendfile` has still to send.
                     false if early => self.connections[c as usize].call_end.div_ceil(PAGE) - marked,
-                    false => last - marked,
+                    false => last.saturating_sub(mark.start),
                 };
                 let mut ra = self.connections[c as usize].ra;
                 let window = match early {
                     true => ra.reached_then(&self.cache, file, marked, asked, self.bounds),
-                    false => ra.reached(&self.cache, file, marked, asked, self.bounds),
+                    false => ra.reached(&self.cache, file, mark, asked, self.bounds),
                 };
                 self.connections[c as usize].ra = ra;
                 if let Some(window) = window {
@@ -219,13 +219,14 @@ impl Machine<'_> {
         let k = &self.connections[c as usize];
         let (file, local, thread, whole) = (k.file, k.local, k.thread, k.size.div_ceil(PAGE));
         let to = (window.start + window.pages).min(whole);
-        let mark = window.mark.filter(|&m| m < to && self.cache.state(file, m) == PageState::Absent);
+        let mark =
+            window.mark.filter(|m| m.start < to && self.cache.state(file, m.start) == PageState::Absent);
         let disk = self.clients[c as usize].disk;
         // The first window of a stream comes page by page, later ones in folios of ever larger order (not in 3.x).
         let large = later && self.config.kernel.algorithm == readahead::Kind::OnDemand;
         self.submit(disk, file, local, window.start.min(to), to, (thread, large));
         if let Some(mark) = mark {
-            self.cache.set_mark(file, mark, true);
+            self.cache.mark(file, mark);
         }
     }
 

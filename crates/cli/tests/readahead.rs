@@ -1,0 +1,327 @@
+//! The kernel's own read-ahead, recorded live on a disk of `seekless vdisk`, against the simulator's, read by read.
+//!
+//! After each read of a pattern the page cache is asked which pages have come in (`cachestat`): that is what the kernel
+//! decided to read. The model (`sim::serving::readahead`) is given the same reads and has to bring in the same pages. The
+//! disk's own trace then has to show just these pages, each once. Needs root, FUSE, loop devices and a kernel of the kind the
+//! model is of (6.18); says so and passes otherwise.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use seekless_kernel::{extents, residency};
+use seekless_sim::serving::cache::{PAGE, PageCache, Replacement};
+use seekless_sim::serving::readahead::{Bounds, OnDemand, Window};
+
+const SEEKLESS: &str = env!("CARGO_BIN_EXE_seekless");
+const FILE_BYTES: u64 = 64 << 20;
+const FILE_PAGES: u64 = FILE_BYTES / PAGE;
+const K: u64 = 1024;
+const M: u64 = K * K;
+
+/// Read `(open file, offset, length)`: readers of one number share what the kernel remembers of them.
+type Read = (usize, u64, u64);
+
+struct Pattern {
+    name: &'static str,
+    reads: Vec<Read>,
+    /// Reads that may differ. Not zero only where one reader meets marks of another: how far the window of the other
+    /// reached, the kernel finds by walking its page tree, and from within a large folio it counts one page too many until it
+    /// comes past a folio that fills a whole node. The model knows the first half of that, not the second.
+    differ_max: usize,
+}
+
+fn run(name: &'static str, from: u64, step: u64, len: u64, count: u64) -> Pattern {
+    Pattern { name, reads: (0..count).map(|i| (0, from + i * step, len)).collect(), differ_max: 0 }
+}
+
+fn random(name: &'static str, len: u64, count: u64) -> Pattern {
+    let mut draw = seekless_workload::draw::Draw::new(1, name);
+    let reads = (0..count).map(|_| (0, draw.below(FILE_PAGES - len / PAGE) * PAGE, len)).collect();
+    Pattern { name, reads, differ_max: 0 }
+}
+
+fn patterns() -> Vec<Pattern> {
+    // Two readers at the start and at 30 MiB, turn by turn, with a state each or sharing one.
+    let two = |name, len, count, shared: bool, differ_max| Pattern {
+        name,
+        reads: (0..count)
+            .map(|i| (if shared { 0 } else { i as usize % 2 }, i % 2 * 30 * M + i / 2 * len, len))
+            .collect(),
+        differ_max,
+    };
+    // A server that opens the file anew for each piece.
+    let anew = |name, from: u64, len, count, differ_max| Pattern {
+        name,
+        reads: (0..count).map(|i| (i as usize, from + i * len, len)).collect(),
+        differ_max,
+    };
+    let backward = |name, len, count: u64| Pattern {
+        name,
+        reads: (1..count).map(|i| (0, 40 * M - i * len, len)).collect(),
+        differ_max: 0,
+    };
+    vec![
+        run("sequential 4K", 0, 4 * K, 4 * K, 200),
+        run("sequential 64K", 0, 64 * K, 64 * K, 100),
+        run("sequential 512K", 0, 512 * K, 512 * K, 40),
+        run("sequential 8M", 0, 8 * M, 8 * M, 4),
+        run("sequential from the middle, 4K", 20 * M, 4 * K, 4 * K, 200),
+        run("sequential from the middle, 64K", 20 * M, 64 * K, 64 * K, 100),
+        run("unaligned", 0, 10_000, 10_000, 150),
+        run("every second page", 0, 8 * K, 4 * K, 100),
+        run("strided 4K of 64K", 0, 64 * K, 4 * K, 100),
+        run("strided 16K of 128K", 0, 128 * K, 16 * K, 100),
+        random("random 4K", 4 * K, 100),
+        random("random 64K", 64 * K, 100),
+        backward("backward 4K", 4 * K, 100),
+        backward("backward 64K", 64 * K, 100),
+        run("the end of the file", FILE_BYTES - 512 * K, 64 * K, 64 * K, 8),
+        two("two readers, 64K", 64 * K, 100, false, 0),
+        two("two readers in one open file, 4K", 4 * K, 150, true, 6),
+        two("two readers in one open file, 64K", 64 * K, 100, true, 8),
+        anew("opened anew, 64K", 0, 64 * K, 60, 4),
+        anew("opened anew from the middle, 512K", 10 * M, 512 * K, 30, 8),
+    ]
+}
+
+/// The model of one file: its page cache, and what the kernel remembers of each open file.
+struct Model {
+    cache: PageCache,
+    readers: Vec<OnDemand>,
+    bounds: Bounds,
+}
+
+impl Model {
+    fn new(bounds: Bounds) -> Model {
+        let cache = PageCache::new(Replacement::Lru, 2 * FILE_BYTES, [FILE_BYTES].into_iter());
+        Model { cache, readers: vec![OnDemand::default(); 200], bounds }
+    }
+
+    fn bring(&mut self, window: Window) {
+        let to = (window.start + window.pages).min(FILE_PAGES);
+        let mark = window.mark.filter(|m| self.cache.first_absent(0, m.start, m.start + 1) == m.start);
+        self.cache.insert(0, window.start, to);
+        self.cache.ready(0, window.start, to);
+        if let Some(mark) = mark.filter(|m| m.start < to) {
+            self.cache.mark(0, mark);
+        }
+    }
+
+    /// One read, as `filemap_read` looks through its pages.
+    fn read(&mut self, (reader, offset, len): Read) {
+        let end = (offset + len).min(FILE_BYTES);
+        let last = end.div_ceil(PAGE);
+        let mut page = offset / PAGE;
+        loop {
+            let stop = self.cache.first_absent(0, page, last);
+            if let Some(marked) = self.cache.first_marked(0, page, stop.min(last)) {
+                let mark = self.cache.take_mark(0, marked);
+                let asked = last.saturating_sub(mark.start);
+                let window = self.readers[reader].reached(&self.cache, 0, mark, asked, self.bounds);
+                window.into_iter().for_each(|w| self.bring(w));
+                page = marked;
+                continue;
+            }
+            if stop >= last {
+                break;
+            }
+            let window = self.readers[reader].missing(&self.cache, 0, stop, last - stop, self.bounds);
+            self.bring(window);
+            page = stop;
+        }
+        self.readers[reader].read_upto(end);
+    }
+
+    fn pages(&self) -> BTreeSet<u64> {
+        (0..FILE_PAGES).filter(|&p| self.cache.first_present(0, p, p + 1) == p).collect()
+    }
+}
+
+/// Pages of a file that are in the cache or on their way to it.
+fn resident(file: &File, from: u64, to: u64, pages: &mut BTreeSet<u64>) {
+    let count = residency::cachestat(file.as_fd(), from * PAGE, (to - from) * PAGE).unwrap().cached;
+    if count == to - from {
+        pages.extend(from..to);
+    } else if count > 0 {
+        let middle = from.midpoint(to);
+        resident(file, from, middle, pages);
+        resident(file, middle, to, pages);
+    }
+}
+
+fn cached(file: &File) -> BTreeSet<u64> {
+    let mut pages = BTreeSet::new();
+    resident(file, 0, FILE_PAGES, &mut pages);
+    pages
+}
+
+/// Empties the cache of the file; pages still on their way need another try.
+fn forget(file: &File) {
+    for _ in 0..200 {
+        rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        if cached(file).is_empty() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("the page cache keeps the file");
+}
+
+/// Runs of pages, for a message.
+fn runs(pages: impl IntoIterator<Item = u64>) -> Vec<(u64, u64)> {
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for page in pages {
+        match runs.last_mut() {
+            Some((_, end)) if *end == page => *end += 1,
+            _ => runs.push((page, page + 1)),
+        }
+    }
+    runs
+}
+
+/// A disk of our own, taken down on drop.
+struct Disk {
+    dir: tempfile::TempDir,
+    queue: String,
+}
+
+impl Disk {
+    fn seekless(dir: &Path, args: &[&str]) -> Output {
+        Command::new(SEEKLESS).args(args).env("SEEKLESS_STATE", dir.join("state")).output().unwrap()
+    }
+
+    /// `None`, with a word, where there can be none.
+    fn up() -> Option<Disk> {
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        if !release.starts_with("6.18") {
+            println!("skipped: the model is of Linux 6.18, this is {release}");
+            return None;
+        }
+        let dir = tempfile::Builder::new().prefix("sra").tempdir_in("/tmp").unwrap();
+        let root = dir.path().to_owned();
+        let at = |name: &str| root.join(name).to_str().unwrap().to_owned();
+        let (mount, trace) = (at("mnt"), at("trace.csv"));
+        let disk =
+            ["vdisk", "up", "--name", "d", "--drive", "wd-red-1tb", "--size", "1GiB", "--speedup", "200"];
+        let more = ["--mount", &mount, "--trace", &trace, "--json"];
+        let up = Self::seekless(dir.path(), &[&disk[..], &more].concat());
+        if !up.status.success() {
+            let why = String::from_utf8_lossy(&up.stderr);
+            assert_ne!(up.status.code(), Some(1), "{why}");
+            println!("skipped: {why}");
+            return None;
+        }
+        let up: serde_json::Value = serde_json::from_slice(&up.stdout).unwrap();
+        let disk = Disk { dir, queue: format!("/sys/block/loop{}/queue", up["loop_number"]) };
+        fs::write(at("manifest"), format!("{FILE_BYTES} film.mp4\n")).unwrap();
+        let done = Self::seekless(
+            disk.dir.path(),
+            &["vdisk", "populate", "--name", "d", "--manifest", &at("manifest")],
+        );
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        Some(disk)
+    }
+
+    fn setting_kb(&self, name: &str) -> u64 {
+        fs::read_to_string(format!("{}/{name}", self.queue)).unwrap().trim().parse().unwrap()
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        Self::seekless(self.dir.path(), &["vdisk", "down", "--name", "d"]);
+    }
+}
+
+#[test]
+fn the_model_reads_what_the_kernel_reads() {
+    let Some(disk) = Disk::up() else { return };
+    let path = disk.dir.path().join("mnt/film.mp4");
+    let film = File::open(&path).unwrap();
+    let map = extents::extents(&film, 0).unwrap();
+    let address = |page: u64| {
+        map.address_of(page * PAGE).expect("the first extents are all of a fresh disk's file") / PAGE
+    };
+    forget(&film);
+    let (mut decided, mut wrong) = (Vec::new(), Vec::new());
+    for read_ahead_kb in [128, 2048] {
+        fs::write(format!("{}/read_ahead_kb", disk.queue), read_ahead_kb.to_string()).unwrap();
+        let page_kb = PAGE / K;
+        let bounds = Bounds {
+            read_ahead: read_ahead_kb / page_kb,
+            request: disk.setting_kb("max_sectors_kb") / page_kb,
+        };
+        for pattern in patterns() {
+            let mut model = Model::new(bounds);
+            let mut open: Vec<Option<File>> = Vec::new();
+            let mut differ = Vec::new();
+            let (mut before, mut model_before) = (BTreeSet::new(), BTreeSet::new());
+            for (i, &read) in pattern.reads.iter().enumerate() {
+                let (reader, offset, len) = read;
+                open.resize_with(open.len().max(reader + 1), || None);
+                let file = open[reader].get_or_insert_with(|| File::open(&path).unwrap());
+                let mut buffer = vec![0; len as usize];
+                let n = file.read_at(&mut buffer, offset).unwrap();
+                assert_eq!(n as u64, len.min(FILE_BYTES - offset));
+                model.read(read);
+                let (now, model_now) = (cached(&film), model.pages());
+                let theirs = runs(now.difference(&before).copied());
+                let ours = runs(model_now.difference(&model_before).copied());
+                decided.extend(now.difference(&before).map(|&page| address(page)));
+                if theirs != ours {
+                    differ.push(format!(
+                        "read {i} at page {}: kernel {theirs:?}, model {ours:?}",
+                        offset / PAGE
+                    ));
+                    // From here on both start from what is really there.
+                    for &page in now.difference(&model_now) {
+                        model.cache.insert(0, page, page + 1);
+                        model.cache.ready(0, page, page + 1);
+                    }
+                    for &page in model_now.difference(&now) {
+                        model.cache.drop_range(0, page, page + 1);
+                    }
+                }
+                (before, model_before) = (now.clone(), now);
+            }
+            println!(
+                "{read_ahead_kb} KiB, {}: {} of {} reads differ",
+                pattern.name,
+                differ.len(),
+                pattern.reads.len()
+            );
+            if differ.len() > pattern.differ_max {
+                let first = &differ[..differ.len().min(3)];
+                wrong.push(format!("{read_ahead_kb} KiB, {}: {first:#?}", pattern.name));
+            }
+            forget(&film);
+        }
+    }
+    let lines = wrong.join("\n");
+    assert!(wrong.is_empty(), "{lines}");
+    // The disk was asked for these pages and no others of the file.
+    let trace = disk.dir.path().join("trace.csv");
+    let file: BTreeSet<u64> = (0..FILE_PAGES).map(address).collect();
+    drop(film);
+    Disk::seekless(disk.dir.path(), &["vdisk", "stats", "--name", "d"]);
+    let text = fs::read_to_string(trace).unwrap();
+    // By sector: the disk may be spread over the drive in pieces that cut a page in two.
+    let sectors_per_page = PAGE / 512;
+    let mut asked: Vec<u64> = Vec::new();
+    for line in text.lines().skip(1) {
+        let fields: Vec<&str> = line.split(',').collect();
+        let (first, sectors): (u64, u64) = (fields[7].parse().unwrap(), fields[3].parse().unwrap());
+        let read = fields[1] == "R";
+        asked.extend((first..first + sectors).filter(|s| read && file.contains(&(s / sectors_per_page))));
+    }
+    let mut decided: Vec<u64> =
+        decided.iter().flat_map(|p| p * sectors_per_page..(p + 1) * sectors_per_page).collect();
+    decided.sort_unstable();
+    asked.sort_unstable();
+    let (were, should) = (asked.len(), decided.len());
+    assert!(asked == decided, "{were} sectors asked of the disk, {should} of pages that came in");
+}
