@@ -108,6 +108,8 @@ struct Following {
     /// When the highest bitrate was last looked for, and what it was.
     ranked: Nanos,
     highest: f64,
+    /// Mean part of the full size that streams get.
+    mean_part: f64,
 }
 
 impl Spindle {
@@ -135,6 +137,7 @@ impl Spindle {
             bitrates: BTreeMap::new(),
             ranked: Nanos::ZERO,
             highest: bitrate,
+            mean_part: 1.0,
         });
         Spindle {
             config,
@@ -295,7 +298,7 @@ impl Spindle {
         let existing = self.pieces_of(request.file);
         let stream = self.follow_miss(request, wanted, &existing);
         let len = match self.piece_max(stream) {
-            Some(len) => len,
+            Some(len) => len.min(self.room_before_fetched(stream, wanted.start)),
             None => self.size.on_miss(request, wanted.end - wanted.start),
         };
         let plan = Plan::lay(wanted, existing, len, read_max);
@@ -477,15 +480,18 @@ impl Spindle {
             self.account.ledger().missing(self.now, request.file, wanted.start, wanted.end);
         }
         let following = self.streams.as_mut()?;
-        let before: Vec<(StreamId, u64)> =
-            following.table.of_file(request.file).map(|(id, s)| (id, s.fetched)).collect();
+        let before: Vec<(StreamId, u64, u64)> =
+            following.table.of_file(request.file).map(|(id, s)| (id, s.position, s.fetched)).collect();
         let stream = self.observe(request.file, request.offset, 0, request.file_size)?;
         let following = self.streams.as_mut()?;
         following.table.locate(stream, request.offset, request.lba);
-        let fetched_before = before.iter().find(|&&(id, _)| id == stream).map_or(0, |&(_, upto)| upto);
+        let known = before.into_iter().find(|&(id, ..)| id == stream);
+        let (position, fetched) = known.map_or((0, 0), |(_, position, fetched)| (position, fetched));
         let coming = existing.iter().any(|&(_, start, end)| start <= wanted.start && wanted.start < end);
-        if fetched_before > wanted.start && !coming {
-            let evicted = fetched_before - wanted.start;
+        // Behind its position it misses what was read before and given back: no sign of how much memory there is.
+        let unread = wanted.start >= position / PAGE * PAGE;
+        if fetched > wanted.start && unread && !coming {
+            let evicted = fetched - wanted.start;
             following.table.lost(stream, wanted.start);
             self.evicted(evicted);
         }
@@ -505,6 +511,17 @@ impl Spindle {
         Some(following.config.piece_max(&following.table, stream, len))
     }
 
+    /// Bytes from `start` to where memory is thought to hold what comes, for this stream or another of the file: none where
+    /// a reader missed what was given back behind him.
+    fn room_before_fetched(&self, stream: Option<StreamId>, start: u64) -> u64 {
+        let (Some(following), Some(id)) = (&self.streams, stream) else { return u64::MAX };
+        let own = following.table.get(id).map_or(0, |s| s.fetched);
+        if own > start.next_multiple_of(PAGE) {
+            return 0;
+        }
+        following.table.next_fetched(id, start).map_or(u64::MAX, |next| next - start)
+    }
+
     fn fetched(&mut self, stream: Option<StreamId>, upto: u64) {
         if let (Some(following), Some(stream)) = (&mut self.streams, stream) {
             following.table.fetched(stream, upto);
@@ -513,6 +530,9 @@ impl Spindle {
 
     /// Queues a stream's next piece if it is due and there is room.
     fn read_ahead(&mut self, stream: StreamId) {
+        if let Some(following) = &mut self.streams {
+            following.table.share(stream);
+        }
         let Some(following) = &self.streams else { return };
         let in_line = (self.queue.len() + self.flights.len()) as u64;
         let backlog = Nanos(following.service.0.saturating_mul(in_line));
@@ -616,10 +636,25 @@ impl Spindle {
             let Some((id, over)) = following.table.expire(self.now) else { break };
             following.held_back.remove(id);
             self.stats.bytes_wasted += over.unread();
+            let short = following.pressure.is_short(self.now);
+            let left = following.config.left_behind(&following.table, &over, short);
+            if let Some((start, end)) = left.filter(|_| self.drops.len() < DROPS_MAX) {
+                self.drops.push_back((over.file, start, end - start));
+                self.account.ledger().given_up(over.file, over.position, end);
+            }
             self.closed(Some(over));
             // Its queued pieces would be read for nobody.
             let before = self.queue.len();
-            self.queue.retain(|p| p.ahead_for != Some(id) || !p.waiters.is_empty());
+            let gone = |p: &Piece| p.ahead_for == Some(id) && p.waiters.is_empty();
+            let Some(following) = &mut self.streams else { break };
+            // Others may have counted on them.
+            for piece in self.queue.iter().filter(|p| gone(p)) {
+                let counting = following.table.of_file(piece.file).filter(|(_, s)| s.fetched > piece.start);
+                for other in counting.map(|(other, _)| other).collect::<Vec<_>>() {
+                    following.table.lost(other, piece.start);
+                }
+            }
+            self.queue.retain(|p| !gone(p));
             self.stats.dropped += (before - self.queue.len()) as u64;
             expired = true;
         }
