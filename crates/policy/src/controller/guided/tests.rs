@@ -142,7 +142,7 @@ proptest! {
         let mut c = Guided::new(params, &disk(), Nanos::ZERO);
         let mut now = Nanos::ZERO;
         for (passed, room, used, left, disk_time, requested, evicted) in told {
-            now = now + Nanos(passed);
+            now += Nanos(passed);
             c.situation(now, Situation { room, part: left, ended: passed as u32, used, left });
             c.observe(now, Observation {
                 disk_time: Nanos(disk_time), disk_bytes: Bytes(requested), requested: Bytes(requested), busy: Nanos(disk_time),
