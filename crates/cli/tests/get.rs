@@ -2,12 +2,11 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{SEEKLESS, public_folder};
+use common::{SEEKLESS, Serving, public_folder};
 use rustix::process::{Pid, Signal, kill_process};
 use seekless_lab::scenario::{ServerKind, ServerVariant};
 use seekless_lab::server::{Server, Site};
@@ -48,8 +47,14 @@ fn every_server_will_do() {
     let got = dir.path().join("got");
     std::fs::create_dir(&got).unwrap();
     for kind in [ServerKind::Nginx, ServerKind::Apache, ServerKind::Lighttpd] {
-        let site =
-            Site { dir: &dir.path().join(kind.name()), root: &root, env: &[], options: &[], group: None };
+        let site = Site {
+            dir: &dir.path().join(kind.name()),
+            root: &root,
+            env: &[],
+            options: &[],
+            group: None,
+            tls: false,
+        };
         let server = match Server::start(kind, ServerVariant::Shipped, &site) {
             Err(fault) if fault.exit == Exit::Missing => {
                 println!("skipped: {fault}");
@@ -89,49 +94,6 @@ fn every_server_will_do() {
 
 fn address(server: &Server) -> std::net::SocketAddr {
     server.url().trim_start_matches("http://").trim_end_matches('/').parse().unwrap()
-}
-
-struct Serving {
-    child: Child,
-    url: String,
-}
-
-impl Serving {
-    fn start(root: &Path, options: &[&str]) -> Serving {
-        let mut child = Command::new(SEEKLESS)
-            .arg("serve")
-            .arg(root)
-            .args(["--listen", "127.0.0.1:0", "--json"])
-            .args(options)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        out.read_line(&mut line).unwrap();
-        child.stdout = Some(out.into_inner());
-        let url = line.trim().strip_prefix("listening on ").unwrap().to_string();
-        Serving { child, url }
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_raw(self.child.id() as i32).unwrap(), signal).unwrap();
-    }
-
-    /// SIGTERM; what it reports.
-    fn stop(mut self) -> Value {
-        self.signal(Signal::TERM);
-        let report = std::io::read_to_string(self.child.stdout.take().unwrap()).unwrap();
-        assert!(self.child.wait().unwrap().success());
-        serde_json::from_str(&report).unwrap()
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 #[test]

@@ -39,7 +39,11 @@ impl Pair {
         ];
         let start = |name: &str, env: &[(String, String)]| {
             let dir = dir.join(format!("{}-{variant:?}-{name}", kind.name()));
-            match Server::start(kind, variant, &Site { dir: &dir, root, env, options: &[], group: None }) {
+            match Server::start(
+                kind,
+                variant,
+                &Site { dir: &dir, root, env, options: &[], group: None, tls: false },
+            ) {
                 Err(fault) if fault.exit == Exit::Missing => {
                     println!("skipped: {fault}");
                     None

@@ -222,6 +222,23 @@ fn statistics_are_written_whole() {
 }
 
 #[test]
+fn a_decision_log_ends_with_its_last_line_whatever_ends_the_daemon() {
+    for number in [Signal::TERM, Signal::INT] {
+        let place = Place::new();
+        let log = place.0.path().join("decisions");
+        let socket = place.0.path().join("state/daemon.sock");
+        let mut daemon =
+            place.command(&["daemon", "--decisions"]).arg(&log).stderr(Stdio::null()).spawn().unwrap();
+        until("the daemon listens", || socket.exists());
+        until("it answers", || place.output(&["daemon", "status"]).status.success());
+        signal(&daemon, number);
+        assert!(daemon.wait().unwrap().success());
+        let text = fs::read_to_string(&log).unwrap();
+        assert_eq!(text.lines().last(), Some("# end, 0 lines left out"), "{number:?}: {text}");
+    }
+}
+
+#[test]
 fn the_doctor_knows_who_is_hooked() {
     let place = Place::new();
     let out = place.output(&["doctor", "--pid", &std::process::id().to_string(), "--json"]);

@@ -58,6 +58,9 @@ pub(crate) struct ProfileArgs {
     /// Do not store the profile
     #[arg(long)]
     pub(crate) no_store: bool,
+    /// Hold it against the model of this drive (`seekless vdisk drives`), for a virtual disk as large as that drive
+    #[arg(long, value_name = "DRIVE")]
+    pub(crate) against: Option<String>,
 }
 
 #[derive(Args, Debug)]

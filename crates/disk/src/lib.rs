@@ -6,6 +6,7 @@
 //!
 //! Must not know: the other applications.
 
+pub mod against;
 pub mod cli;
 mod list;
 mod measure;

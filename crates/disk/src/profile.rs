@@ -5,12 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use comfy_table::{Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
+use seekless_drive::{DriveSpec, catalogue};
 use seekless_policy::competitive::Competitive;
 use seekless_policy::profile::{DiskProfile, StoredProfile};
 use seekless_units::{Bytes, Exit, Fault, Lba, SECTOR_BYTES};
 use serde::Serialize;
 
+use crate::against::{Figure, Kind, WITHIN, compare};
 use crate::cli::{ProfileArgs, print, write_json};
 use crate::measure::{Manners, Measured, measure};
 use crate::resolve::resolve;
@@ -37,6 +40,63 @@ struct Report {
     wall_s: f64,
     summary: Summary,
     profile: DiskProfile,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    against: Option<Against>,
+}
+
+/// The profile beside the model of a drive.
+#[derive(Debug, Serialize)]
+struct Against {
+    drive: String,
+    /// The largest difference of turn, rates and seeks, as a part.
+    worst_off: f64,
+    /// The largest of each kind.
+    turn_off: f64,
+    rate_off: f64,
+    seek_off: f64,
+    /// The drive's own, without the way to it; measured it contains that way, so it is not judged.
+    overhead_model_ms: f64,
+    /// All figures, the one furthest off first.
+    figures: Vec<Figure>,
+}
+
+impl Against {
+    fn new(profile: &DiskProfile, spec: &DriveSpec, drive: &str) -> Against {
+        let path_ms = profile.overhead.as_millis_f64() - spec.electronics.read_miss_ms;
+        let mut figures = compare(profile, spec, path_ms);
+        figures.retain(|f| f.kind != Kind::Overhead);
+        let worst = |kind| figures.iter().filter(|f| kind == f.kind).map(|f| f.off).fold(0.0, f64::max);
+        let (turn_off, rate_off, seek_off) = (worst(Kind::Turn), worst(Kind::Rate), worst(Kind::Seek));
+        Against {
+            drive: drive.to_string(),
+            worst_off: turn_off.max(rate_off).max(seek_off),
+            turn_off,
+            rate_off,
+            seek_off,
+            overhead_model_ms: spec.electronics.read_miss_ms,
+            figures,
+        }
+    }
+
+    /// Every eighth rate and every third seek beside the five that are furthest off: what fits a screen.
+    fn table(&self) -> String {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING);
+        table.set_header(["", "measured", "model", "off"]);
+        let mut shown: Vec<&Figure> = self.figures.iter().take(5).collect();
+        for (kind, each) in [(Kind::Turn, 1), (Kind::Rate, 8), (Kind::Seek, 3)] {
+            shown.extend(self.figures.iter().filter(|f| f.kind == kind).step_by(each));
+        }
+        for f in shown {
+            table.add_row([
+                f.what.clone(),
+                format!("{:.3}", f.measured),
+                format!("{:.3}", f.model),
+                format!("{:.1} %", f.off * 100.0),
+            ]);
+        }
+        format!("against the model of {} (the five furthest off first):\n{table}\n", self.drive)
+    }
 }
 
 /// The figures people ask for first.
@@ -85,6 +145,16 @@ impl Summary {
 }
 
 pub(crate) fn run(args: &ProfileArgs) -> Result<Exit, Fault> {
+    let model = args
+        .against
+        .as_deref()
+        .map(|name| {
+            catalogue::get(name).map(|spec| (name, spec)).ok_or_else(|| {
+                let message = format!("--against {name}: no such drive; `seekless vdisk drives` lists them");
+                Fault::new(Exit::Usage, message)
+            })
+        })
+        .transpose()?;
     let target = resolve(&args.target)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -129,13 +199,17 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<Exit, Fault> {
         busy_s: busy.as_secs_f64(),
         wall_s: wall.as_secs_f64(),
         summary: Summary::of(&stored.profile),
+        against: model.map(|(name, spec)| Against::new(&stored.profile, &spec, name)),
         profile: stored.profile,
     };
     match &args.json {
         Some(to) => write_json(to, &report)?,
         None => print(&text(&report)),
     }
-    Ok(Exit::Ok)
+    match &report.against {
+        Some(against) if against.worst_off > WITHIN => Ok(Exit::Failed),
+        _ => Ok(Exit::Ok),
+    }
 }
 
 fn text(report: &Report) -> String {
@@ -170,5 +244,5 @@ fn text(report: &Report) -> String {
             text += &format!("  {what:17} {}\n", path.display());
         }
     }
-    text
+    text + &report.against.as_ref().map_or(String::new(), Against::table)
 }

@@ -25,6 +25,7 @@ struct Inner {
     left_out: u64,
     disks: u32,
     failed: bool,
+    ended: bool,
 }
 
 impl fmt::Debug for DecisionLog {
@@ -41,7 +42,7 @@ impl DecisionLog {
     pub fn create(path: &Path, most: u64) -> io::Result<DecisionLog> {
         let mut out = BufWriter::with_capacity(64 << 10, File::create(path)?);
         writeln!(out, "{FIRST_LINE}")?;
-        let inner = Inner { out, written: 0, most, left_out: 0, disks: 0, failed: false };
+        let inner = Inner { out, written: 0, most, left_out: 0, disks: 0, failed: false, ended: false };
         Ok(DecisionLog { inner: Mutex::new(inner) })
     }
 
@@ -59,10 +60,19 @@ impl DecisionLog {
     pub(crate) fn flush(&self) {
         let _ = lock(&self.inner).out.flush();
     }
+
+    /// Writes the last line: all readers have ended. Whoever holds the log still, in a thread that outlives them, adds
+    /// nothing to it.
+    pub(crate) fn end(&self) {
+        lock(&self.inner).end();
+    }
 }
 
 impl Inner {
     fn write(&mut self, line: &Line) {
+        if self.ended {
+            return;
+        }
         // The first line left out is the last one looked at: no later, shorter one may slip in.
         if self.left_out > 0 || self.failed {
             self.left_out += 1;
@@ -82,10 +92,19 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
-    fn drop(&mut self) {
+impl Inner {
+    fn end(&mut self) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
         let _ = writeln!(self.out, "# end, {} lines left out", self.left_out);
         let _ = self.out.flush();
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -105,12 +124,15 @@ mod tests {
         for i in 0..50 {
             log.write(&Line { disk, at: Nanos(i), entry: Entry::Event(Event::Tick) });
         }
-        drop(log);
+        log.end();
+        log.write(&Line { disk, at: Nanos(99), entry: Entry::Event(Event::Tick) });
         let text = std::fs::read_to_string(&path).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], FIRST_LINE);
         let kept = lines.len() - 2;
         assert_eq!(*lines.last().unwrap(), format!("# end, {} lines left out", 50 - kept));
+        drop(log);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text, "nothing after the end");
         assert!(kept > 5 && text.len() < 100 + 60, "{text}");
         for (i, line) in lines[1..=kept].iter().enumerate() {
             assert_eq!(line.parse::<Line>().unwrap().at, Nanos(i as u64));

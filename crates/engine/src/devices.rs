@@ -118,7 +118,14 @@ impl Devices {
     pub fn close(&mut self) -> impl FnOnce() + use<> {
         self.closed = true;
         let readers = std::mem::take(&mut self.readers);
-        move || readers.into_iter().for_each(Reader::stop)
+        let log = self.settings.decisions.clone();
+        move || {
+            readers.into_iter().for_each(Reader::stop);
+            // Not left to the last holder of the settings: that may be a thread that ends with the process.
+            if let Some(log) = log {
+                log.end();
+            }
+        }
     }
 
     /// The reader that serves this device, if a file of it was asked for before.

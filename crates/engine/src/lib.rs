@@ -28,6 +28,7 @@ mod devices;
 mod disk;
 mod door;
 mod engine;
+mod media;
 mod reader;
 mod report;
 mod settings;

@@ -28,6 +28,7 @@ use crate::budget::Budget;
 use crate::decisions::DecisionLog;
 use crate::disk::Disk;
 use crate::door::{Answer, Ask, Found, Hit, Message, OnAnswer};
+use crate::media::{self, Look, Told};
 use crate::settings::Settings;
 use crate::worker::{self, Job, Report, WORKERS_MAX, short_name};
 
@@ -91,6 +92,11 @@ impl Reader {
             let entry = Entry::Disk { name: name.to_string(), config: Box::new(config.clone()) };
             log.write(&Line { disk: *number, at: Nanos::ZERO, entry });
         }
+        let ((looks, to_look), (tell, told)) = media::channels();
+        // Where the bitrate is given, or streams are not followed, no header is of use.
+        if settings.follows() && config.bitrate.is_none() {
+            media::spawn(name, to_look, tell)?;
+        }
         let snapshot = Arc::new(Mutex::new(Snapshot::default()));
         let body = Body {
             spindle: Spindle::new(config),
@@ -99,6 +105,8 @@ impl Reader {
             pending: HashMap::new(),
             sources: HashMap::new(),
             kept: HashMap::new(),
+            looks,
+            met: HashMap::new(),
             purged: Instant::now(),
             budget,
             disk,
@@ -114,7 +122,7 @@ impl Reader {
         };
         let thread = thread::Builder::new()
             .name(short_name("disk", name))
-            .spawn(move || body.run(messages, reports))?;
+            .spawn(move || body.run(messages, reports, told))?;
         Ok(Reader { name: name.to_string(), snapshot, sender, thread })
     }
 
@@ -176,6 +184,9 @@ const SAMPLES: usize = 64;
 /// reads, and what is there after all costs a short read-ahead call.
 const SAMPLE_HOLE: u64 = 256 << 10;
 
+/// At which reads of a file its header is looked for: at once, and again when more of it is in memory.
+const LOOK_AT: [u32; 4] = [1, 4, 32, 256];
+
 /// How often the prefetch size is kept for the next start.
 const REMEMBER_EVERY: Duration = Duration::from_secs(60);
 
@@ -189,6 +200,10 @@ struct Body {
     sources: HashMap<FileId, (Weak<Source>, Steps)>,
     /// Files that streams read, held open so that they can be read ahead.
     kept: HashMap<FileId, Kept>,
+    /// Files whose headers are to be looked at.
+    looks: Sender<Look>,
+    /// How often a kept file was read, as far as that decides when its header is looked for.
+    met: HashMap<FileId, u32>,
     /// When those were last looked through.
     purged: Instant,
     budget: Budget,
@@ -208,7 +223,7 @@ struct Body {
 }
 
 impl Body {
-    fn run(mut self, messages: Receiver<Message>, reports: Receiver<Report>) {
+    fn run(mut self, messages: Receiver<Message>, reports: Receiver<Report>, told: Receiver<Told>) {
         worker::run_first();
         loop {
             self.act();
@@ -235,6 +250,9 @@ impl Body {
             }
             for message in messages.try_iter() {
                 self.message(message);
+            }
+            for (file, bytes_per_s) in told.try_iter() {
+                self.event(Event::Bitrate { file, bytes_per_s });
             }
         }
         for (_, pending) in std::mem::take(&mut self.pending) {
@@ -328,6 +346,12 @@ impl Body {
         // The door's word for the size would do; the block map's is the one the address belongs to.
         let file_size = edition.size;
         self.event(Event::Access(Access { file, offset, len, file_size, lba }));
+        let met = self.met.entry(file).or_insert(0);
+        *met = met.saturating_add(1);
+        if LOOK_AT.contains(met) {
+            // A thread that is behind misses it; the next time is another chance.
+            let _ = self.looks.try_send(Look { file, size: file_size, source });
+        }
     }
 
     fn keep(&mut self, file: FileId, kept: Kept) {
@@ -357,6 +381,8 @@ impl Body {
         if now.saturating_duration_since(self.purged) >= PURGE_EVERY {
             self.purged = now;
             self.kept.retain(|_, k| now.saturating_duration_since(k.used) < KEPT_FOR);
+            let kept = &self.kept;
+            self.met.retain(|file, _| kept.contains_key(file));
         }
         if now.saturating_duration_since(self.remembered) >= REMEMBER_EVERY {
             self.remembered = now;

@@ -184,6 +184,24 @@ fn an_interrupted_download_goes_on_where_it_was() {
     assert_eq!(fs::read(&target).unwrap(), b"0123456789");
 }
 
+/// A server that names neither tag nor date may send parts of a file that changed in between: nothing is put together from
+/// two answers.
+#[test]
+fn without_a_validator_nothing_is_joined() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("f");
+    let head =
+        "HTTP/1.1 206 Partial Content\nContent-Type: multipart/byteranges; boundary=b\nContent-Length: 999";
+    let server = fake(vec![
+        says(head, b"--b\r\nContent-Range: bytes 6-9/10\r\n\r\naaaa\r\n--b\r\n"),
+        says(head, b"--b\r\nContent-Range: bytes 0-5/10\r\n\r\nbbbbbb\r\n--b\r\n"),
+        says("HTTP/1.1 206 P\nContent-Range: bytes 0-9/10\nContent-Length: 10", b"cccccccccc"),
+    ]);
+    let outcome = fetch(&url(&server), &target).unwrap();
+    assert_eq!((outcome.requests, outcome.resumed_bytes), (3, 0));
+    assert_eq!(fs::read(&target).unwrap(), b"cccccccccc");
+}
+
 #[test]
 fn a_run_that_was_killed_is_resumed_by_the_next_and_a_changed_file_begins_anew() {
     let site = Site::new();

@@ -145,6 +145,15 @@ pub fn detach(number: u32) -> io::Result<()> {
     clear(&OpenOptions::new().read(true).open(device_path(number))?)
 }
 
+/// The backing file of a loop device that is all of a file on a FUSE file system: a disk made of software. Reading that file is
+/// reading the disk without the kernel's loop worker in between, which waits for a processor like any other thread.
+pub fn fuse_backing(number: u32) -> Option<PathBuf> {
+    let offset = std::fs::read_to_string(format!("/sys/block/loop{number}/loop/offset")).ok()?;
+    let path = backing_file(number).filter(|_| offset.trim() == "0")?;
+    let fs = rustix::fs::statfs(&path).ok()?;
+    (fs.f_type as u64 == crate::prefetch::FUSE_SUPER_MAGIC).then_some(path)
+}
+
 /// The file bound to loop device `number` as the kernel names it, `None` if nothing is bound. A file that has been
 /// unlinked since ends in ` (deleted)`.
 pub fn backing_file(number: u32) -> Option<PathBuf> {

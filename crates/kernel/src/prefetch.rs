@@ -35,7 +35,7 @@ const SECOND_TRY_STEP: u64 = 128 << 10;
 const POLL: Duration = Duration::from_millis(1);
 
 /// `f_type` of FUSE file systems (linux/magic.h).
-const FUSE_SUPER_MAGIC: u64 = 0x6573_5546;
+pub(crate) const FUSE_SUPER_MAGIC: u64 = 0x6573_5546;
 
 /// After this long polling gives up: a page whose read failed looks like one on its way for ever.
 const POLL_MAX: Duration = Duration::from_secs(5);

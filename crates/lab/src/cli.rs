@@ -91,6 +91,9 @@ struct RunArgs {
     /// Shorter: less time, fewer repetitions and points
     #[arg(long)]
     quick: bool,
+    /// With --sim: runs at a time; the results do not depend on it [default: one a processor]
+    #[arg(long, value_name = "N", conflicts_with = "live", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
     /// Write the results as JSON, to FILE or standard output
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
     json: Option<PathBuf>,
@@ -184,7 +187,7 @@ fn run_scenario(args: &RunArgs) -> Result<Exit, Fault> {
     let default = if args.sim { format!("{name}-sim") } else { name.clone() };
     let out = args.out.clone().unwrap_or_else(|| Path::new("lab-out").join(default));
     let results = match args.sim {
-        true => sim::run(&name, &scenario, args.quick, &out)?,
+        true => sim::run(&name, &scenario, args.quick, threads(args), &mut sim::Known::new(), &out)?,
         false if scenario.sim.only => {
             let message = format!("`{name}` runs in the simulator only: use --sim");
             return Err(Fault::new(Exit::Missing, message));
@@ -193,6 +196,11 @@ fn run_scenario(args: &RunArgs) -> Result<Exit, Fault> {
     };
     say(args.json.as_deref(), &results, |results| summary(results, &out))?;
     Ok(if results.pass { Exit::Ok } else { Exit::Failed })
+}
+
+/// Simulator runs at a time.
+fn threads(args: &RunArgs) -> usize {
+    args.threads.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from)
 }
 
 fn summary(results: &Results, out: &Path) -> String {
@@ -211,13 +219,15 @@ fn summary(results: &Results, out: &Path) -> String {
 fn run_all(args: &RunArgs) -> Result<Exit, Fault> {
     let out = args.out.clone().unwrap_or_else(|| Path::new("lab-out").join("all-sim"));
     let (mut all, mut left_out) = (Vec::new(), Vec::new());
+    let mut known = sim::Known::new();
     for (name, text) in scenario::all() {
         let scenario = Scenario::parse(text, name)?;
         let scenario = if args.quick { scenario.quickened() } else { scenario };
         match sim::refusal(&scenario) {
             Some(why) => left_out.push((name.to_string(), why)),
             None => {
-                let results = sim::run(name, &scenario, args.quick, &out.join(name))?;
+                let results =
+                    sim::run(name, &scenario, args.quick, threads(args), &mut known, &out.join(name))?;
                 let held = results.checks.iter().filter(|c| c.pass).count();
                 eprintln!("  {held} of {} checks hold", results.checks.len());
                 all.push(results);

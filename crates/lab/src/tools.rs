@@ -85,6 +85,22 @@ impl Program {
     }
 }
 
+/// Finds a server in Go: built into `.cache/go/bin` by `scripts/provision-go` first, then as [`find`] does.
+pub(crate) fn find_go(name: &str) -> Result<Program, Fault> {
+    let starts = [std::env::current_dir().ok(), seekless().ok()];
+    let built = starts.iter().flatten().flat_map(|start| start.ancestors());
+    built
+        .map(|dir| dir.join(".cache/go/bin").join(name))
+        .find(|path| path.is_file())
+        .map(|path| Program { path, root: "/".into(), libraries: None })
+        .map_or_else(|| find(name), Ok)
+        .map_err(|_| {
+            let message =
+                format!("{name} is neither built nor installed: run scripts/provision-go (needs Go)");
+            Fault::new(Exit::Missing, message)
+        })
+}
+
 /// Finds a server: unpacked first, then in PATH and the sbin folders.
 pub(crate) fn find(name: &str) -> Result<Program, Fault> {
     for root in roots() {

@@ -79,6 +79,9 @@ pub struct RunArgs {
     /// The server, with the path under which the library is found
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080/")]
     pub url: String,
+    /// For https: the certificates (PEM) that are believed
+    #[arg(long, value_name = "FILE")]
+    pub cacert: Option<PathBuf>,
     /// What is due before is not measured
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
     pub warmup: Nanos,
@@ -118,7 +121,7 @@ impl RunArgs {
                 format!("the warm-up of {} leaves nothing of a run of {l}; give a longer run", self.warmup),
             ));
         }
-        let target = Target::parse(&self.url)?;
+        let target = Target::parse(&self.url, self.cacert.as_deref())?;
         target.probe()?;
         Ok(Settings {
             target,

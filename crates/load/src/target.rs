@@ -2,11 +2,17 @@
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::Path;
+use std::sync::Arc;
 
 use hyper::Uri;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
 use seekless_units::{Exit, Fault};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpSocket;
+use tokio_rustls::TlsConnector;
 
 /// A byte stream to a server.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin {}
@@ -16,9 +22,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
 #[derive(Clone)]
 enum Dial {
     Tcp(SocketAddr),
+    Tls(SocketAddr, TlsConnector, ServerName<'static>),
     /// Straight into a test's server, so that a test's clock can stand still.
     #[cfg(test)]
-    Memory(std::sync::Arc<dyn Fn() -> tokio::io::DuplexStream + Send + Sync>),
+    Memory(Arc<dyn Fn() -> tokio::io::DuplexStream + Send + Sync>),
 }
 
 /// A server.
@@ -32,41 +39,50 @@ pub struct Target {
 }
 
 impl Target {
-    /// Reads `http://host[:port]/[path/]` and looks the host up.
+    /// Reads `http://host[:port]/[path/]` and looks the host up; for `https://` the server's certificate must come from one in
+    /// `cacert`.
     ///
     /// # Errors
-    /// Not such a URL (usage), or a host without an address (missing).
-    pub fn parse(url: &str) -> Result<Target, Fault> {
+    /// Not such a URL (usage), no certificates for it (usage), or a host without an address (missing).
+    pub fn parse(url: &str, cacert: Option<&Path>) -> Result<Target, Fault> {
         let usage = |why: &str| {
             Fault::new(Exit::Usage, format!("--url {url}: {why}; write for example http://127.0.0.1:8080/"))
         };
         let uri: Uri = url.parse().map_err(|_| usage("this is not a URL"))?;
-        if uri.scheme_str() != Some("http") {
-            return Err(usage("only http:// URLs can be loaded"));
-        }
+        let secure = match (uri.scheme_str(), cacert) {
+            (Some("http"), _) => None,
+            (Some("https"), Some(file)) => Some(file),
+            (Some("https"), None) => return Err(usage("https:// needs --cacert FILE")),
+            _ => return Err(usage("only http:// and https:// URLs can be loaded")),
+        };
         let host = uri.authority().map(|a| a.as_str()).unwrap_or_default();
         if host.is_empty() || host.contains('@') {
             return Err(usage("there is no plain host name in it"));
         }
         let name = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-        let addr = (name, uri.port_u16().unwrap_or(80))
-            .to_socket_addrs()
-            .ok()
-            .and_then(|mut all| all.next())
-            .ok_or_else(|| {
-                Fault::new(Exit::Missing, format!("--url {url}: the host `{name}` has no address"))
-            })?;
+        let port = uri.port_u16().unwrap_or(if secure.is_some() { 443 } else { 80 });
+        let addr = (name, port).to_socket_addrs().ok().and_then(|mut all| all.next()).ok_or_else(|| {
+            Fault::new(Exit::Missing, format!("--url {url}: the host `{name}` has no address"))
+        })?;
         let mut base = uri.path().to_string();
         if !base.ends_with('/') {
             base.push('/');
         }
-        Ok(Target { dial: Dial::Tcp(addr), host: host.to_string(), base })
+        let dial = match secure {
+            None => Dial::Tcp(addr),
+            Some(file) => {
+                let name = ServerName::try_from(name.to_string())
+                    .map_err(|_| usage("no certificate can name it"))?;
+                Dial::Tls(addr, connector(file)?, name)
+            }
+        };
+        Ok(Target { dial, host: host.to_string(), base })
     }
 
     /// A target whose connections come from `connect`.
     #[cfg(test)]
     pub(crate) fn memory(connect: impl Fn() -> tokio::io::DuplexStream + Send + Sync + 'static) -> Target {
-        Target { dial: Dial::Memory(std::sync::Arc::new(connect)), host: "test".into(), base: "/".into() }
+        Target { dial: Dial::Memory(Arc::new(connect)), host: "test".into(), base: "/".into() }
     }
 
     /// Value of the Host header.
@@ -95,14 +111,17 @@ impl Target {
     /// As the system reports.
     pub async fn dial(&self, receive_buffer: Option<u32>) -> io::Result<Box<dyn Stream>> {
         match &self.dial {
-            Dial::Tcp(addr) => {
+            Dial::Tcp(addr) | Dial::Tls(addr, ..) => {
                 let socket = if addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
                 if let Some(bytes) = receive_buffer {
                     socket.set_recv_buffer_size(bytes)?;
                 }
                 let stream = socket.connect(*addr).await?;
                 stream.set_nodelay(true)?;
-                Ok(Box::new(stream))
+                match &self.dial {
+                    Dial::Tls(_, tls, name) => Ok(Box::new(tls.connect(name.clone(), stream).await?)),
+                    _ => Ok(Box::new(stream)),
+                }
             }
             #[cfg(test)]
             Dial::Memory(connect) => Ok(Box::new(connect())),
@@ -115,18 +134,41 @@ impl Target {
     /// Nothing listens there (missing).
     pub fn probe(&self) -> Result<(), Fault> {
         match &self.dial {
-            Dial::Tcp(addr) => std::net::TcpStream::connect_timeout(addr, std::time::Duration::from_secs(5))
-                .map(drop)
-                .map_err(|e| {
-                    Fault::new(
-                        Exit::Missing,
-                        format!("no server answers at {addr}: {e}; start it, or give its address with --url"),
-                    )
-                }),
+            Dial::Tcp(addr) | Dial::Tls(addr, ..) => {
+                std::net::TcpStream::connect_timeout(addr, std::time::Duration::from_secs(5))
+                    .map(drop)
+                    .map_err(|e| {
+                        Fault::new(
+                            Exit::Missing,
+                            format!(
+                                "no server answers at {addr}: {e}; start it, or give its address with --url"
+                            ),
+                        )
+                    })
+            }
             #[cfg(test)]
             Dial::Memory(_) => Ok(()),
         }
     }
+}
+
+/// Makes TLS connections to servers whose certificate comes from one in this file.
+fn connector(file: &Path) -> Result<TlsConnector, Fault> {
+    let wrong = |why: String| Fault::new(Exit::Usage, format!("--cacert {}: {why}", file.display()));
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(file).map_err(|e| wrong(e.to_string()))? {
+        let certificate = certificate.map_err(|e| wrong(e.to_string()))?;
+        roots.add(certificate).map_err(|e| wrong(e.to_string()))?;
+    }
+    if roots.is_empty() {
+        return Err(wrong("no certificate in it".into()));
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|e| wrong(e.to_string()))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(TlsConnector::from(Arc::new(config)))
 }
 
 #[cfg(test)]
@@ -135,18 +177,19 @@ mod tests {
 
     #[test]
     fn urls_are_read_and_wrong_ones_named() {
-        let t = Target::parse("http://127.0.0.1:8080/videos").unwrap();
+        let t = Target::parse("http://127.0.0.1:8080/videos", None).unwrap();
         assert_eq!((t.host(), t.uri("sd/000001.mp4").as_str()), ("127.0.0.1:8080", "/videos/sd/000001.mp4"));
         assert_eq!(t.uri("/a b%.mp4"), "/videos/a%20b%25.mp4");
-        assert_eq!(Target::parse("http://[::1]:99/").unwrap().host(), "[::1]:99");
+        assert_eq!(Target::parse("http://[::1]:99/", None).unwrap().host(), "[::1]:99");
         for (url, exit) in [
             ("https://localhost/", Exit::Usage),
+            ("ftp://localhost/", Exit::Usage),
             ("localhost:80", Exit::Usage),
             ("http://", Exit::Usage),
             ("http://user@localhost/", Exit::Usage),
             ("http://no.such.host.invalid/", Exit::Missing),
         ] {
-            assert_eq!(Target::parse(url).err().map(|f| f.exit), Some(exit), "{url}");
+            assert_eq!(Target::parse(url, None).err().map(|f| f.exit), Some(exit), "{url}");
         }
     }
 
@@ -154,7 +197,7 @@ mod tests {
     fn a_server_that_is_not_there_is_one_line() {
         // A port just given back by the system: nothing listens on it.
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let fault = Target::parse(&format!("http://127.0.0.1:{port}/")).unwrap().probe().unwrap_err();
+        let fault = Target::parse(&format!("http://127.0.0.1:{port}/"), None).unwrap().probe().unwrap_err();
         assert_eq!(fault.exit, Exit::Missing);
         assert!(fault.message.contains("start it") && !fault.message.contains('\n'));
     }

@@ -319,7 +319,7 @@ async fn a_session_file_is_replayed_with_its_pauses() {
 fn a_real_run_over_loopback_is_complete() {
     let server = TestServer::new(Fault::None);
     let (address, _stop) = listen(server.clone());
-    let mut settings = settings(Target::parse(&format!("http://{address}/")).unwrap());
+    let mut settings = settings(Target::parse(&format!("http://{address}/"), None).unwrap());
     settings.threads = 2;
     settings.length = Some(Nanos::from_secs(4));
     settings.speedup = 4.0;
@@ -348,7 +348,7 @@ fn a_real_run_over_loopback_is_complete() {
 fn an_observer_ends_a_run_early() {
     let server = TestServer::new(Fault::None);
     let (address, _stop) = listen(server.clone());
-    let settings = settings(Target::parse(&format!("http://{address}/")).unwrap());
+    let settings = settings(Target::parse(&format!("http://{address}/"), None).unwrap());
     let plan = Arc::new(session_plan(&server, 1000, Nanos::ZERO));
     let finished =
         crate::sessions::sessions(&settings, plan, |_, live| live.offered.load(Ordering::Relaxed) < 3)

@@ -221,20 +221,6 @@ impl<F: Copy + Ord> Ledger<F> {
         }
     }
 
-    /// These bytes were fetched for a reader who has gone, and nobody else comes for them: what of them is unused is wasted.
-    pub fn given_up(&mut self, file: F, start: u64, end: u64) {
-        for (from, to, state) in self.carve(file, start, end) {
-            let state = match state {
-                State::Fresh(_) => {
-                    add(&mut self.totals.wasted, to - from);
-                    State::Abandoned
-                }
-                state => state,
-            };
-            self.put(file, from, to, state);
-        }
-    }
-
     /// These bytes came from the disk ahead of use. Where the ledger thought they were in memory, they must have been
     /// evicted: count only what the disk delivered.
     pub fn fetched(&mut self, now: Nanos, file: F, start: u64, end: u64) {
@@ -291,6 +277,17 @@ impl<F: Copy + Ord> Ledger<F> {
                 // Counted as wasted already.
                 State::Abandoned => {}
                 State::Used => add(&mut self.totals.evicted_used, n),
+            }
+        }
+    }
+
+    /// These bytes are given back: nobody is left to read them. What was prefetched and not used of them is wasted.
+    pub fn given_back(&mut self, file: F, start: u64, end: u64) {
+        for (from, to, state) in self.carve(file, start, end) {
+            match state {
+                State::Fresh(_) => add(&mut self.totals.wasted, to - from),
+                State::Abandoned => {}
+                State::Used => add(&mut self.totals.evicted_used, to - from),
             }
         }
     }

@@ -108,8 +108,6 @@ struct Following {
     /// When the highest bitrate was last looked for, and what it was.
     ranked: Nanos,
     highest: f64,
-    /// Mean part of the full size that streams get.
-    mean_part: f64,
 }
 
 impl Spindle {
@@ -137,7 +135,6 @@ impl Spindle {
             bitrates: BTreeMap::new(),
             ranked: Nanos::ZERO,
             highest: bitrate,
-            mean_part: 1.0,
         });
         Spindle {
             config,
@@ -203,7 +200,7 @@ impl Spindle {
         }
         if let Some((file, offset, len)) = self.drops.pop_front() {
             self.stats.bytes_dropped += len;
-            self.account.ledger().missing(self.now, file, offset, offset + len);
+            self.account.ledger().given_back(file, offset, offset + len);
             return Some(Action::Drop { file, offset, len });
         }
         if self.queue.is_empty() || !self.may_submit() {
@@ -298,7 +295,7 @@ impl Spindle {
         let existing = self.pieces_of(request.file);
         let stream = self.follow_miss(request, wanted, &existing);
         let len = match self.piece_max(stream) {
-            Some(len) => len.min(self.room_before_fetched(stream, wanted.start)),
+            Some(len) => len,
             None => self.size.on_miss(request, wanted.end - wanted.start),
         };
         let plan = Plan::lay(wanted, existing, len, read_max);
@@ -392,9 +389,7 @@ impl Spindle {
             }
             Outcome::Failed => {
                 self.stats.reads_failed += 1;
-                if let (Some(following), Some(stream)) = (&mut self.streams, flight.piece.ahead_for) {
-                    following.table.lost(stream, flight.resident);
-                }
+                self.not_coming(flight.piece.file, flight.resident);
                 flight.resident
             }
         };
@@ -418,6 +413,21 @@ impl Spindle {
         }
     }
 
+    /// The bytes of a file from `from` on that were under way will not come: the read failed, or was withdrawn. No stream counts
+    /// on them any more.
+    fn not_coming(&mut self, file: FileId, from: u64) {
+        let Some(following) = &mut self.streams else { return };
+        let counting: Vec<StreamId> = following
+            .table
+            .of_file(file)
+            .filter(|(_, s)| s.position <= from && s.fetched > from)
+            .map(|(id, _)| id)
+            .collect();
+        for stream in counting {
+            following.table.lost(stream, from);
+        }
+    }
+
     /// Ends a waiting request; ignored if there is none of this name. Queued pieces nobody else waits for go.
     fn answer(&mut self, id: RequestId, verdict: Verdict) {
         let Some(waiting) = self.waiting.remove(&id) else { return };
@@ -426,8 +436,10 @@ impl Spindle {
             if let Some(i) = self.queue.iter().position(|p| p.id == read) {
                 self.queue[i].waiters.retain(|w| w.request != id);
                 if self.queue[i].waiters.is_empty() && self.queue[i].ahead_for.is_none() {
-                    self.queue.remove(i);
+                    let withdrawn = self.queue.remove(i);
                     self.stats.dropped += 1;
+                    // Never read, so nobody finds it gone: it is not evicted.
+                    self.not_coming(withdrawn.file, withdrawn.start);
                 }
             } else if let Some(flight) = self.flights.iter_mut().find(|f| f.piece.id == read) {
                 flight.piece.waiters.retain(|w| w.request != id);
@@ -485,15 +497,14 @@ impl Spindle {
         let stream = self.observe(request.file, request.offset, 0, request.file_size)?;
         let following = self.streams.as_mut()?;
         following.table.locate(stream, request.offset, request.lba);
-        let known = before.into_iter().find(|&(id, ..)| id == stream);
-        let (position, fetched) = known.map_or((0, 0), |(_, position, fetched)| (position, fetched));
+        let found =
+            before.iter().find(|&&(id, ..)| id == stream).map(|&(_, position, fetched)| (position, fetched));
+        // What lies before its position had been read: another viewer begins close behind, or this one reads again.
+        let lost = found.filter(|&(position, fetched)| (position..fetched).contains(&wanted.start));
         let coming = existing.iter().any(|&(_, start, end)| start <= wanted.start && wanted.start < end);
-        // Behind its position it misses what was read before and given back: no sign of how much memory there is.
-        let unread = wanted.start >= position / PAGE * PAGE;
-        if fetched > wanted.start && unread && !coming {
-            let evicted = fetched - wanted.start;
+        if let Some((_, fetched)) = lost.filter(|_| !coming) {
             following.table.lost(stream, wanted.start);
-            self.evicted(evicted);
+            self.evicted(fetched - wanted.start);
         }
         Some(stream)
     }
@@ -508,18 +519,7 @@ impl Spindle {
             return Some(0);
         }
         let len = self.piece_len(following, stream);
-        Some(following.config.piece_max(&following.table, stream, len))
-    }
-
-    /// Bytes from `start` to where memory is thought to hold what comes, for this stream or another of the file: none where
-    /// a reader missed what was given back behind him.
-    fn room_before_fetched(&self, stream: Option<StreamId>, start: u64) -> u64 {
-        let (Some(following), Some(id)) = (&self.streams, stream) else { return u64::MAX };
-        let own = following.table.get(id).map_or(0, |s| s.fetched);
-        if own > start.next_multiple_of(PAGE) {
-            return 0;
-        }
-        following.table.next_fetched(id, start).map_or(u64::MAX, |next| next - start)
+        Some(following.config.piece_max_blocked(&following.table, stream, len))
     }
 
     fn fetched(&mut self, stream: Option<StreamId>, upto: u64) {
@@ -530,9 +530,6 @@ impl Spindle {
 
     /// Queues a stream's next piece if it is due and there is room.
     fn read_ahead(&mut self, stream: StreamId) {
-        if let Some(following) = &mut self.streams {
-            following.table.share(stream);
-        }
         let Some(following) = &self.streams else { return };
         let in_line = (self.queue.len() + self.flights.len()) as u64;
         let backlog = Nanos(following.service.0.saturating_mul(in_line));
@@ -608,6 +605,19 @@ impl Spindle {
         let Some((start, end)) = following.config.passed(&following.table, stream, short) else { return };
         let Some(file) = following.table.get(stream).map(|s| s.file) else { return };
         following.table.dropped(stream, end);
+        self.give_back(file, start, end);
+    }
+
+    /// Gives back what a stream that is over leaves in memory for nobody.
+    fn leave_behind(&mut self, over: &Stream) {
+        let Some(following) = &self.streams else { return };
+        let short = following.pressure.is_short(self.now);
+        if let Some((start, end)) = following.config.left_behind(&following.table, over, short) {
+            self.give_back(over.file, start, end);
+        }
+    }
+
+    fn give_back(&mut self, file: FileId, start: u64, end: u64) {
         if self.drops.len() < DROPS_MAX {
             self.drops.push_back((file, start, end - start));
         }
@@ -636,25 +646,11 @@ impl Spindle {
             let Some((id, over)) = following.table.expire(self.now) else { break };
             following.held_back.remove(id);
             self.stats.bytes_wasted += over.unread();
-            let short = following.pressure.is_short(self.now);
-            let left = following.config.left_behind(&following.table, &over, short);
-            if let Some((start, end)) = left.filter(|_| self.drops.len() < DROPS_MAX) {
-                self.drops.push_back((over.file, start, end - start));
-                self.account.ledger().given_up(over.file, over.position, end);
-            }
+            self.leave_behind(&over);
             self.closed(Some(over));
             // Its queued pieces would be read for nobody.
             let before = self.queue.len();
-            let gone = |p: &Piece| p.ahead_for == Some(id) && p.waiters.is_empty();
-            let Some(following) = &mut self.streams else { break };
-            // Others may have counted on them.
-            for piece in self.queue.iter().filter(|p| gone(p)) {
-                let counting = following.table.of_file(piece.file).filter(|(_, s)| s.fetched > piece.start);
-                for other in counting.map(|(other, _)| other).collect::<Vec<_>>() {
-                    following.table.lost(other, piece.start);
-                }
-            }
-            self.queue.retain(|p| !gone(p));
+            self.queue.retain(|p| p.ahead_for != Some(id) || !p.waiters.is_empty());
             self.stats.dropped += (before - self.queue.len()) as u64;
             expired = true;
         }

@@ -72,6 +72,29 @@ fn modes_differ_in_length_and_number() {
 }
 
 #[test]
+fn what_was_withdrawn_is_not_evicted() {
+    let ahead = Some(seekless_policy::AheadConfig::default());
+    let config = Config { mode: Mode::Both, reads_in_flight: 1, ahead, ..Config::default() };
+    let mut s = Spindle::new(config.clone());
+    // The disk is at another file for so long that the second is let go, and its piece with it.
+    s.handle(Nanos(1), request(1, 1, 0, 512 * K));
+    let [(read, ..)] = reads(&mut s)[..] else { panic!() };
+    s.handle(Nanos(2), request(2, 2, 0, 512 * K));
+    let late = Nanos(3) + config.wait_max;
+    s.handle(late, Event::Done { read, outcome: Outcome::Ok });
+    let said: Vec<_> = actions(&mut s);
+    assert!(said.iter().any(|a| matches!(
+        a,
+        Action::Answer { request: RequestId(2), verdict: Verdict::Pass(Reason::TooLate) }
+    )));
+    // It reads for itself and comes back for more: nothing it was promised is gone, for nothing was read.
+    s.handle(late + Nanos(1), request(3, 2, 512 * K, 512 * K));
+    assert_eq!(s.stats().bytes_evicted_unused, 0);
+    let again = reads(&mut s);
+    assert!(again.iter().any(|&(_, ino, offset, _)| (ino, offset) == (2, 512 * K)), "{again:?}");
+}
+
+#[test]
 fn a_request_covered_by_a_read_attaches_to_it() {
     let mut s = serial(Mode::Both);
     s.handle(Nanos(1), request(1, 1, 0, 512 * K));

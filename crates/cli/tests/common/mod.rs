@@ -4,11 +4,15 @@
 
 pub mod http;
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 /// The binary under test.
 pub const SEEKLESS: &str = env!("CARGO_BIN_EXE_seekless");
@@ -81,6 +85,56 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         self.kill();
+    }
+}
+
+/// `seekless serve`, ended on drop.
+pub struct Serving {
+    child: Child,
+    pub url: String,
+}
+
+impl Serving {
+    /// Starts one on a free port and waits until it says which.
+    pub fn start(root: &Path, options: &[&str]) -> Serving {
+        Serving::try_start(Command::new(SEEKLESS), root, options).expect("seekless serve starts")
+    }
+
+    /// The same with a command that was prepared; `None` if it cannot be started or says nothing.
+    pub fn try_start(mut command: Command, root: &Path, options: &[&str]) -> Option<Serving> {
+        command.arg("serve").arg(root).args(["--listen", "127.0.0.1:0", "--json"]).args(options);
+        let mut child = command.stdout(Stdio::piped()).spawn().ok()?;
+        let mut line = String::new();
+        let mut out = BufReader::new(child.stdout.take()?);
+        out.read_line(&mut line).ok()?;
+        child.stdout = Some(out.into_inner());
+        let mut serving = Serving { child, url: String::new() };
+        serving.url = line.trim().strip_prefix("listening on ")?.to_string();
+        Some(serving)
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_raw(self.child.id() as i32).unwrap(), signal).unwrap();
+    }
+
+    /// SIGTERM; what it reports.
+    pub fn stop(mut self) -> Value {
+        self.signal(Signal::TERM);
+        let report = std::io::read_to_string(self.child.stdout.take().unwrap()).unwrap();
+        assert!(self.child.wait().unwrap().success());
+        serde_json::from_str(&report).unwrap()
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

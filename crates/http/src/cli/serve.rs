@@ -42,6 +42,9 @@ pub struct ServeArgs {
     /// Serve names that begin with a dot too
     #[arg(long)]
     hidden: bool,
+    /// Serve a page under /.seekless/ that downloads in any order with a browser (link to /.seekless/#/film.mp4)
+    #[arg(long)]
+    download_page: bool,
     /// Event loops [default: one a core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     loops: Option<u32>,
@@ -172,6 +175,7 @@ impl ServeArgs {
             helpers: (32 / loops).max(4),
             hidden: self.hidden,
             listing: self.listing,
+            download_page: self.download_page,
             log: self.access_log.clone(),
             connections,
             connections_of_one: self.connections_per_client.map_or(usize::MAX, |n| n as usize),

@@ -275,6 +275,11 @@ impl<'a> Sink<'a> {
         if resuming && self.validator() != self.part.known.validator {
             return Err(Trouble::Changed("the server answered with parts of another file".into()));
         }
+        if !resuming && self.part.have() > 0 {
+            // Without a validator nothing says whether these parts and those that are here are of the same file.
+            self.outcome.resumed_bytes = 0;
+            self.part.reset()?;
+        }
         self.learn();
         let applied = crate::prefer::has(&self.headers, &PREFERENCE_APPLIED, ANY_ORDER);
         self.outcome.any_order |= applied;

@@ -97,8 +97,9 @@ pub async fn download(
     let mut outcome = Outcome { resumed_bytes: part.have(), ..Outcome::default() };
     let mut asking = Asking { ranges: true, any_order: options.any_order };
     let (mut failures, mut redirects) = (0, 0);
+    // The most there ever was of this edition: an attempt that had to begin anew and gets less far brings nothing new.
+    let mut best = part.have();
     loop {
-        let before = part.have();
         let tried = tokio::select! {
             tried = attempt::attempt(&uri, asking, options, &mut part, &mut outcome, progress) => tried,
             _ = stop.wait_for(|stop| *stop) => {
@@ -140,6 +141,7 @@ pub async fn download(
                 outcome.restarts += 1;
                 outcome.resumed_bytes = 0;
                 part.reset()?;
+                best = 0;
                 if outcome.restarts > RESTARTS_MAX {
                     return Err(given_up(url, &format!("{why}; it keeps changing, try again later")));
                 }
@@ -148,7 +150,8 @@ pub async fn download(
             Trouble::Plainly(why) => (why, None),
             Trouble::Again(why, pause) => (why, pause),
         };
-        failures = if part.have() > before { 1 } else { failures + 1 };
+        failures = if part.have() > best { 1 } else { failures + 1 };
+        best = best.max(part.have());
         if failures > options.retries {
             part.save()?;
             return Err(given_up(url, &format!("{why}; gave up after {failures} attempts in a row")));

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use hyper::body::Incoming;
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
 use hyper::header::{
-    ACCEPT_RANGES, ALLOW, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderName,
-    HeaderValue, LAST_MODIFIED, LOCATION, RANGE, REFERER, RETRY_AFTER, SERVER, USER_AGENT,
+    ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_SECURITY_POLICY,
+    CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED, LOCATION, RANGE, REFERER,
+    RETRY_AFTER, SERVER, USER_AGENT,
 };
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode, Version};
 
 use super::any_order::{self, Download};
 use super::body::{FileBody, Part};
@@ -20,7 +22,7 @@ use super::counters::Counters;
 use super::log::Record;
 use super::tree::{Entry, OpenError, Opened, open_below};
 use super::wire::{Outbox, Tally};
-use super::{Shared, fetch, listing};
+use super::{Shared, fetch, listing, page};
 use crate::conditional::{Validators, Verdict, evaluate};
 use crate::digest;
 use crate::multipart::Writer;
@@ -63,7 +65,10 @@ pub(crate) async fn answer(connection: Rc<Connection>, request: Request<Incoming
         outbox.request_begins();
     }
     let at = SystemTime::now();
-    let (head, _body) = request.into_parts();
+    let (head, body) = request.into_parts();
+    if head.version == Version::HTTP_2 && !body.is_end_stream() {
+        let _ = tokio::time::timeout(shared.settings.patience.head, ignore(body)).await;
+    }
     let draft = draft(&shared, &head.method, head.uri.path(), &head.headers).await;
     let mut bypass_end = 0;
     if let (Some(coordinate), Content::File(file, parts)) = (&shared.coordinate, &draft.content)
@@ -115,6 +120,21 @@ pub(crate) async fn answer(connection: Rc<Connection>, request: Request<Incoming
     response
 }
 
+/// Most bytes of a request's body that are looked at.
+const BODY_MAX: usize = 64 << 10;
+
+/// Takes in the body of a request, which no method of ours has a use for, so that one that is not as long as its head says is
+/// found out (RFC 9113, 8.1.1) before it is answered. On HTTP/1.1 such a body cannot be told from the next request.
+async fn ignore(mut body: Incoming) {
+    let mut seen = 0;
+    while let Some(Ok(frame)) = body.frame().await {
+        seen += frame.data_ref().map_or(0, Bytes::len);
+        if seen > BODY_MAX {
+            return;
+        }
+    }
+}
+
 /// A short text for people, for every status without a file.
 fn plain(status: StatusCode) -> Draft {
     let mut headers = HeaderMap::new();
@@ -136,6 +156,17 @@ async fn draft(shared: &Arc<Shared>, method: &Method, path: &str, headers: &Head
             draft = Draft { status, headers: HeaderMap::new(), content: Content::None };
         }
         draft.headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD, OPTIONS"));
+        return draft;
+    }
+    if shared.settings.download_page
+        && let Some((kind, text)) = page::file(path)
+    {
+        let mut draft = plain(StatusCode::OK);
+        draft.headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        draft.headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(page::POLICY));
+        // Small, and new with every release.
+        draft.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        draft.content = Content::Text(text);
         return draft;
     }
     let target = match resolve(path) {

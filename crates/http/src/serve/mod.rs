@@ -22,6 +22,7 @@ mod event_loop;
 mod fetch;
 mod listing;
 mod log;
+mod page;
 mod ready;
 pub mod tls;
 mod tree;
@@ -71,6 +72,8 @@ pub struct Settings {
     pub hidden: bool,
     /// Show folders without an index.html.
     pub listing: bool,
+    /// Serve the page that downloads in any order, under `/.seekless/`.
+    pub download_page: bool,
     /// Access log; `-`: standard output.
     pub log: Option<PathBuf>,
     /// Connections at once.

@@ -65,6 +65,7 @@ pub fn settings(root: &Path) -> Settings {
         helpers: 4,
         hidden: false,
         listing: false,
+        download_page: false,
         log: None,
         connections: 1000,
         connections_of_one: 1000,

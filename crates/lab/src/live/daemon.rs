@@ -7,13 +7,17 @@ use seekless_kernel::cgroup::MemoryGroup;
 use seekless_units::{Exit, Fault};
 use serde_json::Value;
 
+use super::Bench;
 use crate::guard;
 use crate::process::{Process, run_json};
-use crate::scenario::{Arm, Mode};
+use crate::scenario::{Arm, Door, Mode};
 use crate::tools;
 
 /// How long a daemon may take to listen.
 const START_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a killed one may take to be gone.
+const GONE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A daemon; stopped on drop.
 #[derive(Debug)]
@@ -24,17 +28,46 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts one for `arm`, listening in `dir`.
+    /// Starts the arm's: a daemon for shims, or `seekless watch` on the bench's disks.
+    pub(crate) fn of(
+        bench: &Bench<'_>,
+        arm: &Arm,
+        dir: &Path,
+        group: Option<&MemoryGroup>,
+    ) -> Result<Daemon, Fault> {
+        let mounts: Vec<&Path> = match arm.door {
+            Door::Shim => Vec::new(),
+            Door::Watch => bench.mounts().collect(),
+        };
+        Daemon::begin(arm, dir, (!bench.ground.block, &mounts, &[]), group)
+    }
+
+    /// `seekless watch` on one folder, with further options.
+    pub(crate) fn watch(arm: &Arm, dir: &Path, folder: &Path, options: &[&str]) -> Result<Daemon, Fault> {
+        Daemon::begin(arm, dir, (false, &[folder], options), None)
+    }
+
+    /// Starts a daemon for `arm`, listening in `dir`.
     pub(crate) fn start(
         arm: &Arm,
         dir: &Path,
         tree: bool,
         group: Option<&MemoryGroup>,
     ) -> Result<Daemon, Fault> {
+        Daemon::begin(arm, dir, (tree, &[], &[]), group)
+    }
+
+    fn begin(
+        arm: &Arm,
+        dir: &Path,
+        (tree, watched, options): (bool, &[&Path], &[&str]),
+        group: Option<&MemoryGroup>,
+    ) -> Result<Daemon, Fault> {
         let socket = socket(dir);
+        let door = if watched.is_empty() { "daemon" } else { "watch" };
         let mut command =
-            tools::command(&["daemon", "--mode", arm.mode.unwrap_or(Mode::Both).word(), "--socket"])?;
-        command.arg(&socket);
+            tools::command(&[door, "--mode", arm.mode.unwrap_or(Mode::Both).word(), "--socket"])?;
+        command.arg(&socket).args(watched).args(options);
         command.args(["--ahead", if arm.ahead { "on" } else { "off" }]);
         if let Some(prefetch) = arm.prefetch {
             command.args(["--prefetch", &prefetch.to_string()]);
@@ -67,7 +100,13 @@ impl Daemon {
                 let message = format!("the daemon does not start: {}", daemon.process.last_line());
                 Err(Fault::new(Exit::Failed, message))
             }
-            None => Ok(identity(&daemon.socket).filter(|now| Some(*now) != left).map(drop)),
+            None => {
+                let listens = identity(&daemon.socket).is_some_and(|now| Some(now) != left);
+                // Files opened before the folders are marked would not be announced.
+                let marked = watched.is_empty()
+                    || std::fs::read_to_string(dir.join("daemon.log")).is_ok_and(|l| l.contains("watching"));
+                Ok((listens && marked).then_some(()))
+            }
         })?;
         match up {
             Some(()) => Ok(daemon),
@@ -80,6 +119,24 @@ impl Daemon {
         let mut command = tools::command(&["daemon", "status", "--json", "--socket"])?;
         command.arg(&self.socket);
         run_json("daemon status", command, Duration::from_secs(10), &self.scratch)
+    }
+
+    /// Its process and those it has started: `watch` is a supervisor with a worker under it.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        let pid = self.process.pid();
+        let children =
+            std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        std::iter::once(pid).chain(children.split_whitespace().filter_map(|p| p.parse().ok())).collect()
+    }
+
+    /// SIGKILL to its first process; returns when all of them are gone, whose threads may still be in the kernel, or after
+    /// [`GONE_PATIENCE`].
+    pub(crate) fn kill(&mut self) -> Result<(), Fault> {
+        let pids = self.pids();
+        self.process.kill();
+        // The folder of descriptors of a process that has ended cannot be read, even while it waits for its parent.
+        let gone = |pid: &u32| !Path::new(&format!("/proc/{pid}/fd/0")).exists();
+        guard::wait_for(GONE_PATIENCE, || Ok(pids.iter().all(gone).then_some(()))).map(drop)
     }
 
     /// Takes its socket away under it.

@@ -11,7 +11,7 @@ use super::{Bench, serve};
 use crate::guard;
 use crate::process::Process;
 use crate::results::Row;
-use crate::scenario::{Load, Point};
+use crate::scenario::{Door, Load, Point};
 use crate::trees;
 
 /// The paper's slowest takes a quarter of an hour of disk time.
@@ -29,8 +29,9 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     bench.disks[0].drop_caches()?;
     let dir = bench.scratch.dir(&format!("run{}", row.position))?;
     let group = bench.group()?;
-    let mut helper = arm.mode.map(|_| Daemon::start(arm, &dir, false, group.as_ref())).transpose()?;
-    let env = if arm.mode.is_some() { daemon::environment(&dir)? } else { Vec::new() };
+    let mut helper = arm.mode.map(|_| Daemon::of(bench, arm, &dir, group.as_ref())).transpose()?;
+    let env =
+        if arm.mode.is_some() && arm.door == Door::Shim { daemon::environment(&dir)? } else { Vec::new() };
     bench.disks[0].stats(true)?;
     let started = Instant::now();
     let mut running = Vec::new();

@@ -172,6 +172,76 @@ pub(crate) fn forget_pages(dir: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
+/// No disk yet: the arms bring up their own.
+pub(crate) fn without<'a>(
+    scenario: &'a Scenario,
+    scratch: &'a Scratch,
+    ground: Ground,
+) -> Result<Bench<'a>, Fault> {
+    let root = scratch.dir("www")?;
+    Ok(Bench { scenario, scratch, ground, disks: Vec::new(), root, remarks: Vec::new() })
+}
+
+/// Brings up a disk without a file system, as large as its drive, or of `size`.
+pub(super) fn bare(scratch: &Scratch, drive: &str, number: u32) -> Result<Disk, Fault> {
+    let drives =
+        run_json("vdisk drives", tools::command(&["vdisk", "drives", "--json"])?, PATIENCE, scratch.path())?;
+    let bytes = drives
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|d| d["name"] == drive)
+        .and_then(|d| d["bytes"].as_u64());
+    let bytes = bytes.ok_or_else(|| {
+        Fault::new(Exit::Usage, format!("no drive is called `{drive}` (`seekless vdisk drives` shows all)"))
+    })?;
+    let name = format!("lab-{}-{number}", std::process::id());
+    let mut up = tools::command(&["vdisk", "up", "--name", &name, "--drive", drive, "--fs", "none"])?;
+    up.args(["--size", &format!("{bytes}B")]);
+    // Nothing is written to it, and ext4 has no files of 20 TB.
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() {
+        up.arg("--backing").arg(memory);
+    }
+    bring_up(up, name, PathBuf::new(), bytes, scratch)
+}
+
+/// Starts `vdisk up` and waits until the disk is there.
+fn bring_up(
+    mut up: Command,
+    name: String,
+    mount: PathBuf,
+    size: u64,
+    scratch: &Scratch,
+) -> Result<Disk, Fault> {
+    let said = scratch.path().join(format!("{name}.json"));
+    let _ = std::fs::remove_file(&said);
+    up.arg("--json").arg(&said).arg("--foreground");
+    let mut process = Process::spawn("vdisk up", up, &scratch.path().join(format!("{name}.log")), None)?;
+    let answer = guard::wait_for(UP_PATIENCE, || match process.ended() {
+        Some(status) => {
+            Err(Fault::new(exit_of(status), process.last_line().trim_start_matches("seekless: ")))
+        }
+        // Not there, or not written to its end yet.
+        None => Ok(std::fs::read_to_string(&said).ok().and_then(|t| serde_json::from_str::<Value>(&t).ok())),
+    })?;
+    let answer =
+        answer.ok_or_else(|| Fault::new(Exit::Failed, "vdisk up: the disk is not there after 120 s"))?;
+    let mut up = Disk {
+        process,
+        name,
+        mount,
+        device: answer.get("device").and_then(Value::as_str).map(String::from),
+        size,
+        defaults: Vec::new(),
+        scratch: scratch.path().to_path_buf(),
+    };
+    if let Some(queue) = up.queue() {
+        up.defaults = KNOBS.map(|k| (k, read(&queue.join(k)))).to_vec();
+    }
+    Ok(up)
+}
+
 /// Brings up and fills all disks of a scenario.
 pub(crate) fn set_up<'a>(
     scenario: &'a Scenario,
@@ -205,32 +275,7 @@ pub(crate) fn set_up<'a>(
                 ));
             }
         };
-        let said = scratch.path().join(format!("{name}.json"));
-        up.arg("--json").arg(&said).arg("--foreground");
-        let mut process = Process::spawn("vdisk up", up, &scratch.path().join(format!("{name}.log")), None)?;
-        let answer = guard::wait_for(UP_PATIENCE, || match process.ended() {
-            Some(status) => {
-                Err(Fault::new(exit_of(status), process.last_line().trim_start_matches("seekless: ")))
-            }
-            // Not there, or not written to its end yet.
-            None => {
-                Ok(std::fs::read_to_string(&said).ok().and_then(|t| serde_json::from_str::<Value>(&t).ok()))
-            }
-        })?;
-        let answer =
-            answer.ok_or_else(|| Fault::new(Exit::Failed, "vdisk up: the disk is not there after 120 s"))?;
-        let mut up = Disk {
-            process,
-            name: name.clone(),
-            mount,
-            device: answer.get("device").and_then(Value::as_str).map(String::from),
-            size: disk.size.0,
-            defaults: Vec::new(),
-            scratch: scratch.path().to_path_buf(),
-        };
-        if let Some(queue) = up.queue() {
-            up.defaults = KNOBS.map(|k| (k, read(&queue.join(k)))).to_vec();
-        }
+        let up = bring_up(up, name.clone(), mount, disk.size.0, scratch)?;
         bench.disks.push(up);
         if let (true, Some(manifest)) = (ground.block, &manifest) {
             let mut populate =

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use seekless_kernel::cgroup::MemoryGroup;
-use seekless_units::Fault;
+use seekless_units::{Exit, Fault};
 use serde_json::Value;
 
 use super::daemon::Daemon;
 use super::{Bench, probe};
 use crate::guard;
 use crate::results::Row;
-use crate::scenario::{Arm, FaultAt, FaultKind, Point};
+use crate::scenario::{Arm, Door, FaultAt, FaultKind, Point};
 
 /// A broken disk returns EIO for so many stretches, together a tenth of it.
 const BROKEN_STRETCHES: u64 = 10;
@@ -35,7 +35,16 @@ impl Timeline {
 
     /// The next fault, once its time has come.
     pub(super) fn due(&mut self, elapsed_s: f64) -> Option<FaultAt> {
-        if self.waiting.last()?.at_s <= elapsed_s { self.waiting.pop() } else { None }
+        if self.waiting.last()?.at_s > elapsed_s {
+            return None;
+        }
+        let fault = self.waiting.pop()?;
+        if let Some(every_s) = fault.every_s {
+            // From when it was due, not from when it was noticed; none is skipped.
+            self.waiting.push(FaultAt { at_s: fault.at_s + every_s, ..fault.clone() });
+            self.waiting.sort_by(|a, b| b.at_s.total_cmp(&a.at_s));
+        }
+        Some(fault)
     }
 }
 
@@ -50,8 +59,16 @@ pub(super) fn apply(
 ) -> Result<(), Fault> {
     let signal = |daemon: &Option<Daemon>, signal| daemon.iter().for_each(|d| d.process.signal(signal));
     match fault.what {
-        FaultKind::KillDaemon => daemon.iter_mut().for_each(|d| d.process.kill()),
-        FaultKind::StartDaemon => *daemon = Some(Daemon::start(arm, dir, !bench.ground.block, group)?),
+        FaultKind::KillDaemon => daemon.iter_mut().try_for_each(Daemon::kill)?,
+        FaultKind::StartDaemon => *daemon = Some(Daemon::of(bench, arm, dir, group)?),
+        FaultKind::LimitMemory => {
+            let limit = fault.limit.unwrap_or(bench.scenario.memory).0;
+            if let Some(group) = group {
+                group
+                    .set_limit(limit)
+                    .map_err(|e| Fault::new(Exit::Failed, format!("memory limit {limit}: {e}")))?;
+            }
+        }
         FaultKind::RemoveSocket => daemon.iter().for_each(Daemon::remove_socket),
         FaultKind::StopDaemon => signal(daemon, Signal::STOP),
         FaultKind::ContinueDaemon => signal(daemon, Signal::CONT),
@@ -91,6 +108,16 @@ pub(super) fn afterwards(
         super::serve_cold(bench)?;
         row.metrics.insert("probe_failed".into(), probe::fixed_list(bench, url)?);
     }
+    if arm.door == Door::Watch {
+        if has(FaultKind::KillDaemon) {
+            *daemon = None;
+            row.metrics.insert("gone_wait_ms".into(), probe::after_a_watch_is_killed(bench, arm, dir)?);
+            let (announced, resident) = probe::cost_of_watching(bench, arm, dir)?;
+            row.metrics.insert("announced_extra_us".into(), announced);
+            row.metrics.insert("resident_extra_us".into(), resident);
+        }
+        return Ok(());
+    }
     if has(FaultKind::StartDaemon) {
         let asked = daemon.as_ref().map(Daemon::status).transpose()?;
         let needs = asked.and_then(|s| s.pointer("/counters/needs").and_then(Value::as_u64)).unwrap_or(0);
@@ -110,11 +137,15 @@ mod tests {
 
     #[test]
     fn faults_come_in_order_and_when_due() {
-        let at = |at_s, what| FaultAt { at_s, what, for_s: None };
+        let at = |at_s, what| FaultAt { at_s, what, for_s: None, limit: None, every_s: None };
         let mut line = Timeline::new(&[at(8.0, FaultKind::StartDaemon), at(2.0, FaultKind::KillDaemon)]);
         assert!(line.due(1.0).is_none());
         assert_eq!(line.due(9.0).unwrap().what, FaultKind::KillDaemon);
         assert_eq!(line.due(9.0).unwrap().what, FaultKind::StartDaemon);
         assert!(line.due(99.0).is_none());
+        let again = FaultAt { every_s: Some(5.0), ..at(1.0, FaultKind::LimitMemory) };
+        let mut line = Timeline::new(&[again, at(7.0, FaultKind::MendDisk)]);
+        let due: Vec<f64> = std::iter::from_fn(|| line.due(11.5)).map(|f| f.at_s).collect();
+        assert_eq!(due, [1.0, 6.0, 7.0, 11.0]);
     }
 }

@@ -11,6 +11,7 @@ use super::disk::catalogue_args;
 use crate::process::Process;
 use crate::results::Row;
 use crate::scenario::{Arm, Load, Scenario};
+use crate::server::CERTIFICATE;
 use crate::tools;
 
 /// Start-up, the last requests' time-outs and writing the result, beyond the length asked for.
@@ -94,7 +95,7 @@ impl Clients {
                 command.args(["--warmup", &format!("{warmup_s}s"), "--step", &format!("{step}s")]);
                 step * f64::from(SEARCH_RUNS)
             }
-            Load::Diff { .. } | Load::Command { .. } => {
+            Load::Diff { .. } | Load::Command { .. } | Load::Profile {} => {
                 return Err(Fault::new(Exit::Failed, "this load is no HTTP load"));
             }
         };
@@ -107,6 +108,9 @@ impl Clients {
             &(number + 1).to_string(),
             "--quiet",
         ]);
+        if arm.tls {
+            command.arg("--cacert").arg(dir.join("server").join(CERTIFICATE));
+        }
         let result = dir.join(format!("load{number}.json"));
         command.args(catalogue_args(scenario)).arg("--json").arg(&result);
         let process = Process::spawn("the load", command, &dir.join(format!("load{number}.log")), None)?;

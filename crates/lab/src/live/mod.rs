@@ -13,7 +13,9 @@ mod faults;
 pub(crate) mod load;
 mod preconditions;
 pub(crate) mod probe;
+mod profile;
 mod sequences;
+mod series;
 pub(crate) mod serve;
 
 use std::path::{Path, PathBuf};
@@ -99,7 +101,10 @@ pub(crate) fn run(name: &str, scenario: &Scenario, quick: bool, out: &Path) -> R
     results.environment.servers = servers(&points);
 
     progress.now(&format!("{}: filling {} disk(s)", name, scenario.disks.len()));
-    let mut bench = disk::set_up(scenario, &scratch, ground)?;
+    let mut bench = match scenario.load {
+        Load::Profile {} => disk::without(scenario, &scratch, ground)?,
+        _ => disk::set_up(scenario, &scratch, ground)?,
+    };
     let file = out.join("results.json");
     let mut position = 0;
     for repetition in 0..scenario.repetitions {
@@ -121,6 +126,7 @@ pub(crate) fn run(name: &str, scenario: &Scenario, quick: bool, out: &Path) -> R
             };
             match point.load {
                 Load::Diff { .. } => diff::run(&mut bench, point, &mut row)?,
+                Load::Profile {} => profile::run(&mut bench, point, &mut row)?,
                 _ => serve::run(&mut bench, point, &mut row)?,
             }
             progress.done(&summary(&label, &row, scenario));

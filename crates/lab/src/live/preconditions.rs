@@ -8,7 +8,7 @@ use seekless_units::{Exit, Fault};
 
 use crate::guard;
 use crate::process::run_json;
-use crate::scenario::{Load, Scenario};
+use crate::scenario::{Arm, Door, Load, Scenario};
 use crate::tools;
 
 /// What may be used.
@@ -48,15 +48,23 @@ pub(crate) fn survey(scenario: &Scenario) -> Result<Ground, Fault> {
         Err(_) => false,
     };
     for kind in scenario.points().iter().filter_map(|p| p.arm.server) {
-        use crate::scenario::ServerKind::{Apache, Builtin, Lighttpd, Nginx, Seekless};
+        use crate::scenario::ServerKind::{Apache, Builtin, Caddy, GoFile, Lighttpd, Nginx, Seekless};
         match kind {
             Nginx => tools::find("nginx").map(drop)?,
             Apache => tools::find("apache2").map(drop)?,
             Lighttpd => tools::find("lighttpd").map(drop)?,
+            Caddy => tools::find_go("caddy").map(drop)?,
+            GoFile => tools::find_go("gofile").map(drop)?,
             Builtin | Seekless => {}
         }
     }
-    if scenario.arms.iter().any(|a| a.mode.is_some()) {
+    let watch = |a: &Arm| a.door == Door::Watch;
+    if !root && (scenario.arms.iter().any(watch) || matches!(scenario.load, Load::Profile {})) {
+        return Err(permission(
+            "this scenario needs the right to a block device and to watch it: run it as root",
+        ));
+    }
+    if scenario.arms.iter().any(|a| a.mode.is_some() && !watch(a)) {
         tools::shim()?;
     }
     Ok(Ground { block: root, groups })

@@ -28,6 +28,9 @@ const KILLS: usize = 3;
 const WAIT_BYTES: usize = 256 << 10;
 /// Reads of cached bytes timed with no daemon there.
 const CACHED_READS: usize = 2000;
+/// Rounds of reads to tell what watching costs, and reads of one round.
+const COST_ROUNDS: usize = 5;
+const COST_READS: usize = 5000;
 
 /// `GET` of a path, or of a range of it; an error when the answer is not whole or no success.
 pub(crate) fn get(port: u16, path: &str, range: Option<(u64, u64)>) -> io::Result<Vec<u8>> {
@@ -53,21 +56,28 @@ pub(crate) fn get(port: u16, path: &str, range: Option<(u64, u64)>) -> io::Resul
     Ok(answer.split_off(head))
 }
 
+/// Files of a manifest longer than two ranges of `range` bytes: size and path.
+pub(super) fn files(manifest: &Path, range: u64) -> Vec<(u64, String)> {
+    let manifest = std::fs::read_to_string(manifest).unwrap_or_default();
+    manifest
+        .lines()
+        .filter(|l| !l.starts_with('#'))
+        .filter_map(|l| {
+            l.split_once(' ').and_then(|(size, path)| Some((size.parse().ok()?, path.to_string())))
+        })
+        .filter(|(size, _)| *size > 2 * range)
+        .collect()
+}
+
 /// Asks for a fixed list of ranges of the library, one after the other; how many failed.
 pub(super) fn fixed_list(bench: &Bench<'_>, url: &str) -> Result<f64, Fault> {
     let port = url.trim_end_matches('/').rsplit_once(':').and_then(|(_, p)| p.parse().ok());
     let port = port.ok_or_else(|| Fault::new(Exit::Failed, format!("no port in {url}")))?;
-    let manifest = std::fs::read_to_string(bench.scratch.path().join("manifest.txt")).unwrap_or_default();
-    let files: Vec<(u64, &str)> = manifest
-        .lines()
-        .filter(|l| !l.starts_with('#'))
-        .filter_map(|l| l.split_once(' ').and_then(|(size, path)| Some((size.parse().ok()?, path))))
-        .filter(|(size, _)| *size > 2 * RANGE_BYTES)
-        .collect();
+    let files = files(&bench.scratch.path().join("manifest.txt"), RANGE_BYTES);
     let mut failed = 0;
     for i in 0..LIST_RANGES {
         guard::check_interrupted()?;
-        let (size, path) = *files
+        let (size, path) = files
             .get(i * files.len() / LIST_RANGES)
             .ok_or_else(|| Fault::new(Exit::Failed, "the library has no file large enough to probe"))?;
         // Another place in each file, the same in every run.
@@ -77,6 +87,83 @@ pub(super) fn fixed_list(bench: &Bench<'_>, url: &str) -> Result<f64, Fault> {
         }
     }
     Ok(f64::from(failed))
+}
+
+/// Kills `seekless watch` under readers it holds. Returns the longest wait after a kill, in ms.
+///
+/// Supervisor and worker are stopped, so that neither answers nor the supervisor kills the worker, and a reader is held. Its
+/// bytes are brought into the cache by a descriptor opened before the watch began, whose reads are not announced. Then the
+/// supervisor is killed: what the reader still waits is the wait `watch` adds by dying.
+pub(super) fn after_a_watch_is_killed(bench: &Bench<'_>, arm: &Arm, dir: &Path) -> Result<f64, Fault> {
+    let disk = &bench.disks[0];
+    let mut waited: f64 = 0.0;
+    let file = any_file(&disk.mount)?;
+    for trial in 0..KILLS {
+        forget(&file)?;
+        let unannounced = File::open(&file).map_err(|e| fault(&file, &e))?;
+        let place = bench.scratch.dir(&format!("held{trial}"))?;
+        let mut watch = Daemon::watch(arm, &place, &disk.mount, &[])?;
+        watch.status()?;
+        let pids = watch.pids();
+        pids.iter().for_each(|pid| signal(*pid, Signal::STOP));
+        let offset = (trial * 2 * WAIT_BYTES) as u64;
+        let mut reader = reader(&file, dir, offset, WAIT_BYTES, 1, &format!("held{trial}"), false)?;
+        guard::wait_for(Duration::from_secs(5), || Ok((reader.last_line() == "ready").then_some(())))?;
+        guard::sleep(Duration::from_millis(300))?;
+        let mut bytes = vec![0; WAIT_BYTES];
+        unannounced.read_exact_at(&mut bytes, offset).map_err(|e| fault(&file, &e))?;
+        let held = reader.ended().is_none();
+        let killed = now_ns();
+        watch.kill()?;
+        if !held {
+            return Err(Fault::new(
+                Exit::Failed,
+                "a reader was not held by a stopped watch: is the folder watched?",
+            ));
+        }
+        reader.wait(Duration::from_secs(30))?;
+        let done: u64 = word(&reader, 0)?;
+        waited = waited.max(done.saturating_sub(killed) as f64 / 1e6);
+    }
+    Ok(waited)
+}
+
+/// Median microseconds a 4 KiB read of cached bytes takes more while `watch` hears of it, and more while `watch` runs and the
+/// file is wholly in memory. Arms in turn, [`COST_ROUNDS`] rounds.
+pub(super) fn cost_of_watching(bench: &Bench<'_>, arm: &Arm, dir: &Path) -> Result<(f64, f64), Fault> {
+    let disk = &bench.disks[0];
+    let file = any_file(&disk.mount)?;
+    // All of it into memory.
+    std::fs::File::open(&file)
+        .and_then(|mut f| io::copy(&mut f, &mut io::sink()))
+        .map_err(|e| fault(&file, &e))?;
+    let mut took = [Vec::new(), Vec::new(), Vec::new()];
+    for round in 0..COST_ROUNDS {
+        for (i, options) in
+            [None, Some(["--announce-resident"].as_slice()), Some([].as_slice())].into_iter().enumerate()
+        {
+            let place = bench.scratch.dir(&format!("cost{round}-{i}"))?;
+            let watch = options.map(|o| Daemon::watch(arm, &place, &disk.mount, o)).transpose()?;
+            if let Some(watch) = &watch {
+                watch.status()?;
+            }
+            let name = format!("cost{round}-{i}");
+            let mut reader = reader(&file, dir, 0, 4096, COST_READS, &name, false)?;
+            reader.wait(Duration::from_secs(60))?;
+            took[i].push(word(&reader, 2)? as f64 / 1e3);
+        }
+    }
+    let [without, announced, resident] = took.map(|mut t| {
+        t.sort_by(f64::total_cmp);
+        t[t.len() / 2]
+    });
+    Ok((announced - without, resident - without))
+}
+
+fn signal(pid: u32, signal: Signal) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) {
+        let _ = rustix::process::kill_process(pid, signal);
+    }
 }
 
 /// Kills daemons under readers that wait for them. Returns the longest wait after a kill and the longest call on
@@ -92,7 +179,7 @@ pub(super) fn after_a_kill(bench: &Bench<'_>, arm: &Arm, dir: &Path) -> Result<(
         stopped.status()?;
         stopped.process.signal(Signal::STOP);
         let offset = (trial * 2 * WAIT_BYTES) as u64;
-        let mut reader = reader(&file, dir, offset, WAIT_BYTES, 1, &format!("waiter{trial}"))?;
+        let mut reader = reader(&file, dir, offset, WAIT_BYTES, 1, &format!("waiter{trial}"), true)?;
         // The reader says "ready", then reads, and so waits for a daemon that does not move.
         guard::wait_for(Duration::from_secs(5), || Ok((reader.last_line() == "ready").then_some(())))?;
         guard::sleep(Duration::from_millis(300))?;
@@ -112,7 +199,7 @@ pub(super) fn after_a_kill(bench: &Bench<'_>, arm: &Arm, dir: &Path) -> Result<(
         let done: u64 = word(&reader, 0)?;
         waited = waited.max(done.saturating_sub(killed) as f64 / 1e6);
     }
-    let mut cached = reader(&file, dir, 0, 4096, CACHED_READS, "cached")?;
+    let mut cached = reader(&file, dir, 0, 4096, CACHED_READS, "cached", true)?;
     cached.wait(Duration::from_secs(60))?;
     let longest: u64 = word(&cached, 1)?;
     Ok((waited, longest as f64 / 1e6))
@@ -130,7 +217,7 @@ fn word(reader: &Process, index: usize) -> Result<u64, Fault> {
         .ok_or_else(|| Fault::new(Exit::Failed, format!("the probe said: {line}")))
 }
 
-/// Starts `seekless lab probe` under the shim.
+/// Starts `seekless lab probe`, under the shim if asked.
 fn reader(
     file: &Path,
     dir: &Path,
@@ -138,10 +225,14 @@ fn reader(
     bytes: usize,
     times: usize,
     name: &str,
+    shim: bool,
 ) -> Result<Process, Fault> {
     let mut command =
         tools::command(&["lab", "probe", "--offset", &offset.to_string(), "--bytes", &bytes.to_string()])?;
-    command.args(["--times", &times.to_string(), "--file"]).arg(file).envs(daemon::environment(dir)?);
+    command.args(["--times", &times.to_string(), "--file"]).arg(file);
+    if shim {
+        command.envs(daemon::environment(dir)?);
+    }
     Process::spawn("the probe", command, &dir.join(format!("{name}.log")), None)
 }
 
@@ -171,18 +262,21 @@ fn now_ns() -> u64 {
 }
 
 /// `seekless lab probe`: reads a range of a file `times` times with pread; prints when the last was done on the
-/// monotonic clock and how long the longest took, both in ns.
+/// monotonic clock, how long the longest took and how long the median one, all in ns.
 pub(crate) fn read(file: &Path, offset: u64, bytes: usize, times: usize) -> Result<Exit, Fault> {
     let opened = File::open(file).map_err(|e| fault(file, &e))?;
     let mut buffer = vec![0; bytes];
     println!("ready");
     io::stdout().flush().map_err(|e| fault(file, &e))?;
-    let mut longest = 0;
+    let mut took = Vec::with_capacity(times);
     for _ in 0..times {
         let start = Instant::now();
         opened.read_exact_at(&mut buffer, offset).map_err(|e| fault(file, &e))?;
-        longest = longest.max(start.elapsed().as_nanos());
+        took.push(start.elapsed().as_nanos());
     }
-    println!("{} {longest}", now_ns());
+    let done = now_ns();
+    took.sort_unstable();
+    let (longest, median) = (took.last().copied().unwrap_or(0), took.get(times / 2).copied().unwrap_or(0));
+    println!("{done} {longest} {median}");
     Ok(Exit::Ok)
 }

@@ -8,10 +8,11 @@ use serde_json::Value;
 use super::daemon::{self, Daemon};
 use super::faults::{self, Timeline};
 use super::load::{self, Clients};
+use super::series::Series;
 use super::{Bench, sequences};
 use crate::guard;
 use crate::results::Row;
-use crate::scenario::{Load, Point, ServerKind};
+use crate::scenario::{Door, FaultAt, FaultKind, Load, Point, ServerKind};
 use crate::server::{Server, Site};
 
 /// Runs one arm and fills its row.
@@ -28,13 +29,20 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     let dir = bench.scratch.dir(&format!("run{}", row.position))?;
     let group = bench.group()?;
     let mut helper = match arm.mode {
-        Some(_) if !arm.no_daemon => Some(Daemon::start(arm, &dir, !bench.ground.block, group.as_ref())?),
+        Some(_) if !arm.no_daemon => Some(Daemon::of(bench, arm, &dir, group.as_ref())?),
         _ => None,
     };
-    let env = if arm.mode.is_some() { daemon::environment(&dir)? } else { Vec::new() };
+    let env =
+        if arm.mode.is_some() && arm.door == Door::Shim { daemon::environment(&dir)? } else { Vec::new() };
     let options = &arm.serve;
-    let site =
-        Site { dir: &dir.join("server"), root: &bench.root, env: &env, options, group: group.as_ref() };
+    let site = Site {
+        dir: &dir.join("server"),
+        root: &bench.root,
+        env: &env,
+        options,
+        group: group.as_ref(),
+        tls: arm.tls,
+    };
     let mut server = Server::start(kind, arm.variant, &site)?;
 
     let (warmup_s, preload) = match &point.load {
@@ -43,13 +51,14 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
         | Load::Downloads { warmup_s, .. }
         | Load::Sessions { warmup_s, .. }
         | Load::Search { warmup_s, .. } => (*warmup_s, false),
-        Load::Diff { .. } | Load::Command { .. } => (0.0, false),
+        Load::Diff { .. } | Load::Command { .. } | Load::Profile {} => (0.0, false),
     };
     if preload {
         bench.mounts().try_for_each(read_all)?;
     }
     let speedup = load::speedup(bench.scenario, &point.load);
-    let edge_site = Site { dir: &dir.join("edge"), root: &bench.root, env: &[], options: &[], group: None };
+    let edge_site =
+        Site { dir: &dir.join("edge"), root: &bench.root, env: &[], options: &[], group: None, tls: false };
     let edge = arm.edge.map(|size| Server::edge(&server, size, &edge_site)).transpose()?;
     let url = edge.as_ref().unwrap_or(&server).url();
     let several = bench.disks.len() > 1;
@@ -59,6 +68,10 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
         clients.push(Clients::start(bench.scenario, (&point.load, arm), &url, i, &dir)?);
     }
 
+    let sampled =
+        bench.scenario.metrics.iter().any(|m| matches!(m.as_str(), "rss_growth" | "longest_wait_ms"));
+    let manifest = bench.scratch.path().join("manifest.txt");
+    let mut series = sampled.then(|| Series::start(server.port(), manifest));
     // Meanwhile: zero the disks' counters after the warm-up, let faults happen when they are due.
     let started = Instant::now();
     let mut timeline = Timeline::new(&arm.faults);
@@ -79,7 +92,16 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
             cpu_before = server.cpu_s();
         }
         while let Some(fault) = timeline.due(started.elapsed().as_secs_f64()) {
+            if let Some(series) = &mut series {
+                excuse(series, &fault, &arm.faults);
+            }
             faults::apply(bench, arm, fault, &dir, group.as_ref(), &mut helper)?;
+        }
+        if let Some(series) = &mut series {
+            let daemon = helper.as_mut().and_then(|h| h.process.ended().is_none().then(|| h.pids()));
+            let daemon = daemon.unwrap_or_default();
+            let of = |what, pids: Vec<u32>| pids.into_iter().map(move |pid| (what, pid));
+            series.look(of("daemon", daemon).chain(of("server", server.pids())));
         }
         if !server.alive() {
             return Err(Fault::new(Exit::Failed, format!("{} ended under load ({})", kind.name(), arm.name)));
@@ -104,6 +126,9 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
         }
         sequences::account(row, &files)?;
     }
+    if let Some(series) = series {
+        series.account(row);
+    }
     account_daemon(row, helper.as_mut());
     if kind == ServerKind::Builtin {
         account_calls(row, &url);
@@ -117,6 +142,25 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     drop(helper);
     drop(group);
     bench.disks.iter().try_for_each(|d| if arm.faults.is_empty() { Ok(()) } else { d.fault(&["--clear"]) })
+}
+
+/// While the disk hangs or is broken readers wait or fail with and without us; for a moment after it, too, until what
+/// was held up has been read.
+fn excuse(series: &mut Series, fault: &FaultAt, all: &[FaultAt]) {
+    /// Seconds in which a backlog is worked off.
+    const AFTER_S: f64 = 5.0;
+    match fault.what {
+        FaultKind::HangDisk => series.excuse(fault.for_s.unwrap_or(5.0) + AFTER_S),
+        FaultKind::BreakDisk => {
+            let mended = all.iter().filter(|f| f.what == FaultKind::MendDisk).map(|f| f.at_s);
+            let first =
+                all.iter().filter(|f| f.what == FaultKind::BreakDisk).map(|f| f.at_s).fold(0.0, f64::max);
+            let span = mended.fold(0.0, f64::max) - first;
+            series.excuse(if span > 0.0 { span + AFTER_S } else { f64::INFINITY });
+        }
+        FaultKind::KillDaemon => series.killed(),
+        _ => {}
+    }
 }
 
 /// Reads every file below `dir` once.

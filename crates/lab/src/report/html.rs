@@ -24,10 +24,13 @@ pub fn render(results: &Results) -> Result<String, Fault> {
     let mut page = String::new();
     head(&mut page, results);
     checks(&mut page, results);
+    notes(&mut page, results);
     for name in &scenario.metrics {
         let Ok(metric) = metric::find(name) else { continue };
         let values = entries(results, name);
-        if values.iter().all(|e| e.ours.is_none() && e.published.is_none()) {
+        let values: Vec<Entry> =
+            values.into_iter().filter(|e| e.ours.is_some() || e.published.is_some()).collect();
+        if values.is_empty() {
             continue;
         }
         let unit = if metric.unit.is_empty() { String::new() } else { format!(", {}", metric.unit) };
@@ -55,35 +58,54 @@ pub fn render(results: &Results) -> Result<String, Fault> {
     Ok(page)
 }
 
-/// Several runs as one page: a table of all, then each run's own page folded below its line.
+/// Several runs as one page: a table of all by paper, the checks that do not hold with where they are explained, then each
+/// run's own page folded below its line.
 ///
 /// # Errors
 /// Those of [`render`].
 pub fn render_all(title: &str, all: &[Results], left_out: &[(String, String)]) -> Result<String, Fault> {
     let (held, checks) =
         all.iter().flat_map(|r| &r.checks).fold((0, 0), |(h, n), c| (h + u32::from(c.pass), n + 1));
+    let quick = if all.iter().any(|r| r.quick) { ", shortened (--quick)" } else { "" };
+    let seconds: f64 = all.iter().map(|r| r.environment.elapsed_s).sum();
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=en><head><meta charset=utf-8><title>{title}</title><style>{STYLE}</style></head><body>\
-         <h1>{title}</h1><p class=sub>{held} of {checks} checks hold in {} scenarios</p>\
-         <table><tr><th>Scenario</th><th>Source</th><th>Checks that hold</th></tr>",
+         <h1>{title}</h1><p class=sub>{held} of {checks} checks hold in {} scenarios{quick}; {} s</p>\
+         <p>Every figure below comes from the simulator: clients, server, page cache, kernel and drive are modelled, the policy is the \
+         daemon's own code. &quot;Here&quot; is our value, &quot;Published&quot; what the paper's text or tables print. A check \
+         states a conclusion of the paper, or a target of this project; one that does not hold is left as it is, and \
+         the notes of its scenario say why. Throughput is in MB/s of 1,000,000 bytes.</p>",
         all.len(),
+        number(seconds),
         title = escape(title),
     );
-    for results in all {
-        let held = results.checks.iter().filter(|c| c.pass).count();
-        let class = if results.pass { "pass" } else { "fail" };
-        let from = [results.scenario.paper.as_deref(), results.scenario.figure.as_deref()];
+    for paper in papers(all) {
+        let heading = paper.map_or_else(|| "Benchmarks of this project".to_string(), escape);
         let _ = write!(
             page,
-            "<tr><td><a href=\"#{name}\">{name}</a></td><td>{}</td><td class={class}>{held} of {}</td></tr>",
-            escape(&from.into_iter().flatten().collect::<Vec<_>>().join(", ")),
-            results.checks.len(),
-            name = escape(&results.name),
+            "<h2>{heading}</h2><table><tr><th>Scenario</th><th>Figure</th><th>What is compared</th><th>Checks that hold</th></tr>"
         );
+        for results in all.iter().filter(|r| r.scenario.paper.as_deref() == paper) {
+            let held = results.checks.iter().filter(|c| c.pass).count();
+            let class = if results.pass { "pass" } else { "fail" };
+            let _ = write!(
+                page,
+                "<tr><td><a href=\"#{name}\">{name}</a></td><td>{}</td><td>{}</td><td class={class}>{held} of {}</td></tr>",
+                escape(results.scenario.figure.as_deref().unwrap_or_default()),
+                escape(&results.scenario.title),
+                results.checks.len(),
+                name = escape(&results.name),
+            );
+        }
+        page += "</table>";
     }
-    page += "</table>";
-    for (name, why) in left_out {
-        let _ = write!(page, "<p class=sub>{} runs live only: {}</p>", escape(name), escape(why));
+    failures(&mut page, all);
+    if !left_out.is_empty() {
+        page += "<h2>Not in this report</h2><ul>";
+        for (name, why) in left_out {
+            let _ = write!(page, "<li>{} runs live only: {}</li>", escape(name), escape(why));
+        }
+        page += "</ul>";
     }
     for results in all {
         let whole = render(results)?;
@@ -91,13 +113,51 @@ pub fn render_all(title: &str, all: &[Results], left_out: &[(String, String)]) -
         let open = if results.pass { "" } else { " open" };
         let _ = write!(
             page,
-            "<hr><details id=\"{name}\"{open}><summary>{name}</summary>{}</details>",
+            "<hr><details id=\"{name}\"{open}><summary>{name}: {}</summary>{}</details>",
+            escape(&results.scenario.title),
             body.map_or("", |(body, _)| body),
             name = escape(&results.name),
         );
     }
-    page += "</body></html>\n";
+    // A link into a folded part opens it.
+    page += "<script>const open=()=>{const d=document.getElementById(location.hash.slice(1));if(d)d.open=true};\
+             addEventListener('hashchange',open);open()</script></body></html>\n";
     Ok(page)
+}
+
+/// The papers the runs belong to, in order of first mention; our own benchmarks last.
+fn papers(all: &[Results]) -> Vec<Option<&str>> {
+    let mut papers: Vec<Option<&str>> = Vec::new();
+    for results in all {
+        let paper = results.scenario.paper.as_deref();
+        if !papers.contains(&paper) {
+            papers.push(paper);
+        }
+    }
+    papers.sort_by_key(Option::is_none);
+    papers
+}
+
+/// Every check that does not hold.
+fn failures(page: &mut String, all: &[Results]) {
+    if all.iter().all(|r| r.pass) {
+        return;
+    }
+    *page += "<h2>What does not hold</h2><table><tr><th>Scenario</th><th>Check</th><th>Value</th><th>Target</th></tr>";
+    for results in all {
+        for check in results.checks.iter().filter(|c| !c.pass) {
+            let _ = write!(
+                page,
+                "<tr><td><a href=\"#{name}\">{name}</a></td><td>{}</td><td>{}</td><td>{} {}</td></tr>",
+                escape(&check.name),
+                check.value.map_or("not measured".into(), number),
+                escape(&check.comparison),
+                number(check.target),
+                name = escape(&results.name),
+            );
+        }
+    }
+    *page += "</table>";
 }
 
 fn head(page: &mut String, results: &Results) {
@@ -201,7 +261,8 @@ fn rows(page: &mut String, results: &Results) {
     *page += "</table></div></details>";
 }
 
-fn foot(page: &mut String, results: &Results) {
+/// What a reader must know to judge the figures, departures from the paper first of all.
+fn notes(page: &mut String, results: &Results) {
     let scenario = &results.scenario;
     if !scenario.notes.is_empty() || !results.remarks.is_empty() {
         *page += "<h2>Notes</h2><ul>";
@@ -210,6 +271,10 @@ fn foot(page: &mut String, results: &Results) {
         }
         *page += "</ul>";
     }
+}
+
+fn foot(page: &mut String, results: &Results) {
+    let scenario = &results.scenario;
     let machine = &results.environment;
     let disks: Vec<String> = scenario
         .disks

@@ -31,12 +31,15 @@ fn colour(index: usize) -> RGBColor {
     COLOURS[index % COLOURS.len()]
 }
 
-/// A metric: lines when the axis is a size or a count, bars otherwise.
+/// A metric: lines when the axis is a size or a count and the metric varies along it, bars otherwise.
 pub(super) fn metric(results: &Results, name: &str, entries: &[Entry]) -> Drawn {
     match &results.scenario.axis {
         Some(axis)
             if axis.values.len() > 2
-                && axis.values.iter().all(|v| v.starts_with(|c: char| c.is_ascii_digit())) =>
+                && axis.values.iter().all(|v| v.starts_with(|c: char| c.is_ascii_digit()))
+                && entries
+                    .iter()
+                    .any(|e| axis.values.iter().any(|x| e.label.ends_with(&format!(" @ {x}")))) =>
         {
             lines(results, name, &axis.label, &axis.values)
         }
@@ -119,7 +122,10 @@ fn lines(results: &Results, metric: &str, label: &str, values: &[String]) -> Dra
                 .filter_map(|x| Some((place(x)?, results.median(&arm.name, Some(x), metric)?)))
                 .collect(),
         };
-        series.push((arm.name.clone(), points, colour(i)));
+        // An arm without this metric has no place in the legend either.
+        if !points.is_empty() {
+            series.push((arm.name.clone(), points, colour(i)));
+        }
         let paper: Vec<(f64, f64)> = scenario
             .published
             .iter()

@@ -18,6 +18,11 @@ pub struct Arm {
     pub variant: ServerVariant,
     /// Seekless mode; absent: neither shim nor daemon anywhere near.
     pub mode: Option<Mode>,
+    /// How Seekless hears of the server's reads; the shim where there is a mode and nothing else is said.
+    #[serde(default)]
+    pub door: Door,
+    /// The drive a load of kind `profile` measures.
+    pub drive: Option<String>,
     /// Prefetch size of the daemon (its default when absent).
     pub prefetch: Option<Bytes>,
     /// Order of the daemon's queue (its default when absent).
@@ -38,6 +43,9 @@ pub struct Arm {
     /// Further options of `seekless serve`, where that is the server.
     #[serde(default)]
     pub serve: Vec<String>,
+    /// The server speaks TLS, with a certificate made for the run; HTTP/1.1. nginx and `seekless serve` only.
+    #[serde(default)]
+    pub tls: bool,
     /// A cache in front of the server, which the clients ask instead: nginx with `proxy_cache` and 1 MiB slices, whose cache
     /// on disk is so large.
     pub edge: Option<Bytes>,
@@ -62,6 +70,9 @@ pub struct Arm {
     /// Where a `command` load's answer has each metric: name to JSON pointer.
     #[serde(default)]
     pub read: std::collections::BTreeMap<String, String>,
+    /// Which element of the answer's `rows` this arm is: the fields it must have. Empty: the arm reads the whole answer.
+    #[serde(default)]
+    pub row: std::collections::BTreeMap<String, String>,
     /// What goes wrong while the load runs.
     #[serde(default, rename = "fault")]
     pub faults: Vec<FaultAt>,
@@ -79,6 +90,10 @@ pub enum ServerKind {
     Lighttpd,
     /// `seekless lab file-server`, for machines where no other can be had.
     Builtin,
+    /// Caddy, a server in Go: nothing can be preloaded into it.
+    Caddy,
+    /// The file server of Go's own library, `scripts/gofile.go`.
+    GoFile,
     /// `seekless serve`: the engine is inside, neither shim nor daemon belong to it.
     Seekless,
 }
@@ -91,6 +106,8 @@ impl ServerKind {
             ServerKind::Apache => "apache",
             ServerKind::Lighttpd => "lighttpd",
             ServerKind::Builtin => "builtin",
+            ServerKind::Caddy => "caddy",
+            ServerKind::GoFile => "gofile",
             ServerKind::Seekless => "seekless",
         }
     }
@@ -99,12 +116,25 @@ impl ServerKind {
 impl FromStr for ServerKind {
     type Err = String;
     fn from_str(s: &str) -> Result<ServerKind, String> {
-        use ServerKind::{Apache, Builtin, Lighttpd, Nginx, Seekless};
-        [Nginx, Apache, Lighttpd, Builtin, Seekless]
+        use ServerKind::{Apache, Builtin, Caddy, GoFile, Lighttpd, Nginx, Seekless};
+        [Nginx, Apache, Lighttpd, Builtin, Caddy, GoFile, Seekless]
             .into_iter()
             .find(|kind| kind.name() == s)
-            .ok_or_else(|| format!("`{s}` is not a server (nginx, apache, lighttpd, builtin, seekless)"))
+            .ok_or_else(|| {
+                format!("`{s}` is not a server (nginx, apache, lighttpd, builtin, caddy, gofile, seekless)")
+            })
     }
+}
+
+/// How Seekless hears of a server's reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Door {
+    /// The preload shim and `seekless daemon`.
+    #[default]
+    Shim,
+    /// `seekless watch` on the disks' mounts; nothing is preloaded.
+    Watch,
 }
 
 /// Which configuration of a server.
@@ -171,7 +201,7 @@ impl Order {
     }
 }
 
-/// A fault at a time after the load started.
+/// A fault at a time after the load started. Times are real, whatever the disk's speed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultAt {
@@ -181,6 +211,10 @@ pub struct FaultAt {
     pub what: FaultKind,
     /// For `hang-disk`: how long, in seconds.
     pub for_s: Option<f64>,
+    /// For `limit-memory`: the new limit; absent: the scenario's own.
+    pub limit: Option<Bytes>,
+    /// Again after so many seconds, until the load ends; absent: once.
+    pub every_s: Option<f64>,
 }
 
 /// Something that goes wrong, or is mended.
@@ -203,4 +237,6 @@ pub enum FaultKind {
     BreakDisk,
     /// The disk is well again.
     MendDisk,
+    /// The memory limit of server and daemon changes.
+    LimitMemory,
 }

@@ -18,16 +18,29 @@ macro_rules! scenarios {
 scenarios![
     "ahead-of-need",
     "asap-fig1",
+    "asap-fig10",
     "asap-fig5",
+    "asap-fig6",
     "asap-fig7",
     "asap-fig8",
     "asap-fig9",
     "asap-table1",
     "auto-vs-fixed",
+    "circus-fig10",
+    "circus-fig11",
+    "circus-fig12",
+    "circus-fig13",
+    "circus-fig14",
+    "circus-fig15",
+    "circus-fig16",
+    "circus-fig17",
+    "circus-fig8",
+    "circus-fig9",
     "circus-load",
     "closed-loop",
     "competitive-micro",
     "daemon-faults",
+    "disk-profile",
     "hot-cache",
     "hot-serve",
     "libception-fig10",
@@ -48,6 +61,7 @@ scenarios![
     "libception-table2",
     "libception-table3",
     "libception-table4",
+    "libception-tuning",
     "libception-two-disks",
     "pfc-live",
     "pfc-table1",
@@ -55,6 +69,9 @@ scenarios![
     "sessions",
     "sim-speed",
     "sim-vs-live",
+    "soak",
+    "watch-go",
+    "watch-sessions",
 ];
 
 /// Every scenario's name and text, in the order of their names.
@@ -92,7 +109,7 @@ pub fn find(name: &str) -> Result<(String, Scenario), Fault> {
 pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     known
         .map(|k| {
-            // Leaving out a prefix ("fig11" for "libception-fig11") is the commonest slip of all.
+            // Leaving out a prefix ("fig18" for "libception-fig18") is the commonest slip of all.
             let tail = k.rsplit_once('-').map_or(k, |(_, tail)| tail);
             (edits(word, k).min(edits(word, tail)), k)
         })
@@ -142,7 +159,7 @@ mod tests {
     #[test]
     fn a_slip_is_answered_with_the_nearest_name() {
         for (slip, meant) in
-            [("closedloop", "closed-loop"), ("fig11", "libception-fig11"), ("hotcache", "hot-cache")]
+            [("closedloop", "closed-loop"), ("fig18", "libception-fig18"), ("hotcache", "hot-cache")]
         {
             let fault = find(slip).unwrap_err();
             assert_eq!(fault.exit, Exit::Usage);

@@ -75,7 +75,15 @@ pub enum Load {
     Command {
         /// Its words, without `--json`.
         command: Vec<String>,
+        /// JSON pointer to a list in the answer, of which each arm picks one element (its `row`); the arm's pointers are then
+        /// into that element.
+        rows: Option<String>,
+        /// Field of an element that must be the axis value, where there is an axis.
+        x: Option<String>,
     },
+    /// `seekless disk profile` of a whole drive, held against its model; no library, no server. The disk is the first one of the
+    /// scenario, with the arm's drive, as large as that.
+    Profile {},
     /// `diff -r` of two source trees, `instances` pairs at once; reports the completion time.
     Diff {
         /// Pairs compared at the same time.
@@ -97,7 +105,7 @@ impl Load {
                 *warmup_s = warmup.unwrap_or(*warmup_s);
                 *duration_s = duration.unwrap_or(*duration_s);
             }
-            Load::Diff { .. } | Load::Command { .. } => {}
+            Load::Diff { .. } | Load::Command { .. } | Load::Profile {} => {}
         }
     }
 
@@ -106,12 +114,16 @@ impl Load {
         match self {
             Load::Closed { clients, .. } | Load::Downloads { clients, .. } => *clients = count,
             Load::Diff { instances, .. } => *instances = count,
-            Load::Ramp { .. } | Load::Sessions { .. } | Load::Search { .. } | Load::Command { .. } => {}
+            Load::Ramp { .. }
+            | Load::Sessions { .. }
+            | Load::Search { .. }
+            | Load::Command { .. }
+            | Load::Profile {} => {}
         }
     }
 
     /// Whether a web server is needed.
     pub fn is_http(&self) -> bool {
-        !matches!(self, Load::Diff { .. } | Load::Command { .. })
+        !matches!(self, Load::Diff { .. } | Load::Command { .. } | Load::Profile {})
     }
 }

@@ -15,7 +15,7 @@ use std::path::Path;
 use seekless_units::{Bytes, Exit, Fault};
 use serde::{Deserialize, Serialize};
 
-pub use arm::{Arm, FaultAt, FaultKind, Mode, Order, ServerKind, ServerVariant};
+pub use arm::{Arm, Door, FaultAt, FaultKind, Mode, Order, ServerKind, ServerVariant};
 pub use builtin::{all, find, nearest};
 pub use load::Load;
 
@@ -149,12 +149,16 @@ pub enum Knob {
     MaxSectors,
     /// Block scheduler: `none`, `mq-deadline`, `kyber`, `bfq`.
     Scheduler,
-    /// Server: `nginx`, `apache`, `lighttpd`, `builtin`.
+    /// Server: `nginx`, `apache`, `lighttpd`, `caddy`, `gofile`, `builtin`.
     Server,
+    /// The drive a load of kind `profile` measures.
+    Drive,
     /// Instances or clients of the load.
     Clients,
     /// An argument of the simulator, named by the axis' `flag`.
     Sim,
+    /// Nothing: the values are those of a command's answer, which has a row for each (load `command` with `rows`).
+    Row,
 }
 
 /// A value printed in the paper.
@@ -350,7 +354,8 @@ impl Knob {
             Knob::MaxSectors => arm.max_sectors_kb = Some(kib(value)?),
             Knob::Scheduler => arm.scheduler = Some(value.to_string()),
             Knob::Server => arm.server = Some(value.parse()?),
-            Knob::Sim => {}
+            Knob::Drive => arm.drive = Some(value.to_string()),
+            Knob::Sim | Knob::Row => {}
             Knob::Clients => {
                 load.set_clients(value.parse().map_err(|_| format!("`{value}` is not a count"))?)
             }

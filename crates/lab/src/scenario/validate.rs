@@ -33,6 +33,14 @@ impl Scenario {
         if given && library.times_memory != 0.0 {
             return Err("library: give times_memory, or size and videos, not both".into());
         }
+        let profile = matches!(self.load, super::Load::Profile {});
+        let swept = self.axis.as_ref().is_some_and(|a| a.knobs.contains(&super::Knob::Drive));
+        if self.arms.iter().any(|a| profile != (a.drive.is_some() || (swept && !a.fixed))) {
+            return Err(
+                "`drive` is for arms of a load of kind `profile`, and each of those needs it (or an axis with the knob `drive`)"
+                    .into(),
+            );
+        }
         let command = matches!(self.load, super::Load::Command { .. });
         if self.sim.only && self.sim.not.is_some() {
             return Err("sim: `only` and `not` contradict each other".into());
@@ -42,6 +50,14 @@ impl Scenario {
         }
         if self.arms.iter().any(|a| command == a.read.is_empty()) {
             return Err("`read` is for arms of a load of kind `command`, and each of those needs it".into());
+        }
+        let rows = matches!(&self.load, super::Load::Command { rows: Some(_), .. });
+        if let Some(arm) = self.arms.iter().find(|a| !rows && !a.row.is_empty()) {
+            return Err(format!("arm `{}`: `row` is for a load of kind `command` with `rows`", arm.name));
+        }
+        let swept = self.axis.as_ref().is_some_and(|a| a.knobs.contains(&super::Knob::Row));
+        if swept && !matches!(&self.load, super::Load::Command { rows: Some(_), x: Some(_), .. }) {
+            return Err("axis: the knob `row` needs a load of kind `command` with `rows` and `x`".into());
         }
         for name in self.arms.iter().flat_map(|a| a.read.keys()) {
             metric::find(name)?;
@@ -76,13 +92,26 @@ impl Scenario {
             if !arm.serve.is_empty() && arm.server != Some(super::ServerKind::Seekless) {
                 return here("serve is for server = \"seekless\"");
             }
+            let speaks_tls =
+                matches!(arm.server, Some(super::ServerKind::Nginx | super::ServerKind::Seekless));
+            if arm.tls && (!speaks_tls || arm.edge.is_some()) {
+                return here("`tls` is for nginx and seekless, without an edge");
+            }
             if arm.queue == Some(0) || arm.in_flight == Some(0) {
                 return here("queue and in_flight: at least 1");
             }
             if arm.faults.iter().any(|f| {
-                !(0.0..=1e6).contains(&f.at_s) || f.for_s.is_some_and(|s| !(0.001..=60.0).contains(&s))
+                !(0.0..=1e6).contains(&f.at_s)
+                    || f.for_s.is_some_and(|s| !(0.001..=60.0).contains(&s))
+                    || f.every_s.is_some_and(|s| !(1.0..=1e6).contains(&s))
+                    || f.limit.is_some_and(|l| l.0 < 16 << 20)
             }) {
-                return here("fault: at_s at least 0, for_s 0.001 to 60");
+                return here(
+                    "fault: at_s at least 0, for_s 0.001 to 60, every_s at least 1, limit at least 16MiB",
+                );
+            }
+            if arm.door == super::Door::Watch && (arm.mode.is_none() || arm.no_daemon) {
+                return here("door = \"watch\" needs a mode and a daemon");
             }
             let swept = self.axis.as_ref().is_some_and(|a| a.knobs.contains(&super::Knob::Server));
             if self.load.is_http() && arm.server.is_none() && (!swept || arm.fixed) {

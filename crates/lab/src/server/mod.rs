@@ -5,6 +5,7 @@
 //! serving files, without what has nothing to do with that. "As shipped" changes nothing that decides throughput.
 
 mod apache;
+mod go;
 mod lighttpd;
 mod nginx;
 mod seekless;
@@ -41,13 +42,20 @@ pub struct Site<'a> {
     pub options: &'a [String],
     /// The group it runs in.
     pub group: Option<&'a MemoryGroup>,
+    /// Whether it speaks TLS, with a certificate made for it in its folder.
+    pub tls: bool,
 }
+
+/// The server's certificate for 127.0.0.1 and its key, in its folder.
+pub(crate) const CERTIFICATE: &str = "certificate.pem";
+const KEY: &str = "key.pem";
 
 /// A running server; stopped on drop.
 #[derive(Debug)]
 pub struct Server {
     process: Process,
     port: u16,
+    tls: bool,
 }
 
 impl Server {
@@ -82,11 +90,16 @@ impl Server {
         let port = free_port()?;
         let fault = |e: std::io::Error| Fault::new(Exit::Failed, format!("{}: {e}", site.dir.display()));
         std::fs::create_dir_all(site.dir).map_err(fault)?;
+        if site.tls {
+            certify(site)?;
+        }
         let mut command = match kind {
             ServerKind::Nginx => nginx::command(variant, site, port)?,
             ServerKind::Apache => apache::command(variant, site, port)?,
             ServerKind::Lighttpd => lighttpd::command(site, port)?,
             ServerKind::Builtin => builtin(site, port)?,
+            ServerKind::Caddy => go::caddy(site, port)?,
+            ServerKind::GoFile => go::file_server(site, port)?,
             ServerKind::Seekless => seekless::command(site, port)?,
         };
         command.envs(site.env.iter().map(|(k, v)| (k, v)));
@@ -97,10 +110,10 @@ impl Server {
     fn run(kind: ServerKind, command: Command, port: u16, site: &Site<'_>) -> Result<Server, Fault> {
         let log = site.dir.join("output.log");
         let process = Process::spawn(kind.name(), command, &log, site.group)?;
-        let mut server = Server { process, port };
+        let mut server = Server { process, port, tls: site.tls };
         let answered = guard::wait_for(START_PATIENCE, || match server.process.ended() {
             Some(_) => Err(server.does_not_start(kind, site, "ended")),
-            None => Ok(answers(port).then_some(())),
+            None => Ok((if site.tls { listens(port) } else { answers(port) }).then_some(())),
         })?;
         match answered {
             Some(()) => Ok(server),
@@ -118,9 +131,15 @@ impl Server {
         Fault::new(Exit::Failed, format!("{} {how} on port {}: {line}", kind.name(), self.port))
     }
 
-    /// `http://127.0.0.1:PORT/`
+    /// Where it listens on 127.0.0.1.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// `http://127.0.0.1:PORT/`, or https.
     pub fn url(&self) -> String {
-        format!("http://127.0.0.1:{}/", self.port)
+        let scheme = if self.tls { "https" } else { "http" };
+        format!("{scheme}://127.0.0.1:{}/", self.port)
     }
 
     /// The server's first process and all it started.
@@ -153,6 +172,12 @@ pub(crate) fn version(kind: ServerKind) -> Option<String> {
     let flag = match kind {
         ServerKind::Builtin => return Some(format!("built-in {}", env!("CARGO_PKG_VERSION"))),
         ServerKind::Seekless => return Some(format!("seekless serve {}", env!("CARGO_PKG_VERSION"))),
+        ServerKind::GoFile => return Some("http.FileServer of Go".into()),
+        ServerKind::Caddy => {
+            let output = tools::find_go("caddy").ok()?.command().arg("version").output().ok()?;
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            return Some(format!("Caddy {}", text.split(' ').next().unwrap_or_default().trim()));
+        }
         _ => "-v",
     };
     let name = if kind == ServerKind::Apache { "apache2" } else { kind.name() };
@@ -173,6 +198,21 @@ fn free_port() -> Result<u16, Fault> {
         .and_then(|listener| listener.local_addr())
         .map(|address| address.port())
         .map_err(|e| Fault::new(Exit::Failed, format!("no free port on 127.0.0.1: {e}")))
+}
+
+/// Writes a certificate that vouches for itself.
+fn certify(site: &Site<'_>) -> Result<(), Fault> {
+    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_string()])
+        .map_err(|e| Fault::new(Exit::Failed, format!("no certificate can be made: {e}")))?;
+    write(site, CERTIFICATE, &made.cert.pem())?;
+    write(site, KEY, &made.signing_key.serialize_pem())?;
+    Ok(())
+}
+
+/// Whether anybody takes connections. A server that speaks TLS says nothing else to those who do not.
+fn listens(port: u16) -> bool {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()
 }
 
 /// Whether an HTTP status line comes back.
@@ -225,10 +265,11 @@ mod tests {
         let scratch = guard::Scratch::new().unwrap();
         let root = scratch.dir("www").unwrap();
         std::fs::write(root.join("film.mp4"), vec![7; 100_000]).unwrap();
-        for kind in [ServerKind::Nginx, ServerKind::Apache, ServerKind::Lighttpd] {
+        use ServerKind::{Apache, Caddy, GoFile, Lighttpd, Nginx};
+        for kind in [Nginx, Apache, Lighttpd, Caddy, GoFile] {
             for variant in [ServerVariant::Shipped, ServerVariant::Threads] {
                 let dir = scratch.path().join(format!("{}-{variant:?}", kind.name()));
-                let site = Site { dir: &dir, root: &root, env: &[], options: &[], group: None };
+                let site = Site { dir: &dir, root: &root, env: &[], options: &[], group: None, tls: false };
                 let server = match Server::start(kind, variant, &site) {
                     Err(fault) if fault.exit == Exit::Missing => {
                         println!("skipped: {fault}");
@@ -265,7 +306,7 @@ mod tests {
         match Server::start(
             ServerKind::Nginx,
             ServerVariant::Shipped,
-            &Site { dir: &dir, root: &root, env: &[], options: &[], group: None },
+            &Site { dir: &dir, root: &root, env: &[], options: &[], group: None, tls: false },
         ) {
             Err(fault) if fault.exit == Exit::Missing => println!("skipped: {fault}"),
             Err(fault) => {

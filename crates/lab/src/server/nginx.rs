@@ -4,7 +4,7 @@ use std::process::Command;
 
 use seekless_units::{Bytes, Fault};
 
-use super::{Site, worker_user, write};
+use super::{CERTIFICATE, KEY, Site, worker_user, write};
 use crate::scenario::ServerVariant;
 use crate::tools;
 
@@ -55,13 +55,24 @@ pub(super) fn command(variant: ServerVariant, site: &Site<'_>, port: u16) -> Res
         ServerVariant::Reads => "    sendfile off;\n    aio threads;\n    output_buffers 2 32k;\n",
     };
     let temporary = temporary(site);
+    // Protocols and preference of ciphers as packaged.
+    let (ssl, certificate) = match site.tls {
+        false => ("", String::new()),
+        true => (
+            " ssl",
+            format!(
+                "    ssl_protocols TLSv1 TLSv1.1 TLSv1.2 TLSv1.3;\n    ssl_prefer_server_ciphers on;\n\
+                 \x20   ssl_certificate {dir}/{CERTIFICATE};\n    ssl_certificate_key {dir}/{KEY};\n"
+            ),
+        ),
+    };
     // worker_processes, worker_connections, sendfile, tcp_nopush, types_hash_max_size, gzip, access_log: as packaged.
     let text = format!(
         "{user}worker_processes auto;\npid {dir}/nginx.pid;\nerror_log stderr;\ndaemon off;\n\
          events {{\n    worker_connections 768;\n}}\n\
          http {{\n    tcp_nopush on;\n    types_hash_max_size 2048;\n    gzip on;\n{reading}\
-         \x20   default_type application/octet-stream;\n    access_log {dir}/access.log;\n{temporary}\
-         \x20   server {{\n        listen 127.0.0.1:{port};\n        root \"{root}\";\n    }}\n}}\n",
+         \x20   default_type application/octet-stream;\n    access_log {dir}/access.log;\n{temporary}{certificate}\
+         \x20   server {{\n        listen 127.0.0.1:{port}{ssl};\n        root \"{root}\";\n    }}\n}}\n",
         root = site.root.display(),
     );
     let config = write(site, "nginx.conf", &text)?;

@@ -20,7 +20,7 @@ use crate::guard::{self, Scratch};
 use crate::live::{load, serve};
 use crate::process::run_json;
 use crate::results::{Results, Row, SCHEMA};
-use crate::scenario::{Load, Point, Scenario};
+use crate::scenario::{Arm, Load, Point, Scenario};
 use crate::terminal::Progress;
 use crate::tools;
 
@@ -29,6 +29,12 @@ pub(crate) use translate::refusal;
 /// Longest one run may take.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
+/// Answers by command line: several figures show the same experiments, and the same command gives the same answer.
+pub(crate) type Known = BTreeMap<Vec<String>, Value>;
+
+/// What a command line gave.
+type Answer<'a> = (&'a [String], Result<Value, Fault>);
+
 /// One process to start.
 struct Job<'a> {
     point: &'a Point,
@@ -36,11 +42,18 @@ struct Job<'a> {
     args: Vec<String>,
 }
 
-/// Runs a scenario in the simulator and leaves `results.json` and `report.html` in `out`.
+/// Runs a scenario in the simulator, `threads` runs at a time, and leaves `results.json` and `report.html` in `out`.
 ///
 /// # Errors
 /// [`Exit::Missing`] when the scenario can only run live; else what stops the run. A check that fails is no error.
-pub(crate) fn run(name: &str, scenario: &Scenario, quick: bool, out: &Path) -> Result<Results, Fault> {
+pub(crate) fn run(
+    name: &str,
+    scenario: &Scenario,
+    quick: bool,
+    threads: usize,
+    known: &mut Known,
+    out: &Path,
+) -> Result<Results, Fault> {
     if let Some(why) = refusal(scenario) {
         return Err(Fault::new(Exit::Missing, format!("`{name}` runs live only: {why}; use --live")));
     }
@@ -58,7 +71,7 @@ pub(crate) fn run(name: &str, scenario: &Scenario, quick: bool, out: &Path) -> R
     let scratch = Scratch::new()?;
     let progress = Progress::new(jobs.len() as u64);
     progress.now(&format!("{name}: {} runs in virtual time", jobs.len()));
-    let answers = all(&jobs, scratch.path(), &progress)?;
+    let answers = all(&jobs, threads, known, scratch.path(), &progress)?;
     let mut results = Results {
         schema: SCHEMA,
         name: name.to_string(),
@@ -81,7 +94,9 @@ pub(crate) fn run(name: &str, scenario: &Scenario, quick: bool, out: &Path) -> R
             ..Row::default()
         };
         match &job.point.load {
-            Load::Command { .. } => read(&mut row, &job.point.arm.read, &answer)?,
+            Load::Command { rows, x, .. } => {
+                read(&mut row, &job.point.arm, rows.as_deref(), x.as_deref(), &answer)?
+            }
             _ => account(&mut row, &answer),
         }
         let line = job.args.join(" ");
@@ -95,51 +110,51 @@ pub(crate) fn run(name: &str, scenario: &Scenario, quick: bool, out: &Path) -> R
     Ok(results)
 }
 
-/// Runs all jobs, several at once; the answers in the jobs' order. Equal command lines are run once.
-fn all(jobs: &[Job<'_>], scratch: &Path, progress: &Progress) -> Result<Vec<Value>, Fault> {
+/// Runs all jobs, several at once; the answers in the jobs' order. What is known already or asked for twice runs once.
+fn all(
+    jobs: &[Job<'_>],
+    threads: usize,
+    known: &mut Known,
+    scratch: &Path,
+    progress: &Progress,
+) -> Result<Vec<Value>, Fault> {
     let mut distinct: Vec<&[String]> = jobs.iter().map(|j| j.args.as_slice()).collect();
     distinct.sort();
     distinct.dedup();
+    let steps = |args: &[String]| jobs.iter().filter(|j| j.args == args).count() as u64;
+    let (there, missing): (Vec<_>, Vec<_>) = distinct.into_iter().partition(|a| known.contains_key(*a));
+    there.iter().for_each(|args| progress.step(steps(args)));
     let next = AtomicUsize::new(0);
-    let done: Mutex<BTreeMap<usize, Result<Value, Fault>>> = Mutex::new(BTreeMap::new());
-    let one = |i: usize| {
+    let done: Mutex<Vec<Answer<'_>>> = Mutex::new(Vec::new());
+    let one = |args: &[String]| {
         let mut command = tools::command(&[])?;
-        command.args(distinct[i]).arg("--json");
+        command.args(args).arg("--json");
         run_json("the simulator", command, PATIENCE, scratch)
     };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(distinct.len());
     std::thread::scope(|scope| {
-        for _ in 0..threads {
+        for _ in 0..threads.min(missing.len()) {
             scope.spawn(|| {
-                loop {
-                    let i = next.fetch_add(1, Ordering::Relaxed);
-                    if i >= distinct.len() {
-                        return;
-                    }
-                    let answer = one(i);
-                    let failed = answer.is_err();
-                    if let Ok(mut done) = done.lock() {
-                        done.insert(i, answer);
-                    }
-                    progress.step(jobs.iter().filter(|j| j.args == distinct[i]).count() as u64);
-                    if failed {
+                while let Some(args) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let answer = one(args);
+                    if answer.is_err() {
                         // The others' answers would be thrown away.
-                        next.store(distinct.len(), Ordering::Relaxed);
-                        return;
+                        next.store(missing.len(), Ordering::Relaxed);
                     }
+                    if let Ok(mut done) = done.lock() {
+                        done.push((args, answer));
+                    }
+                    progress.step(steps(args));
                 }
             });
         }
     });
-    let done = done.into_inner().unwrap_or_else(|e| e.into_inner());
-    let mut answers = BTreeMap::new();
-    for (i, answer) in done {
-        answers.insert(distinct[i], answer?);
+    for (args, answer) in done.into_inner().unwrap_or_else(|e| e.into_inner()) {
+        known.insert(args.to_vec(), answer?);
     }
     jobs.iter()
         .map(|job| {
             let missing = || Fault::new(Exit::Failed, "a run of the simulator gave no answer");
-            answers.get(job.args.as_slice()).cloned().ok_or_else(missing)
+            known.get(&job.args).cloned().ok_or_else(missing)
         })
         .collect()
 }
@@ -195,15 +210,55 @@ fn account(row: &mut Row, answer: &Value) {
     }
 }
 
-/// Fills a row by the arm's own pointers into the answer.
-fn read(row: &mut Row, wanted: &BTreeMap<String, String>, answer: &Value) -> Result<(), Fault> {
-    for (name, pointer) in wanted {
-        let value = answer.pointer(pointer).and_then(Value::as_f64).ok_or_else(|| {
-            let message = format!("arm `{}`: the answer has no number at {pointer} for {name}", row.arm);
-            Fault::new(Exit::Usage, message)
-        })?;
+/// Fills a row by the arm's own pointers into the answer, or into the element of its list `rows` that the arm means.
+fn read(row: &mut Row, arm: &Arm, rows: Option<&str>, x: Option<&str>, answer: &Value) -> Result<(), Fault> {
+    let here = |what: String| Fault::new(Exit::Usage, format!("arm `{}`: {what}", arm.name));
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_string);
+    let source = match rows.filter(|_| !arm.row.is_empty()) {
+        None => answer,
+        Some(pointer) => {
+            let at_x = [x.zip(row.x.as_deref())];
+            let wanted = arm.row.iter().map(|(k, v)| (k.as_str(), v.as_str()));
+            let wanted: Vec<(&str, &str)> = wanted.chain(at_x.into_iter().flatten()).collect();
+            let meant = |element: &&Value| wanted.iter().all(|(k, v)| text(&element[*k]) == *v);
+            let list = answer.pointer(pointer).and_then(Value::as_array);
+            let list = list.ok_or_else(|| here(format!("the answer has no list at {pointer}")))?;
+            list.iter().find(meant).ok_or_else(|| here(format!("no element of {pointer} has {wanted:?}")))?
+        }
+    };
+    for (name, pointer) in &arm.read {
+        let value = source.pointer(pointer).and_then(Value::as_f64);
+        let value = value.ok_or_else(|| here(format!("the answer has no number at {pointer} for {name}")))?;
         row.metrics.insert(name.clone(), value);
     }
-    row.raw.insert("answer".into(), answer.clone());
+    row.raw.insert("answer".into(), source.clone());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_arm_reads_its_row_or_the_whole_answer() {
+        let answer = serde_json::json!({
+            "rows": [{ "kind": "a", "x": 4, "v": 1.5 }, { "kind": "b", "x": "8", "v": 2.5 }, { "kind": "b", "x": 4, "v": 3 }],
+            "total": 7,
+        });
+        let one = |kind: &str, x: Option<&str>, pointer: &str| {
+            let picked = if kind.is_empty() { String::new() } else { format!("[row]\nkind = '{kind}'") };
+            let arm: Arm =
+                toml::from_str(&format!("name = 'n'\n[read]\nmb_s = '{pointer}'\n{picked}")).unwrap();
+            let mut row = Row { x: x.map(String::from), ..Row::default() };
+            read(&mut row, &arm, Some("/rows"), Some("x"), &answer)
+                .map(|()| row.metrics["mb_s"])
+                .map_err(|f| f.message)
+        };
+        assert_eq!(one("b", Some("4"), "/v"), Ok(3.0));
+        assert_eq!(one("b", Some("8"), "/v"), Ok(2.5));
+        assert_eq!(one("a", None, "/v"), Ok(1.5));
+        assert_eq!(one("", Some("4"), "/total"), Ok(7.0));
+        assert!(one("a", Some("8"), "/v").unwrap_err().contains("no element of /rows"));
+        assert!(one("a", Some("4"), "/w").unwrap_err().contains("no number at /w"));
+    }
 }

@@ -11,6 +11,12 @@ pub(crate) fn refusal(scenario: &Scenario) -> Option<String> {
     if let Some(why) = &scenario.sim.not {
         return Some(why.clone());
     }
+    if matches!(scenario.load, Load::Profile {}) {
+        return Some("in virtual time the procedure is a test of its own (cargo test -p seekless-disk --test catalogue)".into());
+    }
+    if scenario.arms.iter().any(|a| a.door == crate::scenario::Door::Watch) {
+        return Some("the simulator has no model of `seekless watch`".into());
+    }
     if matches!(scenario.load, Load::Diff { .. }) {
         return Some("the simulator has no `diff` and no small files".into());
     }
@@ -78,7 +84,7 @@ impl Words {
 pub(super) fn arguments(scenario: &Scenario, point: &Point, repetition: u32) -> Vec<String> {
     let arm = &point.arm;
     let mut line = vec!["sim".to_string()];
-    if let Load::Command { command } = &point.load {
+    if let Load::Command { command, .. } = &point.load {
         line.extend(command.iter().cloned());
         let mut words = Words::default();
         words.extend(&scenario.sim.args);
@@ -190,7 +196,7 @@ fn load(words: &mut Words, load: &Load, repetition: u32) {
             words.put("--precision", precision);
             words.put("--runs", SEARCH_RUNS);
         }
-        Load::Diff { .. } | Load::Downloads { .. } | Load::Command { .. } => {}
+        Load::Diff { .. } | Load::Downloads { .. } | Load::Command { .. } | Load::Profile {} => {}
     }
 }
 

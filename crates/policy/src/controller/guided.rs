@@ -8,8 +8,8 @@
 //! - A viewer who leaves has some part of a piece unread; streams that used `used` bytes and left `left` on average at a
 //!   size `s0` waste `left / used * s / s0` of what is used. The product of the two is least at
 //!   `sqrt(switch * rate * used * s0 / left)`.
-//! - Memory bears no more than twice the budget divided by the streams, each with its part by the bitrate rule. This bound
-//!   follows the streams by itself, in every piece, so a quarter more is allowed here, by which the size may be off.
+//! - Memory bears no more than one and a half times the budget divided by the streams, divided by the mean part they get by the
+//!   bitrate rule. That share bounds every piece by itself, so a quarter more is allowed here, by which the size may be off.
 //!
 //! The smaller of the two is the model's size. The first time it is gone to at once, later when the size in use is off by more
 //! than a quarter, sliding for at most half a minute. Until some streams have ended the first is four times what the disk
@@ -56,7 +56,7 @@ const REST: u32 = 8;
 /// What is known about memory and readers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Situation {
-    /// Longest piece that memory bears for streams of the highest bitrate; 0 while there are no streams.
+    /// Size for the highest bitrate at which the mean piece is as long as memory bears; 0 while there are no streams.
     pub room: u64,
     /// Mean part of the full size that streams get by the bitrate rule, more than 0 and at most 1.
     pub part: f64,

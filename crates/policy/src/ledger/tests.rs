@@ -204,3 +204,18 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_is_given_back_unused_is_wasted_and_not_evicted() {
+    let mut l = Ledger::new(100);
+    l.opened(1);
+    l.opened(1);
+    l.fetched(at(0), 1, 0, 4000);
+    l.used(1, 0, 1000);
+    l.closed(1, 1000);
+    l.given_back(1, 0, 3000);
+    let t = l.totals();
+    assert_eq!((t.wasted, t.evicted_used, t.evicted_unused), (2000, 1000, 0));
+    l.closed(1, 1000);
+    assert_eq!(l.totals().wasted, 3000, "the rest with the last reader, and nothing twice");
+}

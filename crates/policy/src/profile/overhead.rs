@@ -39,13 +39,15 @@ const EARLY_READS: u32 = 3;
 /// Part of a turn between the two blocks. The nearest that is not read in any case is wanted: with a longer way more
 /// places cross to another track.
 const APART: [f64; 3] = [0.35, 0.55, 0.75];
+/// Nanoseconds within which a read takes as long as a buffer hit.
+const HIT_NS: f64 = 50_000.0;
 /// Nanoseconds that a miss can cost more than a buffer hit before anything moves. The most in the catalogue, of a drive
 /// of 1996, is half of it; larger results come from a host that was late.
 const LONGER_MAX_NS: f64 = 1_000_000.0;
 /// Nanoseconds at which the halving ends: a twentieth of the fastest overhead known (0.1 ms).
 const RESOLUTION_NS: f64 = 5_000.0;
 /// Pairs after which it is given up; about 40 are needed.
-const PAIRS_MAX: u32 = 150;
+const PAIRS_MAX: u32 = 300;
 
 /// The measurement.
 #[derive(Debug)]
@@ -201,7 +203,8 @@ impl Overhead {
             return;
         }
         if after > LATE && after < 0.5 && took < turn.period / 2.0 {
-            if took > self.hit() + LONGER_MAX_NS {
+            // No longer than a buffer hit: the host was late and the look-ahead had the block. That tells nothing.
+            if took > self.hit() + LONGER_MAX_NS || took < median(&mut self.hits) + HIT_NS {
                 return;
             }
             self.late.push(took);

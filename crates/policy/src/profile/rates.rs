@@ -1,13 +1,15 @@
 //! Transfer rates at places spread over the disk.
 //!
-//! At each place long sequential runs, of which the fastest counts; more places between two whose rates differ.
+//! At each place long sequential runs, of which the fastest counts; more places between two whose rates differ. The rate
+//! of a run is the median over all stretches half as long as the run (the slope of Theil and Sen over one distance): a
+//! host that is late at a few reads, even the first or the last, does not change it.
 
 use alloc::vec::Vec;
 
 use seekless_units::{Lba, Nanos, SECTOR_BYTES};
 
 use super::RatePoint;
-use super::procedure::{ProcedureOptions, Read, Timing, shift};
+use super::procedure::{ProcedureOptions, Read, Timing, median, shift};
 use super::rotation::Turn;
 
 /// Sectors of one read of a sequential run on a slow disk, 256 KiB, and on a fast one, 1 MiB. While the host deals with
@@ -26,17 +28,18 @@ const REFINEMENTS: u32 = 2;
 const RATE_RUNS: usize = 3;
 /// The two fastest must agree to this part, or there are more runs.
 const RATE_AGREE: f64 = 0.02;
-/// Turns a run lasts. A run does not end on a whole number of track switches; over this many turns that is under 1 %.
-const RUN_TURNS: f64 = 16.0;
+/// Turns a run lasts. Half a run is no whole number of track switches; over this many turns that is about 1 %, and the
+/// median over stretches that begin at all angles takes most of it away.
+const RUN_TURNS: f64 = 24.0;
 /// What a run lasts where no turn is known.
-const RUN_NS: f64 = 120e6;
+const RUN_NS: f64 = 180e6;
 /// Reads that bring host and head into step.
 const IN_STEP: u32 = 2;
 /// Reads a run must be judged by.
-const COUNTED_MIN: u32 = 4;
+const COUNTED_MIN: usize = 4;
 /// A run ends here in any case: after 256 MiB at the most.
 const RUN_READS_MAX: u32 = 256;
-/// Sectors of a run of the fastest disk: 16 turns of 11 ms at 300 MB/s, and some.
+/// Sectors of a run on a small disk, 24 turns of 11 ms at 230 MB/s; those of a faster one are less than a hundredth of it.
 const RUN_ROOM: u64 = 120_000;
 
 /// Transfer rates.
@@ -54,6 +57,8 @@ pub(super) struct Rates {
     runs: Vec<(f64, u64)>,
     tries: usize,
     run: Option<Run>,
+    /// Nanoseconds of the run that is under way at the end of each of its reads that count, from the first on.
+    marks: Vec<f64>,
     pub(super) found: Vec<RatePoint>,
 }
 
@@ -65,8 +70,7 @@ struct Run {
     undisturbed: u32,
     /// When the last one was done.
     last: Nanos,
-    /// Reads that count, and the time they took.
-    counted: u32,
+    /// What the reads that count took.
     span: f64,
 }
 
@@ -90,6 +94,7 @@ impl Rates {
             runs,
             tries: 0,
             run: None,
+            marks: Vec::new(),
             found,
         }
     }
@@ -108,8 +113,7 @@ impl Rates {
             let inner = place > self.options.sectors / 2;
             let start = if inner { place.saturating_sub(apart) } else { place + apart };
             let start = start.saturating_sub(shift(&self.options));
-            self.run =
-                Some(Run { start, reads: 0, undisturbed: 0, last: Nanos::ZERO, counted: 0, span: 0.0 });
+            self.run = Some(Run { start, reads: 0, undisturbed: 0, last: Nanos::ZERO, span: 0.0 });
         }
         let (start, reads) = self.run.map_or((0, 0), |r| (r.start, r.reads));
         let sectors = self.sectors();
@@ -131,19 +135,18 @@ impl Rates {
         } else {
             run.undisturbed += 1;
             if run.undisturbed > IN_STEP {
-                run.counted += 1;
                 run.span += timing.completed.since(run.last).0 as f64;
+                self.marks.push(run.span);
             }
         }
         run.last = timing.completed;
         let end = run.start + u64::from(run.reads + 1) * u64::from(sectors);
-        let enough = run.counted >= COUNTED_MIN && run.span >= self.run_ns;
+        let enough = self.marks.len() >= COUNTED_MIN && run.span >= self.run_ns;
         if enough || run.reads >= RUN_READS_MAX || end >= self.options.sectors {
-            let bytes = f64::from(run.counted) * f64::from(sectors) * SECTOR_BYTES as f64;
             let middle = run.start + u64::from(run.reads / 2) * u64::from(sectors);
-            let counts = run.counted >= COUNTED_MIN && run.span > 0.0;
-            let rate = if counts { bytes * 1e9 / run.span } else { 0.0 };
+            let rate = rate(&self.marks, f64::from(sectors) * SECTOR_BYTES as f64);
             self.run = None;
+            self.marks.clear();
             if self.read_sectors.is_none() {
                 // The first run only shows the speed. Its blocks are in the drive's buffer now: go on elsewhere.
                 let fast = rate * self.turn_ns / 1e9 >= FAST;
@@ -187,5 +190,33 @@ impl Rates {
                 }
             }
         }
+    }
+}
+
+/// Bytes a second, from when each of a run's reads of `bytes` ended: the median over all stretches of half the run. 0
+/// where there are too few.
+fn rate(ends: &[f64], bytes: f64) -> f64 {
+    if ends.len() < COUNTED_MIN {
+        return 0.0;
+    }
+    let half = ends.len() / 2;
+    let mut stretches: Vec<f64> = ends.iter().zip(&ends[half..]).map(|(a, b)| b - a).collect();
+    let stretch = median(&mut stretches);
+    if stretch > 0.0 { bytes * half as f64 * 1e9 / stretch } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run of 40 reads of 1 MiB at 100 MB/s whose host is 4 ms late at a third of them, the last included.
+    #[test]
+    fn a_late_host_does_not_change_the_rate() {
+        let each = f64::from(1 << 20) * 10.0;
+        let late = |i: u32| if i.is_multiple_of(3) { 4e6 } else { 0.0 };
+        let ends: Vec<f64> = (1..=40).rev().map(|i| f64::from(41 - i) * each + late(i - 1)).collect();
+        let found = rate(&ends, f64::from(1 << 20));
+        assert!((found / 100e6 - 1.0).abs() < 0.003, "{found}");
+        assert_eq!(rate(&ends[..3], 1.0), 0.0);
     }
 }

@@ -6,7 +6,7 @@ use seekless_units::Nanos;
 
 use super::{Following, Spindle};
 use crate::account::Account;
-use crate::ahead::{PIECES, PieceLen};
+use crate::ahead::PieceLen;
 use crate::controller::Situation;
 use crate::piece::Flight;
 use crate::{Continuation, DropBehind, FileId, Stream, StreamId};
@@ -47,9 +47,7 @@ impl Spindle {
         let bitrate =
             self.bitrate_of(following, stream).map_or(0.0, |rate| self.sized_by(following, stream, rate));
         let full = self.size.full(lba, bitrate);
-        let part = self.size.part(bitrate) / following.mean_part;
-        let first = self.size.first(full).0;
-        PieceLen { full: full.0, first, bitrate: self.told(following, stream), part }
+        PieceLen { full: full.0, first: self.size.first(full).0, bitrate: self.told(following, stream) }
     }
 
     /// Configured, else from the file's header.
@@ -89,20 +87,16 @@ impl Spindle {
         rates.sort_unstable_by(|a, b| b.total_cmp(a));
         let highest = rates.get(skip).copied();
         let streams = following.table.len();
-        let mean_part = (known + unknown as f64) / streams.max(1) as f64;
+        let part = ((known + unknown as f64) / streams.max(1) as f64).clamp(0.01, 1.0);
         let Some(following) = &mut self.streams else { return };
         following.ranked = self.now;
         following.highest = highest.unwrap_or(following.highest);
-        following.mean_part = mean_part.clamp(0.01, 1.0);
         let (ended, used, left) = following.table.persistence().means();
         let room = match streams {
             0 => 0.0,
-            n => PIECES * following.config.budget.0 as f64 / (n as f64 * following.mean_part),
+            _ => following.config.share(&following.table) as f64 / part,
         };
-        self.size.situation(
-            self.now,
-            Situation { room: room as u64, part: following.mean_part, ended, used, left },
-        );
+        self.size.situation(self.now, Situation { room: room as u64, part, ended, used, left });
     }
 
     /// Remembers what a file's header says.
@@ -170,7 +164,7 @@ impl Spindle {
         let fetched = self.account.totals().disk;
         let Some(following) = &mut self.streams else { return };
         let nothing_to_give = following.config.drop_behind != DropBehind::Pressure;
-        if nothing_to_give || following.pressure.is_settled(self.now, following.table.len()) {
+        if nothing_to_give || following.pressure.is_settled(self.now) {
             self.stats.bytes_evicted_over_budget += bytes;
         }
         following.pressure.evicted(self.now, bytes, fetched);

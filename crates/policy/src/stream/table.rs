@@ -228,30 +228,6 @@ impl Streams {
         }
     }
 
-    /// Counts what other streams of its file have fetched and not read as fetched for this one, as far as it joins on.
-    pub fn share(&mut self, id: StreamId) {
-        let Some(stream) = self.streams.get(&id) else { return };
-        let (file, mut upto) = (stream.file, stream.fetched);
-        // Each round uses up at least one of the file's streams.
-        while let Some(further) = self
-            .of_file(file)
-            .filter(|&(other, s)| other != id && s.position <= upto && upto < s.fetched)
-            .map(|(_, s)| s.fetched)
-            .max()
-        {
-            upto = further;
-        }
-        self.fetched(id, upto);
-    }
-
-    /// Where the bytes begin that another stream of the file has fetched and not read, the first past `from`.
-    pub fn next_fetched(&self, id: StreamId, from: u64) -> Option<u64> {
-        let file = self.streams.get(&id)?.file;
-        let ahead =
-            self.of_file(file).filter(|&(other, s)| other != id && s.position > from && s.unread() > 0);
-        ahead.map(|(_, s)| s.position).min()
-    }
-
     /// Notes that what was fetched for a stream from `from` on is not there after all: a read failed or was withdrawn,
     /// or the bytes were evicted before they were used.
     pub fn lost(&mut self, id: StreamId, from: u64) {
@@ -314,8 +290,6 @@ impl Streams {
     /// is expected too: the reports of the reads between may have been lost.
     fn continued_by(&self, file: FileId, offset: u64) -> Option<StreamId> {
         self.of_file(file)
-            // Who begins at the head is somebody new, however close behind another.
-            .filter(|(_, s)| offset > 0 || s.position == 0)
             .map(|(id, s)| (s.position.abs_diff(offset).min(s.fetched.abs_diff(offset)), id))
             .filter(|&(away, _)| away <= self.config.gap.0)
             .min()

@@ -82,15 +82,22 @@ fn fastest_s(r: &Report) -> f64 {
     r.classes.last().map_or(0.0, |c| c.mean_s)
 }
 
-/// The conclusions of a figure.
+/// The conclusions of a figure. Figures 8 to 10 show the same experiments; with the first go the conclusions of all three.
 pub fn conclusions(figure: &Figure, results: &[Trials]) -> Vec<Conclusion> {
-    const MANY: f64 = f64::INFINITY;
     let rows = Rows(figure.points.iter().zip(results).collect());
+    match figure.number {
+        8 => (8..=10).flat_map(|number| of_figure(number, &rows)).collect(),
+        number => of_figure(number, &rows),
+    }
+}
+
+fn of_figure(number: u32, rows: &Rows<'_>) -> Vec<Conclusion> {
+    const MANY: f64 = f64::INFINITY;
     let network: Of = |r| r.network;
     let miss: Of = Report::miss_ratio;
     let says = |says, value, least, most| Conclusion { says, value, within: (least, most) };
     let single = |p: &Point| !p.sequential && p.setup.classes.len() == 1;
-    match figure.number {
+    match number {
         8 => vec![
             says(
                 "any order carries what is offered (worst kind of client)",

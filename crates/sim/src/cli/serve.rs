@@ -58,12 +58,17 @@ enum Cache {
     TwoList,
     /// The same as before Linux 3.15: lists kept even, no refault distance
     EvenLists,
+    /// In order of arrival: sendfile before Linux 4.9, which marks nothing as used
+    Fifo,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum KernelReadAhead {
     /// Linux since 2.6.23
     OnDemand,
+    /// The same as of Linux 3.2
+    #[value(name = "on-demand-3")]
+    OnDemand3,
     /// Linux 2.6.0 to 2.6.22
     Linux26,
 }
@@ -404,12 +409,14 @@ impl ServeArgs {
                 requests: s.nr_requests as usize,
                 algorithm: match s.kernel_read_ahead {
                     KernelReadAhead::OnDemand => readahead::Kind::OnDemand,
+                    KernelReadAhead::OnDemand3 => readahead::Kind::OnDemand3,
                     KernelReadAhead::Linux26 => readahead::Kind::Linux26,
                 },
                 replacement: match self.cache {
                     Cache::Lru => Replacement::Lru,
                     Cache::TwoList => Replacement::TwoList,
                     Cache::EvenLists => Replacement::EvenLists,
+                    Cache::Fifo => Replacement::Fifo,
                 },
                 ..KernelConfig::default()
             },

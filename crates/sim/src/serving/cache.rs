@@ -4,21 +4,16 @@
 //! each page, and blocks are what the lists order and what is evicted. Linux does the same with large folios; with a memory of
 //! hundreds of megabytes the error is far below one per cent, and a block costs 40 bytes instead of 32 times that.
 //!
-//! Two replacements:
+//! Replacements:
 //! - [`Replacement::Lru`]: one list, moved to its head at every use.
 //! - [`Replacement::TwoList`]: Linux without multi-generational LRU (`mm/swap.c`, `mm/vmscan.c`, `mm/workingset.c`). New pages
 //!   enter the *inactive* list and are not moved by their first use; the second use moves them to the *active* list. When
 //!   the active list outgrows the inactive one by more than `sqrt(10 * GiB)` its tail is moved back. Reclaim takes
 //!   the inactive tail. A page that comes back while as many pages as are active have left since (its *refault distance*)
-//!   enters the active list at once; and while such pages come, the active list gives way in proportion to what is
-//!   reclaimed (`prepare_scan_control`).
-//!
-//!   What is used again is a page, or a whole folio where the kernel's own read-ahead allocated one: a segment that ends inside
-//!   a page makes the next one use that page again. Measured on Linux 6.18 (200 MiB sent by `sendfile` in segments of 523,750
-//!   bytes): of what `WILLNEED` had brought, in single pages, 0.8 % became active, of what read-ahead had brought 20 %. So a
-//!   block moves when most of its pages are used again, one of large folios when any is.
+//!   enters the active list at once.
 //! - [`Replacement::EvenLists`]: the same before Linux 3.15, which kept the lists even and knew no refault distance. It leaves
 //!   read-ahead half of the memory; today's rule leaves it a ninth of 8 GB once enough has been used twice.
+//! - [`Replacement::Fifo`]: what is left of either where nothing marks pages as used.
 
 pub use super::config::Replacement;
 
@@ -80,12 +75,11 @@ struct Block {
     marked: u32,
     /// Pages used at least once since they came.
     used: u32,
-    /// Pages used since the block came to its list,
+    /// Pages used since the block came to its list.
     seen: u32,
-    /// and those of them used once more.
+    /// Of them, those used again since: when they are half of the block, it moves to the active list. One page is not
+    /// enough: the kernel moves pages one by one, and the ranges of a reader share the page where they meet.
     again: u32,
-    /// Read in folios, which are used as a whole.
-    large: bool,
     active: bool,
     prev: u32,
     next: u32,
@@ -119,8 +113,6 @@ pub struct PageCache {
     inactive: List,
     active: List,
     evictions: u64,
-    /// Blocks that came back soon enough to be active at once, and how many there were when memory was last reclaimed.
-    refaults: (u64, u64),
     counts: Counts,
     unused_pages: u64,
 }
@@ -164,7 +156,6 @@ impl PageCache {
             inactive: EMPTY,
             active: EMPTY,
             evictions: 0,
-            refaults: (0, 0),
             counts: Counts::default(),
             unused_pages: 0,
         }
@@ -273,14 +264,13 @@ impl PageCache {
         block.marked = if on { block.marked | (bit & block.present) } else { block.marked & !bit };
     }
 
-    /// Makes room for pages that will be read, in `large` folios or one by one; pages present already stay as they are.
-    /// Others may be evicted for it.
-    pub fn insert(&mut self, file: u32, from: u64, to: u64, large: bool) {
+    /// Makes room for pages that will be read; pages present already stay as they are. Others may be evicted for it.
+    pub fn insert(&mut self, file: u32, from: u64, to: u64) {
         for (start, meant) in blocks(from, to) {
             let Some(key) = self.key(file, start) else { break };
             let mut slot = self.table[key as usize];
             if slot == NONE {
-                slot = self.allocate(key, large);
+                slot = self.allocate(key);
                 self.enter(slot);
             }
             let block = &mut self.slab[slot as usize];
@@ -321,10 +311,7 @@ impl PageCache {
                 let bits = meant & block.present;
                 block.again |= bits & block.seen;
                 block.seen |= bits;
-                let again = match block.large {
-                    true => block.again != 0,
-                    false => 2 * block.again.count_ones() > block.present.count_ones(),
-                };
+                let again = block.again.count_ones() * 2 >= block.present.count_ones();
                 let first_use = bits & !block.used;
                 block.used |= bits;
                 self.unused_pages -= u64::from(first_use.count_ones());
@@ -343,7 +330,7 @@ impl PageCache {
                 self.unlink(slot);
                 self.link(slot, true);
             }
-            Replacement::TwoList | Replacement::EvenLists => {}
+            Replacement::TwoList | Replacement::EvenLists | Replacement::Fifo => {}
         }
     }
 
@@ -378,7 +365,7 @@ impl PageCache {
         }
     }
 
-    fn allocate(&mut self, key: u32, large: bool) -> u32 {
+    fn allocate(&mut self, key: u32) -> u32 {
         let block = Block {
             key,
             present: 0,
@@ -387,7 +374,6 @@ impl PageCache {
             used: 0,
             seen: 0,
             again: 0,
-            large,
             active: false,
             prev: NONE,
             next: NONE,
@@ -410,13 +396,12 @@ impl PageCache {
     fn enter(&mut self, slot: u32) {
         let key = self.slab[slot as usize].key as usize;
         let active = match self.replacement {
-            Replacement::Lru | Replacement::EvenLists => false,
+            Replacement::Lru | Replacement::EvenLists | Replacement::Fifo => false,
             Replacement::TwoList => {
                 let evicted = self.evicted_at[key];
                 evicted != 0 && self.evictions + 1 - evicted <= self.active.pages
             }
         };
-        self.refaults.0 += u64::from(active);
         self.link(slot, active);
     }
 
@@ -474,32 +459,21 @@ impl PageCache {
         if gib == 0 { 1 } else { ((10 * gib) as f64).sqrt() as u64 }
     }
 
-    /// Moves the tail of the active list back, if there is one.
-    fn deactivate(&mut self) {
-        let slot = self.active.tail;
-        if slot != NONE {
-            self.unlink(slot);
-            // Its next use counts as the first on this list.
-            let block = &mut self.slab[slot as usize];
-            (block.seen, block.again) = (0, 0);
-            self.link(slot, false);
-        }
-    }
-
     fn reclaim(&mut self) {
         // Each block is looked at once at most: if all of them are on their way, memory is overdrawn for a moment, as the
         // kernel's is by what is under input/output.
         let mut looks = self.slab.len() as u64 - self.free.len() as u64;
-        if self.pages() <= self.limit {
-            return;
-        }
-        // Refaults since memory was last reclaimed: a new working set is forming.
-        let forming = self.refaults.0 != self.refaults.1;
-        self.refaults.1 = self.refaults.0;
         while self.pages() > self.limit && looks > 0 {
-            let low = |c: &PageCache| c.inactive.pages * c.inactive_ratio() < c.active.pages;
-            while self.replacement != Replacement::Lru && self.active.tail != NONE && low(self) {
-                self.deactivate();
+            while self.replacement != Replacement::Lru
+                && self.active.tail != NONE
+                && self.inactive.pages * self.inactive_ratio() < self.active.pages
+            {
+                let slot = self.active.tail;
+                self.unlink(slot);
+                // Its next use counts as the first on this list.
+                self.slab[slot as usize].seen = 0;
+                self.slab[slot as usize].again = 0;
+                self.link(slot, false);
             }
             let slot = self.inactive.tail;
             if slot == NONE {
@@ -511,12 +485,6 @@ impl PageCache {
                 self.unlink(slot);
                 self.link(slot, false);
                 continue;
-            }
-            if forming && self.inactive.pages > 0 {
-                // Both lists are scanned in proportion to their lengths.
-                for _ in 0..self.active.pages.div_ceil(self.inactive.pages) {
-                    self.deactivate();
-                }
             }
             let pages = u64::from(block.present.count_ones());
             let used = u64::from((block.present & block.used).count_ones());

@@ -19,6 +19,9 @@ pub enum Replacement {
     TwoList,
     /// The same as before Linux 3.15: the active list never larger than the inactive one, no refault distance.
     EvenLists,
+    /// In the order in which pages came, used or not: Linux from 2.6.23 to 4.8 for files that are sent with `sendfile`, whose
+    /// `__generic_file_splice_read` marks no page as used, so that none ever reaches the active list.
+    Fifo,
 }
 
 /// One disk. Each holds the whole library and has its own clients.

@@ -9,6 +9,10 @@
 //! knows nothing. The kernel then looks for the pages a sequential reader would have left behind in the cache, and
 //! failing that reads just what was asked for, without any read-ahead.
 //!
+//! [`Kind::OnDemand3`] is the same as of Linux 3.2 (`ondemand_readahead`, `try_context_readahead`). It differs where it hurts a
+//! server that sends: `sendfile` names all that is left of the call, not 16 pages at a time, so the first miss of a
+//! 512 KiB request counts as an oversize read and gets a window twice as large as `read_ahead_kb`; and one page of history is enough.
+//!
 //! [`Kind::Linux26`] is the algorithm before, in `policy::prefetch::linux`, which the two-level study describes.
 
 use super::cache::PageCache;
@@ -20,6 +24,8 @@ pub enum Kind {
     /// On demand, since 2.6.23.
     #[default]
     OnDemand,
+    /// The same algorithm in its first years, as of 3.2; see [`OnDemand::missing_then`].
+    OnDemand3,
     /// Two windows, 2.6.0 to 2.6.22.
     Linux26,
 }
@@ -136,6 +142,51 @@ impl OnDemand {
         self.window()
     }
 
+    /// `ondemand_readahead` of Linux 3.2 for a missing page; `asked` pages are wanted from there to the end of the call.
+    pub fn missing_then(
+        &mut self,
+        cache: &PageCache,
+        file: u32,
+        index: u64,
+        asked: u64,
+        bounds: Bounds,
+    ) -> Window {
+        let (asked, most) = (asked.max(1), bounds.read_ahead);
+        if most == 0 {
+            return Window { start: index, pages: asked, mark: None };
+        }
+        let own = self.size > 0
+            && (index == self.start + self.size - self.async_size || index == self.start + self.size);
+        let sequential = self.last.is_some_and(|last| index.wrapping_sub(last) <= 1);
+        if own && index > 0 {
+            self.start += self.size;
+            self.size = next_size(self.size, most);
+            self.async_size = self.size;
+        } else if index == 0 || asked > most || sequential {
+            self.start = index;
+            self.size = first_size(asked, most);
+            self.async_size = if self.size > asked { self.size - asked } else { self.size };
+        } else {
+            let missed = cache.absent_before(file, index - 1, most);
+            let mut behind = missed.map_or(index.min(most), |page| index - page - 1);
+            if behind == 0 {
+                return Window { start: index, pages: asked.min(most), mark: None };
+            }
+            if behind >= index {
+                behind *= 2;
+            }
+            self.start = index;
+            self.size = first_size(behind + asked, most);
+            self.async_size = self.size;
+        }
+        if index == self.start && self.size == self.async_size {
+            // The read would meet the mark it has just made.
+            self.async_size = next_size(self.size, most);
+            self.size += self.async_size;
+        }
+        self.window()
+    }
+
     /// `page_cache_async_ra`: the marked page `index` was reached by a read of `asked` pages from there.
     pub fn reached(
         &mut self,
@@ -163,6 +214,26 @@ impl OnDemand {
         self.start = start;
         self.size = next_size(start - index + asked, most);
         self.async_size = self.size;
+        Some(self.window())
+    }
+
+    /// [`OnDemand::reached`] as of Linux 3.2: a window is never larger than `read_ahead_kb` again, and a long call does not
+    /// stretch that bound.
+    pub fn reached_then(
+        &mut self,
+        cache: &PageCache,
+        file: u32,
+        index: u64,
+        asked: u64,
+        bounds: Bounds,
+    ) -> Option<Window> {
+        let own = self.size > 0 && index == self.start + self.size - self.async_size;
+        let next = next_size(self.size, bounds.read_ahead);
+        let window = self.reached(cache, file, index, asked, Bounds { request: 0, ..bounds })?;
+        if !own {
+            return Some(window);
+        }
+        (self.size, self.async_size) = (next, next);
         Some(self.window())
     }
 

@@ -12,7 +12,7 @@ fn cache(replacement: Replacement, mib: u64) -> PageCache {
 
 /// Reads `[from, to)` to the end: present, ready, used.
 fn read(cache: &mut PageCache, file: u32, from: u64, to: u64) {
-    cache.insert(file, from, to, false);
+    cache.insert(file, from, to);
     cache.ready(file, from, to);
     cache.touch(file, from, to);
 }
@@ -21,7 +21,7 @@ fn read(cache: &mut PageCache, file: u32, from: u64, to: u64) {
 fn pages_come_are_ready_and_go() {
     let mut c = cache(Replacement::Lru, 8);
     assert_eq!(c.state(0, 5), PageState::Absent);
-    c.insert(0, 5, 100, false);
+    c.insert(0, 5, 100);
     assert_eq!(c.state(0, 5), PageState::Coming);
     assert_eq!(
         (c.first_absent(0, 5, 200), c.first_present(0, 0, 50), c.first_not_ready(0, 5, 9)),
@@ -88,43 +88,12 @@ fn a_page_that_comes_back_soon_is_active_at_once() {
 }
 
 #[test]
-fn one_page_used_again_moves_a_folio_and_no_single_pages() {
-    for (large, active) in [(false, 0), (true, 32)] {
-        let mut c = cache(Replacement::TwoList, 8);
-        c.insert(0, 0, 32, large);
-        c.ready(0, 0, 32);
-        c.touch(0, 0, 20);
-        c.touch(0, 19, 32);
-        assert_eq!(c.active.pages, active, "the boundary of two segments lies in page 19");
-        c.touch(0, 0, 32);
-        assert_eq!(c.active.pages, 32, "read from end to end a second time");
-    }
-}
-
-#[test]
-fn the_active_list_gives_way_while_evicted_pages_come_back() {
-    let mut c = cache(Replacement::TwoList, 1);
-    for block in 0..4 {
-        read(&mut c, 1, block * 32, block * 32 + 32);
-        c.touch(1, block * 32, block * 32 + 32);
-    }
-    for block in 0..8 {
-        read(&mut c, 0, block * 32, block * 32 + 32);
-    }
-    assert_eq!(c.active.pages, 128, "a scan does not touch it");
-    read(&mut c, 0, 0, 32);
-    read(&mut c, 0, 320, 352);
-    assert!(c.active.pages < 128 + 32, "one block came back at once, others went: {}", c.active.pages);
-    assert!(c.active.pages > 0);
-}
-
-#[test]
 fn what_is_under_way_is_not_evicted() {
     let mut c = cache(Replacement::TwoList, 1);
-    c.insert(0, 0, 512, false);
+    c.insert(0, 0, 512);
     assert_eq!(c.pages(), 512, "memory is overdrawn while all of it is under way");
     c.ready(0, 0, 512);
-    c.insert(1, 0, 1, false);
+    c.insert(1, 0, 1);
     assert!(c.pages() <= c.limit() + 32, "{}", c.pages());
     assert!(c.counts().evicted_unused > 200);
 }
@@ -163,7 +132,7 @@ proptest! {
         for op in ops {
             match op {
                 Op::Insert(f, a, b) => {
-                    c.insert(f, a, b, false);
+                    c.insert(f, a, b);
                     (a..b).for_each(|p| { model.entry((f, p)).or_insert(false); });
                 }
                 Op::Ready(f, a, b) => {
@@ -207,4 +176,20 @@ proptest! {
             prop_assert_eq!(n.inserted - n.evicted_used - n.evicted_unused - n.dropped, c.pages());
         }
     }
+}
+
+#[test]
+fn without_marks_of_use_pages_leave_as_they_came() {
+    let mut c = cache(Replacement::Fifo, 1);
+    read(&mut c, 0, 0, 128);
+    for _ in 0..3 {
+        c.touch(0, 0, 128);
+    }
+    read(&mut c, 1, 0, 128);
+    read(&mut c, 1, 128, 160);
+    assert_eq!(
+        (c.first_present(0, 0, 128), c.first_absent(1, 0, 160)),
+        (32, 160),
+        "the first to come is the first to go"
+    );
 }

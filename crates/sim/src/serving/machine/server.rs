@@ -149,6 +149,7 @@ impl Machine<'_> {
         let last = k.unit_end.div_ceil(PAGE);
         let map = self.config.server.how == How::Map;
         let old = self.config.kernel.algorithm == readahead::Kind::Linux26;
+        let early = self.config.kernel.algorithm == readahead::Kind::OnDemand3;
         if old && k.page == k.at / PAGE {
             self.old_readahead(c, last);
         }
@@ -158,9 +159,17 @@ impl Machine<'_> {
             if let Some(marked) = self.cache.first_marked(file, page, (stop + 1).min(last)) {
                 self.cache.set_mark(file, marked, false);
                 self.connections[c as usize].page = marked;
-                let asked = if map { self.bounds.read_ahead } else { last - marked };
+                let asked = match map {
+                    true => self.bounds.read_ahead,
+                    // The whole of what `sendfile` has still to send.
+                    false if early => self.connections[c as usize].call_end.div_ceil(PAGE) - marked,
+                    false => last - marked,
+                };
                 let mut ra = self.connections[c as usize].ra;
-                let window = ra.reached(&self.cache, file, marked, asked, self.bounds);
+                let window = match early {
+                    true => ra.reached_then(&self.cache, file, marked, asked, self.bounds),
+                    false => ra.reached(&self.cache, file, marked, asked, self.bounds),
+                };
                 self.connections[c as usize].ra = ra;
                 if let Some(window) = window {
                     self.bring_window(c, window, true);
@@ -180,6 +189,9 @@ impl Machine<'_> {
                 let mut ra = self.connections[c as usize].ra;
                 let window = if map {
                     ra.faulted(stop, self.bounds)
+                } else if early {
+                    let call = self.connections[c as usize].call_end.div_ceil(PAGE);
+                    ra.missing_then(&self.cache, file, stop, call - stop, self.bounds)
                 } else {
                     ra.missing(&self.cache, file, stop, last - stop, self.bounds)
                 };
@@ -209,8 +221,9 @@ impl Machine<'_> {
         let to = (window.start + window.pages).min(whole);
         let mark = window.mark.filter(|&m| m < to && self.cache.state(file, m) == PageState::Absent);
         let disk = self.clients[c as usize].disk;
-        // The first window of a stream comes page by page, later ones in folios of ever larger order.
-        self.submit(disk, file, local, window.start.min(to), to, (thread, later));
+        // The first window of a stream comes page by page, later ones in folios of ever larger order (not in 3.x).
+        let large = later && self.config.kernel.algorithm == readahead::Kind::OnDemand;
+        self.submit(disk, file, local, window.start.min(to), to, (thread, large));
         if let Some(mark) = mark {
             self.cache.set_mark(file, mark, true);
         }
@@ -233,9 +246,9 @@ impl Machine<'_> {
                 break;
             }
             let end = self.cache.first_present(file, start, to);
+            self.cache.insert(file, start, end);
             let pages = Pages { file, from: start, to: end };
             let (thread, large) = by;
-            self.cache.insert(file, start, end, large);
             self.disks[disk as usize].submit(self.now, local, pages, thread, large);
             any = true;
             at = end;

@@ -10,7 +10,7 @@ fn cache() -> PageCache {
 }
 
 fn bring(cache: &mut PageCache, w: Window) {
-    cache.insert(0, w.start, w.start + w.pages, false);
+    cache.insert(0, w.start, w.start + w.pages);
     cache.ready(0, w.start, w.start + w.pages);
     if let Some(mark) = w.mark {
         cache.set_mark(0, mark, true);
@@ -146,4 +146,30 @@ proptest! {
             ra.read_upto(from + len - 1);
         }
     }
+}
+
+/// By hand from mm/readahead.c of Linux 3.2, read_ahead_kb 128: `sendfile` of 512 KiB from a file opened anew.
+#[test]
+fn linux_3_meets_its_own_mark() {
+    let (mut c, mut ra) = (cache(), OnDemand::default());
+    // Larger than the window: 32 pages, which would be met at once by this very read, so 32 more.
+    let first = ra.missing_then(&c, 0, 1000, 128, BOUNDS);
+    assert_eq!(first, window(1000, 64, 1032));
+    bring(&mut c, first);
+    assert_eq!(ra.reached_then(&c, 0, 1032, 96, BOUNDS), Some(window(1064, 32, 1064)));
+    // With 2 MiB it is a small read in the middle of a file: nothing but what is asked for, until there is history.
+    let wide = Bounds { read_ahead: 512, request: 4096 };
+    let mut ra = OnDemand::default();
+    assert_eq!(ra.missing_then(&c, 0, 3000, 128, wide), Window { start: 3000, pages: 128, mark: None });
+    // 64 pages behind it and 128 asked for: 256 as a power of two, half of the largest, so the largest; and that doubled.
+    let mut ra = OnDemand::default();
+    assert_eq!(ra.missing_then(&c, 0, 1064, 128, wide), window(1064, 1024, 1576));
+    // The start of the file: 256 pages, the mark where the request ends.
+    let mut ra = OnDemand::default();
+    let start = ra.missing_then(&c, 0, 0, 128, wide);
+    assert_eq!(start, window(0, 256, 128));
+    bring(&mut c, start);
+    // The next request opens the file again and meets the mark: twice what lies ahead and is asked for, from its end on.
+    let mut ra = OnDemand::default();
+    assert_eq!(ra.reached_then(&c, 0, 128, 128, wide), Some(window(256, 512, 256)));
 }

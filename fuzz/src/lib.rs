@@ -1,0 +1,35 @@
+//! What each fuzz target checks: a function of bytes that panics where a promise is broken.
+//!
+//! Here and not in the targets, so that the seeds are run through the same checks by the ordinary tests.
+
+pub mod block_map;
+pub mod conditional;
+pub mod get;
+pub mod multipart_read;
+pub mod multipart_write;
+pub mod path;
+pub mod range;
+pub mod reorder;
+pub mod serve;
+pub mod trace;
+pub mod wire;
+
+/// Runs one target by its name; whether there is one of that name.
+pub fn run(target: &str, data: &[u8]) -> bool {
+    let run = match target {
+        "block_map" => block_map::run,
+        "conditional" => conditional::run,
+        "get" => get::run,
+        "multipart_read" => multipart_read::run,
+        "multipart_write" => multipart_write::run,
+        "path" => path::run,
+        "range" => range::run,
+        "reorder" => reorder::run,
+        "serve" => serve::run,
+        "trace" => trace::run,
+        "wire" => wire::run,
+        _ => return false,
+    };
+    run(data);
+    true
+}
