@@ -46,6 +46,22 @@ pub const METRICS: &[Metric] = &[
     metric("read_kib", "KiB", "mean size of a disk command"),
     metric("reads_s", "1/s", "disk commands, a second of disk time"),
     metric("busy_share", "", "share of the time a disk was working, mean over disks"),
+    metric("time_seek", "", "share of the disks' time spent moving the heads"),
+    metric("time_rotation", "", "share spent waiting for the sector to come round"),
+    metric("time_transfer", "", "share spent transferring"),
+    metric("time_overhead", "", "share spent on commands besides the mechanics"),
+    metric("time_idle", "", "share without a command"),
+    metric(
+        "time_reread",
+        "",
+        "share spent transferring again what was evicted before use (part of time_transfer)",
+    ),
+    metric("time_wasted", "", "share spent transferring what nobody used (part of time_transfer)"),
+    metric(
+        "ledger_evicted",
+        "",
+        "bytes evicted before use, over the bytes requested, by the engine's ledger; those whose reader had gone are wasted instead",
+    ),
     metric("service_ms", "ms", "mean time a disk needed for a command, positioning and transfer"),
     metric("wait_ms", "ms", "mean time from a command's arrival at the disk to its end"),
     metric(

@@ -10,7 +10,7 @@
 //! complete. The ramp is geometric, so that what error remains is the same factor for every server. It still errs to
 //! the high side: a server carries a rate for a minute that it would not carry for an hour.
 //!
-//! **Bisection.** Runs at constant rates, each from a warm start: doubled (or halved) until one holds and one fails,
+//! **Bisection.** Runs at constant rates, each from a warm start: raised (or lowered) until one holds and one fails,
 //! then the geometric middle, until the two are within the precision or the runs are used up. Each run has a seed of
 //! its own, else the second would find in memory what the first had asked for.
 //!

@@ -182,8 +182,13 @@ pub(crate) enum Decision {
 impl AheadConfig {
     /// Longest piece for a stream: persistence and share, at least a page.
     fn piece_max(&self, streams: &Streams, stream: &Stream, len: PieceLen) -> u64 {
+        self.piece_within(streams, stream, len, self.share(streams))
+    }
+
+    /// Bytes that bound a stream's pieces: one and a half times its part of the budget.
+    pub(crate) fn share(&self, streams: &Streams) -> u64 {
         let part = self.budget.0 / streams.len().max(1) as u64;
-        self.piece_within(streams, stream, len, (part / 2).saturating_mul(3))
+        (part / 2).saturating_mul(3)
     }
 
     /// The same for a reader that is blocked, who is served whether there is room in the budget or not.

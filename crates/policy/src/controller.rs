@@ -22,6 +22,10 @@
 //! beyond `adjust_evict` the size jumps at once to what a client uses within the time that data stays in memory,
 //! eviction time times bitrate, if that is smaller.
 
+mod guided;
+
+pub use guided::{Guided, Situation};
+
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 
@@ -59,6 +63,40 @@ pub struct Params {
     pub adjust_evict: f64,
     /// No size above this. Not in the paper: memory is finite.
     pub size_max: Bytes,
+    /// What adjusts it. Not in the paper.
+    pub adjust_by: AdjustBy,
+}
+
+/// How the size is found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AdjustBy {
+    /// From a model, and the gradient as its correction ([`Guided`]).
+    #[default]
+    Model,
+    /// By the gradient alone, as the paper does ([`Controller`]).
+    Gradient,
+}
+
+impl core::str::FromStr for AdjustBy {
+    type Err = crate::config::UnknownName;
+
+    fn from_str(word: &str) -> Result<AdjustBy, Self::Err> {
+        match word {
+            "model" => Ok(AdjustBy::Model),
+            "gradient" => Ok(AdjustBy::Gradient),
+            _ => Err(crate::config::UnknownName { known: "model, gradient" }),
+        }
+    }
+}
+
+impl core::fmt::Display for AdjustBy {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            AdjustBy::Model => "model",
+            AdjustBy::Gradient => "gradient",
+        })
+    }
 }
 
 impl Default for Params {
@@ -71,6 +109,7 @@ impl Default for Params {
             adjust_busy: 0.6,
             adjust_evict: 0.05,
             size_max: Bytes::mib(32),
+            adjust_by: AdjustBy::Model,
         }
     }
 }
@@ -159,6 +198,15 @@ pub enum Decision {
         /// Part of the requested bytes.
         evicted: f64,
     },
+    /// Went to the model's size.
+    Model,
+    /// Looks at a neighbour.
+    Trying {
+        /// The larger one.
+        up: bool,
+    },
+    /// Has looked, and comes back to compare.
+    Back,
     /// Goes to the next larger size.
     Larger,
     /// Goes to the next smaller size.

@@ -28,7 +28,7 @@ use seekless_units::{Bytes, Lba, Nanos};
 use serde::{Deserialize, Serialize};
 
 use crate::Request;
-use crate::controller::Observation;
+use crate::controller::{Observation, Situation};
 
 /// A first piece is the full size divided by this, unless the algorithm says otherwise. Half of a full size of 4 MiB is about
 /// what a drive of the papers transfers in one seek, below which a smaller piece costs more than it can save (\[C\] 2).
@@ -60,6 +60,14 @@ pub trait PrefetchSize {
 
     /// Counts what happened up to `now`, and looks at the clock.
     fn observe(&mut self, _now: Nanos, _seen: Observation) {}
+
+    /// The part of the full size that a reader of this bitrate gets, more than 0 and at most 1.
+    fn part(&self, _bitrate: f64) -> f64 {
+        1.0
+    }
+
+    /// What is known of memory and readers at `now`; told every few seconds while there are streams.
+    fn situation(&mut self, _now: Nanos, _seen: Situation) {}
 
     /// When [`PrefetchSize::observe`] has something to do even if nothing happened.
     fn next_deadline(&self) -> Option<Nanos> {

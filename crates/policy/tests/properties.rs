@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use seekless_policy::bitrate::BitrateRule;
 use seekless_policy::competitive::Start;
-use seekless_policy::controller::Params;
+use seekless_policy::controller::{AdjustBy, Params};
 use seekless_policy::record::{Entry, Line};
 use seekless_policy::{
     Access, Action, AheadConfig, Config, DropBehind, Event, FileId, Mode, OrderKind, Outcome, PAGE, ReadId,
@@ -87,15 +87,17 @@ fn ahead() -> impl Strategy<Value = Option<AheadConfig>> {
 }
 
 fn sizing() -> impl Strategy<Value = (Sizing, BitrateRule, Option<u64>)> {
-    let params = (0..200u64, 0..50u64, 0..4_000u64).prop_map(|(start, step, interval_ms)| {
-        Sizing::Auto(Params {
-            start_size: Bytes(start * 3_000),
-            step_size: Bytes(step * 5_000),
-            adjust_interval: Nanos::from_millis(interval_ms),
-            adjust_busy: 0.1,
-            ..Params::default()
-        })
-    });
+    let params =
+        (0..200u64, 0..50u64, 0..4_000u64, any::<bool>()).prop_map(|(start, step, interval_ms, model)| {
+            Sizing::Auto(Params {
+                start_size: Bytes(start * 3_000),
+                step_size: Bytes(step * 5_000),
+                adjust_interval: Nanos::from_millis(interval_ms),
+                adjust_busy: 0.1,
+                adjust_by: if model { AdjustBy::Model } else { AdjustBy::Gradient },
+                ..Params::default()
+            })
+        });
     let sizing = prop_oneof![
         2 => Just(Sizing::Fixed),
         2 => params,

@@ -7,7 +7,7 @@ use clap::Args;
 use seekless_engine::DecisionLog;
 use seekless_policy::bitrate::BitrateRule;
 use seekless_policy::competitive::Start;
-use seekless_policy::controller::Params;
+use seekless_policy::controller::{AdjustBy, Params};
 use seekless_policy::{AheadConfig, DropBehind, Mode, OrderKind, Prefetch, Sizing};
 use seekless_units::{Bytes, Exit, Fault, Nanos};
 
@@ -85,6 +85,9 @@ pub struct Table2 {
     /// Size at the start [default: the one the disk was left with, else from its profile]
     #[arg(long, value_name = "SIZE")]
     pub start_size: Option<Bytes>,
+    /// What adjusts it: model (of disk, memory and readers, the gradient as its correction) or gradient (alone, as the paper)
+    #[arg(long, value_name = "HOW", default_value = "model")]
+    pub adjust_by: AdjustBy,
     /// Seconds between two adjustments
     #[arg(long, default_value_t = 180.0, value_name = "SECONDS")]
     pub adjust_interval: f64,
@@ -117,6 +120,7 @@ impl Table2 {
             adjust_busy: self.adjust_busy,
             adjust_evict: self.adjust_evict,
             size_max: self.size_max,
+            adjust_by: self.adjust_by,
         };
         let usage = |why: String| {
             let why =
@@ -138,6 +142,7 @@ impl Table2 {
             format!("--adjust-busy={}", self.adjust_busy),
             format!("--adjust-evict={}", self.adjust_evict),
             format!("--size-max={}", self.size_max),
+            format!("--adjust-by={}", self.adjust_by),
         ];
         words.extend(self.start_size.map(|s| format!("--start-size={s}")));
         words

@@ -210,6 +210,15 @@ pub(crate) fn account_disks(row: &mut Row, disks: &[Value]) {
     put("read_kib", over(bytes / 1024.0, commands));
     put("reads_s", over(sum("/stats/reads"), elapsed_s));
     put("busy_share", over(busy_ns, sum("/stats/elapsed_ns")));
+    for (name, part) in [
+        ("time_seek", "seek"),
+        ("time_rotation", "rotation"),
+        ("time_transfer", "transfer"),
+        ("time_overhead", "overhead"),
+    ] {
+        put(name, over(sum(&format!("/stats/{part}_ns")), sum("/stats/elapsed_ns")));
+    }
+    put("time_idle", (1.0 - over(busy_ns, sum("/stats/elapsed_ns"))).max(0.0));
     put("service_ms", over(served_ns / 1e6, commands));
     put("wait_ms", over(sum("/stats/response_ns") / 1e6, commands));
     put("ms_per_128k", over(busy_ns / 1e6, bytes / 131_072.0));
@@ -219,6 +228,13 @@ pub(crate) fn account_disks(row: &mut Row, disks: &[Value]) {
         row.metrics.insert("disk_per_served".into(), read / served);
     }
     row.raw.insert("disks".into(), disks.to_vec().into());
+}
+
+/// Adds the parts of the disks' time that went into transfers nobody had use of: these parts of what was read.
+pub(crate) fn account_transfer(row: &mut Row, reread: f64, wasted: f64) {
+    let Some(transfer) = row.metrics.get("time_transfer").copied() else { return };
+    row.metrics.insert("time_reread".into(), transfer * reread);
+    row.metrics.insert("time_wasted".into(), transfer * wasted);
 }
 
 /// Adds the daemon's view.
@@ -242,6 +258,18 @@ pub(super) fn account_daemon(row: &mut Row, daemon: Option<&mut Daemon>) {
     let receptionist = counter("passed_mode") + counter("passed_not_a_disk") + counter("passed_bad_request");
     row.metrics.insert("queue_full".into(), counter("passed_full") + passed("full"));
     row.metrics.insert("passes".into(), receptionist + counter("passed_full") + passed(""));
+    let ledger = |name: &str| -> f64 {
+        let disks = status.get("disks").and_then(Value::as_array).into_iter().flatten();
+        disks.filter_map(|d| d.pointer(&format!("/ledger/{name}"))?.as_f64()).sum()
+    };
+    // Of the whole run, warm-up included: the daemon's account has no other beginning.
+    let (read, requested) = (ledger("disk"), ledger("requested"));
+    if read > 0.0 {
+        account_transfer(row, ledger("evicted_unused") / read, ledger("wasted") / read);
+    }
+    if requested > 0.0 {
+        row.metrics.insert("ledger_evicted".into(), ledger("evicted_unused") / requested);
+    }
     row.raw.insert("daemon".into(), status);
 }
 

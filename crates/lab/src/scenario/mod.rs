@@ -9,6 +9,7 @@ mod builtin;
 mod load;
 mod validate;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use seekless_units::{Bytes, Exit, Fault};
@@ -131,6 +132,9 @@ pub struct Axis {
     pub values: Vec<String>,
     /// For the knob `sim`: the argument of `seekless sim serve` that takes the value.
     pub flag: Option<String>,
+    /// For the knob `sim`, instead of `flag`: the arguments of `seekless sim serve` each value stands for.
+    #[serde(default)]
+    pub points: BTreeMap<String, Vec<String>>,
 }
 
 /// Something an axis can turn.
@@ -317,8 +321,15 @@ impl Axis {
         if knob != Knob::Sim {
             return knob.turn(arm, load, value);
         }
-        let flag = self.flag.clone().ok_or("the knob `sim` needs `flag`")?;
-        arm.sim.extend([flag, value.to_string()]);
+        // Before what the arm itself says, which wins.
+        let words = match (self.points.get(value), &self.flag) {
+            (Some(words), _) => words.clone(),
+            (None, Some(flag)) => vec![flag.clone(), value.to_string()],
+            (None, None) => {
+                return Err(format!("the knob `sim` needs `flag`, or arguments for `{value}` in `points`"));
+            }
+        };
+        arm.sim.splice(0..0, words);
         Ok(arm)
     }
 }

@@ -190,11 +190,20 @@ fn account(row: &mut Row, answer: &Value) {
         // these nor the disk explain came out of the cache.
         let share = |name: &str| number(answer, &format!("/cache/{name}")).unwrap_or(0.0) * 4096.0 / served;
         let (evicted, disk) = (share("refetched"), bytes / served);
-        let wasted = (share("evicted_unused") - evicted).max(0.0);
+        let wasted = (share("evicted_unused") + share("dropped_unused") - evicted).max(0.0);
         row.metrics.insert("evicted_share".into(), evicted);
         row.metrics.insert("wasted_share".into(), wasted);
         row.metrics.insert("disk_share".into(), disk);
         row.metrics.insert("cached_share".into(), 1.0 - disk + evicted + wasted);
+        if disk > 0.0 {
+            serve::account_transfer(row, evicted / disk, wasted / disk);
+        }
+    }
+    // By the engine's own ledger, as a live run has it.
+    let engines = answer["engines"].as_array().into_iter().flatten();
+    let evicted = engines.filter_map(|e| number(e, "/table1/evicted")).reduce(f64::max);
+    if let Some(evicted) = evicted {
+        row.metrics.insert("ledger_evicted".into(), evicted);
     }
     for name in ["engines", "cache"] {
         row.raw.insert(name.into(), answer[name].clone());

@@ -95,8 +95,11 @@ pub(super) fn arguments(scenario: &Scenario, point: &Point, repetition: u32) -> 
         return finish(line, words);
     }
     line.push("serve".into());
-    for disk in &scenario.disks {
-        line.extend(["--drive".into(), disk.drive.clone()]);
+    // A drive of the arm's own stands for the scenario's.
+    if !arm.sim.iter().any(|w| w == "--drive") {
+        for disk in &scenario.disks {
+            line.extend(["--drive".into(), disk.drive.clone()]);
+        }
     }
     let mut words = Words::default();
     words.put("--size", scenario.disks[0].size);

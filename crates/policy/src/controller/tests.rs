@@ -215,6 +215,7 @@ proptest! {
         let params = Params {
             start_size: Bytes(start_size), step_size: Bytes(step_size), size_max: Bytes(size_max),
             adjust_interval: Nanos(interval), score_deflation_factor: parts.0, adjust_busy: parts.1, adjust_evict: parts.2,
+            adjust_by: AdjustBy::Gradient,
         };
         let mut c = Controller::new(params, Nanos::ZERO);
         let mut now = Nanos::ZERO;

@@ -1,4 +1,4 @@
-//! The size that finds itself: a [`Controller`] fed by the spindle.
+//! The size that finds itself: a controller fed by the spindle, [`Guided`] by a model or the paper's [`Controller`].
 
 use alloc::format;
 
@@ -6,7 +6,7 @@ use seekless_units::{Bytes, Lba, Nanos};
 
 use super::SizeReport;
 use crate::PrefetchSize;
-use crate::controller::{Controller, Decision, Observation, Params};
+use crate::controller::{AdjustBy, Controller, Decision, Guided, Observation, Params, Situation};
 use crate::profile::DiskProfile;
 
 /// The start size in competitive depths: at `n` of them `n / (n + 1)` of the disk's time is transfer. Four fifths, and the
@@ -20,14 +20,31 @@ const READERS: u64 = 64;
 /// One size for all streams, adjusted every `adjust_interval` (\[A\] section 4).
 #[derive(Clone, Debug)]
 pub struct Auto {
-    controller: Controller,
+    controller: Kind,
     intervals: u64,
 }
 
+#[derive(Clone, Debug)]
+enum Kind {
+    Model(Guided),
+    Gradient(Controller),
+}
+
 impl Auto {
-    /// Starts at `now`.
-    pub fn new(params: Params, now: Nanos) -> Auto {
-        Auto { controller: Controller::new(params, now), intervals: 0 }
+    /// Starts at `now`, on a disk of this profile.
+    pub fn new(params: Params, profile: &DiskProfile, now: Nanos) -> Auto {
+        let controller = match params.adjust_by {
+            AdjustBy::Model => Kind::Model(Guided::new(params, profile, now)),
+            AdjustBy::Gradient => Kind::Gradient(Controller::new(params, now)),
+        };
+        Auto { controller, intervals: 0 }
+    }
+
+    fn sizes(&self) -> (Bytes, Bytes) {
+        match &self.controller {
+            Kind::Model(c) => (c.size(), c.target()),
+            Kind::Gradient(c) => (c.size(), c.target()),
+        }
     }
 }
 
@@ -41,30 +58,62 @@ pub fn start_size(profile: &DiskProfile, budget: Bytes, params: &Params) -> Byte
 
 impl PrefetchSize for Auto {
     fn full(&self, _lba: Option<Lba>, _bitrate: f64) -> Bytes {
-        self.controller.size()
+        self.sizes().0
     }
 
     fn observe(&mut self, now: Nanos, seen: Observation) {
-        self.controller.observe(now, seen);
         // Late ticks are one tick: what a sleeping driver missed is not made up for.
-        if now >= self.controller.interval_end() {
+        let end = match &mut self.controller {
+            Kind::Model(c) => {
+                c.observe(now, seen);
+                c.interval_end()
+            }
+            Kind::Gradient(c) => {
+                c.observe(now, seen);
+                c.interval_end()
+            }
+        };
+        if now >= end {
             self.intervals += 1;
         }
-        self.controller.tick(now);
+        match &mut self.controller {
+            Kind::Model(c) => c.tick(now),
+            Kind::Gradient(c) => {
+                c.tick(now);
+            }
+        }
+    }
+
+    fn situation(&mut self, now: Nanos, seen: Situation) {
+        if let Kind::Model(c) = &mut self.controller {
+            c.situation(now, seen);
+        }
     }
 
     fn next_deadline(&self) -> Option<Nanos> {
-        Some(self.controller.next_deadline())
+        Some(match &self.controller {
+            Kind::Model(c) => c.next_deadline(),
+            Kind::Gradient(c) => c.next_deadline(),
+        })
     }
 
     fn report(&self) -> SizeReport {
-        let decision = match self.controller.last_decision() {
+        let last = match &self.controller {
+            Kind::Model(c) => c.last_decision(),
+            Kind::Gradient(c) => c.last_decision(),
+        };
+        let (size, target) = self.sizes();
+        let decision = match last {
             None => Default::default(),
             Some((decision, score)) => {
                 let what = match decision {
                     Decision::Idle => "too little load".into(),
                     Decision::Unscored => "too few reads".into(),
                     Decision::Evicting { evicted } => format!("{:.1} % evicted before use", evicted * 100.0),
+                    Decision::Model => "to the model's size".into(),
+                    Decision::Trying { up: true } => "tries a larger one".into(),
+                    Decision::Trying { up: false } => "tries a smaller one".into(),
+                    Decision::Back => "comes back to compare".into(),
                     Decision::Larger => "larger".into(),
                     Decision::Smaller => "smaller".into(),
                     Decision::Minimum => "a minimum".into(),
@@ -74,8 +123,8 @@ impl PrefetchSize for Auto {
         };
         SizeReport {
             kind: "auto".into(),
-            size: self.controller.size().0,
-            target: self.controller.target().0,
+            size: size.0,
+            target: target.0,
             decision,
             intervals: self.intervals,
             ..SizeReport::default()

@@ -7,7 +7,7 @@ use seekless_units::{Bytes, Lba, Nanos};
 
 use super::SizeReport;
 use crate::bitrate::BitrateRule;
-use crate::controller::Observation;
+use crate::controller::{Observation, Situation};
 use crate::{PrefetchSize, Request};
 
 /// A size for the highest bitrate, scaled down for the others.
@@ -48,6 +48,14 @@ impl PrefetchSize for Scaled {
 
     fn observe(&mut self, now: Nanos, seen: Observation) {
         self.inner.observe(now, seen);
+    }
+
+    fn part(&self, bitrate: f64) -> f64 {
+        self.rule.factor(bitrate, self.highest)
+    }
+
+    fn situation(&mut self, now: Nanos, seen: Situation) {
+        self.inner.situation(now, seen);
     }
 
     fn next_deadline(&self) -> Option<Nanos> {

@@ -50,7 +50,9 @@ impl Sizing {
             Sizing::Fixed => Box::new(Fixed(prefetch)),
             Sizing::Auto(params) => {
                 let size_max = params.size_max.min(most);
-                Box::new(Auto::new(Params { size_max, ..*params }, Nanos::ZERO))
+                let assumed = || DiskProfile::assumed(1 << 31);
+                let profile = profile.cloned().unwrap_or_else(assumed);
+                Box::new(Auto::new(Params { size_max, ..*params }, &profile, Nanos::ZERO))
             }
             Sizing::Competitive(start) => {
                 // An unmeasured disk of any size: distances are then parts of this one.

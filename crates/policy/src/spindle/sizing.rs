@@ -7,14 +7,21 @@ use seekless_units::Nanos;
 use super::{Following, Spindle};
 use crate::account::Account;
 use crate::ahead::PieceLen;
+use crate::controller::Situation;
 use crate::piece::Flight;
 use crate::{Continuation, DropBehind, FileId, Stream, StreamId};
 
 /// How often the sizing algorithm hears of what happened. Far below any interval it looks at.
 const LOOK_EVERY: Nanos = Nanos::from_millis(250);
 
+/// Observed bitrates of at least this part of the highest count as the highest.
+const ALIKE: f64 = 0.5;
+
 /// How often the highest bitrate is looked for: one pass over all streams.
 const RANK_EVERY: Nanos = Nanos::from_secs(5);
+
+/// And after the start.
+const RANK_FIRST: Nanos = Nanos::from_millis(500);
 
 /// Of the streams, as many in a thousand may be faster than what counts as the highest bitrate. One reader who downloads
 /// as fast as his line allows must not make everybody else's pieces small.
@@ -37,7 +44,8 @@ impl Spindle {
     /// What the algorithm says about the pieces of a stream that begin where it is fetched to.
     pub(super) fn piece_len(&self, following: &Following, stream: &Stream) -> PieceLen {
         let lba = stream.address_of(stream.fetched);
-        let bitrate = self.bitrate_of(following, stream).unwrap_or(0.0);
+        let bitrate =
+            self.bitrate_of(following, stream).map_or(0.0, |rate| self.sized_by(following, stream, rate));
         let full = self.size.full(lba, bitrate);
         PieceLen { full: full.0, first: self.size.first(full).0, bitrate: self.told(following, stream) }
     }
@@ -53,21 +61,42 @@ impl Spindle {
         self.told(following, stream).or_else(|| stream.bitrate(self.now))
     }
 
+    /// The bitrate a stream's size goes by: what its reader shows is too uncertain to tell it from the highest within a factor of
+    /// two (a viewer's first burst looks three times as fast as he is).
+    fn sized_by(&self, following: &Following, stream: &Stream, rate: f64) -> f64 {
+        let as_good_as_highest = self.told(following, stream).is_none() && rate >= following.highest * ALIKE;
+        if as_good_as_highest { following.highest } else { rate }
+    }
+
     /// Looks for the highest bitrate of now.
     pub(super) fn rank_bitrates(&mut self) {
         let Some(following) = &self.streams else { return };
-        if self.now < following.ranked + RANK_EVERY {
+        // The first time soon: a start size may be far off.
+        let every = if following.ranked == Nanos::ZERO { RANK_FIRST } else { RANK_EVERY };
+        if self.now < following.ranked + every {
             return;
         }
-        let rates = following.table.iter().filter_map(|(_, s)| self.bitrate_of(following, s));
+        let all = || following.table.iter().filter_map(|(_, s)| Some((s, self.bitrate_of(following, s)?)));
+        let sized = || all().filter(|(_, rate)| rate.is_finite());
+        // Streams whose bitrate is not known yet get the whole size.
+        let known: f64 = sized().map(|(s, rate)| self.size.part(self.sized_by(following, s, rate))).sum();
+        let unknown = following.table.len() - sized().count();
+        let rates = all().map(|(_, rate)| rate);
         let mut rates: Vec<f64> = rates.filter(|r| r.is_finite()).collect();
         let skip = rates.len() * FASTER_PER_MILLE / 1000;
         rates.sort_unstable_by(|a, b| b.total_cmp(a));
         let highest = rates.get(skip).copied();
-        if let Some(following) = &mut self.streams {
-            following.ranked = self.now;
-            following.highest = highest.unwrap_or(following.highest);
-        }
+        let streams = following.table.len();
+        let part = ((known + unknown as f64) / streams.max(1) as f64).clamp(0.01, 1.0);
+        let Some(following) = &mut self.streams else { return };
+        following.ranked = self.now;
+        following.highest = highest.unwrap_or(following.highest);
+        let (ended, used, left) = following.table.persistence().means();
+        let room = match streams {
+            0 => 0.0,
+            _ => following.config.share(&following.table) as f64 / part,
+        };
+        self.size.situation(self.now, Situation { room: room as u64, part, ended, used, left });
     }
 
     /// Remembers what a file's header says.

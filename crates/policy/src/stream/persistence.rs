@@ -17,24 +17,38 @@ const STAYS: u64 = 3 << 19;
 /// Above which they count as leaving again. Apart from [`STAYS`], because longer pieces leave more unread by themselves.
 const LEAVES: u64 = 2 * STAYS;
 
+/// The means sizes are reckoned from count with this weight of the newest: they must not follow chance.
+const NEWEST_SLOW: f64 = 256.0;
+
 /// Moving average of what streams leave unread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Persistence {
     ended: u32,
     left: u64,
     stays: bool,
+    /// Slower means, of what was used and what was left.
+    used_slow: f64,
+    left_slow: f64,
 }
 
 impl Persistence {
-    /// A stream is over; so many bytes fetched for it were never read.
-    pub fn ended(&mut self, unread: u64) {
+    /// A stream is over; so many bytes it used, so many fetched for it were never read.
+    pub fn ended(&mut self, used: u64, unread: u64) {
         self.ended = self.ended.saturating_add(1);
+        let weight = f64::from(self.ended).min(NEWEST_SLOW);
+        self.used_slow += (used as f64 - self.used_slow) / weight;
+        self.left_slow += (unread as f64 - self.left_slow) / weight;
         self.left = match self.ended {
             // A plain mean at first, or the start value would weigh for long.
             n if u64::from(n) <= NEWEST => self.left - self.left / u64::from(n) + unread / u64::from(n),
             _ => self.left - self.left / NEWEST + unread / NEWEST,
         };
         self.stays = self.ended >= ENDED_MIN && self.left <= if self.stays { LEAVES } else { STAYS };
+    }
+
+    /// Streams that have ended, and the mean bytes one of the last hundreds of them used and left unread.
+    pub fn means(&self) -> (u32, f64, f64) {
+        (self.ended, self.used_slow, self.left_slow)
     }
 
     /// Whether readers stay; `false` until enough of them were seen.
@@ -51,7 +65,7 @@ mod tests {
 
     fn after(unread: impl IntoIterator<Item = u64>) -> Persistence {
         let mut persistence = Persistence::default();
-        unread.into_iter().for_each(|left| persistence.ended(left));
+        unread.into_iter().for_each(|left| persistence.ended(8 * M, left));
         persistence
     }
 
@@ -72,11 +86,11 @@ mod tests {
     fn longer_pieces_alone_do_not_take_it_back() {
         let mut persistence = after([M; 100]);
         assert!(persistence.stays());
-        (0..100).for_each(|_| persistence.ended(2 * M));
+        (0..100).for_each(|_| persistence.ended(8 * M, 2 * M));
         assert!(persistence.stays());
-        (0..100).for_each(|_| persistence.ended(5 * M));
+        (0..100).for_each(|_| persistence.ended(8 * M, 5 * M));
         assert!(!persistence.stays());
-        (0..100).for_each(|_| persistence.ended(2 * M));
+        (0..100).for_each(|_| persistence.ended(8 * M, 2 * M));
         assert!(!persistence.stays(), "and it takes more than that to believe again");
     }
 }

@@ -264,14 +264,14 @@ impl Streams {
             return None;
         }
         let over = self.remove(id)?;
-        self.persistence.ended(over.unread());
+        self.persistence.ended(over.consumed, over.unread());
         Some((id, over))
     }
 
     /// Removes a stream that is over for another reason than silence.
     pub fn end(&mut self, id: StreamId) -> Option<Stream> {
         let over = self.remove(id)?;
-        self.persistence.ended(over.unread());
+        self.persistence.ended(over.consumed, over.unread());
         Some(over)
     }
 

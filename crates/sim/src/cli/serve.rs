@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use seekless_drive::{DriveSpec, catalogue as drives};
 use seekless_policy::bitrate::BitrateRule;
 use seekless_policy::competitive::Start;
-use seekless_policy::controller::Params;
+use seekless_policy::controller::{AdjustBy, Params};
 use seekless_policy::{
     AheadConfig, Config as SpindleConfig, DropBehind, Mode, OrderKind, PAGE, Prefetch, Sizing, start_size,
 };
@@ -188,6 +188,12 @@ struct EngineArgs {
     /// With --prefetch auto: the size at the start [default: from the drive's profile and the memory]
     #[arg(long, value_name = "SIZE")]
     start_size: Option<Bytes>,
+    /// With --prefetch auto: the size at the start, as a multiple of what the profile and the memory say
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, conflicts_with = "start_size")]
+    start_factor: f64,
+    /// With --prefetch auto: model, or gradient alone as in the paper
+    #[arg(long, value_name = "HOW", default_value = "model")]
+    adjust_by: AdjustBy,
     /// With --prefetch auto: time between two adjustments
     #[arg(long, default_value = "180s", value_name = "TIME", value_parser = duration)]
     adjust_interval: Nanos,
@@ -492,9 +498,16 @@ impl EngineArgs {
                     step_size: self.step_size,
                     size_max: self.size_max,
                     start_size: self.size_max,
+                    adjust_by: self.adjust_by,
                     ..Params::default()
                 };
-                let start_size = self.start_size.unwrap_or_else(|| start_size(&profile, room, &params));
+                if !(self.start_factor.is_finite() && (0.01..=100.0).contains(&self.start_factor)) {
+                    return Err(usage("--start-factor lies within 0.01 and 100"));
+                }
+                let start_size = self.start_size.unwrap_or_else(|| {
+                    let size = start_size(&profile, room, &params).0 as f64 * self.start_factor;
+                    Bytes(size as u64 / PAGE * PAGE).clamp(Bytes(PAGE), self.size_max)
+                });
                 let params = Params { start_size, ..params };
                 params.check().map_err(usage)?;
                 (default.prefetch, Sizing::Auto(params), self.size_max)
@@ -621,6 +634,24 @@ fn text(report: &serving::Report, value: &Value) -> String {
         );
     }
     let c = &report.cache;
+    let time = |part: fn(&serving::DiskStats) -> u64| {
+        let (part, all) = report.disks.iter().fold((0, 0), |(p, a), d| (p + part(d), a + d.elapsed_ns));
+        part as f64 * 100.0 / all.max(1) as f64
+    };
+    let read: u64 = report.disks.iter().map(|d| d.read_bytes).sum();
+    let of_read = |pages: u64| (pages * PAGE) as f64 / read.max(1) as f64;
+    let transfer = time(|d| d.transfer_ns);
+    let _ = writeln!(
+        out,
+        "time of the disks: seek {:.1} %, rotation {:.1} %, transfer {transfer:.1} %, overhead {:.1} %, idle {:.1} %; of the \
+         transfer: re-read {:.1} %, wasted {:.1} %",
+        time(|d| d.seek_ns),
+        time(|d| d.rotation_ns),
+        time(|d| d.overhead_ns),
+        100.0 - time(|d| d.busy_ns),
+        transfer * of_read(c.refetched),
+        transfer * of_read(c.never_used()),
+    );
     let _ = writeln!(
         out,
         "page cache: {} MiB in, {} MiB evicted after use, {} MiB before",

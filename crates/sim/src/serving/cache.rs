@@ -55,6 +55,15 @@ pub struct Counts {
     pub refetched: u64,
     /// Given back on advice.
     pub dropped: u64,
+    /// Of these, not used by anybody.
+    pub dropped_unused: u64,
+}
+
+impl Counts {
+    /// Read, never used, and not read again.
+    pub fn never_used(&self) -> u64 {
+        (self.evicted_unused + self.dropped_unused).saturating_sub(self.refetched)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -158,10 +167,6 @@ impl PageCache {
         self.inactive.pages + self.active.pages
     }
 
-    /// x
-    pub fn lists(&self) -> (u64, u64) {
-        (self.inactive.pages, self.active.pages)
-    }
     /// Pages it may hold.
     pub fn limit(&self) -> u64 {
         self.limit
@@ -368,6 +373,7 @@ impl PageCache {
                 let gone = block.present == 0;
                 self.unused_pages -= u64::from(unused.count_ones());
                 self.counts.dropped += pages;
+                self.counts.dropped_unused += u64::from(unused.count_ones());
                 self.list_of(slot).pages -= pages;
                 if gone {
                     self.forget(slot);

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use seekless_policy::budget::{BudgetShare, EVERY_S};
+use seekless_policy::ledger::Totals;
 use seekless_policy::{ReadId, RequestId, Spindle, StreamId};
 use seekless_units::{Bytes, Nanos};
 
@@ -44,6 +45,8 @@ pub(crate) struct Engine {
     share: BudgetShare,
     /// The stream whose memory was looked at last.
     pub(crate) sampled: Option<StreamId>,
+    /// The ledger when the warm-up was over.
+    pub(crate) ledger_before: Totals,
     /// Number of the tick planned last.
     pub(crate) tick: u64,
 }
@@ -59,6 +62,7 @@ impl Engine {
             fixed: config.budget.map(|b| b.0),
             share: BudgetShare::default(),
             sampled: None,
+            ledger_before: Totals::default(),
             tick: 0,
         }
     }

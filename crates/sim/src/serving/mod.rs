@@ -33,6 +33,7 @@ pub mod search;
 mod server;
 
 pub use config::{Config, KernelConfig, Load, Replacement};
+pub use disk::DiskStats;
 pub use machine::run;
 pub(crate) use profile::profile_of;
 pub use record::Report;

@@ -119,7 +119,7 @@ pub struct Report {
     pub calls: (f64, f64, f64),
     /// Each disk's counters.
     pub disks: Vec<DiskStats>,
-    /// Each engine's counters at the end.
+    /// Each engine's counters at the end; the ledger's are those after the warm-up.
     pub engines: Vec<Stats>,
     /// The page cache's counters after the warm-up.
     pub cache: Counts,

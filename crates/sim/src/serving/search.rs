@@ -1,7 +1,9 @@
 //! The maximum failure-free rate, by bisection over runs at constant rates.
 //!
-//! The same rule as `seekless load search --method bisect`: doubled (or halved) until one rate holds and one fails, then
-//! the geometric middle; each run with a seed of its own.
+//! The same rule as `seekless load search --method bisect`: raised (or lowered) until one rate holds and one fails, then
+//! the geometric middle. Every run starts with an empty memory and has the same seed: the same viewers of the same films, only
+//! closer together. So a rate that holds differs from one that does not by the rate alone, and two settings that are compared
+//! meet the same chance.
 
 use seekless_workload::bisection::Bisection;
 use seekless_workload::catalogue::Catalogue;
@@ -65,14 +67,10 @@ pub fn search(
     let mut bisection = Bisection::new(search.first, search.highest, search.precision, search.runs);
     let mut found = Found { steps: Vec::new(), best: None, worst: None };
     let mut config = config.clone();
-    let mut runs = 0;
     while let Some(rate) = bisection.rate() {
-        if let Load::Sessions { per_s, seed, .. } = &mut config.load {
+        if let Load::Sessions { per_s, .. } = &mut config.load {
             *per_s = rate;
-            // Else the second run would ask for the very same films.
-            *seed += u64::from(runs > 0);
         }
-        runs += 1;
         let report = run(&config, catalogue)?;
         // Those who gave up in the second half of the warm-up count as well: they asked for nothing later.
         let early = report.sessions.map_or(0.0, |s| s.failed as f64 / s.started.max(1) as f64);

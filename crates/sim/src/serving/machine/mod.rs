@@ -7,7 +7,7 @@ mod server;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use seekless_policy::{Event, ReadId};
+use seekless_policy::{Event, ReadId, Stats};
 use seekless_units::{Nanos, SECTOR_BYTES};
 use seekless_workload::catalogue::Catalogue;
 use seekless_workload::closed::{ClosedReader, ClosedSpec};
@@ -237,7 +237,11 @@ impl<'a> Machine<'a> {
     fn report(mut self) -> Report {
         let now = self.now;
         let disks = self.disks.iter_mut().map(|d| d.stats(now)).collect();
-        let engines = self.engines.iter().map(|e| e.spindle.stats()).collect();
+        let since = |e: &Engine| {
+            let stats = e.spindle.stats();
+            Stats { ledger: stats.ledger - e.ledger_before, ..stats }
+        };
+        let engines = self.engines.iter().map(since).collect();
         let (c, b) = (self.cache.counts(), self.cache_before);
         let cache = super::cache::Counts {
             inserted: c.inserted - b.inserted,
@@ -247,6 +251,7 @@ impl<'a> Machine<'a> {
             evicted_unused: c.evicted_unused - b.evicted_unused,
             refetched: c.refetched - b.refetched,
             dropped: c.dropped - b.dropped,
+            dropped_unused: c.dropped_unused - b.dropped_unused,
         };
         let sessions = matches!(self.config.load, Load::Sessions { .. });
         Report::of(&self.record, self.config.length, disks, engines, cache, self.events, sessions)
@@ -287,6 +292,9 @@ impl<'a> Machine<'a> {
                     disk.reset(self.now);
                 }
                 self.cache_before = self.cache.counts();
+                for engine in &mut self.engines {
+                    engine.ledger_before = engine.spindle.stats().ledger;
+                }
             }
         }
     }
