@@ -1,10 +1,11 @@
 //! From a log's curve and a disk's rates to what a site would serve, and what it would need.
 //!
 //! A site that serves `r` bytes a second has `r / c` streams, `c` being the rate of one as the log has it at its busiest.
-//! Each takes memory for what is read ahead of it; the rest of the memory is cache, which misses a share `m` of the
-//! bytes (the log's curve). The disks must deliver `r m`; so the site serves the largest `r` with
+//! The memory `M` holds a cache `C`, which misses a share `m(C)` of the bytes (the log's curve), and what is read ahead
+//! for the streams that miss, `a` bytes each: who finds his bytes in the cache needs nothing read ahead. The disks must
+//! deliver `r m`; so the site serves the largest `r` with
 //!
-//! `r m(M - a r / c) <= D X`
+//! `r m(C) <= D X`, `C` the largest cache with `C + a m(C) r / c <= M`
 //!
 //! for `D` disks of `X` bytes a second. More than that the log does not tell: processor and network are taken to be
 //! enough, files to be spread evenly over the disks, and the future to ask as the past did.
@@ -16,6 +17,10 @@ use crate::ways::Way;
 const RATE_MAX: f64 = 1e12;
 /// More disks than any machine has.
 const DISKS_MAX: u64 = 100_000;
+/// Rounds in which cache and read-ahead come to terms; each round leaves less to settle, and most settle in three.
+const ROUNDS: usize = 64;
+/// Caches tried for the least memory, by the part of the allowed misses they leave.
+const PARTS: u32 = 20;
 
 /// What does not change with the way of serving.
 #[derive(Clone, Copy, Debug)]
@@ -44,17 +49,34 @@ pub struct Served {
 }
 
 impl Machine<'_> {
-    /// Cache left and share of misses at a rate.
+    /// Memory for what is read ahead at a rate, when so much of it misses.
+    fn ahead(&self, way: &Way, rate: f64, miss: f64) -> f64 {
+        way.ahead * miss * rate / self.stream_rate
+    }
+
+    /// Cache left and share of misses at a rate: the largest cache that leaves room for the read-ahead, come to from
+    /// above (less cache misses more, which takes more of it).
     fn misses(&self, way: &Way, rate: f64) -> (f64, f64) {
-        let cache = self.memory - way.ahead * rate / self.stream_rate;
-        (cache.max(0.0), self.curve.miss_ratio(cache.max(0.0)))
+        let mut cache = self.memory;
+        for _ in 0..ROUNDS {
+            let left = (self.memory - self.ahead(way, rate, self.curve.miss_ratio(cache))).max(0.0);
+            let settled = cache - left < 1.0;
+            cache = left;
+            if settled {
+                break;
+            }
+        }
+        (cache, self.curve.miss_ratio(cache))
+    }
+
+    /// Whether there is memory for the read-ahead of every stream that misses. Without, what is read is lost before it is used.
+    fn fits(&self, way: &Way, rate: f64) -> bool {
+        let (cache, miss) = self.misses(way, rate);
+        cache > 0.0 || self.ahead(way, rate, miss) <= self.memory
     }
 
     fn carries(&self, way: &Way, rate: f64) -> bool {
-        let (cache, miss) = self.misses(way, rate);
-        // Without memory for the read-ahead of every stream, what is read is lost before it is used.
-        let fits = cache > 0.0 || way.ahead * rate / self.stream_rate <= self.memory;
-        fits && rate * miss <= self.disks as f64 * way.rate
+        self.fits(way, rate) && rate * self.misses(way, rate).1 <= self.disks as f64 * way.rate
     }
 
     /// What it serves.
@@ -74,10 +96,10 @@ impl Machine<'_> {
 
     /// Disks for a rate with the memory there is; nothing if no number is enough.
     pub fn disks_for(&self, way: &Way, rate: f64) -> Option<u64> {
-        let (cache, miss) = self.misses(way, rate);
-        if cache <= 0.0 && way.ahead * rate / self.stream_rate > self.memory {
+        if !self.fits(way, rate) {
             return None;
         }
+        let (_, miss) = self.misses(way, rate);
         let disks = (rate * miss / way.rate).ceil().max(1.0);
         (disks <= DISKS_MAX as f64).then_some(disks as u64)
     }
@@ -85,8 +107,13 @@ impl Machine<'_> {
     /// Memory for a rate with the disks there are, bytes; nothing if first accesses alone are more than they deliver.
     pub fn memory_for(&self, way: &Way, rate: f64) -> Option<f64> {
         let allowed = self.disks as f64 * way.rate / rate;
-        let cache = if allowed >= 1.0 { 0.0 } else { self.curve.cache_for(allowed)? };
-        Some(cache + way.ahead * rate / self.stream_rate)
+        // A larger cache than the disks need can be cheaper: it spares read-ahead.
+        let with = |miss: f64| {
+            let cache = if miss >= 1.0 { 0.0 } else { self.curve.cache_for(miss)? };
+            Some(cache + self.ahead(way, rate, self.curve.miss_ratio(cache)))
+        };
+        let parts = (1..=PARTS).map(|part| allowed.min(1.0) * f64::from(part) / f64::from(PARTS));
+        parts.chain([allowed]).filter_map(with).min_by(f64::total_cmp)
     }
 }
 
@@ -139,6 +166,17 @@ mod tests {
         let served = m.serves(&way(100e6, 2e6));
         assert!((served.streams - 250.0).abs() < 0.1, "{served:?}");
         assert_eq!(m.disks_for(&way(100e6, 2e6), 300e6), None);
+    }
+
+    /// What fits the memory is answered from it, however much would be read ahead of those who missed.
+    #[test]
+    fn who_finds_his_bytes_in_the_cache_needs_no_read_ahead() {
+        let mut d = Distances::new(1 << 12, 1);
+        (0..100_000_u64).for_each(|i| d.access(mix(i % 300), 1_000_000));
+        let curve = d.curve();
+        let m = Machine { curve: &curve, stream_rate: 1e5, memory: 1e9, disks: 1 };
+        let [small, large] = [128e3, 2e6].map(|ahead| m.serves(&way(40e6, ahead)).rate.unwrap());
+        assert!(large > 0.5 * small, "{large} {small}");
     }
 
     #[test]
