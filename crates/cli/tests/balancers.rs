@@ -1,4 +1,4 @@
-//! Three `seekless serve` nodes behind HAProxy and behind nginx, with the configurations of `deploy/`: a path stays with its node,
+//! Three `seekless serve` nodes behind HAProxy, nginx and Envoy, with the configurations of `deploy/`: a path stays with its node,
 //! a node that is killed moves its own share only and no download comes out wrong, and it gets its share back.
 
 mod common;
@@ -65,16 +65,28 @@ impl Node {
 }
 
 /// The balancer's configuration with our addresses in the place of its examples.
+///
+/// Envoy's addresses are host and port apart.
 fn configured(file: &str, nodes: &[Node], listen: u16) -> String {
     let text = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(file);
     let mut text = std::fs::read_to_string(text).unwrap();
     for (i, node) in nodes.iter().enumerate() {
-        let example = format!("10.0.0.1{}:8080", i + 1);
+        let (example, own) = match file.ends_with(".yaml") {
+            true => (
+                format!("address: 10.0.0.1{}, port_value: 8080", i + 1),
+                format!("address: 127.0.0.1, port_value: {}", node.address.port()),
+            ),
+            false => (format!("10.0.0.1{}:8080", i + 1), node.address.to_string()),
+        };
         assert!(text.contains(&example), "{file} names no {example}");
-        text = text.replace(&example, &node.address.to_string());
+        text = text.replace(&example, &own);
     }
-    assert!(text.contains("0.0.0.0:8000"));
-    text.replace("0.0.0.0:8000", &format!("127.0.0.1:{listen}"))
+    let (example, own) = match file.ends_with(".yaml") {
+        true => ("address: 0.0.0.0, port_value: 8000", format!("address: 127.0.0.1, port_value: {listen}")),
+        false => ("0.0.0.0:8000", format!("127.0.0.1:{listen}")),
+    };
+    assert!(text.contains(example));
+    text.replace(example, &own)
 }
 
 fn free_port() -> u16 {
@@ -107,6 +119,16 @@ fn nginx(dir: &Path, nodes: &[Node], listen: u16) -> Option<Ended> {
     let mut command = Command::new(program);
     command.args(["-e", "stderr", "-c"]).arg(config).stderr(Stdio::null());
     Some(Ended(command.spawn().unwrap()))
+}
+
+fn envoy(dir: &Path, nodes: &[Node], listen: u16) -> Option<Ended> {
+    let program = program("envoy")?;
+    let config = dir.join("envoy.yaml");
+    std::fs::write(&config, configured("envoy.yaml", nodes, listen)).unwrap();
+    let mut command = Command::new(program);
+    // Shared memory of its own: another Envoy on the machine is none of its business.
+    command.args(["--use-dynamic-base-id", "--concurrency", "2", "-l", "off", "-c"]).arg(config);
+    Some(Ended(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()))
 }
 
 fn path(i: usize) -> String {
@@ -211,4 +233,9 @@ fn behind_haproxy() {
 #[test]
 fn behind_nginx() {
     stays_local_and_survives_a_node("nginx", nginx);
+}
+
+#[test]
+fn behind_envoy() {
+    stays_local_and_survives_a_node("envoy", envoy);
 }
