@@ -90,9 +90,7 @@ impl Inner {
             tracing::warn!(%error, "the decision log cannot be written any more");
         }
     }
-}
 
-impl Inner {
     fn end(&mut self) {
         if std::mem::replace(&mut self.ended, true) {
             return;

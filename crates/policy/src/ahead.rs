@@ -180,15 +180,19 @@ pub(crate) enum Decision {
 }
 
 impl AheadConfig {
-    /// Longest piece for a stream: persistence and share, at least a page.
-    fn piece_max(&self, streams: &Streams, stream: &Stream, len: PieceLen) -> u64 {
-        self.piece_within(streams, stream, len, self.share(streams))
+    /// A stream's part of the budget, bytes.
+    fn part(&self, streams: &Streams) -> u64 {
+        self.budget.0 / streams.len().max(1) as u64
     }
 
     /// Bytes that bound a stream's pieces: one and a half times its part of the budget.
     pub(crate) fn share(&self, streams: &Streams) -> u64 {
-        let part = self.budget.0 / streams.len().max(1) as u64;
-        (part / 2).saturating_mul(3)
+        (self.part(streams) / 2).saturating_mul(3)
+    }
+
+    /// Longest piece for a stream: persistence and share, at least a page.
+    fn piece_max(&self, streams: &Streams, stream: &Stream, len: PieceLen) -> u64 {
+        self.piece_within(streams, stream, len, self.share(streams))
     }
 
     /// The same for a reader that is blocked, who is served whether there is room in the budget or not.
@@ -196,7 +200,7 @@ impl AheadConfig {
         let piece = self.piece_max(streams, stream, len);
         match streams.unread().saturating_add(piece) <= self.budget.0 {
             true => piece,
-            false => self.piece_within(streams, stream, len, self.budget.0 / streams.len().max(1) as u64),
+            false => self.piece_within(streams, stream, len, self.part(streams)),
         }
     }
 

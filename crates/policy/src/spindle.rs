@@ -632,8 +632,8 @@ impl Spindle {
         let Some(following) = &self.streams else { return };
         let coming = following.table.of_file(file).any(|(_, stream)| stream.position < end);
         let under_way = self.pieces_of(file).iter().any(|&(_, from, to)| from < end && start < to);
-        if start < end && !coming && !under_way && self.drops.len() < DROPS_MAX {
-            self.drops.push_back((file, start, end - start));
+        if start < end && !coming && !under_way {
+            self.give_back(file, start, end);
         }
     }
 

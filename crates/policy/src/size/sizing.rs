@@ -46,19 +46,15 @@ impl Sizing {
         rule: &BitrateRule,
         profile: Option<&DiskProfile>,
     ) -> Box<dyn PrefetchSize + Send> {
+        // An unmeasured disk of any size: distances are then parts of this one.
+        let known = || profile.cloned().unwrap_or_else(|| DiskProfile::assumed(1 << 31));
         let plain: Box<dyn PrefetchSize + Send> = match self {
             Sizing::Fixed => Box::new(Fixed(prefetch)),
             Sizing::Auto(params) => {
                 let size_max = params.size_max.min(most);
-                let assumed = || DiskProfile::assumed(1 << 31);
-                let profile = profile.cloned().unwrap_or_else(assumed);
-                Box::new(Auto::new(Params { size_max, ..*params }, &profile, Nanos::ZERO))
+                Box::new(Auto::new(Params { size_max, ..*params }, &known(), Nanos::ZERO))
             }
-            Sizing::Competitive(start) => {
-                // An unmeasured disk of any size: distances are then parts of this one.
-                let profile = profile.cloned().unwrap_or_else(|| DiskProfile::assumed(1 << 31));
-                Box::new(Depth::new(Competitive::new(profile, most), *start))
-            }
+            Sizing::Competitive(start) => Box::new(Depth::new(Competitive::new(known(), most), *start)),
         };
         match rule {
             BitrateRule::Same => plain,

@@ -76,18 +76,21 @@ impl Spindle {
         if self.now < following.ranked + every {
             return;
         }
-        let all = || following.table.iter().filter_map(|(_, s)| Some((s, self.bitrate_of(following, s)?)));
-        let sized = || all().filter(|(_, rate)| rate.is_finite());
-        // Streams whose bitrate is not known yet get the whole size.
-        let known: f64 = sized().map(|(s, rate)| self.size.part(self.sized_by(following, s, rate))).sum();
-        let unknown = following.table.len() - sized().count();
-        let rates = all().map(|(_, rate)| rate);
-        let mut rates: Vec<f64> = rates.filter(|r| r.is_finite()).collect();
+        let (mut rates, mut parts) = (Vec::new(), 0.0);
+        for (_, stream) in following.table.iter() {
+            // Streams whose bitrate is not known yet get the whole size.
+            let Some(rate) = self.bitrate_of(following, stream).filter(|rate| rate.is_finite()) else {
+                parts += 1.0;
+                continue;
+            };
+            parts += self.size.part(self.sized_by(following, stream, rate));
+            rates.push(rate);
+        }
         let skip = rates.len() * FASTER_PER_MILLE / 1000;
         rates.sort_unstable_by(|a, b| b.total_cmp(a));
         let highest = rates.get(skip).copied();
         let streams = following.table.len();
-        let part = ((known + unknown as f64) / streams.max(1) as f64).clamp(0.01, 1.0);
+        let part = (parts / streams.max(1) as f64).clamp(0.01, 1.0);
         let Some(following) = &mut self.streams else { return };
         following.ranked = self.now;
         following.highest = highest.unwrap_or(following.highest);
