@@ -134,6 +134,9 @@ pub struct Config {
     pub sizing: Sizing,
     /// The part of that for streams of less than the highest bitrate.
     pub scale: BitrateRule,
+    /// Whether what a reader shows of its bitrate counts for that, where nobody said what it is. It is uncertain: sessions of one
+    /// bitrate carried 19 % less with it, of two 18 % less (simulated, square-root rule, memory-bound).
+    pub scale_by_observed: bool,
     /// Bitrate of every stream, bytes a second, where it is known beforehand. Otherwise it is what a file's header said
     /// ([`crate::Event::Bitrate`]), else what its reader shows.
     pub bitrate: Option<u64>,
@@ -169,6 +172,7 @@ impl Default for Config {
             prefetch: DEFAULT_PREFETCH,
             sizing: Sizing::Fixed,
             scale: BitrateRule::Same,
+            scale_by_observed: false,
             bitrate: None,
             profile: None,
             // Four times the paper's prefetch size: a single read() of several MiB is still served in one piece.

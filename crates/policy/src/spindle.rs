@@ -27,6 +27,12 @@ use crate::{
 /// How long a read takes, before the first one ended: 2 MiB from a drive of the papers.
 const SERVICE_AT_FIRST: Nanos = Nanos::from_millis(30);
 
+/// With fewer pieces in line there is time to read early, and the sweep has more to choose among.
+const QUEUE_LEAST: usize = 16;
+
+/// No piece is queued earlier than this before its stream runs dry.
+const EARLY_MOST: Nanos = Nanos::from_secs(20);
+
 /// Most ranges waiting to be given back; more are forgotten, which costs memory a little later and nothing else.
 const DROPS_MAX: usize = 256;
 
@@ -63,34 +69,28 @@ pub struct Spindle {
     stats: Stats,
 }
 
-/// Streams that wait for room in the budget: at most one entry a stream.
+/// Streams by when they run dry, as far as it is known: at most one entry a stream.
 #[derive(Default)]
-struct HeldBack {
-    by_deadline: BTreeSet<(Nanos, StreamId)>,
+struct ByDeadline {
+    in_order: BTreeSet<(Nanos, StreamId)>,
     deadlines: BTreeMap<StreamId, Nanos>,
 }
 
-impl HeldBack {
+impl ByDeadline {
     fn insert(&mut self, deadline: Nanos, stream: StreamId) {
         self.remove(stream);
         self.deadlines.insert(stream, deadline);
-        self.by_deadline.insert((deadline, stream));
+        self.in_order.insert((deadline, stream));
     }
 
     fn remove(&mut self, stream: StreamId) {
         if let Some(deadline) = self.deadlines.remove(&stream) {
-            self.by_deadline.remove(&(deadline, stream));
+            self.in_order.remove(&(deadline, stream));
         }
     }
 
-    fn pop_most_urgent(&mut self) -> Option<StreamId> {
-        let (_, stream) = self.by_deadline.pop_first()?;
-        self.deadlines.remove(&stream);
-        Some(stream)
-    }
-
-    fn len(&self) -> usize {
-        self.deadlines.len()
+    fn first(&self) -> Option<(Nanos, StreamId)> {
+        self.in_order.first().copied()
     }
 }
 
@@ -98,8 +98,10 @@ impl HeldBack {
 struct Following {
     config: AheadConfig,
     table: Streams,
-    /// Streams whose next piece waits for room in the budget, by deadline.
-    held_back: HeldBack,
+    /// Streams whose next piece is not queued yet.
+    upcoming: ByDeadline,
+    /// Those of them that were due and found no room in the budget.
+    held_back: ByDeadline,
     pressure: Pressure,
     /// Moving average of the time a read takes.
     service: Nanos,
@@ -108,6 +110,14 @@ struct Following {
     /// When the highest bitrate was last looked for, and what it was.
     ranked: Nanos,
     highest: f64,
+}
+
+impl Following {
+    /// A stream is over: no piece of it is to come.
+    fn forget(&mut self, stream: StreamId) {
+        self.upcoming.remove(stream);
+        self.held_back.remove(stream);
+    }
 }
 
 impl Spindle {
@@ -129,7 +139,8 @@ impl Spindle {
         let streams = config.ahead.clone().filter(|_| config.mode == Mode::Both).map(|config| Following {
             table: Streams::new(config.streams.clone()),
             config,
-            held_back: HeldBack::default(),
+            upcoming: ByDeadline::default(),
+            held_back: ByDeadline::default(),
             pressure: Pressure::default(),
             service: SERVICE_AT_FIRST,
             bitrates: BTreeMap::new(),
@@ -190,6 +201,8 @@ impl Spindle {
             self.answer(id, Verdict::Pass(Reason::TooLate));
         }
         self.expire_streams();
+        self.remind();
+        self.read_early();
         self.account.state(self.flights.len(), self.queue.len());
         self.look_at_size();
     }
@@ -241,7 +254,11 @@ impl Spindle {
         // While nothing happens there is nothing to learn from.
         let idle = self.queue.is_empty() && self.flights.is_empty() && stream_over.is_none();
         let size = self.size.next_deadline().filter(|_| !idle);
-        [give_up, stream_over, size].into_iter().flatten().min()
+        let following = self.streams.as_ref();
+        let dry = following.and_then(|f| Some(f.upcoming.first()?.0.since(EARLY_MOST)));
+        // What is due already was tried, and has to wait for room.
+        let next_piece = dry.filter(|&at| at > self.now);
+        [give_up, stream_over, size, next_piece].into_iter().flatten().min()
     }
 
     /// Counters, and the state of now.
@@ -296,7 +313,7 @@ impl Spindle {
         let existing = self.pieces_of(request.file);
         let stream = self.follow_miss(request, wanted, &existing);
         let len = match self.piece_max(stream) {
-            Some(len) => len,
+            Some(len) => len.min(self.room_before_fetched(stream, wanted.start)),
             None => self.size.on_miss(request, wanted.end - wanted.start),
         };
         let plan = Plan::lay(wanted, existing, len, read_max);
@@ -520,7 +537,18 @@ impl Spindle {
             return Some(0);
         }
         let len = self.piece_len(following, stream);
-        Some(following.config.piece_max_blocked(&following.table, stream, len))
+        Some(following.config.piece_max(&following.table, stream, len))
+    }
+
+    /// Bytes from `start` to where memory is thought to hold what comes, for this stream or another of the file: none where
+    /// a reader missed what was given back behind him.
+    fn room_before_fetched(&self, stream: Option<StreamId>, start: u64) -> u64 {
+        let (Some(following), Some(id)) = (&self.streams, stream) else { return u64::MAX };
+        let own = following.table.get(id).map_or(0, |s| s.fetched);
+        if own > start.next_multiple_of(PAGE) {
+            return 0;
+        }
+        following.table.next_fetched(id, start).map_or(u64::MAX, |next| next - start)
     }
 
     fn fetched(&mut self, stream: Option<StreamId>, upto: u64) {
@@ -534,23 +562,71 @@ impl Spindle {
         let Some(following) = &self.streams else { return };
         let in_line = (self.queue.len() + self.flights.len()) as u64;
         let backlog = Nanos(following.service.0.saturating_mul(in_line));
-        let Some(reader) = following.table.get(stream) else { return };
+        let within = backlog + backlog + following.config.slack;
+        self.read_ahead_within(stream, within);
+    }
+
+    /// The same for one that runs dry `within` this time. `false` if there was no room.
+    fn read_ahead_within(&mut self, stream: StreamId, within: Nanos) -> bool {
+        let Some(following) = &mut self.streams else { return false };
+        following.table.share(stream);
+        let Some(following) = &self.streams else { return false };
+        let Some(reader) = following.table.get(stream) else { return false };
         let len = self.piece_len(following, reader);
-        let Some(following) = &mut self.streams else { return };
-        match following.config.decide(self.now, &following.table, stream, len, backlog) {
-            Decision::Nothing => {}
-            Decision::HoldBack(deadline) => {
+        let Some(following) = &mut self.streams else { return false };
+        following.held_back.remove(stream);
+        match following.config.decide(self.now, &following.table, stream, len, within) {
+            Decision::Nothing => {
+                following.upcoming.remove(stream);
+                true
+            }
+            Decision::Later(dry) => {
+                following.upcoming.insert(dry, stream);
+                true
+            }
+            Decision::NoRoom(dry) => {
                 self.stats.held_back += 1;
-                following.held_back.insert(deadline, stream);
+                following.upcoming.insert(dry, stream);
+                following.held_back.insert(dry, stream);
+                false
             }
             Decision::Fetch(ahead) => self.queue_ahead(stream, ahead),
         }
     }
 
-    /// Queues the parts of a piece that no other piece brings in.
-    fn queue_ahead(&mut self, stream: StreamId, ahead: Ahead) {
-        let Some(following) = &mut self.streams else { return };
-        let Some(reader) = following.table.get(stream) else { return };
+    /// Asks streams that were held back again, the most urgent first, as long as there is room.
+    fn remind(&mut self) {
+        while let Some(following) = &self.streams {
+            let room = following.table.unread().saturating_add(PAGE) <= following.config.budget.0;
+            let Some((_, stream)) = following.held_back.first().filter(|_| room) else { return };
+            let before = following.held_back.in_order.len();
+            self.read_ahead(stream);
+            // Held back again: there is room, but not enough for a piece. The rest will not fit either.
+            if self.streams.as_ref().is_some_and(|f| f.held_back.in_order.len() >= before) {
+                return;
+            }
+        }
+    }
+
+    /// With time and memory to spare, queues pieces of the streams that run dry next.
+    fn read_early(&mut self) {
+        while let Some(following) = &self.streams
+            && self.queue.len() < QUEUE_LEAST
+            && let Some((dry, stream)) = following.upcoming.first()
+            && dry.since(self.now) <= EARLY_MOST
+            && let Some(reader) = following.table.get(stream)
+            && following.config.may_be_early(&following.table, self.piece_len(following, reader).full)
+        {
+            if !self.read_ahead_within(stream, EARLY_MOST) {
+                return;
+            }
+        }
+    }
+
+    /// Queues the parts of a piece that no other piece brings in; `false` if the queue is at its bound.
+    fn queue_ahead(&mut self, stream: StreamId, ahead: Ahead) -> bool {
+        let Some(following) = &mut self.streams else { return false };
+        let Some(reader) = following.table.get(stream) else { return false };
         let file = reader.file;
         let size = (ahead.end - ahead.start).min(self.config.read_max.0);
         let request = Request {
@@ -561,11 +637,10 @@ impl Spindle {
             file_size: ahead.end,
             lba: reader.address_of(ahead.start),
         };
-        let Some(wanted) = Wanted::of(&request, self.config.read_max.0) else { return };
+        let Some(wanted) = Wanted::of(&request, self.config.read_max.0) else { return false };
         let plan = Plan::lay(wanted, self.pieces_of(file), 0, self.config.read_max.0);
         if self.queue.len() + plan.create.len() > self.config.queue_max {
-            // The queue is at its bound: the stream will be asked again when it next reads.
-            return;
+            return false;
         }
         for (start, end, _) in plan.create {
             let id = ReadId(self.next_read);
@@ -583,20 +658,7 @@ impl Spindle {
             });
         }
         self.fetched(Some(stream), wanted.end);
-    }
-
-    /// Asks streams that were held back again, the most urgent first, as long as there is room.
-    fn remind(&mut self) {
-        while let Some(following) = &mut self.streams {
-            let room = following.table.unread().saturating_add(PAGE) <= following.config.budget.0;
-            let Some(stream) = room.then(|| following.held_back.pop_most_urgent()).flatten() else { return };
-            let before = following.held_back.len();
-            self.read_ahead(stream);
-            // Held back again: there is room, but not enough for a piece. The rest will not fit either.
-            if self.streams.as_ref().is_some_and(|f| f.held_back.len() > before) {
-                return;
-            }
-        }
+        true
     }
 
     /// Gives back what a stream and everybody behind it have passed.
@@ -641,7 +703,7 @@ impl Spindle {
     fn end_if_done(&mut self, stream: StreamId) {
         let Some(following) = &mut self.streams else { return };
         if following.table.get(stream).is_some_and(Stream::at_end) {
-            following.held_back.remove(stream);
+            following.forget(stream);
             let over = following.table.end(stream);
             self.closed(over);
         }
@@ -655,10 +717,9 @@ impl Spindle {
     }
 
     fn expire_streams(&mut self) {
-        let mut expired = false;
         while let Some(following) = &mut self.streams {
             let Some((id, over)) = following.table.expire(self.now) else { break };
-            following.held_back.remove(id);
+            following.forget(id);
             self.stats.bytes_wasted += over.unread();
             self.leave_behind(&over);
             self.closed(Some(over));
@@ -666,10 +727,6 @@ impl Spindle {
             let before = self.queue.len();
             self.queue.retain(|p| p.ahead_for != Some(id) || !p.waiters.is_empty());
             self.stats.dropped += (before - self.queue.len()) as u64;
-            expired = true;
-        }
-        if expired {
-            self.remind();
         }
     }
 }

@@ -116,27 +116,40 @@ fn sizing() -> impl Strategy<Value = (Sizing, BitrateRule, Option<u64>)> {
 fn config() -> impl Strategy<Value = Config> {
     let mode = proptest::sample::select(Mode::ALL.to_vec());
     let order = proptest::sample::select(OrderKind::ALL.to_vec());
-    (mode, order, 0..64u64, 0..80u64, 0..4usize, 0..40u64, 0..12usize, (any::<bool>(), sizing()), ahead())
-        .prop_map(|(mode, order, prefetch, read_max, reads_in_flight, overlap, queue_max, rest, ahead)| {
-            let (answer_early, (sizing, scale, bitrate)) = rest;
-            Config {
-                sizing,
-                scale,
-                bitrate,
-                profile: None,
-                ahead,
-                mode,
-                order,
-                prefetch: Bytes(prefetch * 3_000),
-                read_max: Bytes(read_max * 5_000),
-                reads_in_flight,
-                overlap: Bytes(overlap * PAGE),
-                queue_max,
-                answer_early,
-                age_max: Nanos::from_secs(2),
-                wait_max: Nanos::from_secs(10),
-            }
-        })
+    (
+        mode,
+        order,
+        0..64u64,
+        0..80u64,
+        0..4usize,
+        0..40u64,
+        0..12usize,
+        (any::<[bool; 2]>(), sizing()),
+        ahead(),
+    )
+        .prop_map(
+            |(mode, order, prefetch, read_max, reads_in_flight, overlap, queue_max, rest, ahead)| {
+                let ([answer_early, scale_by_observed], (sizing, scale, bitrate)) = rest;
+                Config {
+                    sizing,
+                    scale,
+                    scale_by_observed,
+                    bitrate,
+                    profile: None,
+                    ahead,
+                    mode,
+                    order,
+                    prefetch: Bytes(prefetch * 3_000),
+                    read_max: Bytes(read_max * 5_000),
+                    reads_in_flight,
+                    overlap: Bytes(overlap * PAGE),
+                    queue_max,
+                    answer_early,
+                    age_max: Nanos::from_secs(2),
+                    wait_max: Nanos::from_secs(10),
+                }
+            },
+        )
 }
 
 /// A read the spindle asked for, as the test's disk sees it.

@@ -58,7 +58,7 @@ pub struct EngineArgs {
     #[arg(long)]
     pub include_ssd: bool,
     /// How the size depends on a stream's bitrate: sqrt, linear, same, one factor (0 to 1) for lower bitrates, or
-    /// BYTES_PER_S=FACTOR,... [default: sqrt with --prefetch auto, else same]
+    /// BYTES_PER_S=FACTOR,... [default: sqrt with --prefetch auto for bitrates that are known, else same]
     #[arg(long, value_name = "RULE")]
     pub scale: Option<BitrateRule>,
     /// Bitrate of all streams in bits a second, where it is known [default: from the files' headers, else observed]
@@ -193,6 +193,7 @@ impl EngineArgs {
         }
         spindle.mode = self.mode;
         spindle.order = self.order;
+        spindle.scale_by_observed = self.scale.is_some();
         spindle.scale = self.scale.clone().unwrap_or(match self.prefetch {
             Prefetch::Auto => BitrateRule::SquareRoot,
             _ => BitrateRule::Same,

@@ -5,13 +5,14 @@
 //! though, up to what the model leaves out:
 //!
 //! - A piece of `s` bytes costs the disk `switch + s / rate`, so a byte costs `1 / rate + switch / s`.
-//! - A viewer who leaves has some part of a piece unread; streams that used `used` bytes and left `left` on average at a
-//!   size `s0` waste `left / used * s / s0` of what is used. The product of the two is least at
+//! - A viewer who leaves has some part of a piece unread. When one leaves `left` bytes for every `used` bytes that are read, at
+//!   a size `s0`, then `left / used * s / s0` of what is used is wasted. The product of the two is least at
 //!   `sqrt(switch * rate * used * s0 / left)`.
-//! - Memory bears no more than one and a half times the budget divided by the streams, divided by the mean part they get by the
-//!   bitrate rule. That share bounds every piece by itself, so a quarter more is allowed here, by which the size may be off.
+//!   Beyond four times what the disk transfers in a switch it gains less than a fifth, and readers wait for one another.
+//! - Memory bears no more than twice the budget divided by the streams, divided by the mean part they get by the
+//!   bitrate rule.
 //!
-//! The smaller of the two is the model's size. The first time it is gone to at once, later when the size in use is off by more
+//! The least of these is the model's size. The first time it is gone to at once, later when the size in use is off by more
 //! than a quarter, sliding for at most half a minute. Until some streams have ended the first is four times what the disk
 //! transfers in a switch. Where memory is the bound the size is left at that: larger has no effect, and whether smaller
 //! is better the budget finds out by what is evicted. Else the gradient looks a quarter of an octave up and down, one interval each, between two
@@ -30,7 +31,7 @@ const OFF: f64 = 1.25;
 /// Longest slide to another size.
 const SLIDE_MAX: Nanos = Nanos::from_secs(30);
 
-/// While nobody knows how long streams stay: at `n` depths `n / (n + 1)` of the disk's time is transfer.
+/// At `n` depths `n / (n + 1)` of the disk's time is transfer.
 const DEPTHS: f64 = 4.0;
 
 /// Streams that must have ended, at the size in use, before what they left is believed.
@@ -62,7 +63,7 @@ pub struct Situation {
     pub part: f64,
     /// Streams that have ended so far.
     pub ended: u32,
-    /// Mean bytes streams used until they ended; 0 until some have.
+    /// Mean bytes read, by whichever stream, for each that ended; 0 until some have.
     pub used: f64,
     /// Mean bytes they left unread.
     pub left: f64,
@@ -117,6 +118,8 @@ pub struct Guided {
     model: f64,
     /// Its bound by what leavers leave, and how many streams must have ended before it is reckoned anew.
     best: f64,
+    /// Four depths, of which the mean stream gets its part: nothing larger is tried.
+    most: f64,
     known_after: u32,
     /// Whether memory is what bounds it.
     full: bool,
@@ -153,6 +156,7 @@ impl Guided {
             depth,
             model: 0.0,
             best: DEPTHS * depth,
+            most: DEPTHS * depth,
             known_after: ENDED,
             full: false,
             correction: 0,
@@ -206,6 +210,7 @@ impl Guided {
         }
         // The bounds are those of a mean stream.
         let part = if seen.part > 0.0 { seen.part.min(1.0) } else { 1.0 };
+        self.most = DEPTHS * self.depth / part;
         if seen.ended >= self.known_after {
             // What is left was left at the sizes of before: the next time when as many have ended at this one.
             self.known_after = seen.ended.saturating_add(ENDED);
@@ -217,10 +222,10 @@ impl Guided {
                 }
             };
         }
-        let best = self.best;
-        let room = seen.room as f64 * OFF;
+        let best = self.best.min(self.most);
+        let room = seen.room as f64;
         let model = best.min(room).min(self.ceiling).max(4096.0);
-        self.full = room <= best;
+        self.full = room <= best * libm::exp2(1.0 / STEPS_AN_OCTAVE);
         if self.model > 0.0 && (model / self.model).max(self.model / model) < OFF {
             return;
         }
@@ -303,7 +308,7 @@ impl Guided {
 
     /// The model's size, corrected by so many steps.
     fn at(&self, correction: i32) -> Bytes {
-        let size = self.model * libm::exp2(f64::from(correction) / STEPS_AN_OCTAVE);
+        let size = (self.model * libm::exp2(f64::from(correction) / STEPS_AN_OCTAVE)).min(self.most);
         let least = self.params.step_size.0.min(self.params.size_max.0);
         Bytes((size as u64 / 4096 * 4096).clamp(least, self.params.size_max.0))
     }

@@ -61,11 +61,14 @@ impl Spindle {
         self.told(following, stream).or_else(|| stream.bitrate(self.now))
     }
 
-    /// The bitrate a stream's size goes by: what its reader shows is too uncertain to tell it from the highest within a factor of
-    /// two (a viewer's first burst looks three times as fast as he is).
+    /// The bitrate a stream's size goes by: what its reader shows, if that counts at all, is too uncertain to tell it from the highest
+    /// within a factor of two (a viewer's first burst looks three times as fast as he is).
     fn sized_by(&self, following: &Following, stream: &Stream, rate: f64) -> f64 {
-        let as_good_as_highest = self.told(following, stream).is_none() && rate >= following.highest * ALIKE;
-        if as_good_as_highest { following.highest } else { rate }
+        let tells = self.config.scale_by_observed && rate < following.highest * ALIKE;
+        match self.told(following, stream).is_some() || tells {
+            true => rate,
+            false => following.highest,
+        }
     }
 
     /// Looks for the highest bitrate of now.
@@ -125,7 +128,7 @@ impl Spindle {
             self.account.ledger().opened(file);
         }
         if let Some((id, forgotten)) = forgotten {
-            following.held_back.remove(id);
+            following.forget(id);
             self.closed(Some(forgotten));
         }
         Some(stream.stream())
@@ -167,7 +170,9 @@ impl Spindle {
         let fetched = self.account.totals().disk;
         let Some(following) = &mut self.streams else { return };
         let nothing_to_give = following.config.drop_behind != DropBehind::Pressure;
-        if nothing_to_give || following.pressure.is_settled(self.now) {
+        // More was fetched for blocked readers than the budget has: that says nothing about the budget.
+        let within = following.table.unread() <= following.config.budget.0 / 16 * 17;
+        if within && (nothing_to_give || following.pressure.is_settled(self.now, following.table.len())) {
             self.stats.bytes_evicted_over_budget += bytes;
         }
         following.pressure.evicted(self.now, bytes, fetched);

@@ -26,17 +26,25 @@ pub struct Persistence {
     ended: u32,
     left: u64,
     stays: bool,
-    /// Slower means, of what was used and what was left.
-    used_slow: f64,
+    /// Read by all streams since the last one ended.
+    read: u64,
+    /// Slower means, of what is read between two endings and of what is left.
+    read_slow: f64,
     left_slow: f64,
 }
 
 impl Persistence {
-    /// A stream is over; so many bytes it used, so many fetched for it were never read.
-    pub fn ended(&mut self, used: u64, unread: u64) {
+    /// Some stream read so many bytes.
+    pub fn read(&mut self, bytes: u64) {
+        self.read = self.read.saturating_add(bytes);
+    }
+
+    /// A stream is over; so many bytes of the piece it read were never read.
+    pub fn ended(&mut self, unread: u64) {
         self.ended = self.ended.saturating_add(1);
         let weight = f64::from(self.ended).min(NEWEST_SLOW);
-        self.used_slow += (used as f64 - self.used_slow) / weight;
+        let read = core::mem::take(&mut self.read);
+        self.read_slow += (read as f64 - self.read_slow) / weight;
         self.left_slow += (unread as f64 - self.left_slow) / weight;
         self.left = match self.ended {
             // A plain mean at first, or the start value would weigh for long.
@@ -46,9 +54,10 @@ impl Persistence {
         self.stays = self.ended >= ENDED_MIN && self.left <= if self.stays { LEAVES } else { STAYS };
     }
 
-    /// Streams that have ended, and the mean bytes one of the last hundreds of them used and left unread.
+    /// Streams that have ended; bytes read for each of the last hundreds of them, by whichever stream; and the mean they left
+    /// unread. What those that ended read themselves would not do: soon after a start these are the short ones.
     pub fn means(&self) -> (u32, f64, f64) {
-        (self.ended, self.used_slow, self.left_slow)
+        (self.ended, self.read_slow, self.left_slow)
     }
 
     /// Whether readers stay; `false` until enough of them were seen.
@@ -65,7 +74,7 @@ mod tests {
 
     fn after(unread: impl IntoIterator<Item = u64>) -> Persistence {
         let mut persistence = Persistence::default();
-        unread.into_iter().for_each(|left| persistence.ended(8 * M, left));
+        unread.into_iter().for_each(|left| persistence.ended(left));
         persistence
     }
 
@@ -82,15 +91,26 @@ mod tests {
         assert!(after(one_in_eight).stays(), "half a MiB a stream is less than a seek");
     }
 
+    /// A hundred viewers begin together; of the short half a tenth has ended when the others are in the middle.
+    #[test]
+    fn what_is_read_for_each_that_ends_counts_those_who_stay() {
+        let mut persistence = Persistence::default();
+        for _ in 0..10 {
+            (0..100).for_each(|_| persistence.read(M));
+            persistence.ended(M);
+        }
+        assert_eq!(persistence.means(), (10, 100.0 * M as f64, M as f64));
+    }
+
     #[test]
     fn longer_pieces_alone_do_not_take_it_back() {
         let mut persistence = after([M; 100]);
         assert!(persistence.stays());
-        (0..100).for_each(|_| persistence.ended(8 * M, 2 * M));
+        (0..100).for_each(|_| persistence.ended(2 * M));
         assert!(persistence.stays());
-        (0..100).for_each(|_| persistence.ended(8 * M, 5 * M));
+        (0..100).for_each(|_| persistence.ended(5 * M));
         assert!(!persistence.stays());
-        (0..100).for_each(|_| persistence.ended(8 * M, 2 * M));
+        (0..100).for_each(|_| persistence.ended(2 * M));
         assert!(!persistence.stays(), "and it takes more than that to believe again");
     }
 }

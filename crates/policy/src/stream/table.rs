@@ -22,6 +22,8 @@ pub struct Stream {
     pub position: u64,
     /// End of what was fetched or queued on its behalf; never before `position`.
     pub fetched: u64,
+    /// Length of the last piece that was fetched or queued for it, bytes.
+    pub piece: u64,
     /// Everything before this was given back by drop-behind.
     pub dropped: u64,
     /// Size of the file when last seen.
@@ -53,6 +55,11 @@ impl Stream {
     /// Fetched and not yet read, in bytes.
     pub fn unread(&self) -> u64 {
         self.fetched.saturating_sub(self.position)
+    }
+
+    /// Of that, what is left of the piece it reads: without what was fetched early.
+    pub fn unread_of_piece(&self) -> u64 {
+        self.unread().checked_rem(self.piece).unwrap_or(0)
     }
 
     /// Bytes a second.
@@ -213,6 +220,7 @@ impl Streams {
             stream.file_size = file_size;
             stream.last = stream.last.max(now);
             stream.rate.record(now, progress);
+            self.persistence.read(progress);
             self.by_last.insert((stream.last, id));
             self.unread = self.unread - unread_before + stream.unread();
         }
@@ -223,9 +231,36 @@ impl Streams {
     pub fn fetched(&mut self, id: StreamId, upto: u64) {
         if let Some(stream) = self.streams.get_mut(&id) {
             let before = stream.unread();
+            if upto > stream.fetched {
+                stream.piece = upto - stream.fetched;
+            }
             stream.fetched = stream.fetched.max(upto);
             self.unread = self.unread - before + stream.unread();
         }
+    }
+
+    /// Counts what other streams of its file have fetched and not read as fetched for this one, as far as it joins on.
+    pub fn share(&mut self, id: StreamId) {
+        let Some(stream) = self.streams.get(&id) else { return };
+        let (file, mut upto) = (stream.file, stream.fetched);
+        // Each round uses up at least one of the file's streams.
+        while let Some(further) = self
+            .of_file(file)
+            .filter(|&(other, s)| other != id && s.position <= upto && upto < s.fetched)
+            .map(|(_, s)| s.fetched)
+            .max()
+        {
+            upto = further;
+        }
+        self.fetched(id, upto);
+    }
+
+    /// Where the bytes begin that another stream of the file has fetched and not read, the first past `from`.
+    pub fn next_fetched(&self, id: StreamId, from: u64) -> Option<u64> {
+        let file = self.streams.get(&id)?.file;
+        let ahead =
+            self.of_file(file).filter(|&(other, s)| other != id && s.position > from && s.unread() > 0);
+        ahead.map(|(_, s)| s.position).min()
     }
 
     /// Notes that what was fetched for a stream from `from` on is not there after all: a read failed or was withdrawn,
@@ -264,14 +299,14 @@ impl Streams {
             return None;
         }
         let over = self.remove(id)?;
-        self.persistence.ended(over.consumed, over.unread());
+        self.persistence.ended(over.unread_of_piece());
         Some((id, over))
     }
 
     /// Removes a stream that is over for another reason than silence.
     pub fn end(&mut self, id: StreamId) -> Option<Stream> {
         let over = self.remove(id)?;
-        self.persistence.ended(over.consumed, over.unread());
+        self.persistence.ended(over.unread_of_piece());
         Some(over)
     }
 
@@ -290,6 +325,8 @@ impl Streams {
     /// is expected too: the reports of the reads between may have been lost.
     fn continued_by(&self, file: FileId, offset: u64) -> Option<StreamId> {
         self.of_file(file)
+            // Who begins at the head is somebody new, however close behind another.
+            .filter(|(_, s)| offset > 0 || s.position == 0)
             .map(|(id, s)| (s.position.abs_diff(offset).min(s.fetched.abs_diff(offset)), id))
             .filter(|&(away, _)| away <= self.config.gap.0)
             .min()
@@ -313,6 +350,7 @@ impl Streams {
             file,
             position: offset,
             fetched: offset,
+            piece: 0,
             dropped: offset,
             file_size,
             consumed: 0,

@@ -526,6 +526,8 @@ impl EngineArgs {
             profile: (sizing != Sizing::Fixed).then(|| profile_of(drive)),
             sizing,
             scale: self.scale.clone().unwrap_or(rule),
+            // Nobody tells a bitrate here: a rule asked for can only go by what readers show.
+            scale_by_observed: self.scale.is_some(),
             read_max: default.read_max.max(most),
             queue_max: self.queue as usize,
             reads_in_flight: self.in_flight as usize,

@@ -10,7 +10,13 @@
 //!   enter the *inactive* list and are not moved by their first use; the second use moves them to the *active* list. When
 //!   the active list outgrows the inactive one by more than `sqrt(10 * GiB)` its tail is moved back. Reclaim takes
 //!   the inactive tail. A page that comes back while as many pages as are active have left since (its *refault distance*)
-//!   enters the active list at once.
+//!   enters the active list at once; and while such pages come, the active list gives way in proportion to what is
+//!   reclaimed (`prepare_scan_control`).
+//!
+//!   What is used again is a page, or a whole folio where the kernel's own read-ahead allocated one: a segment that ends inside
+//!   a page makes the next one use that page again. Measured on Linux 6.18 (200 MiB sent by `sendfile` in segments of 523,750
+//!   bytes): of what `WILLNEED` had brought, in single pages, 0.8 % became active, of what read-ahead had brought 20 %. So a
+//!   block moves when half of its pages are used again, one of large folios when any is.
 //! - [`Replacement::EvenLists`]: the same before Linux 3.15, which kept the lists even and knew no refault distance. It leaves
 //!   read-ahead half of the memory; today's rule leaves it a ninth of 8 GB once enough has been used twice.
 //! - [`Replacement::Fifo`]: what is left of either where nothing marks pages as used.
@@ -78,9 +84,10 @@ struct Block {
     used: u32,
     /// Pages used since the block came to its list.
     seen: u32,
-    /// Of them, those used again since: when they are half of the block, it moves to the active list. One page is not
-    /// enough: the kernel moves pages one by one, and the ranges of a reader share the page where they meet.
+    /// Of them, those used again since.
     again: u32,
+    /// Read in folios, which are used as a whole.
+    large: bool,
     active: bool,
     prev: u32,
     next: u32,
@@ -114,6 +121,8 @@ pub struct PageCache {
     inactive: List,
     active: List,
     evictions: u64,
+    /// Blocks that came back soon enough to be active at once, and how many there were when memory was last reclaimed.
+    refaults: (u64, u64),
     counts: Counts,
     unused_pages: u64,
 }
@@ -157,6 +166,7 @@ impl PageCache {
             inactive: EMPTY,
             active: EMPTY,
             evictions: 0,
+            refaults: (0, 0),
             counts: Counts::default(),
             unused_pages: 0,
         }
@@ -289,13 +299,14 @@ impl PageCache {
         Mark { start, pages: end - start }
     }
 
-    /// Makes room for pages that will be read; pages present already stay as they are. Others may be evicted for it.
-    pub fn insert(&mut self, file: u32, from: u64, to: u64) {
+    /// Makes room for pages that will be read, in `large` folios or one by one; pages present already stay as they are.
+    /// Others may be evicted for it.
+    pub fn insert(&mut self, file: u32, from: u64, to: u64, large: bool) {
         for (start, meant) in blocks(from, to) {
             let Some(key) = self.key(file, start) else { break };
             let mut slot = self.table[key as usize];
             if slot == NONE {
-                slot = self.allocate(key);
+                slot = self.allocate(key, large);
                 self.enter(slot);
             }
             let block = &mut self.slab[slot as usize];
@@ -336,7 +347,10 @@ impl PageCache {
                 let bits = meant & block.present;
                 block.again |= bits & block.seen;
                 block.seen |= bits;
-                let again = block.again.count_ones() * 2 >= block.present.count_ones();
+                let again = match block.large {
+                    true => block.again != 0,
+                    false => block.again.count_ones() * 2 >= block.present.count_ones(),
+                };
                 let first_use = bits & !block.used;
                 block.used |= bits;
                 self.unused_pages -= u64::from(first_use.count_ones());
@@ -390,7 +404,7 @@ impl PageCache {
         }
     }
 
-    fn allocate(&mut self, key: u32) -> u32 {
+    fn allocate(&mut self, key: u32, large: bool) -> u32 {
         let block = Block {
             key,
             present: 0,
@@ -399,6 +413,7 @@ impl PageCache {
             used: 0,
             seen: 0,
             again: 0,
+            large,
             active: false,
             prev: NONE,
             next: NONE,
@@ -427,6 +442,7 @@ impl PageCache {
                 evicted != 0 && self.evictions + 1 - evicted <= self.active.pages
             }
         };
+        self.refaults.0 += u64::from(active);
         self.link(slot, active);
     }
 
@@ -484,21 +500,32 @@ impl PageCache {
         if gib == 0 { 1 } else { ((10 * gib) as f64).sqrt() as u64 }
     }
 
+    /// Moves the tail of the active list back, if there is one.
+    fn deactivate(&mut self) {
+        let slot = self.active.tail;
+        if slot != NONE {
+            self.unlink(slot);
+            // Its next use counts as the first on this list.
+            let block = &mut self.slab[slot as usize];
+            (block.seen, block.again) = (0, 0);
+            self.link(slot, false);
+        }
+    }
+
     fn reclaim(&mut self) {
         // Each block is looked at once at most: if all of them are on their way, memory is overdrawn for a moment, as the
         // kernel's is by what is under input/output.
         let mut looks = self.slab.len() as u64 - self.free.len() as u64;
+        if self.pages() <= self.limit {
+            return;
+        }
+        // Refaults since memory was last reclaimed: a new working set is forming.
+        let forming = self.refaults.0 != self.refaults.1;
+        self.refaults.1 = self.refaults.0;
         while self.pages() > self.limit && looks > 0 {
-            while self.replacement != Replacement::Lru
-                && self.active.tail != NONE
-                && self.inactive.pages * self.inactive_ratio() < self.active.pages
-            {
-                let slot = self.active.tail;
-                self.unlink(slot);
-                // Its next use counts as the first on this list.
-                self.slab[slot as usize].seen = 0;
-                self.slab[slot as usize].again = 0;
-                self.link(slot, false);
+            let low = |c: &PageCache| c.inactive.pages * c.inactive_ratio() < c.active.pages;
+            while self.replacement != Replacement::Lru && self.active.tail != NONE && low(self) {
+                self.deactivate();
             }
             let slot = self.inactive.tail;
             if slot == NONE {
@@ -510,6 +537,12 @@ impl PageCache {
                 self.unlink(slot);
                 self.link(slot, false);
                 continue;
+            }
+            if forming && self.inactive.pages > 0 {
+                // Both lists are scanned in proportion to their lengths.
+                for _ in 0..self.active.pages.div_ceil(self.inactive.pages) {
+                    self.deactivate();
+                }
             }
             let pages = u64::from(block.present.count_ones());
             let used = u64::from((block.present & block.used).count_ones());

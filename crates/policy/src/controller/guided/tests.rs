@@ -66,26 +66,27 @@ fn memory_bounds_it_and_is_followed() {
     let mut c = start(8);
     let room = |mib: u64| Situation { room: mib << 20, ..ROOMY };
     run(&mut c, 0, 60, |_| 1.0, 0.0, room(2));
-    assert_eq!(
-        c.size(),
-        Bytes::kib(2560),
-        "a quarter more than the room: pieces are cut to it by themselves"
-    );
+    assert_eq!(c.size(), Bytes::mib(2));
     run(&mut c, 60, 3_600, |_| 1.0, 0.0, room(2));
-    assert_eq!(c.size(), Bytes::kib(2560), "nothing is tried where memory is the bound");
+    assert_eq!(c.size(), Bytes::mib(2), "nothing is tried where memory is the bound");
     run(&mut c, 3_660, 60, |_| 1.0, 0.0, room(4));
-    assert_eq!(c.size(), Bytes::mib(5));
+    assert_eq!(c.size(), Bytes::mib(4));
 }
 
 #[test]
 fn what_leavers_leave_bounds_it() {
     let mut c = start(8);
-    run(&mut c, 0, 30, |_| 1.0, 0.0, ROOMY);
+    let leaving = Situation { used: 4.0 * MIB, ..ROOMY };
+    run(&mut c, 0, 30, |_| 1.0, 0.0, leaving);
     // The waste measured at one size, 8 MiB, tells of another: least where a byte's switch costs as much as its waste.
-    let expected = libm::sqrt(depth() * 40.0 * MIB * 8.0 * MIB / (3.0 * MIB));
+    let expected = libm::sqrt(depth() * 4.0 * MIB * 8.0 * MIB / (3.0 * MIB));
     assert!((c.target().0 as f64 / expected - 1.0).abs() < 0.01, "{} {expected}", c.target());
-    run(&mut c, 30, 300, |_| 1.0, 0.0, ROOMY);
+    run(&mut c, 30, 300, |_| 1.0, 0.0, leaving);
     assert!((c.target().0 as f64 / expected - 1.0).abs() < 0.01, "no news, no change");
+    // Readers that stay: four depths, no more.
+    let mut c = start(8);
+    run(&mut c, 0, 30, |_| 1.0, 0.0, ROOMY);
+    assert!((c.target().0 as f64 / (DEPTHS * depth()) - 1.0).abs() < 0.01, "{}", c.target());
 }
 
 #[test]
@@ -99,12 +100,14 @@ fn where_it_is_flat_it_stays_though_scores_fluctuate() {
 
 #[test]
 fn a_clear_slope_is_followed_as_far_as_a_factor_of_two() {
+    let leaving = Situation { used: 0.5 * MIB, ..ROOMY };
     for (slope, factor) in [(-0.5, 2.0), (0.5, 0.5)] {
         let mut c = start(8);
-        let model = run(&mut c, 0, 60, |_| 1.0, 0.0, ROOMY) as f64;
+        let model = run(&mut c, 0, 60, |_| 1.0, 0.0, leaving) as f64;
         // The situation stays as it is: what is left at the size in use is a matter of the test alone.
         let end = run(&mut c, 60, 20_000, |mib| libm::pow(mib, slope), 0.02, Situation { room: 0, ..ROOMY });
         assert!((end as f64 / (model * factor) - 1.0).abs() < 0.01, "{end} from {model} at {slope}");
+        assert!(model * factor < DEPTHS * depth(), "nothing larger is tried");
     }
 }
 

@@ -12,7 +12,7 @@ fn cache(replacement: Replacement, mib: u64) -> PageCache {
 
 /// Reads `[from, to)` to the end: present, ready, used.
 fn read(cache: &mut PageCache, file: u32, from: u64, to: u64) {
-    cache.insert(file, from, to);
+    cache.insert(file, from, to, false);
     cache.ready(file, from, to);
     cache.touch(file, from, to);
 }
@@ -21,7 +21,7 @@ fn read(cache: &mut PageCache, file: u32, from: u64, to: u64) {
 fn pages_come_are_ready_and_go() {
     let mut c = cache(Replacement::Lru, 8);
     assert_eq!(c.state(0, 5), PageState::Absent);
-    c.insert(0, 5, 100);
+    c.insert(0, 5, 100, false);
     assert_eq!(c.state(0, 5), PageState::Coming);
     assert_eq!(
         (c.first_absent(0, 5, 200), c.first_present(0, 0, 50), c.first_not_ready(0, 5, 9)),
@@ -90,12 +90,24 @@ fn a_page_that_comes_back_soon_is_active_at_once() {
 #[test]
 fn what_is_under_way_is_not_evicted() {
     let mut c = cache(Replacement::TwoList, 1);
-    c.insert(0, 0, 512);
+    c.insert(0, 0, 512, false);
     assert_eq!(c.pages(), 512, "memory is overdrawn while all of it is under way");
     c.ready(0, 0, 512);
-    c.insert(1, 0, 1);
+    c.insert(1, 0, 1, false);
     assert!(c.pages() <= c.limit() + 32, "{}", c.pages());
     assert!(c.counts().evicted_unused > 200);
+}
+
+#[test]
+fn a_page_that_is_used_again_moves_its_folio_and_nothing_else() {
+    for (large, active) in [(false, 0), (true, 32)] {
+        let mut c = cache(Replacement::TwoList, 1);
+        c.insert(0, 0, 32, large);
+        c.ready(0, 0, 32);
+        c.touch(0, 0, 32);
+        c.touch(0, 31, 32);
+        assert_eq!(c.active.pages, active, "large: {large}");
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -132,7 +144,7 @@ proptest! {
         for op in ops {
             match op {
                 Op::Insert(f, a, b) => {
-                    c.insert(f, a, b);
+                    c.insert(f, a, b, false);
                     (a..b).for_each(|p| { model.entry((f, p)).or_insert(false); });
                 }
                 Op::Ready(f, a, b) => {

@@ -247,9 +247,9 @@ impl Machine<'_> {
                 break;
             }
             let end = self.cache.first_present(file, start, to);
-            self.cache.insert(file, start, end);
-            let pages = Pages { file, from: start, to: end };
             let (thread, large) = by;
+            self.cache.insert(file, start, end, large);
+            let pages = Pages { file, from: start, to: end };
             self.disks[disk as usize].submit(self.now, local, pages, thread, large);
             any = true;
             at = end;

@@ -10,7 +10,7 @@ fn cache() -> PageCache {
 }
 
 fn bring(cache: &mut PageCache, w: Window) {
-    cache.insert(0, w.start, w.start + w.pages);
+    cache.insert(0, w.start, w.start + w.pages, false);
     cache.ready(0, w.start, w.start + w.pages);
     if let Some(mark) = w.mark {
         cache.mark(0, mark);
