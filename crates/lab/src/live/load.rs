@@ -97,7 +97,7 @@ impl Clients {
                 command.args(["--warmup", &format!("{warmup_s}s"), "--step", &format!("{step}s")]);
                 step * f64::from(SEARCH_RUNS)
             }
-            Load::Diff { .. } | Load::Command { .. } | Load::Profile {} => {
+            Load::Handlers { .. } | Load::Diff { .. } | Load::Command { .. } | Load::Profile {} => {
                 return Err(Fault::new(Exit::Failed, "this load is no HTTP load"));
             }
         };
@@ -176,6 +176,13 @@ pub(crate) fn account(row: &mut Row, results: &[Value]) {
     if results.iter().any(|r| r.get("kind").and_then(Value::as_str) == Some("search")) {
         put("failure_free_mb_s", sum("/max_mb_per_s"));
         put("failure_free_req_s", sum("/max_per_s"));
+    }
+    for name in ["optimum_mb_s", "of_optimum"] {
+        // Only simulated loads know it.
+        let known = all(&format!("/measured/{name}"));
+        if known.iter().any(|v| *v > 0.0) {
+            put(name, known.iter().sum());
+        }
     }
     let cdf =
         results.first().and_then(|r| serde_json::from_value(r.pointer("/latency_ms/cdf")?.clone()).ok());

@@ -230,7 +230,7 @@ impl Report {
             "measured": {
                 "from_s": self.warmup_s, "to_s": self.length_s, "mb_per_s": self.mb_per_s,
                 "bytes": (self.mb_per_s * 1e6 * measured_s) as u64,
-                "optimum_mb_per_s": self.optimum_mb_per_s, "of_optimum": self.of_optimum,
+                "optimum_mb_s": self.optimum_mb_per_s, "of_optimum": self.of_optimum,
                 "requests": self.requests, "requests_per_s": self.requests as f64 / measured_s,
                 "failures": self.failures,
             },
