@@ -66,6 +66,22 @@ pub enum Handler {
     IndexSearch,
 }
 
+impl Handler {
+    /// Whether a library has the files this handler reads.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn check(self, catalogue: &Catalogue) -> Result<(), String> {
+        if self == Handler::IndexSearch && catalogue.videos().len() < 2 {
+            return Err(
+                "index-search reads a mapping file and at least one part of an index: give --content index"
+                    .into(),
+            );
+        }
+        Ok(())
+    }
+}
+
 const COUNTS: [&str; 4] = ["one", "two", "three", "four"];
 
 impl FromStr for Handler {
@@ -326,6 +342,13 @@ mod tests {
         // (b - a) / ln(b / a)
         let list = bytes / f64::from(keywords) / 753_430.0;
         assert!((list - 1.0).abs() < 0.05, "{list}");
+    }
+
+    #[test]
+    fn a_search_needs_an_index() {
+        let one = Catalogue::new(&CatalogueSpec { videos: Some(1), ..CatalogueSpec::default() }).unwrap();
+        assert!(Handler::IndexSearch.check(&one).unwrap_err().contains("--content index"));
+        assert_eq!("one-whole-0".parse::<Handler>().unwrap().check(&one), Ok(()));
     }
 
     #[test]

@@ -63,6 +63,13 @@ impl Clients {
                 ]);
                 warmup_s + duration_s
             }
+            Load::Handlers { clients, handler, warmup_s, duration_s } => {
+                let length = warmup_s + duration_s;
+                command.args(["closed", "--clients", &clients.to_string(), "--handler", handler]);
+                command.args(["--timeout", "60s", "--warmup", &format!("{warmup_s}s")]);
+                command.args(["--duration", &format!("{length}s")]);
+                length
+            }
             Load::Downloads { clients, link, warmup_s, duration_s, .. } => {
                 command.args(["downloads", "--clients", &clients.to_string(), "--link", link]);
                 let length = format!("{}s", warmup_s + duration_s);
@@ -97,7 +104,7 @@ impl Clients {
                 command.args(["--warmup", &format!("{warmup_s}s"), "--step", &format!("{step}s")]);
                 step * f64::from(SEARCH_RUNS)
             }
-            Load::Handlers { .. } | Load::Diff { .. } | Load::Command { .. } | Load::Profile {} => {
+            Load::Diff { .. } | Load::Command { .. } | Load::Profile {} => {
                 return Err(Fault::new(Exit::Failed, "this load is no HTTP load"));
             }
         };

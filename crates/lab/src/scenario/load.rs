@@ -27,7 +27,7 @@ pub enum Load {
         preload: bool,
     },
     /// Clients that send the next request to a handler as soon as the last is answered. A handler reads several files, in part, in
-    /// turn, and thinks. Simulator only: over HTTP a server opens its file anew for every range.
+    /// turn, and thinks. Live each block is a request over HTTP, for which the server opens the file anew.
     Handlers {
         /// Clients on each disk.
         clients: u32,

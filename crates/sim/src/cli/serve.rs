@@ -446,13 +446,13 @@ impl ServeArgs {
                 network_ns_per_kib: (1.024e6 / s.network_mb_per_s) as u64,
                 ..Costs::default()
             },
-            load: self.load()?,
+            load: self.load(catalogue)?,
             warmup: l.warmup,
             length: l.duration,
         })
     }
 
-    fn load(&self) -> Result<Load, Fault> {
+    fn load(&self, catalogue: &Catalogue) -> Result<Load, Fault> {
         let l = &self.load;
         if l.load == LoadKind::Closed {
             let pick = if l.pick == PickArg::Zipf { Pick::Zipf } else { Pick::Uniform };
@@ -460,6 +460,7 @@ impl ServeArgs {
             return Ok(Load::Closed { clients: l.clients, spec });
         }
         if l.load == LoadKind::Handlers {
+            l.handler.check(catalogue).map_err(usage)?;
             return Ok(Load::Handlers { clients: l.clients, handler: l.handler, seed: l.seed });
         }
         let class = |text: &String| {
