@@ -19,6 +19,16 @@ const fn metric(name: &'static str, unit: &'static str, meaning: &'static str) -
 pub const METRICS: &[Metric] = &[
     metric("mb_s", "MB/s", "bytes of answers received and verified by the clients, a second of real time"),
     metric("disk_mb_s", "MB/s", "bytes the disks transferred, a second of disk time"),
+    metric(
+        "optimum_mb_s",
+        "MB/s",
+        "what an offline policy would serve that knows every request beforehand: one switch and the transfer for each stretch of a file not in memory",
+    ),
+    metric(
+        "of_optimum",
+        "",
+        "share of the disks' time that this policy would have needed for what was served",
+    ),
     metric("requests_s", "req/s", "requests answered"),
     metric("requests", "", "requests answered in the counted time"),
     metric("failed", "", "requests or sessions that failed, of any kind"),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use seekless_units::{Bytes, Exit, Fault, Nanos};
-use seekless_workload::catalogue::{Catalogue, CatalogueSpec};
+use seekless_workload::catalogue::{Catalogue, CatalogueSpec, Content};
 use seekless_workload::session::ClientClass;
 
 use crate::run::Settings;
@@ -22,6 +22,9 @@ pub struct CatalogueArgs {
     /// Make every file this large instead of drawing durations
     #[arg(long, value_name = "SIZE")]
     pub file_size: Option<Bytes>,
+    /// What kind of files: videos, clips or index
+    #[arg(long, value_name = "KIND", default_value = "videos")]
+    pub content: Content,
     /// Share of HD (2095 kb/s) videos, 0 to 1; the rest is SD (419 kb/s)
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     pub hd_share: f64,
@@ -32,7 +35,7 @@ pub struct CatalogueArgs {
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     pub catalogue_seed: u64,
     /// Read the library from a manifest (lines `size path`) instead of drawing one
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["videos", "library", "file_size", "hd_share"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["videos", "library", "file_size", "content", "hd_share"])]
     pub manifest: Option<PathBuf>,
 }
 
@@ -43,6 +46,7 @@ impl CatalogueArgs {
             videos: self.videos,
             size: self.library,
             file_size: self.file_size,
+            content: self.content,
             hd_share: self.hd_share,
             zipf: self.zipf,
             seed: self.catalogue_seed,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use clap::{Args, Subcommand, ValueEnum};
 use seekless_units::{Bytes, Exit, Fault, Nanos};
 use seekless_workload::closed::{ClosedSpec, Pick};
+use seekless_workload::handler::Handler;
 use seekless_workload::httperf;
 use seekless_workload::session::{Rate, SessionSpec, Sessions};
 use serde_json::{Value, json};
@@ -72,6 +73,9 @@ struct ClosedArgs {
     /// Length of the run, warm-up included
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     duration: Nanos,
+    /// Ask for what a request handler reads, block by block: index-search, or files-part-think such as one-rand-10
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["range", "pick", "from_start"])]
+    handler: Option<Handler>,
     /// How a client chooses its next file
     #[arg(long, value_enum, default_value = "uniform")]
     pick: PickArg,
@@ -295,14 +299,18 @@ fn run_closed(a: &ClosedArgs) -> Result<Exit, Fault> {
         PickArg::Uniform => Pick::Uniform,
         PickArg::Zipf => Pick::Zipf,
     };
+    if let Some(handler) = a.handler {
+        handler.check(&catalogue).map_err(|why| Fault::new(Exit::Usage, why))?;
+    }
     let spec = ClosedSpec { range: a.range, pick, random_start: !a.from_start, seed: a.run.seed };
     let own = json!({
         "catalogue": catalogue_config(&a.catalogue), "library_bytes": catalogue.total(),
-        "library_files": catalogue.videos().len(), "clients": a.clients, "reader": spec,
+        "library_files": catalogue.videos().len(), "clients": a.clients, "reader": spec, "handler": a.handler,
         "duration_s": a.duration.as_secs_f64(), "timeout_s": a.timeout.as_secs_f64(), "classes": class,
     });
     let line = Line { class: 0, link_bits_per_s: class[0].link_bits_per_s, delay: a.delay };
-    let plan = ClosedRun { catalogue, spec, clients: a.clients, line, timeout: a.timeout };
+    let plan =
+        ClosedRun { catalogue, spec, handler: a.handler, clients: a.clients, line, timeout: a.timeout };
     let finished = closed(&settings, plan)?;
     finish("closed", &a.run, own, &settings, &finished)
 }

@@ -1,4 +1,7 @@
 //! The closed loop: a fixed number of clients, each asking for the next range as soon as it has the last.
+//!
+//! Or they ask as a request handler reads ([`Handler`]): parts of several files in turn, with think times. Each block is then a
+//! request over HTTP, for which the server opens the file anew, so the kernel's read-ahead sees less than of a handler in the server.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -6,6 +9,7 @@ use std::sync::Arc;
 use seekless_units::{Fault, Nanos};
 use seekless_workload::catalogue::Catalogue;
 use seekless_workload::closed::{ClosedReader, ClosedSpec};
+use seekless_workload::handler::{Handler, Requests, Step};
 
 use crate::connection::{Ask, Client, Line};
 use crate::run::{Backoff, Finished, Settings, Worker, run};
@@ -16,6 +20,8 @@ pub struct ClosedRun {
     pub catalogue: Arc<Catalogue>,
     /// What each client reads.
     pub spec: ClosedSpec,
+    /// Instead: each asks for what this handler reads, block by block.
+    pub handler: Option<Handler>,
     /// Number of clients.
     pub clients: u32,
     /// How each is connected.
@@ -45,13 +51,31 @@ pub(crate) async fn clients(worker: Rc<Worker>, plan: Arc<ClosedRun>) {
     }
 }
 
+fn steps(plan: &ClosedRun, number: u32) -> Box<dyn Iterator<Item = Step> + '_> {
+    match plan.handler {
+        Some(handler) => Box::new(Requests::new(&plan.catalogue, handler, plan.spec.seed, number).flatten()),
+        None => {
+            let ranges = ClosedReader::new(&plan.catalogue, &plan.spec, number);
+            Box::new(ranges.map(|range| Step::Read { open: 0, range }))
+        }
+    }
+}
+
 async fn client(worker: Rc<Worker>, plan: Arc<ClosedRun>, number: u32) {
     let _at_work = worker.client();
     let mut connection = Client::new(worker.clone(), plan.line.clone());
     let mut backoff = Backoff::new();
     let mut current = None;
     let mut due = worker.clock.now();
-    for request in ClosedReader::new(&plan.catalogue, &plan.spec, number) {
+    for step in steps(&plan, number) {
+        let request = match step {
+            Step::Read { range, .. } => range,
+            Step::Think(time) => {
+                due += time;
+                worker.clock.sleep_until(due).await;
+                continue;
+            }
+        };
         let video = plan.catalogue.video(request.video);
         if current.as_ref().is_none_or(|&(index, _)| index != request.video) {
             current = Some((request.video, worker.content(&video.path)));

@@ -191,6 +191,7 @@ async fn the_closed_loop_counts_what_the_server_sent() {
     let plan = ClosedRun {
         catalogue: server.catalogue.clone(),
         spec: ClosedSpec { range: Bytes(100_000), ..ClosedSpec::default() },
+        handler: None,
         clients: 10,
         line,
         timeout: Nanos::from_secs(60),
@@ -205,6 +206,24 @@ async fn the_closed_loop_counts_what_the_server_sent() {
     assert!((310_000.0..=334_000.0).contains(&per_s), "{per_s}");
     assert_eq!(record.seconds.iter().map(|s| s.tally.bytes).sum::<u64>(), record.total.bytes);
     assert_eq!(record.windows.iter().map(|w| w.answered).sum::<u64>(), record.total.requests);
+}
+
+#[tokio::test(start_paused = true)]
+async fn handlers_ask_block_by_block_and_think() {
+    let server = TestServer::new(Fault::None);
+    let plan = ClosedRun {
+        catalogue: server.catalogue.clone(),
+        spec: ClosedSpec::default(),
+        handler: Some("two-64kb-1000".parse().unwrap()),
+        clients: 10,
+        line: Line::default(),
+        timeout: Nanos::from_secs(60),
+    };
+    let record = on(&server, 60, |worker| clients(worker, Arc::new(plan))).await;
+    assert_eq!(record.total.failures, 0, "{:?}", record.examples);
+    // Two blocks, and four seconds of thinking: 15 requests of a handler in a minute, a few of their blocks before the first pause.
+    assert!((10 * 28..=10 * 32).contains(&record.total.requests), "{}", record.total.requests);
+    assert_eq!(record.total.bytes, record.total.requests * 65_536);
 }
 
 fn session_plan(server: &TestServer, sessions: u32, delay: Nanos) -> SessionRun {
@@ -328,6 +347,7 @@ fn a_real_run_over_loopback_is_complete() {
     let plan = ClosedRun {
         catalogue: server.catalogue.clone(),
         spec: ClosedSpec::default(),
+        handler: None,
         clients: 8,
         line: Line::default(),
         timeout: Nanos::from_secs(60),

@@ -69,7 +69,8 @@ impl Competitive {
     /// times grow with the root of the distance, so that is more than the mean of the times (8 % for independent places),
     /// and the depth would break its bound by as much. The mean of the times is meant.
     pub fn switch_cost(&self) -> Nanos {
-        let seek = self.seek.map_or(self.profile.mean_seek(), |(_, seconds)| Nanos::from_secs_f64(seconds));
+        let seek =
+            self.seek.map_or_else(|| self.profile.mean_seek(), |(_, seconds)| Nanos::from_secs_f64(seconds));
         seek + self.profile.half_turn()
     }
 

@@ -4,7 +4,7 @@ use seekless_drive::catalogue as drives;
 use seekless_policy::{AheadConfig, Config as SpindleConfig, Mode, OrderKind};
 use seekless_sim::serving::config::{Costs, DiskConfig, EngineConfig, ServerModel};
 use seekless_sim::serving::search::Search;
-use seekless_sim::serving::{self, Config, KernelConfig, Load, Report, scheduler};
+use seekless_sim::serving::{self, Config, KernelConfig, Load, Report, readahead, scheduler};
 use seekless_units::{Bytes, Nanos};
 use seekless_workload::catalogue::{Catalogue, CatalogueSpec};
 use seekless_workload::closed::ClosedSpec;
@@ -165,4 +165,82 @@ fn a_library_that_does_not_fit_is_refused() {
     let mut config = closed(1);
     config.disks[0].size = Bytes::gib(1);
     assert!(serving::run(&config, &catalogue()).unwrap_err().contains("--size"));
+}
+
+/// One client of a microbenchmark of the competitive prefetching paper, from a cold memory: requests, commands and KiB read.
+fn micro(handler: &str, algorithm: readahead::Kind, competitive: bool) -> (u64, u64, u64) {
+    let spec =
+        CatalogueSpec { videos: Some(6000), file_size: Some(Bytes::mib(4)), ..CatalogueSpec::default() };
+    let catalogue = Catalogue::new(&spec).unwrap();
+    let kernel = KernelConfig { algorithm, competitive, ..KernelConfig::default() };
+    let config = Config {
+        disks: vec![DiskConfig { drive: drives::get("ibm-36gb-10k").unwrap(), size: Bytes(30_000_000_000) }],
+        memory: Bytes::gib(1),
+        kernel,
+        server: ServerModel::handlers(),
+        load: Load::Handlers { clients: 1, handler: handler.parse().unwrap(), seed: 1 },
+        warmup: Nanos::ZERO,
+        // Too short for a file to be chosen twice.
+        length: Nanos::from_millis(1500),
+        ..closed(1)
+    };
+    let r = serving::run(&config, &catalogue).unwrap();
+    assert!(r.requests > 10, "{handler}: {}", r.requests);
+    (r.requests, r.disks[0].reads, r.disks[0].read_bytes >> 10)
+}
+
+/// Counted by hand from the windows of `TwoWindows`' own tests, up to one request that is under way at the end.
+#[test]
+fn microbenchmarks_read_what_they_say() {
+    use readahead::Kind::{Linux26, OnDemand};
+    // 16 pages, 31 windows of 32, and the last 16 pages.
+    let (requests, reads, kib) = micro("one-whole-0", Linux26, false);
+    assert!((requests * 33..=(requests + 1) * 33).contains(&reads), "{requests} {reads}");
+    assert!((requests * 4096..=(requests + 1) * 4096).contains(&kib), "{requests} {kib}");
+    // A block of 16 pages, and behind its last page the next window of 32, less of both at the end of a file.
+    let (requests, reads, kib) = micro("four-64kb-0", Linux26, false);
+    assert!(reads <= (requests + 1) * 8 && reads > requests * 8 - requests / 5, "{requests} {reads}");
+    assert!(kib <= (requests + 1) * 768 && kib > requests * 768 - requests * 20, "{requests} {kib}");
+    // Today's kernel takes a block inside a file as it is, and reads on only from the head: a block in 64.
+    let (requests, reads, kib) = micro("four-64kb-0", OnDemand, false);
+    assert!((requests * 4..=requests * 9 / 2).contains(&reads), "{requests} {reads}");
+    assert!((requests * 256..=requests * 280).contains(&kib), "{requests} {kib}");
+}
+
+/// \[C\] section 2: 132 pages where the unchanged kernel reads 32, after windows of 16, 32, 64 and 128.
+#[test]
+fn a_competitive_kernel_makes_less_than_half_the_commands() {
+    use readahead::Kind::{Linux26, Linux26Doubling};
+    let (requests, reads, kib) = micro("one-whole-0", Linux26Doubling, true);
+    let (plain, commands, _) = micro("one-whole-0", Linux26, false);
+    let (per_file, before) = (reads as f64 / requests as f64, commands as f64 / plain as f64);
+    assert!(per_file < before / 2.0, "{per_file} {before}");
+    assert!(kib >= requests * 4096);
+}
+
+#[test]
+fn one_reader_who_never_waits_is_near_the_optimum_and_who_thinks_is_not() {
+    let spec =
+        CatalogueSpec { videos: Some(6000), file_size: Some(Bytes::mib(4)), ..CatalogueSpec::default() };
+    let catalogue = Catalogue::new(&spec).unwrap();
+    let run = |handler: &str| {
+        let config = Config {
+            disks: vec![DiskConfig {
+                drive: drives::get("ibm-36gb-10k").unwrap(),
+                size: Bytes(30_000_000_000),
+            }],
+            server: ServerModel::handlers(),
+            load: Load::Handlers { clients: 1, handler: handler.parse().unwrap(), seed: 1 },
+            length: Nanos::from_secs(30),
+            ..closed(1)
+        };
+        serving::run(&config, &catalogue).unwrap()
+    };
+    let whole = run("one-whole-0");
+    // [C] section 3.2 estimates 45.3 MB/s for whole files, 40.5 for random portions.
+    assert!((whole.optimum_mb_per_s / 45.3 - 1.0).abs() < 0.04, "{}", whole.optimum_mb_per_s);
+    assert!((0.9..1.1).contains(&whole.of_optimum), "{}", whole.of_optimum);
+    let rand = run("one-rand-10");
+    assert!((rand.optimum_mb_per_s / 40.5 - 1.0).abs() < 0.06, "{}", rand.optimum_mb_per_s);
+    assert!(rand.of_optimum < 0.75, "{}", rand.of_optimum);
 }

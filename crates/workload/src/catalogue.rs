@@ -7,6 +7,8 @@
 //!
 //! Names are `sd/000123.mp4` and `hd/000124.mp4`, relative to the library's root. A manifest is the text form: one
 //! `size path` line a file, in bytes.
+//!
+//! [`Content`] has two other libraries, those of the competitive prefetching paper's applications (\[C\] section 3.1).
 
 use core::fmt;
 
@@ -29,6 +31,47 @@ pub const MAX_VIDEOS: usize = 10_000_000;
 /// A library is not filled up with a file smaller than this (one page): it is left that much short instead.
 const SMALLEST_FILL: u64 = 4096;
 
+/// Files of a search index: eight parts of 18.5 GB together (\[C\] section 3.1).
+const INDEX_PARTS: u64 = 8;
+const INDEX_BYTES: u64 = 18_500_000_000;
+/// The file that maps keywords to places in the index, and its size (\[C\] section 3.1).
+pub const INDEX_MAPPING: u32 = 0;
+const INDEX_MAPPING_BYTES: u64 = 522_000_000;
+
+/// Share of video clips among media clips (\[C\] section 3.1: "about 9 %").
+const CLIPS_VIDEO_SHARE: f64 = 0.09;
+/// Audio and video clips, bytes. \[C\] gives the ends, 24 and 1418 KB, and the mean of all, 152 KB. Where audio ends and video begins
+/// is guessed so that this mean comes out: audio sizes with evenly distributed logarithms (mean 77.4), video sizes evenly distributed
+/// (mean 906).
+const CLIPS_AUDIO: (f64, f64) = (24e3, 180e3);
+const CLIPS_VIDEO: (f64, f64) = (394e3, 1418e3);
+
+/// What kind of files a library has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Content {
+    /// Videos of drawn durations.
+    #[default]
+    Videos,
+    /// Media clips of the 1998 World Cup's site: many small audio clips, some larger video clips.
+    Clips,
+    /// A search index: the mapping file ([`INDEX_MAPPING`]) and eight parts.
+    Index,
+}
+
+impl core::str::FromStr for Content {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Content, String> {
+        match word {
+            "videos" => Ok(Content::Videos),
+            "clips" => Ok(Content::Clips),
+            "index" => Ok(Content::Index),
+            _ => Err(format!("`{word}` is no kind of files; there are videos, clips and index")),
+        }
+    }
+}
+
 /// What a library is made of. Every field has a default; unknown fields are refused.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -40,6 +83,8 @@ pub struct CatalogueSpec {
     pub size: Option<Bytes>,
     /// Every file has this size instead of a drawn duration.
     pub file_size: Option<Bytes>,
+    /// What kind of files; the next fields but `zipf` and `seed` are for videos.
+    pub content: Content,
     /// Share of HD videos, 0 to 1. The papers use 0, 1 and 0.5.
     pub hd_share: f64,
     /// Zipf exponent of the popularity, 0 to 5 (0.8 in both papers; 0 = all alike).
@@ -50,7 +95,15 @@ pub struct CatalogueSpec {
 
 impl Default for CatalogueSpec {
     fn default() -> CatalogueSpec {
-        CatalogueSpec { videos: None, size: None, file_size: None, hd_share: 0.0, zipf: 0.8, seed: 1 }
+        CatalogueSpec {
+            videos: None,
+            size: None,
+            file_size: None,
+            content: Content::Videos,
+            hd_share: 0.0,
+            zipf: 0.8,
+            seed: 1,
+        }
     }
 }
 
@@ -109,6 +162,9 @@ impl Catalogue {
         if spec.file_size == Some(Bytes::ZERO) || spec.size == Some(Bytes::ZERO) {
             return bad("a library or file of 0 bytes was asked for; give a size".into());
         }
+        if spec.content == Content::Index {
+            return Ok(Catalogue::index(spec));
+        }
         let count = match (spec.videos, spec.size) {
             (Some(0), _) => return bad("a library of 0 videos was asked for; give at least 1".into()),
             (Some(n), _) => Some(n as usize),
@@ -134,11 +190,16 @@ impl Catalogue {
                 }
                 _ => {}
             }
-            let hd = qualities.unit() < spec.hd_share;
-            let drawn = DURATION_S.quantile(durations.unit()).max(MIN_DURATION_S);
+            let clips = spec.content == Content::Clips;
+            let hd = qualities.unit() < if clips { CLIPS_VIDEO_SHARE } else { spec.hd_share };
+            let drawn = durations.unit();
             let size = match spec.file_size {
                 Some(size) => size.0,
-                None => (drawn * bits_per_s(hd) as f64 / 8.0) as u64,
+                None if clips => clip_size(hd, drawn) as u64,
+                None => {
+                    let seconds = DURATION_S.quantile(drawn).max(MIN_DURATION_S);
+                    (seconds * bits_per_s(hd) as f64 / 8.0) as u64
+                }
             };
             total = total.saturating_add(size);
             sizes.push((hd, size));
@@ -158,6 +219,23 @@ impl Catalogue {
             })
             .collect();
         Ok(Catalogue::with_popularity(videos, spec.zipf, spec.seed))
+    }
+
+    /// The search index, scaled to `size` if that is given.
+    fn index(spec: &CatalogueSpec) -> Catalogue {
+        let part = INDEX_BYTES / INDEX_PARTS;
+        let mut sizes: Vec<(bool, u64)> = vec![(false, part); 1 + INDEX_PARTS as usize];
+        sizes[INDEX_MAPPING as usize].1 = INDEX_MAPPING_BYTES;
+        if let Some(size) = spec.size {
+            scale(&mut sizes, INDEX_MAPPING_BYTES + INDEX_BYTES, size.0);
+        }
+        let file = |(i, (hd, size)): (usize, (bool, u64))| Video {
+            path: format!("index/{i:06}"),
+            size: Bytes(size),
+            bits_per_s: bits_per_s(hd),
+        };
+        let files = sizes.into_iter().enumerate().map(file).collect();
+        Catalogue::with_popularity(files, spec.zipf, spec.seed)
     }
 
     /// A library read from a manifest: one `size path` line a file; blank lines and lines that start with `#` are
@@ -237,6 +315,14 @@ impl Catalogue {
     }
 }
 
+/// Size of an audio or a video clip, bytes, by a number in [0, 1).
+fn clip_size(video: bool, drawn: f64) -> f64 {
+    if video {
+        return CLIPS_VIDEO.0 + drawn * (CLIPS_VIDEO.1 - CLIPS_VIDEO.0);
+    }
+    CLIPS_AUDIO.0 * libm::pow(CLIPS_AUDIO.1 / CLIPS_AUDIO.0, drawn)
+}
+
 fn bits_per_s(hd: bool) -> u64 {
     if hd { HD_BITS_PER_S } else { SD_BITS_PER_S }
 }
@@ -297,6 +383,26 @@ mod tests {
         assert!((mean / 67.7e6 - 1.0).abs() < 0.02, "{mean}");
         let seconds = hd.videos().iter().map(Video::duration_s).sum::<f64>() / 8000.0;
         assert!((seconds / 258.4 - 1.0).abs() < 0.02, "{seconds}");
+    }
+
+    /// \[C\] section 3.1: clips of 24 to 1418 KB, 152 KB on average, about 9 % video; 18.5 GB of index and 522 MB of mapping.
+    #[test]
+    fn clips_and_index_are_the_papers() {
+        let c = Catalogue::new(&spec("content = \"clips\"\nsize = \"20.4GB\"")).unwrap();
+        let sizes: Vec<u64> = c.videos().iter().map(|v| v.size.0).collect();
+        let mean = c.total().0 as f64 / sizes.len() as f64;
+        assert!((mean / 152e3 - 1.0).abs() < 0.01, "{mean}");
+        // The last one was cut to the library's size.
+        let all = &sizes[..sizes.len() - 1];
+        assert!(all.iter().all(|s| (24_000..=1_418_000).contains(s)));
+        let large = all.iter().filter(|s| **s > 300_000).count() as f64 / all.len() as f64;
+        assert!((large - 0.09).abs() < 0.003, "{large}");
+        let c = Catalogue::new(&spec("content = \"index\"")).unwrap();
+        assert_eq!(c.videos().len(), 9);
+        assert_eq!(c.video(INDEX_MAPPING).size, Bytes(522_000_000));
+        assert_eq!(c.total(), Bytes(19_022_000_000));
+        let c = Catalogue::new(&spec("content = \"index\"\nsize = \"1GB\"")).unwrap();
+        assert!(1_000_000_000 - c.total().0 < 16);
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub mod content;
 pub mod distribution;
 pub mod draw;
 pub mod generate;
+pub mod handler;
 pub mod httperf;
 pub mod session;
 pub mod trace;

@@ -309,6 +309,12 @@ pub(crate) fn catalogue_args(scenario: &Scenario) -> Vec<String> {
     if let Some(videos) = library.videos {
         put("--videos", videos.to_string());
     }
+    if let Some(size) = library.file_size {
+        put("--file-size", size.to_string());
+    }
+    if library.content != "videos" {
+        put("--content", library.content.clone());
+    }
     put("--hd-share", hd.to_string());
     put("--zipf", library.zipf.to_string());
     put("--catalogue-seed", library.seed.to_string());

@@ -63,6 +63,13 @@ impl Clients {
                 ]);
                 warmup_s + duration_s
             }
+            Load::Handlers { clients, handler, warmup_s, duration_s } => {
+                let length = warmup_s + duration_s;
+                command.args(["closed", "--clients", &clients.to_string(), "--handler", handler]);
+                command.args(["--timeout", "60s", "--warmup", &format!("{warmup_s}s")]);
+                command.args(["--duration", &format!("{length}s")]);
+                length
+            }
             Load::Downloads { clients, link, warmup_s, duration_s, .. } => {
                 command.args(["downloads", "--clients", &clients.to_string(), "--link", link]);
                 let length = format!("{}s", warmup_s + duration_s);
@@ -176,6 +183,13 @@ pub(crate) fn account(row: &mut Row, results: &[Value]) {
     if results.iter().any(|r| r.get("kind").and_then(Value::as_str) == Some("search")) {
         put("failure_free_mb_s", sum("/max_mb_per_s"));
         put("failure_free_req_s", sum("/max_per_s"));
+    }
+    for name in ["optimum_mb_s", "of_optimum"] {
+        // Only simulated loads know it.
+        let known = all(&format!("/measured/{name}"));
+        if known.iter().any(|v| *v > 0.0) {
+            put(name, known.iter().sum());
+        }
     }
     let cdf =
         results.first().and_then(|r| serde_json::from_value(r.pointer("/latency_ms/cdf")?.clone()).ok());

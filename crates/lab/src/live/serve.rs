@@ -48,7 +48,8 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
 
     let (warmup_s, preload) = match &point.load {
         Load::Closed { warmup_s, preload, .. } => (*warmup_s, *preload),
-        Load::Ramp { warmup_s, .. }
+        Load::Handlers { warmup_s, .. }
+        | Load::Ramp { warmup_s, .. }
         | Load::Downloads { warmup_s, .. }
         | Load::Sessions { warmup_s, .. }
         | Load::Search { warmup_s, .. } => (*warmup_s, false),

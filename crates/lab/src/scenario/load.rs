@@ -26,6 +26,18 @@ pub enum Load {
         #[serde(default)]
         preload: bool,
     },
+    /// Clients that send the next request to a handler as soon as the last is answered. A handler reads several files, in part, in
+    /// turn, and thinks. Live each block is a request over HTTP, for which the server opens the file anew.
+    Handlers {
+        /// Clients on each disk.
+        clients: u32,
+        /// What a handler does, as `seekless sim serve --handler` has it: `one-rand-10`, `index-search`, ...
+        handler: String,
+        /// Seconds before counting.
+        warmup_s: f64,
+        /// Seconds counted.
+        duration_s: f64,
+    },
     /// Video sessions whose rate rises until 0.3 % of them fail; reports the highest rate before that.
     Ramp {
         /// Requests a second at the start, in the workload's own (unscaled) time.
@@ -103,6 +115,7 @@ impl Load {
     pub(super) fn shorten(&mut self, warmup: Option<f64>, duration: Option<f64>) {
         match self {
             Load::Closed { warmup_s, duration_s, .. }
+            | Load::Handlers { warmup_s, duration_s, .. }
             | Load::Ramp { warmup_s, duration_s, .. }
             | Load::Downloads { warmup_s, duration_s, .. }
             | Load::Sessions { warmup_s, duration_s, .. }
@@ -117,7 +130,9 @@ impl Load {
     /// Sets the number of clients or instances.
     pub(super) fn set_clients(&mut self, count: u32) {
         match self {
-            Load::Closed { clients, .. } | Load::Downloads { clients, .. } => *clients = count,
+            Load::Closed { clients, .. }
+            | Load::Handlers { clients, .. }
+            | Load::Downloads { clients, .. } => *clients = count,
             Load::Diff { instances, .. } => *instances = count,
             Load::Ramp { .. }
             | Load::Sessions { .. }

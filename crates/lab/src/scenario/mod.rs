@@ -109,6 +109,11 @@ pub struct Library {
     pub size: Option<Bytes>,
     /// Number of videos; with a size as well, durations are scaled to it.
     pub videos: Option<u32>,
+    /// `videos`, `clips` (media clips) or `index` (a search index, which has a size of its own).
+    #[serde(default = "videos")]
+    pub content: String,
+    /// Size of every file, instead of drawn durations.
+    pub file_size: Option<Bytes>,
     /// `sd` (419 kb/s) or `hd` (2095 kb/s) videos, or `mixed`.
     #[serde(default = "sd")]
     pub bitrate: String,
@@ -205,6 +210,9 @@ fn one_f64() -> f64 {
 }
 fn ext4() -> String {
     "ext4".into()
+}
+fn videos() -> String {
+    "videos".into()
 }
 fn sd() -> String {
     "sd".into()

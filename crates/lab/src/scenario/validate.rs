@@ -25,6 +25,9 @@ impl Scenario {
             return Err("speedup: the same on every disk, sessions are sped up by it".into());
         }
         let library = &self.library;
+        if !["videos", "clips", "index"].contains(&library.content.as_str()) {
+            return Err(format!("library.content = `{}`: videos, clips or index", library.content));
+        }
         let given = library.size.is_some() || library.videos.is_some();
         let sized = library.times_memory > 0.0 && library.times_memory <= 1000.0;
         if !given && !sized {
@@ -148,7 +151,10 @@ impl Scenario {
             }
         }
         if self.axis.as_ref().is_some_and(|a| a.knobs.contains(&super::Knob::Clients))
-            && !matches!(self.load, Load::Closed { .. } | Load::Downloads { .. } | Load::Diff { .. })
+            && !matches!(
+                self.load,
+                Load::Closed { .. } | Load::Handlers { .. } | Load::Downloads { .. } | Load::Diff { .. }
+            )
         {
             return Err("axis: this load has no number of clients to sweep".into());
         }

@@ -182,6 +182,12 @@ fn load(words: &mut Words, load: &Load, repetition: u32) {
             words.put("--clients", clients);
             words.put("--range", range);
         }
+        Load::Handlers { clients, handler, warmup_s, duration_s } => {
+            times(*warmup_s, *duration_s);
+            words.put("--load", "handlers");
+            words.put("--clients", clients);
+            words.put("--handler", handler);
+        }
         Load::Sessions { rate, warmup_s, duration_s } => {
             times(*warmup_s, *duration_s);
             words.put("--load", "sessions");

@@ -12,8 +12,9 @@ use seekless_policy::{
     AheadConfig, Config as SpindleConfig, DropBehind, Mode, OrderKind, PAGE, Prefetch, Sizing, start_size,
 };
 use seekless_units::{Bytes, Exit, Fault, Nanos};
-use seekless_workload::catalogue::{Catalogue, CatalogueSpec};
+use seekless_workload::catalogue::{Catalogue, CatalogueSpec, Content};
 use seekless_workload::closed::{ClosedSpec, Pick};
+use seekless_workload::handler::Handler;
 use seekless_workload::session::ClientClass;
 use serde_json::{Value, json};
 
@@ -25,6 +26,8 @@ use crate::serving::{self, Config, KernelConfig, Load, Replacement, profile_of, 
 enum LoadKind {
     /// A fixed number of clients, each asking for the next range as soon as it has the last
     Closed,
+    /// A fixed number of clients, each sending the next request to a --handler when the last is answered
+    Handlers,
     /// Viewing sessions at --rate requests a second
     Sessions,
     /// The highest rate of sessions at which fewer than --max-failed fail, by bisection
@@ -46,7 +49,7 @@ enum Variant {
     Shipped,
     /// nginx: aio threads; Apache: EnableMMAP Off, EnableSendfile On
     Threads,
-    /// nginx: aio threads, sendfile off, reads of 32 KiB
+    /// nginx: aio threads, sendfile off, reads of 32 KiB; built-in: read instead of sendfile
     Reads,
 }
 
@@ -69,8 +72,10 @@ enum KernelReadAhead {
     /// The same as of Linux 3.2
     #[value(name = "on-demand-3")]
     OnDemand3,
-    /// Linux 2.6.0 to 2.6.22
+    /// Linux 2.6.0 to 2.6.9: two windows
     Linux26,
+    /// The same with windows that double from 16 pages on, as the competitive prefetching paper's
+    Linux26Doubling,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -120,6 +125,9 @@ struct LibraryArgs {
     /// Make every file this large instead of drawing durations
     #[arg(long, value_name = "SIZE")]
     file_size: Option<Bytes>,
+    /// What kind of files: videos, clips or index
+    #[arg(long, value_name = "KIND", default_value = "videos")]
+    content: Content,
     /// Share of HD (2095 kb/s) videos, 0 to 1; the rest is SD (419 kb/s)
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     hd_share: f64,
@@ -148,6 +156,9 @@ struct ServerArgs {
     /// Read-ahead of the kernel, in KiB
     #[arg(long, value_name = "N", default_value_t = 128)]
     read_ahead_kb: u64,
+    /// Instead of --read-ahead-kb: as far as the disk transfers at that place in the time of one switch
+    #[arg(long)]
+    competitive_read_ahead: bool,
     /// Largest request of the block layer, in KiB
     #[arg(long, value_name = "N", default_value_t = 1280)]
     max_sectors_kb: u64,
@@ -157,7 +168,7 @@ struct ServerArgs {
     /// Pages of one request that were allocated one by one
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     max_segments: u64,
-    /// Block scheduler: none, mq-deadline, bfq
+    /// Block scheduler: none, mq-deadline, bfq, anticipatory
     #[arg(long, value_name = "NAME", default_value = "none")]
     scheduler: scheduler::Kind,
     /// Requests the scheduler holds
@@ -247,12 +258,15 @@ struct LoadArgs {
     /// Who asks for what
     #[arg(long, value_enum, default_value = "closed")]
     load: LoadKind,
-    /// Closed: clients on each disk
+    /// Closed, handlers: clients on each disk
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     clients: u32,
     /// Closed: bytes in one request
     #[arg(long, value_name = "SIZE", default_value = "512KiB")]
     range: Bytes,
+    /// Handlers: what one does: index-search, or files-part-think such as one-whole-0, two-rand-0, four-64kb-0
+    #[arg(long, value_name = "NAME", default_value = "one-whole-0")]
+    handler: Handler,
     /// Closed: how a client chooses its next file
     #[arg(long, value_enum, default_value = "uniform")]
     pick: PickArg,
@@ -356,6 +370,7 @@ impl ServeArgs {
             videos: l.videos,
             size: l.library,
             file_size: l.file_size,
+            content: l.content,
             hd_share: l.hd_share,
             zipf: l.zipf,
             seed: l.catalogue_seed,
@@ -402,6 +417,7 @@ impl ServeArgs {
             memory: self.memory,
             kernel: KernelConfig {
                 read_ahead: Bytes::kib(s.read_ahead_kb),
+                competitive: s.competitive_read_ahead,
                 max_request: Bytes::kib(s.max_sectors_kb),
                 segments: s.max_segments,
                 max_command: Bytes::kib(s.max_command_kb),
@@ -411,6 +427,7 @@ impl ServeArgs {
                     KernelReadAhead::OnDemand => readahead::Kind::OnDemand,
                     KernelReadAhead::OnDemand3 => readahead::Kind::OnDemand3,
                     KernelReadAhead::Linux26 => readahead::Kind::Linux26,
+                    KernelReadAhead::Linux26Doubling => readahead::Kind::Linux26Doubling,
                 },
                 replacement: match self.cache {
                     Cache::Lru => Replacement::Lru,
@@ -429,18 +446,22 @@ impl ServeArgs {
                 network_ns_per_kib: (1.024e6 / s.network_mb_per_s) as u64,
                 ..Costs::default()
             },
-            load: self.load()?,
+            load: self.load(catalogue)?,
             warmup: l.warmup,
             length: l.duration,
         })
     }
 
-    fn load(&self) -> Result<Load, Fault> {
+    fn load(&self, catalogue: &Catalogue) -> Result<Load, Fault> {
         let l = &self.load;
         if l.load == LoadKind::Closed {
             let pick = if l.pick == PickArg::Zipf { Pick::Zipf } else { Pick::Uniform };
             let spec = ClosedSpec { range: l.range, pick, random_start: true, seed: l.seed };
             return Ok(Load::Closed { clients: l.clients, spec });
+        }
+        if l.load == LoadKind::Handlers {
+            l.handler.check(catalogue).map_err(usage)?;
+            return Ok(Load::Handlers { clients: l.clients, handler: l.handler, seed: l.seed });
         }
         let class = |text: &String| {
             Ok(ClientClass {
@@ -470,6 +491,7 @@ impl ServerArgs {
             (Server::Apache, Variant::Threads) => ServerModel::apache_send(),
             (Server::Apache, _) => ServerModel::apache(),
             (Server::Lighttpd, _) => ServerModel::lighttpd(),
+            (Server::Builtin, Variant::Reads) => ServerModel::handlers(),
             (Server::Builtin, _) => ServerModel::threads(),
         }
     }
@@ -609,8 +631,9 @@ fn text(report: &serving::Report, value: &Value) -> String {
     let l = |name| report.latency_ms.get(name).copied().unwrap_or(0.0);
     let _ = writeln!(
         out,
-        "{:.1} MB/s, {} requests, {} failed; ms: p50 {:.0}, p95 {:.0}, p99 {:.0}",
+        "{:.1} MB/s (optimum {:.1}), {} requests, {} failed; ms: p50 {:.0}, p95 {:.0}, p99 {:.0}",
         report.mb_per_s,
+        report.optimum_mb_per_s,
         report.requests,
         report.failures,
         l("p50"),

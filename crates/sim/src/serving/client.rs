@@ -3,12 +3,15 @@
 use seekless_units::Nanos;
 use seekless_workload::catalogue::Catalogue;
 use seekless_workload::closed::{ClosedReader, RangeRequest};
+use seekless_workload::handler::{Requests, Step};
 use seekless_workload::session::{Due, Session};
 
 /// Who asks.
 pub(crate) enum Kind<'a> {
     /// The next range when the last is complete.
     Closed(Box<ClosedReader<'a>>),
+    /// The next request to a handler when the last is answered.
+    Handler(Box<Requests<'a>>),
     /// A viewer.
     Session {
         session: Session,
@@ -30,10 +33,12 @@ pub(crate) struct Client<'a> {
 }
 
 impl Client<'_> {
-    /// The next request and when it is due, if there is one; `done`: when the one before was complete.
-    pub(crate) fn next(&mut self, catalogue: &Catalogue, done: Nanos) -> Option<(Nanos, RangeRequest)> {
+    /// What the server does for the next request, and when it is due, if there is one; `done`: when the one before was complete.
+    pub(crate) fn next(&mut self, catalogue: &Catalogue, done: Nanos) -> Option<(Nanos, Vec<Step>)> {
+        let one = |range: RangeRequest| vec![Step::Read { open: 0, range }];
         match &mut self.kind {
-            Kind::Closed(reader) => reader.next().map(|r| (done, r)),
+            Kind::Closed(reader) => reader.next().map(|r| (done, one(r))),
+            Kind::Handler(requests) => requests.next().map(|steps| (done, steps)),
             Kind::Session { session, next, .. } => {
                 if *next >= session.end {
                     return None;
@@ -44,7 +49,7 @@ impl Client<'_> {
                     Due::At(at) => at,
                     Due::AfterPrevious => done,
                 };
-                Some((due, session.range(i, catalogue)))
+                Some((due, one(session.range(i, catalogue))))
             }
         }
     }

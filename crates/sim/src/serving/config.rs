@@ -4,6 +4,7 @@ use seekless_drive::DriveSpec;
 use seekless_policy::{Config as SpindleConfig, Mode};
 use seekless_units::{Bytes, Nanos};
 use seekless_workload::closed::ClosedSpec;
+use seekless_workload::handler::Handler;
 use seekless_workload::session::ClientClass;
 
 use super::{readahead, scheduler};
@@ -38,6 +39,8 @@ pub struct DiskConfig {
 pub struct KernelConfig {
     /// `read_ahead_kb`.
     pub read_ahead: Bytes,
+    /// Instead of `read_ahead`: what the disk transfers at that place in the time of a switch (\[C\] section 2).
+    pub competitive: bool,
     /// `max_sectors_kb`.
     pub max_request: Bytes,
     /// Pages a request may have that were allocated one by one (`max_segments`: memory is rarely contiguous). Pages of a
@@ -62,6 +65,7 @@ impl Default for KernelConfig {
     fn default() -> KernelConfig {
         KernelConfig {
             read_ahead: Bytes::kib(128),
+            competitive: false,
             // BLK_DEF_MAX_SECTORS since Linux 4.x.
             max_request: Bytes::kib(1280),
             // BLK_MAX_SEGMENTS.
@@ -163,6 +167,15 @@ pub enum Load {
         clients: u32,
         /// What they read; disk number `n` uses seed + n.
         spec: ClosedSpec,
+    },
+    /// So many clients a disk, each sending the next request to a handler when it has the answer to the last.
+    Handlers {
+        /// Clients on each disk.
+        clients: u32,
+        /// What a handler does.
+        handler: Handler,
+        /// Seed; disk number `n` uses seed + n.
+        seed: u64,
     },
     /// Viewing sessions at a constant rate.
     Sessions {

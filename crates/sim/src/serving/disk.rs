@@ -3,12 +3,15 @@
 use std::collections::VecDeque;
 
 use seekless_drive::{Command, Completion, Drive, Op};
-use seekless_units::{Lba, Nanos, SECTOR_BYTES};
+use seekless_policy::competitive::Competitive;
+use seekless_policy::profile::DiskProfile;
+use seekless_units::{Bytes, Lba, Nanos, SECTOR_BYTES};
 use serde::Serialize;
 
 use super::cache::PAGE;
 use super::config::{DiskConfig, KernelConfig};
 use super::layout::Layout;
+use super::profile_of;
 use super::scheduler::{Pick, Scheduler, Waiting};
 
 /// Who is to be told when a request is done.
@@ -106,7 +109,15 @@ pub(crate) struct Disk {
     busy_since: Option<Nanos>,
     head: u64,
     sequence: u64,
+    /// The bound of the kernel's read-ahead, where it is not fixed.
+    competitive: Option<Competitive>,
+    profile: DiskProfile,
+    /// Mean time from one place to another that has nothing to do with it.
+    switch: Nanos,
 }
+
+/// No competitive read-ahead is longer: eight times what today's fastest drives of the catalogue transfer in a switch.
+const DEPTH_MAX: Bytes = Bytes::mib(32);
 
 impl Disk {
     pub(crate) fn new(
@@ -115,6 +126,7 @@ impl Disk {
         sizes: impl Iterator<Item = u64>,
     ) -> Result<Disk, String> {
         let drive = Drive::new(&config.drive);
+        let profile = profile_of(&config.drive);
         Ok(Disk {
             layout: Layout::new(sizes, config.size.0, drive.sectors())?,
             depth: config.drive.queue.depth.max(1) as usize,
@@ -139,7 +151,21 @@ impl Disk {
             busy_since: None,
             head: u64::MAX,
             sequence: 0,
+            competitive: kernel.competitive.then(|| Competitive::new(profile.clone(), DEPTH_MAX)),
+            switch: profile.mean_seek() + profile.half_turn(),
+            profile,
         })
+    }
+
+    /// What a switch at this place of a file is worth, if the kernel goes by it.
+    pub(crate) fn competitive_depth(&self, file: usize, offset: u64) -> Option<Bytes> {
+        self.competitive.as_ref().map(|c| c.depth(self.lba(file, offset)))
+    }
+
+    /// `C_min` of \[C\] section 2 (its equation 1): time for so many bytes of a file in one go, from anywhere.
+    pub(crate) fn least_time(&self, file: usize, offset: u64, bytes: u64) -> Nanos {
+        let rate = self.profile.rate_at(self.lba(file, offset));
+        self.switch + Nanos::from_secs_f64(bytes as f64 / rate)
     }
 
     /// Address of a byte of a file of this disk.
@@ -193,6 +219,7 @@ impl Disk {
                 (self.requests.len() - 1) as u32
             }
         };
+        self.scheduler.arrived(now, &self.view(id));
         if self.waiting.len() < self.requests_max {
             self.admit(id);
         } else {
@@ -201,10 +228,13 @@ impl Disk {
     }
 
     fn admit(&mut self, id: u32) {
-        let r = self.request(id);
-        let view = Waiting { lba: r.lba, end: r.lba + r.sectors, thread: r.thread, since: r.since };
         self.waiting.push(id);
-        self.views.push(view);
+        self.views.push(self.view(id));
+    }
+
+    fn view(&self, id: u32) -> Waiting {
+        let r = self.request(id);
+        Waiting { lba: r.lba, end: r.lba + r.sectors, thread: r.thread, since: r.since }
     }
 
     fn request(&self, id: u32) -> &Request {
@@ -256,6 +286,9 @@ impl Disk {
                         self.outside.push_front(id);
                         break;
                     }
+                    if let Some(competitive) = &mut self.competitive {
+                        competitive.observe(command.lba, Bytes(u64::from(command.sectors) * SECTOR_BYTES));
+                    }
                     self.sent.push(id);
                     self.next_send = now + self.send;
                     if let Some(next) = self.outside.pop_front() {
@@ -276,6 +309,7 @@ impl Disk {
         self.free.push(id);
         let request = self.requests[id as usize].take().expect("the drive hands back what it was given");
         self.account(&done, request.since);
+        self.scheduler.done(now, request.thread);
         if self.sent.is_empty() && self.waiting.is_empty() && self.outside.is_empty() {
             self.end_busy(done.finished);
         }

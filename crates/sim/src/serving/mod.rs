@@ -1,7 +1,7 @@
 //! A machine that serves files from hard disks, in virtual time.
 //!
 //! ```text
-//! clients (workload)      closed loop, or viewing sessions behind links
+//! clients (workload)      closed loop, requests to handlers, or viewing sessions behind links
 //!    |  requests
 //! server (server)         workers or threads; each call reads through the page cache and blocks on it
 //!    |  misses                          |  calls, when a mode is on
@@ -9,7 +9,7 @@
 //!    |                                  |
 //! page cache (cache)      bounded; plain LRU or Linux's two lists
 //!    |  requests
-//! block layer (scheduler) merging, fifo / deadline / fair queueing
+//! block layer (scheduler) merging, fifo / deadline / fair queueing / anticipatory
 //!    |  commands
 //! drive::Drive            NCQ, seek, rotation, zones, track buffer with look-ahead
 //! ```

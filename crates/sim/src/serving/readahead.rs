@@ -15,9 +15,13 @@
 //! server that sends: `sendfile` names all that is left of the call, not 16 pages at a time, so the first miss of a
 //! 512 KiB request counts as an oversize read and gets a window twice as large as `read_ahead_kb`; and one page of history is enough.
 //!
-//! [`Kind::Linux26`] is the algorithm before, in `policy::prefetch::linux`, which the two-level study describes.
+//! [`Kind::Linux26`] is the algorithm before ([`TwoWindows`]), and [`Kind::Linux26Doubling`] what the competitive prefetching
+//! paper made of it.
+
+mod two_windows;
 
 use super::cache::{PAGE, PageCache};
+pub use two_windows::{Growth, TwoWindows};
 
 /// Which algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -28,8 +32,21 @@ pub enum Kind {
     OnDemand,
     /// The same algorithm in its first years, as of 3.2; see [`OnDemand::missing_then`].
     OnDemand3,
-    /// Two windows, 2.6.0 to 2.6.22.
+    /// Two windows, 2.6.0 to 2.6.9.
     Linux26,
+    /// The same with windows that double from 16 pages on (\[C\] section 2).
+    Linux26Doubling,
+}
+
+impl Kind {
+    /// How the two windows of the oldest kernels grow; none for later ones.
+    pub fn growth(self) -> Option<Growth> {
+        match self {
+            Kind::Linux26 => Some(Growth::Steps),
+            Kind::Linux26Doubling => Some(Growth::Doubling),
+            Kind::OnDemand | Kind::OnDemand3 => None,
+        }
+    }
 }
 
 /// A folio that starts the next read-ahead when a reader reaches any of its pages.
@@ -308,6 +325,15 @@ impl OnDemand {
         }
         Window { start, pages, mark }
     }
+}
+
+/// What the kernel remembers of an open file.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OpenFile {
+    /// On demand.
+    pub on_demand: OnDemand,
+    /// In two windows.
+    pub two_windows: TwoWindows,
 }
 
 #[cfg(test)]

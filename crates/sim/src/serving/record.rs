@@ -26,6 +26,8 @@ pub(crate) struct Recorder {
     pub(crate) failures: u64,
     pub(crate) offered: u64,
     pub(crate) sessions: Sessions,
+    /// Bytes of complete requests, and the disk time they need at least.
+    least: (u64, Nanos),
     /// Bytes handed over in each second.
     pub(crate) seconds: Vec<u64>,
 }
@@ -59,6 +61,7 @@ impl Recorder {
             failures: 0,
             offered: 0,
             sessions: Sessions::default(),
+            least: (0, Nanos::ZERO),
             seconds: Vec::new(),
         }
     }
@@ -85,6 +88,13 @@ impl Recorder {
         }
     }
 
+    /// A request is complete that read so many bytes, for which the disk needs this time at least.
+    pub(crate) fn known(&mut self, (bytes, time): (u64, Nanos), now: Nanos) {
+        if self.measures(now) {
+            self.least = (self.least.0 + bytes, self.least.1 + time);
+        }
+    }
+
     pub(crate) fn call(&mut self, began: Nanos, now: Nanos) {
         if self.measures(began) {
             self.calls_us.saturating_record((now.since(began).0 / 1000).max(1));
@@ -101,6 +111,12 @@ pub struct Report {
     pub warmup_s: f64,
     /// Megabytes (10^6) a second handed to clients after the warm-up.
     pub mb_per_s: f64,
+    /// What somebody would serve who knew all of each request beforehand and kept the disks busy: for every stretch of a file one
+    /// switch between independent places and its transfer, nothing for what was in memory when the request came (the optimal
+    /// offline strategy of \[C\], section 2 and the assessment in section 3.2). 0 if nothing was read.
+    pub optimum_mb_per_s: f64,
+    /// Part of the disks' time that this would have taken.
+    pub of_optimum: f64,
     /// Requests due after the warm-up and answered.
     pub requests: u64,
     /// Requests that became due after the warm-up, a second.
@@ -156,6 +172,7 @@ impl Report {
         sessions: bool,
     ) -> Report {
         let measured_s = length.since(r.warmup).as_secs_f64().max(1e-9);
+        let (known, least_s) = (r.least.0, r.least.1.as_secs_f64());
         let at = |q: f64| r.latency_us.value_at_quantile(q) as f64 / 1e3;
         let latency_ms = [
             ("mean", r.latency_us.mean() / 1e3),
@@ -172,6 +189,12 @@ impl Report {
             length_s: length.as_secs_f64(),
             warmup_s: r.warmup.as_secs_f64(),
             mb_per_s: r.bytes as f64 / 1e6 / measured_s,
+            optimum_mb_per_s: if least_s > 0.0 {
+                known as f64 / 1e6 / least_s * disks.len() as f64
+            } else {
+                0.0
+            },
+            of_optimum: least_s / measured_s / disks.len() as f64,
             requests: r.requests,
             offered_per_s: r.offered as f64 / measured_s,
             failures: r.failures,
@@ -207,6 +230,7 @@ impl Report {
             "measured": {
                 "from_s": self.warmup_s, "to_s": self.length_s, "mb_per_s": self.mb_per_s,
                 "bytes": (self.mb_per_s * 1e6 * measured_s) as u64,
+                "optimum_mb_s": self.optimum_mb_per_s, "of_optimum": self.of_optimum,
                 "requests": self.requests, "requests_per_s": self.requests as f64 / measured_s,
                 "failures": self.failures,
             },

@@ -7,7 +7,11 @@
 //!   queued the disk is kept idle for up to 8 ms if its last requests were sequential, because its next one is probably near. Threads that
 //!   seek are served without waiting. This is the common core of CFQ and BFQ for threads of equal weight; BFQ's
 //!   budgets in sectors, its favours for interactive threads and queue merging are left out.
+//! - `anticipatory`: a file of its own ([`anticipatory`]).
 
+mod anticipatory;
+
+use anticipatory::Anticipatory;
 use seekless_units::Nanos;
 
 /// Requests in one batch of the deadline scheduler (`fifo_batch`).
@@ -34,6 +38,9 @@ pub enum Kind {
     /// Thread by thread.
     #[serde(rename = "bfq")]
     Fair,
+    /// By address, waiting a moment for the thread served last.
+    #[serde(rename = "anticipatory")]
+    Anticipatory,
 }
 
 impl std::str::FromStr for Kind {
@@ -43,8 +50,9 @@ impl std::str::FromStr for Kind {
             "none" | "noop" => Ok(Kind::None),
             "mq-deadline" | "deadline" => Ok(Kind::Deadline),
             "bfq" | "cfq" => Ok(Kind::Fair),
+            "anticipatory" | "as" => Ok(Kind::Anticipatory),
             _ => Err(format!(
-                "`{word}` is not a scheduler the simulator knows; there are none, mq-deadline and bfq"
+                "`{word}` is not a scheduler the simulator knows; there are none, mq-deadline, bfq and anticipatory"
             )),
         }
     }
@@ -83,6 +91,7 @@ pub struct Scheduler {
     in_batch: u32,
     served: Option<Served>,
     last_thread: u32,
+    anticipatory: Anticipatory,
 }
 
 /// The thread being served.
@@ -100,7 +109,14 @@ struct Served {
 impl Scheduler {
     /// A scheduler that has seen nothing.
     pub fn new(kind: Kind) -> Scheduler {
-        Scheduler { kind, head: 0, in_batch: 0, served: None, last_thread: 0 }
+        Scheduler {
+            kind,
+            head: 0,
+            in_batch: 0,
+            served: None,
+            last_thread: 0,
+            anticipatory: Anticipatory::default(),
+        }
     }
 
     /// Chooses among `waiting`. `busy`: commands of this disk the drive holds now.
@@ -110,11 +126,26 @@ impl Scheduler {
             Kind::None => Pick::Take(0),
             Kind::Deadline => self.deadline(now, waiting),
             Kind::Fair => self.fair(now, waiting, busy),
+            Kind::Anticipatory => self.anticipatory.pick(now, waiting),
         };
         if let Pick::Take(i) = pick {
             self.head = waiting[i].end;
         }
         pick
+    }
+
+    /// A request has come in.
+    pub fn arrived(&mut self, now: Nanos, request: &Waiting) {
+        if self.kind == Kind::Anticipatory {
+            self.anticipatory.arrived(now, request);
+        }
+    }
+
+    /// A request of this thread is done.
+    pub fn done(&mut self, now: Nanos, thread: u32) {
+        if self.kind == Kind::Anticipatory {
+            self.anticipatory.done(now, thread);
+        }
     }
 
     fn deadline(&mut self, now: Nanos, waiting: &[Waiting]) -> Pick {

@@ -65,6 +65,11 @@ impl ServerModel {
         }
     }
 
+    /// A thread a client, each in `read`: request handlers that work on what they read.
+    pub fn handlers() -> ServerModel {
+        ServerModel { how: How::Read, ..ServerModel::threads() }
+    }
+
     /// A thread a client, each in `sendfile`: `seekless lab file-server`, and the userver with its helpers.
     pub fn threads() -> ServerModel {
         ServerModel { pools: 1, threads: None, call: u64::MAX, unit: SPLICE, turn: u64::MAX, how: How::Send }

@@ -2,11 +2,13 @@
 
 use seekless_units::Nanos;
 use seekless_workload::closed::RangeRequest;
+use seekless_workload::handler::Step;
 
 use super::{Connection, Ev, Machine, Phase};
+use crate::serving::cache::PAGE;
 use crate::serving::client::{Client, Kind, Link};
 use crate::serving::config::Load;
-use crate::serving::readahead::OnDemand;
+use crate::serving::readahead::OpenFile;
 
 impl<'a> Machine<'a> {
     pub(super) fn admit(&mut self, kind: Kind<'a>, disk: u32, delay: Nanos, link: Option<u64>) -> u32 {
@@ -19,16 +21,19 @@ impl<'a> Machine<'a> {
             file: 0,
             local: 0,
             size: 0,
-            start: 0,
+            steps: Vec::new().into_iter(),
             at: 0,
             end: 0,
+            answer: 0,
+            known: (0, Nanos::ZERO),
             call_start: 0,
             call_end: 0,
             call_began: Nanos::ZERO,
             turn_start: 0,
             page: 0,
             unit_end: 0,
-            ra: OnDemand::default(),
+            files: vec![OpenFile::default()],
+            open: 0,
             link: Link::new(link),
             dead: false,
         };
@@ -80,7 +85,7 @@ impl<'a> Machine<'a> {
     /// Plans what a client asks for next; `done`: when it had the last.
     pub(super) fn next_request(&mut self, c: u32, done: Nanos) {
         match self.clients[c as usize].kind {
-            Kind::Closed(_) => {
+            Kind::Closed(_) | Kind::Handler(_) => {
                 self.clients[c as usize].due = done;
                 self.plan(done, Ev::Due(c));
             }
@@ -105,7 +110,7 @@ impl<'a> Machine<'a> {
         let catalogue = self.catalogue;
         let client = &mut self.clients[c as usize];
         let due = client.due;
-        let Some((_, range)) = client.next(catalogue, due) else { return };
+        let Some((_, steps)) = client.next(catalogue, due) else { return };
         if let Kind::Session { measured, .. } = &mut client.kind
             && !*measured
             && self.record.measures(due)
@@ -114,8 +119,8 @@ impl<'a> Machine<'a> {
             self.record.sessions.measured += 1;
         }
         self.record.offered += u64::from(self.record.measures(due));
-        let (disk, delay) = (client.disk, client.delay);
-        self.aim(c, disk, range);
+        let delay = client.delay;
+        self.accept(c, steps);
         let serial = self.connections[c as usize].serial;
         // Nobody gives up on a server that has only just been started and has nothing in memory yet: who left then would be
         // missing from the load that is measured.
@@ -127,20 +132,57 @@ impl<'a> Machine<'a> {
         self.plan(self.now + delay, Ev::Arrived(c, serial));
     }
 
-    /// The connection's next request. The server opens the file for it: the kernel's read-ahead knows nothing yet.
-    pub(super) fn aim(&mut self, c: u32, disk: u32, range: RangeRequest) {
-        let files = self.catalogue.videos().len() as u32;
-        let size = self.catalogue.video(range.video).size.0;
+    /// The connection's next request. The server opens its files for it: the kernel's read-ahead knows nothing yet.
+    fn accept(&mut self, c: u32, steps: Vec<Step>) {
+        let client = &self.clients[c as usize];
+        let handled = matches!(client.kind, Kind::Handler(_));
+        let stretches = stretches(&steps);
+        let bytes = stretches.iter().map(|r| r.len).sum();
+        let least = stretches.iter().fold(Nanos::ZERO, |sum, r| sum + self.least_time(client.disk, r));
         let k = &mut self.connections[c as usize];
         k.serial = k.serial.wrapping_add(1);
-        k.file = disk * files + range.video;
+        // A handler's own answer is short.
+        k.answer = if handled { 0 } else { bytes };
+        k.known = (bytes, least);
+        k.steps = steps.into_iter();
+        k.files.clear();
+        (k.at, k.end) = (0, 0);
+    }
+
+    /// Disk time for what is not in memory of a stretch, if it is read in one go.
+    fn least_time(&self, disk: u32, stretch: &RangeRequest) -> Nanos {
+        let (from, to) = (stretch.offset / PAGE, (stretch.offset + stretch.len).div_ceil(PAGE));
+        let there = self.cache.present_pages(self.file(disk, stretch.video), from, to);
+        match to - from - there {
+            0 => Nanos::ZERO,
+            missing => {
+                let file = stretch.video as usize;
+                self.disks[disk as usize].least_time(file, stretch.offset, missing * PAGE)
+            }
+        }
+    }
+
+    /// A file's number in the page cache, which all disks share.
+    fn file(&self, disk: u32, video: u32) -> u32 {
+        disk * self.catalogue.videos().len() as u32 + video
+    }
+
+    /// The connection turns to this range of one of its open files.
+    pub(super) fn aim(&mut self, c: u32, open: u32, range: RangeRequest) {
+        let disk = self.clients[c as usize].disk;
+        let file = self.file(disk, range.video);
+        let size = self.catalogue.video(range.video).size.0;
+        let k = &mut self.connections[c as usize];
+        k.open = open as usize;
+        if k.files.len() <= k.open {
+            k.files.resize_with(k.open + 1, OpenFile::default);
+        }
+        k.file = file;
         k.local = range.video as usize;
         k.size = size;
-        k.start = range.offset;
         k.at = range.offset;
         k.end = range.offset + range.len;
         k.turn_start = range.offset;
-        k.ra = OnDemand::default();
     }
 
     pub(super) fn complete(&mut self, c: u32, serial: u32) {
@@ -150,6 +192,7 @@ impl<'a> Machine<'a> {
         // Whatever is planned for this request from now on is stale.
         self.connections[c as usize].serial = serial.wrapping_add(1);
         self.record.answered(self.clients[c as usize].due, self.now);
+        self.record.known(self.connections[c as usize].known, self.now);
         self.next_request(c, self.now);
     }
 
@@ -173,5 +216,38 @@ impl<'a> Machine<'a> {
         if k.phase == Phase::Idle {
             self.free.push(c);
         }
+    }
+}
+
+/// What is read of each file in one go, whatever is read of others in between.
+fn stretches(steps: &[Step]) -> Vec<RangeRequest> {
+    let mut all: Vec<(u32, RangeRequest)> = Vec::new();
+    for step in steps {
+        let Step::Read { open, range } = *step else { continue };
+        match all.iter_mut().rfind(|(number, _)| *number == open) {
+            Some((_, r)) if r.video == range.video && r.offset + r.len == range.offset => r.len += range.len,
+            _ => all.push((open, range)),
+        }
+    }
+    all.into_iter().map(|(_, stretch)| stretch).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interleaved_files_are_stretches_of_their_own() {
+        let read = |open, video, offset, len| Step::Read { open, range: RangeRequest { video, offset, len } };
+        let steps = [
+            read(0, 7, 0, 10),
+            read(1, 8, 50, 10),
+            Step::Think(Nanos(1)),
+            read(0, 7, 10, 10),
+            read(1, 8, 60, 5),
+            read(0, 7, 90, 1),
+        ];
+        let got: Vec<_> = stretches(&steps).iter().map(|r| (r.video, r.offset, r.len)).collect();
+        assert_eq!(got, [(7, 0, 20), (8, 50, 15), (7, 90, 1)]);
     }
 }

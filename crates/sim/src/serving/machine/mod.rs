@@ -11,6 +11,7 @@ use seekless_policy::{Event, ReadId, Stats};
 use seekless_units::{Nanos, SECTOR_BYTES};
 use seekless_workload::catalogue::Catalogue;
 use seekless_workload::closed::{ClosedReader, ClosedSpec};
+use seekless_workload::handler::{Requests, Step};
 use seekless_workload::session::{Rate, SessionSpec, Sessions};
 
 use super::cache::{PAGE, PageCache};
@@ -18,11 +19,9 @@ use super::client::{Client, Kind, Link};
 use super::config::{Config, Load};
 use super::disk::{Disk, Waiter};
 use super::engine::{BUDGET_EVERY, Engine};
-use super::readahead::{Bounds, OnDemand};
+use super::readahead::{OnDemand, OpenFile, TwoWindows};
 use super::record::{Recorder, Report};
 use super::server::Pool;
-use seekless_policy::prefetch::linux::LinuxParams;
-use seekless_policy::prefetch::{Algorithm, Prefetcher};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Ev {
@@ -33,6 +32,8 @@ enum Ev {
     WakeRead(u32, u64),
     /// A thread has handed a unit over.
     Unit(u32),
+    /// A handler has thought.
+    Thought(u32),
     /// A socket has room again.
     Writable(u32),
     /// A client's request is due.
@@ -80,10 +81,15 @@ struct Connection {
     file: u32,
     local: usize,
     size: u64,
-    /// The request is for `[start, end)`; everything before `at` is in the socket.
-    start: u64,
+    /// What is still to be done for the request after the range under way.
+    steps: std::vec::IntoIter<Step>,
+    /// The range under way ends at `end`; everything before `at` is in the socket, or with the handler.
     at: u64,
     end: u64,
+    /// Bytes of the answer.
+    answer: u64,
+    /// Bytes the request reads, and the disk time somebody needs for them who knows them all beforehand.
+    known: (u64, Nanos),
     call_start: u64,
     call_end: u64,
     call_began: Nanos,
@@ -91,9 +97,21 @@ struct Connection {
     /// Next page the call looks at.
     page: u64,
     unit_end: u64,
-    ra: OnDemand,
+    /// Open files of the request, and which of them is read now.
+    files: Vec<OpenFile>,
+    open: usize,
     link: Link,
     dead: bool,
+}
+
+impl Connection {
+    fn ra(&mut self) -> &mut OnDemand {
+        &mut self.files[self.open].on_demand
+    }
+
+    fn two_windows(&mut self) -> &mut TwoWindows {
+        &mut self.files[self.open].two_windows
+    }
 }
 
 struct Machine<'a> {
@@ -104,8 +122,6 @@ struct Machine<'a> {
     planned: u64,
     events: u64,
     cache: PageCache,
-    old_kernel: Prefetcher,
-    no_cache: seekless_policy::cache::Cache,
     disks: Vec<Disk>,
     looks: Vec<u64>,
     engines: Vec<Engine>,
@@ -118,7 +134,6 @@ struct Machine<'a> {
     sessions: Vec<Sessions<'a>>,
     live: u64,
     network_free: Nanos,
-    bounds: Bounds,
     record: Recorder,
     cache_before: super::cache::Counts,
 }
@@ -132,7 +147,7 @@ pub fn run(config: &Config, catalogue: &Catalogue) -> Result<Report, String> {
         Load::Closed { spec, .. } => (0..config.disks.len())
             .map(|i| ClosedSpec { seed: spec.seed + i as u64, ..spec.clone() })
             .collect(),
-        Load::Sessions { .. } => Vec::new(),
+        Load::Handlers { .. } | Load::Sessions { .. } => Vec::new(),
     };
     let session_specs: Vec<SessionSpec> = match &config.load {
         Load::Sessions { per_s, sessions, classes, warm_start, seed, .. } => (0..config.disks.len())
@@ -144,7 +159,7 @@ pub fn run(config: &Config, catalogue: &Catalogue) -> Result<Report, String> {
                 seed: seed + i as u64,
             })
             .collect(),
-        Load::Closed { .. } => Vec::new(),
+        Load::Closed { .. } | Load::Handlers { .. } => Vec::new(),
     };
     let mut machine = Machine::new(config, catalogue)?;
     machine.begin(&closed, &session_specs);
@@ -163,8 +178,6 @@ impl<'a> Machine<'a> {
             Some(e) => (0..if e.single_queue { 1 } else { disks.len() }).map(|_| Engine::new(e)).collect(),
             None => Vec::new(),
         };
-        let params =
-            LinuxParams { group_max: (kernel.read_ahead.0 / PAGE).max(1) as u32, ..LinuxParams::default() };
         Ok(Machine {
             config,
             catalogue,
@@ -173,9 +186,6 @@ impl<'a> Machine<'a> {
             planned: 0,
             events: 0,
             cache: PageCache::new(kernel.replacement, config.memory.0, all),
-            old_kernel: Prefetcher::new(Algorithm::Linux(params)),
-            no_cache: seekless_policy::cache::Cache::new(seekless_policy::cache::Replacement::Lru, 1)
-                .map_err(|e| e.to_string())?,
             looks: vec![0; disks.len()],
             reports: vec![Vec::new(); engines.len()],
             ticks: vec![Nanos::MAX; engines.len()],
@@ -188,10 +198,6 @@ impl<'a> Machine<'a> {
             sessions: Vec::new(),
             live: 0,
             network_free: Nanos::ZERO,
-            bounds: Bounds {
-                read_ahead: kernel.read_ahead.0 / PAGE,
-                request: (kernel.max_request.0 / PAGE).max(1),
-            },
             record: Recorder::new(config.warmup),
             cache_before: super::cache::Counts::default(),
         })
@@ -212,6 +218,15 @@ impl<'a> Machine<'a> {
                 for number in 0..*clients {
                     let reader = Box::new(ClosedReader::new(self.catalogue, spec, number));
                     let c = self.admit(Kind::Closed(reader), disk as u32, Nanos::ZERO, None);
+                    self.next_request(c, Nanos::ZERO);
+                }
+            }
+        }
+        if let Load::Handlers { clients, handler, seed } = self.config.load {
+            for disk in 0..self.disks.len() as u32 {
+                for number in 0..clients {
+                    let requests = Requests::new(self.catalogue, handler, seed + u64::from(disk), number);
+                    let c = self.admit(Kind::Handler(Box::new(requests)), disk, Nanos::ZERO, None);
                     self.next_request(c, Nanos::ZERO);
                 }
             }
@@ -264,6 +279,7 @@ impl<'a> Machine<'a> {
             Ev::WakeConnection(c) => self.read(c),
             Ev::WakeRead(e, id) => self.read_on(e, ReadId(id)),
             Ev::Unit(c) => self.handed_over(c),
+            Ev::Thought(c) => self.go_on(c),
             Ev::Writable(c) => self.writable(c),
             Ev::Due(c) => self.due(c),
             Ev::Arrived(c, serial) => self.arrived(c, serial),

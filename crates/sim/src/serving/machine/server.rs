@@ -1,14 +1,14 @@
 //! The server's side of the loop: threads, calls, the shim's look at them, the kernel's read-ahead, sockets.
 
 use seekless_policy::Mode;
-use seekless_policy::prefetch::Access as BlockAccess;
 use seekless_units::Nanos;
+use seekless_workload::handler::Step;
 
 use super::{Ev, Machine, Phase};
 use crate::serving::cache::{PAGE, PageState};
 use crate::serving::config::How;
 use crate::serving::disk::{Pages, Waiter};
-use crate::serving::readahead::{self, Window};
+use crate::serving::readahead::{self, Bounds, Growth, Window};
 
 /// A shim looks this far ahead of a call that sends (its `SEND_BYTES_MAX`).
 pub(super) const LOOK_SEND: u64 = 2 << 20;
@@ -48,7 +48,26 @@ impl Machine<'_> {
             k.phase = Phase::Running;
             k.thread = thread;
             k.turn_start = k.at;
-            self.call(c);
+            self.go_on(c);
+        }
+    }
+
+    /// With a thread in hand: on with the range, the next step, or the end of the request.
+    pub(super) fn go_on(&mut self, c: u32) {
+        let k = &mut self.connections[c as usize];
+        if k.at < k.end || k.dead {
+            return self.call(c);
+        }
+        match k.steps.next() {
+            Some(Step::Read { open, range }) => {
+                self.aim(c, open, range);
+                self.call(c);
+            }
+            Some(Step::Think(time)) => self.plan(self.now + time, Ev::Thought(c)),
+            None => {
+                self.sent(c);
+                self.leave(c, Phase::Idle);
+            }
         }
     }
 
@@ -128,7 +147,8 @@ impl Machine<'_> {
         }
         let k = &mut self.connections[c as usize];
         let (from, to) = (k.at / PAGE, k.unit_end.div_ceil(PAGE));
-        k.ra.read_upto(k.unit_end);
+        let end = k.unit_end;
+        k.ra().read_upto(end);
         let bytes = k.unit_end - k.at;
         let first = k.at == k.call_start;
         k.link.take(self.now, bytes);
@@ -148,10 +168,9 @@ impl Machine<'_> {
         let (file, disk) = (k.file, self.clients[c as usize].disk);
         let last = k.unit_end.div_ceil(PAGE);
         let map = self.config.server.how == How::Map;
-        let old = self.config.kernel.algorithm == readahead::Kind::Linux26;
         let early = self.config.kernel.algorithm == readahead::Kind::OnDemand3;
-        if old && k.page == k.at / PAGE {
-            self.old_readahead(c, last);
+        if let Some(growth) = self.config.kernel.algorithm.growth() {
+            return self.pages_ready_then(c, growth);
         }
         loop {
             let page = self.connections[c as usize].page;
@@ -159,18 +178,18 @@ impl Machine<'_> {
             if let Some(marked) = self.cache.first_marked(file, page, (stop + 1).min(last)) {
                 let mark = self.cache.take_mark(file, marked);
                 self.connections[c as usize].page = marked;
+                let bounds = self.bounds(c, marked);
                 let asked = match map {
-                    true => self.bounds.read_ahead,
+                    true => bounds.read_ahead,
                     // The whole of what `sendfile` has still to send.
                     false if early => self.connections[c as usize].call_end.div_ceil(PAGE) - marked,
                     false => last.saturating_sub(mark.start),
                 };
-                let mut ra = self.connections[c as usize].ra;
+                let ra = self.connections[c as usize].ra();
                 let window = match early {
-                    true => ra.reached_then(&self.cache, file, marked, asked, self.bounds),
-                    false => ra.reached(&self.cache, file, mark, asked, self.bounds),
+                    true => ra.reached_then(&self.cache, file, marked, asked, bounds),
+                    false => ra.reached(&self.cache, file, mark, asked, bounds),
                 };
-                self.connections[c as usize].ra = ra;
                 if let Some(window) = window {
                     self.bring_window(c, window, true);
                 }
@@ -185,33 +204,56 @@ impl Machine<'_> {
                 debug_assert!(waits, "a page on its way is brought by some request");
                 return false;
             }
-            if !old {
-                let mut ra = self.connections[c as usize].ra;
-                let window = if map {
-                    ra.faulted(stop, self.bounds)
-                } else if early {
-                    let call = self.connections[c as usize].call_end.div_ceil(PAGE);
-                    ra.missing_then(&self.cache, file, stop, call - stop, self.bounds)
-                } else {
-                    ra.missing(&self.cache, file, stop, last - stop, self.bounds)
-                };
-                self.connections[c as usize].ra = ra;
-                self.bring_window(c, window, false);
-            }
+            let bounds = self.bounds(c, stop);
+            let call = self.connections[c as usize].call_end.div_ceil(PAGE);
+            let ra = self.connections[c as usize].ra();
+            let window = if map {
+                ra.faulted(stop, bounds)
+            } else if early {
+                ra.missing_then(&self.cache, file, stop, call - stop, bounds)
+            } else {
+                ra.missing(&self.cache, file, stop, last - stop, bounds)
+            };
+            self.bring_window(c, window, false);
             if self.cache.state(file, stop) == PageState::Absent {
-                self.bring(c, stop, if old { last } else { stop + 1 });
+                self.bring(c, stop, stop + 1);
             }
         }
     }
 
-    /// Read-ahead of Linux 2.6.0 to 2.6.22: told of each unit, once.
-    pub(super) fn old_readahead(&mut self, c: u32, last: u64) {
+    /// The same with the read-ahead of the first 2.6 kernels, which hears of each page before it is looked at.
+    fn pages_ready_then(&mut self, c: u32, growth: Growth) -> bool {
+        let disk = self.clients[c as usize].disk;
         let k = &self.connections[c as usize];
-        let (file, whole) = (k.file, k.size.div_ceil(PAGE));
-        let access = BlockAccess::new(file, k.page, last - 1);
-        let plan = self.old_kernel.access(&access, &self.no_cache);
-        if let Some(run) = plan.run {
-            self.bring(c, run.first.min(whole), (run.last + 1).min(whole));
+        let (file, from, last) = (k.file, k.page, k.unit_end.div_ceil(PAGE));
+        for page in from..last {
+            self.connections[c as usize].page = page;
+            let most = self.bounds(c, page).read_ahead;
+            let window = self.connections[c as usize].two_windows().reads(page, most, growth);
+            if let Some(window) = window {
+                self.bring_window(c, window, false);
+            }
+            if self.cache.state(file, page) == PageState::Absent {
+                self.connections[c as usize].two_windows().missed();
+                self.bring(c, page, page + 1);
+            }
+            if self.cache.state(file, page) == PageState::Coming {
+                let waits = self.disks[disk as usize].wait(file, page, Waiter::Connection(c));
+                debug_assert!(waits, "a page on its way is brought by some request");
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The bounds of the kernel's read-ahead at a page of the connection's file.
+    fn bounds(&self, c: u32, page: u64) -> Bounds {
+        let k = &self.connections[c as usize];
+        let depth =
+            self.disks[self.clients[c as usize].disk as usize].competitive_depth(k.local, page * PAGE);
+        Bounds {
+            read_ahead: depth.unwrap_or(self.config.kernel.read_ahead).0 / PAGE,
+            request: (self.config.kernel.max_request.0 / PAGE).max(1),
         }
     }
 
@@ -271,15 +313,12 @@ impl Machine<'_> {
             return self.read(c);
         }
         self.call_ends(c);
-        if done {
-            self.sent(c);
-            self.leave(c, Phase::Idle);
-        } else if turn_over {
+        if !done && turn_over {
             let pool = self.connections[c as usize].pool;
             self.pools[pool as usize].ready(c);
             self.leave(c, Phase::Queued);
         } else {
-            self.call(c);
+            self.go_on(c);
         }
     }
 
@@ -316,7 +355,7 @@ impl Machine<'_> {
     pub(super) fn sent(&mut self, c: u32) {
         let costs = &self.config.costs;
         let k = &self.connections[c as usize];
-        let bytes = k.end - k.start;
+        let bytes = k.answer;
         self.network_free = self.network_free.max(self.now) + Nanos(costs.network_ns_per_kib * bytes / 1024);
         let left = self.network_free.max(k.link.free_at.max(self.now)) + costs.network;
         let (serial, delay) = (k.serial, self.clients[c as usize].delay);
