@@ -66,7 +66,12 @@ fn bars(results: &Results, metric: &Metric, entries: &[Entry]) -> Drawn {
     let published = entries.iter().any(|e| e.published.is_some());
     let step = if published { 38 } else { 28 };
     let count = u32::try_from(entries.len())?;
-    let most = entries.iter().flat_map(|e| [e.ours, e.published]).flatten().fold(0.0, f64::max).max(1e-9);
+    let most = entries
+        .iter()
+        .flat_map(|e| [e.ours, e.published, e.spread.map(|s| s.1)])
+        .flatten()
+        .fold(0.0, f64::max)
+        .max(1e-9);
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, (WIDTH, count * step + 60)).into_drawing_area();
@@ -103,9 +108,10 @@ fn bars(results: &Results, metric: &Metric, entries: &[Entry]) -> Drawn {
                 )])?;
             }
             let value = entry.ours.map_or("-".into(), super::number);
+            let end = entry.spread.map_or(ours, |(_, high)| high.max(ours));
             chart.draw_series([Text::new(
                 format!(" {value}"),
-                (ours, f64::midpoint(top + 0.12, bottom)),
+                (end, f64::midpoint(top + 0.12, bottom)),
                 left.clone(),
             )])?;
             if let Some(paper) = entry.published {
@@ -155,7 +161,9 @@ fn lines(results: &Results, metric: &Metric, axis: &Axis) -> Drawn {
             .draw()?;
         let below = TextStyle::from(("sans-serif", 13).into_font()).pos(Pos::new(HPos::Center, VPos::Top));
         for (i, value) in values.iter().enumerate() {
-            chart.draw_series([Text::new(value.clone(), (i as f64, -most * 0.03), below.clone())])?;
+            // By pixels: a point below the axis would be moved onto it.
+            let (x, y) = chart.backend_coord(&(i as f64, 0.0));
+            area.draw(&Text::new(value.clone(), (x, y + 8), below.clone()))?;
         }
         for Series { points, colour, published, .. } in &series {
             let line = points.iter().copied();
