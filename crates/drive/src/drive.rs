@@ -234,8 +234,10 @@ impl Drive {
         let arrived = || self.queue.iter().enumerate().filter(move |(_, q)| q.arrived <= at);
         let Some((oldest, q)) = arrived().min_by_key(|(_, q)| q.order) else { return (0, true) };
         let overdue = at.saturating_sub(q.arrived) >= self.times.age_max;
-        if overdue || self.spec.queue.order == Order::Fifo || self.queue.len() == 1 {
-            return (oldest, self.look_up(&q.command).near);
+        let near = self.look_up(&q.command).near;
+        // Nothing costs less than a near command, and of equals the oldest goes first.
+        if near || overdue || self.spec.queue.order == Order::Fifo || self.queue.len() == 1 {
+            return (oldest, near);
         }
         let costs = arrived().map(|(i, q)| {
             let found = self.look_up(&q.command);

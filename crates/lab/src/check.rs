@@ -35,6 +35,8 @@ pub struct Check {
     pub is: Comparison,
     /// The target.
     pub target: f64,
+    /// Why it does not hold where it is known not to: the report says so beside it.
+    pub deviation: Option<String>,
 }
 
 /// How many values become one.
@@ -111,6 +113,9 @@ pub struct Outcome {
     pub pass: bool,
     /// The metric judged.
     pub metric: String,
+    /// Why it did not hold, where it did not and that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deviation: Option<String>,
 }
 
 impl Check {
@@ -144,13 +149,15 @@ impl Check {
     pub fn judge(&self, rows: &[Row], main: &str) -> Outcome {
         let metric = self.metric.as_deref().unwrap_or(main);
         let value = self.value(rows, metric);
+        let pass = value.is_some_and(|v| self.is.holds(v, self.target));
         Outcome {
             name: self.name.clone(),
             value,
             comparison: self.is.sign().into(),
             target: self.target,
-            pass: value.is_some_and(|v| self.is.holds(v, self.target)),
+            pass,
             metric: metric.into(),
+            deviation: self.deviation.clone().filter(|_| !pass),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use seekless_units::{Exit, Fault};
@@ -122,6 +123,9 @@ pub fn run(args: LabArgs) -> Result<Exit, Fault> {
     match args.command {
         LabCommand::List { json } => list(json.as_deref()),
         LabCommand::Run(args) => run_scenario(&args),
+        LabCommand::Report { dir, json } if !dir.join("results.json").exists() => {
+            report_all(&dir, json.as_deref())
+        }
         LabCommand::Report { dir, json } => {
             let path = report::write(&dir)?;
             let results = Results::read(&dir.join("results.json"))?;
@@ -187,7 +191,7 @@ fn run_scenario(args: &RunArgs) -> Result<Exit, Fault> {
     let default = if args.sim { format!("{name}-sim") } else { name.clone() };
     let out = args.out.clone().unwrap_or_else(|| Path::new("lab-out").join(default));
     let results = match args.sim {
-        true => sim::run(&name, &scenario, args.quick, threads(args), &mut sim::Known::new(), &out)?,
+        true => sim::Pool::with(threads(args), |pool| sim::run(&name, &scenario, args.quick, pool, &out))?,
         false if scenario.sim.only => {
             let message = format!("`{name}` runs in the simulator only: use --sim");
             return Err(Fault::new(Exit::Missing, message));
@@ -217,39 +221,80 @@ fn summary(results: &Results, out: &Path) -> String {
 
 /// Every scenario the simulator can run, and one report of all.
 fn run_all(args: &RunArgs) -> Result<Exit, Fault> {
+    let begun = Instant::now();
     let out = args.out.clone().unwrap_or_else(|| Path::new("lab-out").join("all-sim"));
-    let (mut all, mut left_out) = (Vec::new(), Vec::new());
-    let mut known = sim::Known::new();
+    let (mut wanted, mut left_out) = (Vec::new(), Vec::new());
     for (name, text) in scenario::all() {
         let scenario = Scenario::parse(text, name)?;
         let scenario = if args.quick { scenario.quickened() } else { scenario };
-        match sim::refusal(&scenario) {
+        match why_left_out(&scenario) {
             Some(why) => left_out.push((name.to_string(), why)),
-            None => {
-                let results =
-                    sim::run(name, &scenario, args.quick, threads(args), &mut known, &out.join(name))?;
-                let held = results.checks.iter().filter(|c| c.pass).count();
-                eprintln!("  {held} of {} checks hold", results.checks.len());
-                all.push(results);
+            None => wanted.push((name, scenario)),
+        }
+    }
+    let all = sim::Pool::with(threads(args), |pool| {
+        wanted.iter().for_each(|(_, scenario)| sim::ask(scenario, pool));
+        wanted.iter().map(|(name, scenario)| run_one_of_all(name, scenario, args.quick, pool, &out)).collect()
+    });
+    let all: Vec<Results> = all?;
+    write_all(&out, &all, &left_out, Some(begun.elapsed()), args.json.as_deref())
+}
+
+/// One page of all results in the folders of `dir`.
+fn report_all(dir: &Path, json: Option<&Path>) -> Result<Exit, Fault> {
+    let (mut all, mut left_out) = (Vec::new(), Vec::new());
+    for (name, text) in scenario::all() {
+        let path = dir.join(name).join("results.json");
+        match path.exists() {
+            true => all.push(Results::read(&path)?),
+            false => {
+                let why = why_left_out(&Scenario::parse(text, name)?);
+                left_out.push((name.to_string(), why.unwrap_or_else(|| "not run".into())));
             }
         }
     }
-    let page = report::render_all("Five papers in virtual time", &all, &left_out)?;
+    if all.is_empty() {
+        return Err(Fault::new(
+            Exit::Missing,
+            format!("{}: no results.json in it or its folders", dir.display()),
+        ));
+    }
+    write_all(dir, &all, &left_out, None, json)
+}
+
+fn write_all(
+    out: &Path,
+    all: &[Results],
+    left_out: &[(String, String)],
+    took: Option<Duration>,
+    json: Option<&Path>,
+) -> Result<Exit, Fault> {
+    let page = report::render_all("Five papers in virtual time", all, left_out, took)?;
     let path = out.join("report.html");
     std::fs::write(&path, page).map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", path.display())))?;
-    say(args.json.as_deref(), &all, |all| {
-        let mut lines = String::new();
-        for results in all {
-            for check in results.checks.iter().filter(|c| !c.pass) {
-                let value = check.value.map_or("not measured".into(), report::number);
-                lines += &format!("{}: does not hold: {} ({value})\n", results.name, check.name);
-            }
-        }
-        let (held, checks) =
-            all.iter().flat_map(|r| &r.checks).fold((0, 0), |(h, n), c| (h + usize::from(c.pass), n + 1));
-        format!("{lines}{held} of {checks} checks hold in {} scenarios\n{}\n", all.len(), path.display())
-    })?;
+    say(json, &all, |all| format!("{}{}\n", report::totals(all, left_out), path.display()))?;
     Ok(if all.iter().all(|r| r.pass) { Exit::Ok } else { Exit::Failed })
+}
+
+/// Why a run of all scenarios in virtual time goes on without this one.
+fn why_left_out(scenario: &Scenario) -> Option<String> {
+    let live = sim::refusal(scenario).map(|why| format!("runs live only: {why}"));
+    let apart = || scenario.sim.apart.clone();
+    let lacks = || scenario.load.lacks().map(|file| format!("needs {}, which is not here", file.display()));
+    live.or_else(apart).or_else(lacks)
+}
+
+fn run_one_of_all(
+    name: &str,
+    scenario: &Scenario,
+    quick: bool,
+    pool: &sim::Pool,
+    out: &Path,
+) -> Result<Results, Fault> {
+    let results = sim::run(name, scenario, quick, pool, &out.join(name))?;
+    let held = results.checks.iter().filter(|c| c.pass).count();
+    eprintln!("  {held} of {} checks hold", results.checks.len());
+    Ok(results)
 }
 
 /// Text for people on standard output; with `--json` the value as JSON, instead of the text when it goes there too.
@@ -302,6 +347,21 @@ mod tests {
             assert_eq!(fault.exit, exit, "{fault}");
             assert!(fault.message.contains(word) && !fault.message.contains('\n'), "{fault}");
         }
+    }
+
+    #[test]
+    fn a_run_of_all_says_why_it_leaves_a_scenario_out() {
+        let why = |name: &str| {
+            let (_, mut scenario) = scenario::find(name).unwrap();
+            if let scenario::Load::Command { needs, .. } = &mut scenario.load {
+                needs.push("/nowhere/at/all".into());
+            }
+            why_left_out(&scenario).unwrap()
+        };
+        assert!(why("soak").starts_with("runs live only"));
+        assert!(why("auto-vs-fixed").contains("run it by its name"));
+        assert!(why("pfc-table1").contains("/nowhere/at/all"));
+        assert_eq!(why_left_out(&scenario::find("pfc-table1").unwrap().1), None);
     }
 
     #[test]

@@ -148,6 +148,20 @@ fn viewers_fail_when_the_disk_cannot_keep_up_and_only_then() {
 }
 
 #[test]
+fn a_search_that_ends_bad_runs_early_finds_what_whole_runs_say() {
+    let catalogue = catalogue();
+    let search = Search { first: 100.0, highest: 500.0, max_failed: 0.01, precision: 0.1, runs: 10 };
+    let found = serving::search(&sessions(1.0), &catalogue, &search, |_| {}).unwrap();
+    assert!(found.steps.iter().any(|s| !s.good && s.until_s < 60.0), "{:?}", found.steps);
+    for step in &found.steps {
+        let whole = serving::run(&sessions(step.rate_per_s), &catalogue).unwrap();
+        let all = whole.sessions.unwrap();
+        let share = whole.failed_share().max(all.failed as f64 / all.started as f64);
+        assert_eq!(share < 0.01, step.good, "{step:?} {all:?}");
+    }
+}
+
+#[test]
 fn several_disks_have_their_own_clients_and_queues() {
     let catalogue = catalogue();
     let mut config = closed(20);

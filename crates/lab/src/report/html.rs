@@ -1,5 +1,6 @@
-//! The page: headline, checks, plots, tables, notes, the machine.
+//! The page of one run: headline, checks, plots, tables, notes, the machine.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use seekless_units::{Exit, Fault};
@@ -7,41 +8,90 @@ use seekless_units::{Exit, Fault};
 use super::{Entry, entries, number, plot};
 use crate::metric::{self, Metric};
 use crate::results::Results;
+use crate::scenario::{Axis, Published};
 
 /// Colours, type and table lines; nothing is loaded from anywhere.
 const STYLE: &str = "body{font:15px/1.45 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#222}\
-h1{font-size:1.5rem;margin-bottom:.2rem}h2{font-size:1.1rem;margin-top:2rem}.sub{color:#666}\
+h1{font-size:1.5rem;margin-bottom:.2rem}h2{font-size:1.25rem;margin-top:2rem}h3{font-size:1rem;margin:1.4rem 0 0}.sub{color:#666;margin:.1rem 0}\
+.known{color:#8a6100;font-weight:600}td.pass,td.known,td.fail,td.words a{white-space:nowrap}.why{color:#555;font-style:italic;text-align:left;padding-left:1.5rem}.paper{color:#777}.key{display:inline-block;margin-right:1rem}.key svg{vertical-align:middle;margin-right:.3rem}\
+summary{cursor:pointer;margin:.4rem 0}.all>summary{font-weight:600}.all>div{border-left:3px solid #ddd;padding-left:1rem;margin-bottom:2rem}\
 table{border-collapse:collapse;margin:.6rem 0}th,td{padding:.25rem .7rem;border-bottom:1px solid #ddd;text-align:right}\
-th:first-child,td:first-child{text-align:left}.pass{color:#0a7d32;font-weight:600}.fail{color:#b3261e;font-weight:600}\
+th:first-child,td:first-child,th.words,td.words{text-align:left}.pass{color:#0a7d32;font-weight:600}.fail{color:#b3261e;font-weight:600}\
 svg{max-width:100%;height:auto}li{margin:.2rem 0}.scroll{overflow-x:auto}";
 
-/// The whole page.
+/// The whole page of one run.
 ///
 /// # Errors
 /// [`Exit::Failed`] when a plot cannot be drawn.
 pub fn render(results: &Results) -> Result<String, Fault> {
-    let scenario = &results.scenario;
-    let mut page = String::new();
-    head(&mut page, results);
-    checks(&mut page, results);
-    notes(&mut page, results);
-    for name in &scenario.metrics {
-        let Ok(metric) = metric::find(name) else { continue };
-        let values = entries(results, name);
-        let values: Vec<Entry> =
-            values.into_iter().filter(|e| e.ours.is_some() || e.published.is_some()).collect();
-        if values.is_empty() {
-            continue;
-        }
-        let unit = if metric.unit.is_empty() { String::new() } else { format!(", {}", metric.unit) };
-        let _ = write!(page, "<h2>{}{unit}</h2><p class=sub>{}</p>", escape(name), escape(metric.meaning));
-        page += &plot::metric(results, name, &values)
-            .map_err(|e| Fault::new(Exit::Failed, format!("plot of {name}: {e}")))?;
-        table(&mut page, metric, &values);
+    let mut page = open(&results.name);
+    body(&mut page, results)?;
+    page += "</body></html>\n";
+    Ok(page)
+}
+
+/// A page up to its first heading.
+pub(super) fn open(title: &str) -> String {
+    format!(
+        "<!DOCTYPE html>\n<html lang=en><head><meta charset=utf-8><title>{}</title><style>{STYLE}</style></head><body>",
+        escape(title)
+    )
+}
+
+/// What there is to say of one run: verdict and checks, the main metric, notes; the rest folded.
+pub(super) fn body(page: &mut String, results: &Results) -> Result<(), Fault> {
+    head(page, results);
+    checks(page, results);
+    let published = |name: &str| {
+        let meant = |p: &Published| p.metric.as_deref().unwrap_or(results.scenario.main_metric()) == name;
+        results.scenario.published.iter().any(meant)
+    };
+    let (first, rest): (Vec<_>, Vec<_>) = results
+        .scenario
+        .metrics
+        .iter()
+        .partition(|name| *name == results.scenario.main_metric() || published(name));
+    for name in first {
+        figure(page, results, name)?;
     }
-    let mut names: Vec<&String> = results.rows.iter().flat_map(|r| r.cdfs.keys()).collect();
-    names.sort();
-    names.dedup();
+    notes(page, results);
+    let mut more = String::new();
+    for name in rest {
+        figure(&mut more, results, name)?;
+    }
+    distributions(&mut more, results)?;
+    if !more.is_empty() {
+        let _ = write!(page, "<details><summary>Other metrics</summary>{more}</details>");
+    }
+    rows(page, results);
+    setting(page, results);
+    Ok(())
+}
+
+/// A metric: plot and table. Nothing where nothing is known of it.
+fn figure(page: &mut String, results: &Results, name: &str) -> Result<(), Fault> {
+    let Ok(metric) = metric::find(name) else { return Ok(()) };
+    let mut values = entries(results, name);
+    values.retain(|e| e.ours.is_some() || e.published.is_some());
+    if values.is_empty() {
+        return Ok(());
+    }
+    let unit = if metric.unit.is_empty() { String::new() } else { format!(", {}", metric.unit) };
+    let meaning = capital(metric.meaning);
+    let _ = write!(page, "<h3>{}{unit}</h3><p class=sub>{}</p>", escape(&meaning), escape(name));
+    *page += &plot::metric(results, metric, &values)
+        .map_err(|e| Fault::new(Exit::Failed, format!("plot of {name}: {e}")))?;
+    table(page, results, metric, &values);
+    Ok(())
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
+
+fn distributions(page: &mut String, results: &Results) -> Result<(), Fault> {
+    let names: BTreeSet<&String> = results.rows.iter().flat_map(|r| r.cdfs.keys()).collect();
     for name in names {
         let title = match name.as_str() {
             "call_ms" => "Time of the server's read calls (ms): share of calls",
@@ -49,115 +99,11 @@ pub fn render(results: &Results) -> Result<String, Fault> {
             "request_ms" => "Time of requests from their intended start (ms): share of requests",
             other => other,
         };
-        let _ = write!(page, "<h2>{}</h2>", escape(title));
-        page += &plot::cdf(results, name)
+        let _ = write!(page, "<h3>{}</h3>", escape(title));
+        *page += &plot::cdf(results, name)
             .map_err(|e| Fault::new(Exit::Failed, format!("plot of {name}: {e}")))?;
     }
-    rows(&mut page, results);
-    foot(&mut page, results);
-    Ok(page)
-}
-
-/// Several runs as one page: a table of all by paper, the checks that do not hold with where they are explained, then each
-/// run's own page folded below its line.
-///
-/// # Errors
-/// Those of [`render`].
-pub fn render_all(title: &str, all: &[Results], left_out: &[(String, String)]) -> Result<String, Fault> {
-    let (held, checks) =
-        all.iter().flat_map(|r| &r.checks).fold((0, 0), |(h, n), c| (h + u32::from(c.pass), n + 1));
-    let quick = if all.iter().any(|r| r.quick) { ", shortened (--quick)" } else { "" };
-    let seconds: f64 = all.iter().map(|r| r.environment.elapsed_s).sum();
-    let mut page = format!(
-        "<!DOCTYPE html>\n<html lang=en><head><meta charset=utf-8><title>{title}</title><style>{STYLE}</style></head><body>\
-         <h1>{title}</h1><p class=sub>{held} of {checks} checks hold in {} scenarios{quick}; {} s</p>\
-         <p>Every figure below comes from the simulator: clients, server, page cache, kernel and drive are modelled, the policy is the \
-         daemon's own code. &quot;Here&quot; is our value, &quot;Published&quot; what the paper's text or tables print. A check \
-         states a conclusion of the paper, or a target of this project; one that does not hold is left as it is, and \
-         the notes of its scenario say why. Throughput is in MB/s of 1,000,000 bytes.</p>",
-        all.len(),
-        number(seconds),
-        title = escape(title),
-    );
-    for paper in papers(all) {
-        let heading = paper.map_or_else(|| "Benchmarks of this project".to_string(), escape);
-        let _ = write!(
-            page,
-            "<h2>{heading}</h2><table><tr><th>Scenario</th><th>Figure</th><th>What is compared</th><th>Checks that hold</th></tr>"
-        );
-        for results in all.iter().filter(|r| r.scenario.paper.as_deref() == paper) {
-            let held = results.checks.iter().filter(|c| c.pass).count();
-            let class = if results.pass { "pass" } else { "fail" };
-            let _ = write!(
-                page,
-                "<tr><td><a href=\"#{name}\">{name}</a></td><td>{}</td><td>{}</td><td class={class}>{held} of {}</td></tr>",
-                escape(results.scenario.figure.as_deref().unwrap_or_default()),
-                escape(&results.scenario.title),
-                results.checks.len(),
-                name = escape(&results.name),
-            );
-        }
-        page += "</table>";
-    }
-    failures(&mut page, all);
-    if !left_out.is_empty() {
-        page += "<h2>Not in this report</h2><ul>";
-        for (name, why) in left_out {
-            let _ = write!(page, "<li>{} runs live only: {}</li>", escape(name), escape(why));
-        }
-        page += "</ul>";
-    }
-    for results in all {
-        let whole = render(results)?;
-        let body = whole.split_once("<body>").and_then(|(_, rest)| rest.rsplit_once("</body>"));
-        let open = if results.pass { "" } else { " open" };
-        let _ = write!(
-            page,
-            "<hr><details id=\"{name}\"{open}><summary>{name}: {}</summary>{}</details>",
-            escape(&results.scenario.title),
-            body.map_or("", |(body, _)| body),
-            name = escape(&results.name),
-        );
-    }
-    // A link into a folded part opens it.
-    page += "<script>const open=()=>{const d=document.getElementById(location.hash.slice(1));if(d)d.open=true};\
-             addEventListener('hashchange',open);open()</script></body></html>\n";
-    Ok(page)
-}
-
-/// The papers the runs belong to, in order of first mention; our own benchmarks last.
-fn papers(all: &[Results]) -> Vec<Option<&str>> {
-    let mut papers: Vec<Option<&str>> = Vec::new();
-    for results in all {
-        let paper = results.scenario.paper.as_deref();
-        if !papers.contains(&paper) {
-            papers.push(paper);
-        }
-    }
-    papers.sort_by_key(Option::is_none);
-    papers
-}
-
-/// Every check that does not hold.
-fn failures(page: &mut String, all: &[Results]) {
-    if all.iter().all(|r| r.pass) {
-        return;
-    }
-    *page += "<h2>What does not hold</h2><table><tr><th>Scenario</th><th>Check</th><th>Value</th><th>Target</th></tr>";
-    for results in all {
-        for check in results.checks.iter().filter(|c| !c.pass) {
-            let _ = write!(
-                page,
-                "<tr><td><a href=\"#{name}\">{name}</a></td><td>{}</td><td>{}</td><td>{} {}</td></tr>",
-                escape(&check.name),
-                check.value.map_or("not measured".into(), number),
-                escape(&check.comparison),
-                number(check.target),
-                name = escape(&results.name),
-            );
-        }
-    }
-    *page += "</table>";
+    Ok(())
 }
 
 fn head(page: &mut String, results: &Results) {
@@ -174,8 +120,7 @@ fn head(page: &mut String, results: &Results) {
     };
     let _ = write!(
         page,
-        "<!DOCTYPE html>\n<html lang=en><head><meta charset=utf-8><title>{name}</title><style>{STYLE}</style></head><body>\
-         <h1>{title}</h1><p class=sub>{name} &middot; {from} &middot; {driver}{quick}</p><p class={class}>{verdict}</p>",
+        "<h1>{title}</h1><p class=sub>{from} &middot; {name} &middot; {driver}{quick}</p><p class={class}>{verdict}</p>",
         name = escape(&results.name),
         title = escape(&scenario.title),
         from = escape(&from),
@@ -188,7 +133,7 @@ fn checks(page: &mut String, results: &Results) {
     if results.checks.is_empty() {
         return;
     }
-    *page += "<h2>Checks</h2><div class=scroll><table><tr><th>What must hold</th><th>Metric</th><th>Value</th><th>Target</th><th></th></tr>";
+    *page += "<div class=scroll><table><tr><th>What must hold</th><th>Metric</th><th>Value</th><th>Target</th><th></th></tr>";
     for check in &results.checks {
         let value = check.value.map_or("not measured".into(), number);
         let (class, word) = if check.pass { ("pass", "holds") } else { ("fail", "does not hold") };
@@ -200,41 +145,98 @@ fn checks(page: &mut String, results: &Results) {
             escape(&check.comparison),
             number(check.target)
         );
+        if let Some(why) = &check.deviation {
+            let _ = write!(page, "<tr><td colspan=5 class=why>{}</td></tr>", prose(why));
+        }
     }
     *page += "</table></div>";
 }
 
-fn table(page: &mut String, metric: &Metric, entries: &[Entry]) {
-    let published = entries.iter().any(|e| e.published.is_some());
-    let base = entries.iter().find_map(|e| e.ours).filter(|b| *b != 0.0);
-    let unit = escape(metric.unit);
-    let _ = write!(
-        page,
-        "<div class=scroll><table><tr><th>Arm</th><th>Here {unit}</th><th>Range</th><th>To first</th>"
-    );
-    if published {
-        let _ = write!(page, "<th>Published {unit}</th><th>Source</th>");
+/// The values, published ones beside ours: a column an arm where there is an axis, a line an arm where there is none.
+fn table(page: &mut String, results: &Results, metric: &Metric, entries: &[Entry]) {
+    if let Some(axis) = &results.scenario.axis {
+        let swept: Vec<Entry> = entries.iter().filter(|e| e.x.is_some()).cloned().collect();
+        if !swept.is_empty() {
+            by_axis(page, axis, &swept);
+        }
+        let fixed: Vec<Entry> = entries.iter().filter(|e| e.x.is_none()).cloned().collect();
+        if fixed.is_empty() {
+            return;
+        }
+        return by_arm(page, metric, &fixed);
+    }
+    by_arm(page, metric, entries);
+}
+
+fn by_axis(page: &mut String, axis: &Axis, entries: &[Entry]) {
+    let mut arms: Vec<&str> = entries.iter().map(|e| e.arm.as_str()).collect();
+    arms.dedup();
+    let _ = write!(page, "<div class=scroll><table><tr><th>{}</th>", escape(&axis.label));
+    for arm in &arms {
+        let _ = write!(page, "<th>{}</th>", escape(arm));
     }
     *page += "</tr>";
+    for x in &axis.values {
+        let _ = write!(page, "<tr><td>{}</td>", escape(x));
+        for arm in &arms {
+            let entry = entries.iter().find(|e| e.arm == *arm && e.x.as_ref() == Some(x));
+            let _ = write!(page, "<td>{}</td>", entry.map_or(String::new(), cell));
+        }
+        *page += "</tr>";
+    }
+    *page += "</table></div>";
+    let sources: BTreeSet<&str> = entries.iter().filter_map(|e| e.source.as_deref()).collect();
+    if !sources.is_empty() {
+        let sources: Vec<&str> = sources.into_iter().collect();
+        let _ = write!(page, "<p class=sub>Published values from {}.</p>", escape(&sources.join("; ")));
+    }
+}
+
+/// Our value, its range over repetitions, the published value.
+fn cell(entry: &Entry) -> String {
+    let mut text = entry.ours.map_or("-".into(), number);
+    if let Some((low, high)) = entry.spread.filter(|(low, high)| low != high) {
+        let _ = write!(text, " <span class=sub>({} to {})</span>", number(low), number(high));
+    }
+    if let Some(published) = entry.published {
+        let _ = write!(text, " <span class=paper>{} published</span>", number(published));
+    }
+    text
+}
+
+fn by_arm(page: &mut String, metric: &Metric, entries: &[Entry]) {
+    let published = entries.iter().any(|e| e.published.is_some());
+    let ranged = entries.iter().any(|e| e.spread.is_some_and(|(low, high)| low != high));
+    let base = entries.iter().find_map(|e| e.ours).filter(|b| *b != 0.0 && entries.len() > 1);
+    let unit = escape(metric.unit);
+    let head = |there: bool, text: &str| if there { format!("<th>{text}</th>") } else { String::new() };
+    let _ = write!(
+        page,
+        "<div class=scroll><table><tr><th>Arm</th><th>Here {unit}</th>{}{}{}{}</tr>",
+        head(ranged, "Range"),
+        head(base.is_some(), "To first"),
+        head(published, &format!("Published {unit}")),
+        head(published, "Source"),
+    );
     for entry in entries {
+        let data = |there: bool, text: String| if there { format!("<td>{text}</td>") } else { String::new() };
         let range = entry.spread.filter(|(low, high)| low != high);
         let _ = write!(
             page,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td>",
-            escape(&entry.label),
+            "<tr><td>{}</td><td>{}</td>{}{}{}{}</tr>",
+            escape(&entry.label()),
             entry.ours.map_or("-".into(), number),
-            range.map_or(String::new(), |(low, high)| format!("{} to {}", number(low), number(high))),
-            entry.ours.zip(base).map_or(String::new(), |(v, b)| format!("{:.2}", v / b)),
+            data(
+                ranged,
+                range.map_or(String::new(), |(low, high)| format!("{} to {}", number(low), number(high)))
+            ),
+            data(
+                base.is_some(),
+                entry.ours.zip(base).map_or(String::new(), |(v, b)| format!("{:.2}", v / b))
+            ),
+            data(published, entry.published.map_or(String::new(), number)),
+            data(published, escape(entry.source.as_deref().unwrap_or_default())),
         );
-        if published {
-            let _ = write!(
-                page,
-                "<td>{}</td><td>{}</td>",
-                entry.published.map_or(String::new(), number),
-                escape(entry.source.as_deref().unwrap_or_default())
-            );
-        }
-        *page += "</tr>";
     }
     *page += "</table></div>";
 }
@@ -244,7 +246,7 @@ fn rows(page: &mut String, results: &Results) {
     let mut names: Vec<&String> = results.rows.iter().flat_map(|r| r.metrics.keys()).collect();
     names.sort();
     names.dedup();
-    *page += "<h2>Every run</h2><details><summary>All metrics, in the order things were run</summary><div class=scroll><table><tr><th>Arm</th><th>Repetition</th>";
+    *page += "<details><summary>Every run, in the order things were run</summary><div class=scroll><table><tr><th>Arm</th><th>Repetition</th>";
     for name in &names {
         let _ = write!(page, "<th>{}</th>", escape(name));
     }
@@ -265,15 +267,16 @@ fn rows(page: &mut String, results: &Results) {
 fn notes(page: &mut String, results: &Results) {
     let scenario = &results.scenario;
     if !scenario.notes.is_empty() || !results.remarks.is_empty() {
-        *page += "<h2>Notes</h2><ul>";
+        *page += "<h3>Notes</h3><ul>";
         for note in scenario.notes.iter().chain(&results.remarks) {
-            let _ = write!(page, "<li>{}</li>", escape(note));
+            let _ = write!(page, "<li>{}</li>", prose(note));
         }
         *page += "</ul>";
     }
 }
 
-fn foot(page: &mut String, results: &Results) {
+/// Disks, memory, machine, folded away.
+fn setting(page: &mut String, results: &Results) {
     let scenario = &results.scenario;
     let machine = &results.environment;
     let disks: Vec<String> = scenario
@@ -291,10 +294,10 @@ fn foot(page: &mut String, results: &Results) {
         .collect();
     let _ = write!(
         page,
-        "<h2>Setting</h2><table><tr><td>Disks</td><td>{}</td></tr><tr><td>Memory limit</td><td>{}</td></tr>\
+        "<details><summary>Setting</summary><table><tr><td>Disks</td><td>{}</td></tr><tr><td>Memory limit</td><td>{}</td></tr>\
          <tr><td>Library a disk</td><td>{} MB</td></tr><tr><td>Repetitions</td><td>{}</td></tr>\
          <tr><td>Machine</td><td>{} x {}, {} MB, Linux {}</td></tr><tr><td>Servers</td><td>{}</td></tr>\
-         <tr><td>Seekless</td><td>{}</td></tr><tr><td>Took</td><td>{} s</td></tr></table></body></html>",
+         <tr><td>Seekless</td><td>{}</td></tr><tr><td>Took</td><td>{} s</td></tr></table></details>",
         escape(&disks.join(", ")),
         scenario.memory,
         scenario.library_bytes().map_or("?".into(), |b| number(b.as_mb())),
@@ -307,7 +310,15 @@ fn foot(page: &mut String, results: &Results) {
         escape(&machine.version),
         number(machine.elapsed_s),
     );
-    page.push('\n');
+}
+
+/// Text in which back quotes mark names and commands, as HTML.
+pub(super) fn prose(text: &str) -> String {
+    let parts = escape(text);
+    let parts = parts.split('`').enumerate();
+    parts
+        .map(|(i, part)| if i % 2 == 1 { format!("<code>{part}</code>") } else { part.to_string() })
+        .collect()
 }
 
 /// Text as HTML.

@@ -1,5 +1,6 @@
 //! The report of a run: one HTML file that needs nothing else, drawn from `results.json` alone.
 
+mod all;
 mod html;
 mod plot;
 mod table;
@@ -10,7 +11,8 @@ use seekless_units::{Exit, Fault};
 
 use crate::results::Results;
 
-pub use html::{render, render_all};
+pub use all::{render_all, totals};
+pub use html::render;
 pub use table::{bar_chart, comparison, outcomes};
 
 /// Writes `report.html` beside the results in `dir`.
@@ -28,8 +30,10 @@ pub fn write(dir: &Path) -> Result<PathBuf, Fault> {
 /// One line of a comparison: what, our value, the paper's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// Arm, with the axis value where there is one.
-    pub label: String,
+    /// The arm.
+    pub arm: String,
+    /// The axis value, where there is one.
+    pub x: Option<String>,
     /// Median over repetitions.
     pub ours: Option<f64>,
     /// Smallest and largest over repetitions.
@@ -38,6 +42,13 @@ pub struct Entry {
     pub published: Option<f64>,
     /// Where that was printed.
     pub source: Option<String>,
+}
+
+impl Entry {
+    /// Arm, with the axis value where there is one.
+    pub fn label(&self) -> String {
+        self.x.as_ref().map_or(self.arm.clone(), |x| format!("{} @ {x}", self.arm))
+    }
 }
 
 /// Every arm (at every axis value) with a metric, in the scenario's order.
@@ -60,7 +71,8 @@ pub fn entries(results: &Results, metric: &str) -> Vec<Entry> {
                     && p.metric.as_deref().unwrap_or(scenario.main_metric()) == metric
             });
             Entry {
-                label: point.x.as_ref().map_or(arm.clone(), |x| format!("{arm} @ {x}")),
+                arm: arm.clone(),
+                x: point.x.clone(),
                 ours: results.median(arm, point.x.as_deref(), metric),
                 spread: values.iter().copied().reduce(f64::min).zip(values.iter().copied().reduce(f64::max)),
                 published: published.map(|p| p.value),
@@ -133,7 +145,8 @@ mod tests {
             let results = made_up(name);
             let html = render(&results).unwrap();
             assert!(html.starts_with("<!DOCTYPE html>") && html.trim_end().ends_with("</html>"));
-            assert!(html.contains("<svg") && html.matches("<svg").count() == html.matches("</svg>").count());
+            assert!(html.contains("<svg") || results.rows.len() > plot::BARS_MAX, "{name} shows nothing");
+            assert_eq!(html.matches("<svg").count(), html.matches("</svg>").count());
             assert!(!html.contains("src=") && !html.contains("href=\"http"), "{name} loads something");
             assert!(html.contains("&lt;b&gt;not bold&lt;/b&gt;"));
             for outcome in &results.checks {
@@ -145,6 +158,26 @@ mod tests {
             assert!(comparison(&results, 200).contains(&results.scenario.arms[0].name));
             assert!(outcomes(&results, 200).contains(&results.scenario.checks[0].name[..10]));
         }
+    }
+
+    #[test]
+    fn the_page_of_all_explains_what_does_not_hold_or_says_that_it_does_not() {
+        let mut results = made_up("circus-fig12");
+        for row in &mut results.rows {
+            row.metrics.insert("conclusion".into(), 0.0);
+        }
+        results.judge();
+        let (explained, unexplained): (Vec<_>, Vec<_>) =
+            results.checks.iter().filter(|c| !c.pass).partition(|c| c.deviation.is_some());
+        assert!(!explained.is_empty() && !unexplained.is_empty());
+        let count = (explained.len(), unexplained.len());
+        let all = [results];
+        let page = render_all("All", &all, &[("soak".into(), "runs live only".into())], None).unwrap();
+        assert_eq!(page.matches("Not explained.").count(), count.1);
+        assert!(page.contains(" open>") && page.contains("<li>soak: runs live only</li>"));
+        let text = totals(&all, &[]);
+        assert_eq!(text.matches("(explained)").count(), count.0);
+        assert_eq!(text.matches("(NOT EXPLAINED)").count(), count.1);
     }
 
     #[test]

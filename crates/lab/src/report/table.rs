@@ -36,7 +36,7 @@ pub fn comparison(results: &Results, width: u16) -> String {
     table.set_header(header);
     let by_metric: Vec<_> = columns.iter().map(|m| entries(results, m.name)).collect();
     for (i, entry) in by_metric.first().into_iter().flatten().enumerate() {
-        let mut line = vec![entry.label.clone()];
+        let mut line = vec![entry.label()];
         line.extend(by_metric.iter().map(|m| m[i].ours.map_or("-".into(), number)));
         if published {
             line.push(entry.published.map_or(String::new(), number));
@@ -73,7 +73,7 @@ pub fn bar_chart(results: &Results, width: u16) -> String {
     let name = results.scenario.main_metric();
     let unit = metric::find(name).map_or("", |m| m.unit);
     let all = entries(results, name);
-    let label = all.iter().map(|e| e.label.chars().count()).max().unwrap_or(0);
+    let label = all.iter().map(|e| e.label().chars().count()).max().unwrap_or(0);
     let room = usize::from(width).saturating_sub(label + 16).clamp(10, 60);
     let most = all.iter().filter_map(|e| e.ours).fold(0.0, f64::max);
     let mut chart = String::new();
@@ -85,7 +85,7 @@ pub fn bar_chart(results: &Results, width: u16) -> String {
             bar.push(PARTS[eighths % 8]);
         }
         let value = entry.ours.map_or("-".into(), number);
-        let _ = writeln!(chart, "{:label$}  {bar} {value} {unit}", entry.label);
+        let _ = writeln!(chart, "{:label$}  {bar} {value} {unit}", entry.label());
     }
     chart
 }

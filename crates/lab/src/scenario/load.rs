@@ -1,5 +1,7 @@
 //! Who asks for what.
 
+use std::path::{Path, PathBuf};
+
 use seekless_units::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -97,6 +99,9 @@ pub enum Load {
         rows: Option<String>,
         /// Field of an element that must be the axis value, where there is an axis.
         x: Option<String>,
+        /// Files without which it cannot run, from the folder the lab is started in; a run of all scenarios goes on without it.
+        #[serde(default)]
+        needs: Vec<PathBuf>,
     },
     /// `seekless disk profile` of a whole drive, held against its model; no library, no server. The disk is the first one of the
     /// scenario, with the arm's drive, as large as that.
@@ -139,6 +144,14 @@ impl Load {
             | Load::Search { .. }
             | Load::Command { .. }
             | Load::Profile {} => {}
+        }
+    }
+
+    /// The first file it needs that is not here.
+    pub fn lacks(&self) -> Option<&Path> {
+        match self {
+            Load::Command { needs, .. } => needs.iter().map(PathBuf::as_path).find(|f| !f.exists()),
+            _ => None,
         }
     }
 

@@ -77,6 +77,8 @@ pub struct Sim {
     pub only: bool,
     /// Why it can only run live; absent when the simulator can run it.
     pub not: Option<String>,
+    /// Why a run of all scenarios leaves it out, though the simulator can run it.
+    pub apart: Option<String>,
     /// Further arguments of `seekless sim serve`, for what the fields above do not say.
     #[serde(default)]
     pub args: Vec<String>,

@@ -1,77 +1,67 @@
 //! The simulator as a runner: the same scenario, in virtual time.
 //!
 //! Every run of an arm becomes one `seekless sim` process (the lab knows the simulator only as a command line and its JSON), as
-//! many at once as there are processors. A run is deterministic, so a repetition differs by its seed alone. Rows come out
-//! in the order the live runner has them, whatever process ends first.
+//! many at once as there are processors ([`Pool`]). A run is deterministic, so a repetition differs by its seed alone. Rows
+//! come out in the order the live runner has them, whatever process ends first.
 
+mod pool;
 mod translate;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 use seekless_units::{Exit, Fault};
 use serde_json::Value;
 
 use crate::environment::Environment;
-use crate::guard::{self, Scratch};
+use crate::guard;
 use crate::live::{load, serve};
-use crate::process::run_json;
 use crate::results::{Results, Row, SCHEMA};
 use crate::scenario::{Arm, Load, Point, Scenario};
 use crate::terminal::Progress;
-use crate::tools;
 
+pub(crate) use pool::Pool;
 pub(crate) use translate::refusal;
 
-/// Longest one run may take.
-const PATIENCE: Duration = Duration::from_secs(3600);
-
-/// Answers by command line: several figures show the same experiments, and the same command gives the same answer.
-pub(crate) type Known = BTreeMap<Vec<String>, Value>;
-
-/// What a command line gave.
-type Answer<'a> = (&'a [String], Result<Value, Fault>);
-
 /// One process to start.
-struct Job<'a> {
-    point: &'a Point,
+struct Job {
+    point: Point,
     repetition: u32,
     args: Vec<String>,
 }
 
-/// Runs a scenario in the simulator, `threads` runs at a time, and leaves `results.json` and `report.html` in `out`.
+/// Queues the runs of a scenario before [`run`] waits for them.
+pub(crate) fn ask(scenario: &Scenario, pool: &Pool) {
+    pool.ask(jobs(scenario).into_iter().map(|job| job.args));
+}
+
+/// Runs a scenario in the simulator and leaves `results.json` and `report.html` in `out`.
 ///
 /// # Errors
-/// [`Exit::Missing`] when the scenario can only run live; else what stops the run. A check that fails is no error.
+/// [`Exit::Missing`] when the scenario can only run live or needs a file that is not here; else what stops the run. A check
+/// that fails is no error.
 pub(crate) fn run(
     name: &str,
     scenario: &Scenario,
     quick: bool,
-    threads: usize,
-    known: &mut Known,
+    pool: &Pool,
     out: &Path,
 ) -> Result<Results, Fault> {
     if let Some(why) = refusal(scenario) {
         return Err(Fault::new(Exit::Missing, format!("`{name}` runs live only: {why}; use --live")));
     }
-    guard::catch_signals();
-    let begun = Instant::now();
-    std::fs::create_dir_all(out).map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", out.display())))?;
-    let points = scenario.points();
-    let mut jobs = Vec::new();
-    for repetition in 0..scenario.repetitions {
-        for point in &points {
-            let args = translate::arguments(scenario, point, repetition);
-            jobs.push(Job { point, repetition, args });
-        }
+    if let Some(file) = scenario.load.lacks() {
+        return Err(Fault::new(
+            Exit::Missing,
+            format!("`{name}` needs {}, which is not here", file.display()),
+        ));
     }
-    let scratch = Scratch::new()?;
+    guard::catch_signals();
+    std::fs::create_dir_all(out).map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", out.display())))?;
+    let jobs = jobs(scenario);
+    pool.ask(jobs.iter().map(|job| job.args.clone()));
     let progress = Progress::new(jobs.len() as u64);
     progress.now(&format!("{name}: {} runs in virtual time", jobs.len()));
-    let answers = all(&jobs, threads, known, scratch.path(), &progress)?;
     let mut results = Results {
         schema: SCHEMA,
         name: name.to_string(),
@@ -85,78 +75,48 @@ pub(crate) fn run(
         environment: Environment::here(),
         scenario: scenario.clone(),
     };
-    for (position, (job, answer)) in jobs.iter().zip(answers).enumerate() {
-        let mut row = Row {
-            arm: job.point.arm.name.clone(),
-            x: job.point.x.clone(),
-            repetition: job.repetition,
-            position: position as u32,
-            ..Row::default()
-        };
-        match &job.point.load {
-            Load::Command { rows, x, .. } => {
-                read(&mut row, &job.point.arm, rows.as_deref(), x.as_deref(), &answer)?
-            }
-            _ => account(&mut row, &answer),
-        }
-        let line = job.args.join(" ");
-        row.raw.insert("command".into(), format!("seekless {line}").into());
-        results.rows.push(row);
+    let mut seconds = BTreeMap::new();
+    for (position, job) in jobs.iter().enumerate() {
+        let answer = pool.answer(&job.args)?;
+        progress.step(1);
+        seconds.insert(&job.args, answer.seconds);
+        results.rows.push(row(job, position as u32, &answer.value)?);
     }
-    results.environment.elapsed_s = begun.elapsed().as_secs_f64();
+    results.environment.elapsed_s = seconds.values().sum();
     results.judge();
     results.write(&out.join("results.json"))?;
     crate::report::write(out)?;
     Ok(results)
 }
 
-/// Runs all jobs, several at once; the answers in the jobs' order. What is known already or asked for twice runs once.
-fn all(
-    jobs: &[Job<'_>],
-    threads: usize,
-    known: &mut Known,
-    scratch: &Path,
-    progress: &Progress,
-) -> Result<Vec<Value>, Fault> {
-    let mut distinct: Vec<&[String]> = jobs.iter().map(|j| j.args.as_slice()).collect();
-    distinct.sort();
-    distinct.dedup();
-    let steps = |args: &[String]| jobs.iter().filter(|j| j.args == args).count() as u64;
-    let (there, missing): (Vec<_>, Vec<_>) = distinct.into_iter().partition(|a| known.contains_key(*a));
-    there.iter().for_each(|args| progress.step(steps(args)));
-    let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<Answer<'_>>> = Mutex::new(Vec::new());
-    let one = |args: &[String]| {
-        let mut command = tools::command(&[])?;
-        command.args(args).arg("--json");
-        run_json("the simulator", command, PATIENCE, scratch)
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..threads.min(missing.len()) {
-            scope.spawn(|| {
-                while let Some(args) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let answer = one(args);
-                    if answer.is_err() {
-                        // The others' answers would be thrown away.
-                        next.store(missing.len(), Ordering::Relaxed);
-                    }
-                    if let Ok(mut done) = done.lock() {
-                        done.push((args, answer));
-                    }
-                    progress.step(steps(args));
-                }
-            });
-        }
-    });
-    for (args, answer) in done.into_inner().unwrap_or_else(|e| e.into_inner()) {
-        known.insert(args.to_vec(), answer?);
-    }
-    jobs.iter()
-        .map(|job| {
-            let missing = || Fault::new(Exit::Failed, "a run of the simulator gave no answer");
-            known.get(&job.args).cloned().ok_or_else(missing)
+fn jobs(scenario: &Scenario) -> Vec<Job> {
+    let points = scenario.points();
+    (0..scenario.repetitions)
+        .flat_map(|repetition| points.iter().map(move |point| (repetition, point.clone())))
+        .map(|(repetition, point)| {
+            let args = translate::arguments(scenario, &point, repetition);
+            Job { point, repetition, args }
         })
         .collect()
+}
+
+fn row(job: &Job, position: u32, answer: &Value) -> Result<Row, Fault> {
+    let mut row = Row {
+        arm: job.point.arm.name.clone(),
+        x: job.point.x.clone(),
+        repetition: job.repetition,
+        position,
+        ..Row::default()
+    };
+    match &job.point.load {
+        Load::Command { rows, x, .. } => {
+            read(&mut row, &job.point.arm, rows.as_deref(), x.as_deref(), answer)?;
+        }
+        _ => account(&mut row, answer),
+    }
+    let line = job.args.join(" ");
+    row.raw.insert("command".into(), format!("seekless {line}").into());
+    Ok(row)
 }
 
 /// Fills a row from the answer of `seekless sim serve`.

@@ -82,11 +82,15 @@ pub(super) fn parse(name: &str, pfc: &PfcArgs) -> Result<Coordination, Fault> {
         "none" => Ok(Coordination::None),
         "du" => Ok(Coordination::Du),
         "pfc" => Ok(Coordination::Pfc(pfc.params()?)),
+        "pfc-bypass" => Ok(Coordination::Pfc(PfcParams { bypass: true, readmore: false, ..pfc.params()? })),
+        "pfc-readmore" => Ok(Coordination::Pfc(PfcParams { bypass: false, readmore: true, ..pfc.params()? })),
         "steer" => Ok(Coordination::Steer(SteerParams::default())),
         "demand-first" => Ok(Coordination::Steer(SteerParams { trials: false, ..SteerParams::default() })),
         other => Err(Fault::new(
             Exit::Usage,
-            format!("no coordinator is called `{other}`; there are none, du, pfc, steer, demand-first"),
+            format!(
+                "no coordinator is called `{other}`; there are none, du, pfc, pfc-bypass, pfc-readmore, steer, demand-first"
+            ),
         )),
     }
 }

@@ -151,7 +151,40 @@ fn as_json(args: &TableArgs, names: &[String], rows: &[Row]) -> Value {
             (name.clone(), value)
         })
         .collect();
-    json!({ "scale": args.scale, "seed": args.seed, "drive": args.drive, "summary": summary, "cases": cases })
+    json!({
+        "scale": args.scale, "seed": args.seed, "drive": args.drive, "summary": summary,
+        "combinations": combinations(names, rows), "cases": cases,
+    })
+}
+
+/// Each trace with each prefetcher: means over its pairs of cache sizes, as the paper's figures 6 and 7 show them.
+fn combinations(names: &[String], rows: &[Row]) -> Vec<Value> {
+    let mut all = Vec::new();
+    for trace in Kind::ALL {
+        for (prefetcher, name) in PREFETCHERS.iter().enumerate() {
+            let of: Vec<&Row> =
+                rows.iter().filter(|r| r.case.trace == trace && r.case.prefetcher == prefetcher).collect();
+            if of.is_empty() {
+                continue;
+            }
+            let mean =
+                |value: &dyn Fn(&Row) -> f64| of.iter().map(|r| value(r)).sum::<f64>() / of.len() as f64;
+            let by: serde_json::Map<String, Value> = names
+                .iter()
+                .enumerate()
+                .map(|(i, coordinator)| {
+                    let value = json!({
+                        "mean_ms": mean(&|r| r.cells[i].mean_ms),
+                        "improvement_percent": mean(&|r| r.gain(i)),
+                        "l2_hit_ratio": mean(&|r| r.cells[i].l2_hit_ratio),
+                    });
+                    (coordinator.clone(), value)
+                })
+                .collect();
+            all.push(json!({ "trace": trace.name(), "prefetcher": name, "coordinators": by }));
+        }
+    }
+    all
 }
 
 fn as_text(names: &[String], rows: &[Row]) -> String {

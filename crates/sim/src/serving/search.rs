@@ -3,14 +3,14 @@
 //! The same rule as `seekless load search --method bisect`: raised (or lowered) until one rate holds and one fails, then
 //! the geometric middle. Every run starts with an empty memory and has the same seed: the same viewers of the same films, only
 //! closer together. So a rate that holds differs from one that does not by the rate alone, and two settings that are compared
-//! meet the same chance.
+//! meet the same chance. A run ends when enough have failed: what comes after cannot make its rate hold.
 
 use seekless_workload::bisection::Bisection;
 use seekless_workload::catalogue::Catalogue;
 use serde::Serialize;
 
 use super::config::{Config, Load};
-use super::machine::run;
+use super::machine::{run, run_while_good};
 use super::record::Report;
 
 /// One run of a search.
@@ -22,8 +22,10 @@ pub struct Step {
     pub offered_per_s: f64,
     /// MB/s served.
     pub mb_per_s: f64,
-    /// Sessions that failed, as a share of those measured.
+    /// Sessions that failed, as a share of those measured, by the end of the run.
     pub failed_share: f64,
+    /// Virtual seconds until the end of the run, or until its failures had decided.
+    pub until_s: f64,
     /// Whether the rate holds.
     pub good: bool,
 }
@@ -66,12 +68,9 @@ pub fn search(
 ) -> Result<Found, String> {
     let mut bisection = Bisection::new(search.first, search.highest, search.precision, search.runs);
     let mut found = Found { steps: Vec::new(), best: None, worst: None };
-    let mut config = config.clone();
+    let mut lowest = None;
     while let Some(rate) = bisection.rate() {
-        if let Load::Sessions { per_s, .. } = &mut config.load {
-            *per_s = rate;
-        }
-        let report = run(&config, catalogue)?;
+        let report = run_while_good(&at_rate(config, rate), catalogue, search.max_failed)?;
         // Those who gave up in the second half of the warm-up count as well: they asked for nothing later.
         let early = report.sessions.map_or(0.0, |s| s.failed as f64 / s.started.max(1) as f64);
         let share = report.failed_share().max(early);
@@ -80,6 +79,7 @@ pub fn search(
             offered_per_s: report.offered_per_s,
             mb_per_s: report.mb_per_s,
             failed_share: share,
+            until_s: report.length_s,
             good: share < search.max_failed || share == 0.0,
         };
         bisection.learn(step.good);
@@ -88,8 +88,19 @@ pub fn search(
         if step.good && found.best.as_ref().is_none_or(|(best, _)| rate > *best) {
             found.best = Some((rate, report));
         } else if found.best.is_none() {
-            found.worst = Some(report);
+            lowest = Some(rate);
         }
     }
+    if let Some(rate) = lowest.filter(|_| found.best.is_none()) {
+        found.worst = Some(run(&at_rate(config, rate), catalogue)?);
+    }
     Ok(found)
+}
+
+fn at_rate(config: &Config, rate: f64) -> Config {
+    let mut config = config.clone();
+    if let Load::Sessions { per_s, .. } = &mut config.load {
+        *per_s = rate;
+    }
+    config
 }

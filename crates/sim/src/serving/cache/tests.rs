@@ -88,6 +88,37 @@ fn a_page_that_comes_back_soon_is_active_at_once() {
 }
 
 #[test]
+fn one_page_used_again_moves_a_folio_and_no_single_pages() {
+    for (large, active) in [(false, 0), (true, 32)] {
+        let mut c = cache(Replacement::TwoList, 8);
+        c.insert(0, 0, 32, large);
+        c.ready(0, 0, 32);
+        c.touch(0, 0, 20);
+        c.touch(0, 19, 32);
+        assert_eq!(c.active.pages, active, "the boundary of two segments lies in page 19");
+        c.touch(0, 0, 32);
+        assert_eq!(c.active.pages, 32, "read from end to end a second time");
+    }
+}
+
+#[test]
+fn the_active_list_gives_way_while_evicted_pages_come_back() {
+    let mut c = cache(Replacement::TwoList, 1);
+    for block in 0..4 {
+        read(&mut c, 1, block * 32, block * 32 + 32);
+        c.touch(1, block * 32, block * 32 + 32);
+    }
+    for block in 0..8 {
+        read(&mut c, 0, block * 32, block * 32 + 32);
+    }
+    assert_eq!(c.active.pages, 128, "a scan does not touch it");
+    read(&mut c, 0, 0, 32);
+    read(&mut c, 0, 320, 352);
+    assert!(c.active.pages < 128 + 32, "one block came back at once, others went: {}", c.active.pages);
+    assert!(c.active.pages > 0);
+}
+
+#[test]
 fn what_is_under_way_is_not_evicted() {
     let mut c = cache(Replacement::TwoList, 1);
     c.insert(0, 0, 512, false);
@@ -96,18 +127,6 @@ fn what_is_under_way_is_not_evicted() {
     c.insert(1, 0, 1, false);
     assert!(c.pages() <= c.limit() + 32, "{}", c.pages());
     assert!(c.counts().evicted_unused > 200);
-}
-
-#[test]
-fn a_page_that_is_used_again_moves_its_folio_and_nothing_else() {
-    for (large, active) in [(false, 0), (true, 32)] {
-        let mut c = cache(Replacement::TwoList, 1);
-        c.insert(0, 0, 32, large);
-        c.ready(0, 0, 32);
-        c.touch(0, 0, 32);
-        c.touch(0, 31, 32);
-        assert_eq!(c.active.pages, active, "large: {large}");
-    }
 }
 
 #[derive(Clone, Debug)]

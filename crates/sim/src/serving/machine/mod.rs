@@ -12,7 +12,7 @@ use seekless_units::{Nanos, SECTOR_BYTES};
 use seekless_workload::catalogue::Catalogue;
 use seekless_workload::closed::{ClosedReader, ClosedSpec};
 use seekless_workload::handler::{Requests, Step};
-use seekless_workload::session::{Rate, SessionSpec, Sessions};
+use seekless_workload::session::{Rate, Session, SessionSpec, Sessions};
 
 use super::cache::{PAGE, PageCache};
 use super::client::{Client, Kind, Link};
@@ -136,6 +136,8 @@ struct Machine<'a> {
     network_free: Nanos,
     record: Recorder,
     cache_before: super::cache::Counts,
+    /// Failed sessions that end the run.
+    failed_enough: u64,
 }
 
 /// Simulates one run.
@@ -143,6 +145,22 @@ struct Machine<'a> {
 /// # Errors
 /// The library does not fit the disk.
 pub fn run(config: &Config, catalogue: &Catalogue) -> Result<Report, String> {
+    run_while(config, catalogue, None)
+}
+
+/// Simulates one run of sessions until `max_failed` of all that it would see, or one where that is 0, have failed.
+///
+/// # Errors
+/// Those of [`run`].
+pub(super) fn run_while_good(
+    config: &Config,
+    catalogue: &Catalogue,
+    max_failed: f64,
+) -> Result<Report, String> {
+    run_while(config, catalogue, Some(max_failed))
+}
+
+fn run_while(config: &Config, catalogue: &Catalogue, max_failed: Option<f64>) -> Result<Report, String> {
     let closed: Vec<ClosedSpec> = match &config.load {
         Load::Closed { spec, .. } => (0..config.disks.len())
             .map(|i| ClosedSpec { seed: spec.seed + i as u64, ..spec.clone() })
@@ -162,6 +180,12 @@ pub fn run(config: &Config, catalogue: &Catalogue) -> Result<Report, String> {
         Load::Closed { .. } | Load::Handlers { .. } => Vec::new(),
     };
     let mut machine = Machine::new(config, catalogue)?;
+    if let Some(share) = max_failed {
+        let within = |s: &Session| s.start <= config.length;
+        let sessions: usize =
+            session_specs.iter().map(|s| Sessions::new(catalogue, s).take_while(within).count()).sum();
+        machine.failed_enough = ((share * sessions as f64).ceil() as u64).max(1);
+    }
     machine.begin(&closed, &session_specs);
     machine.go();
     Ok(machine.report())
@@ -200,6 +224,7 @@ impl<'a> Machine<'a> {
             network_free: Nanos::ZERO,
             record: Recorder::new(config.warmup),
             cache_before: super::cache::Counts::default(),
+            failed_enough: u64::MAX,
         })
     }
 
@@ -245,6 +270,9 @@ impl<'a> Machine<'a> {
             self.now = at;
             self.events += 1;
             self.handle(event);
+            if self.record.sessions.failed >= self.failed_enough {
+                return;
+            }
         }
         self.now = self.config.length;
     }
@@ -269,7 +297,7 @@ impl<'a> Machine<'a> {
             dropped_unused: c.dropped_unused - b.dropped_unused,
         };
         let sessions = matches!(self.config.load, Load::Sessions { .. });
-        Report::of(&self.record, self.config.length, disks, engines, cache, self.events, sessions)
+        Report::of(&self.record, now, disks, engines, cache, self.events, sessions)
     }
 
     fn handle(&mut self, event: Ev) {

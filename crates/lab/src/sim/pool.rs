@@ -1,0 +1,165 @@
+//! `seekless sim` command lines, several at a time: one queue for all scenarios of a call, so that no processor waits for the
+//! longest run of each. A command line that is asked for twice runs once: several figures show the same experiments, and the
+//! same line gives the same answer.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use seekless_units::{Exit, Fault};
+use serde_json::Value;
+
+use crate::guard::Scratch;
+use crate::process::run_json;
+use crate::tools;
+
+/// Longest one run may take.
+const PATIENCE: Duration = Duration::from_secs(3600);
+
+/// What a command line gave.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    /// Its JSON.
+    pub(super) value: Value,
+    /// How long it took.
+    pub(super) seconds: f64,
+}
+
+/// The queue, its answers and who waits for them.
+#[derive(Default)]
+pub(crate) struct Pool {
+    state: Mutex<State>,
+    news: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Vec<String>>,
+    /// By command line; none where it is queued or runs.
+    answers: BTreeMap<Vec<String>, Option<Arc<Answer>>>,
+    failed: Option<Fault>,
+    closed: bool,
+}
+
+/// Lets the workers go, whatever way the work ends.
+struct Closing<'a>(&'a Pool);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.0.state().closed = true;
+        self.0.news.notify_all();
+    }
+}
+
+impl Pool {
+    /// Does `work` beside `threads` workers.
+    ///
+    /// # Errors
+    /// Those of `work`; no folder for the workers' output.
+    pub(crate) fn with<T>(threads: usize, work: impl FnOnce(&Pool) -> Result<T, Fault>) -> Result<T, Fault> {
+        let scratch = Scratch::new()?;
+        let pool = Pool::default();
+        std::thread::scope(|scope| {
+            let _closing = Closing(&pool);
+            for _ in 0..threads {
+                scope.spawn(|| pool.serve(scratch.path()));
+            }
+            work(&pool)
+        })
+    }
+
+    /// Queues command lines that are not known yet.
+    pub(super) fn ask(&self, lines: impl IntoIterator<Item = Vec<String>>) {
+        let mut state = self.state();
+        for line in lines {
+            if !state.answers.contains_key(&line) {
+                state.answers.insert(line.clone(), None);
+                state.queue.push_back(line);
+            }
+        }
+        self.news.notify_all();
+    }
+
+    /// Waits for the answer to a command line, which must have been asked.
+    ///
+    /// # Errors
+    /// That of the first run that failed, whichever it was.
+    pub(super) fn answer(&self, line: &[String]) -> Result<Arc<Answer>, Fault> {
+        let mut state = self.state();
+        loop {
+            match (state.answers.get(line), &state.failed) {
+                (Some(Some(answer)), _) => return Ok(answer.clone()),
+                (_, Some(fault)) => return Err(fault.clone()),
+                (None, _) => return Err(Fault::new(Exit::Failed, "a run nobody asked for")),
+                (Some(None), None) => {
+                    state = self.news.wait(state).unwrap_or_else(|e| e.into_inner());
+                }
+            }
+        }
+    }
+
+    /// A worker: runs what is queued until the pool is closed.
+    fn serve(&self, scratch: &Path) {
+        while let Some(line) = self.next() {
+            let begun = Instant::now();
+            let value = tools::command(&[]).and_then(|mut command| {
+                command.args(&line).arg("--json");
+                run_json("the simulator", command, PATIENCE, scratch)
+            });
+            let seconds = begun.elapsed().as_secs_f64();
+            let mut state = self.state();
+            match value {
+                Ok(value) => {
+                    state.answers.insert(line, Some(Arc::new(Answer { value, seconds })));
+                }
+                // The others' answers would be thrown away.
+                Err(fault) => {
+                    state.queue.clear();
+                    state.failed.get_or_insert(fault);
+                }
+            }
+            self.news.notify_all();
+        }
+    }
+
+    fn next(&self) -> Option<Vec<String>> {
+        let mut state = self.state();
+        loop {
+            if state.closed {
+                return None;
+            }
+            if let Some(line) = state.queue.pop_front() {
+                return Some(line);
+            }
+            state = self.news.wait(state).unwrap_or_else(|e| e.into_inner());
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_queued_once_and_the_first_failure_ends_the_wait_for_all() {
+        let line = |word: &str| vec![word.to_string()];
+        let pool = Pool::default();
+        pool.ask([line("a"), line("b"), line("a")]);
+        pool.ask([line("b")]);
+        assert_eq!(pool.state().queue.len(), 2);
+        assert!(pool.answer(&line("c")).unwrap_err().message.contains("nobody asked"));
+        pool.state().failed = Some(Fault::new(Exit::Failed, "a broke"));
+        assert_eq!(pool.answer(&line("b")).unwrap_err().message, "a broke");
+    }
+
+    #[test]
+    fn workers_go_when_the_work_is_done_whatever_came_of_it() {
+        let broken: Result<(), Fault> = Pool::with(2, |_| Err(Fault::new(Exit::Usage, "no")));
+        assert_eq!(broken.unwrap_err().message, "no");
+    }
+}
