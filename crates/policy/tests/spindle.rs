@@ -216,7 +216,7 @@ fn order_of_reads(s: &mut Spindle, mut now: Nanos) -> Vec<u64> {
     let mut order = vec![];
     while let [(read, ino, _, _)] = reads(s)[..] {
         order.push(ino);
-        now = now + Nanos::from_millis(30);
+        now += Nanos::from_millis(30);
         s.handle(now, Event::Done { read, outcome: Outcome::Ok });
     }
     order

@@ -22,7 +22,9 @@ mod event_loop;
 mod fetch;
 mod listing;
 mod log;
+
 mod page;
+mod playing;
 mod ready;
 pub mod tls;
 mod tree;

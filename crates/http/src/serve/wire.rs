@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 use rustix::net::SendFlags;
+use seekless_engine::Demand;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
@@ -31,6 +32,7 @@ use super::log::{Log, Record};
 use super::ready::{Ready, ready};
 use super::tree::Opened;
 use super::{Shared, fetch};
+use crate::range::Span;
 
 /// Longest piece of a body, and size of the region of stand-ins.
 pub(crate) const PIECE_MAX: usize = 1 << 20;
@@ -395,8 +397,10 @@ impl Wire {
             ready!(tcp.poll_write_ready(cx))?;
             if std::mem::take(&mut self.waited) && ready(file, offset, len) == Ready::No {
                 let (shared, file) = (self.shared.clone(), file.clone());
+                // They were in memory and have been evicted since: the socket has room for them now.
+                let now = Demand { deadline: Some(Instant::now()), ..Demand::default() };
                 let again = async move {
-                    if fetch::bring_in(&shared, &file, offset, len).await
+                    if fetch::bring_in(&shared, &file, Span { offset, len }, now).await
                         && let Ready::Bytes(len) = ready(&file, offset, len)
                     {
                         return Ok(Segment::Span { file, offset, len });
