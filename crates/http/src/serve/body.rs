@@ -20,7 +20,7 @@ use super::any_order::Download;
 use super::counters::Counters;
 use super::playing::Playing;
 use super::ready::{COPY_MAX, Ready, read_ready, ready};
-use super::tree::Opened;
+use super::tree::{Opened, changed};
 use super::wire::{Outbox, Piece, Segment, Tally};
 use super::{Shared, fetch};
 use crate::range::Span;
@@ -161,7 +161,7 @@ impl FileBody {
             return Poll::Ready(Some(Err(io::ErrorKind::InvalidData.into())));
         };
         if !file.unchanged() {
-            return Poll::Ready(Some(Err(io::Error::other("the file changed while it was sent"))));
+            return Poll::Ready(Some(Err(changed())));
         }
         let window = span.len.min(WINDOW);
         let sendfile = self.outbox.as_ref().is_some_and(|(_, sendfile)| *sendfile);
@@ -197,6 +197,17 @@ impl FileBody {
             }
             Err(e) => Poll::Ready(Some(Err(e))),
         }
+    }
+
+    fn broken_off(&self, error: io::Error) -> io::Error {
+        let file = match &self.source {
+            Source::Blocks(download) => Some(download.file()),
+            Source::Parts(_) => self.file.as_ref(),
+        };
+        if let Some(file) = file {
+            self.shared.broken_off(file, &error);
+        }
+        error
     }
 
     /// The first part, a span, is so many bytes shorter.
@@ -263,14 +274,10 @@ impl Body for FileBody {
         }
         let segment = match ready!(this.poll_segment(cx)) {
             Some(Ok(segment)) => segment,
-            Some(Err(e)) => {
-                Counters::one(&this.shared.counters.answers_broken);
-                tracing::debug!(%e, "an answer is broken off");
-                return Poll::Ready(Some(Err(e)));
-            }
+            Some(Err(e)) => return Poll::Ready(Some(Err(this.broken_off(e)))),
             None => {
-                Counters::one(&this.shared.counters.answers_broken);
-                return Poll::Ready(Some(Err(io::ErrorKind::UnexpectedEof.into())));
+                let e = this.broken_off(io::ErrorKind::UnexpectedEof.into());
+                return Poll::Ready(Some(Err(e)));
             }
         };
         let len = segment.len();
