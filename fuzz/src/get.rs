@@ -32,6 +32,7 @@ struct Fake {
 fn fake() -> &'static Fake {
     static FAKE: OnceLock<Fake> = OnceLock::new();
     FAKE.get_or_init(|| {
+        super::survive_closed_sockets();
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("a port");
         let (answers, given) = mpsc::channel::<Vec<Vec<u8>>>();

@@ -14,6 +14,15 @@ pub mod serve;
 pub mod trace;
 pub mod wire;
 
+/// Makes writing to a closed socket an error, as the start of every Rust program does: libFuzzer's own start does not, and
+/// the signal would end it.
+fn survive_closed_sockets() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let _inside = runtime.enter();
+    let handled = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::pipe());
+    assert!(handled.is_ok(), "no handler for SIGPIPE");
+}
+
 /// Runs one target by its name; whether there is one of that name.
 pub fn run(target: &str, data: &[u8]) -> bool {
     let run = match target {

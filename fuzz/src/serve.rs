@@ -28,6 +28,7 @@ struct Site {
 fn site() -> &'static Site {
     static SITE: OnceLock<Site> = OnceLock::new();
     SITE.get_or_init(|| {
+        super::survive_closed_sockets();
         let dir = tempfile::tempdir().expect("a folder");
         let film: Vec<u8> = (0..FILM_BYTES).map(byte).collect();
         let root = dir.path().join("www");

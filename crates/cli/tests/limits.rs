@@ -6,18 +6,16 @@ mod common;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use common::http2::{self, HEAD_OF_FILE, frame};
 use common::{Serving, http, public_folder};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 const FILM_BYTES: usize = 1_000_000;
 
 struct Site {
-    dir: tempfile::TempDir,
+    _dir: tempfile::TempDir,
+    certificate: http2::Certificate,
     serving: Serving,
     address: SocketAddr,
 }
@@ -28,18 +26,15 @@ impl Site {
         let root = dir.path().join("www");
         std::fs::create_dir(&root).unwrap();
         std::fs::write(root.join("f"), vec![7; FILM_BYTES]).unwrap();
-        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_string()]).unwrap();
-        let (certificate, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
-        std::fs::write(&certificate, made.cert.pem()).unwrap();
-        std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        let certificate = http2::Certificate::make(dir.path());
         let mut all = options.to_vec();
         if secure {
-            all.extend(["--tls-cert", certificate.to_str().unwrap(), "--tls-key", key.to_str().unwrap()]);
+            all.extend(certificate.options());
         }
         let serving = Serving::start(&root, &all);
         let (_, address) = serving.url.trim_end_matches('/').split_once("//").unwrap();
         let address = address.parse().unwrap();
-        let site = Site { dir, serving, address };
+        let site = Site { _dir: dir, certificate, serving, address };
         site.answers();
         site
     }
@@ -52,21 +47,8 @@ impl Site {
     }
 
     /// An HTTP/2 connection, its preface sent.
-    fn http2(&self) -> StreamOwned<ClientConnection, TcpStream> {
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_file(self.dir.path().join("cert.pem")).unwrap()).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        config.alpn_protocols = vec![b"h2".to_vec()];
-        let name = ServerName::try_from("localhost").unwrap();
-        let tls = ClientConnection::new(Arc::new(config), name).unwrap();
-        let mut stream = StreamOwned::new(tls, self.connect());
-        stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
-        stream
+    fn http2(&self) -> http2::Connection {
+        self.certificate.connect(self.connect())
     }
 
     /// A line of /proc/PID/status, MB.
@@ -97,14 +79,6 @@ impl Site {
         println!("{attack}: {before_mb:.0} MB before, {peak:.0} MB at most; {what}");
         assert!(grown < bound_mb, "{attack}: grew by {grown:.0} MB");
     }
-}
-
-/// GET https /f, in the static table's indices and one literal.
-const HEAD_OF_FILE: &[u8] = b"\x82\x87\x04\x02/f\x01\x09localhost";
-
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = (payload.len() as u32).to_be_bytes();
-    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
 /// Sends pieces until the server takes no more, or there are no more; how many it took.

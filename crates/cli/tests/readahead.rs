@@ -5,18 +5,18 @@
 //! disk's own trace then has to show just these pages, each once. Needs root, FUSE, loop devices and a kernel of the kind the
 //! model is of (6.18); says so and passes otherwise.
 
+mod common;
+
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
-use std::process::{Command, Output};
 
+use common::disk::Disk;
 use seekless_kernel::{extents, residency};
 use seekless_sim::serving::cache::{PAGE, PageCache, Replacement};
 use seekless_sim::serving::readahead::{Bounds, OnDemand, Window};
 
-const SEEKLESS: &str = env!("CARGO_BIN_EXE_seekless");
 const FILE_BYTES: u64 = 64 << 20;
 const FILE_PAGES: u64 = FILE_BYTES / PAGE;
 const K: u64 = 1024;
@@ -183,64 +183,25 @@ fn runs(pages: impl IntoIterator<Item = u64>) -> Vec<(u64, u64)> {
     runs
 }
 
-/// A disk of our own, taken down on drop.
-struct Disk {
-    dir: tempfile::TempDir,
-    queue: String,
+/// A disk with one file; `None`, with a word, where there can be none.
+fn disk() -> Option<Disk> {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    if !release.starts_with("6.18") {
+        println!("skipped: the model is of Linux 6.18, this is {release}");
+        return None;
+    }
+    Disk::up(&[("film.mp4", FILE_BYTES)])
 }
 
-impl Disk {
-    fn seekless(dir: &Path, args: &[&str]) -> Output {
-        Command::new(SEEKLESS).args(args).env("SEEKLESS_STATE", dir.join("state")).output().unwrap()
-    }
-
-    /// `None`, with a word, where there can be none.
-    fn up() -> Option<Disk> {
-        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        if !release.starts_with("6.18") {
-            println!("skipped: the model is of Linux 6.18, this is {release}");
-            return None;
-        }
-        let dir = tempfile::Builder::new().prefix("sra").tempdir_in("/tmp").unwrap();
-        let root = dir.path().to_owned();
-        let at = |name: &str| root.join(name).to_str().unwrap().to_owned();
-        let (mount, trace) = (at("mnt"), at("trace.csv"));
-        let disk =
-            ["vdisk", "up", "--name", "d", "--drive", "wd-red-1tb", "--size", "1GiB", "--speedup", "200"];
-        let more = ["--mount", &mount, "--trace", &trace, "--json"];
-        let up = Self::seekless(dir.path(), &[&disk[..], &more].concat());
-        if !up.status.success() {
-            let why = String::from_utf8_lossy(&up.stderr);
-            assert_ne!(up.status.code(), Some(1), "{why}");
-            println!("skipped: {why}");
-            return None;
-        }
-        let up: serde_json::Value = serde_json::from_slice(&up.stdout).unwrap();
-        let disk = Disk { dir, queue: format!("/sys/block/loop{}/queue", up["loop_number"]) };
-        fs::write(at("manifest"), format!("{FILE_BYTES} film.mp4\n")).unwrap();
-        let done = Self::seekless(
-            disk.dir.path(),
-            &["vdisk", "populate", "--name", "d", "--manifest", &at("manifest")],
-        );
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        Some(disk)
-    }
-
-    fn setting_kb(&self, name: &str) -> u64 {
-        fs::read_to_string(format!("{}/{name}", self.queue)).unwrap().trim().parse().unwrap()
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        Self::seekless(self.dir.path(), &["vdisk", "down", "--name", "d"]);
-    }
+fn max_sectors_kb(queue: &str) -> u64 {
+    fs::read_to_string(format!("{queue}/max_sectors_kb")).unwrap().trim().parse().unwrap()
 }
 
 #[test]
 fn the_model_reads_what_the_kernel_reads() {
-    let Some(disk) = Disk::up() else { return };
-    let path = disk.dir.path().join("mnt/film.mp4");
+    let Some(disk) = disk() else { return };
+    let queue = format!("/sys/block/loop{}/queue", disk.loop_number);
+    let path = disk.mount().join("film.mp4");
     let film = File::open(&path).unwrap();
     let map = extents::extents(&film, 0).unwrap();
     let address = |page: u64| {
@@ -249,12 +210,10 @@ fn the_model_reads_what_the_kernel_reads() {
     forget(&film);
     let (mut decided, mut wrong) = (Vec::new(), Vec::new());
     for read_ahead_kb in [128, 2048] {
-        fs::write(format!("{}/read_ahead_kb", disk.queue), read_ahead_kb.to_string()).unwrap();
+        fs::write(format!("{queue}/read_ahead_kb"), read_ahead_kb.to_string()).unwrap();
         let page_kb = PAGE / K;
-        let bounds = Bounds {
-            read_ahead: read_ahead_kb / page_kb,
-            request: disk.setting_kb("max_sectors_kb") / page_kb,
-        };
+        let bounds =
+            Bounds { read_ahead: read_ahead_kb / page_kb, request: max_sectors_kb(&queue) / page_kb };
         for pattern in patterns() {
             let mut model = Model::new(bounds);
             let mut open: Vec<Option<File>> = Vec::new();
@@ -304,11 +263,10 @@ fn the_model_reads_what_the_kernel_reads() {
     let lines = wrong.join("\n");
     assert!(wrong.is_empty(), "{lines}");
     // The disk was asked for these pages and no others of the file.
-    let trace = disk.dir.path().join("trace.csv");
     let file: BTreeSet<u64> = (0..FILE_PAGES).map(address).collect();
     drop(film);
-    Disk::seekless(disk.dir.path(), &["vdisk", "stats", "--name", "d"]);
-    let text = fs::read_to_string(trace).unwrap();
+    disk.flush();
+    let text = fs::read_to_string(disk.trace()).unwrap();
     // By sector: the disk may be spread over the drive in pieces that cut a page in two.
     let sectors_per_page = PAGE / 512;
     let mut asked: Vec<u64> = Vec::new();

@@ -15,7 +15,8 @@ use rustix::event::{Timespec, epoll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use seekless_engine::{
-    Answer as Outcome, Ask, Engine, Message, Passed, Place, SharedDevices, lock, readable_file, run_first,
+    Answer as Outcome, Ask, Demand, Engine, Message, Passed, Place, SharedDevices, lock, readable_file,
+    run_first,
 };
 use seekless_kernel::fdpass;
 use seekless_kernel::residency::resident_prefix;
@@ -350,6 +351,7 @@ impl Receptionist {
             start,
             steps,
             // The shim reports the read it then makes.
+            demand: Demand::default(),
             answer_is_read: false,
         };
         let sent = lock(&self.devices).send(index, Message::Ask(Box::new(ask)));

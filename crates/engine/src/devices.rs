@@ -17,6 +17,7 @@ use seekless_policy::RequestId;
 
 use crate::door::Message;
 use crate::lock;
+use crate::media::Bitrates;
 use crate::reader::{Reader, Snapshot};
 use crate::report::DiskReport;
 use crate::settings::Settings;
@@ -68,6 +69,7 @@ pub struct Devices {
     count: Arc<AtomicUsize>,
     /// Which reader serves a disk; `None` stands for the common queue.
     by_disk: HashMap<Option<Dev>, usize>,
+    bitrates: Arc<Bitrates>,
     ids: u64,
     closed: bool,
 }
@@ -77,6 +79,7 @@ impl Devices {
     pub fn new(settings: Arc<Settings>) -> Devices {
         Devices {
             settings,
+            bitrates: Arc::default(),
             ids: 0,
             known: HashMap::new(),
             readers: Vec::new(),
@@ -94,6 +97,11 @@ impl Devices {
     /// What every reader counts.
     pub fn reports(&self) -> Vec<DiskReport> {
         self.views().map(|(name, snapshot)| DiskReport::of(name, &lock(snapshot))).collect()
+    }
+
+    /// What headers and manifests said.
+    pub(crate) fn bitrates(&self) -> &Bitrates {
+        &self.bitrates
     }
 
     /// A name for a request that differs from those doors give that count up from one.
@@ -189,7 +197,12 @@ impl Devices {
         if let Some(&index) = self.by_disk.get(&key) {
             return Ok(index);
         }
-        self.readers.push(Reader::start(name, self.settings.clone(), self.count.clone())?);
+        self.readers.push(Reader::start(
+            name,
+            self.settings.clone(),
+            self.count.clone(),
+            self.bitrates.clone(),
+        )?);
         self.count.store(self.readers.len(), Ordering::Relaxed);
         let index = self.readers.len() - 1;
         self.by_disk.insert(key, index);

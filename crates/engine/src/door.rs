@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Instant;
 
 use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
 use seekless_kernel::prefetch::{Source, Steps};
@@ -59,6 +60,16 @@ impl Found<'_> {
     }
 }
 
+/// When and how fast bytes are needed, as far as a door knows; by default it knows nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// When the bytes should be in memory.
+    pub deadline: Option<Instant>,
+    /// Bytes a second at which they are played. What the file's header says the engine finds for itself
+    /// ([`crate::Engine::bitrate`]).
+    pub bitrate: Option<u64>,
+}
+
 /// A request on its way to a reader.
 pub struct Ask {
     /// Its name; not used twice among all doors of an engine while the first waits ([`crate::Devices::next_id`]).
@@ -83,6 +94,8 @@ pub struct Ask {
     pub start: u64,
     /// Sizes of read-ahead calls there.
     pub steps: Steps,
+    /// What the caller knows of when and how fast.
+    pub demand: Demand,
     /// Nobody will report the read that follows the answer, so a `Resident` one counts as that read.
     pub answer_is_read: bool,
 }

@@ -14,7 +14,7 @@ use seekless_kernel::residency::resident_prefix;
 use seekless_policy::{FileId, Mode, RequestId};
 
 use crate::devices::{Devices, Place, SharedDevices};
-use crate::door::{Answer, Ask, Found, Hit, Message, OnAnswer, Passed, readable_file};
+use crate::door::{Answer, Ask, Demand, Found, Hit, Message, OnAnswer, Passed, readable_file};
 use crate::lock;
 use crate::report::DiskReport;
 use crate::settings::Settings;
@@ -28,12 +28,14 @@ pub struct Need<'a> {
     pub offset: u64,
     /// Bytes, at most; cut to the end of the file and to `read_max`. 0 means to the end of the file.
     pub len: u64,
+    /// When and how fast.
+    pub demand: Demand,
 }
 
 impl<'a> Need<'a> {
-    /// `len` bytes of a file from `offset` on.
+    /// `len` bytes of a file from `offset` on, nobody knows how soon.
     pub fn new(fd: BorrowedFd<'a>, offset: u64, len: u64) -> Need<'a> {
-        Need { fd, offset, len }
+        Need { fd, offset, len, demand: Demand::default() }
     }
 }
 
@@ -143,6 +145,7 @@ impl Engine {
             len: wanted - resident,
             start,
             steps,
+            demand: need.demand,
             answer_is_read: true,
         };
         match lock(&self.shared.devices).send(index, Message::Ask(Box::new(ask))) {
@@ -173,6 +176,13 @@ impl Engine {
         let Ok(own) = duplicate(fd) else { return };
         let hit = Hit { passed: Passed::Shared(own), file, edition, offset, len, start, steps };
         let _ = lock(&self.shared.devices).send(index, Message::Hit(Box::new(hit)));
+    }
+
+    /// Bytes a second at which a file is played: as configured, else as its own header or a manifest said. A header is read
+    /// soon after its file first was.
+    pub fn bitrate(&self, file: FileId) -> Option<u64> {
+        let configured = self.shared.settings.spindle.bitrate;
+        configured.or_else(|| lock(&self.shared.devices).bitrates().of(file))
     }
 
     /// What each disk's reader counts, in the order they were first used.

@@ -37,7 +37,7 @@ mod worker;
 pub use addresses::Edition;
 pub use decisions::DecisionLog;
 pub use devices::{Devices, Place, SharedDevices};
-pub use door::{Answer, Ask, Found, Hit, Message, OnAnswer, Passed, readable_file};
+pub use door::{Answer, Ask, Demand, Found, Hit, Message, OnAnswer, Passed, readable_file};
 pub use engine::{Engine, Need, Refused, Ticket};
 pub use reader::Snapshot;
 pub use report::{DiskReport, Durations};

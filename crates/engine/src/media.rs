@@ -12,11 +12,12 @@ mod manifest;
 mod mkv;
 mod mp4;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ use seekless_kernel::prefetch::Source;
 use seekless_kernel::residency::resident_prefix;
 use seekless_policy::FileId;
 
+use crate::lock;
 use crate::worker::short_name;
 
 /// Most bytes looked at of one file at a time.
@@ -53,6 +55,29 @@ pub(crate) struct Look {
 /// What a file was found to say: of itself, or, a manifest, of others.
 pub(crate) type Told = (FileId, u64);
 
+/// Most files whose bitrate is kept.
+const BITRATES_MAX: usize = 16_384;
+
+/// What has been told, of all disks, for doors that reckon with it.
+#[derive(Debug, Default)]
+pub(crate) struct Bitrates(Mutex<HashMap<FileId, u64>>);
+
+impl Bitrates {
+    /// Bytes a second, if somebody told.
+    pub(crate) fn of(&self, file: FileId) -> Option<u64> {
+        lock(&self.0).get(&file).copied()
+    }
+
+    fn keep(&self, (file, bytes_per_s): Told) {
+        let mut known = lock(&self.0);
+        if known.len() >= BITRATES_MAX && !known.contains_key(&file) {
+            // Files still read are told of again.
+            known.clear();
+        }
+        known.insert(file, bytes_per_s);
+    }
+}
+
 /// The header says something that cannot be.
 #[derive(Debug, PartialEq)]
 struct Lie(String);
@@ -76,10 +101,16 @@ enum Header {
 type InMemory<'a> = dyn FnMut(u64, u64) -> Option<Vec<u8>> + 'a;
 
 /// The thread of one disk. It ends when the sender of looks is dropped.
-pub(crate) fn spawn(disk: &str, looks: Receiver<Look>, told: Sender<Told>) -> std::io::Result<()> {
+pub(crate) fn spawn(
+    disk: &str,
+    looks: Receiver<Look>,
+    told: Sender<Told>,
+    bitrates: Arc<Bitrates>,
+) -> std::io::Result<()> {
     thread::Builder::new().name(short_name("media", disk)).spawn(move || {
         for look in looks {
             for found in examine(&look) {
+                bitrates.keep(found);
                 // The reader takes them between two reads; a disk without a reader needs none.
                 if told.send_timeout(found, Duration::from_secs(1)).is_err() {
                     break;

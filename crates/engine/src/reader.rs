@@ -28,7 +28,7 @@ use crate::budget::Budget;
 use crate::decisions::DecisionLog;
 use crate::disk::Disk;
 use crate::door::{Answer, Ask, Found, Hit, Message, OnAnswer};
-use crate::media::{self, Look, Told};
+use crate::media::{self, Bitrates, Look, Told};
 use crate::settings::Settings;
 use crate::worker::{self, Job, Report, WORKERS_MAX, short_name};
 
@@ -61,7 +61,12 @@ impl Reader {
     ///
     /// # Errors
     /// No thread can be had.
-    pub(crate) fn start(name: &str, settings: Arc<Settings>, disks: Arc<AtomicUsize>) -> io::Result<Reader> {
+    pub(crate) fn start(
+        name: &str,
+        settings: Arc<Settings>,
+        disks: Arc<AtomicUsize>,
+        bitrates: Arc<Bitrates>,
+    ) -> io::Result<Reader> {
         let mut config = settings.spindle.clone().normalised();
         config.reads_in_flight = config.reads_in_flight.min(WORKERS_MAX);
         let workers = config.reads_in_flight;
@@ -95,7 +100,7 @@ impl Reader {
         let ((looks, to_look), (tell, told)) = media::channels();
         // Where the bitrate is given, or streams are not followed, no header is of use.
         if settings.follows() && config.bitrate.is_none() {
-            media::spawn(name, to_look, tell)?;
+            media::spawn(name, to_look, tell, bitrates)?;
         }
         let snapshot = Arc::new(Mutex::new(Snapshot::default()));
         let body = Body {
@@ -266,7 +271,12 @@ impl Body {
     }
 
     fn now(&self) -> Nanos {
-        Nanos(self.began.elapsed().as_nanos() as u64)
+        self.at(Instant::now())
+    }
+
+    /// A moment on the spindle's clock; what lies before its beginning counts as that.
+    fn at(&self, moment: Instant) -> Nanos {
+        Nanos(moment.saturating_duration_since(self.began).as_nanos() as u64)
     }
 
     fn event(&mut self, event: Event) {
@@ -325,6 +335,10 @@ impl Body {
             len: ask.len,
             file_size: ask.edition.size,
             lba,
+            demand: seekless_policy::Demand {
+                deadline: ask.demand.deadline.map(|at| self.at(at)),
+                bitrate: ask.demand.bitrate,
+            },
         }));
     }
 

@@ -60,7 +60,8 @@ pub fn resolve(target: &str) -> Result<Target, BadTarget> {
     Ok(Target { path: PathBuf::from(OsString::from_vec(bytes)), folder, hidden })
 }
 
-fn decode(raw: &str) -> Result<Vec<u8>, BadTarget> {
+/// Undoes percent-encoding.
+pub(crate) fn decode(raw: &str) -> Result<Vec<u8>, BadTarget> {
     let mut bytes = raw.bytes();
     let mut decoded = Vec::with_capacity(raw.len());
     while let Some(byte) = bytes.next() {

@@ -144,7 +144,7 @@ impl RunArgs {
 /// The clients' lines.
 #[derive(Args, Clone, Debug)]
 pub struct LineArgs {
-    /// Link rates of the clients, such as 3.5Mb/s,10Mb/s (equal shares), or `none` for no limit
+    /// Link rates of the clients, such as 3.5Mb/s,10Mb/s (equal shares; a rate named twice has two), or `none` for no limit
     #[arg(long, value_name = "RATES", value_delimiter = ',', default_value = "3.5Mb/s,10Mb/s")]
     pub link: Vec<String>,
     /// Delay each way
@@ -162,23 +162,21 @@ impl LineArgs {
     }
 }
 
-/// One class a link rate, with equal shares.
+/// One class a link rate, with equal shares; a rate that is named twice has two.
 ///
 /// # Errors
 /// A rate that is none (usage).
 pub fn classes(links: &[String], delay: Nanos) -> Result<Vec<ClientClass>, Fault> {
-    links
-        .iter()
-        .map(|text| {
-            Ok(ClientClass {
-                name: text.trim().to_string(),
-                link_bits_per_s: link_rate(text)
-                    .map_err(|e| Fault::new(Exit::Usage, format!("--link: {e}")))?,
-                delay,
-                share: 1.0,
-            })
-        })
-        .collect()
+    let mut classes: Vec<ClientClass> = Vec::new();
+    for name in links.iter().map(|text| text.trim()) {
+        if let Some(again) = classes.iter_mut().find(|class| class.name == name) {
+            again.share += 1.0;
+            continue;
+        }
+        let link_bits_per_s = link_rate(name).map_err(|e| Fault::new(Exit::Usage, format!("--link: {e}")))?;
+        classes.push(ClientClass { name: name.to_string(), link_bits_per_s, delay, share: 1.0 });
+    }
+    Ok(classes)
 }
 
 /// Reads `30s`, `500ms`, `5min`, `2h`, `20us`.

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::args::{CatalogueArgs, LineArgs, RunArgs, classes, duration, positive, read};
 use crate::closed::{ClosedRun, closed};
 use crate::connection::Line;
-use crate::downloads::{DownloadRun, downloads};
+use crate::downloads::{DownloadRun, arrivals_per_s, downloads};
 use crate::replay::{ReplayRun, replay};
 use crate::report::{Report, write_json};
 use crate::run::{Finished, Settings};
@@ -111,9 +111,9 @@ struct DownloadsArgs {
     /// How long a download may take
     #[arg(long, value_name = "TIME", default_value = "3600s", value_parser = duration)]
     timeout: Nanos,
-    /// Link rate of every client, such as 10Mb/s
-    #[arg(long, value_name = "RATE", default_value = "10Mb/s")]
-    link: String,
+    /// Link rates of the clients, such as 1.5Mb/s,10Mb/s (equal shares; a rate named twice has two)
+    #[arg(long, value_name = "RATES", value_delimiter = ',', default_value = "10Mb/s")]
+    link: Vec<String>,
     /// Delay each way
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
     delay: Nanos,
@@ -316,27 +316,26 @@ fn run_closed(a: &ClosedArgs) -> Result<Exit, Fault> {
 }
 
 fn run_downloads(a: &DownloadsArgs) -> Result<Exit, Fault> {
-    let class = classes(std::slice::from_ref(&a.link), a.delay)?;
-    let Some(link) = class[0].link_bits_per_s else {
+    let classes = classes(&a.link, a.delay)?;
+    let catalogue = Arc::new(a.catalogue.catalogue()?);
+    let mean_bytes = catalogue.total().0 as f64 / catalogue.videos().len().max(1) as f64;
+    let Some(per_s) = arrivals_per_s(f64::from(a.clients), mean_bytes.max(1.0), &classes) else {
         return Err(Fault::new(
             Exit::Usage,
             "--link none: downloads need a link rate, from which follows how many begin",
         ));
     };
-    let catalogue = Arc::new(a.catalogue.catalogue()?);
-    let settings = a.run.settings(Some(a.duration), &class)?;
-    let mean_bytes = catalogue.total().0 as f64 / catalogue.videos().len().max(1) as f64;
-    let per_s = f64::from(a.clients) * link as f64 / 8.0 / mean_bytes.max(1.0);
+    let settings = a.run.settings(Some(a.duration), &classes)?;
     let own = json!({
         "catalogue": catalogue_config(&a.catalogue), "library_bytes": catalogue.total(),
         "library_files": catalogue.videos().len(), "clients": a.clients, "any_order": a.any_order,
         "downloads_per_s": per_s, "duration_s": a.duration.as_secs_f64(), "timeout_s": a.timeout.as_secs_f64(),
-        "classes": class,
+        "classes": classes,
     });
     let plan = DownloadRun {
         catalogue,
         per_s,
-        line: Line { class: 0, link_bits_per_s: Some(link), delay: a.delay },
+        classes,
         any_order: a.any_order,
         timeout: a.timeout,
         max_clients: a.max_clients,

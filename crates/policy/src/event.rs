@@ -1,6 +1,6 @@
 //! What goes into a [`crate::Spindle`] and what comes out of it.
 
-use seekless_units::{Bytes, Lba};
+use seekless_units::{Bytes, Lba, Nanos};
 
 /// Which file, as `fstat` tells it. Two descriptors of one file have one `FileId`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,6 +34,18 @@ pub struct Request {
     pub file_size: u64,
     /// Disk address of `offset`, if the driver knows it. Only the order of reads rests on it.
     pub lba: Option<Lba>,
+    /// What is known of when and how fast the bytes are needed.
+    pub demand: Demand,
+}
+
+/// When and how fast bytes are needed, as far as somebody said so; by default nothing is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// When the bytes should be in memory. What is too far off counts as [`crate::Config::wait_max`] from now, and `None` as
+    /// [`crate::Config::age_max`].
+    pub deadline: Option<Nanos>,
+    /// Bytes a second at which they are played, as [`Event::Bitrate`] says it of the file; 0 is ignored.
+    pub bitrate: Option<u64>,
 }
 
 /// Somebody read bytes: nobody waits, but the reader's stream moved on.

@@ -42,7 +42,9 @@ mod stream;
 
 pub use ahead::{AheadConfig, DropBehind};
 pub use config::{Config, DEFAULT_PREFETCH, Mode, OrderKind, PAGE};
-pub use event::{Access, Action, Event, FileId, Outcome, ReadId, Reason, Request, RequestId, Verdict};
+pub use event::{
+    Access, Action, Demand, Event, FileId, Outcome, ReadId, Reason, Request, RequestId, Verdict,
+};
 pub use histogram::Histogram;
 pub use order::{Fifo, Order, Place, Queued, Sweep};
 pub use size::{

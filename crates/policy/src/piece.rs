@@ -138,7 +138,15 @@ mod tests {
 
     fn request(offset: u64, len: u64, file_size: u64) -> Request {
         let file = FileId { dev: 1, ino: 2 };
-        Request { id: RequestId(1), file, offset, len, file_size, lba: Some(Lba(1_000)) }
+        Request {
+            id: RequestId(1),
+            file,
+            offset,
+            len,
+            file_size,
+            lba: Some(Lba(1_000)),
+            demand: crate::Demand::default(),
+        }
     }
 
     #[test]

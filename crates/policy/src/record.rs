@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A line: number of the disk, nanoseconds since its spindle began, `+` for an event or `-` for an action, its word, its
-//! fields. Files are `device:inode`, addresses sectors or `?`. Lines that begin with `#` are remarks. Feeding the events of one disk
+//! fields. Files are `device:inode`, addresses sectors or `?`; a request may end with `deadline NANOS` and `bitrate BYTES_PER_S`. Lines that begin with `#` are remarks. Feeding the events of one disk
 //! to a fresh spindle of its settings, at their times, and polling wherever the log polled gives the same actions: a log
 //! that was cut replays up to there.
 
@@ -21,7 +21,9 @@ use core::str::FromStr;
 
 use seekless_units::{Bytes, Lba, Nanos};
 
-use crate::{Access, Action, Config, Event, FileId, Outcome, ReadId, Reason, Request, RequestId, Verdict};
+use crate::{
+    Access, Action, Config, Demand, Event, FileId, Outcome, ReadId, Reason, Request, RequestId, Verdict,
+};
 
 /// The first line of a log.
 pub const FIRST_LINE: &str = "seekless-decisions 1";
@@ -106,7 +108,8 @@ fn write_event(f: &mut fmt::Formatter<'_>, event: &Event) -> fmt::Result {
     match *event {
         Event::Request(r) => {
             let (file, lba) = (Name(r.file), Place(r.lba));
-            write!(f, "+ request {} {file} {} {} {} {lba}", r.id.0, r.offset, r.len, r.file_size)
+            write!(f, "+ request {} {file} {} {} {} {lba}", r.id.0, r.offset, r.len, r.file_size)?;
+            write_demand(f, r.demand)
         }
         Event::Access(a) => {
             let (file, lba) = (Name(a.file), Place(a.lba));
@@ -124,6 +127,17 @@ fn write_event(f: &mut fmt::Formatter<'_>, event: &Event) -> fmt::Result {
         }
         Event::Tick => f.write_str("+ tick"),
     }
+}
+
+/// Nothing where nothing is known.
+fn write_demand(f: &mut fmt::Formatter<'_>, demand: Demand) -> fmt::Result {
+    if let Some(deadline) = demand.deadline {
+        write!(f, " deadline {}", deadline.0)?;
+    }
+    if let Some(bitrate) = demand.bitrate {
+        write!(f, " bitrate {bitrate}")?;
+    }
+    Ok(())
 }
 
 fn write_action(f: &mut fmt::Formatter<'_>, action: &Action) -> fmt::Result {
@@ -168,6 +182,19 @@ impl Words<'_> {
         }
     }
 
+    /// The rest of the line.
+    fn demand(&mut self) -> Result<Demand, Unreadable> {
+        let mut demand = Demand::default();
+        while let Some(word) = self.0.next() {
+            match word {
+                "deadline" => demand.deadline = Some(Nanos(self.number()?)),
+                "bitrate" => demand.bitrate = Some(self.number()?),
+                _ => return Err(Unreadable("a request names deadline and bitrate only")),
+            }
+        }
+        Ok(demand)
+    }
+
     fn end(mut self) -> Result<(), Unreadable> {
         self.0.next().map_or(Ok(()), |_| Err(Unreadable("there is more than there should be")))
     }
@@ -208,6 +235,7 @@ fn read_event(word: &str, mut w: Words<'_>) -> Result<Event, Unreadable> {
             len: w.number()?,
             file_size: w.number()?,
             lba: w.place()?,
+            demand: w.demand()?,
         }),
         "access" => Event::Access(Access {
             file: w.file()?,
@@ -281,9 +309,14 @@ mod tests {
             len: 524_288,
             file_size: 104_857_600,
             lba: Some(Lba(81_920)),
+            demand: Demand::default(),
         };
         let text = "0 1500000 + request 7 2049:131 0 524288 104857600 81920";
         assert_eq!(line(text).entry, Entry::Event(Event::Request(request)));
+        assert_eq!(line(text).to_string(), text);
+        let demand = Demand { deadline: Some(Nanos(2_500_000)), bitrate: Some(262_144) };
+        let text = "0 1500000 + request 7 2049:131 0 524288 104857600 81920 deadline 2500000 bitrate 262144";
+        assert_eq!(line(text).entry, Entry::Event(Event::Request(Request { demand, ..request })));
         assert_eq!(line(text).to_string(), text);
         for text in [
             "0 1500000 - read 0 2049:131 0 2097152 81920",
@@ -333,6 +366,8 @@ mod tests {
             "0 1 + tick tick",
             "x 1 + tick",
             "0 1 + done 1 so",
+            "0 1 + request 7 1:2 0 1 1 ? deadline",
+            "0 1 + request 7 1:2 0 1 1 ? soon 5",
             "0 1 disk a {",
         ] {
             assert!(Line::from_str(text).is_err(), "{text}");

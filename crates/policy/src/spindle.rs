@@ -19,9 +19,9 @@ use crate::account::Account;
 use crate::ahead::{Ahead, Decision, Pressure};
 use crate::piece::{Flight, Piece, Plan, Waiter, Wanted, lba_at};
 use crate::{
-    Access, Action, AheadConfig, AsAsked, Config, Event, Fifo, FileId, Mode, Order, OrderKind, Outcome, PAGE,
-    Place, PrefetchSize, Queued, ReadId, Reason, Request, RequestId, Stats, Stream, StreamId, Streams, Sweep,
-    Verdict,
+    Access, Action, AheadConfig, AsAsked, Config, Demand, Event, Fifo, FileId, Mode, Order, OrderKind,
+    Outcome, PAGE, Place, PrefetchSize, Queued, ReadId, Reason, Request, RequestId, Stats, Stream, StreamId,
+    Streams, Sweep, Verdict,
 };
 
 /// How long a read takes, before the first one ended: 2 MiB from a drive of the papers.
@@ -312,6 +312,9 @@ impl Spindle {
         }
         let existing = self.pieces_of(request.file);
         let stream = self.follow_miss(request, wanted, &existing);
+        if let Some(bytes_per_s) = request.demand.bitrate {
+            self.told_bitrate(request.file, bytes_per_s);
+        }
         let len = match self.piece_max(stream) {
             Some(len) => len.min(self.room_before_fetched(stream, wanted.start)),
             None => self.size.on_miss(request, wanted.end - wanted.start),
@@ -323,9 +326,10 @@ impl Spindle {
         self.stats.bytes_wanted += wanted.end - wanted.start;
         self.stats.attached += u64::from(plan.create.is_empty());
 
+        let due = self.due(request.demand);
         let mut pieces = Vec::with_capacity(plan.attach.len() + plan.create.len());
         for (id, upto) in plan.attach {
-            if self.attach(id, Waiter { request: request.id, upto }) {
+            if self.attach(id, Waiter { request: request.id, upto }, due) {
                 pieces.push(id);
             }
         }
@@ -334,7 +338,6 @@ impl Spindle {
             self.next_read += 1;
             let waiters = alloc::vec![Waiter { request: request.id, upto }];
             let lba: Option<Lba> = lba_at(request, start);
-            let due = self.now + self.config.age_max;
             self.queue.push(Piece { id, file: request.file, start, end, lba, due, ahead_for: None, waiters });
             self.fetched(stream, end);
             pieces.push(id);
@@ -364,11 +367,18 @@ impl Spindle {
             .collect()
     }
 
+    /// When a piece becomes urgent that somebody waits for: so long before his deadline as a read takes.
+    fn due(&self, demand: Demand) -> Nanos {
+        let Some(deadline) = demand.deadline else { return self.now + self.config.age_max };
+        let service = self.streams.as_ref().map_or(SERVICE_AT_FIRST, |following| following.service);
+        Nanos(deadline.0.saturating_sub(service.0)).min(self.now + self.config.wait_max)
+    }
+
     /// Adds a waiter to a piece; `false` if what it waits for is in memory already.
-    fn attach(&mut self, id: ReadId, waiter: Waiter) -> bool {
+    fn attach(&mut self, id: ReadId, waiter: Waiter, due: Nanos) -> bool {
         if let Some(piece) = self.queue.iter_mut().find(|p| p.id == id) {
             piece.waiters.push(waiter);
-            piece.due = piece.due.min(self.now + self.config.age_max);
+            piece.due = piece.due.min(due);
             return true;
         }
         match self.flights.iter_mut().find(|f| f.piece.id == id) {
@@ -636,6 +646,7 @@ impl Spindle {
             len: size,
             file_size: ahead.end,
             lba: reader.address_of(ahead.start),
+            demand: Demand::default(),
         };
         let Some(wanted) = Wanted::of(&request, self.config.read_max.0) else { return false };
         let plan = Plan::lay(wanted, self.pieces_of(file), 0, self.config.read_max.0);

@@ -1,8 +1,8 @@
 //! Reading ahead of need, case by case: triggers, deadlines, budget, share, persistence, drop-behind.
 
 use seekless_policy::{
-    Access, Action, AheadConfig, Config, DropBehind, Event, FileId, Outcome, ReadId, Request, RequestId,
-    Spindle,
+    Access, Action, AheadConfig, Config, Demand, DropBehind, Event, FileId, Outcome, ReadId, Request,
+    RequestId, Spindle,
 };
 use seekless_units::{Bytes, Lba, Nanos};
 
@@ -20,7 +20,15 @@ fn access(ino: u64, offset: u64, len: u64) -> Event {
 
 fn miss(id: u64, ino: u64, offset: u64, len: u64) -> Event {
     let lba = Some(Lba(ino * 1_000_000 + offset / 512));
-    Event::Request(Request { id: RequestId(id), file: file(ino), offset, len, file_size: 64 * M, lba })
+    Event::Request(Request {
+        id: RequestId(id),
+        file: file(ino),
+        offset,
+        len,
+        file_size: 64 * M,
+        lba,
+        demand: Demand::default(),
+    })
 }
 
 fn spindle(ahead: AheadConfig) -> Spindle {

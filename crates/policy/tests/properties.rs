@@ -8,15 +8,15 @@ use seekless_policy::competitive::Start;
 use seekless_policy::controller::{AdjustBy, Params};
 use seekless_policy::record::{Entry, Line};
 use seekless_policy::{
-    Access, Action, AheadConfig, Config, DropBehind, Event, FileId, Mode, OrderKind, Outcome, PAGE, ReadId,
-    Reason, Request, RequestId, Sizing, Spindle, StreamConfig, Verdict,
+    Access, Action, AheadConfig, Config, Demand, DropBehind, Event, FileId, Mode, OrderKind, Outcome, PAGE,
+    ReadId, Reason, Request, RequestId, Sizing, Spindle, StreamConfig, Verdict,
 };
 use seekless_units::{Bytes, Lba, Nanos};
 
 /// One thing a test does to a spindle. Numbers are reduced to what exists at that moment.
 #[derive(Clone, Debug)]
 enum Step {
-    Request { file: u64, offset: u64, len: u64, file_size: u64, lba: Option<u64> },
+    Request { file: u64, offset: u64, len: u64, file_size: u64, lba: Option<u64>, demand: Demand },
     Access { file: u64, offset: u64, len: u64, file_size: u64 },
     Budget { bytes: u64 },
     Missing { file: u64, offset: u64, len: u64 },
@@ -45,12 +45,21 @@ fn amount() -> impl Strategy<Value = u64> {
     ]
 }
 
+fn demand() -> impl Strategy<Value = Demand> {
+    (proptest::option::of(amount().prop_map(Nanos)), proptest::option::of(amount()))
+        .prop_map(|(deadline, bitrate)| Demand { deadline, bitrate })
+}
+
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        6 => (0..3u64, amount(), amount(), amount(), proptest::option::of(0..1_000_000u64))
-            .prop_map(|(file, offset, len, file_size, lba)| Step::Request { file, offset, len, file_size, lba }),
-        3 => (0..2u64, 0..(40 * PAGE), 0..(20 * PAGE))
-            .prop_map(|(file, offset, len)| Step::Request { file, offset, len, file_size: 64 * PAGE, lba: None }),
+        6 => (0..3u64, amount(), amount(), amount(), proptest::option::of(0..1_000_000u64), demand())
+            .prop_map(|(file, offset, len, file_size, lba, demand)| {
+                Step::Request { file, offset, len, file_size, lba, demand }
+            }),
+        3 => (0..2u64, 0..(40 * PAGE), 0..(20 * PAGE), demand())
+            .prop_map(|(file, offset, len, demand)| {
+                Step::Request { file, offset, len, file_size: 64 * PAGE, lba: None, demand }
+            }),
         4 => (0..3u64, 0..(40 * PAGE), 0..(20 * PAGE))
             .prop_map(|(file, offset, len)| Step::Access { file, offset, len, file_size: 64 * PAGE }),
         1 => (0..3u64, amount(), amount(), amount())
@@ -300,10 +309,10 @@ impl Bench {
 
     fn step(&mut self, step: Step) {
         match step {
-            Step::Request { file, offset, len, file_size, lba } => {
+            Step::Request { file, offset, len, file_size, lba, demand } => {
                 let id = RequestId(self.asked.len() as u64);
                 let file = FileId { dev: 1, ino: file };
-                let request = Request { id, file, offset, len, file_size, lba: lba.map(Lba) };
+                let request = Request { id, file, offset, len, file_size, lba: lba.map(Lba), demand };
                 self.asked.push(request);
                 self.unanswered.insert(id);
                 self.handle(Event::Request(request));
@@ -472,7 +481,7 @@ proptest! {
             let ino = i as u64;
             let file = FileId { dev: 1, ino };
             let request =
-                Request { id: RequestId(ino), file, offset: 0, len: PAGE, file_size: 1 << 30, lba: Some(Lba(lba)) };
+                Request { id: RequestId(ino), file, offset: 0, len: PAGE, file_size: 1 << 30, lba: Some(Lba(lba)), demand: Demand::default() };
             queued.insert((lba, ino));
             spindle.handle(Nanos::ZERO, Event::Request(request));
             for _ in 0..n {

@@ -1,8 +1,8 @@
 //! What the spindle does, case by case: the paper's modes, attaching, early answers, overlap, giving up.
 
 use seekless_policy::{
-    Action, Config, Event, FileId, Mode, OrderKind, Outcome, ReadId, Reason, Request, RequestId, Spindle,
-    Verdict,
+    Access, Action, Config, Demand, Event, FileId, Mode, OrderKind, Outcome, ReadId, Reason, Request,
+    RequestId, Spindle, Verdict,
 };
 use seekless_units::{Bytes, Lba, Nanos};
 
@@ -18,7 +18,16 @@ fn request(id: u64, ino: u64, offset: u64, len: u64) -> Event {
         len,
         file_size: 64 * M,
         lba: Some(Lba(ino * 100_000)),
+        demand: Demand::default(),
     })
+}
+
+/// The same with a deadline and a bitrate.
+fn demanding(id: u64, ino: u64, offset: u64, demand: Demand) -> Event {
+    match request(id, ino, offset, 512 * K) {
+        Event::Request(request) => Event::Request(Request { demand, ..request }),
+        other => other,
+    }
 }
 
 fn actions(spindle: &mut Spindle) -> Vec<Action> {
@@ -200,4 +209,102 @@ fn a_full_queue_passes_at_once() {
         s.handle(Nanos(1), request(i, i, 0, M));
     }
     assert_eq!(answers(&mut s), [(3, Verdict::Pass(Reason::QueueFull))]);
+}
+
+/// Inodes of the reads in the order the disk does them, one at a time, each of 30 ms.
+fn order_of_reads(s: &mut Spindle, mut now: Nanos) -> Vec<u64> {
+    let mut order = vec![];
+    while let [(read, ino, _, _)] = reads(s)[..] {
+        order.push(ino);
+        now += Nanos::from_millis(30);
+        s.handle(now, Event::Done { read, outcome: Outcome::Ok });
+    }
+    order
+}
+
+#[test]
+fn an_urgent_need_is_read_before_a_relaxed_one() {
+    let soon = |ms| Demand { deadline: Some(Nanos::from_millis(ms)), ..Demand::default() };
+    // The disk is at 5; 6 and 7 lie ahead of its head, 1 and 2 behind.
+    let ask = |demands: [(u64, Demand); 4]| {
+        let mut s = Spindle::new(Config { reads_in_flight: 1, ..Config::default() });
+        s.handle(Nanos(0), request(0, 5, 0, 512 * K));
+        let [(read, ..)] = reads(&mut s)[..] else { panic!("one read") };
+        for (ino, demand) in demands {
+            s.handle(Nanos(1), demanding(ino, ino, 0, demand));
+        }
+        s.handle(Nanos::from_millis(30), Event::Done { read, outcome: Outcome::Ok });
+        order_of_reads(&mut s, Nanos::from_millis(30))
+    };
+    let none = Demand::default();
+    assert_eq!(ask([(1, none), (2, none), (6, none), (7, none)]), [6, 7, 1, 2], "a sweep");
+    assert_eq!(ask([(1, none), (2, soon(50)), (6, none), (7, none)]), [2, 6, 7, 1], "at risk: 30 ms a read");
+    assert_eq!(
+        ask([(1, none), (2, soon(70)), (6, none), (7, none)]),
+        [6, 2, 7, 1],
+        "not before it is at risk"
+    );
+    assert_eq!(ask([(1, soon(40)), (2, soon(50)), (6, none), (7, none)])[0], 1, "the earlier one");
+}
+
+#[test]
+fn who_joins_a_piece_makes_it_urgent_for_all() {
+    let at = |s| Demand { deadline: Some(Nanos::from_secs(s)), ..Demand::default() };
+    let first = |joins: bool| {
+        let mut s = Spindle::new(Config { reads_in_flight: 1, ..Config::default() });
+        s.handle(Nanos(0), request(0, 5, 0, 512 * K));
+        let [(read, ..)] = reads(&mut s)[..] else { panic!("one read") };
+        s.handle(Nanos(1), demanding(1, 1, 0, at(20)));
+        s.handle(Nanos(1), demanding(2, 6, 0, at(20)));
+        if joins {
+            s.handle(Nanos(2), demanding(3, 1, 0, at(0)));
+        }
+        s.handle(Nanos::from_millis(30), Event::Done { read, outcome: Outcome::Ok });
+        order_of_reads(&mut s, Nanos::from_millis(30))
+    };
+    assert_eq!(first(false), [6, 1]);
+    assert_eq!(first(true), [1, 6]);
+}
+
+#[test]
+fn a_deadline_too_far_off_is_cut_to_what_a_caller_waits() {
+    let never = Demand { deadline: Some(Nanos::MAX), ..Demand::default() };
+    let config = Config { reads_in_flight: 1, wait_max: Nanos::from_secs(2), ..Config::default() };
+    let mut s = Spindle::new(config);
+    s.handle(Nanos(0), request(0, 5, 0, 512 * K));
+    let [(read, ..)] = reads(&mut s)[..] else { panic!("one read") };
+    s.handle(Nanos::from_secs(1), demanding(1, 1, 0, never));
+    s.handle(Nanos::from_secs(2), demanding(2, 1, 0, never));
+    s.handle(Nanos::from_millis(2500), request(3, 6, 0, 512 * K));
+    // The first is given up; the second, which joined its piece, has half a second left.
+    s.handle(Nanos::from_millis(3500), Event::Done { read, outcome: Outcome::Ok });
+    assert_eq!(order_of_reads(&mut s, Nanos::from_millis(3500)), [1, 6]);
+}
+
+#[test]
+fn a_bitrate_told_with_a_request_sizes_its_piece() {
+    let played_at = |bitrate| Demand { bitrate, ..Demand::default() };
+    let first_piece = |bitrate| {
+        let scale = seekless_policy::bitrate::BitrateRule::SquareRoot;
+        let ahead = Some(seekless_policy::AheadConfig::default());
+        let mut s = Spindle::new(Config {
+            prefetch: Bytes::mib(4),
+            scale,
+            ahead,
+            reads_in_flight: 1,
+            ..Config::default()
+        });
+        // The highest bitrate is one of 1 MB/s, known once its reader has read.
+        s.handle(Nanos(1), demanding(0, 9, 0, played_at(Some(1_000_000))));
+        let [(read, ..)] = reads(&mut s)[..] else { panic!("one read") };
+        s.handle(Nanos(2), Event::Done { read, outcome: Outcome::Ok });
+        let file = FileId { dev: 8, ino: 9 };
+        let access = Access { file, offset: 0, len: 512 * K, file_size: 64 * M, lba: None };
+        s.handle(Nanos::from_secs(1), Event::Access(access));
+        s.handle(Nanos::from_secs(2), demanding(1, 1, 0, played_at(bitrate)));
+        let [(_, 1, 0, len)] = reads(&mut s)[..] else { panic!("one read of the other") };
+        len
+    };
+    assert_eq!(first_piece(None), 2 * M, "half of the whole size, as of any stream that begins");
+    assert_eq!(first_piece(Some(62_500)), 512 * K, "a sixteenth of the bitrate, a quarter of the size");
 }

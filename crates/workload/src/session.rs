@@ -55,6 +55,17 @@ pub fn paper_classes() -> Vec<ClientClass> {
         .to_vec()
 }
 
+/// Index of a class, each as likely as its share says.
+pub fn draw_class(classes: &[ClientClass], draw: &mut Draw) -> usize {
+    let total: f64 = classes.iter().map(|c| c.share.max(0.0)).sum();
+    let mut at = draw.unit() * total;
+    let found = classes.iter().position(|class| {
+        at -= class.share.max(0.0);
+        at < 0.0
+    });
+    found.unwrap_or(classes.len().saturating_sub(1))
+}
+
 /// How the offered rate goes over time, in requests a second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "shape", deny_unknown_fields)]
@@ -321,19 +332,14 @@ impl<'a> Sessions<'a> {
         let v = self.catalogue.video(video);
         let segment = segment_bytes(v.bits_per_s).0 as f64;
         let end = libm::ceil(v.size.0 as f64 * fraction / segment).max(1.0) as u32;
-        Session { id: 0, video, class: self.draw_class(), first: 0, end, start }
-    }
-
-    fn draw_class(&mut self) -> u16 {
-        let total: f64 = self.spec.classes.iter().map(|c| c.share.max(0.0)).sum();
-        let mut at = self.classes.unit() * total;
-        for (i, class) in self.spec.classes.iter().enumerate() {
-            at -= class.share.max(0.0);
-            if at < 0.0 {
-                return i as u16;
-            }
+        Session {
+            id: 0,
+            video,
+            class: draw_class(&self.spec.classes, &mut self.classes) as u16,
+            first: 0,
+            end,
+            start,
         }
-        self.spec.classes.len().saturating_sub(1) as u16
     }
 }
 

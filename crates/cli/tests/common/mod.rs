@@ -2,7 +2,9 @@
 #![allow(dead_code, reason = "each test program uses its own part")]
 #![allow(unreachable_pub, reason = "shared by the test programs beside it")]
 
+pub mod disk;
 pub mod http;
+pub mod http2;
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;

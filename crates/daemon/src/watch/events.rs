@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
 use seekless_engine::{
-    Ask, Edition, Hit, Message, Passed, Place, SharedDevices, lock, readable_file, run_first,
+    Ask, Demand, Edition, Hit, Message, Passed, Place, SharedDevices, lock, readable_file, run_first,
 };
 use seekless_kernel::call::{Access, access_of, is_own_thread};
 use seekless_kernel::fanotify::{Event, Group};
@@ -153,6 +153,7 @@ impl Announcer {
             start,
             steps,
             // Nobody reports it: it is this very read.
+            demand: Demand::default(),
             answer_is_read: true,
         };
         // On failure the message comes back and is dropped, and with it the event.

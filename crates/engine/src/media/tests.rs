@@ -220,10 +220,12 @@ fn the_thread_looks_and_tells_and_ends() {
     let path = dir.path().join("film.webm");
     let (file, size) = write(&path, &matroska(8_000.0, 400_000));
     let ((looks, to_look), (tell, told)) = channels();
-    spawn("test", to_look, tell).unwrap();
+    let bitrates = Arc::new(Bitrates::default());
+    spawn("test", to_look, tell, bitrates.clone()).unwrap();
     let shared: std::os::fd::OwnedFd = fs::File::open(&path).unwrap().into();
     looks.send(Look { file, size, source: Arc::new(Source::reopen(shared)) }).unwrap();
     assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok((file, 50_000)));
+    assert_eq!(bitrates.of(file), Some(50_000), "for the doors too");
     drop(looks);
     assert!(told.recv_timeout(Duration::from_secs(20)).is_err(), "its end of the channel is gone");
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -20,6 +20,7 @@ use super::any_order::{self, Download};
 use super::body::{FileBody, Part};
 use super::counters::Counters;
 use super::log::Record;
+use super::playing::Playing;
 use super::tree::{Entry, OpenError, Opened, open_below};
 use super::wire::{Outbox, Tally};
 use super::{Shared, fetch, listing, page};
@@ -29,7 +30,7 @@ use crate::multipart::Writer;
 use crate::path::{BadTarget, Target, resolve};
 use crate::prefer::{ANY_ORDER, PREFER, PREFERENCE_APPLIED};
 use crate::range::{Span, Wanted, wanted};
-use crate::{content_type, prefer};
+use crate::{cmcd, content_type, prefer};
 
 /// What an answer knows of its connection.
 pub(crate) struct Connection {
@@ -64,7 +65,7 @@ pub(crate) async fn answer(connection: Rc<Connection>, request: Request<Incoming
     if let Some((outbox, _)) = &connection.outbox {
         outbox.request_begins();
     }
-    let at = SystemTime::now();
+    let (at, began) = (SystemTime::now(), Instant::now());
     let (head, body) = request.into_parts();
     if head.version == Version::HTTP_2 && !body.is_end_stream() {
         let _ = tokio::time::timeout(shared.settings.patience.head, ignore(body)).await;
@@ -107,7 +108,9 @@ pub(crate) async fn answer(connection: Rc<Connection>, request: Request<Incoming
             FileBody::new(shared, None, [Part::Memory(text)], outbox, tally)
         }
         Content::File(file, parts) => {
-            FileBody::new(shared, Some(file), parts, outbox, tally).coordinated(bypass_end, release)
+            let playing = Playing::new(began, cmcd::playback(&head.headers, head.uri.query()));
+            let body = FileBody::new(shared, Some(file), parts, outbox, tally);
+            body.played(playing).coordinated(bypass_end, release)
         }
         Content::Blocks(download, len) => FileBody::any_order(shared, len, download, outbox, tally),
         Content::Length(len) => {

@@ -123,7 +123,7 @@ pub(crate) fn join(
         out: VecDeque::new(),
         writer,
         spans,
-        size: file.size,
+        file: file.clone(),
         ended: false,
     };
     Some((download, kind, len))
@@ -331,11 +331,16 @@ pub(crate) struct Download {
     out: VecDeque<Bytes>,
     writer: Writer,
     spans: Vec<Span>,
-    size: u64,
+    file: Arc<Opened>,
     ended: bool,
 }
 
 impl Download {
+    /// What is downloaded.
+    pub(crate) fn file(&self) -> &Arc<Opened> {
+        &self.file
+    }
+
     /// The next bytes of the body.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         loop {
@@ -352,7 +357,7 @@ impl Download {
             match ready!(self.blocks.poll_recv(cx)) {
                 Some(Ok((number, bytes))) => {
                     let start = number * self.disk.block;
-                    for part in parts_of(&self.spans, number, self.disk.block, self.size) {
+                    for part in parts_of(&self.spans, number, self.disk.block, self.file.size) {
                         let from = (part.offset - start) as usize;
                         self.out.push_back(self.writer.head(part));
                         self.out.push_back(bytes.slice(from..from + part.len as usize));

@@ -10,14 +10,17 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
+use seekless_engine::Demand;
 
 use super::any_order::Download;
 use super::counters::Counters;
+use super::playing::Playing;
 use super::ready::{COPY_MAX, Ready, read_ready, ready};
-use super::tree::Opened;
+use super::tree::{Opened, changed};
 use super::wire::{Outbox, Piece, Segment, Tally};
 use super::{Shared, fetch};
 use crate::range::Span;
@@ -56,7 +59,10 @@ pub(crate) struct FileBody {
     shared: Arc<Shared>,
     file: Option<Arc<Opened>>,
     source: Source,
+    len: u64,
     left: u64,
+    /// How the client plays it, if at all.
+    playing: Option<Playing>,
     /// Bytes of the file before this go past the page cache, where they are not in it.
     bypass_end: u64,
     /// Given back to the system once sent: a cache above keeps it.
@@ -82,13 +88,21 @@ impl FileBody {
             shared,
             file,
             source: Source::Parts(parts),
+            len: left,
             left,
+            playing: None,
             bypass_end: 0,
             release: None,
             pending: None,
             outbox,
             tally,
         }
+    }
+
+    /// How the client plays it.
+    pub(crate) fn played(mut self, playing: Playing) -> FileBody {
+        self.playing = Some(playing);
+        self
     }
 
     /// Bytes of the file before `bypass_end` are read past the page cache, and `release` is given back when it has been sent.
@@ -109,7 +123,9 @@ impl FileBody {
             shared,
             file: None,
             source: Source::Blocks(Box::new(download)),
+            len,
             left: len,
+            playing: None,
             bypass_end: 0,
             release: None,
             pending: None,
@@ -145,7 +161,7 @@ impl FileBody {
             return Poll::Ready(Some(Err(io::ErrorKind::InvalidData.into())));
         };
         if !file.unchanged() {
-            return Poll::Ready(Some(Err(io::Error::other("the file changed while it was sent"))));
+            return Poll::Ready(Some(Err(changed())));
         }
         let window = span.len.min(WINDOW);
         let sendfile = self.outbox.as_ref().is_some_and(|(_, sendfile)| *sendfile);
@@ -159,11 +175,21 @@ impl FileBody {
             Ok(None) => {
                 let shared = self.shared.clone();
                 let bypass = self.bypass_end.saturating_sub(span.offset).min(span.len);
+                let header = shared.engine.bitrate(file.id);
+                let sent = self.len - self.left;
+                let demand = self.playing.map(|playing| playing.demand(Instant::now(), header, sent, window));
                 let fetch = async move {
                     if bypass > 0 {
                         return Ok(Segment::Memory(fetch::past(&shared, &file, span.offset, bypass).await?));
                     }
-                    fetched(&shared, &file, span.offset, window, sendfile).await
+                    fetched(
+                        &shared,
+                        &file,
+                        Span { len: window, ..span },
+                        demand.unwrap_or_default(),
+                        sendfile,
+                    )
+                    .await
                 };
                 self.pending = Some(Box::pin(fetch));
                 // Polled at once, so that it wakes us.
@@ -171,6 +197,17 @@ impl FileBody {
             }
             Err(e) => Poll::Ready(Some(Err(e))),
         }
+    }
+
+    fn broken_off(&self, error: io::Error) -> io::Error {
+        let file = match &self.source {
+            Source::Blocks(download) => Some(download.file()),
+            Source::Parts(_) => self.file.as_ref(),
+        };
+        if let Some(file) = file {
+            self.shared.broken_off(file, &error);
+        }
+        error
     }
 
     /// The first part, a span, is so many bytes shorter.
@@ -210,11 +247,12 @@ fn at_once(
 async fn fetched(
     shared: &Shared,
     file: &Arc<Opened>,
-    offset: u64,
-    len: u64,
+    span: Span,
+    demand: Demand,
     sendfile: bool,
 ) -> io::Result<Segment> {
-    if fetch::bring_in(shared, file, offset, len).await
+    let Span { offset, len } = span;
+    if fetch::bring_in(shared, file, span, demand).await
         && let Some(segment) = at_once(shared, file, offset, len, sendfile)?
     {
         return Ok(segment);
@@ -236,14 +274,10 @@ impl Body for FileBody {
         }
         let segment = match ready!(this.poll_segment(cx)) {
             Some(Ok(segment)) => segment,
-            Some(Err(e)) => {
-                Counters::one(&this.shared.counters.answers_broken);
-                tracing::debug!(%e, "an answer is broken off");
-                return Poll::Ready(Some(Err(e)));
-            }
+            Some(Err(e)) => return Poll::Ready(Some(Err(this.broken_off(e)))),
             None => {
-                Counters::one(&this.shared.counters.answers_broken);
-                return Poll::Ready(Some(Err(io::ErrorKind::UnexpectedEof.into())));
+                let e = this.broken_off(io::ErrorKind::UnexpectedEof.into());
+                return Poll::Ready(Some(Err(e)));
             }
         };
         let len = segment.len();

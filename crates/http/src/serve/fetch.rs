@@ -12,12 +12,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use rustix::fs::Advice;
 use rustix::io::{Errno, ReadWriteFlags};
-use seekless_engine::{Answer, Engine, Need, Ticket};
+use seekless_engine::{Answer, Demand, Engine, Need, Ticket};
 use tokio::sync::oneshot;
 
 use super::Shared;
 use super::counters::Counters;
 use super::tree::Opened;
+use crate::range::Span;
 
 /// Most bytes a helper thread reads at once; they are held until they are sent.
 pub(crate) const HELPER_BYTES: u64 = 256 << 10;
@@ -64,15 +65,16 @@ impl Drop for Withdraw<'_> {
     }
 }
 
-/// Has the engine bring in `len` bytes from `offset`. Whether they are in memory now.
-pub(crate) async fn bring_in(shared: &Shared, file: &Opened, offset: u64, len: u64) -> bool {
+/// Has the engine bring in bytes. Whether they are in memory now.
+pub(crate) async fn bring_in(shared: &Shared, file: &Opened, span: Span, demand: Demand) -> bool {
     let (tell, told) = oneshot::channel();
     let answer = Box::new(move |answer: Answer<'_>| {
         let _ = tell.send(matches!(answer, Answer::Resident(_)));
     });
     Counters::one(&shared.counters.engine_requests);
     shared.follow(file);
-    let Ok(ticket) = shared.engine.request(Need::new(file.as_fd(), offset, len), answer) else {
+    let need = Need { demand, ..Need::new(file.as_fd(), span.offset, span.len) };
+    let Ok(ticket) = shared.engine.request(need, answer) else {
         return false;
     };
     let mut withdraw = Withdraw { engine: &shared.engine, ticket };
@@ -133,7 +135,7 @@ async fn helped(file: &Arc<Opened>, offset: u64, most: u64, past: bool) -> io::R
 }
 
 /// Has the engine bring in bytes nobody waits for.
-pub(crate) fn more(shared: &Shared, file: &Opened, span: crate::range::Span) {
+pub(crate) fn more(shared: &Shared, file: &Opened, span: Span) {
     shared.follow(file);
     let need = Need::new(file.as_fd(), span.offset, span.len);
     if shared.engine.request(need, Box::new(|_| {})).is_ok() {

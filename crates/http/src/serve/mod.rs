@@ -23,6 +23,7 @@ mod fetch;
 mod listing;
 mod log;
 mod page;
+mod playing;
 mod ready;
 pub mod tls;
 mod tree;
@@ -185,6 +186,12 @@ impl Shared {
                 let _ = devices.send(reader, release);
             }
         });
+    }
+
+    /// An answer is broken off because its file cannot be sent on: the client sees that it is not whole, the operator why.
+    pub(crate) fn broken_off(&self, file: &Opened, error: &io::Error) {
+        Counters::one(&self.counters.answers_broken);
+        tracing::warn!("{file}: an answer is broken off: {error}");
     }
 
     fn certificates(&self) -> Option<Arc<rustls::ServerConfig>> {

@@ -4,7 +4,9 @@
 //! `RESOLVE_CACHED` it also never reads a directory from disk: an event loop tries that first, and only what the kernel
 //! cannot look up in memory is opened by a helper thread.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
@@ -34,10 +36,26 @@ impl Opened {
     }
 }
 
+/// Its path as it is now, for people.
+impl fmt::Display for Opened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let link = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
+        match std::fs::read_link(link) {
+            Ok(path) => path.display().fmt(f),
+            Err(_) => write!(f, "a file of inode {}", self.id.ino),
+        }
+    }
+}
+
 impl AsFd for Opened {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// The error of an answer whose file is not [`Opened::unchanged`].
+pub(crate) fn changed() -> io::Error {
+    io::Error::other("it changed while it was sent")
 }
 
 /// What a name leads to.

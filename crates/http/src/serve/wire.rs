@@ -20,7 +20,9 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
+use rustix::io::Errno;
 use rustix::net::SendFlags;
+use seekless_engine::Demand;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
@@ -29,8 +31,9 @@ use tokio_rustls::server::TlsStream;
 use super::counters::Counters;
 use super::log::{Log, Record};
 use super::ready::{Ready, ready};
-use super::tree::Opened;
+use super::tree::{Opened, changed};
 use super::{Shared, fetch};
+use crate::range::Span;
 
 /// Longest piece of a body, and size of the region of stand-ins.
 pub(crate) const PIECE_MAX: usize = 1 << 20;
@@ -354,8 +357,7 @@ impl Wire {
             let segment = ready!(again.as_mut().poll(cx));
             self.again = None;
             self.waited = false;
-            let segment = segment.inspect_err(|_| Counters::one(&self.shared.counters.answers_broken))?;
-            self.replace_first(segment);
+            self.replace_first(segment?);
         }
         let first = self.outbox.segments.borrow().front().cloned();
         // hyper is never given more stand-ins than segments.
@@ -393,15 +395,24 @@ impl Wire {
         };
         loop {
             ready!(tcp.poll_write_ready(cx))?;
-            if std::mem::take(&mut self.waited) && ready(file, offset, len) == Ready::No {
+            let waited = std::mem::take(&mut self.waited);
+            if waited && !file.unchanged() {
+                let changed = changed();
+                self.shared.broken_off(file, &changed);
+                return Poll::Ready(Err(changed));
+            }
+            if waited && ready(file, offset, len) == Ready::No {
                 let (shared, file) = (self.shared.clone(), file.clone());
+                // They were in memory and have been evicted since: the socket has room for them now.
+                let now = Demand { deadline: Some(Instant::now()), ..Demand::default() };
                 let again = async move {
-                    if fetch::bring_in(&shared, &file, offset, len).await
+                    if fetch::bring_in(&shared, &file, Span { offset, len }, now).await
                         && let Ready::Bytes(len) = ready(&file, offset, len)
                     {
                         return Ok(Segment::Span { file, offset, len });
                     }
-                    Ok(Segment::Memory(fetch::read(&shared, &file, offset, len).await?))
+                    let read = fetch::read(&shared, &file, offset, len).await;
+                    Ok(Segment::Memory(read.inspect_err(|error| shared.broken_off(&file, error))?))
                 };
                 self.again = Some(Box::pin(again));
                 // Polled at once, so that it wakes us.
@@ -422,15 +433,21 @@ impl Wire {
             match sent {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 Ok(0) => {
-                    // The file is shorter than it was.
-                    Counters::one(&self.shared.counters.answers_broken);
-                    return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+                    let shorter = io::Error::new(io::ErrorKind::UnexpectedEof, "it is shorter than it was");
+                    self.shared.broken_off(file, &shorter);
+                    return Poll::Ready(Err(shorter));
                 }
                 Ok(n) => {
                     Counters::add(&self.shared.counters.sendfile_bytes, n as u64);
                     return Poll::Ready(Ok(n));
                 }
-                Err(e) => return Poll::Ready(Err(e)),
+                Err(e) => {
+                    // The file's; all others are the socket's, and the client's affair.
+                    if Errno::from_io_error(&e) == Some(Errno::IO) {
+                        self.shared.broken_off(file, &e);
+                    }
+                    return Poll::Ready(Err(e));
+                }
             }
         }
     }

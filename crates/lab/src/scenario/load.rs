@@ -55,7 +55,7 @@ pub enum Load {
     Downloads {
         /// Clients at work on average, if every one gets its link's rate all the time.
         clients: u32,
-        /// Link rate of every client, such as `10Mb/s`.
+        /// Link rates of the clients, such as `10Mb/s` or, the second twice as often, `1.5Mb/s,10Mb/s,10Mb/s`.
         link: String,
         /// Number of files, equally likely.
         files: u32,

@@ -119,6 +119,7 @@ mod tests {
             len: 64 * K,
             file_size: 1 << 40,
             lba: Some(Lba(offset / 512)),
+            demand: crate::Demand::default(),
         };
         d.on_miss(&request, 64 * K)
     }

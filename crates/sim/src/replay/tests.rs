@@ -4,7 +4,7 @@ use std::io::Write as _;
 use seekless_drive::catalogue;
 use seekless_policy::record::{Entry, FIRST_LINE, Line};
 use seekless_policy::{
-    Access, Action, AheadConfig, Config, Event, FileId, Mode, Outcome, Request, RequestId, Spindle,
+    Access, Action, AheadConfig, Config, Demand, Event, FileId, Mode, Outcome, Request, RequestId, Spindle,
 };
 use seekless_units::{Bytes, Lba, Nanos};
 
@@ -46,7 +46,15 @@ fn recorded(readers: u64, rounds: u64) -> String {
         let (offset, lba) = (round * SEGMENT, Some(Lba(reader * 50_000_000 + round * SEGMENT / 512)));
         let event = if round % 4 == 0 {
             let id = RequestId(step);
-            Event::Request(Request { id, file, offset, len: SEGMENT, file_size: FILE, lba })
+            Event::Request(Request {
+                id,
+                file,
+                offset,
+                len: SEGMENT,
+                file_size: FILE,
+                lba,
+                demand: Demand::default(),
+            })
         } else {
             Event::Access(Access { file, offset, len: SEGMENT, file_size: FILE, lba })
         };

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use seekless_drive::{Command, Drive, DriveSpec, Op};
 use seekless_policy::record::Entry;
 use seekless_policy::{
-    Access, Action, Config, Event, FileId, Outcome, ReadId, Request, RequestId, Spindle, Verdict,
+    Access, Action, Config, Demand, Event, FileId, Outcome, ReadId, Request, RequestId, Spindle, Verdict,
 };
 use seekless_units::{Bytes, Fault, Lba, Nanos, SECTOR_BYTES};
 
@@ -31,6 +31,7 @@ struct Asked {
     read: Access,
     /// Told as an access, which the spindle follows streams by.
     access: bool,
+    demand: Demand,
 }
 
 /// The load of one disk.
@@ -100,17 +101,17 @@ pub fn loads(log: &mut Log) -> Result<Vec<Load>, Fault> {
         let then = &mut disk.load.then;
         match line.entry {
             Entry::Event(Event::Request(r)) => {
-                let Request { id, file, offset, len, file_size, lba } = r;
+                let Request { id, file, offset, len, file_size, lba, demand } = r;
                 let whole = file_size.saturating_sub(offset);
                 let len = if len == 0 { whole } else { len.min(whole) }.min(READ_BYTES_MAX);
                 disk.waiting.insert(id, line.at);
                 let read = Access { file, offset, len, file_size, lba };
-                disk.load.asked.push(Asked { at: line.at, read, access: false });
+                disk.load.asked.push(Asked { at: line.at, read, access: false, demand });
                 then.reads += 1;
             }
             Entry::Event(Event::Access(a)) => {
                 let read = Access { len: a.len.min(READ_BYTES_MAX), ..a };
-                disk.load.asked.push(Asked { at: line.at, read, access: true });
+                disk.load.asked.push(Asked { at: line.at, read, access: true, demand: Demand::default() });
                 then.reads += 1;
             }
             Entry::Event(event @ (Event::Budget(_) | Event::Bitrate { .. })) => {
@@ -244,7 +245,7 @@ pub fn run(load: &Load, circumstances: &Circumstances) -> Outcomes {
             }
         } else if next_asked.is_some_and(|t| t <= now) {
             if let Some(a) = asked.next() {
-                world.ask(now, a.read, a.access);
+                world.ask(now, a);
             }
         } else {
             world.spindle.handle(now, Event::Tick);
@@ -261,7 +262,8 @@ pub fn run(load: &Load, circumstances: &Circumstances) -> Outcomes {
 
 impl World {
     /// A server reads.
-    fn ask(&mut self, now: Nanos, read: Access, access: bool) {
+    fn ask(&mut self, now: Nanos, asked: &Asked) {
+        let Asked { read, access, demand, .. } = *asked;
         self.outcomes.reads += 1;
         let Some(missing) = self.resident.first_missing(read.file, read.offset, read.len) else {
             self.resident.touch(read.file, read.offset, read.len);
@@ -274,7 +276,8 @@ impl World {
         let len = read.offset + read.len - missing;
         let lba = read.lba.map(|l| l.plus_bytes(missing - read.offset));
         let Access { file, file_size, .. } = read;
-        self.spindle.handle(now, Event::Request(Request { id, file, offset: missing, len, file_size, lba }));
+        let request = Request { id, file, offset: missing, len, file_size, lba, demand };
+        self.spindle.handle(now, Event::Request(request));
     }
 
     fn act(&mut self, now: Nanos) {

@@ -1,6 +1,6 @@
 //! The daemon's side of the loop: questions, reports, and what a spindle orders.
 
-use seekless_policy::{Access, Action, Event, FileId, Outcome, ReadId, Request, Verdict};
+use seekless_policy::{Access, Action, Demand, Event, FileId, Outcome, ReadId, Request, Verdict};
 
 use super::server::LOOK_SEND;
 use super::{Ev, Machine, Phase};
@@ -66,6 +66,7 @@ impl Machine<'_> {
             len: wanted - resident,
             file_size: size,
             lba: Some(self.disks[disk].lba(local, at + resident)),
+            demand: Demand::default(),
         };
         self.tell(e, Event::Request(request));
     }

@@ -1,0 +1,93 @@
+//! When the bytes of an answer are needed, so that the disk serves first who would stall first.
+//!
+//! A viewer plays an answer from its first byte on, at the file's bitrate. Where the player says how long its buffer lasts
+//! ([`crate::cmcd`]), a window is needed when its first byte is to be played. Where it does not, what plays for a second must
+//! come within a second: a window is needed by the time that it and all before it have been played, had playing begun with the
+//! request. Whoever is ahead of that (he buffers, or downloads) can wait; whoever fell behind (he paused) is owed no more than
+//! the window he asks for.
+
+use std::time::{Duration, Instant};
+
+use seekless_engine::Demand;
+
+use crate::cmcd::Playback;
+
+/// How one answer is played.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Playing {
+    began: Instant,
+    playback: Playback,
+}
+
+impl Playing {
+    pub(crate) fn new(began: Instant, playback: Playback) -> Playing {
+        Playing { began, playback }
+    }
+
+    /// For `len` bytes asked for at `now`, after `sent` of the answer; `header` is what the file says of its bitrate.
+    pub(crate) fn demand(&self, now: Instant, header: Option<u64>, sent: u64, len: u64) -> Demand {
+        let bitrate = self.playback.bitrate.or(header).filter(|rate| *rate > 0);
+        let played = |bytes: u64| bitrate.map(|rate| Duration::from_secs_f64(bytes as f64 / rate as f64));
+        let deadline = match self.playback.starts_in {
+            Some(starts_in) => {
+                let before = if sent == 0 { Some(Duration::ZERO) } else { played(sent) };
+                before.and_then(|before| self.began.checked_add(starts_in + before)).map(|at| at.max(now))
+            }
+            None => {
+                let in_step = played(sent + len).and_then(|all| self.began.checked_add(all));
+                let at_least = played(len).and_then(|window| now.checked_add(window));
+                in_step.max(at_least)
+            }
+        };
+        Demand { deadline, bitrate }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seconds from the request to the deadline.
+    fn due_s(playback: Playback, at_s: f64, header: Option<u64>, sent: u64) -> Option<f64> {
+        let began = Instant::now();
+        let now = began + Duration::from_secs_f64(at_s);
+        let demand = Playing::new(began, playback).demand(now, header, sent, 500_000);
+        demand.deadline.map(|at| (at - began).as_secs_f64())
+    }
+
+    #[test]
+    fn without_a_word_from_the_player_the_bitrate_sets_the_pace() {
+        let silent = Playback::default();
+        assert_eq!(due_s(silent, 0.0, None, 0), None, "nothing is known");
+        assert_eq!(due_s(silent, 0.0, Some(250_000), 0), Some(2.0));
+        assert_eq!(
+            due_s(silent, 1.0, Some(250_000), 2_500_000),
+            Some(12.0),
+            "he has ten seconds in his buffer"
+        );
+        assert_eq!(due_s(silent, 60.0, Some(250_000), 2_500_000), Some(62.0), "he paused");
+        assert_eq!(due_s(silent, 0.0, Some(0), 0), None);
+    }
+
+    #[test]
+    fn a_player_that_says_when_it_needs_them_is_believed() {
+        let says = |ms, bitrate| Playback { bitrate, starts_in: Some(Duration::from_millis(ms)) };
+        assert_eq!(due_s(says(500, None), 0.0, Some(250_000), 0), Some(0.5));
+        assert_eq!(due_s(says(500, None), 0.0, Some(250_000), 1_000_000), Some(4.5));
+        assert_eq!(
+            due_s(says(500, Some(1_000_000)), 0.0, Some(250_000), 1_000_000),
+            Some(1.5),
+            "over the header"
+        );
+        assert_eq!(due_s(says(500, None), 0.0, None, 0), Some(0.5));
+        assert_eq!(due_s(says(500, None), 0.0, None, 1), None, "no bitrate: of the first bytes alone");
+        assert_eq!(due_s(says(500, None), 3.0, None, 0), Some(3.0), "not before he asks");
+    }
+
+    #[test]
+    fn absurd_bitrates_are_no_deadline() {
+        let began = Instant::now();
+        let demand = Playing::new(began, Playback::default()).demand(began, Some(1), u64::MAX / 2, 1);
+        assert_eq!(demand.deadline.map(|at| at - began), Some(Duration::from_secs(1)));
+    }
+}
