@@ -104,7 +104,7 @@ impl Model {
     fn bring(&mut self, window: Window) {
         let to = (window.start + window.pages).min(FILE_PAGES);
         let mark = window.mark.filter(|m| self.cache.first_absent(0, m.start, m.start + 1) == m.start);
-        self.cache.insert(0, window.start, to);
+        self.cache.insert(0, window.start, to, false);
         self.cache.ready(0, window.start, to);
         if let Some(mark) = mark.filter(|m| m.start < to) {
             self.cache.mark(0, mark);
@@ -238,7 +238,7 @@ fn the_model_reads_what_the_kernel_reads() {
                     ));
                     // From here on both start from what is really there.
                     for &page in now.difference(&model_now) {
-                        model.cache.insert(0, page, page + 1);
+                        model.cache.insert(0, page, page + 1, false);
                         model.cache.ready(0, page, page + 1);
                     }
                     for &page in model_now.difference(&now) {
