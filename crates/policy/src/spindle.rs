@@ -30,6 +30,10 @@ const SERVICE_AT_FIRST: Nanos = Nanos::from_millis(30);
 /// With fewer pieces in line there is time to read early, and the sweep has more to choose among.
 const QUEUE_LEAST: usize = 16;
 
+/// However long the queue is, a piece is due no earlier than this before its stream runs dry: what is queued for later makes it longer
+/// still, and who is blocked waits behind it.
+const WITHIN_MOST: Nanos = Nanos::from_secs(3);
+
 /// No piece is queued earlier than this before its stream runs dry.
 const EARLY_MOST: Nanos = Nanos::from_secs(20);
 
@@ -572,7 +576,7 @@ impl Spindle {
         let Some(following) = &self.streams else { return };
         let in_line = (self.queue.len() + self.flights.len()) as u64;
         let backlog = Nanos(following.service.0.saturating_mul(in_line));
-        let within = backlog + backlog + following.config.slack;
+        let within = (backlog + backlog + following.config.slack).min(WITHIN_MOST);
         self.read_ahead_within(stream, within);
     }
 

@@ -174,6 +174,24 @@ fn a_stream_about_to_run_dry_jumps_the_sweep() {
 }
 
 #[test]
+fn behind_a_long_queue_only_what_is_needed_soon_is_queued() {
+    let mut s = spindle(AheadConfig { slack: ms(100_000), ..AheadConfig::default() });
+    // Twenty blocked readers are in line: too many to read early, and enough to make everything due.
+    (0..20).for_each(|i| s.handle(ms(0), miss(i, 100 + i, 0, 64 * K)));
+    // 2 MiB are in memory for the first stream's reader, for twenty seconds.
+    s.handle(ms(0), miss(50, 1, 0, 64 * K));
+    let before = s.stats().ahead;
+    for i in 0..20u64 {
+        s.handle(ms(i * 500), access(1, i * 50 * K, 50 * K));
+    }
+    assert_eq!(s.stats().ahead, before, "it has enough for ten seconds more");
+    for i in 20..38u64 {
+        s.handle(ms(i * 500), access(1, i * 50 * K, 50 * K));
+    }
+    assert!(s.stats().ahead > before, "for less than three");
+}
+
+#[test]
 fn an_idle_disk_reads_early_for_readers_that_are_there() {
     let mut s = spindle(AheadConfig::default());
     let mut fetched = 0;
