@@ -201,6 +201,17 @@ impl AheadConfig {
         (self.budget.0 / streams.len().max(1) as u64).saturating_mul(2)
     }
 
+    /// Longest piece for a reader who is blocked: he is served whether there is room in the budget or not, with a plain part where it
+    /// is exceeded by a fifth. Without that a live run with a rising load had 8.6 GB fetched and not read on a budget of 2.9, and
+    /// 6.8 % of what was requested was evicted unread.
+    pub(crate) fn piece_max_blocked(&self, streams: &Streams, stream: &Stream, len: PieceLen) -> u64 {
+        let piece = self.piece_max(streams, stream, len);
+        match streams.unread().saturating_add(piece) <= self.budget.0 / 5 * 6 {
+            true => piece,
+            false => piece.min(self.share(streams) / 2).max(PAGE) / PAGE * PAGE,
+        }
+    }
+
     /// Whether there is memory for a piece of `len` bytes before it is due.
     pub(crate) fn may_be_early(&self, streams: &Streams, len: u64) -> bool {
         len <= self.share(streams) && streams.unread() <= self.budget.0 / 4 * 3

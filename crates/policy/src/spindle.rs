@@ -551,7 +551,7 @@ impl Spindle {
             return Some(0);
         }
         let len = self.piece_len(following, stream);
-        Some(following.config.piece_max(&following.table, stream, len))
+        Some(following.config.piece_max_blocked(&following.table, stream, len))
     }
 
     /// Bytes from `start` to where memory is thought to hold what comes, for this stream or another of the file: none where
