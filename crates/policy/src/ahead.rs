@@ -2,14 +2,14 @@
 //!
 //! A stream is fetched in pieces. While it reads one, the next is queued as soon as what is left would last only as
 //! long as the disk may take to come round to it - the trigger. The piece's deadline is the moment the stream runs dry.
-//! Three things bound how much lies in memory unread:
+//! What bounds how much lies in memory unread, and what uses the room there is:
 //!
 //! - the *budget* for prefetched and unread bytes of the whole disk. Over it, streams are held back and reminded in
 //!   the order of their deadlines; a reader that is blocked is served all the same, with no more than its share;
 //! - the *share*: with many streams a piece is no longer than twice one stream's part of the budget: it is half read on the
-//!   mean. Simulated sessions (WD Red, 2 GiB) without a failure: 160 requests/s, with once or one and a half times 119;
+//!   mean. Of simulated sessions (WD Red, 2 GiB, 150 requests/s) 96 failed with one and a half times, none with twice;
 //! - *early*: a disk with nothing better to do, and memory to spare, fetches for the streams that run dry next. Viewers who
-//!   came together would run dry together (8 GiB: 168 requests/s without a failure instead of 124 with 8 MiB);
+//!   came together would run dry together (8 GiB, 8 MiB: 171 requests/s without a failure instead of 124);
 //! - *persistence*: most viewers leave early (\[L\] 4), so a piece is no longer than what its stream has read so far,
 //!   and the first is half of the full size (or what the sizing algorithm says). It is slow start (\[C\] 2) driven by
 //!   what the reader did, not by how often it was prefetched for. Where readers are seen to stay
