@@ -206,7 +206,7 @@ impl AheadConfig {
     /// 6.8 % of what was requested was evicted unread.
     pub(crate) fn piece_max_blocked(&self, streams: &Streams, stream: &Stream, len: PieceLen) -> u64 {
         let piece = self.piece_max(streams, stream, len);
-        match streams.unread().saturating_add(piece) <= self.budget.0 / 5 * 6 {
+        match streams.unread().saturating_add(piece) <= self.budget.0.saturating_add(self.budget.0 / 5) {
             true => piece,
             false => piece.min(self.share(streams) / 2).max(PAGE) / PAGE * PAGE,
         }

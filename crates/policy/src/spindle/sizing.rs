@@ -171,7 +171,8 @@ impl Spindle {
         let Some(following) = &mut self.streams else { return };
         let nothing_to_give = following.config.drop_behind != DropBehind::Pressure;
         // More was fetched for blocked readers than the budget has: that says nothing about the budget.
-        let within = following.table.unread() <= following.config.budget.0 / 4 * 5;
+        let budget = following.config.budget.0;
+        let within = following.table.unread() <= budget.saturating_add(budget / 4);
         if within && (nothing_to_give || following.pressure.is_settled(self.now, following.table.len())) {
             self.stats.bytes_evicted_over_budget += bytes;
         }
