@@ -217,7 +217,7 @@ impl Spindle {
             return Some(Action::Answer { request, verdict });
         }
         if let Some((file, offset, len)) = self.drops.pop_front() {
-            self.stats.bytes_dropped += len;
+            self.stats.bytes_dropped = self.stats.bytes_dropped.saturating_add(len);
             self.account.ledger().given_back(file, offset, offset + len);
             return Some(Action::Drop { file, offset, len });
         }
