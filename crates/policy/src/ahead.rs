@@ -261,7 +261,7 @@ impl AheadConfig {
         if room < least.max(1) {
             return Decision::NoRoom(dry);
         }
-        let end = end.min(start + room);
+        let end = end.min(start.saturating_add(room));
         Decision::Fetch(Ahead { start, end, deadline: dry })
     }
 
