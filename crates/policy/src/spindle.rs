@@ -509,7 +509,6 @@ impl Spindle {
         self.pass_behind(stream);
         self.end_if_done(stream);
         self.read_ahead(stream);
-        self.remind();
     }
 
     /// Notes a read that is about to miss; what it reads is reported when it is done. What its stream had fetched of it, and is neither queued nor in flight, was evicted.
@@ -728,7 +727,6 @@ impl Spindle {
         if let Some(following) = &mut self.streams {
             following.config.budget = Bytes(bytes.max(PAGE));
         }
-        self.remind();
     }
 
     fn expire_streams(&mut self) {
