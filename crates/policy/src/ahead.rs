@@ -242,7 +242,7 @@ impl AheadConfig {
         // Rounded up: a page that is partly fetched is fetched.
         let start = stream.fetched.min(i64::MAX as u64).next_multiple_of(PAGE);
         let quiet = now.since(stream.last) > QUIET;
-        if start >= end_of_file || quiet || !stream.is_sequential(&self.streams) {
+        if start >= end_of_file || quiet || len.full < PAGE || !stream.is_sequential(&self.streams) {
             return Decision::Nothing;
         }
         // As of its last read: what it asks for in one go it uses in the time until the next.

@@ -6,7 +6,7 @@ use core::ops::Bound;
 
 use seekless_units::{Lba, Nanos, SECTOR_BYTES};
 
-use super::{Persistence, Rate, StreamConfig};
+use super::{Lengths, Persistence, Rate, StreamConfig};
 use crate::FileId;
 
 /// Name of a stream; never used twice.
@@ -128,6 +128,7 @@ pub struct Streams {
     unread: u64,
     forgotten: u64,
     persistence: Persistence,
+    lengths: Lengths,
 }
 
 impl Streams {
@@ -143,6 +144,7 @@ impl Streams {
             unread: 0,
             forgotten: 0,
             persistence: Persistence::default(),
+            lengths: Lengths::default(),
         }
     }
 
@@ -174,6 +176,11 @@ impl Streams {
     /// Whether readers stay to the end of what is fetched for them, from the streams that are over.
     pub fn persistence(&self) -> Persistence {
         self.persistence
+    }
+
+    /// How far readers read, from the same.
+    pub(crate) fn lengths(&self) -> &Lengths {
+        &self.lengths
     }
 
     /// One stream.
@@ -298,15 +305,14 @@ impl Streams {
         if now < last + self.config.idle {
             return None;
         }
-        let over = self.remove(id)?;
-        self.persistence.ended(over.unread_of_piece());
-        Some((id, over))
+        Some((id, self.end(id)?))
     }
 
-    /// Removes a stream that is over for another reason than silence.
+    /// Removes a stream that is over.
     pub fn end(&mut self, id: StreamId) -> Option<Stream> {
         let over = self.remove(id)?;
         self.persistence.ended(over.unread_of_piece());
+        self.lengths.ended(over.consumed);
         Some(over)
     }
 
@@ -340,7 +346,9 @@ impl Streams {
         }
         let &(_, oldest) = self.by_last.first()?;
         self.forgotten += 1;
-        Some((oldest, self.remove(oldest)?))
+        let over = self.remove(oldest)?;
+        self.lengths.ended(over.consumed);
+        Some((oldest, over))
     }
 
     fn begin(&mut self, now: Nanos, file: FileId, offset: u64, file_size: u64) -> StreamId {
