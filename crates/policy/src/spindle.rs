@@ -552,9 +552,10 @@ impl Spindle {
         let Some(stream) = stream.and_then(|id| following.table.get(id)) else { return false };
         let from_head = stream.first == 0 && stream.consumed == 0;
         let sequential = from_head || stream.is_sequential(&following.config.streams);
+        let rest = following.table.lengths().median_rest(stream.consumed);
         (self.size.spares_random() && !sequential)
             || (self.size.heeds_lengths()
-                && self.piece_len(following, stream).full <= wanted.saturating_add(wanted / 4))
+                && rest.is_some_and(|rest| rest <= wanted.saturating_add(wanted / 4)))
     }
 
     /// Longest piece for a stream; `None` when streams are not followed.

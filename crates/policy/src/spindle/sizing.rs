@@ -50,10 +50,14 @@ impl Spindle {
         PieceLen { full: full.0, first: self.size.first(full).0, bitrate: self.told(following, stream) }
     }
 
-    /// Bytes beyond what is fetched that a reader is as likely to read as to leave.
+    /// Bytes that a reader is as likely to go on for as not; none if so much is fetched for him.
     fn rest(&self, following: &Following, stream: &Stream) -> u64 {
-        let known = self.size.heeds_lengths().then(|| following.table.lengths().median_rest(stream.consumed));
-        known.flatten().map_or(u64::MAX, |rest| rest.saturating_sub(stream.unread()))
+        let known = self.size.spares_random().then(|| following.table.lengths().median_rest(stream.consumed));
+        match known.flatten() {
+            Some(rest) if rest <= stream.unread() => 0,
+            Some(rest) => rest,
+            None => u64::MAX,
+        }
     }
 
     /// Configured, else from the file's header.
