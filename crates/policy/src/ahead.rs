@@ -183,17 +183,8 @@ pub(crate) struct Ahead {
     pub(crate) deadline: Nanos,
 }
 
-/// What to do for a stream now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Decision {
-    /// It is quiet, not sequential, or fetched to its end: not before it reads again.
-    Nothing,
-    /// It has enough for now. When it runs dry.
-    Later(Nanos),
-    /// Queue this.
-    Fetch(Ahead),
-    /// It would be its turn, but the budget is used up. When it runs dry.
-    NoRoom(Nanos),
+fn next_page(offset: u64) -> u64 {
+    offset.min(i64::MAX as u64).next_multiple_of(PAGE)
 }
 
 impl AheadConfig {
@@ -228,42 +219,39 @@ impl AheadConfig {
         full.min(grown).min(self.share(streams)).max(PAGE) / PAGE * PAGE
     }
 
-    /// Whether a stream's next piece is to be queued: when it runs dry `within` this time.
-    pub(crate) fn decide(
+    /// When a stream runs dry, as of its last read: what it asks for in one go it uses in the time until the next. `None` while there
+    /// is nothing to read ahead for it: it is quiet, not sequential, or fetched to its end.
+    pub(crate) fn runs_dry(&self, now: Nanos, stream: &Stream, len: PieceLen) -> Option<Nanos> {
+        let quiet = now.since(stream.last) > QUIET;
+        let fetched = next_page(stream.fetched) >= next_page(stream.file_size);
+        if quiet || fetched || len.full < PAGE || !stream.is_sequential(&self.streams) {
+            return None;
+        }
+        Some(stream.runs_dry(stream.last, len.bitrate))
+    }
+
+    /// A stream's next piece, for one that runs dry at `dry`. `None` if the budget has no room.
+    pub(crate) fn next_piece(
         &self,
-        now: Nanos,
         streams: &Streams,
         id: StreamId,
         len: PieceLen,
-        within: Nanos,
-    ) -> Decision {
-        let Some(stream) = streams.get(id) else { return Decision::Nothing };
-        let end_of_file = stream.file_size.min(i64::MAX as u64).next_multiple_of(PAGE);
+        dry: Nanos,
+    ) -> Option<Ahead> {
+        let stream = streams.get(id)?;
         // Rounded up: a page that is partly fetched is fetched.
-        let start = stream.fetched.min(i64::MAX as u64).next_multiple_of(PAGE);
-        let quiet = now.since(stream.last) > QUIET;
-        if start >= end_of_file || quiet || len.full < PAGE || !stream.is_sequential(&self.streams) {
-            return Decision::Nothing;
-        }
-        // As of its last read: what it asks for in one go it uses in the time until the next.
-        let dry = stream.runs_dry(stream.last, len.bitrate);
-        if dry.since(now) > within {
-            return Decision::Later(dry);
-        }
+        let start = next_page(stream.fetched);
         let len = self.piece_max(streams, stream, len);
-        let end = start.saturating_add(len).min(end_of_file);
+        let end = start.saturating_add(len).min(next_page(stream.file_size));
         let end = match streams.next_fetched(id, start) {
             Some(next) => end.min(next.max(start + PAGE) / PAGE * PAGE),
             None => end,
         };
         // Where the whole piece finds no room half of it will do: a plain share.
         let room = self.budget.0.saturating_sub(streams.unread()) / PAGE * PAGE;
-        let least = (end - start).min(len / 2);
-        if room < least.max(1) {
-            return Decision::NoRoom(dry);
-        }
+        let least = end.checked_sub(start)?.min(len / 2);
         let end = end.min(start.saturating_add(room));
-        Decision::Fetch(Ahead { start, end, deadline: dry })
+        (room >= least.max(1)).then_some(Ahead { start, end, deadline: dry })
     }
 
     /// Whether what has been read is given back now.

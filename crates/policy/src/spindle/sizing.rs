@@ -170,7 +170,7 @@ impl Spindle {
             if let Some(following) = &mut self.streams {
                 following.table.lost(id, start);
             }
-            self.read_ahead(id);
+            self.line_up(id);
         }
     }
 
