@@ -11,9 +11,10 @@ use std::path::Path;
 
 use indicatif::ProgressBar;
 use seekless_units::{Exit, Fault};
+use seekless_workload::splitmix::{GOLDEN, mix};
 use seekless_workload::trace::{Entry, entry};
 
-use crate::distances::{Curve, Distances, MixedMap, mix};
+use crate::distances::{Curve, Distances, MixedMap};
 use crate::input;
 
 /// A client that asked for nothing of a file for so long begins anew: longer than pauses between the segments of a
@@ -157,7 +158,7 @@ struct Reading {
 
 fn hash(seed: u64, bytes: &[u8]) -> u64 {
     // Eight bytes at a time, each mixed in by a multiplication and a shift; spread by SplitMix64's finaliser.
-    let mut h = seed ^ (bytes.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut h = seed ^ (bytes.len() as u64).wrapping_mul(GOLDEN);
     let (chunks, rest) = bytes.as_chunks::<8>();
     let step = |h: u64, word: u64| {
         let h = (h ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd);
@@ -254,7 +255,7 @@ impl Reading {
         for n in first..end.div_ceil(part) {
             // Only a whole answer says where the file ends; a part is taken to be one of many.
             let bytes = if whole { part.min(end - n * part) } else { part };
-            let key = mix(file ^ n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let key = mix(file ^ n.wrapping_mul(GOLDEN));
             self.samples[0].access(key, bytes as u32);
             self.samples[1].access(key, bytes as u32);
         }
