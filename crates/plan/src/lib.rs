@@ -13,7 +13,6 @@ pub mod capacity;
 pub mod cli;
 pub mod distances;
 mod format;
-mod input;
 mod page;
 mod plot;
 pub mod simulate;

@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 use super::{PlanArgs, bar, drive, give, rate, table, usage};
 use crate::answer::{Machine, Served};
 use crate::format;
-use crate::input;
 use crate::page::Page;
 use crate::plot::Chart;
 use crate::site::{self, Options, Site};
@@ -63,8 +62,10 @@ pub(super) fn run(args: &PlanArgs, log: &Path) -> Result<Exit, Fault> {
     let target = args.rate.as_ref().map(|r| rate("rate", r)).transpose()?;
     let options = Options { lenient: args.lenient, exact: args.exact, part: args.part.0 as u32 };
     let started = Instant::now();
-    let progress = bar(input::packed_bytes(log), "{bar:40} {binary_bytes}/{binary_total_bytes} {eta}");
-    let site = site::read(log, options, &progress)?;
+    let input = seekless_input::open(log)?;
+    let progress = bar(input.progress.total(), "{bar:40} {binary_bytes}/{binary_total_bytes} {eta}");
+    let tick = || progress.set_position(input.progress.read());
+    let site = site::read(input.bytes, log.display(), options, tick)?;
     progress.finish_and_clear();
     let read_s = started.elapsed().as_secs_f64();
     let streams = Streams {
