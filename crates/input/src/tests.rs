@@ -22,8 +22,9 @@ fn zstd(text: &[u8]) -> Vec<u8> {
     compress_to_vec(text, CompressionLevel::Fastest)
 }
 
-const PACKERS: [(Packing, fn(&[u8]) -> Vec<u8>); 3] =
-    [(Packing::Gzip, gzip), (Packing::Xz, xz), (Packing::Zstd, zstd)];
+type Packer = fn(&[u8]) -> Vec<u8>;
+
+const PACKERS: [(Packing, Packer); 3] = [(Packing::Gzip, gzip), (Packing::Xz, xz), (Packing::Zstd, zstd)];
 
 /// Lines that repeat and differ, as those of a log do.
 fn text(lines: u64) -> Vec<u8> {
