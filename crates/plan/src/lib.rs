@@ -14,7 +14,6 @@ pub mod cli;
 pub mod distances;
 mod format;
 mod page;
-mod plot;
 pub mod simulate;
 pub mod site;
 pub mod ways;
