@@ -22,6 +22,9 @@ use seekless_units::{Exit, Fault};
 /// Read buffer: large enough that a line rarely straddles two.
 const BUFFER_BYTES: usize = 1 << 18;
 
+/// The longest mark a packer puts at the beginning of a file: that of xz.
+const HEAD_BYTES: u64 = 6;
+
 /// A stream of unpacked bytes, and what is known of it.
 pub struct Input {
     /// The bytes.
@@ -147,13 +150,20 @@ pub fn open(path: &Path) -> Result<Input, Fault> {
     };
     let progress = Progress { read: Arc::default(), total };
     let counted = Counted { inner: raw, read: Arc::clone(&progress.read) };
-    let mut raw = BufReader::with_capacity(BUFFER_BYTES, counted);
-    let packing = Packing::of(raw.fill_buf().map_err(fault)?);
-    let bytes = match packing {
-        Some(packing) => packing.unpack(raw),
-        None => Box::new(raw),
-    };
+    let bytes = unpacked(BufReader::with_capacity(BUFFER_BYTES, counted)).map_err(fault)?;
     Ok(Input { bytes, progress, name: plain_name(path) })
+}
+
+/// A stream as it is or unpacked, as its first bytes say. A pipe may hand them over one by one.
+fn unpacked(mut raw: impl BufRead + Send + 'static) -> io::Result<Box<dyn BufRead + Send>> {
+    let mut head = Vec::new();
+    (&mut raw).take(HEAD_BYTES).read_to_end(&mut head)?;
+    let packing = Packing::of(&head);
+    let whole = io::Cursor::new(head).chain(raw);
+    Ok(match packing {
+        Some(packing) => packing.unpack(whole),
+        None => Box::new(whole),
+    })
 }
 
 fn plain_name(path: &Path) -> String {

@@ -35,9 +35,9 @@ fn text(lines: u64) -> Vec<u8> {
 
 /// What comes out of bytes that begin as a packed file does.
 fn unpack(packed: &[u8]) -> io::Result<Vec<u8>> {
-    let packing = Packing::of(packed).expect("it begins as packed files do");
+    assert!(Packing::of(packed).is_some(), "it begins as packed files do");
     let mut out = Vec::new();
-    packing.unpack(io::Cursor::new(packed.to_vec())).read_to_end(&mut out).map(|_| out)
+    unpacked(io::Cursor::new(packed.to_vec()))?.read_to_end(&mut out).map(|_| out)
 }
 
 #[test]
@@ -56,6 +56,18 @@ fn what_was_packed_comes_out_in_one_piece_or_several() {
     // As pzstd writes them: a frame to be skipped before each that counts.
     let skipped = [&[0x50, 0x2a, 0x4d, 0x18, 4, 0, 0, 0, 1, 2, 3, 4][..], &zstd(&two)].concat();
     assert_eq!(unpack(&skipped.repeat(2)).unwrap(), two.repeat(2));
+}
+
+#[test]
+fn a_pipe_may_hand_over_byte_by_byte() {
+    let text = text(20);
+    for bytes in [text.clone(), gzip(&text), xz(&text), zstd(&text), b"ab".to_vec(), vec![]] {
+        let expected = if bytes.len() < 6 { bytes.clone() } else { text.clone() };
+        let trickle = BufReader::with_capacity(1, io::Cursor::new(bytes));
+        let mut out = Vec::new();
+        unpacked(trickle).unwrap().read_to_end(&mut out).unwrap();
+        assert!(out == expected);
+    }
 }
 
 #[test]
