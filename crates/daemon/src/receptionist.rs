@@ -452,6 +452,7 @@ fn in_words(outcome: Outcome<'_>, wire: Settled) -> Answer {
                 Reason::BeyondEnd | Reason::Duplicate => PassReason::BadRequest,
                 // Nobody is there to read it.
                 Reason::Cancelled => PassReason::Closing,
+                Reason::Random => PassReason::Random,
             },
             wire,
         ),

@@ -108,7 +108,8 @@ pub struct AheadConfig {
     /// Most bytes fetched and not yet read, of all streams of the disk. The driver keeps it to what the page cache can
     /// hold ([`crate::Event::Budget`]).
     pub budget: Bytes,
-    /// Slack added to twice the backlog of the disk: covers a neighbour's burst and the reader's own jitter.
+    /// Slack added to twice the backlog of the disk: covers a neighbour's burst and the reader's own jitter. A piece is due
+    /// at most 3 s before its reader runs dry, whatever backlog and slack make.
     pub slack: Nanos,
     /// When bytes behind a stream are given back.
     pub drop_behind: DropBehind,
@@ -218,7 +219,7 @@ impl AheadConfig {
     }
 
     /// Longest piece for a stream: persistence and share, at least a page.
-    pub(crate) fn piece_max(&self, streams: &Streams, stream: &Stream, len: PieceLen) -> u64 {
+    fn piece_max(&self, streams: &Streams, stream: &Stream, len: PieceLen) -> u64 {
         let PieceLen { full, first, .. } = len;
         let grown = match streams.persistence().stays() {
             true => full,
@@ -241,7 +242,7 @@ impl AheadConfig {
         // Rounded up: a page that is partly fetched is fetched.
         let start = stream.fetched.min(i64::MAX as u64).next_multiple_of(PAGE);
         let quiet = now.since(stream.last) > QUIET;
-        if start >= end_of_file || quiet || !stream.is_sequential(&self.streams) {
+        if start >= end_of_file || quiet || len.full < PAGE || !stream.is_sequential(&self.streams) {
             return Decision::Nothing;
         }
         // As of its last read: what it asks for in one go it uses in the time until the next.

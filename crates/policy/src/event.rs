@@ -198,11 +198,14 @@ pub enum Reason {
     BeyondEnd,
     /// A request of this name is waiting already. A mistake of the driver.
     Duplicate,
+    /// Nothing says that the reader goes on from here, and the algorithm leaves such readers alone: with their own reads the disk has
+    /// as many to choose from as there are readers.
+    Random,
 }
 
 impl Reason {
     /// Every reason, in the order of [`Reason::index`].
-    pub const ALL: [Reason; 7] = [
+    pub const ALL: [Reason; 8] = [
         Reason::QueueFull,
         Reason::Failed,
         Reason::Cancelled,
@@ -210,6 +213,7 @@ impl Reason {
         Reason::Mode,
         Reason::BeyondEnd,
         Reason::Duplicate,
+        Reason::Random,
     ];
 
     /// Position in [`Reason::ALL`], for tables of counters.
@@ -227,6 +231,7 @@ impl Reason {
             Reason::Mode => "mode",
             Reason::BeyondEnd => "beyond_end",
             Reason::Duplicate => "duplicate",
+            Reason::Random => "random",
         }
     }
 }

@@ -45,8 +45,13 @@ pub trait PrefetchSize {
         Bytes(full.0 / FIRST_DIVISOR)
     }
 
-    /// Whether readers that are not known to be sequential get what they ask for and nothing more.
+    /// Whether readers that are not known to be sequential are left to read for themselves.
     fn spares_random(&self) -> bool {
+        false
+    }
+
+    /// Whether no piece is to go beyond where half of the readers stop who came as far.
+    fn heeds_lengths(&self) -> bool {
         false
     }
 

@@ -319,6 +319,11 @@ impl Spindle {
         if let Some(bytes_per_s) = request.demand.bitrate {
             self.told_bitrate(request.file, bytes_per_s);
         }
+        if existing.iter().all(|&(_, start, end)| end <= wanted.start || wanted.end <= start)
+            && self.leaves_alone(stream, wanted.end - wanted.start)
+        {
+            return Err(Reason::Random);
+        }
         let len = match self.piece_max(stream) {
             Some(len) => len.min(self.room_before_fetched(stream, wanted.start)),
             None => self.size.on_miss(request, wanted.end - wanted.start),
@@ -540,15 +545,23 @@ impl Spindle {
         Some(stream)
     }
 
+    /// Whether a miss of so many bytes is its reader's own affair. At the head of a file he counts as sequential from his first
+    /// read, as in Linux, unless those who came as far went no further: lengths are known to within a quarter.
+    fn leaves_alone(&self, stream: Option<StreamId>, wanted: u64) -> bool {
+        let Some(following) = &self.streams else { return false };
+        let Some(stream) = stream.and_then(|id| following.table.get(id)) else { return false };
+        let from_head = stream.first == 0 && stream.consumed == 0;
+        let sequential = from_head || stream.is_sequential(&following.config.streams);
+        let rest = following.table.lengths().median_rest(stream.consumed);
+        (self.size.spares_random() && !sequential)
+            || (self.size.heeds_lengths()
+                && rest.is_some_and(|rest| rest <= wanted.saturating_add(wanted / 4)))
+    }
+
     /// Longest piece for a stream; `None` when streams are not followed.
     fn piece_max(&self, stream: Option<StreamId>) -> Option<u64> {
         let following = self.streams.as_ref()?;
         let stream = following.table.get(stream?)?;
-        // At the head of a file a reader counts as sequential from its first read, as in Linux.
-        let from_head = stream.first == 0 && stream.consumed == 0;
-        if self.size.spares_random() && !from_head && !stream.is_sequential(&following.config.streams) {
-            return Some(0);
-        }
         let len = self.piece_len(following, stream);
         Some(following.config.piece_max_blocked(&following.table, stream, len))
     }

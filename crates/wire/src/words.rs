@@ -136,6 +136,8 @@ vocabulary! {
         Closing = 5, "closing";
         /// The descriptor is no regular file, cannot be read, or the range lies outside it.
         BadRequest = 6, "bad request";
+        /// The reader is not known to be sequential, and the sizing algorithm leaves such readers alone.
+        Random = 7, "random";
     }
 }
 

@@ -175,9 +175,10 @@ impl FileBody {
             Ok(None) => {
                 let shared = self.shared.clone();
                 let bypass = self.bypass_end.saturating_sub(span.offset).min(span.len);
-                let header = shared.engine.bitrate(file.id);
                 let sent = self.len - self.left;
-                let demand = self.playing.map(|playing| playing.demand(Instant::now(), header, sent, window));
+                let demand = self.playing.map(|playing| {
+                    playing.demand(Instant::now(), shared.engine.bitrate(file.id), sent, window)
+                });
                 let fetch = async move {
                     if bypass > 0 {
                         return Ok(Segment::Memory(fetch::past(&shared, &file, span.offset, bypass).await?));

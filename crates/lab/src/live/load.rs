@@ -65,7 +65,13 @@ impl Clients {
             }
             Load::Handlers { clients, handler, warmup_s, duration_s } => {
                 let length = warmup_s + duration_s;
-                command.args(["closed", "--clients", &clients.to_string(), "--handler", handler]);
+                command.args([
+                    "closed",
+                    "--clients",
+                    &clients.to_string(),
+                    "--handler",
+                    &handler.to_string(),
+                ]);
                 command.args(["--timeout", "60s", "--warmup", &format!("{warmup_s}s")]);
                 command.args(["--duration", &format!("{length}s")]);
                 length

@@ -49,6 +49,7 @@ scenarios![
     "competitive-fig6",
     "competitive-fig7",
     "competitive-fig8",
+    "competitive-micro",
     "daemon-faults",
     "disk-profile",
     "hot-cache",

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use seekless_units::Bytes;
+use seekless_workload::handler::Handler;
 use serde::{Deserialize, Serialize};
 
 /// The kinds of load.
@@ -34,7 +35,7 @@ pub enum Load {
         /// Clients on each disk.
         clients: u32,
         /// What a handler does, as `seekless sim serve --handler` has it: `one-rand-10`, `index-search`, ...
-        handler: String,
+        handler: Handler,
         /// Seconds before counting.
         warmup_s: f64,
         /// Seconds counted.
@@ -145,6 +146,15 @@ impl Load {
             | Load::Command { .. }
             | Load::Profile {} => {}
         }
+    }
+
+    /// Sets what a handler does.
+    pub(super) fn set_handler(&mut self, name: &str) -> Result<(), String> {
+        let Load::Handlers { handler, .. } = self else {
+            return Err("the knob `handler` needs a load of kind `handlers`".into());
+        };
+        *handler = name.parse()?;
+        Ok(())
     }
 
     /// The first file it needs that is not here.

@@ -162,6 +162,8 @@ pub enum Knob {
     Drive,
     /// Instances or clients of the load.
     Clients,
+    /// What a load of kind `handlers` asks for, e.g. `one-rand-10`.
+    Handler,
     /// An argument of the simulator, named by the axis' `flag`.
     Sim,
     /// Nothing: the values are those of a command's answer, which has a row for each (load `command` with `rows`).
@@ -369,6 +371,7 @@ impl Knob {
             Knob::Clients => {
                 load.set_clients(value.parse().map_err(|_| format!("`{value}` is not a count"))?)
             }
+            Knob::Handler => load.set_handler(value)?,
         }
         Ok(arm)
     }

@@ -61,6 +61,11 @@ impl PrefetchSize for Auto {
         self.sizes().0
     }
 
+    fn heeds_lengths(&self) -> bool {
+        // The paper's search is left as it is.
+        matches!(self.controller, Kind::Model(_))
+    }
+
     fn observe(&mut self, now: Nanos, seen: Observation) {
         // Late ticks are one tick: what a sleeping driver missed is not made up for.
         let end = match &mut self.controller {

@@ -64,6 +64,10 @@ impl PrefetchSize for Depth {
         }
     }
 
+    fn heeds_lengths(&self) -> bool {
+        true
+    }
+
     fn spares_random(&self) -> bool {
         true
     }

@@ -34,6 +34,10 @@ impl PrefetchSize for Scaled {
         self.inner.first(full)
     }
 
+    fn heeds_lengths(&self) -> bool {
+        self.inner.heeds_lengths()
+    }
+
     fn spares_random(&self) -> bool {
         self.inner.spares_random()
     }

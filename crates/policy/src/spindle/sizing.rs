@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use seekless_units::Nanos;
+use seekless_units::{Bytes, Nanos};
 
 use super::{Following, Spindle};
 use crate::account::Account;
@@ -46,8 +46,18 @@ impl Spindle {
         let lba = stream.address_of(stream.fetched);
         let bitrate =
             self.bitrate_of(following, stream).map_or(0.0, |rate| self.sized_by(following, stream, rate));
-        let full = self.size.full(lba, bitrate);
+        let full = self.size.full(lba, bitrate).min(Bytes(self.rest(following, stream)));
         PieceLen { full: full.0, first: self.size.first(full).0, bitrate: self.told(following, stream) }
+    }
+
+    /// Bytes that a reader is as likely to go on for as not; none if so much is fetched for him.
+    fn rest(&self, following: &Following, stream: &Stream) -> u64 {
+        let known = self.size.spares_random().then(|| following.table.lengths().median_rest(stream.consumed));
+        match known.flatten() {
+            Some(rest) if rest <= stream.unread() => 0,
+            Some(rest) => rest,
+            None => u64::MAX,
+        }
     }
 
     /// Configured, else from the file's header.

@@ -9,10 +9,12 @@
 //! is recognised by where it reads. An access that starts about where a stream of that file expects the next one
 //! continues it; any other access starts a new stream.
 
+mod lengths;
 mod persistence;
 mod rate;
 mod table;
 
+pub(crate) use lengths::Lengths;
 pub use persistence::Persistence;
 pub use rate::Rate;
 pub use table::{Continuation, Stream, StreamId, Streams};

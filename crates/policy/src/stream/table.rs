@@ -6,7 +6,7 @@ use core::ops::Bound;
 
 use seekless_units::{Lba, Nanos, SECTOR_BYTES};
 
-use super::{Persistence, Rate, StreamConfig};
+use super::{Lengths, Persistence, Rate, StreamConfig};
 use crate::FileId;
 
 /// Name of a stream; never used twice.
@@ -126,8 +126,13 @@ pub struct Streams {
     by_last: BTreeSet<(Nanos, StreamId)>,
     next: u64,
     unread: u64,
+    /// The same of each file that has any.
+    unread_of: BTreeMap<FileId, u64>,
+    /// Room for [`Streams::recount`].
+    spans: Vec<(u64, u64)>,
     forgotten: u64,
     persistence: Persistence,
+    lengths: Lengths,
 }
 
 impl Streams {
@@ -141,8 +146,11 @@ impl Streams {
             by_last: BTreeSet::new(),
             next: 0,
             unread: 0,
+            unread_of: BTreeMap::new(),
+            spans: Vec::new(),
             forgotten: 0,
             persistence: Persistence::default(),
+            lengths: Lengths::default(),
         }
     }
 
@@ -161,7 +169,7 @@ impl Streams {
         self.streams.is_empty()
     }
 
-    /// Bytes fetched and not yet read, of all streams. Bytes that two streams wait for count twice.
+    /// Bytes fetched that at least one stream is still to read. Bytes that many wait for count once: they are in memory once.
     pub fn unread(&self) -> u64 {
         self.unread
     }
@@ -174,6 +182,11 @@ impl Streams {
     /// Whether readers stay to the end of what is fetched for them, from the streams that are over.
     pub fn persistence(&self) -> Persistence {
         self.persistence
+    }
+
+    /// How far readers read, from the same.
+    pub(crate) fn lengths(&self) -> &Lengths {
+        &self.lengths
     }
 
     /// One stream.
@@ -209,7 +222,6 @@ impl Streams {
         };
         let id = continuation.stream();
         if let Some(stream) = self.streams.get_mut(&id) {
-            let unread_before = stream.unread();
             self.by_last.remove(&(stream.last, id));
             // An access may repeat bytes the stream had: only what is new counts as progress.
             let progress = end.saturating_sub(stream.position.max(offset));
@@ -222,7 +234,7 @@ impl Streams {
             stream.rate.record(now, progress);
             self.persistence.read(progress);
             self.by_last.insert((stream.last, id));
-            self.unread = self.unread - unread_before + stream.unread();
+            self.recount(file);
         }
         (continuation, forgotten)
     }
@@ -230,12 +242,12 @@ impl Streams {
     /// Notes that everything before `upto` is fetched, or queued to be, on behalf of a stream.
     pub fn fetched(&mut self, id: StreamId, upto: u64) {
         if let Some(stream) = self.streams.get_mut(&id) {
-            let before = stream.unread();
             if upto > stream.fetched {
                 stream.piece = upto - stream.fetched;
             }
             stream.fetched = stream.fetched.max(upto);
-            self.unread = self.unread - before + stream.unread();
+            let file = stream.file;
+            self.recount(file);
         }
     }
 
@@ -267,9 +279,9 @@ impl Streams {
     /// or the bytes were evicted before they were used.
     pub fn lost(&mut self, id: StreamId, from: u64) {
         if let Some(stream) = self.streams.get_mut(&id) {
-            let before = stream.unread();
             stream.fetched = stream.fetched.min(from.max(stream.position));
-            self.unread = self.unread - before + stream.unread();
+            let file = stream.file;
+            self.recount(file);
         }
     }
 
@@ -298,15 +310,14 @@ impl Streams {
         if now < last + self.config.idle {
             return None;
         }
-        let over = self.remove(id)?;
-        self.persistence.ended(over.unread_of_piece());
-        Some((id, over))
+        Some((id, self.end(id)?))
     }
 
-    /// Removes a stream that is over for another reason than silence.
+    /// Removes a stream that is over.
     pub fn end(&mut self, id: StreamId) -> Option<Stream> {
         let over = self.remove(id)?;
         self.persistence.ended(over.unread_of_piece());
+        self.lengths.ended(over.consumed);
         Some(over)
     }
 
@@ -340,7 +351,9 @@ impl Streams {
         }
         let &(_, oldest) = self.by_last.first()?;
         self.forgotten += 1;
-        Some((oldest, self.remove(oldest)?))
+        let over = self.remove(oldest)?;
+        self.lengths.ended(over.consumed);
+        Some((oldest, over))
     }
 
     fn begin(&mut self, now: Nanos, file: FileId, offset: u64, file_size: u64) -> StreamId {
@@ -369,14 +382,33 @@ impl Streams {
     fn remove(&mut self, id: StreamId) -> Option<Stream> {
         let stream = self.streams.remove(&id)?;
         self.by_last.remove(&(stream.last, id));
-        self.unread -= stream.unread();
         if let Some(ids) = self.of_file.get_mut(&stream.file) {
             ids.retain(|&other| other != id);
             if ids.is_empty() {
                 self.of_file.remove(&stream.file);
             }
         }
+        self.recount(stream.file);
         Some(stream)
+    }
+
+    /// Counts a file's unread bytes anew.
+    fn recount(&mut self, file: FileId) {
+        let mut spans = core::mem::take(&mut self.spans);
+        spans
+            .extend(self.of_file(file).filter(|(_, s)| s.unread() > 0).map(|(_, s)| (s.position, s.fetched)));
+        spans.sort_unstable();
+        let (mut upto, mut unread) = (0, 0);
+        for (position, fetched) in spans.drain(..) {
+            unread += fetched.saturating_sub(position.max(upto));
+            upto = upto.max(fetched);
+        }
+        self.spans = spans;
+        let before = match unread {
+            0 => self.unread_of.remove(&file),
+            _ => self.unread_of.insert(file, unread),
+        };
+        self.unread = self.unread - before.unwrap_or(0) + unread;
     }
 }
 

@@ -629,11 +629,14 @@ fn text(report: &serving::Report, value: &Value) -> String {
         let _ = writeln!(out, "maximum rate: {rate:.1} requests/s");
     }
     let l = |name| report.latency_ms.get(name).copied().unwrap_or(0.0);
+    let optimum = match report.optimum_mb_per_s {
+        0.0 => String::new(),
+        rate => format!(" (optimum {rate:.1})"),
+    };
     let _ = writeln!(
         out,
-        "{:.1} MB/s (optimum {:.1}), {} requests, {} failed; ms: p50 {:.0}, p95 {:.0}, p99 {:.0}",
+        "{:.1} MB/s{optimum}, {} requests, {} failed; ms: p50 {:.0}, p95 {:.0}, p99 {:.0}",
         report.mb_per_s,
-        report.optimum_mb_per_s,
         report.requests,
         report.failures,
         l("p50"),

@@ -1,0 +1,124 @@
+//! How far readers of a disk read, and from that how much further one goes on who has come so far.
+//!
+//! A reader of random blocks and the first read of somebody who reads the whole file look alike. What tells them apart is what
+//! those before did. A piece that ends at the median of what is left to read is as likely too long as too short; at a
+//! competitive depth, where a byte too many costs as much as a byte too few (\[C\] 2), that is the best end there is.
+
+/// Shorter lengths than a page are not told apart.
+const LEAST: u64 = 1 << 12;
+
+/// Classes of length in an octave.
+const AN_OCTAVE: u32 = 4;
+const CLASSES: usize = 52 * AN_OCTAVE as usize;
+
+/// Streams that must have come as far before anything is believed.
+const ENDED_MIN: u32 = 16;
+
+/// Counted streams above which all counts are halved: readers change.
+const ENDED_MAX: u32 = 1024;
+
+/// Streams that have ended, by classes of what they read.
+#[derive(Clone, Debug)]
+pub(crate) struct Lengths {
+    ended: u32,
+    classes: [Class; CLASSES],
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Class {
+    streams: u32,
+    longest: u64,
+}
+
+impl Default for Lengths {
+    fn default() -> Lengths {
+        Lengths { ended: 0, classes: [Class::default(); CLASSES] }
+    }
+}
+
+impl Lengths {
+    /// A stream ended after so many bytes.
+    pub(crate) fn ended(&mut self, consumed: u64) {
+        let class = &mut self.classes[class_of(consumed)];
+        class.streams += 1;
+        class.longest = class.longest.max(consumed);
+        self.ended += 1;
+        if self.ended >= ENDED_MAX {
+            for class in &mut self.classes {
+                let streams = class.streams / 2;
+                *class = Class { streams, longest: if streams > 0 { class.longest } else { 0 } };
+            }
+            self.ended = self.classes.iter().map(|c| c.streams).sum();
+        }
+    }
+
+    /// How many bytes half of those went on for, at most, who read `consumed` and more and have ended; `None` until enough have come
+    /// as far. At most a fifth too long.
+    pub(crate) fn median_rest(&self, consumed: u64) -> Option<u64> {
+        let reached = &self.classes[class_of(consumed)..];
+        let total: u32 = reached.iter().map(|c| c.streams).sum();
+        if total < ENDED_MIN {
+            return None;
+        }
+        let mut below = 0;
+        let median = reached.iter().find(|class| {
+            below += class.streams;
+            2 * below >= total
+        })?;
+        Some(median.longest.saturating_sub(consumed))
+    }
+}
+
+fn class_of(bytes: u64) -> usize {
+    let bytes = bytes.max(LEAST);
+    let octave = bytes.ilog2();
+    // The two bits below the highest one.
+    let within = bytes >> (octave - 2) & 3;
+    ((octave - LEAST.ilog2()) * AN_OCTAVE) as usize + within as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const K: u64 = 1 << 10;
+
+    fn after(lengths: impl IntoIterator<Item = u64>) -> Lengths {
+        let mut seen = Lengths::default();
+        lengths.into_iter().for_each(|bytes| seen.ended(bytes));
+        seen
+    }
+
+    #[test]
+    fn nothing_is_believed_of_a_few() {
+        assert_eq!(after([64 * K; 15]).median_rest(0), None);
+        assert_eq!(after([64 * K; 16]).median_rest(0), Some(64 * K));
+    }
+
+    #[test]
+    fn readers_of_blocks_are_at_their_end_after_one() {
+        let seen = after([64 * K; 100]);
+        assert_eq!(seen.median_rest(32 * K), Some(32 * K));
+        assert_eq!(seen.median_rest(64 * K), Some(0));
+        assert_eq!(seen.median_rest(128 * K), None, "nobody came so far");
+    }
+
+    #[test]
+    fn who_has_come_far_goes_on_as_those_did_who_came_as_far() {
+        let seen = after((0..400).map(|i| if i % 4 == 0 { 4096 * K } else { 64 * K }));
+        assert_eq!(seen.median_rest(64 * K), Some(0));
+        assert_eq!(seen.median_rest(128 * K), Some(3968 * K));
+    }
+
+    #[test]
+    fn new_readers_outweigh_old_ones() {
+        let seen = after([4096 * K; 2000].into_iter().chain([64 * K; 1500]));
+        assert_eq!(seen.median_rest(0), Some(64 * K));
+    }
+
+    #[test]
+    fn no_length_is_too_long() {
+        let seen = after([u64::MAX; 40]);
+        assert!(seen.median_rest(u64::MAX).is_some());
+    }
+}
