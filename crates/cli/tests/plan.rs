@@ -68,27 +68,74 @@ fn a_log_is_measured_and_answered() {
     let page = std::fs::read_to_string(&html).expect("a page");
     assert!(page.matches("<svg").count() == 3 && !page.contains("http://") || page.contains("w3.org"));
 
-    // Packed, from standard input, exact: the same.
-    let mut packed = flate(&log(100));
-    packed.flush().expect("packed");
-    let gz = dir.path().join("access.log.gz");
-    std::fs::write(&gz, packed).expect("written");
-    let again = json(&plan(&["--log", &gz.to_string_lossy(), "--memory", "1GiB", "--exact", "--json"]));
+    // Exact: the same.
+    let again = json(&plan(&["--log", &path, "--memory", "1GiB", "--exact", "--json"]));
     for part in ["popularity", "working_set", "ways"] {
         assert_eq!(again[part], v[part], "{part}");
     }
 }
 
-/// The log as `gzip` writes it.
-fn flate(text: &str) -> Vec<u8> {
-    let mut child = Command::new("gzip")
-        .arg("-c")
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .expect("gzip");
-    child.stdin.take().expect("its input").write_all(text.as_bytes()).expect("taken");
-    child.wait_with_output().expect("packed").stdout
+fn gzip(text: &[u8]) -> Vec<u8> {
+    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    packer.write_all(text).and_then(|()| packer.finish()).expect("packed")
+}
+
+fn xz(text: &[u8]) -> Vec<u8> {
+    let options = lzma_rust2::XzOptions::with_preset(1);
+    let mut packer = lzma_rust2::XzWriter::new(Vec::new(), options).expect("options that fit");
+    packer.write_all(text).and_then(|()| packer.finish()).expect("packed")
+}
+
+fn zstd(text: &[u8]) -> Vec<u8> {
+    ruzstd::encoding::compress_to_vec(text, ruzstd::encoding::CompressionLevel::Fastest)
+}
+
+#[test]
+fn packed_logs_give_what_plain_ones_give_and_broken_ones_one_line() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let text = log(100);
+    let about_the_log = |v: &Value| {
+        let mut log = v["log"].clone();
+        log["read_s"] = Value::Null;
+        [log, v["popularity"].clone(), v["working_set"].clone(), v["miss_ratio_curve"].clone()]
+    };
+    let path = write(dir.path(), "access.log", &text);
+    let plain = about_the_log(&json(&plan(&["--log", &path, "--json"])));
+    for (name, packed) in [
+        ("access.log.gz", gzip(text.as_bytes())),
+        ("access.log.xz", xz(text.as_bytes())),
+        ("access.log.zst", zstd(text.as_bytes())),
+    ] {
+        let path = dir.path().join(name);
+        let plan_of = |bytes: &[u8], more: &[&str]| {
+            std::fs::write(&path, bytes).expect("written");
+            plan(&[&["--log", &path.to_string_lossy(), "--json"], more].concat())
+        };
+        assert_eq!(about_the_log(&json(&plan_of(&packed, &[]))), plain, "{name}");
+        let mut changed = packed.clone();
+        changed[packed.len() / 2] ^= 0x10;
+        // Not even a lenient reader goes on behind what cannot be unpacked.
+        for (broken, more) in [(&packed[..packed.len() / 2], &[][..]), (&changed, &["--lenient"])] {
+            let output = plan_of(broken, more);
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(1), "{name}: {said}");
+            assert!(said.contains(&format!("{name}: line ")), "{said}");
+            assert!(said.contains("damaged or cut short"), "{said}");
+            assert!(said.lines().count() == 1 && output.stdout.is_empty(), "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_packed_log_may_come_from_standard_input() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = write(dir.path(), "access.log", &log(3));
+    let packed = dir.path().join("packed");
+    std::fs::write(&packed, zstd(&std::fs::read(&path).expect("read"))).expect("written");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seekless"));
+    let input = std::fs::File::open(&packed).expect("opened");
+    let output = command.args(["plan", "--log", "-", "--json"]).stdin(input).output().expect("starts");
+    assert_eq!(json(&output)["log"]["requests"], 9);
 }
 
 #[test]

@@ -17,6 +17,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use seekless_workload::content::Content;
+use seekless_workload::splitmix;
 
 /// The size the paper's two statements are about, bytes.
 const KNEE_BYTES: f64 = 16384.0;
@@ -91,7 +92,7 @@ fn in_order_of_writing(files: &[TreeFile]) -> Vec<&TreeFile> {
         let mut state = folder
             .bytes()
             .fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
-        (splitmix(&mut state), folder)
+        (splitmix::next(&mut state), folder)
     };
     let mut ordered: Vec<&TreeFile> = files.iter().collect();
     ordered.sort_by_cached_key(place);
@@ -100,18 +101,9 @@ fn in_order_of_writing(files: &[TreeFile]) -> Vec<&TreeFile> {
 
 /// A standard normal variable by Box and Muller.
 fn gaussian(state: &mut u64) -> f64 {
-    let mut uniform = || (splitmix(state) >> 11) as f64 / (1u64 << 53) as f64;
+    let mut uniform = || (splitmix::next(state) >> 11) as f64 / (1u64 << 53) as f64;
     let radius = (-2.0 * (1.0 - uniform()).ln()).sqrt();
     radius * (std::f64::consts::TAU * uniform()).cos()
-}
-
-/// SplitMix64 (Steele, Lea and Flood 2014).
-fn splitmix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

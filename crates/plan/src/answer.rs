@@ -120,7 +120,8 @@ impl Machine<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::distances::{Distances, mix};
+    use crate::distances::Distances;
+    use seekless_workload::splitmix::mix;
 
     /// 1000 parts of 1 MB read round and round: everything misses below 1 GB, nothing but the first round above.
     fn loop_curve() -> Curve {

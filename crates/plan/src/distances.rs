@@ -12,6 +12,8 @@
 use std::collections::{BinaryHeap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 
+use seekless_workload::splitmix::mix;
+
 /// Hash values are compared as 24-bit numbers: finer shares than one in 16 million are of no use.
 const HASH_BITS: u32 = 24;
 /// Buckets of distances an octave: neighbouring cache sizes of a curve are within 4.5 %.
@@ -38,13 +40,6 @@ impl Hasher for Mixed {
 
 /// A map from hashes.
 pub(crate) type MixedMap<V> = HashMap<u64, V, BuildHasherDefault<Mixed>>;
-
-/// SplitMix64's finaliser: every bit of the result depends on every bit of the key.
-pub(crate) fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
 
 /// Sums over the order of last accesses: a binary indexed tree that is packed anew when its slots run out.
 #[derive(Clone, Debug)]

@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use seekless_chart::{Axis, Chart, Mark, Series, colour, escape};
 use seekless_units::{Exit, Fault};
 
 const STYLE: &str = "body{font:15px/1.5 sans-serif;max-width:860px;margin:2em auto;padding:0 1em;color:#222}\
@@ -15,8 +16,10 @@ pub(crate) struct Page {
     html: String,
 }
 
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+/// Lines with a name each; none, if empty.
+pub(crate) fn chart<'a>(x: Axis<'a>, y: Axis<'a>, lines: Vec<(String, Vec<(f64, f64)>)>) -> Chart<'a> {
+    let line = |(i, (name, points))| Series { name, points, colour: colour(i), mark: Mark::Line };
+    Chart { x, y, words: &[], series: lines.into_iter().enumerate().map(line).collect() }
 }
 
 impl Page {
@@ -24,8 +27,9 @@ impl Page {
         let title = escape(title);
         Page {
             html: format!(
-                "<!DOCTYPE html>\n<html lang=en><head><meta charset=utf-8><title>{title}</title><style>{STYLE}</style></head>\
-                 <body><h1>{title}</h1>\n"
+                "<!DOCTYPE html>\n<html lang=en><head><meta charset=utf-8><title>{title}</title><style>{STYLE}{}</style></head>\
+                 <body><h1>{title}</h1>\n",
+                seekless_chart::STYLE
             ),
         }
     }
@@ -52,9 +56,9 @@ impl Page {
         self.html.push_str("</table>\n");
     }
 
-    /// A chart, already SVG.
-    pub(crate) fn chart(&mut self, svg: &str) {
-        let _ = writeln!(self.html, "<div>{svg}</div>");
+    pub(crate) fn chart(&mut self, chart: &Chart) -> Result<(), Fault> {
+        let _ = writeln!(self.html, "<div>{}</div>", chart.html()?);
+        Ok(())
     }
 
     /// Writes the page; it appears whole or not at all.

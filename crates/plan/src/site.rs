@@ -7,14 +7,14 @@
 //! Files are looked at in parts of 256 KiB or as asked. A request accesses the parts whose first byte it covers, and the
 //! part in which its stream begins, so that consecutive requests do not count the part they share twice.
 
-use std::path::Path;
+use std::fmt::Display;
+use std::io::BufRead;
 
-use indicatif::ProgressBar;
 use seekless_units::{Exit, Fault};
-use seekless_workload::trace::{Entry, entry};
+use seekless_workload::splitmix::{GOLDEN, mix};
+use seekless_workload::trace::{Entry, LINE_BYTES_MAX, entry, read_line};
 
-use crate::distances::{Curve, Distances, MixedMap, mix};
-use crate::input;
+use crate::distances::{Curve, Distances, MixedMap};
 
 /// A client that asked for nothing of a file for so long begins anew: longer than pauses between the segments of a
 /// player, of whatever length.
@@ -32,6 +32,8 @@ const EXACT_MAX: usize = 1 << 24;
 const MINUTES_MAX: u64 = 10 * 366 * 24 * 60;
 /// Largest answer believed, bytes: 16 TiB. More is a misread column.
 const ANSWER_BYTES_MAX: u64 = 1 << 44;
+/// Lines between two ticks.
+const TICK_LINES: u64 = 4096;
 /// Points of the popularity plot.
 const RANKS: usize = 200;
 
@@ -157,7 +159,7 @@ struct Reading {
 
 fn hash(seed: u64, bytes: &[u8]) -> u64 {
     // Eight bytes at a time, each mixed in by a multiplication and a shift; spread by SplitMix64's finaliser.
-    let mut h = seed ^ (bytes.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut h = seed ^ (bytes.len() as u64).wrapping_mul(GOLDEN);
     let (chunks, rest) = bytes.as_chunks::<8>();
     let step = |h: u64, word: u64| {
         let h = (h ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd);
@@ -254,7 +256,7 @@ impl Reading {
         for n in first..end.div_ceil(part) {
             // Only a whole answer says where the file ends; a part is taken to be one of many.
             let bytes = if whole { part.min(end - n * part) } else { part };
-            let key = mix(file ^ n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let key = mix(file ^ n.wrapping_mul(GOLDEN));
             self.samples[0].access(key, bytes as u32);
             self.samples[1].access(key, bytes as u32);
         }
@@ -319,25 +321,32 @@ fn zipf(ranks: &[(f64, f64)]) -> Option<f64> {
     Some(-cov / var)
 }
 
-/// Reads a log.
+/// Reads a log called `name` in messages, and calls `tick` now and then on the way.
 ///
 /// # Errors
-/// The file cannot be read; a line does not fit (unless lenient); nothing in it is a request answered with bytes.
-pub fn read(path: &Path, options: Options, bar: &ProgressBar) -> Result<Site, Fault> {
-    let name = path.display();
-    let mut lines = input::open(path, bar)?;
+/// The bytes cannot be read; a line does not fit (unless lenient); nothing in it is a request answered with bytes.
+pub fn read(
+    mut log: impl BufRead,
+    name: impl Display,
+    options: Options,
+    tick: impl Fn(),
+) -> Result<Site, Fault> {
+    let mut line = Vec::with_capacity(512);
     let mut reading = Reading::new(options);
     let (mut number, mut skipped, mut others) = (0_u64, 0_u64, 0_u64);
     let mut first_skipped = None;
     loop {
-        let line = match lines.next() {
-            Ok(Some(line)) => line,
-            Ok(None) => break,
+        match read_line(&mut log, &mut line, LINE_BYTES_MAX, "access log") {
+            Ok(true) => {}
+            Ok(false) => break,
             // Unreadable input does not get better by going on.
             Err(e) => return Err(Fault::new(Exit::Failed, format!("{name}: line {}: {e}", number + 1))),
-        };
+        }
         number += 1;
-        let taken = entry(line).and_then(|entry| match entry {
+        if number.is_multiple_of(TICK_LINES) {
+            tick();
+        }
+        let taken = entry(&line).and_then(|entry| match entry {
             Some(entry) if entry.sends_file() => reading.take(&entry),
             _ => {
                 others += 1;

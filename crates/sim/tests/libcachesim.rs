@@ -60,7 +60,7 @@ fn ours(replacement: Replacement, capacity: usize, blocks: &[u64]) -> u64 {
 fn real(name: &str) -> Option<Vec<u64>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let dir = std::env::var_os("SEEKLESS_SHARED").map_or_else(|| root.join("../shared"), PathBuf::from);
-    let input = seekless_sim::trace::input::open(&dir.join("traces").join(name)).ok()?;
+    let input = seekless_input::open(&dir.join("traces").join(name)).ok()?;
     let lines = std::io::BufRead::lines(input.bytes);
     Some(lines.map_while(Result::ok).filter_map(|l| l.trim().parse().ok()).collect())
 }

@@ -9,20 +9,12 @@
 //! every word between any two pages (but for a chance of 2^-64), so that a swapped, shifted or stale page is found
 //! from any part of it. One addition a word keeps this at memory speed: it runs on every byte served and verified.
 
+use crate::splitmix::{GOLDEN, mix};
+
 /// Bytes in a page of content, the unit that carries its own identity.
 pub const PAGE_BYTES: usize = 4096;
 /// 64-bit words in a page.
 const WORDS: usize = PAGE_BYTES / 8;
-
-/// Finaliser of SplitMix64 (Steele, Lea, Flood 2014): every input bit flips every output bit with probability ~1/2.
-const fn mix(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
-
-/// 2^64 divided by the golden ratio, the step of SplitMix64.
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Fixed random words, one for each word of a page (4 KiB: stays in the first-level cache).
 static TABLE: [u64; WORDS] = {

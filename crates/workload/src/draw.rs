@@ -8,8 +8,7 @@
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 
-/// 2^64 divided by the golden ratio: the step of SplitMix64.
-const GOLDEN_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+use crate::splitmix;
 
 /// The increment PCG specifies as its default stream.
 const PCG_STREAM: u128 = 0x0a02_bdbf_7bb3_c0a7_ac28_fa16_a64a_bf96;
@@ -31,8 +30,8 @@ impl Draw {
         for byte in purpose.bytes() {
             hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         }
-        let high = split_mix(seed ^ hash);
-        let low = split_mix(high.wrapping_add(hash));
+        let high = splitmix::next(&mut (seed ^ hash));
+        let low = splitmix::next(&mut high.wrapping_add(hash));
         Draw { generator: Pcg64::new((u128::from(high) << 64) | u128::from(low), PCG_STREAM) }
     }
 
@@ -65,14 +64,6 @@ impl Draw {
             items.swap(i, j);
         }
     }
-}
-
-/// One step of SplitMix64 (Steele, Lea, Flood 2014).
-fn split_mix(x: u64) -> u64 {
-    let mut z = x.wrapping_add(GOLDEN_STEP);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

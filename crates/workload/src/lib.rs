@@ -18,5 +18,6 @@ pub mod generate;
 pub mod handler;
 pub mod httperf;
 pub mod session;
+pub mod splitmix;
 pub mod trace;
 pub mod zipf;

@@ -3,9 +3,10 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use seekless_chart::escape;
 use seekless_units::Fault;
 
-use super::html::{body, escape, open, prose};
+use super::html::{body, open, prose};
 use super::number;
 use crate::check::Outcome;
 use crate::results::Results;

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use seekless_units::{Exit, Fault};
+use seekless_chart::escape;
+use seekless_units::Fault;
 
-use super::{Entry, entries, number, plot};
+use super::{Entry, entries, label, number, plot};
 use crate::metric::{self, Metric};
 use crate::results::Results;
 use crate::scenario::{Axis, Published};
@@ -13,7 +14,7 @@ use crate::scenario::{Axis, Published};
 /// Colours, type and table lines; nothing is loaded from anywhere.
 const STYLE: &str = "body{font:15px/1.45 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#222}\
 h1{font-size:1.5rem;margin-bottom:.2rem}h2{font-size:1.25rem;margin-top:2rem}h3{font-size:1rem;margin:1.4rem 0 0}.sub{color:#666;margin:.1rem 0}\
-.known{color:#8a6100;font-weight:600}td.pass,td.known,td.fail,td.words a{white-space:nowrap}.why{color:#555;font-style:italic;text-align:left;padding-left:1.5rem}.paper{color:#777}.key{display:inline-block;margin-right:1rem}.key svg{vertical-align:middle;margin-right:.3rem}\
+.known{color:#8a6100;font-weight:600}td.pass,td.known,td.fail,td.words a{white-space:nowrap}.why{color:#555;font-style:italic;text-align:left;padding-left:1.5rem}.paper{color:#777}\
 summary{cursor:pointer;margin:.4rem 0}.all>summary{font-weight:600}.all>div{border-left:3px solid #ddd;padding-left:1rem;margin-bottom:2rem}\
 table{border-collapse:collapse;margin:.6rem 0}th,td{padding:.25rem .7rem;border-bottom:1px solid #ddd;text-align:right}\
 th:first-child,td:first-child,th.words,td.words{text-align:left}.pass{color:#0a7d32;font-weight:600}.fail{color:#b3261e;font-weight:600}\
@@ -33,8 +34,9 @@ pub fn render(results: &Results) -> Result<String, Fault> {
 /// A page up to its first heading.
 pub(super) fn open(title: &str) -> String {
     format!(
-        "<!DOCTYPE html>\n<html lang=en><head><meta charset=utf-8><title>{}</title><style>{STYLE}</style></head><body>",
-        escape(title)
+        "<!DOCTYPE html>\n<html lang=en><head><meta charset=utf-8><title>{}</title><style>{STYLE}{}</style></head><body>",
+        escape(title),
+        seekless_chart::STYLE
     )
 }
 
@@ -79,8 +81,7 @@ fn figure(page: &mut String, results: &Results, name: &str) -> Result<(), Fault>
     let unit = if metric.unit.is_empty() { String::new() } else { format!(", {}", metric.unit) };
     let meaning = capital(metric.meaning);
     let _ = write!(page, "<h3>{}{unit}</h3><p class=sub>{}</p>", escape(&meaning), escape(name));
-    *page += &plot::metric(results, metric, &values)
-        .map_err(|e| Fault::new(Exit::Failed, format!("plot of {name}: {e}")))?;
+    *page += &plot::metric(results, metric, &values)?;
     table(page, results, metric, &values);
     Ok(())
 }
@@ -100,8 +101,7 @@ fn distributions(page: &mut String, results: &Results) -> Result<(), Fault> {
             other => other,
         };
         let _ = write!(page, "<h3>{}</h3>", escape(title));
-        *page += &plot::cdf(results, name)
-            .map_err(|e| Fault::new(Exit::Failed, format!("plot of {name}: {e}")))?;
+        *page += &plot::cdf(results, name)?;
     }
     Ok(())
 }
@@ -252,7 +252,7 @@ fn rows(page: &mut String, results: &Results) {
     }
     *page += "</tr>";
     for row in &results.rows {
-        let label = row.x.as_ref().map_or(row.arm.clone(), |x| format!("{} @ {x}", row.arm));
+        let label = label(&row.arm, row.x.as_deref());
         let _ = write!(page, "<tr><td>{}</td><td>{}</td>", escape(&label), row.repetition + 1);
         for name in &names {
             let _ =
@@ -319,9 +319,4 @@ pub(super) fn prose(text: &str) -> String {
     parts
         .map(|(i, part)| if i % 2 == 1 { format!("<code>{part}</code>") } else { part.to_string() })
         .collect()
-}
-
-/// Text as HTML.
-pub(super) fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -47,8 +47,12 @@ pub struct Entry {
 impl Entry {
     /// Arm, with the axis value where there is one.
     pub fn label(&self) -> String {
-        self.x.as_ref().map_or(self.arm.clone(), |x| format!("{} @ {x}", self.arm))
+        label(&self.arm, self.x.as_deref())
     }
+}
+
+fn label(arm: &str, x: Option<&str>) -> String {
+    x.map_or(arm.to_owned(), |x| format!("{arm} @ {x}"))
 }
 
 /// Every arm (at every axis value) with a metric, in the scenario's order.
@@ -150,7 +154,7 @@ mod tests {
             assert!(!html.contains("src=") && !html.contains("href=\"http"), "{name} loads something");
             assert!(html.contains("&lt;b&gt;not bold&lt;/b&gt;"));
             for outcome in &results.checks {
-                assert!(html.contains(&html::escape(&outcome.name)), "{name}: {}", outcome.name);
+                assert!(html.contains(&seekless_chart::escape(&outcome.name)), "{name}: {}", outcome.name);
             }
             for published in &results.scenario.published {
                 assert!(html.contains(&number(published.value)), "{name}: {}", published.value);

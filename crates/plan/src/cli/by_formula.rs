@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use seekless_chart::{Axis, Scale};
 use seekless_drive::DriveSpec;
 use seekless_units::{Exit, Fault};
 use serde_json::{Value, json};
@@ -9,8 +10,7 @@ use serde_json::{Value, json};
 use super::{PlanArgs, bar, drive, give, rate, table, usage};
 use crate::capacity::{Answer, Disk, Question, buffers, network_over_disk};
 use crate::format;
-use crate::page::Page;
-use crate::plot::Chart;
+use crate::page::{Page, chart};
 use crate::simulate::{figure, sim};
 
 /// A simulated download takes about so long, so that a simulation has many of them.
@@ -65,7 +65,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<Exit, Fault> {
     };
     let stored = args.data.0.div_ceil(drive.capacity().0);
     if let Some(path) = &args.html {
-        page(&question, &answer, &simulated, &drive, stored).write(path)?;
+        page(&question, &answer, &simulated, &drive, stored)?.write(path)?;
     }
     let value = as_json(args, &question, &answer, &simulated, stored);
     give(args, &value, &as_text(&question, &answer, &simulated, &drive, stored))
@@ -245,50 +245,40 @@ fn as_text(q: &Question, a: &Answer, simulated: &[Simulated], drive: &DriveSpec,
     text
 }
 
-fn page(q: &Question, a: &Answer, simulated: &[Simulated], drive: &DriveSpec, stored: u64) -> Page {
+fn page(
+    q: &Question,
+    a: &Answer,
+    simulated: &[Simulated],
+    drive: &DriveSpec,
+    stored: u64,
+) -> Result<Page, Fault> {
     let mut page = Page::new("What it takes to fill a link");
     for line in sentences(q, a, drive, stored) {
         page.note(&line);
     }
     page.table(&rows(q, a, simulated));
-    let plain: fn(f64) -> String = format::number;
     page.heading("What a cache is worth");
     page.note(
         "Network over disk throughput at most, by the share of the data in memory (Circus 2004, Figure 1).",
     );
-    let cache = Chart {
-        x: "memory / data",
-        y: "network / disk",
-        log: (false, true),
-        labels: (plain, plain),
-        series: vec![(String::new(), figure_1())],
-    };
-    page.chart(&cache.svg());
+    let memory = Axis::new("memory / data", Scale::Linear, &format::number);
+    let gain = Axis::new("network / disk", Scale::Log10, &format::number);
+    page.chart(&chart(memory, gain, vec![(String::new(), figure_1())]))?;
     page.heading("What a block size is worth");
     page.note(&format!(
         "Throughput of one disk with blocks at random places, positioning {:.1} ms (Figure 2).",
         q.disk.position_s * 1e3
     ));
-    let disk = Chart {
-        x: "block size",
-        y: "MB/s",
-        log: (true, false),
-        labels: (format::size, plain),
-        series: figure_2(&q.disk),
-    };
-    page.chart(&disk.svg());
+    let block = Axis::new("block size", Scale::Log2, &format::size);
+    let rate = Axis::new("MB/s", Scale::Linear, &format::number);
+    page.chart(&chart(block, rate, figure_2(&q.disk)))?;
     page.heading("What a block size costs");
     page.note(&format!(
         "Least memory for the buffers of all clients of a {} link (Figure 3).",
         format::rate(q.link)
     ));
-    let memory = Chart {
-        x: "client rate, Mbit/s",
-        y: "buffers",
-        log: (true, true),
-        labels: (plain, format::size),
-        series: figure_3(q),
-    };
-    page.chart(&memory.svg());
-    page
+    let client = Axis::new("client rate, Mbit/s", Scale::Log10, &format::number);
+    let buffers = Axis::new("buffers", Scale::Log2, &format::size);
+    page.chart(&chart(client, buffers, figure_3(q)))?;
+    Ok(page)
 }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Instant;
 
+use seekless_chart::{Axis, Scale};
 use seekless_drive::DriveSpec;
 use seekless_units::{Bytes, Exit, Fault};
 use serde_json::{Value, json};
@@ -11,9 +12,7 @@ use serde_json::{Value, json};
 use super::{PlanArgs, bar, drive, give, rate, table, usage};
 use crate::answer::{Machine, Served};
 use crate::format;
-use crate::input;
-use crate::page::Page;
-use crate::plot::Chart;
+use crate::page::{Page, chart};
 use crate::site::{self, Options, Site};
 use crate::ways::{self, Streams, Way};
 
@@ -63,8 +62,10 @@ pub(super) fn run(args: &PlanArgs, log: &Path) -> Result<Exit, Fault> {
     let target = args.rate.as_ref().map(|r| rate("rate", r)).transpose()?;
     let options = Options { lenient: args.lenient, exact: args.exact, part: args.part.0 as u32 };
     let started = Instant::now();
-    let progress = bar(input::packed_bytes(log), "{bar:40} {binary_bytes}/{binary_total_bytes} {eta}");
-    let site = site::read(log, options, &progress)?;
+    let input = seekless_input::open(log)?;
+    let progress = bar(input.progress.total(), "{bar:40} {binary_bytes}/{binary_total_bytes} {eta}");
+    let tick = || progress.set_position(input.progress.read());
+    let site = site::read(input.bytes, log.display(), options, tick)?;
     progress.finish_and_clear();
     let read_s = started.elapsed().as_secs_f64();
     let streams = Streams {
@@ -85,7 +86,7 @@ pub(super) fn run(args: &PlanArgs, log: &Path) -> Result<Exit, Fault> {
     let target = target.unwrap_or(2.0 * site.peak_rate());
     let lines = best(&machine, &ways, target);
     if let Some(path) = &args.html {
-        page(args, &site, &drive, &lines, target).write(path)?;
+        page(args, &site, &drive, &lines, target)?.write(path)?;
     }
     let value = as_json(args, &site, &lines, target, read_s);
     give(args, &value, &as_text(args, &site, &drive, &lines, target, read_s))
@@ -239,7 +240,7 @@ fn as_text(
     text
 }
 
-fn page(args: &PlanArgs, site: &Site, drive: &DriveSpec, lines: &[Line], target: f64) -> Page {
+fn page(args: &PlanArgs, site: &Site, drive: &DriveSpec, lines: &[Line], target: f64) -> Result<Page, Fault> {
     let mut page = Page::new("What this site would serve");
     for line in sentences(args, site, drive) {
         page.note(&line);
@@ -248,36 +249,21 @@ fn page(args: &PlanArgs, site: &Site, drive: &DriveSpec, lines: &[Line], target:
     for l in lines {
         page.note(&format!("{}: {}. Measured with: {}", l.way.name, l.way.what, l.way.command));
     }
-    let plain: fn(f64) -> String = format::number;
     page.heading("What a cache would answer");
     page.note("Share of the bytes that a cache (least recently used leaves first) of this size misses.");
-    let curve = Chart {
-        x: "cache",
-        y: "miss ratio",
-        log: (true, false),
-        labels: (format::size, plain),
-        series: vec![(String::new(), site.curve.points())],
-    };
-    page.chart(&curve.svg());
+    let size = Axis::new("cache", Scale::Log2, &format::size);
+    let ratio = Axis::new("miss ratio", Scale::Linear, &format::number);
+    page.chart(&chart(size, ratio, vec![(String::new(), site.curve.points())]))?;
     page.heading("Popularity");
     page.note("Requests of the file of each rank.");
-    let ranks = Chart {
-        x: "rank",
-        y: "requests",
-        log: (true, true),
-        labels: (plain, plain),
-        series: vec![(String::new(), site.popularity.ranks.clone())],
-    };
-    page.chart(&ranks.svg());
+    let rank = Axis::new("rank", Scale::Log10, &format::number);
+    let requests = Axis::new("requests", Scale::Log10, &format::number);
+    page.chart(&chart(rank, requests, vec![(String::new(), site.popularity.ranks.clone())]))?;
     page.heading("Traffic");
     page.note("Busiest minute of each stretch of the log.");
-    let traffic = Chart {
-        x: "hours",
-        y: "MB/s",
-        log: (false, false),
-        labels: (plain, plain),
-        series: vec![(String::new(), site.minutes.iter().map(|(h, r)| (*h, r / 1e6)).collect())],
-    };
-    page.chart(&traffic.svg());
-    page
+    let hours = Axis::new("hours", Scale::Linear, &format::number);
+    let rate = Axis::new("MB/s", Scale::Linear, &format::number);
+    let minutes = site.minutes.iter().map(|(h, r)| (*h, r / 1e6)).collect();
+    page.chart(&chart(hours, rate, vec![(String::new(), minutes)]))?;
+    Ok(page)
 }

@@ -18,7 +18,7 @@ use crate::page;
 /// What a site needs: from its access log with --log, else by the capacity model of Circus for a link full of clients.
 #[derive(Args, Clone, Debug)]
 pub struct PlanArgs {
-    /// Access log, common or combined, plain or gzip; `-` for standard input
+    /// Access log, common or combined, plain or packed (gzip, xz, zstd); `-` for standard input
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
     /// With --log: skip and count lines that do not fit

@@ -283,12 +283,12 @@ fn run_trace(args: &RunArgs) -> Result<Exit, Fault> {
     let mut source = Source::open(&args.file.spec()?)?;
     let spec = system(args, source.timed)?;
     let mut engine = Engine::new(&spec).map_err(|e| Fault::new(Exit::Usage, e.to_string()))?;
-    let bar = bar(source.progress.total, "bytes");
+    let bar = bar(source.progress.total(), "bytes");
     let (started, cpu_started) = (std::time::Instant::now(), processor_time());
     while let Some(record) = source.next_record()? {
         engine.request(&source.blocks(&record)?);
         if source.requests.is_multiple_of(TICK_REQUESTS) {
-            bar.set_position(source.read_bytes());
+            bar.set_position(source.progress.read());
         }
     }
     let outcome = engine.finish();
@@ -419,10 +419,10 @@ fn summary(result: &Value, source: &Source, million_per_s: f64) -> String {
 fn run_info(args: &InfoArgs) -> Result<Exit, Fault> {
     let spec = args.file.spec()?;
     let mut source = Source::open(&spec)?;
-    let bar = bar(source.progress.total, "bytes");
+    let bar = bar(source.progress.total(), "bytes");
     let info = info::measure(&mut source, |source| {
         if source.requests.is_multiple_of(TICK_REQUESTS) {
-            bar.set_position(source.read_bytes());
+            bar.set_position(source.progress.read());
         }
     })?;
     bar.finish_and_clear();

@@ -17,11 +17,10 @@ use std::path::Path;
 
 use seekless_policy::record::{FIRST_LINE, Line};
 use seekless_units::{Exit, Fault};
-
-use crate::trace::input;
+use seekless_workload::trace::read_line;
 
 /// Longest line of a log: settings with a profile of hundreds of points are some ten kilobytes.
-const LINE_BYTES_MAX: u64 = 1 << 20;
+const LINE_BYTES_MAX: usize = 1 << 20;
 
 /// A log being read.
 pub struct Log {
@@ -42,7 +41,7 @@ impl Log {
     /// # Errors
     /// It cannot be read, or is none.
     pub fn open(path: &Path) -> Result<Log, Fault> {
-        let bytes = input::open(path)?.bytes;
+        let bytes = seekless_input::open(path)?.bytes;
         let path = path.display().to_string();
         let mut log = Log { bytes, path, text: vec![], number: 0, left_out: 0, ended: false };
         match log.line()? {
@@ -59,17 +58,11 @@ impl Log {
     }
 
     fn line(&mut self) -> Result<Option<&str>, Fault> {
-        self.text.clear();
         self.number += 1;
-        let mut bounded = std::io::Read::take(&mut self.bytes, LINE_BYTES_MAX);
-        let read = bounded.read_until(b'\n', &mut self.text);
-        let n = read.map_err(|e| self.fault(&format!("cannot be read: {e}")))?;
-        if n == 0 {
+        let more = read_line(&mut self.bytes, &mut self.text, LINE_BYTES_MAX, "decision log");
+        if !more.map_err(|e| self.fault(&e))? {
             self.number -= 1;
             return Ok(None);
-        }
-        if n as u64 == LINE_BYTES_MAX {
-            return Err(self.fault("is longer than any line of a decision log"));
         }
         match std::str::from_utf8(&self.text) {
             Ok(text) => Ok(Some(text.trim_end())),

@@ -1,7 +1,6 @@
-//! Traces for the simulator: opening and unpacking files, turning records into block requests, describing a trace.
+//! Traces for the simulator: turning records into block requests, describing a trace.
 
 pub mod info;
-pub mod input;
 mod source;
 
-pub use source::{Progress, Source, SourceSpec, Writes};
+pub use source::{Source, SourceSpec, Writes};

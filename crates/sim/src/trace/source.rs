@@ -2,14 +2,12 @@
 
 use std::io::BufRead;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use seekless_input::Progress;
 use seekless_units::{Exit, Fault};
 use seekless_workload::generate::Kind;
 use seekless_workload::trace::{Format, Op, Options, Reader, Record};
 
-use super::input;
 use crate::twolevel::{BlockRequest, DEVICE_SHIFT, DEVICES_MAX, REQUEST_BLOCKS_MAX};
 
 /// What becomes of writes.
@@ -45,15 +43,6 @@ enum Records {
     Generated(Box<dyn Iterator<Item = Record> + Send>),
 }
 
-/// How far a source has come, in packed bytes; shared with a progress bar.
-#[derive(Clone, Debug)]
-pub struct Progress {
-    /// Bytes read.
-    pub read: Arc<AtomicU64>,
-    /// Bytes in all; 0 if unknown.
-    pub total: u64,
-}
-
 /// An open trace.
 pub struct Source {
     records: Records,
@@ -61,7 +50,7 @@ pub struct Source {
     pub format: String,
     /// Whether its requests have times.
     pub timed: bool,
-    /// How far it has come.
+    /// How far a file has been read; nothing of a generated trace.
     pub progress: Progress,
     writes: Writes,
     block_bytes: u64,
@@ -94,14 +83,14 @@ impl Source {
                 records: Records::Generated(kind.generate(spec.scale, spec.seed)),
                 format: format!("generated {}", kind.name()),
                 timed: kind.timed(),
-                progress: Progress { read: Arc::default(), total: 0 },
+                progress: Progress::default(),
                 writes,
                 block_bytes,
                 requests: 0,
                 writes_skipped: 0,
             });
         }
-        let input = input::open(&spec.file)?;
+        let input = seekless_input::open(&spec.file)?;
         let format = spec.format.or_else(|| Format::guess(&input.name)).ok_or_else(|| {
             let names = Format::ALL.map(Format::name).join(", ");
             Fault::new(Exit::Usage, format!("{name}: say its format with --format; there are {names}"))
@@ -113,7 +102,7 @@ impl Source {
             },
             format: format.name().to_owned(),
             timed: format.timed(),
-            progress: Progress { read: input.read, total: input.packed_bytes },
+            progress: input.progress,
             writes,
             block_bytes,
             requests: 0,
@@ -190,10 +179,5 @@ impl Source {
             }
             Records::Generated(_) => (0, None),
         }
-    }
-
-    /// Packed bytes read so far.
-    pub fn read_bytes(&self) -> u64 {
-        self.progress.read.load(Ordering::Relaxed)
     }
 }

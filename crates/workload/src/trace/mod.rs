@@ -6,6 +6,7 @@
 //! that is no number, negative and absurdly large addresses, requests of no bytes, times that run backwards.
 
 mod format;
+mod line;
 mod log;
 mod text;
 mod vscsi;
@@ -17,6 +18,7 @@ use std::io::BufRead;
 use seekless_units::Nanos;
 
 pub use format::Format;
+pub use line::{LINE_BYTES_MAX, read_line};
 pub use log::{Entry, entry};
 
 /// What a request does.
@@ -53,8 +55,6 @@ pub const OFFSET_MAX: u64 = 1 << 52;
 pub const REQUEST_BYTES_MAX: u64 = 1 << 32;
 /// Devices or objects told apart, at most; bounds the memory of a reader.
 pub const NAMES_MAX: usize = 1 << 22;
-/// Longest line taken, bytes; a longer one is not a text trace.
-const LINE_BYTES_MAX: usize = 1 << 16;
 
 /// What is wrong with a trace, and in which line (from 1; for binary formats the record).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -191,29 +191,11 @@ impl<R: BufRead> Reader<R> {
 
     /// The next unit of input in `self.line`; false at the end.
     fn next_line(&mut self) -> Result<bool, String> {
-        self.line.clear();
         if let Some(size) = self.format.record_bytes() {
+            self.line.clear();
             return vscsi::read_record(&mut self.input, size, &mut self.line);
         }
-        let limit = LINE_BYTES_MAX;
-        loop {
-            let buffer = self.input.fill_buf().map_err(|e| format!("cannot be read: {e}"))?;
-            if buffer.is_empty() {
-                return Ok(!self.line.is_empty());
-            }
-            let (take, done) = match buffer.iter().position(|b| *b == b'\n') {
-                Some(at) => (at, true),
-                None => (buffer.len(), false),
-            };
-            if self.line.len() + take > limit {
-                return Err(format!("longer than {limit} bytes; this is not a {} trace", self.format));
-            }
-            self.line.extend_from_slice(&buffer[..take]);
-            self.input.consume(take + usize::from(done));
-            if done {
-                return Ok(true);
-            }
-        }
+        read_line(&mut self.input, &mut self.line, LINE_BYTES_MAX, format_args!("{} trace", self.format))
     }
 
     fn interpret(&mut self) -> Result<Option<Record>, String> {
