@@ -27,8 +27,8 @@ use crate::{
 /// How long a read takes, before the first one ended: 2 MiB from a drive of the papers.
 const SERVICE_AT_FIRST: Nanos = Nanos::from_millis(30);
 
-/// While so many pieces are in line nothing is read ahead: who is blocked, and that is who comes new, waits for a sweep over them. With
-/// sixteen the sweep seeks about as little as with a hundred (0.8 against 0.6 ms a command for 8 GiB of memory).
+/// So many pieces are in line at most that nobody is blocked on: who is blocked, and that is whoever comes new, waits for a sweep over
+/// them. With sixteen the sweep seeks about as little as with a hundred (0.8 against 0.6 ms a command for 8 GiB of memory).
 const QUEUE_AHEAD: usize = 16;
 
 /// No piece is queued earlier than this before its stream runs dry.
@@ -591,6 +591,11 @@ impl Spindle {
         }
     }
 
+    /// Queued pieces nobody is blocked on.
+    fn ahead_in_line(&self) -> usize {
+        self.queue.iter().filter(|p| p.waiters.is_empty()).count()
+    }
+
     /// How long before a stream runs dry its next piece is due: the disk has to get through what is in line.
     fn lead(&self) -> Nanos {
         let Some(following) = &self.streams else { return Nanos::ZERO };
@@ -599,9 +604,9 @@ impl Spindle {
         backlog + backlog + following.config.slack
     }
 
-    /// Queues the next pieces of the streams that run dry first, while few others wait: whoever is blocked waits behind them.
+    /// Queues the next pieces of the streams that run dry first: those due and, while the queue is short and memory plentiful, others.
     fn read_ahead(&mut self) {
-        while self.queue.len() < QUEUE_AHEAD
+        while self.ahead_in_line() < QUEUE_AHEAD
             && let Some((_, stream)) = self.streams.as_ref().and_then(|f| f.upcoming.first())
         {
             // Others may have fetched for it since.
@@ -612,7 +617,8 @@ impl Spindle {
             };
             let Some(reader) = following.table.get(stream) else { return };
             let len = self.piece_len(following, reader);
-            let early = following.config.may_be_early(&following.table, len.full);
+            let early =
+                self.queue.len() < QUEUE_AHEAD && following.config.may_be_early(&following.table, len.full);
             if dry.since(self.now) > if early { EARLY_MOST } else { self.lead() } {
                 return;
             }
