@@ -108,8 +108,7 @@ pub struct AheadConfig {
     /// Most bytes fetched and not yet read, of all streams of the disk. The driver keeps it to what the page cache can
     /// hold ([`crate::Event::Budget`]).
     pub budget: Bytes,
-    /// Slack added to twice the backlog of the disk: covers a neighbour's burst and the reader's own jitter. A piece is due
-    /// at most 3 s before its reader runs dry, whatever backlog and slack make.
+    /// Slack added to twice the backlog of the disk: covers a neighbour's burst and the reader's own jitter.
     pub slack: Nanos,
     /// When bytes behind a stream are given back.
     pub drop_behind: DropBehind,
