@@ -1,110 +1,192 @@
-//! Hash index from block number to slot: open addressing, linear probing, one flat array.
+//! Hash index from block number to slot, a *group* of eight neighbouring blocks at a time.
 //!
-//! Every replayed block costs one look-up a level, so this is the hottest loop of the simulator. Three choices make
-//! it fast. Each entry carries 32 bits made of the block number beside the slot, so that a probe decides without touching
-//! the slot itself. The place of an entry follows from these 32 bits alone, so that closing the gap of a removed one touches
-//! no slot either (slots are spread over memory, and each would be a cache miss). And the hash keeps runs of eight neighbouring blocks side by side (one cache line of eight
-//! entries): replayed traffic is sequential, and the next block's entry is then already in the processor's cache.
-//! The table is at most half full, which keeps probes short; it never grows, since the capacity is known.
+//! Every replayed block is looked up, entered and taken out again at each level, so this is the hottest loop of the simulator.
+//! Replayed traffic is sequential and prefetching makes it more so. Hashed one by one, eight neighbours are eight entries that crowd
+//! each other (every probe walks through whole runs); as one group they are one entry, and its eight slots lie in 40 bytes. The
+//! table holds group numbers of 32 bits only and grows with the groups in use, so that for sequential traffic it stays in
+//! the processor's first cache. Open addressing, linear probing, at most half full.
 use alloc::vec;
 use alloc::vec::Vec;
 
 /// 2^64 divided by the golden ratio (Knuth, The Art of Computer Programming 3, section 6.4).
 const FIBONACCI: u64 = 0x9E37_79B9_7F4A_7C15;
-/// Neighbouring blocks kept side by side: eight 8-byte entries fill a 64-byte cache line.
-const RUN_BITS: u32 = 3;
+/// Eight blocks a group: more save little, and cost what a block alone in its group cannot share.
+const GROUP_BITS: u32 = 3;
+const GROUP_BLOCKS: usize = 1 << GROUP_BITS;
+/// No slot, and no group.
+const NIL: u32 = u32::MAX;
+/// Places of an empty table.
+const TABLE_MIN: usize = 16;
 
-/// What an entry knows of its block: the low half of the number, mixed with the high half by a multiple of eight, so that
-/// neighbours within a run stay neighbours.
-#[inline]
-fn tag(block: u64) -> u32 {
-    (block as u32) ^ ((block >> 32) as u32).wrapping_mul((FIBONACCI >> 32) as u32 & !((1 << RUN_BITS) - 1))
+/// Neighbouring blocks and the slots of those that are indexed.
+#[derive(Clone, Debug)]
+struct Group {
+    /// Block number of its first block, divided by [`GROUP_BLOCKS`].
+    number: u64,
+    slots: [u32; GROUP_BLOCKS],
 }
 
 /// Block number to slot. Slot numbers are below `u32::MAX`.
 #[derive(Clone, Debug)]
 pub(crate) struct Index {
-    /// High half: [`tag`] of the block number. Low half: slot + 1, 0 when empty.
-    entries: Vec<u64>,
-    mask: usize,
-    /// Right shift that leaves as many bits of the product as there are runs.
-    shift: u32,
+    /// Groups with at least one block, in no order.
+    groups: Vec<Group>,
+    /// Places in `groups`; [`NIL`] when empty. A power of two of them.
+    table: Vec<u32>,
+}
+
+#[inline]
+fn split(block: u64) -> (u64, usize) {
+    (block >> GROUP_BITS, block as usize % GROUP_BLOCKS)
 }
 
 impl Index {
     /// Room for `slots` entries.
     pub(crate) fn with_slots(slots: usize) -> Index {
-        let size = (slots.max(8) * 2).next_power_of_two();
-        let run_count_bits = size.trailing_zeros() - RUN_BITS;
-        Index { entries: vec![0; size], mask: size - 1, shift: 64 - run_count_bits }
+        Index { groups: Vec::with_capacity(slots), table: vec![NIL; TABLE_MIN] }
     }
 
-    /// Bytes one entry of capacity costs, empty places included.
+    /// Bytes held.
     pub(crate) fn bytes(&self) -> usize {
-        self.entries.len() * core::mem::size_of::<u64>()
+        self.groups.capacity() * size_of::<Group>() + self.table.len() * size_of::<u32>()
     }
 
     #[inline]
-    fn home(&self, tag: u32) -> usize {
-        let run = u64::from(tag >> RUN_BITS).wrapping_mul(FIBONACCI) >> self.shift;
-        ((run as usize) << RUN_BITS) | (tag as usize & ((1 << RUN_BITS) - 1))
+    fn home(&self, number: u64) -> usize {
+        (number.wrapping_mul(FIBONACCI) >> (64 - self.table.len().trailing_zeros())) as usize
     }
 
-    /// The slot of `block`; `block_at` tells which block a slot holds (asked only when 32 bits agree).
     #[inline]
-    pub(crate) fn get(&self, block: u64, block_at: impl Fn(u32) -> u64) -> Option<u32> {
-        let tag = tag(block);
-        let mut at = self.home(tag);
-        loop {
-            let entry = self.entries[at & self.mask];
-            if entry == 0 {
-                return None;
-            }
-            if (entry >> 32) as u32 == tag {
-                let slot = entry as u32 - 1;
-                if block_at(slot) == block {
-                    return Some(slot);
-                }
-            }
-            at += 1;
+    fn after(&self, at: usize) -> usize {
+        (at + 1) & (self.table.len() - 1)
+    }
+
+    /// Where in the table a group is, or the empty place where it would be.
+    #[inline]
+    fn place(&self, number: u64) -> usize {
+        let mut at = self.home(number);
+        while self.table[at] != NIL && self.groups[self.table[at] as usize].number != number {
+            at = self.after(at);
         }
+        at
+    }
+
+    /// The slot of `block`.
+    #[inline]
+    pub(crate) fn get(&self, block: u64) -> Option<u32> {
+        let (number, within) = split(block);
+        let group = self.table[self.place(number)];
+        if group == NIL {
+            return None;
+        }
+        let slot = self.groups[group as usize].slots[within];
+        (slot != NIL).then_some(slot)
     }
 
     /// Adds a block that is not there yet.
     #[inline]
     pub(crate) fn insert(&mut self, block: u64, slot: u32) {
-        let tag = tag(block);
-        let mut at = self.home(tag) & self.mask;
-        while self.entries[at] != 0 {
-            at = (at + 1) & self.mask;
-        }
-        self.entries[at] = (u64::from(tag) << 32) | u64::from(slot + 1);
+        let (number, within) = split(block);
+        let at = self.place(number);
+        let group = match self.table[at] {
+            NIL => self.add_group(number, at),
+            group => group,
+        };
+        self.groups[group as usize].slots[within] = slot;
     }
 
-    /// Takes a block out and closes the gap, so that later probes still find what lies behind it.
+    /// Takes a block out that is there.
     #[inline]
-    pub(crate) fn remove(&mut self, block: u64, slot: u32) {
-        let mut at = self.home(tag(block)) & self.mask;
-        while self.entries[at] as u32 != slot + 1 {
-            if self.entries[at] == 0 {
-                return;
-            }
-            at = (at + 1) & self.mask;
+    pub(crate) fn remove(&mut self, block: u64) {
+        let (number, within) = split(block);
+        let at = self.place(number);
+        let group = self.table[at];
+        let slots = &mut self.groups[group as usize].slots;
+        slots[within] = NIL;
+        if slots.iter().all(|slot| *slot == NIL) {
+            self.close(at);
+            self.remove_group(group);
         }
-        let mut gap = at;
+    }
+
+    fn add_group(&mut self, number: u64, at: usize) -> u32 {
+        let group = self.groups.len() as u32;
+        self.groups.push(Group { number, slots: [NIL; GROUP_BLOCKS] });
+        self.table[at] = group;
+        if self.groups.len() * 2 > self.table.len() {
+            self.grow();
+        }
+        group
+    }
+
+    /// Removes a group that the table does not name any more; the last group takes its place.
+    fn remove_group(&mut self, group: u32) {
+        let last = self.groups.len() - 1;
+        if group as usize != last {
+            let at = self.place(self.groups[last].number);
+            self.table[at] = group;
+        }
+        self.groups.swap_remove(group as usize);
+    }
+
+    fn grow(&mut self) {
+        let old = core::mem::take(&mut self.table);
+        self.table = vec![NIL; old.len() * 2];
+        for group in old.into_iter().filter(|group| *group != NIL) {
+            let at = self.place(self.groups[group as usize].number);
+            self.table[at] = group;
+        }
+    }
+
+    /// Empties a place of the table, and moves up what lies behind it, so that probes still find it.
+    fn close(&mut self, mut gap: usize) {
+        let mask = self.table.len() - 1;
+        let mut at = gap;
         loop {
-            at = (at + 1) & self.mask;
-            let entry = self.entries[at];
-            if entry == 0 {
+            at = self.after(at);
+            let group = self.table[at];
+            if group == NIL {
                 break;
             }
-            let home = self.home((entry >> 32) as u32) & self.mask;
+            let home = self.home(self.groups[group as usize].number);
             // The entry may fill the gap unless its home lies after the gap (cyclically).
-            if (at.wrapping_sub(home) & self.mask) >= (at.wrapping_sub(gap) & self.mask) {
-                self.entries[gap] = entry;
+            if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(gap) & mask) {
+                self.table[gap] = group;
                 gap = at;
             }
         }
-        self.entries[gap] = 0;
+        self.table[gap] = NIL;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeMap;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// An index under random insertions and removals is an ordered map: as it grows, as groups empty, as probes collide.
+        #[test]
+        fn behaves_like_an_ordered_map(keys in proptest::collection::vec(0_u64..320, 0..1000)) {
+            let block_of = |key: u64| (key / 16) << 40 | (key % 16);
+            let mut index = Index::with_slots(320);
+            let mut model = BTreeMap::new();
+            for (slot, key) in (0..).zip(keys) {
+                let block = block_of(key);
+                if model.remove(&block).is_some() {
+                    index.remove(block);
+                } else {
+                    index.insert(block, slot);
+                    model.insert(block, slot);
+                }
+            }
+            for block in (0..320).map(block_of) {
+                prop_assert_eq!(index.get(block), model.get(&block).copied());
+            }
+            let groups: alloc::collections::BTreeSet<u64> = model.keys().map(|block| split(*block).0).collect();
+            prop_assert_eq!(index.groups.len(), groups.len());
+            prop_assert!(index.table.len() >= 2 * groups.len());
+        }
     }
 }

@@ -149,7 +149,7 @@ impl Cache {
         self.len() == 0
     }
 
-    /// Memory it takes, in bytes, for all its capacity.
+    /// Memory it holds, in bytes: room for its capacity, and the index as far as it has grown.
     pub fn memory_bytes(&self) -> usize {
         self.store.bytes()
     }

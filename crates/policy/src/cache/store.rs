@@ -74,7 +74,7 @@ impl Store {
 
     #[inline]
     pub(crate) fn find(&self, block: u64) -> Option<u32> {
-        self.index.get(block, |slot| self.nodes[slot as usize].block)
+        self.index.get(block)
     }
 
     #[inline]
@@ -183,7 +183,7 @@ impl Store {
     pub(crate) fn remove(&mut self, slot: u32) -> Node {
         self.unlink(slot);
         let node = self.nodes[slot as usize].clone();
-        self.index.remove(node.block, slot);
+        self.index.remove(node.block);
         self.free.push(slot);
         node
     }
@@ -215,7 +215,7 @@ mod tests {
             let mut store = Store::with_slots(40);
             let mut model: VecDeque<u64> = VecDeque::new();
             for (op, key) in ops {
-                // Keys that share low 32 bits or lie in one run of eight test the probing.
+                // Blocks that share a group, or low bits with others.
                 let block = ((key % 5) << 32) | (key / 5);
                 match (op, store.find(block)) {
                     (0, None) => { store.insert(block, 0); model.push_front(block); }
