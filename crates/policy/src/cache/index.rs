@@ -15,24 +15,51 @@ const GROUP_BITS: u32 = 3;
 const GROUP_BLOCKS: usize = 1 << GROUP_BITS;
 /// No slot, and no group.
 const NIL: u32 = u32::MAX;
-/// Places of an empty table.
-const TABLE_MIN: usize = 16;
+/// Number of a group that holds nothing: no block has it, since a group's number is its blocks' without the low bits.
+const NO_NUMBER: u64 = u64::MAX;
+/// Places of an empty table, as a power of two.
+const TABLE_MIN_BITS: u32 = 4;
 
 /// Neighbouring blocks and the slots of those that are indexed.
 #[derive(Clone, Debug)]
-struct Group {
+pub(crate) struct Group {
     /// Block number of its first block, divided by [`GROUP_BLOCKS`].
     number: u64,
     slots: [u32; GROUP_BLOCKS],
 }
 
+impl Group {
+    /// A group of which no block is indexed.
+    const fn empty(number: u64) -> Group {
+        Group { number, slots: [NIL; GROUP_BLOCKS] }
+    }
+}
+
+impl Default for Group {
+    fn default() -> Group {
+        Group::empty(NO_NUMBER)
+    }
+}
+
+/// Where the index keeps the slot of a block, as long as it is there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    group: u32,
+    within: u8,
+}
+
 /// Block number to slot. Slot numbers are below `u32::MAX`.
 #[derive(Clone, Debug)]
 pub(crate) struct Index {
-    /// Groups with at least one block, in no order.
     groups: Vec<Group>,
-    /// Places in `groups`; [`NIL`] when empty. A power of two of them.
+    /// First group without a block; its first slot is the number of the next such.
+    free: u32,
+    /// Group that the last block was added to: the next one is its neighbour more often than not.
+    recent: u32,
+    /// Groups by the hash of their number; [`NIL`] where there is none. A power of two of them.
     table: Vec<u32>,
+    /// Right shift that leaves as many bits of a hash as the table has places.
+    shift: u32,
 }
 
 #[inline]
@@ -40,10 +67,21 @@ fn split(block: u64) -> (u64, usize) {
     (block >> GROUP_BITS, block as usize % GROUP_BLOCKS)
 }
 
+#[inline]
+fn some(slot: u32) -> Option<u32> {
+    (slot != NIL).then_some(slot)
+}
+
 impl Index {
     /// Room for `slots` entries.
     pub(crate) fn with_slots(slots: usize) -> Index {
-        Index { groups: Vec::with_capacity(slots), table: vec![NIL; TABLE_MIN] }
+        Index {
+            groups: Vec::with_capacity(slots),
+            free: NIL,
+            recent: NIL,
+            table: vec![NIL; 1 << TABLE_MIN_BITS],
+            shift: u64::BITS - TABLE_MIN_BITS,
+        }
     }
 
     /// Bytes held.
@@ -53,7 +91,7 @@ impl Index {
 
     #[inline]
     fn home(&self, number: u64) -> usize {
-        (number.wrapping_mul(FIBONACCI) >> (64 - self.table.len().trailing_zeros())) as usize
+        (number.wrapping_mul(FIBONACCI) >> self.shift) as usize
     }
 
     #[inline]
@@ -63,7 +101,7 @@ impl Index {
 
     /// Where in the table a group is, or the empty place where it would be.
     #[inline]
-    fn place(&self, number: u64) -> usize {
+    fn find(&self, number: u64) -> usize {
         let mut at = self.home(number);
         while self.table[at] != NIL && self.groups[self.table[at] as usize].number != number {
             at = self.after(at);
@@ -75,65 +113,95 @@ impl Index {
     #[inline]
     pub(crate) fn get(&self, block: u64) -> Option<u32> {
         let (number, within) = split(block);
-        let group = self.table[self.place(number)];
-        if group == NIL {
-            return None;
+        let group = self.groups.get(self.table[self.find(number)] as usize)?;
+        some(group.slots[within])
+    }
+
+    /// The slot of `block`, which `near` knows if the last one asked for was in the same group and nothing was added or taken out
+    /// since.
+    #[inline]
+    pub(crate) fn get_near(&self, block: u64, near: &mut Group) -> Option<u32> {
+        let (number, within) = split(block);
+        if near.number != number {
+            self.look_up(number, near);
         }
-        let slot = self.groups[group as usize].slots[within];
-        (slot != NIL).then_some(slot)
+        some(near.slots[within])
+    }
+
+    /// Out of line, so that what is done for every block is short.
+    #[inline(never)]
+    fn look_up(&self, number: u64, near: &mut Group) {
+        let group = self.groups.get(self.table[self.find(number)] as usize);
+        *near = group.cloned().unwrap_or(Group::empty(number));
+    }
+
+    /// The block kept there.
+    #[inline]
+    pub(crate) fn block(&self, place: Place) -> u64 {
+        (self.groups[place.group as usize].number << GROUP_BITS) | u64::from(place.within)
     }
 
     /// Adds a block that is not there yet.
     #[inline]
-    pub(crate) fn insert(&mut self, block: u64, slot: u32) {
+    pub(crate) fn insert(&mut self, block: u64, slot: u32) -> Place {
         let (number, within) = split(block);
-        let at = self.place(number);
-        let group = match self.table[at] {
-            NIL => self.add_group(number, at),
-            group => group,
-        };
-        self.groups[group as usize].slots[within] = slot;
+        if self.groups.get(self.recent as usize).is_none_or(|group| group.number != number) {
+            self.recent = self.group(number);
+        }
+        self.groups[self.recent as usize].slots[within] = slot;
+        Place { group: self.recent, within: within as u8 }
     }
 
-    /// Takes a block out that is there.
+    /// Takes out the block kept there.
     #[inline]
-    pub(crate) fn remove(&mut self, block: u64) {
-        let (number, within) = split(block);
-        let at = self.place(number);
-        let group = self.table[at];
-        let slots = &mut self.groups[group as usize].slots;
-        slots[within] = NIL;
-        if slots.iter().all(|slot| *slot == NIL) {
-            self.close(at);
-            self.remove_group(group);
+    pub(crate) fn remove(&mut self, place: Place) {
+        let slots = &mut self.groups[place.group as usize].slots;
+        slots[usize::from(place.within)] = NIL;
+        if *slots == [NIL; GROUP_BLOCKS] {
+            self.remove_group(place.group);
         }
     }
 
-    fn add_group(&mut self, number: u64, at: usize) -> u32 {
-        let group = self.groups.len() as u32;
-        self.groups.push(Group { number, slots: [NIL; GROUP_BLOCKS] });
-        self.table[at] = group;
-        if self.groups.len() * 2 > self.table.len() {
-            self.grow();
+    /// The group of that number, which is made if it is not there.
+    #[inline(never)]
+    fn group(&mut self, number: u64) -> u32 {
+        let at = self.find(number);
+        if self.table[at] != NIL {
+            return self.table[at];
         }
+        let group = self.free;
+        if group == NIL {
+            self.groups.push(Group::empty(number));
+            self.table[at] = self.groups.len() as u32 - 1;
+            if self.groups.len() * 2 > self.table.len() {
+                self.grow();
+            }
+            return self.groups.len() as u32 - 1;
+        }
+        let emptied = core::mem::replace(&mut self.groups[group as usize], Group::empty(number));
+        self.free = emptied.slots[0];
+        self.table[at] = group;
         group
     }
 
-    /// Removes a group that the table does not name any more; the last group takes its place.
+    #[inline(never)]
     fn remove_group(&mut self, group: u32) {
-        let last = self.groups.len() - 1;
-        if group as usize != last {
-            let at = self.place(self.groups[last].number);
-            self.table[at] = group;
+        let emptied = &mut self.groups[group as usize];
+        let number = core::mem::replace(&mut emptied.number, NO_NUMBER);
+        emptied.slots[0] = core::mem::replace(&mut self.free, group);
+        // The number is gone already, so it is looked for by the group.
+        let mut at = self.home(number);
+        while self.table[at] != group {
+            at = self.after(at);
         }
-        self.groups.swap_remove(group as usize);
+        self.close(at);
     }
 
     fn grow(&mut self) {
-        let old = core::mem::take(&mut self.table);
-        self.table = vec![NIL; old.len() * 2];
-        for group in old.into_iter().filter(|group| *group != NIL) {
-            let at = self.place(self.groups[group as usize].number);
+        let doubled = vec![NIL; self.table.len() * 2];
+        self.shift -= 1;
+        for group in core::mem::replace(&mut self.table, doubled).into_iter().filter(|group| *group != NIL) {
+            let at = self.find(self.groups[group as usize].number);
             self.table[at] = group;
         }
     }
@@ -174,19 +242,25 @@ mod tests {
             let mut model = BTreeMap::new();
             for (slot, key) in (0..).zip(keys) {
                 let block = block_of(key);
-                if model.remove(&block).is_some() {
-                    index.remove(block);
-                } else {
-                    index.insert(block, slot);
-                    model.insert(block, slot);
+                match model.remove(&block) {
+                    Some((_, place)) => index.remove(place),
+                    None => {
+                        model.insert(block, (slot, index.insert(block, slot)));
+                    }
                 }
             }
+            let mut near = Group::default();
             for block in (0..320).map(block_of) {
-                prop_assert_eq!(index.get(block), model.get(&block).copied());
+                let expected = model.get(&block).map(|(slot, _)| *slot);
+                prop_assert_eq!(index.get(block), expected);
+                prop_assert_eq!(index.get_near(block, &mut near), expected);
+            }
+            for (block, (_, place)) in &model {
+                prop_assert_eq!(index.block(*place), *block);
             }
             let groups: alloc::collections::BTreeSet<u64> = model.keys().map(|block| split(*block).0).collect();
-            prop_assert_eq!(index.groups.len(), groups.len());
-            prop_assert!(index.table.len() >= 2 * groups.len());
+            prop_assert_eq!(index.table.iter().filter(|group| **group != NIL).count(), groups.len());
+            prop_assert!(index.groups.len() <= 40 && index.table.len() >= 2 * index.groups.len());
         }
     }
 }

@@ -86,9 +86,9 @@ fn unused_prefetches_are_known_as_such() {
 fn blocks_on_their_way_arrive_only_with_their_own_fetch() {
     let mut cache = Cache::new(Replacement::Lru, 2).unwrap();
     let (slot, _) = cache.insert(1, Origin::Random, 7);
-    cache.ready(1, 8);
+    cache.ready(1..=1, 8);
     assert_eq!(cache.fetch_of(slot), 7);
-    cache.ready(1, 7);
+    cache.ready(1..=1, 7);
     assert_eq!(cache.fetch_of(slot), 0);
 }
 

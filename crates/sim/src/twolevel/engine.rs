@@ -13,7 +13,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use hdrhistogram::Histogram;
-use seekless_policy::cache::{BadCapacity, Cache, Origin};
+use seekless_policy::cache::{BadCapacity, Cache, Near, Origin};
 use seekless_policy::coordinate::{Coordinator, Request, Split};
 use seekless_policy::prefetch::{Access, Prefetcher};
 use seekless_units::Nanos;
@@ -358,9 +358,10 @@ impl Engine {
         let mut missing = std::mem::take(&mut self.levels[at].missing);
         missing.clear();
         let mut last_fetch = 0;
+        let mut near = Near::default();
         for block in first..=last {
             let level = &mut self.levels[at];
-            if let Some(slot) = level.cache.find(block) {
+            if let Some(slot) = level.cache.find_near(block, &mut near) {
                 level.counts.silent_hits += 1;
                 let (_, fetch) = level.cache.silent_use(slot);
                 if fetch != 0 && fetch != last_fetch {
@@ -394,9 +395,10 @@ impl Engine {
         let mut missing = std::mem::take(&mut self.levels[at].missing);
         missing.clear();
         let mut last_fetch = 0;
+        let mut near = Near::default();
         for block in first..=more_last {
             let level = &mut self.levels[at];
-            let Some(slot) = level.cache.find(block) else {
+            let Some(slot) = level.cache.find_near(block, &mut near) else {
                 access.note_miss(block);
                 if block <= last {
                     level.counts.misses += 1;
@@ -437,7 +439,7 @@ impl Engine {
                 if missing.last().is_some_and(|(_, end)| block <= *end) {
                     continue;
                 }
-                if !level.cache.contains(block) {
+                if level.cache.find_near(block, &mut near).is_none() {
                     extend(&mut missing, block);
                     ahead += 1;
                 }
@@ -530,9 +532,7 @@ impl Engine {
         let Fetch { first, last, level, bypass, waiters, .. } = self.fetches.take(fetch);
         if !bypass {
             let cache = &mut self.levels[level as usize].cache;
-            for block in first..=last {
-                cache.ready(block, fetch + 1);
-            }
+            cache.ready(first..=last, fetch + 1);
         }
         let mut at = waiters;
         while at != NIL {
@@ -551,8 +551,9 @@ impl Engine {
     fn answer(&mut self, wait: &Wait) {
         if wait.demote {
             let cache = &mut self.levels[wait.level as usize].cache;
+            let mut near = Near::default();
             for block in wait.first..=wait.last {
-                if let Some(slot) = cache.find(block)
+                if let Some(slot) = cache.find_near(block, &mut near)
                     && cache.fetch_of(slot) == 0
                 {
                     cache.demote(slot);
