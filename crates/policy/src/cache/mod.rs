@@ -239,9 +239,7 @@ impl Cache {
         };
         let node = self.store.node_mut(slot);
         node.tag = fetch;
-        if origin == Origin::Prefetch {
-            node.flags |= flag::UNUSED;
-        }
+        node.flags |= if origin == Origin::Prefetch { flag::UNUSED } else { 0 };
         (Slot(slot), evicted)
     }
 
