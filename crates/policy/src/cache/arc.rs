@@ -7,9 +7,10 @@
 //! Ours, because the paper has no prefetching: a prefetched block enters T1 and its first use only refreshes it there
 //! (it has been asked for once, not twice); prefetches do not move p.
 
-use super::store::{Node, Store, flag};
+use super::store::{Store, flag};
 use super::{
-    LIST_FIRST_OUT, LIST_GHOST_1 as B1, LIST_GHOST_2 as B2, LIST_MAIN as T1, LIST_SECOND as T2, Origin,
+    Evicted, LIST_FIRST_OUT, LIST_GHOST_1 as B1, LIST_GHOST_2 as B2, LIST_MAIN as T1, LIST_SECOND as T2,
+    Origin,
 };
 
 #[derive(Clone, Debug, Default)]
@@ -30,7 +31,7 @@ impl ArcState {
         c: usize,
         block: u64,
         origin: Origin,
-    ) -> (u32, Option<Node>) {
+    ) -> (u32, Option<Evicted>) {
         let asked = origin != Origin::Prefetch;
         if let Some(ghost) = store.find(block) {
             let in_b2 = store.node(ghost).list == B2;
@@ -56,7 +57,7 @@ impl ArcState {
                 }
                 evicted = self.replace(store, c, false);
             } else if let Some(oldest) = store.tail(LIST_FIRST_OUT).or(store.tail(T1)) {
-                evicted = Some(store.remove(oldest));
+                evicted = Some(store.evict(oldest));
             }
         } else if t1 + t2 + b1 + b2 >= c {
             if t1 + t2 + b1 + b2 >= 2 * c
@@ -70,20 +71,20 @@ impl ArcState {
     }
 
     /// Moves the least recently used block of T1 or T2 to its ghost list, if the cache is full.
-    fn replace(&mut self, store: &mut Store, c: usize, for_b2: bool) -> Option<Node> {
+    fn replace(&mut self, store: &mut Store, c: usize, for_b2: bool) -> Option<Evicted> {
         if store.len(T1) + store.len(T2) + store.len(LIST_FIRST_OUT) < c {
             return None;
         }
         if let Some(demoted) = store.tail(LIST_FIRST_OUT) {
-            return Some(store.remove(demoted));
+            return Some(store.evict(demoted));
         }
         let t1 = store.len(T1) as f64;
         let from_t1 = t1 >= 1.0 && (t1 > self.p || (for_b2 && t1 == self.p));
         let (from, ghost) = if from_t1 || store.len(T2) == 0 { (T1, B1) } else { (T2, B2) };
         let victim = store.tail(from)?;
-        let node = store.node(victim).clone();
+        let evicted = store.evicted(victim);
         store.move_to_head(victim, ghost);
         store.node_mut(victim).flags = 0;
-        Some(node)
+        Some(evicted)
     }
 }

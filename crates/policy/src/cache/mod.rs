@@ -19,6 +19,7 @@ mod sarc;
 pub(crate) mod store;
 
 use core::fmt;
+use core::ops::RangeInclusive;
 
 pub use queue::BlockQueue;
 use store::{NIL, Store, flag};
@@ -76,6 +77,11 @@ pub struct Evicted {
 /// Place of a block inside a cache; valid until the next insertion or removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot(pub(crate) u32);
+
+/// What was found out about the neighbours of the block looked up last. Like [`Slot`], valid until the next insertion or
+/// removal.
+#[derive(Clone, Debug, Default)]
+pub struct Near(index::Group);
 
 /// What a prefetcher noted on a block, and how it is used, at the moment it is hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,7 +155,7 @@ impl Cache {
         self.len() == 0
     }
 
-    /// Memory it takes, in bytes, for all its capacity.
+    /// Memory it holds, in bytes: room for its capacity, and the index as far as it has grown.
     pub fn memory_bytes(&self) -> usize {
         self.store.bytes()
     }
@@ -157,9 +163,21 @@ impl Cache {
     /// Where a block is, if it is here or on its way. Changes nothing.
     #[inline]
     pub fn find(&self, block: u64) -> Option<Slot> {
-        let slot = self.store.find(block)?;
-        let list = self.store.node(slot).list;
-        (list != LIST_GHOST_1 && list != LIST_GHOST_2).then_some(Slot(slot))
+        self.held(self.store.find(block)?)
+    }
+
+    /// The same, for blocks asked for one after the other: `near` spares looking up neighbours.
+    #[inline]
+    pub fn find_near(&self, block: u64, near: &mut Near) -> Option<Slot> {
+        self.held(self.store.find_near(block, &mut near.0)?)
+    }
+
+    /// Only ARC remembers blocks it does not hold.
+    #[inline]
+    fn held(&self, slot: u32) -> Option<Slot> {
+        let ghost = matches!(self.policy, Policy::Arc(_))
+            && matches!(self.store.node(slot).list, LIST_GHOST_1 | LIST_GHOST_2);
+        (!ghost).then_some(Slot(slot))
     }
 
     /// Whether a block is here or on its way. Changes nothing.
@@ -210,7 +228,7 @@ impl Cache {
             Policy::Lru => {
                 let evicted = if self.store.len(LIST_MAIN) + self.store.len(LIST_FIRST_OUT) >= self.capacity {
                     let victim = self.store.tail(LIST_FIRST_OUT).or(self.store.tail(LIST_MAIN));
-                    victim.map(|victim| self.store.remove(victim))
+                    victim.map(|victim| self.store.evict(victim))
                 } else {
                     None
                 };
@@ -221,10 +239,8 @@ impl Cache {
         };
         let node = self.store.node_mut(slot);
         node.tag = fetch;
-        if origin == Origin::Prefetch {
-            node.flags |= flag::UNUSED;
-        }
-        (Slot(slot), evicted.map(|node| evicted_from(&node)))
+        node.flags |= if origin == Origin::Prefetch { flag::UNUSED } else { 0 };
+        (Slot(slot), evicted)
     }
 
     /// Notes on a block just prefetched: its stream, and the marks that [`Cache::hit`] gives back.
@@ -246,13 +262,16 @@ impl Cache {
         self.store.node_mut(slot.0).flags |= flag::UNUSED;
     }
 
-    /// The block has arrived, if `fetch` was indeed bringing it.
+    /// Blocks have arrived: those of them that `fetch` was indeed bringing.
     #[inline]
-    pub fn ready(&mut self, block: u64, fetch: u32) {
-        if let Some(slot) = self.find(block) {
-            let node = self.store.node_mut(slot.0);
-            if node.tag == fetch {
-                node.tag = 0;
+    pub fn ready(&mut self, blocks: RangeInclusive<u64>, fetch: u32) {
+        let mut near = Near::default();
+        for block in blocks {
+            if let Some(slot) = self.find_near(block, &mut near) {
+                let node = self.store.node_mut(slot.0);
+                if node.tag == fetch {
+                    node.tag = 0;
+                }
             }
         }
     }
@@ -285,14 +304,6 @@ impl Cache {
             Policy::Sarc(sarc) => Some(sarc.desired_seq_len()),
             _ => None,
         }
-    }
-}
-
-fn evicted_from(node: &store::Node) -> Evicted {
-    Evicted {
-        block: node.block,
-        unused: node.flags & flag::UNUSED != 0,
-        stream: (node.stream != NIL).then_some(node.stream),
     }
 }
 

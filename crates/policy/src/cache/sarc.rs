@@ -16,8 +16,8 @@
 //! proportionality of dL, left open in the paper's algorithm ("a small constant fraction"), is 2 % of the cache here.
 //! Ours: the initial wish is the length SEQ has at the first replacement, and demoted blocks (DU) leave first.
 
-use super::store::{Node, Store};
-use super::{LIST_FIRST_OUT, LIST_MAIN as RANDOM, LIST_SECOND as SEQ, Origin};
+use super::store::Store;
+use super::{Evicted, LIST_FIRST_OUT, LIST_MAIN as RANDOM, LIST_SECOND as SEQ, Origin};
 
 /// "RANDOM bottom" as a part of the cache.
 const BOTTOM_SHARE: f64 = 0.02;
@@ -80,7 +80,7 @@ impl SarcState {
         capacity: usize,
         block: u64,
         origin: Origin,
-    ) -> (u32, Option<Node>) {
+    ) -> (u32, Option<Evicted>) {
         if origin == Origin::Sequential {
             self.seq_misses += 1;
         }
@@ -92,9 +92,9 @@ impl SarcState {
         (slot, evicted)
     }
 
-    fn replace(&mut self, store: &mut Store) -> Option<Node> {
+    fn replace(&mut self, store: &mut Store) -> Option<Evicted> {
         if let Some(demoted) = store.tail(LIST_FIRST_OUT) {
-            return Some(store.remove(demoted));
+            return Some(store.evict(demoted));
         }
         let (random, seq) = (store.tail(RANDOM), store.tail(SEQ));
         let (random_len, seq_len) = (store.len(RANDOM) as f64, store.len(SEQ) as f64);
@@ -111,12 +111,12 @@ impl SarcState {
                 }
             }
         };
-        let node = store.remove(victim);
+        let evicted = store.evict(victim);
         if self.desired_seq_len > 0.0 {
             self.desired_seq_len = (self.desired_seq_len + self.adapt / 2.0).max(0.0);
         } else {
             self.desired_seq_len = seq_len;
         }
-        Some(node)
+        Some(evicted)
     }
 }

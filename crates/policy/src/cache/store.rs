@@ -5,7 +5,8 @@
 //! RANDOM, a ghost list) is the replacement policy's business.
 use alloc::vec::Vec;
 
-use super::index::Index;
+use super::Evicted;
+use super::index::{Group, Index, Place};
 
 /// No slot.
 pub(crate) const NIL: u32 = u32::MAX;
@@ -25,7 +26,7 @@ pub(crate) mod flag {
 /// One cached block. 32 bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
-    pub(crate) block: u64,
+    place: Place,
     prev: u32,
     next: u32,
     /// Which fetch brings it, 0 once it is here.
@@ -49,7 +50,8 @@ struct List {
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
     nodes: Vec<Node>,
-    free: Vec<u32>,
+    /// First slot without a block, threaded on through `next`.
+    free: u32,
     lists: [List; LISTS],
     index: Index,
     clock: u32,
@@ -60,7 +62,7 @@ impl Store {
     pub(crate) fn with_slots(slots: usize) -> Store {
         Store {
             nodes: Vec::with_capacity(slots),
-            free: Vec::new(),
+            free: NIL,
             lists: [List { head: NIL, tail: NIL, len: 0 }; LISTS],
             index: Index::with_slots(slots),
             clock: 0,
@@ -69,12 +71,17 @@ impl Store {
 
     /// Bytes held by slab and index.
     pub(crate) fn bytes(&self) -> usize {
-        self.nodes.capacity() * core::mem::size_of::<Node>() + self.index.bytes() + self.free.capacity() * 4
+        self.nodes.capacity() * size_of::<Node>() + self.index.bytes()
     }
 
     #[inline]
     pub(crate) fn find(&self, block: u64) -> Option<u32> {
-        self.index.get(block, |slot| self.nodes[slot as usize].block)
+        self.index.get(block)
+    }
+
+    #[inline]
+    pub(crate) fn find_near(&self, block: u64, near: &mut Group) -> Option<u32> {
+        self.index.get_near(block, near)
     }
 
     #[inline]
@@ -162,30 +169,44 @@ impl Store {
     /// Adds a block that is not here, at the head of `list`.
     #[inline]
     pub(crate) fn insert(&mut self, block: u64, list: u8) -> u32 {
-        let node = Node { block, prev: NIL, next: NIL, tag: 0, stamp: 0, stream: NIL, flags: 0, list };
-        let slot = match self.free.pop() {
-            Some(slot) => {
-                self.nodes[slot as usize] = node;
-                slot
-            }
-            None => {
-                self.nodes.push(node);
-                (self.nodes.len() - 1) as u32
-            }
-        };
-        self.index.insert(block, slot);
+        let slot = if self.free == NIL { self.nodes.len() as u32 } else { self.free };
+        let place = self.index.insert(block, slot);
+        let node = Node { place, prev: NIL, next: NIL, tag: 0, stamp: 0, stream: NIL, flags: 0, list };
+        if self.free == NIL {
+            self.nodes.push(node);
+        } else {
+            self.free = core::mem::replace(&mut self.nodes[slot as usize], node).next;
+        }
         self.link_head(slot, list);
         slot
     }
 
-    /// Takes a slot out altogether and returns what it held.
+    /// Takes a slot out altogether.
     #[inline]
-    pub(crate) fn remove(&mut self, slot: u32) -> Node {
+    pub(crate) fn remove(&mut self, slot: u32) {
         self.unlink(slot);
-        let node = self.nodes[slot as usize].clone();
-        self.index.remove(node.block, slot);
-        self.free.push(slot);
-        node
+        let node = &mut self.nodes[slot as usize];
+        node.next = core::mem::replace(&mut self.free, slot);
+        self.index.remove(node.place);
+    }
+
+    /// What leaves the cache if the block of this slot does.
+    #[inline]
+    pub(crate) fn evicted(&self, slot: u32) -> Evicted {
+        let node = &self.nodes[slot as usize];
+        Evicted {
+            block: self.index.block(node.place),
+            unused: node.flags & flag::UNUSED != 0,
+            stream: (node.stream != NIL).then_some(node.stream),
+        }
+    }
+
+    /// Takes a slot out altogether and tells what leaves with it.
+    #[inline]
+    pub(crate) fn evict(&mut self, slot: u32) -> Evicted {
+        let evicted = self.evicted(slot);
+        self.remove(slot);
+        evicted
     }
 
     /// Blocks of a list, most recently used first.
@@ -215,7 +236,7 @@ mod tests {
             let mut store = Store::with_slots(40);
             let mut model: VecDeque<u64> = VecDeque::new();
             for (op, key) in ops {
-                // Keys that share low 32 bits or lie in one run of eight test the probing.
+                // Blocks that share a group, or low bits with others.
                 let block = ((key % 5) << 32) | (key / 5);
                 match (op, store.find(block)) {
                     (0, None) => { store.insert(block, 0); model.push_front(block); }
@@ -228,8 +249,8 @@ mod tests {
                     _ => {}
                 }
                 prop_assert_eq!(store.find(block).is_some(), model.contains(&block));
-                prop_assert_eq!(store.iter(0).map(|n| n.block).collect::<VecDeque<_>>(), model.clone());
-                prop_assert_eq!(store.tail(0).map(|s| store.node(s).block), model.back().copied());
+                prop_assert_eq!(store.iter(0).map(|n| store.index.block(n.place)).collect::<VecDeque<_>>(), model.clone());
+                prop_assert_eq!(store.tail(0).map(|slot| store.evicted(slot).block), model.back().copied());
             }
         }
     }

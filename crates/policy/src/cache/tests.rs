@@ -86,9 +86,9 @@ fn unused_prefetches_are_known_as_such() {
 fn blocks_on_their_way_arrive_only_with_their_own_fetch() {
     let mut cache = Cache::new(Replacement::Lru, 2).unwrap();
     let (slot, _) = cache.insert(1, Origin::Random, 7);
-    cache.ready(1, 8);
+    cache.ready(1..=1, 8);
     assert_eq!(cache.fetch_of(slot), 7);
-    cache.ready(1, 7);
+    cache.ready(1..=1, 7);
     assert_eq!(cache.fetch_of(slot), 0);
 }
 
@@ -130,9 +130,13 @@ fn sarc_gives_space_to_the_list_that_earns_it() {
 #[test]
 fn memory_is_under_100_bytes_a_block() {
     for replacement in [Replacement::Lru, Replacement::Sarc] {
-        // Just above a power of two, where the index is largest for its use.
+        // Just above a power of two, where the index is largest for its use, and blocks so far apart that none shares a group.
         let blocks = (1 << 16) + 1;
-        let cache = Cache::new(replacement, blocks).unwrap();
+        let mut cache = Cache::new(replacement, blocks).unwrap();
+        for block in 0..2 * blocks {
+            cache.insert(block * 1000, Origin::Random, 0);
+        }
+        assert_eq!(cache.len() as u64, blocks);
         assert!(cache.memory_bytes() < 100 * blocks as usize, "{}", cache.memory_bytes());
     }
 }

@@ -16,7 +16,7 @@ pub mod linux;
 pub mod ra;
 pub mod sarc;
 
-use crate::cache::{Cache, Hit};
+use crate::cache::{Cache, Evicted, Hit};
 
 /// One request as a prefetcher sees it. Block numbers are inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,10 +169,13 @@ impl Prefetcher {
         }
     }
 
-    /// A prefetched block was evicted before anybody asked for it.
+    /// A block was evicted; of interest are those that nobody had asked for.
     #[inline]
-    pub fn evicted_unused(&mut self, stream: Option<u32>) {
-        if let (Prefetcher::Amp(amp), Some(stream)) = (self, stream) {
+    pub fn evicted(&mut self, evicted: &Evicted) {
+        if let Prefetcher::Amp(amp) = self
+            && evicted.unused
+            && let Some(stream) = evicted.stream
+        {
             amp.evicted_unused(stream);
         }
     }

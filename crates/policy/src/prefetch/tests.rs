@@ -30,10 +30,8 @@ impl Level {
             }
             _ => self.cache.mark(slot, stream, false, false),
         }
-        if let Some(evicted) = evicted
-            && evicted.unused
-        {
-            self.prefetcher.evicted_unused(evicted.stream);
+        if let Some(evicted) = evicted {
+            self.prefetcher.evicted(&evicted);
         }
     }
 

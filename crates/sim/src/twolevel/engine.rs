@@ -13,9 +13,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use hdrhistogram::Histogram;
-use seekless_policy::cache::{BadCapacity, Cache, Origin};
+use seekless_policy::cache::{BadCapacity, Cache, Near, Origin};
 use seekless_policy::coordinate::{Coordinator, Request, Split};
-use seekless_policy::prefetch::{Access, Prefetcher};
+use seekless_policy::prefetch::{Access, Plan, Prefetcher};
 use seekless_units::Nanos;
 
 use super::disk::{DEVICE_SHIFT, Disk, DiskCounts, Submitted};
@@ -90,6 +90,27 @@ struct Level {
     counts: LevelCounts,
     /// Runs of blocks the present request lacks; kept to spare an allocation a request.
     missing: Vec<(u64, u64)>,
+}
+
+impl Level {
+    /// Takes room for the blocks `from..=to` that a fetch brings, those behind `last` unasked, and notes on them what was planned.
+    fn enter(&mut self, (from, to): (u64, u64), last: u64, plan: &Plan, fetch: u32) {
+        let asked = if plan.sequential { Origin::Sequential } else { Origin::Random };
+        for block in from..=to {
+            let origin = if block <= last { asked } else { Origin::Prefetch };
+            let (slot, evicted) = self.cache.insert(block, origin, fetch);
+            match plan.run {
+                Some(run) if block >= run.first => {
+                    self.cache.mark(slot, run.stream, run.trigger == Some(block), run.last == block);
+                }
+                _ => self.cache.mark(slot, plan.stream, false, false),
+            }
+            if let Some(evicted) = evicted {
+                self.counts.unused += u64::from(evicted.unused);
+                self.prefetcher.evicted(&evicted);
+            }
+        }
+    }
 }
 
 /// A run of blocks a level asked of what is below it.
@@ -358,9 +379,10 @@ impl Engine {
         let mut missing = std::mem::take(&mut self.levels[at].missing);
         missing.clear();
         let mut last_fetch = 0;
+        let mut near = Near::default();
         for block in first..=last {
             let level = &mut self.levels[at];
-            if let Some(slot) = level.cache.find(block) {
+            if let Some(slot) = level.cache.find_near(block, &mut near) {
                 level.counts.silent_hits += 1;
                 let (_, fetch) = level.cache.silent_use(slot);
                 if fetch != 0 && fetch != last_fetch {
@@ -394,9 +416,10 @@ impl Engine {
         let mut missing = std::mem::take(&mut self.levels[at].missing);
         missing.clear();
         let mut last_fetch = 0;
+        let mut near = Near::default();
         for block in first..=more_last {
             let level = &mut self.levels[at];
-            let Some(slot) = level.cache.find(block) else {
+            let Some(slot) = level.cache.find_near(block, &mut near) else {
                 access.note_miss(block);
                 if block <= last {
                     level.counts.misses += 1;
@@ -437,7 +460,7 @@ impl Engine {
                 if missing.last().is_some_and(|(_, end)| block <= *end) {
                     continue;
                 }
-                if !level.cache.contains(block) {
+                if level.cache.find_near(block, &mut near).is_none() {
                     extend(&mut missing, block);
                     ahead += 1;
                 }
@@ -450,7 +473,6 @@ impl Engine {
             level.counts.prefetched += ahead;
             level.prefetcher.issued(ahead);
         }
-        let asked = if plan.sequential { Origin::Sequential } else { Origin::Random };
         if demand_first && let Some(at) = missing.iter().position(|(from, to)| *from <= last && *to > last) {
             let to = std::mem::replace(&mut missing[at].1, last);
             missing.insert(at + 1, (last + 1, to));
@@ -458,24 +480,7 @@ impl Engine {
         for (from, to) in missing.drain(..) {
             let fetch = self.fetch(at, from, to, false);
             self.fetches.items[fetch as usize].apart = demand_first && from > last;
-            let level = &mut self.levels[at];
-            for block in from..=to {
-                let origin = if block <= last { asked } else { Origin::Prefetch };
-                let (slot, evicted) = level.cache.insert(block, origin, fetch + 1);
-                if let Some(run) = plan.run
-                    && block >= run.first
-                {
-                    level.cache.mark(slot, run.stream, run.trigger == Some(block), run.last == block);
-                } else if plan.stream.is_some() {
-                    level.cache.mark(slot, plan.stream, false, false);
-                }
-                if let Some(evicted) = evicted
-                    && evicted.unused
-                {
-                    level.counts.unused += 1;
-                    level.prefetcher.evicted_unused(evicted.stream);
-                }
-            }
+            self.levels[at].enter((from, to), last, &plan, fetch + 1);
             if from <= last {
                 self.wait_for(fetch, own, wait);
             }
@@ -530,9 +535,7 @@ impl Engine {
         let Fetch { first, last, level, bypass, waiters, .. } = self.fetches.take(fetch);
         if !bypass {
             let cache = &mut self.levels[level as usize].cache;
-            for block in first..=last {
-                cache.ready(block, fetch + 1);
-            }
+            cache.ready(first..=last, fetch + 1);
         }
         let mut at = waiters;
         while at != NIL {
@@ -551,8 +554,9 @@ impl Engine {
     fn answer(&mut self, wait: &Wait) {
         if wait.demote {
             let cache = &mut self.levels[wait.level as usize].cache;
+            let mut near = Near::default();
             for block in wait.first..=wait.last {
-                if let Some(slot) = cache.find(block)
+                if let Some(slot) = cache.find_near(block, &mut near)
                     && cache.fetch_of(slot) == 0
                 {
                     cache.demote(slot);
