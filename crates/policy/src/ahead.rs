@@ -219,11 +219,13 @@ impl AheadConfig {
     }
 
     /// When a stream runs dry, as of its last read: what it asks for in one go it uses in the time until the next. `None` while there
-    /// is nothing to read ahead for it: it is quiet, not sequential, or fetched to its end.
+    /// is nothing to read ahead for it: it is quiet, not sequential, fetched to its end, or has two pieces ahead of it (how fast it
+    /// reads is not known from its first burst).
     pub(crate) fn runs_dry(&self, now: Nanos, stream: &Stream, len: PieceLen) -> Option<Nanos> {
         let quiet = now.since(stream.last) > QUIET;
         let fetched = next_page(stream.fetched) >= next_page(stream.file_size);
-        if quiet || fetched || len.full < PAGE || !stream.is_sequential(&self.streams) {
+        let enough = stream.unread() >= len.full.saturating_mul(2);
+        if quiet || fetched || enough || len.full < PAGE || !stream.is_sequential(&self.streams) {
             return None;
         }
         Some(stream.runs_dry(stream.last, len.bitrate))

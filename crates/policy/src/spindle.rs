@@ -617,9 +617,11 @@ impl Spindle {
             };
             let Some(reader) = following.table.get(stream) else { return };
             let len = self.piece_len(following, reader);
-            let early =
-                self.queue.len() < QUEUE_AHEAD && following.config.may_be_early(&following.table, len.full);
-            if dry.since(self.now) > if early { EARLY_MOST } else { self.lead() } {
+            let due = dry.since(self.now) <= self.lead();
+            let early = dry.since(self.now) <= EARLY_MOST
+                && self.queue.len() < QUEUE_AHEAD
+                && following.config.may_be_early(&following.table, len.full);
+            if !due && !early {
                 return;
             }
             let Some(ahead) = following.config.next_piece(&following.table, stream, len, dry) else {
@@ -628,6 +630,10 @@ impl Spindle {
             };
             if !self.queue_ahead(stream, ahead) {
                 return;
+            }
+            // One early piece at a time: the next when it reads again.
+            if !due && let Some(following) = &mut self.streams {
+                following.upcoming.remove(stream);
             }
         }
     }
@@ -668,10 +674,6 @@ impl Spindle {
             });
         }
         self.fetched(Some(stream), wanted.end);
-        // One piece at a time: its next read says when the next is due.
-        if let Some(following) = &mut self.streams {
-            following.upcoming.remove(stream);
-        }
         true
     }
 

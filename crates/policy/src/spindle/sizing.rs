@@ -50,13 +50,13 @@ impl Spindle {
         PieceLen { full: full.0, first: self.size.first(full).0, bitrate: self.told(following, stream) }
     }
 
-    /// Bytes that a reader is as likely to go on for as not; none if so much is fetched for him.
+    /// Bytes beyond which no piece is to go: none where as much is fetched as a reader is as likely to go on for as not.
     fn rest(&self, following: &Following, stream: &Stream) -> u64 {
-        let known = self.size.spares_random().then(|| following.table.lengths().median_rest(stream.consumed));
+        let known = self.size.heeds_lengths().then(|| following.table.lengths().median_rest(stream.consumed));
         match known.flatten() {
             Some(rest) if rest <= stream.unread() => 0,
-            Some(rest) => rest,
-            None => u64::MAX,
+            Some(rest) if self.size.spares_random() => rest,
+            _ => u64::MAX,
         }
     }
 
