@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use seekless_units::{Bytes, Lba, Nanos};
 
 use crate::account::Account;
-use crate::ahead::{Ahead, Pressure};
+use crate::ahead::{Ahead, Behind, Pressure};
 use crate::piece::{Flight, Piece, Plan, Waiter, Wanted, lba_at};
 use crate::{
     Access, Action, AheadConfig, AsAsked, Config, Demand, Event, Fifo, FileId, Mode, Order, OrderKind,
@@ -209,7 +209,6 @@ impl Spindle {
             return Some(Action::Answer { request, verdict });
         }
         if let Some((file, offset, len)) = self.drops.pop_front() {
-            self.stats.bytes_dropped = self.stats.bytes_dropped.saturating_add(len);
             self.account.ledger().given_back(file, offset, offset + len);
             return Some(Action::Drop { file, offset, len });
         }
@@ -681,24 +680,25 @@ impl Spindle {
     fn pass_behind(&mut self, stream: StreamId) {
         let Some(following) = &mut self.streams else { return };
         let short = following.pressure.is_short(self.now);
-        let Some((start, end)) = following.config.passed(&following.table, stream, short) else { return };
+        let Some(behind) = following.config.passed(&following.table, stream, short) else { return };
         let Some(file) = following.table.get(stream).map(|s| s.file) else { return };
-        following.table.dropped(stream, end);
-        self.give_back(file, start, end);
+        following.table.dropped(stream, behind.end);
+        self.give_back(file, behind);
     }
 
     /// Gives back what a stream that is over leaves in memory for nobody.
     fn leave_behind(&mut self, over: &Stream) {
         let Some(following) = &self.streams else { return };
         let short = following.pressure.is_short(self.now);
-        if let Some((start, end)) = following.config.left_behind(&following.table, over, short) {
-            self.give_back(over.file, start, end);
+        if let Some(behind) = following.config.left_behind(&following.table, over, short) {
+            self.give_back(over.file, behind);
         }
     }
 
-    fn give_back(&mut self, file: FileId, start: u64, end: u64) {
+    fn give_back(&mut self, file: FileId, Behind { start, first, end }: Behind) {
         if self.drops.len() < DROPS_MAX {
             self.drops.push_back((file, start, end - start));
+            self.stats.bytes_dropped = self.stats.bytes_dropped.saturating_add(end - first);
         }
     }
 
@@ -711,7 +711,7 @@ impl Spindle {
         let coming = following.table.of_file(file).any(|(_, stream)| stream.position < end);
         let under_way = self.pieces_of(file).iter().any(|&(_, from, to)| from < end && start < to);
         if start < end && !coming && !under_way {
-            self.give_back(file, start, end);
+            self.give_back(file, Behind { start, first: start, end });
         }
     }
 

@@ -299,6 +299,30 @@ fn a_viewer_who_begins_close_behind_another_is_no_eviction() {
 }
 
 #[test]
+fn what_was_in_a_socket_the_first_time_is_given_back_again() {
+    let always = AheadConfig { drop_behind: DropBehind::Always, ..AheadConfig::default() };
+    let mut s = spindle(always);
+    let mut dropped = Vec::new();
+    for i in 0..6u64 {
+        s.handle(ms(i * 500), access(1, i * 512 * K, 512 * K));
+        while let Some(action) = s.poll_action() {
+            match action {
+                Action::Drop { offset, len, .. } => dropped.push((offset, offset + len)),
+                Action::Read { id, .. } => {
+                    s.handle(ms(i * 500), Event::Done { read: id, outcome: Outcome::Ok })
+                }
+                Action::Answer { .. } => {}
+            }
+        }
+    }
+    assert!(dropped.len() > 3, "{dropped:?}");
+    for three in dropped.windows(3) {
+        assert_eq!(three[2].0, three[0].1, "from where the last began for the first time: {dropped:?}");
+    }
+    assert_eq!(s.stats().bytes_dropped, dropped.last().unwrap().1, "each byte counts once");
+}
+
+#[test]
 fn what_a_viewer_who_left_did_not_come_to_is_given_back() {
     let always = AheadConfig { drop_behind: DropBehind::Always, ..AheadConfig::default() };
     let mut s = spindle(always);

@@ -26,6 +26,8 @@ pub struct Stream {
     pub piece: u64,
     /// Everything before this was given back by drop-behind.
     pub dropped: u64,
+    /// Everything before was given back twice.
+    pub dropped_twice: u64,
     /// Size of the file when last seen.
     pub file_size: u64,
     /// Bytes it read since it was recognised.
@@ -295,6 +297,7 @@ impl Streams {
     /// Notes that everything of a stream before `upto` was given back.
     pub fn dropped(&mut self, id: StreamId, upto: u64) {
         if let Some(stream) = self.streams.get_mut(&id) {
+            stream.dropped_twice = stream.dropped;
             stream.dropped = stream.dropped.max(upto);
         }
     }
@@ -365,6 +368,7 @@ impl Streams {
             fetched: offset,
             piece: 0,
             dropped: offset,
+            dropped_twice: offset,
             file_size,
             consumed: 0,
             accesses: 0,
