@@ -23,7 +23,7 @@ svg{max-width:100%;height:auto}li{margin:.2rem 0}.scroll{overflow-x:auto}";
 /// The whole page of one run.
 ///
 /// # Errors
-/// [`Exit::Failed`] when a plot cannot be drawn.
+/// [`seekless_units::Exit::Failed`] when a plot cannot be drawn.
 pub fn render(results: &Results) -> Result<String, Fault> {
     let mut page = open(&results.name);
     body(&mut page, results)?;
