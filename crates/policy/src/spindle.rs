@@ -581,8 +581,9 @@ impl Spindle {
         let Some(following) = &mut self.streams else { return };
         following.table.share(stream);
         let Some(following) = &self.streams else { return };
-        let Some(reader) = following.table.get(stream) else { return };
-        let dry = following.config.runs_dry(self.now, reader, self.piece_len(following, reader));
+        let dry = following.table.get(stream).and_then(|reader| {
+            following.config.runs_dry(self.now, reader, self.piece_len(following, reader))
+        });
         let Some(following) = &mut self.streams else { return };
         match dry {
             Some(dry) => following.upcoming.insert(dry, stream),
