@@ -30,7 +30,7 @@ pub struct Stats {
     pub accesses: u64,
     /// Pieces queued ahead of need.
     pub ahead: u64,
-    /// Times a stream's next piece was held back because the budget was used up.
+    /// Times, of all looks, that the piece needed next found no room in the budget.
     pub held_back: u64,
     /// Bytes that were fetched for a stream and gone before it came to read them.
     pub bytes_evicted_unused: u64,
