@@ -478,9 +478,8 @@ fn what_an_upper_cache_has_is_given_back_when_its_room_is_wanted() {
     // Not before half a second, when something else is sent.
     std::thread::sleep(Duration::from_millis(700));
     slices("other", &other);
-    // Room for 9.6 MiB of the 17: seven answers go, or eight. The kernel gives back whole folios only, so the last of them may
-    // stay, when one of two megabytes reaches over its end.
-    let pages_left = (16 - 6) << 8;
+    // Room for 9.6 MiB of the 17: seven answers go, or eight.
+    let pages_left = (16 - 7) << 8;
     let deadline = Instant::now() + Duration::from_secs(5);
     while forgotten && site.in_memory("film") > pages_left && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(20));
