@@ -50,7 +50,8 @@ pub trait PrefetchSize {
         false
     }
 
-    /// Whether no piece is to go beyond where half of the readers stop who came as far.
+    /// Whether it counts how far those before a reader went: he is left alone who is most likely at his end, and nothing more is
+    /// begun for whom as much is fetched as half of them read. With [`PrefetchSize::spares_random`] no piece goes beyond that.
     fn heeds_lengths(&self) -> bool {
         false
     }
