@@ -45,15 +45,9 @@ pub trait PrefetchSize {
         Bytes(full.0 / FIRST_DIVISOR)
     }
 
-    /// Whether readers that are not known to be sequential are left to read for themselves.
-    fn spares_random(&self) -> bool {
-        false
-    }
-
-    /// Whether it counts how far those before a reader went: he is left alone who is most likely at his end, and nothing more is
-    /// begun for whom as much is fetched as half of them read. With [`PrefetchSize::spares_random`] no piece goes beyond that.
-    fn heeds_lengths(&self) -> bool {
-        false
+    /// What it goes by of how far readers go.
+    fn heeds(&self) -> Heeds {
+        Heeds::Nothing
     }
 
     /// Length of the read for a miss, where streams are not followed.
@@ -85,6 +79,19 @@ pub trait PrefetchSize {
 
     /// What it does, for reports.
     fn report(&self) -> SizeReport;
+}
+
+/// What a sizing algorithm goes by of how far readers go; each does what the one before does, and more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Heeds {
+    /// Nothing: everybody is read ahead for.
+    Nothing,
+    /// Where most stop. Whoever is most likely at his end reads for himself, and nothing more is begun for whom as much is fetched as
+    /// half of those read who came as far.
+    Ends,
+    /// Whether and how far anybody goes on. Readers not known to be sequential read for themselves, and no piece goes beyond the
+    /// median of what is left.
+    Lengths,
 }
 
 /// What a sizing algorithm says about itself.

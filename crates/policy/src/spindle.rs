@@ -538,19 +538,6 @@ impl Spindle {
         Some(stream)
     }
 
-    /// Whether a miss of so many bytes is its reader's own affair. At the head of a file he counts as sequential from his first
-    /// read, as in Linux, unless those who came as far went no further: lengths are known to within a quarter.
-    fn leaves_alone(&self, stream: Option<StreamId>, wanted: u64) -> bool {
-        let Some(following) = &self.streams else { return false };
-        let Some(stream) = stream.and_then(|id| following.table.get(id)) else { return false };
-        let from_head = stream.first == 0 && stream.consumed == 0;
-        let sequential = from_head || stream.is_sequential(&following.config.streams);
-        let rest = following.table.lengths().median_rest(stream.consumed);
-        (self.size.spares_random() && !sequential)
-            || (self.size.heeds_lengths()
-                && rest.is_some_and(|rest| rest <= wanted.saturating_add(wanted / 4)))
-    }
-
     /// Longest piece for a stream; `None` when streams are not followed.
     fn piece_max(&self, stream: Option<StreamId>) -> Option<u64> {
         let following = self.streams.as_ref()?;

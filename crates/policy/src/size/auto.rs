@@ -4,7 +4,7 @@ use alloc::format;
 
 use seekless_units::{Bytes, Lba, Nanos};
 
-use super::SizeReport;
+use super::{Heeds, SizeReport};
 use crate::PrefetchSize;
 use crate::controller::{AdjustBy, Controller, Decision, Guided, Observation, Params, Situation};
 use crate::profile::DiskProfile;
@@ -61,9 +61,12 @@ impl PrefetchSize for Auto {
         self.sizes().0
     }
 
-    fn heeds_lengths(&self) -> bool {
-        // The paper's search is left as it is.
-        matches!(self.controller, Kind::Model(_))
+    fn heeds(&self) -> Heeds {
+        match self.controller {
+            Kind::Model(_) => Heeds::Ends,
+            // The paper's search is left as it is.
+            Kind::Gradient(_) => Heeds::Nothing,
+        }
     }
 
     fn observe(&mut self, now: Nanos, seen: Observation) {

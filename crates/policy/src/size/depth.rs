@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use seekless_units::{Bytes, Lba};
 
-use super::SizeReport;
+use super::{Heeds, SizeReport};
 use crate::competitive::{Competitive, SLOW_START, SequentialReader, Start};
 use crate::{FileId, PrefetchSize, Request};
 
@@ -64,12 +64,8 @@ impl PrefetchSize for Depth {
         }
     }
 
-    fn heeds_lengths(&self) -> bool {
-        true
-    }
-
-    fn spares_random(&self) -> bool {
-        true
+    fn heeds(&self) -> Heeds {
+        Heeds::Lengths
     }
 
     fn on_miss(&mut self, request: &Request, wanted: u64) -> u64 {

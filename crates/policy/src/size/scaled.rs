@@ -5,7 +5,7 @@ use alloc::string::ToString;
 
 use seekless_units::{Bytes, Lba, Nanos};
 
-use super::SizeReport;
+use super::{Heeds, SizeReport};
 use crate::bitrate::BitrateRule;
 use crate::controller::{Observation, Situation};
 use crate::{PrefetchSize, Request};
@@ -34,12 +34,8 @@ impl PrefetchSize for Scaled {
         self.inner.first(full)
     }
 
-    fn heeds_lengths(&self) -> bool {
-        self.inner.heeds_lengths()
-    }
-
-    fn spares_random(&self) -> bool {
-        self.inner.spares_random()
+    fn heeds(&self) -> Heeds {
+        self.inner.heeds()
     }
 
     fn on_miss(&mut self, request: &Request, wanted: u64) -> u64 {

@@ -9,7 +9,7 @@ use crate::account::Account;
 use crate::ahead::PieceLen;
 use crate::controller::Situation;
 use crate::piece::Flight;
-use crate::{Continuation, DropBehind, FileId, Stream, StreamId};
+use crate::{Continuation, DropBehind, FileId, Heeds, Stream, StreamId};
 
 /// How often the sizing algorithm hears of what happened. Far below any interval it looks at.
 const LOOK_EVERY: Nanos = Nanos::from_millis(250);
@@ -52,12 +52,31 @@ impl Spindle {
 
     /// Bytes beyond which no piece is to go: none where as much is fetched as a reader is as likely to go on for as not.
     fn rest(&self, following: &Following, stream: &Stream) -> u64 {
-        let known = self.size.heeds_lengths().then(|| following.table.lengths().median_rest(stream.consumed));
-        match known.flatten() {
+        match self.median_rest(following, stream) {
             Some(rest) if rest <= stream.unread() => 0,
-            Some(rest) if self.size.spares_random() => rest,
+            Some(rest) if self.size.heeds() >= Heeds::Lengths => rest,
             _ => u64::MAX,
         }
+    }
+
+    /// How far half of those went on who came as far as this reader, where that is known and the sizing algorithm heeds it.
+    fn median_rest(&self, following: &Following, stream: &Stream) -> Option<u64> {
+        match self.size.heeds() {
+            Heeds::Nothing => None,
+            Heeds::Ends | Heeds::Lengths => following.table.lengths().median_rest(stream.consumed),
+        }
+    }
+
+    /// Whether a miss of so many bytes is its reader's own affair. At the head of a file he counts as sequential from his first
+    /// read, as in Linux, unless those who came as far went no further: lengths are known to within a quarter.
+    pub(super) fn leaves_alone(&self, stream: Option<StreamId>, wanted: u64) -> bool {
+        let Some(following) = &self.streams else { return false };
+        let Some(stream) = stream.and_then(|id| following.table.get(id)) else { return false };
+        let from_head = stream.first == 0 && stream.consumed == 0;
+        let sequential = from_head || stream.is_sequential(&following.config.streams);
+        let rest = self.median_rest(following, stream);
+        (self.size.heeds() >= Heeds::Lengths && !sequential)
+            || rest.is_some_and(|rest| rest <= wanted.saturating_add(wanted / 4))
     }
 
     /// Configured, else from the file's header.
