@@ -264,44 +264,25 @@ impl AheadConfig {
         }
     }
 
-    /// What of a stream's file is given back now, if anything.
-    pub(crate) fn passed(&self, streams: &Streams, id: StreamId, short: bool) -> Option<Behind> {
+    /// What of a stream's file is given back now, if anything: start and end, in whole pages.
+    pub(crate) fn passed(&self, streams: &Streams, id: StreamId, short: bool) -> Option<(u64, u64)> {
         let stream = streams.get(id).filter(|s| self.gives_back(short) && s.is_sequential(&self.streams))?;
         let (end, least) = match stream.at_end() {
             true => (stream.position, PAGE),
             false => (stream.position.saturating_sub(KEEP_BEHIND), DROP_STEP),
         };
-        let others = streams.of_file(stream.file).filter(|&(other, _)| other != id);
-        let behind = Behind::of(stream, before_all(end, others.map(|(_, s)| s)));
-        (behind.end >= behind.first.saturating_add(least)).then_some(behind)
+        behind(streams, stream, end).filter(|(start, end)| end - start >= least)
     }
 
     /// What a stream that is over leaves in memory, read or not, and nobody behind it will come to.
-    pub(crate) fn left_behind(&self, streams: &Streams, over: &Stream, short: bool) -> Option<Behind> {
-        let end = before_all(over.fetched.max(over.position), streams.of_file(over.file).map(|(_, s)| s));
-        let behind = Behind::of(over, end);
-        (self.gives_back(short) && behind.end > behind.start).then_some(behind)
+    pub(crate) fn left_behind(&self, streams: &Streams, over: &Stream, short: bool) -> Option<(u64, u64)> {
+        behind(streams, over, over.fetched.max(over.position)).filter(|_| self.gives_back(short))
     }
 }
 
-/// A range to give back, `[start, end)` in whole pages; from `first` on for the first time. What was given back the time before is
-/// given back again: pages in a socket's buffer cannot be, and that is most of what was read last (seen with sendfile: with
-/// clients of 3.5 Mb/s, two of three gigabytes stayed).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Behind {
-    pub(crate) start: u64,
-    pub(crate) first: u64,
-    pub(crate) end: u64,
-}
-
-impl Behind {
-    fn of(stream: &Stream, end: u64) -> Behind {
-        let (start, first) = (next_page(stream.dropped_twice), next_page(stream.dropped));
-        Behind { start: start.min(end), first: first.min(end), end }
-    }
-}
-
-/// The end of what lies before `end` and before every one of these streams, which need the rest. In whole pages.
-fn before_all<'a>(end: u64, streams: impl Iterator<Item = &'a Stream>) -> u64 {
-    streams.map(|s| s.position).fold(end, u64::min) / PAGE * PAGE
+/// What of a stream has not been given back yet and lies before `end` and before every reader of the file.
+fn behind(streams: &Streams, stream: &Stream, end: u64) -> Option<(u64, u64)> {
+    let hindmost = streams.of_file(stream.file).next().map_or(end, |(_, s)| s.position);
+    let (start, end) = (next_page(stream.dropped), end.min(hindmost) / PAGE * PAGE);
+    (start < end).then_some((start, end))
 }

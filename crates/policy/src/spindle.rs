@@ -7,16 +7,18 @@
 //!    `-> no room, nothing to read, mode reads nothing: Answer Pass
 //! ```
 
+mod drops;
 mod sizing;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
+use drops::Drops;
 use seekless_units::{Bytes, Lba, Nanos};
 
 use crate::account::Account;
-use crate::ahead::{Ahead, Behind, Pressure};
+use crate::ahead::{Ahead, Pressure};
 use crate::piece::{Flight, Piece, Plan, Waiter, Wanted, lba_at};
 use crate::{
     Access, Action, AheadConfig, AsAsked, Config, Demand, Event, Fifo, FileId, Mode, Order, OrderKind,
@@ -33,9 +35,6 @@ const QUEUE_AHEAD: usize = 16;
 
 /// No piece is queued earlier than this before its stream runs dry.
 const EARLY_MOST: Nanos = Nanos::from_secs(20);
-
-/// Most ranges waiting to be given back; more are forgotten, which costs memory a little later and nothing else.
-const DROPS_MAX: usize = 256;
 
 /// A request not yet answered.
 #[derive(Debug)]
@@ -60,8 +59,7 @@ pub struct Spindle {
     /// When each waiting request is given up.
     expiry: BTreeSet<(Nanos, RequestId)>,
     answers: VecDeque<(RequestId, Verdict)>,
-    /// Ranges to give back: file, offset, length.
-    drops: VecDeque<(FileId, u64, u64)>,
+    drops: Drops,
     streams: Option<Following>,
     account: Account,
     /// When the sizing algorithm hears of what happened next.
@@ -154,7 +152,7 @@ impl Spindle {
             waiting: BTreeMap::new(),
             expiry: BTreeSet::new(),
             answers: VecDeque::new(),
-            drops: VecDeque::new(),
+            drops: Drops::default(),
             streams,
             account: Account::new(),
             next_look: Nanos::ZERO,
@@ -198,6 +196,7 @@ impl Spindle {
             self.answer(id, Verdict::Pass(Reason::TooLate));
         }
         self.expire_streams();
+        self.give_back_again();
         self.read_ahead();
         self.account.state(self.flights.len(), self.queue.len());
         self.look_at_size();
@@ -208,9 +207,9 @@ impl Spindle {
         if let Some((request, verdict)) = self.answers.pop_front() {
             return Some(Action::Answer { request, verdict });
         }
-        if let Some((file, offset, len)) = self.drops.pop_front() {
-            self.account.ledger().given_back(file, offset, offset + len);
-            return Some(Action::Drop { file, offset, len });
+        if let Some((file, start, end)) = self.drops.pop(self.now) {
+            self.account.ledger().given_back(file, start, end);
+            return Some(Action::Drop { file, offset: start, len: end - start });
         }
         if self.queue.is_empty() || !self.may_submit() {
             return None;
@@ -255,7 +254,7 @@ impl Spindle {
             following.and_then(|f| Some(f.upcoming.first()?.0.since(time))).filter(|&at| at > self.now)
         };
         let next_piece = before_dry(EARLY_MOST).or_else(|| before_dry(self.lead()));
-        [give_up, stream_over, size, next_piece].into_iter().flatten().min()
+        [give_up, stream_over, size, next_piece, self.drops.next_again()].into_iter().flatten().min()
     }
 
     /// Counters, and the state of now.
@@ -668,25 +667,33 @@ impl Spindle {
     fn pass_behind(&mut self, stream: StreamId) {
         let Some(following) = &mut self.streams else { return };
         let short = following.pressure.is_short(self.now);
-        let Some(behind) = following.config.passed(&following.table, stream, short) else { return };
+        let Some((start, end)) = following.config.passed(&following.table, stream, short) else { return };
         let Some(file) = following.table.get(stream).map(|s| s.file) else { return };
-        following.table.dropped(stream, behind.end);
-        self.give_back(file, behind);
+        following.table.dropped(stream, end);
+        self.give_back(file, start, end);
     }
 
     /// Gives back what a stream that is over leaves in memory for nobody.
     fn leave_behind(&mut self, over: &Stream) {
         let Some(following) = &self.streams else { return };
         let short = following.pressure.is_short(self.now);
-        if let Some(behind) = following.config.left_behind(&following.table, over, short) {
-            self.give_back(over.file, behind);
+        if let Some((start, end)) = following.config.left_behind(&following.table, over, short) {
+            self.give_back(over.file, start, end);
         }
     }
 
-    fn give_back(&mut self, file: FileId, Behind { start, first, end }: Behind) {
-        if self.drops.len() < DROPS_MAX {
-            self.drops.push_back((file, start, end - start));
-            self.stats.bytes_dropped = self.stats.bytes_dropped.saturating_add(end - first);
+    fn give_back(&mut self, file: FileId, start: u64, end: u64) {
+        if self.drops.push(file, start, end) {
+            self.stats.bytes_dropped = self.stats.bytes_dropped.saturating_add(end - start);
+        }
+    }
+
+    /// Gives back once more what may not have left memory the time before.
+    fn give_back_again(&mut self) {
+        while let Some(drop) = self.drops.ripe(self.now) {
+            if !self.is_expected(drop.file, drop.start, drop.end) {
+                self.drops.push_again(drop);
+            }
         }
     }
 
@@ -694,13 +701,16 @@ impl Spindle {
     fn release(&mut self, file: FileId, start: u64, end: u64) {
         let end = end.min(i64::MAX as u64) / PAGE * PAGE;
         let start = start.min(end).next_multiple_of(PAGE);
-        // Without streams nobody knows who is still to come.
-        let Some(following) = &self.streams else { return };
-        let coming = following.table.of_file(file).any(|(_, stream)| stream.position < end);
-        let under_way = self.pieces_of(file).iter().any(|&(_, from, to)| from < end && start < to);
-        if start < end && !coming && !under_way {
-            self.give_back(file, Behind { start, first: start, end });
+        if start < end && !self.is_expected(file, start, end) {
+            self.give_back(file, start, end);
         }
+    }
+
+    /// Whether somebody is to come for these bytes, or may be: without streams nobody knows.
+    fn is_expected(&self, file: FileId, start: u64, end: u64) -> bool {
+        let Some(following) = &self.streams else { return true };
+        following.table.of_file(file).any(|(_, stream)| stream.position < end)
+            || self.pieces_of(file).iter().any(|&(_, from, to)| from < end && start < to)
     }
 
     /// Forgets a stream that has read its file to the end.

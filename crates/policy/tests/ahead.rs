@@ -298,28 +298,63 @@ fn a_viewer_who_begins_close_behind_another_is_no_eviction() {
     assert!(s.stats().bytes_evicted_unused > 0);
 }
 
-#[test]
-fn what_was_in_a_socket_the_first_time_is_given_back_again() {
-    let always = AheadConfig { drop_behind: DropBehind::Always, ..AheadConfig::default() };
-    let mut s = spindle(always);
-    let mut dropped = Vec::new();
-    for i in 0..6u64 {
-        s.handle(ms(i * 500), access(1, i * 512 * K, 512 * K));
-        while let Some(action) = s.poll_action() {
-            match action {
-                Action::Drop { offset, len, .. } => dropped.push((offset, offset + len)),
-                Action::Read { id, .. } => {
-                    s.handle(ms(i * 500), Event::Done { read: id, outcome: Outcome::Ok })
-                }
-                Action::Answer { .. } => {}
-            }
+/// What is given back at `now`: start and end.
+fn given_back(s: &mut Spindle, now: Nanos) -> Vec<(u64, u64)> {
+    let mut ranges = Vec::new();
+    while let Some(action) = s.poll_action() {
+        match action {
+            Action::Drop { offset, len, .. } => ranges.push((offset, offset + len)),
+            Action::Read { id, .. } => s.handle(now, Event::Done { read: id, outcome: Outcome::Ok }),
+            Action::Answer { .. } => {}
         }
     }
-    assert!(dropped.len() > 3, "{dropped:?}");
-    for three in dropped.windows(3) {
-        assert_eq!(three[2].0, three[0].1, "from where the last began for the first time: {dropped:?}");
+    ranges
+}
+
+/// The same, with its time in milliseconds, at every tick the spindle asks for before `until`.
+fn given_back_until(s: &mut Spindle, until: Nanos) -> Vec<(u64, (u64, u64))> {
+    let mut seen = Vec::new();
+    while let Some(now) = s.next_deadline().filter(|&at| at < until) {
+        s.handle(now, Event::Tick);
+        seen.extend(given_back(s, now).into_iter().map(|range| (now.0 / 1_000_000, range)));
     }
-    assert_eq!(s.stats().bytes_dropped, dropped.last().unwrap().1, "each byte counts once");
+    seen
+}
+
+#[test]
+fn what_was_in_a_socket_the_first_time_is_given_back_again() {
+    let mut s = spindle(AheadConfig { drop_behind: DropBehind::Always, ..AheadConfig::default() });
+    let mut first = Vec::new();
+    for i in 0..4u64 {
+        s.handle(ms(i * 500), access(1, i * 512 * K, 512 * K));
+        first.extend(given_back(&mut s, ms(i * 500)).into_iter().map(|range| (i * 500, range)));
+    }
+    assert!(first.len() > 2, "{first:?}");
+    for two in first.windows(2) {
+        assert_eq!(two[1].1.0, two[0].1.1, "one range after the other: {first:?}");
+    }
+    let again = given_back_until(&mut s, Nanos::from_secs(20));
+    let expected: Vec<_> = [2_000, 10_000]
+        .into_iter()
+        .flat_map(|after| first.iter().map(move |&(at, range)| (at + after, range)))
+        .collect();
+    assert_eq!(again, expected);
+    assert_eq!(s.stats().bytes_dropped, first.last().unwrap().1.1, "each byte counts once");
+}
+
+#[test]
+fn what_somebody_else_has_come_for_is_not_given_back_again() {
+    let mut s = spindle(AheadConfig { drop_behind: DropBehind::Always, ..AheadConfig::default() });
+    for i in 0..4u64 {
+        s.handle(ms(i * 500), access(1, i * 512 * K, 512 * K));
+        given_back(&mut s, ms(i * 500));
+    }
+    s.handle(ms(1_600), access(1, 0, 512 * K));
+    s.handle(ms(1_700), access(1, 512 * K, 128 * K));
+    given_back(&mut s, ms(1_700));
+    let again = given_back_until(&mut s, Nanos::from_secs(5));
+    assert!(!again.is_empty());
+    assert!(again.iter().all(|&(_, (_, end))| end <= 640 * K), "only what both have passed: {again:?}");
 }
 
 #[test]
@@ -332,13 +367,8 @@ fn what_a_viewer_who_left_did_not_come_to_is_given_back() {
     let fetched = s.stats().bytes_read;
     assert!(fetched > 3 * M);
     s.handle(Nanos::from_secs(60), Event::Tick);
-    let mut dropped = Vec::new();
-    while let Some(action) = s.poll_action() {
-        if let Action::Drop { offset, len, .. } = action {
-            dropped.push((offset, offset + len));
-        }
-    }
-    assert_eq!(dropped.last().map(|d| d.1), Some(fetched), "to the end of what was read for him");
+    let dropped = given_back(&mut s, Nanos::from_secs(60));
+    assert_eq!(dropped.iter().map(|d| d.1).max(), Some(fetched), "to the end of what was read for him");
     assert_eq!(s.stats().bytes_dropped, fetched, "and all of it");
 }
 

@@ -1,7 +1,6 @@
 //! The streams of one disk, bounded, found by file and place.
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::vec::Vec;
 use core::ops::Bound;
 
 use seekless_units::{Lba, Nanos, SECTOR_BYTES};
@@ -26,8 +25,6 @@ pub struct Stream {
     pub piece: u64,
     /// Everything before this was given back by drop-behind.
     pub dropped: u64,
-    /// Everything before was given back twice.
-    pub dropped_twice: u64,
     /// Size of the file when last seen.
     pub file_size: u64,
     /// Bytes it read since it was recognised.
@@ -124,14 +121,13 @@ impl Continuation {
 pub struct Streams {
     config: StreamConfig,
     streams: BTreeMap<StreamId, Stream>,
-    of_file: BTreeMap<FileId, Vec<StreamId>>,
+    /// By file and position.
+    by_place: BTreeSet<(FileId, u64, StreamId)>,
     by_last: BTreeSet<(Nanos, StreamId)>,
     next: u64,
     unread: u64,
     /// The same of each file that has any.
     unread_of: BTreeMap<FileId, u64>,
-    /// Room for [`Streams::recount`].
-    spans: Vec<(u64, u64)>,
     forgotten: u64,
     persistence: Persistence,
     lengths: Lengths,
@@ -144,12 +140,11 @@ impl Streams {
         Streams {
             config,
             streams: BTreeMap::new(),
-            of_file: BTreeMap::new(),
+            by_place: BTreeSet::new(),
             by_last: BTreeSet::new(),
             next: 0,
             unread: 0,
             unread_of: BTreeMap::new(),
-            spans: Vec::new(),
             forgotten: 0,
             persistence: Persistence::default(),
             lengths: Lengths::default(),
@@ -196,10 +191,16 @@ impl Streams {
         self.streams.get(&id)
     }
 
-    /// The streams of one file, in the order they began.
+    /// The streams of one file, the hindmost first.
     pub fn of_file(&self, file: FileId) -> impl Iterator<Item = (StreamId, &Stream)> {
-        let ids = self.of_file.get(&file).map_or(&[][..], Vec::as_slice);
-        ids.iter().filter_map(|&id| Some((id, self.streams.get(&id)?)))
+        self.of_file_from(file, 0)
+    }
+
+    /// Those of them that stand at `position` or further.
+    fn of_file_from(&self, file: FileId, position: u64) -> impl Iterator<Item = (StreamId, &Stream)> {
+        let first = (file, position, StreamId(0));
+        let ids = self.by_place.range(first..=(file, u64::MAX, StreamId(u64::MAX))).map(|&(.., id)| id);
+        ids.filter_map(|id| Some((id, self.streams.get(&id)?)))
     }
 
     /// Takes in an access to `[offset, offset + len)`: the stream it belongs to, and the one that made room for it. A length
@@ -225,6 +226,7 @@ impl Streams {
         let id = continuation.stream();
         if let Some(stream) = self.streams.get_mut(&id) {
             self.by_last.remove(&(stream.last, id));
+            self.by_place.remove(&(file, stream.position, id));
             // An access may repeat bytes the stream had: only what is new counts as progress.
             let progress = end.saturating_sub(stream.position.max(offset));
             stream.position = stream.position.max(end);
@@ -236,6 +238,7 @@ impl Streams {
             stream.rate.record(now, progress);
             self.persistence.read(progress);
             self.by_last.insert((stream.last, id));
+            self.by_place.insert((file, stream.position, id));
             self.recount(file);
         }
         (continuation, forgotten)
@@ -257,14 +260,11 @@ impl Streams {
     pub fn share(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get(&id) else { return };
         let (file, mut upto) = (stream.file, stream.fetched);
-        // Each round uses up at least one of the file's streams.
-        while let Some(further) = self
-            .of_file(file)
-            .filter(|&(other, s)| other != id && s.position <= upto && upto < s.fetched)
-            .map(|(_, s)| s.fetched)
-            .max()
-        {
-            upto = further;
+        for (_, other) in self.of_file(file) {
+            if other.position > upto {
+                break;
+            }
+            upto = upto.max(other.fetched);
         }
         self.fetched(id, upto);
     }
@@ -272,9 +272,8 @@ impl Streams {
     /// Where the bytes begin that another stream of the file has fetched and not read, the first past `from`.
     pub fn next_fetched(&self, id: StreamId, from: u64) -> Option<u64> {
         let file = self.streams.get(&id)?.file;
-        let ahead =
-            self.of_file(file).filter(|&(other, s)| other != id && s.position > from && s.unread() > 0);
-        ahead.map(|(_, s)| s.position).min()
+        let mut ahead = self.of_file_from(file, from.checked_add(1)?);
+        ahead.find(|&(other, s)| other != id && s.unread() > 0).map(|(_, s)| s.position)
     }
 
     /// Notes that what was fetched for a stream from `from` on is not there after all: a read failed or was withdrawn,
@@ -297,7 +296,6 @@ impl Streams {
     /// Notes that everything of a stream before `upto` was given back.
     pub fn dropped(&mut self, id: StreamId, upto: u64) {
         if let Some(stream) = self.streams.get_mut(&id) {
-            stream.dropped_twice = stream.dropped;
             stream.dropped = stream.dropped.max(upto);
         }
     }
@@ -368,7 +366,6 @@ impl Streams {
             fetched: offset,
             piece: 0,
             dropped: offset,
-            dropped_twice: offset,
             file_size,
             consumed: 0,
             accesses: 0,
@@ -378,7 +375,7 @@ impl Streams {
             rate: Rate::new(now),
         };
         self.by_last.insert((now, id));
-        self.of_file.entry(file).or_default().push(id);
+        self.by_place.insert((file, offset, id));
         self.streams.insert(id, stream);
         id
     }
@@ -386,28 +383,18 @@ impl Streams {
     fn remove(&mut self, id: StreamId) -> Option<Stream> {
         let stream = self.streams.remove(&id)?;
         self.by_last.remove(&(stream.last, id));
-        if let Some(ids) = self.of_file.get_mut(&stream.file) {
-            ids.retain(|&other| other != id);
-            if ids.is_empty() {
-                self.of_file.remove(&stream.file);
-            }
-        }
+        self.by_place.remove(&(stream.file, stream.position, id));
         self.recount(stream.file);
         Some(stream)
     }
 
     /// Counts a file's unread bytes anew.
     fn recount(&mut self, file: FileId) {
-        let mut spans = core::mem::take(&mut self.spans);
-        spans
-            .extend(self.of_file(file).filter(|(_, s)| s.unread() > 0).map(|(_, s)| (s.position, s.fetched)));
-        spans.sort_unstable();
         let (mut upto, mut unread) = (0, 0);
-        for (position, fetched) in spans.drain(..) {
-            unread += fetched.saturating_sub(position.max(upto));
-            upto = upto.max(fetched);
+        for (_, stream) in self.of_file(file) {
+            unread += stream.fetched.saturating_sub(stream.position.max(upto));
+            upto = upto.max(stream.fetched);
         }
-        self.spans = spans;
         let before = match unread {
             0 => self.unread_of.remove(&file),
             _ => self.unread_of.insert(file, unread),
@@ -492,6 +479,6 @@ mod tests {
             assert!(streams.len() <= 3);
         }
         assert_eq!(streams.forgotten(), 7);
-        assert_eq!(streams.of_file.len(), 3);
+        assert_eq!(streams.by_place.len(), 3);
     }
 }
