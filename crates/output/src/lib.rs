@@ -7,7 +7,7 @@
 //! Must not know: what is given out; who asked for it.
 
 use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,8 +24,16 @@ pub const BYTES: &str = "{bar:40} {binary_bytes}/{binary_total_bytes} {eta}";
 /// # Errors
 /// `Failed`: standard output cannot be written, as on a full disk.
 pub fn print(text: impl AsRef<[u8]>) -> Result<(), Fault> {
-    let mut out = io::stdout().lock();
-    heard(out.write_all(text.as_ref()).and_then(|()| out.flush()))
+    stream(|out| out.write_all(text.as_ref()))
+}
+
+/// [`print`], for what is longer than one would hold in memory.
+///
+/// # Errors
+/// Those of [`print`].
+pub fn stream(content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Fault> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    heard(content(&mut out).and_then(|()| out.flush()))
         .map_err(|e| Fault::new(Exit::Failed, format!("standard output cannot be written: {e}")))
 }
 
