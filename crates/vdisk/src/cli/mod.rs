@@ -75,6 +75,7 @@ impl JsonArgs {
         if seekless_output::is_stdout(path) {
             return seekless_output::json(path, value);
         }
+        // As for every path of these commands, the exit status says whether it is missing or not ours.
         let written = seekless_output::replace(path, seekless_output::pretty(value)?);
         written.map_err(|e| crate::state::cannot("write", path, &e))
     }
