@@ -123,23 +123,14 @@ fn ours(command: Command) -> Result<Exit, Fault> {
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Seekless::command(), "seekless", &mut text);
-            print_bytes(&text)
+            seekless_output::print(text).map(|()| Exit::Ok)
         }
         Command::Man => {
             let mut text = Vec::new();
             clap_mangen::Man::new(Seekless::command())
                 .render(&mut text)
                 .map_err(|e| Fault::new(Exit::Failed, format!("manual page: {e}")))?;
-            print_bytes(&text)
+            seekless_output::print(text).map(|()| Exit::Ok)
         }
-    }
-}
-
-fn print_bytes(bytes: &[u8]) -> Result<Exit, Fault> {
-    match std::io::stdout().lock().write_all(bytes) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Fault::new(Exit::Failed, format!("standard output: {error}")))
-        }
-        _ => Ok(Exit::Ok),
     }
 }

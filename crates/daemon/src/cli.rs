@@ -1,7 +1,7 @@
 //! The command lines of `seekless daemon`, `run` and `doctor`.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -107,8 +107,8 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
     if let Some(DaemonCommand::Status { socket, json }) = args.command {
         let (text, report) = control::status(&socket.unwrap_or_else(state::socket))?;
         match json {
-            Some(to) => write_json(&to, &text)?,
-            None => print_lossy(&report.to_string()),
+            Some(to) => seekless_output::write(&to, text + "\n")?,
+            None => seekless_output::print(report.to_string())?,
         }
         return Ok(Exit::Ok);
     }
@@ -186,37 +186,15 @@ pub(crate) fn output(report: &StatusReport, json: Option<&Path>) -> Result<(), F
     match json {
         Some(to) => {
             let text = serde_json::to_string(report).map_err(|e| Fault::new(Exit::Failed, e.to_string()))?;
-            write_json(to, &text)
+            let written = seekless_output::write(to, text + "\n");
+            // Standard output may be a log on a disk that is full: no reason to stop serving.
+            if seekless_output::is_stdout(to) { Ok(()) } else { written }
         }
         None => {
             eprint!("{report}");
             Ok(())
         }
     }
-}
-
-/// Writes a text to a file, whole or not at all, or as a line to standard output for `-`.
-pub(crate) fn write_json(to: &Path, text: &str) -> Result<(), Fault> {
-    if to == Path::new("-") {
-        print_lossy(&format!("{text}\n"));
-        return Ok(());
-    }
-    let mut part = to.as_os_str().to_os_string();
-    part.push(".part");
-    let written = fs::write(&part, format!("{text}\n")).and_then(|()| fs::rename(&part, to));
-    written.map_err(|e| {
-        let _ = fs::remove_file(&part);
-        Fault::new(
-            Exit::Failed,
-            format!("cannot write {}: {e}; choose another file for --json", to.display()),
-        )
-    })
-}
-
-/// Prints, and does not mind a closed pipe.
-pub(crate) fn print_lossy(text: &str) {
-    let _ = io::stdout().write_all(text.as_bytes());
-    let _ = io::stdout().flush();
 }
 
 fn stop_on_signals(daemon: &Daemon) -> Result<(), Fault> {

@@ -16,10 +16,11 @@ mod recommend;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+use seekless_output::pretty;
 use seekless_units::{Exit, Fault};
 use serde::Serialize;
 
-use crate::cli::{DoctorArgs, print_lossy, write_json};
+use crate::cli::DoctorArgs;
 use crate::{control, state};
 
 /// Something worth knowing, and what to do about it.
@@ -70,24 +71,19 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Exit, Fault> {
             let facts = process::Facts::read(pid)?;
             let socket = args.socket.clone().or(facts.socket.clone()).unwrap_or_else(state::socket);
             let report = process::diagnose(&facts, DaemonState::at(&socket), recommend::watchable());
-            (report.hooked && report.daemon.answers, report.describe(), to_json(&report)?)
+            (report.hooked && report.daemon.answers, report.describe(), pretty(&report)?)
         }
         None => {
             let socket = args.socket.clone().unwrap_or_else(state::socket);
             let report = machine::examine(DaemonState::at(&socket), recommend::watchable());
-            (report.daemon.answers, report.describe(), to_json(&report)?)
+            (report.daemon.answers, report.describe(), pretty(&report)?)
         }
     };
     match &args.json {
-        Some(to) => write_json(to, &json)?,
-        None => print_lossy(&text),
+        Some(to) => seekless_output::write(to, json)?,
+        None => seekless_output::print(text)?,
     }
     Ok(if well { Exit::Ok } else { Exit::Failed })
-}
-
-fn to_json(report: &impl Serialize) -> Result<String, Fault> {
-    serde_json::to_string_pretty(report)
-        .map_err(|e| Fault::new(Exit::Failed, format!("cannot write JSON: {e}")))
 }
 
 fn describe_findings(findings: &[Finding], text: &mut String) {

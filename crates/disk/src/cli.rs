@@ -1,12 +1,10 @@
 //! The command line.
 
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use seekless_units::{Exit, Fault};
-use serde::Serialize;
 
 use crate::{list, profile, tune};
 
@@ -101,25 +99,6 @@ pub fn run(args: DiskArgs) -> Result<Exit, Fault> {
         Command::Profile(args) => profile::run(&args),
         Command::Tune(args) => tune::run(&args),
     }
-}
-
-/// Writes `value` where `--json` says. `-` is standard output; a reader that has gone is no error.
-pub(crate) fn write_json<T: Serialize>(to: &Path, value: &T) -> Result<(), Fault> {
-    let mut text = serde_json::to_string_pretty(value)
-        .map_err(|e| Fault::new(Exit::Failed, format!("cannot form the JSON: {e}")))?;
-    text.push('\n');
-    if to == Path::new("-") {
-        print(&text);
-        return Ok(());
-    }
-    std::fs::write(to, text)
-        .map_err(|e| Fault::new(Exit::Failed, format!("cannot write the JSON to {}: {e}", to.display())))
-}
-
-/// Prints to standard output; a reader that has gone is no error.
-pub(crate) fn print(text: &str) {
-    let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
 fn parse_share(text: &str) -> Result<f64, String> {

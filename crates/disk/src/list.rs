@@ -5,7 +5,7 @@ use seekless_kernel::topology::{Backing, MountTable, Topology};
 use seekless_units::{Exit, Fault};
 use serde::Serialize;
 
-use crate::cli::{ListArgs, print, write_json};
+use crate::cli::ListArgs;
 use crate::resolve::Target;
 use crate::store::{self, Known};
 
@@ -66,8 +66,8 @@ pub(crate) fn run(args: &ListArgs) -> Result<Exit, Fault> {
         })
         .collect();
     match &args.json {
-        Some(to) => write_json(to, &rows)?,
-        None => print(&table(&rows)),
+        Some(to) => seekless_output::json(to, &rows)?,
+        None => seekless_output::print(table(&rows))?,
     }
     Ok(Exit::Ok)
 }

@@ -14,7 +14,7 @@ use seekless_units::{Bytes, Exit, Fault, Lba, SECTOR_BYTES};
 use serde::Serialize;
 
 use crate::against::{Figure, Kind, WITHIN, compare};
-use crate::cli::{ProfileArgs, print, write_json};
+use crate::cli::ProfileArgs;
 use crate::measure::{Manners, Measured, measure};
 use crate::resolve::resolve;
 use crate::{plot, store};
@@ -203,8 +203,8 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<Exit, Fault> {
         profile: stored.profile,
     };
     match &args.json {
-        Some(to) => write_json(to, &report)?,
-        None => print(&text(&report)),
+        Some(to) => seekless_output::json(to, &report)?,
+        None => seekless_output::print(text(&report))?,
     }
     match &report.against {
         Some(against) if against.worst_off > WITHIN => Ok(Exit::Failed),

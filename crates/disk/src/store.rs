@@ -1,7 +1,6 @@
 //! Profiles on disk, one file a disk.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -82,18 +81,9 @@ pub(crate) fn now() -> u64 {
 
 /// Writes a file in one step, making its directory.
 pub(crate) fn write(path: &Path, text: &[u8]) -> Result<(), Fault> {
-    let attempt = || -> std::io::Result<()> {
+    let attempt = || {
         fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
-        let beside = path.with_extension(format!("new-{}", std::process::id()));
-        let written = fs::File::create(&beside).and_then(|mut f| {
-            f.write_all(text)?;
-            f.sync_all()?;
-            fs::rename(&beside, path)
-        });
-        if written.is_err() {
-            let _ = fs::remove_file(&beside);
-        }
-        written
+        seekless_output::replace_synced(path, text)
     };
     attempt().map_err(|e| {
         let denied = e.kind() == std::io::ErrorKind::PermissionDenied;

@@ -11,7 +11,7 @@ use seekless_policy::profile::DiskProfile;
 use seekless_units::{Exit, Fault};
 use serde::Serialize;
 
-use crate::cli::{TuneArgs, print, write_json};
+use crate::cli::TuneArgs;
 use crate::resolve::{Target, resolve};
 use crate::store::{self, Known};
 use plan::{Advice, Plan};
@@ -41,10 +41,10 @@ pub(crate) fn run(args: &TuneArgs) -> Result<Exit, Fault> {
         reports.push(one(args, target)?);
     }
     match &args.json {
-        Some(to) => write_json(to, &reports)?,
+        Some(to) => seekless_output::json(to, &reports)?,
         None => {
             for report in &reports {
-                print(&text(report, args));
+                seekless_output::print(text(report, args))?;
             }
         }
     }

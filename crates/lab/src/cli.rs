@@ -1,10 +1,10 @@
 //! `seekless lab` and `seekless demo`.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
+use seekless_output::give;
 use seekless_units::{Exit, Fault};
 
 use crate::results::Results;
@@ -129,14 +129,14 @@ pub fn run(args: LabArgs) -> Result<Exit, Fault> {
         LabCommand::Report { dir, json } => {
             let path = report::write(&dir)?;
             let results = Results::read(&dir.join("results.json"))?;
-            say(json.as_deref(), &results, |_| format!("{}\n", path.display()))?;
+            give(json.as_deref(), &results, || format!("{}\n", path.display()))?;
             Ok(Exit::Ok)
         }
         LabCommand::Compare(args) => {
             let read = |dir: &Path| Results::read(&dir.join("results.json"));
             let limits = compare::Limits { throughput: args.throughput, latency: args.latency };
             let lines = compare::compare(&read(&args.live)?, &read(&args.simulated)?, limits)?;
-            say(args.json.as_deref(), &lines, |lines| compare::text(lines, terminal::width()))?;
+            give(args.json.as_deref(), &lines, || compare::text(&lines, terminal::width()))?;
             Ok(if lines.iter().all(|l| l.within) { Exit::Ok } else { Exit::Failed })
         }
         LabCommand::FileServer { root, port } => file_server::serve(&root, port),
@@ -150,7 +150,7 @@ pub fn run(args: LabArgs) -> Result<Exit, Fault> {
 /// As [`run`].
 pub fn run_demo(args: DemoArgs) -> Result<Exit, Fault> {
     let results = demo::run(&args.out)?;
-    say(args.json.as_deref(), &results, |results| demo::text(results, &args.out))?;
+    give(args.json.as_deref(), &results, || demo::text(&results, &args.out))?;
     Ok(if results.pass { Exit::Ok } else { Exit::Failed })
 }
 
@@ -168,7 +168,7 @@ fn list(json: Option<&Path>) -> Result<Exit, Fault> {
             "drivers": drivers(&scenario),
         }));
     }
-    say(json, &entries, |entries| {
+    give(json, &entries, || {
         let field = |e: &serde_json::Value, name: &str| e[name].as_str().unwrap_or_default().to_string();
         let width = entries.iter().map(|e| field(e, "name").len()).max().unwrap_or(0);
         entries.iter().map(|e| format!("{:width$}  {}\n", field(e, "name"), field(e, "title"))).collect()
@@ -198,7 +198,7 @@ fn run_scenario(args: &RunArgs) -> Result<Exit, Fault> {
         }
         false => live::run(&name, &scenario, args.quick, &out)?,
     };
-    say(args.json.as_deref(), &results, |results| summary(results, &out))?;
+    give(args.json.as_deref(), &results, || summary(&results, &out))?;
     Ok(if results.pass { Exit::Ok } else { Exit::Failed })
 }
 
@@ -271,8 +271,8 @@ fn write_all(
 ) -> Result<Exit, Fault> {
     let page = report::render_all("Five papers in virtual time", all, left_out, took)?;
     let path = out.join("report.html");
-    std::fs::write(&path, page).map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", path.display())))?;
-    say(json, &all, |all| format!("{}{}\n", report::totals(all, left_out), path.display()))?;
+    seekless_output::whole(&path, page)?;
+    give(json, &all, || format!("{}{}\n", report::totals(all, left_out), path.display()))?;
     Ok(if all.iter().all(|r| r.pass) { Exit::Ok } else { Exit::Failed })
 }
 
@@ -295,29 +295,6 @@ fn run_one_of_all(
     let held = results.checks.iter().filter(|c| c.pass).count();
     eprintln!("  {held} of {} checks hold", results.checks.len());
     Ok(results)
-}
-
-/// Text for people on standard output; with `--json` the value as JSON, instead of the text when it goes there too.
-fn say<T: serde::Serialize>(
-    json: Option<&Path>,
-    value: &T,
-    text: impl Fn(&T) -> String,
-) -> Result<(), Fault> {
-    let to_stdout = |text: &str| match std::io::stdout().lock().write_all(text.as_bytes()) {
-        // Whoever reads us has seen enough.
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.map_err(|e| Fault::new(Exit::Failed, format!("standard output: {e}"))),
-    };
-    let Some(path) = json else { return to_stdout(&text(value)) };
-    let encoded = serde_json::to_string_pretty(value)
-        .map_err(|e| Fault::new(Exit::Failed, format!("JSON: {e}")))?
-        + "\n";
-    if path == Path::new("-") {
-        return to_stdout(&encoded);
-    }
-    std::fs::write(path, encoded)
-        .map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", path.display())))?;
-    to_stdout(&text(value))
 }
 
 #[cfg(test)]

@@ -80,12 +80,7 @@ impl Results {
     /// # Errors
     /// [`Exit::Failed`] when the folder cannot be written to.
     pub fn write(&self, path: &Path) -> Result<(), Fault> {
-        let fault =
-            |error: &dyn std::fmt::Display| Fault::new(Exit::Failed, format!("{}: {error}", path.display()));
-        let text = serde_json::to_string_pretty(self).map_err(|e| fault(&e))?;
-        let beside = path.with_extension("json.new");
-        std::fs::write(&beside, text + "\n").map_err(|e| fault(&e))?;
-        std::fs::rename(&beside, path).map_err(|e| fault(&e))
+        seekless_output::json(path, self)
     }
 
     /// Reads a file back.

@@ -1,10 +1,10 @@
 //! `seekless load`: the commands.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand, ValueEnum};
+use seekless_output::give;
 use seekless_units::{Bytes, Exit, Fault, Nanos};
 use seekless_workload::closed::{ClosedSpec, Pick};
 use seekless_workload::handler::Handler;
@@ -17,7 +17,7 @@ use crate::closed::{ClosedRun, closed};
 use crate::connection::Line;
 use crate::downloads::{DownloadRun, arrivals_per_s, downloads};
 use crate::replay::{ReplayRun, replay};
-use crate::report::{Report, write_json};
+use crate::report::Report;
 use crate::run::{Finished, Settings};
 use crate::search::SearchArgs;
 use crate::sessions::{SessionRun, sessions};
@@ -255,37 +255,8 @@ fn finish(
     finished: &Finished,
 ) -> Result<Exit, Fault> {
     let report = Report::new(kind, config(run, own), settings, finished);
-    output(run, &report, &report.text())?;
+    give(run.json.as_deref(), &report, || report.text())?;
     report.verdict()
-}
-
-/// The text to standard output, unless the JSON goes there; the JSON where it was asked for.
-pub(crate) fn output(run: &RunArgs, report: &impl serde::Serialize, text: &str) -> Result<(), Fault> {
-    match &run.json {
-        Some(path) => {
-            write_json(path, report)?;
-            if path.as_os_str() != "-" {
-                write_out(&PathBuf::from("-"), text)?;
-            }
-            Ok(())
-        }
-        None => write_out(&PathBuf::from("-"), text),
-    }
-}
-
-/// Writes text to a file or to standard output (`-`), where a closed pipe is nobody's fault.
-fn write_out(path: &std::path::Path, text: &str) -> Result<(), Fault> {
-    let result = if path.as_os_str() == "-" {
-        std::io::stdout().lock().write_all(text.as_bytes())
-    } else {
-        std::fs::write(path, text)
-    };
-    match result {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Fault::new(Exit::Failed, format!("cannot write {}: {e}", path.display())))
-        }
-        _ => Ok(()),
-    }
 }
 
 fn run_closed(a: &ClosedArgs) -> Result<Exit, Fault> {
@@ -400,13 +371,13 @@ fn run_manifest(a: &ManifestArgs) -> Result<Exit, Fault> {
         text.push_str(&line);
         text.push('\n');
     }
-    write_out(&a.out, &text)?;
+    seekless_output::write(&a.out, text)?;
     if let Some(path) = &a.json {
         let summary = json!({
             "files": catalogue.videos().len(), "bytes": catalogue.total(), "manifest": a.out,
             "catalogue": catalogue_config(&a.catalogue),
         });
-        write_json(path, &summary)?;
+        seekless_output::json(path, &summary)?;
     }
     Ok(Exit::Ok)
 }
@@ -423,6 +394,6 @@ fn run_export(a: &ExportArgs) -> Result<Exit, Fault> {
     };
     let logs: Vec<_> =
         Sessions::new(&catalogue, &spec).map(|s| httperf::from_session(&s, &catalogue)).collect();
-    write_out(&a.out, &httperf::write(&logs))?;
+    seekless_output::write(&a.out, httperf::write(&logs))?;
     Ok(Exit::Ok)
 }

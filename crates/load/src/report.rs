@@ -4,8 +4,7 @@
 //! workload's time (see [`crate::clock`]) except those that say `wall` or `cpu`.
 
 use std::fmt::Write as _;
-use std::io::{IsTerminal, Write as _};
-use std::path::Path;
+use std::io::IsTerminal;
 use std::sync::atomic::Ordering;
 
 use hdrhistogram::Histogram;
@@ -441,25 +440,6 @@ impl Report {
         }
         Ok(if self.partial { Exit::Interrupted } else { Exit::Ok })
     }
-}
-
-/// Writes `value` as JSON to a file, or to standard output if the path is `-`.
-///
-/// # Errors
-/// The file cannot be written. A closed pipe is nobody's fault.
-pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Fault> {
-    let fault = |e: &dyn std::fmt::Display| {
-        Fault::new(Exit::Failed, format!("cannot write the JSON to {}: {e}", path.display()))
-    };
-    let mut text = serde_json::to_string_pretty(value).map_err(|e| fault(&e))?;
-    text.push('\n');
-    if path == Path::new("-") {
-        return match std::io::stdout().lock().write_all(text.as_bytes()) {
-            Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(fault(&e)),
-            _ => Ok(()),
-        };
-    }
-    std::fs::write(path, text).map_err(|e| fault(&e))
 }
 
 /// One line on standard error while a run goes on; nothing if that is not a terminal.

@@ -20,13 +20,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use clap::{Args, ValueEnum};
+use seekless_output::give;
 use seekless_units::{Exit, Fault, Nanos};
 use seekless_workload::session::{ClientClass, Rate, SessionSpec};
 use serde::{Deserialize, Serialize};
 
 use crate::args::{duration, positive, share};
 use crate::bisection::Bisection;
-use crate::cli::{SessionArgs, output};
+use crate::cli::SessionArgs;
 use crate::record::{Live, WINDOW};
 use crate::report::{Report, WindowReport, windows};
 use crate::run::{Finished, Settings};
@@ -383,7 +384,7 @@ pub(crate) fn run_search(a: &SearchArgs) -> Result<Exit, Fault> {
             }
         }
     }
-    output(&a.session.run, &report, &text(&report))?;
+    give(a.session.run.json.as_deref(), &report, || text(&report))?;
     if report.partial {
         return Ok(Exit::Interrupted);
     }

@@ -1,12 +1,10 @@
 //! A self-contained HTML page: text, tables, charts; nothing is fetched from anywhere.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::io;
 use std::path::Path;
 
 use seekless_chart::{Axis, Chart, Mark, Series, colour, escape};
-use seekless_units::{Exit, Fault};
+use seekless_units::Fault;
 
 const STYLE: &str = "body{font:15px/1.5 sans-serif;max-width:860px;margin:2em auto;padding:0 1em;color:#222}\
 table{border-collapse:collapse;margin:1em 0}td,th{padding:.25em .8em;border-bottom:1px solid #ddd;text-align:right}\
@@ -64,18 +62,6 @@ impl Page {
     /// Writes the page; it appears whole or not at all.
     pub(crate) fn write(mut self, path: &Path) -> Result<(), Fault> {
         self.html.push_str("</body></html>\n");
-        whole(path, &self.html)
+        seekless_output::whole(path, &self.html)
     }
-}
-
-/// Writes a file so that it appears whole or not at all.
-pub(crate) fn whole(path: &Path, text: &str) -> Result<(), Fault> {
-    let fault =
-        |e: io::Error| Fault::new(Exit::Failed, format!("{}: cannot be written: {e}", path.display()));
-    let mut partial = path.as_os_str().to_owned();
-    partial.push(format!(".{}.partial", std::process::id()));
-    fs::write(&partial, text).and_then(|()| fs::rename(&partial, path)).map_err(|e| {
-        let _ = fs::remove_file(&partial);
-        fault(e)
-    })
 }

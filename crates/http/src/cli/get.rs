@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use super::{duration, write_json};
+use super::duration;
 use crate::get::{Options, Outcome, Progress, download, file_name, parse, trust};
 
 /// Download files, in any order the server likes, resuming where an earlier run was interrupted.
@@ -123,7 +123,7 @@ pub fn run_get(args: GetArgs) -> Result<Exit, Fault> {
         }
     }
     if let Some(path) = &args.json {
-        write_json(path, &json!({ "files": files }))?;
+        seekless_output::json(path, &json!({ "files": files }))?;
     }
     Ok(exit)
 }

@@ -13,7 +13,7 @@ use seekless_policy::{AheadConfig, OrderKind, reorder};
 use seekless_units::{Bytes, Exit, Fault};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{duration, write_json};
+use super::duration;
 use crate::serve::{Patience, Server, Settings, Upper, tls};
 
 /// Serve files over HTTP, never waiting for a disk, until told to stop.
@@ -228,7 +228,7 @@ pub fn run_serve(args: ServeArgs) -> Result<Exit, Fault> {
         .map_err(|e| Fault::new(Exit::Failed, format!("cannot wait for signals: {e}")))?;
     let report = server.stop();
     if let Some(path) = &args.json {
-        write_json(path, &report)?;
+        seekless_output::json(path, &report)?;
     }
     Ok(Exit::Ok)
 }

@@ -76,6 +76,11 @@ impl PartFile {
 
     /// Opens the part file, with its map if there is one for this URL.
     pub(crate) fn open(target: &Path, url: &str) -> Result<PartFile, Fault> {
+        // It could never take its name, or would take that of a device.
+        if fs::metadata(target).is_ok_and(|there| !there.is_file()) {
+            let message = format!("{} is no regular file; name another for the download", target.display());
+            return Err(Fault::new(Exit::Usage, message));
+        }
         let path = with_suffix(target, ".part");
         let map_path = with_suffix(target, ".part.map");
         let mut options = OpenOptions::new();
@@ -300,6 +305,26 @@ mod tests {
         fs::write(with_suffix(&target, ".part.map"), lie).unwrap();
         assert_eq!(PartFile::open(&target, url).unwrap().have(), 0);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left of nothing");
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_refused_before_anything_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let (null, folder) = (dir.path().join("null"), dir.path().join("folder"));
+        std::os::unix::fs::symlink("/dev/null", &null).unwrap();
+        fs::create_dir(&folder).unwrap();
+        for target in [&null, &folder] {
+            let fault = PartFile::open(target, "u").map(|_| ()).unwrap_err();
+            assert_eq!(fault.exit, Exit::Usage);
+            assert!(fault.message.starts_with(&target.display().to_string()), "{fault}");
+            assert!(!fault.message.contains('\n'), "{fault}");
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "nothing beside them");
+        // A symlink to a regular file is a place for one.
+        let (link, file) = (dir.path().join("link"), dir.path().join("file"));
+        fs::write(&file, "old").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert!(PartFile::open(&link, "u").is_ok());
     }
 
     #[test]

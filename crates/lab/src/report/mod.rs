@@ -7,7 +7,7 @@ mod table;
 
 use std::path::{Path, PathBuf};
 
-use seekless_units::{Exit, Fault};
+use seekless_units::Fault;
 
 use crate::results::Results;
 
@@ -22,8 +22,7 @@ pub use table::{bar_chart, comparison, outcomes};
 pub fn write(dir: &Path) -> Result<PathBuf, Fault> {
     let results = Results::read(&dir.join("results.json"))?;
     let path = dir.join("report.html");
-    std::fs::write(&path, render(&results)?)
-        .map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", path.display())))?;
+    seekless_output::whole(&path, render(&results)?)?;
     Ok(path)
 }
 
@@ -104,6 +103,8 @@ pub fn number(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use seekless_units::Exit;
+
     use super::*;
     use crate::environment::Environment;
     use crate::results::{Row, SCHEMA};

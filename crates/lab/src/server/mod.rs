@@ -282,7 +282,7 @@ fn worker_group() -> Option<String> {
 /// Writes a configuration file into the site's folder.
 fn write(site: &Site<'_>, name: &str, text: &str) -> Result<PathBuf, Fault> {
     let path = site.dir.join(name);
-    std::fs::write(&path, text).map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", path.display())))?;
+    seekless_output::whole(&path, text)?;
     Ok(path)
 }
 

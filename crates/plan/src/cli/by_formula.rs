@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 
 use seekless_chart::{Axis, Scale};
 use seekless_drive::DriveSpec;
+use seekless_output::bar;
 use seekless_units::{Exit, Fault};
 use serde_json::{Value, json};
 
-use super::{PlanArgs, bar, drive, give, rate, table, usage};
+use super::{PlanArgs, drive, rate, table, usage};
 use crate::capacity::{Answer, Disk, Question, buffers, network_over_disk};
 use crate::format;
 use crate::page::{Page, chart};
@@ -68,7 +69,10 @@ pub(super) fn run(args: &PlanArgs) -> Result<Exit, Fault> {
         page(&question, &answer, &simulated, &drive, stored)?.write(path)?;
     }
     let value = as_json(args, &question, &answer, &simulated, stored);
-    give(args, &value, &as_text(&question, &answer, &simulated, &drive, stored))
+    seekless_output::give(args.json.as_deref(), &value, || {
+        as_text(&question, &answer, &simulated, &drive, stored)
+    })?;
+    Ok(Exit::Ok)
 }
 
 /// One disk with its share of data and memory, offered several times what the formula says it carries.

@@ -6,10 +6,11 @@ use std::time::Instant;
 
 use seekless_chart::{Axis, Scale};
 use seekless_drive::DriveSpec;
+use seekless_output::bar;
 use seekless_units::{Bytes, Exit, Fault};
 use serde_json::{Value, json};
 
-use super::{PlanArgs, bar, drive, give, rate, table, usage};
+use super::{PlanArgs, drive, rate, table, usage};
 use crate::answer::{Machine, Served};
 use crate::format;
 use crate::page::{Page, chart};
@@ -63,7 +64,7 @@ pub(super) fn run(args: &PlanArgs, log: &Path) -> Result<Exit, Fault> {
     let options = Options { lenient: args.lenient, exact: args.exact, part: args.part.0 as u32 };
     let started = Instant::now();
     let input = seekless_input::open(log)?;
-    let progress = bar(input.progress.total(), "{bar:40} {binary_bytes}/{binary_total_bytes} {eta}");
+    let progress = bar(input.progress.total(), seekless_output::BYTES);
     let tick = || progress.set_position(input.progress.read());
     let site = site::read(input.bytes, log.display(), options, tick)?;
     progress.finish_and_clear();
@@ -89,7 +90,10 @@ pub(super) fn run(args: &PlanArgs, log: &Path) -> Result<Exit, Fault> {
         page(args, &site, &drive, &lines, target)?.write(path)?;
     }
     let value = as_json(args, &site, &lines, target, read_s);
-    give(args, &value, &as_text(args, &site, &drive, &lines, target, read_s))
+    seekless_output::give(args.json.as_deref(), &value, || {
+        as_text(args, &site, &drive, &lines, target, read_s)
+    })?;
+    Ok(Exit::Ok)
 }
 
 fn as_json(args: &PlanArgs, site: &Site, lines: &[Line], target: f64, read_s: f64) -> Value {

@@ -3,17 +3,11 @@
 mod by_formula;
 mod by_log;
 
-use std::io::{self, IsTerminal, Write};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use seekless_drive::{DriveSpec, catalogue};
 use seekless_units::{Bytes, Exit, Fault};
-use serde_json::Value;
-
-use crate::page;
 
 /// What a site needs: from its access log with --log, else by the capacity model of Circus for a link full of clients.
 #[derive(Args, Clone, Debug)]
@@ -109,45 +103,6 @@ fn rate(option: &str, text: &str) -> Result<f64, Fault> {
     found.filter(|r| (1e3..=1e13).contains(r)).ok_or_else(|| {
         usage(format!("--{option} `{text}` is no rate; write for example 500MB/s (bytes) or 10Gb/s (bits)"))
     })
-}
-
-/// A bar on standard error if that is a terminal; else nothing.
-fn bar(total: u64, template: &str) -> ProgressBar {
-    if total == 0 || !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(5));
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
-    }
-    bar.enable_steady_tick(Duration::from_millis(500));
-    bar
-}
-
-/// Gives out a result: JSON where asked, and text unless JSON went to standard output.
-fn give(args: &PlanArgs, value: &Value, text: &str) -> Result<Exit, Fault> {
-    if let Some(path) = &args.json {
-        let json = serde_json::to_string_pretty(value)
-            .map_err(|e| Fault::new(Exit::Failed, format!("the result cannot be written as JSON: {e}")))?;
-        if path == Path::new("-") {
-            print(&format!("{json}\n"))?;
-            return Ok(Exit::Ok);
-        }
-        page::whole(path, &format!("{json}\n"))?;
-    }
-    print(text)?;
-    Ok(Exit::Ok)
-}
-
-/// Prints text; a reader that went away (`| head`) is no error.
-fn print(text: &str) -> Result<(), Fault> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Fault::new(Exit::Failed, format!("standard output cannot be written: {e}")))
-        }
-        _ => Ok(()),
-    }
 }
 
 fn table(rows: &[Vec<String>]) -> String {

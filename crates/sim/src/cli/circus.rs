@@ -1,14 +1,14 @@
 //! `seekless sim circus`: downloads in any order, simulated.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use seekless_drive::{DriveSpec, catalogue};
 use seekless_units::{Bytes, Exit, Fault, Nanos};
 use serde_json::{Value, json};
 
-use super::output::{bar, print, write_json};
+use super::RUNS;
 use crate::circus::conclusions::{Conclusion, conclusions};
 use crate::circus::figures::{self, Figure, Point};
 use crate::circus::{Class, LINKS, Setup, Trials, trials};
@@ -260,7 +260,7 @@ pub(super) fn run(args: CircusArgs) -> Result<Exit, Fault> {
         .num_threads(args.threads.unwrap_or(0))
         .build()
         .map_err(|e| Fault::new(Exit::Failed, format!("threads cannot be started: {e}")))?;
-    let bar = bar(points.len() as u64, "runs");
+    let bar = seekless_output::bar(points.len() as u64, RUNS);
     let results: Vec<Trials> = pool.install(|| {
         use rayon::prelude::*;
         points
@@ -275,13 +275,9 @@ pub(super) fn run(args: CircusArgs) -> Result<Exit, Fault> {
     bar.finish_and_clear();
     let checks = conclusions(&figure, &results);
     let exit = if checks.iter().all(Conclusion::holds) { Exit::Ok } else { Exit::Failed };
-    if let Some(path) = &args.json {
-        write_json(path, &as_json(&args, &figure, &results, &checks))?;
-        if path == Path::new("-") {
-            return Ok(exit);
-        }
-    }
-    print(&as_text(&args, &figure, &results, &checks))?;
+    seekless_output::give(args.json.as_deref(), &as_json(&args, &figure, &results, &checks), || {
+        as_text(&args, &figure, &results, &checks)
+    })?;
     Ok(exit)
 }
 

@@ -8,7 +8,6 @@ use seekless_workload::catalogue::{Catalogue, CatalogueSpec};
 use seekless_workload::closed::{ClosedSpec, Pick};
 use serde_json::json;
 
-use super::output::{print, write_json};
 use crate::edges::{Edges, run as simulate};
 
 #[derive(Args, Clone, Debug)]
@@ -78,8 +77,8 @@ pub(super) fn run(args: &EdgesArgs) -> Result<Exit, Fault> {
         }));
     }
     match &args.json {
-        Some(path) => write_json(path, &json!({ "rows": rows }))?,
-        None => print(&text)?,
+        Some(path) => seekless_output::json(path, &json!({ "rows": rows }))?,
+        None => seekless_output::print(&text)?,
     }
     Ok(Exit::Ok)
 }

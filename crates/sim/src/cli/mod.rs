@@ -3,7 +3,6 @@
 mod circus;
 mod coordinator;
 mod edges;
-mod output;
 mod replay;
 mod serve;
 mod table;
@@ -11,6 +10,9 @@ mod trace;
 
 use clap::{Args, Subcommand};
 use seekless_units::{Exit, Fault};
+
+/// Template of a bar that counts simulations.
+const RUNS: &str = "{bar:40} {pos}/{len} runs {eta}";
 
 /// Simulate in virtual time: traces through cache levels, the same policies as the live engine.
 #[derive(Args, Clone, Debug)]

@@ -9,7 +9,6 @@ use seekless_policy::{AheadConfig, Config, Mode, OrderKind, Sizing};
 use seekless_units::{Bytes, Exit, Fault};
 use serde_json::{Value, json};
 
-use super::output::{print, write_json};
 use crate::replay::whatif::{Circumstances, Load, Outcomes, loads, run as run_load};
 use crate::replay::{Log, exact};
 
@@ -125,13 +124,9 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Exit, Fault> {
     let what_if = if asks_what_if(args) { what_if(args)? } else { vec![] };
     let agrees = disks.iter().all(|d| d.differs.is_none());
     let exit = if agrees { Exit::Ok } else { Exit::Failed };
-    if let Some(path) = &args.json {
-        write_json(path, &as_json(&log, &disks, &what_if))?;
-        if path == Path::new("-") {
-            return Ok(exit);
-        }
-    }
-    print(&as_text(&log, &disks, &what_if))?;
+    seekless_output::give(args.json.as_deref(), &as_json(&log, &disks, &what_if), || {
+        as_text(&log, &disks, &what_if)
+    })?;
     Ok(exit)
 }
 

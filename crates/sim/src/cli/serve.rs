@@ -1,7 +1,7 @@
 //! `seekless sim serve`: a machine that serves files from hard disks.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use seekless_drive::{DriveSpec, catalogue as drives};
@@ -18,7 +18,6 @@ use seekless_workload::handler::Handler;
 use seekless_workload::session::ClientClass;
 use serde_json::{Value, json};
 
-use super::output::{print, write_json};
 use crate::serving::config::{Costs, DiskConfig, EngineConfig, ServerModel};
 use crate::serving::{self, Config, KernelConfig, Load, Replacement, profile_of, readahead, scheduler};
 
@@ -613,13 +612,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<Exit, Fault> {
         "library": { "files": catalogue.videos().len(), "bytes": catalogue.total().0 },
         "events": report.events,
     });
-    if let Some(path) = &args.json {
-        write_json(path, &value)?;
-        if path == Path::new("-") {
-            return Ok(Exit::Ok);
-        }
-    }
-    print(&text(&report, &value))?;
+    seekless_output::give(args.json.as_deref(), &value, || text(&report, &value))?;
     Ok(Exit::Ok)
 }
 

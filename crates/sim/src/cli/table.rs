@@ -1,7 +1,7 @@
 //! `seekless sim pfc-table`: the 96 cases.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use seekless_drive::catalogue;
@@ -10,8 +10,8 @@ use seekless_units::{Exit, Fault};
 use seekless_workload::generate::Kind;
 use serde_json::{Value, json};
 
+use super::RUNS;
 use super::coordinator::{self, PfcArgs};
-use super::output::{bar, print, write_json};
 use crate::twolevel::study::{PREFETCHERS, Row, Study, run as run_study};
 
 #[derive(Args, Clone, Debug)]
@@ -70,16 +70,10 @@ pub(super) fn run(args: TableArgs) -> Result<Exit, Fault> {
         .num_threads(args.threads.unwrap_or(0))
         .build()
         .map_err(|e| Fault::new(Exit::Failed, format!("threads cannot be started: {e}")))?;
-    let bar = bar(runs as u64, "runs");
+    let bar = seekless_output::bar(runs as u64, RUNS);
     let rows = pool.install(|| run_study(&study, || bar.inc(1)))?;
     bar.finish_and_clear();
-    if let Some(path) = &args.json {
-        write_json(path, &as_json(&args, &names, &rows))?;
-        if path == Path::new("-") {
-            return Ok(Exit::Ok);
-        }
-    }
-    print(&as_text(&names, &rows))?;
+    seekless_output::give(args.json.as_deref(), &as_json(&args, &names, &rows), || as_text(&names, &rows))?;
     Ok(Exit::Ok)
 }
 

@@ -1,11 +1,11 @@
 //! `seekless sim trace run|info|optimal|generate`.
 
 use std::fmt::Write as _;
-use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use seekless_drive::catalogue;
+use seekless_output::{BYTES, bar, give, stream};
 use seekless_policy::cache::{Cache, Origin, Replacement};
 use seekless_policy::coordinate::Coordination;
 use seekless_policy::coordinate::steer::SteerParams;
@@ -16,7 +16,6 @@ use seekless_workload::trace::{Format, Op, Options};
 use serde_json::{Value, json};
 
 use super::coordinator::{self, PfcArgs};
-use super::output::{bar, print, write_json};
 use crate::levels::parse_levels;
 use crate::oracle;
 use crate::trace::{Source, SourceSpec, Writes, info};
@@ -283,7 +282,7 @@ fn run_trace(args: &RunArgs) -> Result<Exit, Fault> {
     let mut source = Source::open(&args.file.spec()?)?;
     let spec = system(args, source.timed)?;
     let mut engine = Engine::new(&spec).map_err(|e| Fault::new(Exit::Usage, e.to_string()))?;
-    let bar = bar(source.progress.total(), "bytes");
+    let bar = bar(source.progress.total(), BYTES);
     let (started, cpu_started) = (std::time::Instant::now(), processor_time());
     while let Some(record) = source.next_record()? {
         engine.request(&source.blocks(&record)?);
@@ -313,13 +312,8 @@ fn run_trace(args: &RunArgs) -> Result<Exit, Fault> {
             "blocks_per_cpu_s": blocks as f64 / cpu.max(1e-9),
         });
     }
-    if let Some(path) = &args.json {
-        write_json(path, &result)?;
-    }
-    if args.json.as_deref() != Some(Path::new("-")) {
-        let rate = outcome.levels[0].blocks as f64 / elapsed.max(1e-9) / 1e6;
-        print(&summary(&result, &source, rate))?;
-    }
+    let rate = outcome.levels[0].blocks as f64 / elapsed.max(1e-9) / 1e6;
+    give(args.json.as_deref(), &result, || summary(&result, &source, rate))?;
     Ok(Exit::Ok)
 }
 
@@ -419,7 +413,7 @@ fn summary(result: &Value, source: &Source, million_per_s: f64) -> String {
 fn run_info(args: &InfoArgs) -> Result<Exit, Fault> {
     let spec = args.file.spec()?;
     let mut source = Source::open(&spec)?;
-    let bar = bar(source.progress.total(), "bytes");
+    let bar = bar(source.progress.total(), BYTES);
     let info = info::measure(&mut source, |source| {
         if source.requests.is_multiple_of(TICK_REQUESTS) {
             bar.set_position(source.progress.read());
@@ -433,19 +427,18 @@ fn run_info(args: &InfoArgs) -> Result<Exit, Fault> {
             format!("{file}: no request in it; is it really {}?", source.format),
         ));
     }
-    if let Some(path) = &args.json {
-        let mut value = info.json(spec.block_bytes);
-        value["trace"] = trace_json(&args.file.file, &source);
-        write_json(path, &value)?;
-        if path == Path::new("-") {
-            return Ok(Exit::Ok);
-        }
-    }
+    let mut value = info.json(spec.block_bytes);
+    value["trace"] = trace_json(&args.file.file, &source);
+    give(args.json.as_deref(), &value, || info_text(&info, &source, spec.block_bytes))?;
+    Ok(Exit::Ok)
+}
+
+fn info_text(info: &info::Info, source: &Source, block_bytes: u64) -> String {
     let mut text = String::new();
-    let block = Bytes(spec.block_bytes);
+    let block = Bytes(block_bytes);
     let footprint = match info.footprint_blocks {
         Some(blocks) => {
-            format!("{blocks} blocks of {block}, {:.1} MB", (blocks * spec.block_bytes) as f64 / 1e6)
+            format!("{blocks} blocks of {block}, {:.1} MB", (blocks * block_bytes) as f64 / 1e6)
         }
         None => "more than 2^26 blocks; use a larger --block".into(),
     };
@@ -464,8 +457,7 @@ fn run_info(args: &InfoArgs) -> Result<Exit, Fault> {
     }
     text.push_str("\nblock number against request number:\n");
     text.push_str(&info.plot(72, 16));
-    print(&text)?;
-    Ok(Exit::Ok)
+    text
 }
 
 fn optimal(args: &OptimalArgs) -> Result<Exit, Fault> {
@@ -503,22 +495,16 @@ fn optimal(args: &OptimalArgs) -> Result<Exit, Fault> {
     };
     let (lru, arc) = (misses(Replacement::Lru)?, misses(Replacement::Arc)?);
     let best = oracle::optimal_misses(&blocks, capacity as usize);
-    if let Some(path) = &args.json {
-        let value = json!({
-            "trace": trace_json(&args.file.file, &source),
-            "capacity_blocks": capacity,
-            "block_requests": blocks.len(),
-            "misses": { "lru": lru, "arc": arc, "optimal": best },
-        });
-        write_json(path, &value)?;
-        if path == Path::new("-") {
-            return Ok(Exit::Ok);
-        }
-    }
     let requests = blocks.len();
-    print(&format!(
-        "{requests} block requests, {capacity} blocks: misses LRU {lru}, ARC {arc}, optimal {best}\n"
-    ))?;
+    let value = json!({
+        "trace": trace_json(&args.file.file, &source),
+        "capacity_blocks": capacity,
+        "block_requests": requests,
+        "misses": { "lru": lru, "arc": arc, "optimal": best },
+    });
+    give(args.json.as_deref(), &value, || {
+        format!("{requests} block requests, {capacity} blocks: misses LRU {lru}, ARC {arc}, optimal {best}\n")
+    })?;
     Ok(Exit::Ok)
 }
 
@@ -530,18 +516,16 @@ fn generate(args: &GenerateArgs) -> Result<Exit, Fault> {
     if !(args.scale > 0.0 && args.scale <= 100.0) {
         return Err(Fault::new(Exit::Usage, format!("--scale {} is not within 0 and 100", args.scale)));
     }
-    let mut out = BufWriter::new(io::stdout().lock());
-    let written = kind.generate(args.scale, args.seed).enumerate().try_for_each(|(i, r)| match r.at {
-        Some(at) => {
-            let op = if r.op == Op::Read { 'R' } else { 'W' };
-            let (s, ns) = (at.0 / 1_000_000_000, at.0 % 1_000_000_000);
-            writeln!(out, "{},{},{},{op},{s}.{ns:09}", r.context, r.offset / 512, r.bytes)
-        }
-        None => writeln!(out, "{} {} 0 {i}", r.offset / 4096, r.bytes / 4096),
-    });
-    match written.and_then(|()| out.flush()) {
-        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Ok),
-        Err(e) => Err(Fault::new(Exit::Failed, format!("standard output cannot be written: {e}"))),
-        Ok(()) => Ok(Exit::Ok),
-    }
+    let mut records = kind.generate(args.scale, args.seed).enumerate();
+    stream(|out| {
+        records.try_for_each(|(i, r)| match r.at {
+            Some(at) => {
+                let op = if r.op == Op::Read { 'R' } else { 'W' };
+                let (s, ns) = (at.0 / 1_000_000_000, at.0 % 1_000_000_000);
+                writeln!(out, "{},{},{},{op},{s}.{ns:09}", r.context, r.offset / 512, r.bytes)
+            }
+            None => writeln!(out, "{} {} 0 {i}", r.offset / 4096, r.bytes / 4096),
+        })
+    })?;
+    Ok(Exit::Ok)
 }

@@ -71,22 +71,13 @@ struct JsonArgs {
 impl JsonArgs {
     /// Writes `value` if JSON was asked for, else prints `text`.
     fn show(&self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), Fault> {
-        let mut out = std::io::stdout();
-        let to_stdout = |e: std::io::Error| match e.kind() {
-            // The reader has seen enough.
-            std::io::ErrorKind::BrokenPipe => Ok(()),
-            _ => Err(Fault::new(Exit::Failed, format!("cannot write to standard output: {e}"))),
-        };
-        let Some(path) = &self.json else {
-            return out.write_all(text().as_bytes()).and_then(|()| out.flush()).or_else(to_stdout);
-        };
-        let mut json =
-            serde_json::to_string_pretty(value).map_err(|e| Fault::new(Exit::Failed, e.to_string()))?;
-        json.push('\n');
-        if path.as_os_str() == "-" {
-            return out.write_all(json.as_bytes()).and_then(|()| out.flush()).or_else(to_stdout);
+        let Some(path) = &self.json else { return seekless_output::print(text()) };
+        if seekless_output::is_stdout(path) {
+            return seekless_output::json(path, value);
         }
-        std::fs::write(path, json).map_err(|e| crate::state::cannot("write", path, &e))
+        // As for every path of these commands, the exit status says whether it is missing or not ours.
+        let written = seekless_output::replace(path, seekless_output::pretty(value)?);
+        written.map_err(|e| crate::state::cannot("write", path, &e))
     }
 }
 

@@ -1,10 +1,8 @@
 //! `seekless vdisk populate`.
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use seekless_units::{Bytes, Exit, Fault};
 
 use super::JsonArgs;
@@ -72,13 +70,7 @@ pub(super) fn run(args: &PopulateArgs) -> Result<Exit, Fault> {
     std::fs::create_dir_all(&root).map_err(|e| crate::state::cannot("make directory", &root, &e))?;
     // Lasts as long as the connection.
     client.ask(&Ask::Unthrottle)?;
-    let bar = if std::io::stderr().is_terminal() {
-        ProgressBar::new(manifest.bytes())
-    } else {
-        ProgressBar::hidden()
-    };
-    let style = ProgressStyle::with_template("{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let bar = seekless_output::bar(manifest.bytes(), "{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}");
     let options = Options { seed: args.seed, pack: args.pack };
     let done = populate(&root, &manifest, options, |bytes| bar.inc(bytes));
     bar.finish_and_clear();

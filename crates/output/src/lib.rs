@@ -1,0 +1,175 @@
+//! Giving out what commands make: text and JSON, to standard output or to a file, and a progress bar meanwhile.
+//!
+//! A file appears whole or not at all: it is written beside and renamed. What stands at its place and is no regular file
+//! (a device, a FIFO, a socket, a symlink; so `/dev/null`, `/dev/stdout` and `>(jq)`) is written straight to and never
+//! replaced. A reader that went away (`| head`) is no error.
+//!
+//! Must not know: what is given out; who asked for it.
+
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::unix::fs::{MetadataExt, fchown};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use seekless_units::{Exit, Fault};
+use serde::Serialize;
+
+/// Template of a [`bar`] that counts the bytes of a file.
+pub const BYTES: &str = "{bar:40} {binary_bytes}/{binary_total_bytes} {eta}";
+
+/// Prints to standard output.
+///
+/// # Errors
+/// `Failed`: standard output cannot be written, as on a full disk.
+pub fn print(text: impl AsRef<[u8]>) -> Result<(), Fault> {
+    stream(|out| out.write_all(text.as_ref()))
+}
+
+/// [`print`], for what is longer than one would hold in memory.
+///
+/// # Errors
+/// Those of [`print`].
+pub fn stream(content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Fault> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    heard(content(&mut out).and_then(|()| out.flush()))
+        .map_err(|e| Fault::new(Exit::Failed, format!("standard output cannot be written: {e}")))
+}
+
+/// Writes a file that appears whole or not at all.
+///
+/// # Errors
+/// `Failed`: the file or its folder cannot be written; nothing new is left there then.
+pub fn whole(path: &Path, text: impl AsRef<[u8]>) -> Result<(), Fault> {
+    replace(path, text).map_err(|e| {
+        Fault::new(Exit::Failed, format!("cannot write {}: {e}; choose another file", path.display()))
+    })
+}
+
+/// [`whole`], for those who say of an error what it means to them.
+///
+/// # Errors
+/// As the system gave it.
+pub fn replace(path: &Path, text: impl AsRef<[u8]>) -> io::Result<()> {
+    fill(path, |file| file.write_all(text.as_ref()))
+}
+
+/// [`replace`], for what must outlast a power failure: on the disk before it has its name.
+///
+/// # Errors
+/// As the system gave it.
+pub fn replace_synced(path: &Path, text: impl AsRef<[u8]>) -> io::Result<()> {
+    fill(path, |file| {
+        file.write_all(text.as_ref())?;
+        match file.sync_all() {
+            // There is nothing to sync behind a pipe or a device like `/dev/null`.
+            Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
+            synced => synced,
+        }
+    })
+}
+
+/// Writes text where a command line says: `-` is standard output, anything else a file as by [`whole`].
+///
+/// # Errors
+/// Those of [`print`] and [`whole`].
+pub fn write(path: &Path, text: impl AsRef<[u8]>) -> Result<(), Fault> {
+    if is_stdout(path) { print(text) } else { whole(path, text) }
+}
+
+/// A value as JSON for people to read, with a newline at its end.
+///
+/// # Errors
+/// `Failed`: the value has no form in JSON.
+pub fn pretty(value: &impl Serialize) -> Result<String, Fault> {
+    let text = serde_json::to_string_pretty(value)
+        .map_err(|e| Fault::new(Exit::Failed, format!("the result cannot be written as JSON: {e}")))?;
+    Ok(text + "\n")
+}
+
+/// Gives out a value as JSON where `--json` says; see [`write`].
+///
+/// # Errors
+/// Those of [`pretty`] and [`write`].
+pub fn json(path: &Path, value: &impl Serialize) -> Result<(), Fault> {
+    write(path, pretty(value)?)
+}
+
+/// Gives out a result: as JSON where that was asked for, and as text for people unless the JSON went to standard output.
+///
+/// # Errors
+/// Those of [`json()`] and [`print`].
+pub fn give(to: Option<&Path>, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), Fault> {
+    if let Some(path) = to {
+        json(path, value)?;
+        if is_stdout(path) {
+            return Ok(());
+        }
+    }
+    print(text())
+}
+
+/// Whether a command line means standard output by this path.
+pub fn is_stdout(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// A bar on standard error if that is a terminal and there is something to count; else nothing.
+pub fn bar(total: u64, template: &str) -> ProgressBar {
+    if total == 0 || !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(5));
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(500));
+    bar
+}
+
+/// What was written, or wanted by nobody any more.
+fn heard(written: io::Result<()>) -> io::Result<()> {
+    match written {
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}
+
+/// Lets `content` fill what `path` names: a new file that then takes its name, or what is there and is no regular file.
+fn fill(path: &Path, content: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+    let there = fs::symlink_metadata(path).ok();
+    if let Some(special) = there.as_ref().filter(|m| !m.is_file()) {
+        // Only a symlink may point at what is yet to be made. In a folder like /tmp, Linux refuses to *create* another
+        // user's FIFO, root included (fs.protected_fifos).
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).truncate(true).create(special.is_symlink()).open(path)?;
+        return heard(content(&mut file));
+    }
+    let beside = beside(path);
+    // Of a process that had our number and was killed.
+    let _ = fs::remove_file(&beside);
+    let mut file = OpenOptions::new().write(true).create_new(true).open(&beside)?;
+    let filled = content(&mut file)
+        .and_then(|()| there.map_or(Ok(()), |old| resemble(&file, &old)))
+        .and_then(|()| fs::rename(&beside, path));
+    if filled.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    filled
+}
+
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}.partial", std::process::id()));
+    name.into()
+}
+
+/// Gives the new file the mode of the old one and, where we may, its owner.
+fn resemble(file: &File, old: &Metadata) -> io::Result<()> {
+    let _ = fchown(file, Some(old.uid()), Some(old.gid()));
+    file.set_permissions(old.permissions())
+}
+
+#[cfg(test)]
+mod tests;

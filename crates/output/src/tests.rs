@@ -1,0 +1,148 @@
+use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+use std::thread;
+
+use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+
+use super::*;
+
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn make(path: &Path, kind: FileType, device: u64) -> rustix::io::Result<()> {
+    mknodat(CWD, path, kind, Mode::RUSR | Mode::WUSR, device)
+}
+
+#[test]
+fn a_file_has_the_new_text_and_keeps_its_mode() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.json");
+    whole(&path, "a longer first text").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    replace_synced(&path, "second").unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"second");
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o640);
+    assert_eq!(names(dir.path()), ["r.json"]);
+}
+
+#[test]
+fn what_fails_midway_leaves_the_old_text_and_nothing_beside() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.json");
+    let half = |file: &mut File| {
+        file.write_all(b"ha").unwrap();
+        Err(io::ErrorKind::StorageFull.into())
+    };
+    let full = fill(&path, half).unwrap_err();
+    assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+    assert_eq!(names(dir.path()), [""; 0]);
+    whole(&path, "old").unwrap();
+    fill(&path, half).unwrap_err();
+    assert_eq!(fs::read(&path).unwrap(), b"old");
+    assert_eq!(names(dir.path()), ["r.json"]);
+}
+
+#[test]
+fn a_place_that_cannot_be_written_is_named_in_one_line() {
+    let dir = tempfile::tempdir().unwrap();
+    // Nobody makes files in /proc, root neither; and a folder is no file.
+    for path in [dir.path().join("no/such"), "/proc/seekless.json".into(), dir.path().into()] {
+        let fault = whole(&path, "text").unwrap_err();
+        assert_eq!(fault.exit, Exit::Failed);
+        let line = fault.message;
+        assert!(line.starts_with(&format!("cannot write {}: ", path.display())), "{line}");
+        assert!(line.ends_with("; choose another file") && !line.contains('\n'), "{line}");
+    }
+    assert_eq!(names(dir.path()), [""; 0]);
+}
+
+#[test]
+fn a_symlink_stays_and_its_target_has_the_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let (link, target) = (dir.path().join("link"), dir.path().join("target"));
+    symlink("target", &link).unwrap();
+    for text in ["made through the link", "shorter"] {
+        whole(&link, text).unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read_to_string(&target).unwrap(), text);
+    }
+    assert_eq!(names(dir.path()), ["link", "target"]);
+}
+
+/// By way of symlinks, so that a mistake replaces those and not the machine's devices.
+#[test]
+fn a_device_takes_the_text_or_says_why_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let (null, full) = (dir.path().join("null"), dir.path().join("full"));
+    symlink("/dev/null", &null).unwrap();
+    symlink("/dev/full", &full).unwrap();
+    whole(&null, "text").unwrap();
+    replace_synced(&null, "text").unwrap();
+    assert_eq!(replace(&full, "text").unwrap_err().kind(), io::ErrorKind::StorageFull);
+    for link in [&null, &full] {
+        assert!(fs::symlink_metadata(link).unwrap().is_symlink());
+        assert!(fs::metadata(link).unwrap().file_type().is_char_device());
+    }
+    assert_eq!(names(dir.path()), ["full", "null"]);
+}
+
+#[test]
+fn a_device_of_our_own_stays_a_device() {
+    let dir = tempfile::tempdir().unwrap();
+    let null = dir.path().join("null");
+    if let Err(error) = make(&null, FileType::CharacterDevice, makedev(1, 3)) {
+        assert_eq!(error, rustix::io::Errno::PERM);
+        eprintln!("not run: device nodes are made by root alone");
+        return;
+    }
+    // On a file system mounted `nodev` it cannot be opened; it stays all the same.
+    if let Err(error) = replace(&null, "text") {
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+    }
+    assert!(fs::symlink_metadata(&null).unwrap().file_type().is_char_device());
+    assert_eq!(names(dir.path()), ["null"]);
+}
+
+#[test]
+fn a_fifo_hands_on_the_whole_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("fifo");
+    make(&fifo, FileType::Fifo, 0).unwrap();
+    // Several times what a pipe holds.
+    let text = "0123456789abcdef".repeat(1 << 14);
+    let reader = thread::spawn({
+        let fifo = fifo.clone();
+        move || fs::read_to_string(fifo).unwrap()
+    });
+    whole(&fifo, &text).unwrap();
+    // First of all: the reader of a FIFO that was replaced would wait for ever.
+    assert!(fs::symlink_metadata(&fifo).unwrap().file_type().is_fifo());
+    assert!(reader.join().unwrap() == text);
+    assert_eq!(names(dir.path()), ["fifo"]);
+}
+
+#[test]
+fn a_reader_of_a_fifo_that_went_away_is_no_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("fifo");
+    make(&fifo, FileType::Fifo, 0).unwrap();
+    let reader = thread::spawn({
+        let fifo = fifo.clone();
+        move || drop(File::open(fifo).unwrap())
+    });
+    whole(&fifo, vec![b'x'; 1 << 20]).unwrap();
+    assert!(fs::symlink_metadata(&fifo).unwrap().file_type().is_fifo());
+    reader.join().unwrap();
+}
+
+#[test]
+fn json_is_pretty_and_ends_with_a_newline() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.json");
+    json(&path, &[1, 2]).unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "[\n  1,\n  2\n]\n");
+    assert_eq!(pretty(&std::collections::BTreeMap::from([((1, 2), 3)])).unwrap_err().exit, Exit::Failed);
+}
