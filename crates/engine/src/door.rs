@@ -7,7 +7,7 @@ use std::time::Instant;
 use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
 use seekless_kernel::prefetch::{Source, Steps};
 use seekless_kernel::residency::resident_prefix;
-use seekless_policy::{FileId, Reason, RequestId};
+use seekless_policy::{FileId, Reason, RequestId, Taken};
 
 use crate::addresses::Edition;
 
@@ -96,8 +96,8 @@ pub struct Ask {
     pub steps: Steps,
     /// What the caller knows of when and how fast.
     pub demand: Demand,
-    /// Nobody will report the read that follows the answer, so a `Resident` one counts as that read.
-    pub answer_is_read: bool,
+    /// Nobody will report the read that follows the answer, so a `Resident` one counts as that read, of so much.
+    pub answer_is_read: Option<Taken>,
 }
 
 /// A read that hit, and how to read more of its file.
@@ -113,6 +113,8 @@ pub struct Hit {
     pub offset: u64,
     /// Bytes read.
     pub len: u64,
+    /// How much of them.
+    pub taken: Taken,
     /// First sector of the file system on the disk.
     pub start: u64,
     /// Sizes of read-ahead calls there.

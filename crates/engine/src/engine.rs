@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use seekless_kernel::prefetch::Steps;
 use seekless_kernel::residency::resident_prefix;
-use seekless_policy::{FileId, Mode, RequestId};
+use seekless_policy::{FileId, Mode, RequestId, Taken};
 
 use crate::devices::{Devices, Place, SharedDevices};
 use crate::door::{Answer, Ask, Demand, Found, Hit, Message, OnAnswer, Passed, readable_file};
@@ -146,7 +146,7 @@ impl Engine {
             start,
             steps,
             demand: need.demand,
-            answer_is_read: true,
+            answer_is_read: Some(Taken::All),
         };
         match lock(&self.shared.devices).send(index, Message::Ask(Box::new(ask))) {
             Ok(()) => Ok(Some(Ticket { reader: index, id })),
@@ -174,7 +174,8 @@ impl Engine {
         let Some((file, edition)) = readable_file(fd) else { return };
         let Ok((index, start, steps)) = self.place(file, fd) else { return };
         let Ok(own) = duplicate(fd) else { return };
-        let hit = Hit { passed: Passed::Shared(own), file, edition, offset, len, start, steps };
+        let hit =
+            Hit { passed: Passed::Shared(own), file, edition, offset, len, taken: Taken::All, start, steps };
         let _ = lock(&self.shared.devices).send(index, Message::Hit(Box::new(hit)));
     }
 

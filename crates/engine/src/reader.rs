@@ -19,7 +19,7 @@ use seekless_policy::profile::DiskProfile;
 use seekless_policy::record::{Entry, Line};
 use seekless_policy::{
     Access, Action, Event, FileId, Histogram, Outcome, Request, RequestId, Sizing, Spindle, Stats, StreamId,
-    Verdict, start_size,
+    Taken, Verdict, start_size,
 };
 use seekless_units::{Bytes, Nanos};
 
@@ -159,7 +159,7 @@ struct Pending {
     source: Arc<Source>,
     need_offset: u64,
     need_len: u64,
-    answer_is_read: bool,
+    answer_is_read: Option<Taken>,
 }
 
 /// A file held open between two reads of a stream. For a moment only: an open file keeps its file system from being
@@ -299,7 +299,7 @@ impl Body {
         match message {
             Message::Ask(ask) => self.ask(*ask),
             Message::Hit(hit) => self.hit(*hit),
-            Message::Access { file, offset, len } => self.moved_on(file, offset, len),
+            Message::Access { file, offset, len } => self.moved_on(file, offset, len, Taken::All),
             Message::Release { file, offset, len } => self.event(Event::Release { file, offset, len }),
             Message::Cancel(id) => self.event(Event::Cancel(id)),
         }
@@ -344,23 +344,23 @@ impl Body {
 
     /// A file was read, all from memory.
     fn hit(&mut self, hit: Hit) {
-        let Hit { passed, file, edition, offset, len, start, steps } = hit;
+        let Hit { passed, file, edition, offset, len, taken, start, steps } = hit;
         let known = self.sources.get(&file).and_then(|(source, _)| source.upgrade());
         let source = known.unwrap_or_else(|| Arc::new(passed.source()));
         self.sources.insert(file, (Arc::downgrade(&source), steps));
         self.keep(file, Kept { source, edition, start, used: Instant::now() });
-        self.moved_on(file, offset, len);
+        self.moved_on(file, offset, len, taken);
     }
 
     /// A stream moved on. Of a file that is not held open nothing could be read ahead; its next miss opens it.
-    fn moved_on(&mut self, file: FileId, offset: u64, len: u64) {
+    fn moved_on(&mut self, file: FileId, offset: u64, len: u64, taken: Taken) {
         let Some(kept) = self.kept.get_mut(&file) else { return };
         kept.used = Instant::now();
         let (source, edition, start) = (kept.source.clone(), kept.edition, kept.start);
         let lba = self.addresses.lba(file, edition, &source, offset, start);
         // The door's word for the size would do; the block map's is the one the address belongs to.
         let file_size = edition.size;
-        self.event(Event::Access(Access { file, offset, len, file_size, lba }));
+        self.event(Event::Access(Access { file, offset, len, file_size, lba, taken }));
         let met = self.met.entry(file).or_insert(0);
         *met = met.saturating_add(1);
         if LOOK_AT.contains(met) {
@@ -501,8 +501,10 @@ impl Body {
             Verdict::Pass(reason) => Answer::Pass(reason),
         };
         (pending.on_answer)(answer);
-        if pending.answer_is_read && verdict == Verdict::Resident {
-            self.moved_on(pending.file, pending.need_offset, pending.need_len);
+        if let Some(taken) = pending.answer_is_read
+            && verdict == Verdict::Resident
+        {
+            self.moved_on(pending.file, pending.need_offset, pending.need_len, taken);
         }
     }
 

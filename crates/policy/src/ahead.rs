@@ -59,6 +59,10 @@ const KEEP_BEHIND: u64 = 128 << 10;
 /// streams held a gigabyte that nobody would read.
 const DROP_STEP: u64 = 256 << 10;
 
+/// After so long without another, a read that was begun has taken all it named. A socket takes the rest of a `sendfile` as the client
+/// makes room, every second or so at the slowest links of the papers.
+pub(crate) const TAKEN_AFTER: Nanos = Nanos::from_secs(4);
+
 /// A reader that has been silent for so long may have left: nothing is read ahead for it until it reads again. A player asks
 /// for at most ten seconds at a time.
 const QUIET: Nanos = Nanos::from_secs(12);
@@ -268,8 +272,8 @@ impl AheadConfig {
     pub(crate) fn passed(&self, streams: &Streams, id: StreamId, short: bool) -> Option<(u64, u64)> {
         let stream = streams.get(id).filter(|s| self.gives_back(short) && s.is_sequential(&self.streams))?;
         let (end, least) = match stream.at_end() {
-            true => (stream.position, PAGE),
-            false => (stream.position.saturating_sub(KEEP_BEHIND), DROP_STEP),
+            true => (stream.passed, PAGE),
+            false => (stream.passed.saturating_sub(KEEP_BEHIND), DROP_STEP),
         };
         behind(streams, stream, end).filter(|(start, end)| end - start >= least)
     }
@@ -282,7 +286,7 @@ impl AheadConfig {
 
 /// What of a stream has not been given back yet and lies before `end` and before every reader of the file.
 fn behind(streams: &Streams, stream: &Stream, end: u64) -> Option<(u64, u64)> {
-    let hindmost = streams.of_file(stream.file).next().map_or(end, |(_, s)| s.position);
-    let (start, end) = (next_page(stream.dropped), end.min(hindmost) / PAGE * PAGE);
+    let end = streams.of_file(stream.file).map(|(_, s)| s.passed).fold(end, u64::min);
+    let (start, end) = (next_page(stream.dropped), end / PAGE * PAGE);
     (start < end).then_some((start, end))
 }

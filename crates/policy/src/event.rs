@@ -48,6 +48,17 @@ pub struct Demand {
     pub bitrate: Option<u64>,
 }
 
+/// How much of a range that is reported as read has been read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Taken {
+    /// All of it.
+    #[default]
+    All,
+    /// Nobody knows: the door hears of reads before they are done, and a `sendfile` takes no more than its socket has room for. What lies
+    /// before the range has been read.
+    Unknown,
+}
+
 /// Somebody read bytes: nobody waits, but the reader's stream moved on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
@@ -61,6 +72,8 @@ pub struct Access {
     pub file_size: u64,
     /// Disk address of `offset`, if the driver knows it.
     pub lba: Option<Lba>,
+    /// How much of it.
+    pub taken: Taken,
 }
 
 /// What happened.
@@ -68,7 +81,7 @@ pub struct Access {
 pub enum Event {
     /// A new request. It will be answered exactly once.
     Request(Request),
-    /// A read that was done, whether it hit or was waited for before. Ignored unless reading ahead of need is on ([`crate::Config::ahead`]).
+    /// A read, whether it hit or was waited for before. Ignored unless reading ahead of need is on ([`crate::Config::ahead`]).
     Access(Access),
     /// These bytes were found not to be in memory: if they were fetched, they have been evicted. Unless a read of them is
     /// queued or in flight.

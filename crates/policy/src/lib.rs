@@ -43,7 +43,7 @@ mod stream;
 pub use ahead::{AheadConfig, DropBehind};
 pub use config::{Config, DEFAULT_PREFETCH, Mode, OrderKind, PAGE};
 pub use event::{
-    Access, Action, Demand, Event, FileId, Outcome, ReadId, Reason, Request, RequestId, Verdict,
+    Access, Action, Demand, Event, FileId, Outcome, ReadId, Reason, Request, RequestId, Taken, Verdict,
 };
 pub use histogram::Histogram;
 pub use order::{Fifo, Order, Place, Queued, Sweep};

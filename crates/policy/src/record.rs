@@ -10,7 +10,8 @@
 //! ```
 //!
 //! A line: number of the disk, nanoseconds since its spindle began, `+` for an event or `-` for an action, its word, its
-//! fields. Files are `device:inode`, addresses sectors or `?`; a request may end with `deadline NANOS` and `bitrate BYTES_PER_S`. Lines that begin with `#` are remarks. Feeding the events of one disk
+//! fields. Files are `device:inode`, addresses sectors or `?`; a request may end with `deadline NANOS` and `bitrate BYTES_PER_S`,
+//! an access with `begun` where nobody knows how much of it was taken ([`Taken`]). Lines that begin with `#` are remarks. Feeding the events of one disk
 //! to a fresh spindle of its settings, at their times, and polling wherever the log polled gives the same actions: a log
 //! that was cut replays up to there.
 
@@ -22,7 +23,8 @@ use core::str::FromStr;
 use seekless_units::{Bytes, Lba, Nanos};
 
 use crate::{
-    Access, Action, Config, Demand, Event, FileId, Outcome, ReadId, Reason, Request, RequestId, Verdict,
+    Access, Action, Config, Demand, Event, FileId, Outcome, ReadId, Reason, Request, RequestId, Taken,
+    Verdict,
 };
 
 /// The first line of a log.
@@ -113,7 +115,11 @@ fn write_event(f: &mut fmt::Formatter<'_>, event: &Event) -> fmt::Result {
         }
         Event::Access(a) => {
             let (file, lba) = (Name(a.file), Place(a.lba));
-            write!(f, "+ access {file} {} {} {} {lba}", a.offset, a.len, a.file_size)
+            write!(f, "+ access {file} {} {} {} {lba}", a.offset, a.len, a.file_size)?;
+            match a.taken {
+                Taken::All => Ok(()),
+                Taken::Unknown => write!(f, " begun"),
+            }
         }
         Event::Missing { file, offset, len } => write!(f, "+ missing {} {offset} {len}", Name(file)),
         Event::Release { file, offset, len } => write!(f, "+ release {} {offset} {len}", Name(file)),
@@ -195,6 +201,14 @@ impl Words<'_> {
         Ok(demand)
     }
 
+    fn taken(&mut self) -> Result<Taken, Unreadable> {
+        match self.0.next() {
+            None => Ok(Taken::All),
+            Some("begun") => Ok(Taken::Unknown),
+            Some(_) => Err(Unreadable("an access ends there or is `begun`")),
+        }
+    }
+
     fn end(mut self) -> Result<(), Unreadable> {
         self.0.next().map_or(Ok(()), |_| Err(Unreadable("there is more than there should be")))
     }
@@ -243,6 +257,7 @@ fn read_event(word: &str, mut w: Words<'_>) -> Result<Event, Unreadable> {
             len: w.number()?,
             file_size: w.number()?,
             lba: w.place()?,
+            taken: w.taken()?,
         }),
         "missing" => Event::Missing { file: w.file()?, offset: w.number()?, len: w.number()? },
         "release" => Event::Release { file: w.file()?, offset: w.number()?, len: w.number()? },
@@ -324,6 +339,7 @@ mod tests {
             "0 19700000 - answer 7 resident",
             "3 1 - answer 7 queue_full",
             "0 1 + access 1:2 3 4 5 ?",
+            "0 1 + access 1:2 3 4 5 81920 begun",
             "0 1 + tick",
             "0 1 + found 4 4096",
             "0 1 + done 4 failed",

@@ -18,12 +18,12 @@ use drops::Drops;
 use seekless_units::{Bytes, Lba, Nanos};
 
 use crate::account::Account;
-use crate::ahead::{Ahead, Pressure};
+use crate::ahead::{Ahead, Pressure, TAKEN_AFTER};
 use crate::piece::{Flight, Piece, Plan, Waiter, Wanted, lba_at};
 use crate::{
     Access, Action, AheadConfig, AsAsked, Config, Demand, Event, Fifo, FileId, Mode, Order, OrderKind,
     Outcome, PAGE, Place, PrefetchSize, Queued, ReadId, Reason, Request, RequestId, Stats, Stream, StreamId,
-    Streams, Sweep, Verdict,
+    Streams, Sweep, Taken, Verdict,
 };
 
 /// How long a read takes, before the first one ended: 2 MiB from a drive of the papers.
@@ -68,7 +68,7 @@ pub struct Spindle {
     stats: Stats,
 }
 
-/// Streams by when they run dry, as far as it is known: at most one entry a stream.
+/// Streams by a time of theirs: at most one entry a stream.
 #[derive(Default)]
 struct ByDeadline {
     in_order: BTreeSet<(Nanos, StreamId)>,
@@ -99,6 +99,8 @@ struct Following {
     table: Streams,
     /// Streams whose next piece is not queued yet, by when they run dry.
     upcoming: ByDeadline,
+    /// Streams of which it is not known how much of their last read they took, by when they have taken all of it.
+    taking: ByDeadline,
     pressure: Pressure,
     /// Moving average of the time a read takes.
     service: Nanos,
@@ -113,6 +115,7 @@ impl Following {
     /// A stream is over: no piece of it is to come.
     fn forget(&mut self, stream: StreamId) {
         self.upcoming.remove(stream);
+        self.taking.remove(stream);
     }
 }
 
@@ -136,6 +139,7 @@ impl Spindle {
             table: Streams::new(config.streams.clone()),
             config,
             upcoming: ByDeadline::default(),
+            taking: ByDeadline::default(),
             pressure: Pressure::default(),
             service: SERVICE_AT_FIRST,
             bitrates: BTreeMap::new(),
@@ -196,6 +200,7 @@ impl Spindle {
             self.answer(id, Verdict::Pass(Reason::TooLate));
         }
         self.expire_streams();
+        self.have_taken_all();
         self.give_back_again();
         self.read_ahead();
         self.account.state(self.flights.len(), self.queue.len());
@@ -254,7 +259,8 @@ impl Spindle {
             following.and_then(|f| Some(f.upcoming.first()?.0.since(time))).filter(|&at| at > self.now)
         };
         let next_piece = before_dry(EARLY_MOST).or_else(|| before_dry(self.lead()));
-        [give_up, stream_over, size, next_piece, self.drops.next_again()].into_iter().flatten().min()
+        let taken = following.and_then(|f| Some(f.taking.first()?.0));
+        [give_up, stream_over, size, next_piece, taken, self.drops.next_again()].into_iter().flatten().min()
     }
 
     /// Counters, and the state of now.
@@ -489,7 +495,7 @@ impl Spindle {
     /// Notes where a stream got to, and whether its next piece is due.
     fn access(&mut self, access: Access) {
         self.stats.accesses += 1;
-        let Access { file, offset, len, file_size, lba } = access;
+        let Access { file, offset, len, file_size, lba, taken } = access;
         if self.streams.is_none() {
             return;
         }
@@ -501,11 +507,34 @@ impl Spindle {
         let Some(stream) = self.observe(file, offset, len, file_size) else { return };
         if let Some(following) = &mut self.streams {
             following.table.locate(stream, offset, lba);
+            match taken {
+                Taken::All => following.taking.remove(stream),
+                Taken::Unknown => following.taking.insert(self.now + TAKEN_AFTER, stream),
+            }
         }
         self.rank_bitrates();
+        self.has_passed(stream, if taken == Taken::All { end } else { offset });
+        self.line_up(stream);
+    }
+
+    /// A stream has read everything before `upto`.
+    fn has_passed(&mut self, stream: StreamId, upto: u64) {
+        if let Some(following) = &mut self.streams {
+            following.table.passed(stream, upto);
+        }
         self.pass_behind(stream);
         self.end_if_done(stream);
-        self.line_up(stream);
+    }
+
+    /// Reads that were begun and not gone on with have taken all they named.
+    fn have_taken_all(&mut self) {
+        while let Some(following) = &mut self.streams
+            && let Some((at, stream)) = following.taking.first()
+            && at <= self.now
+        {
+            following.taking.remove(stream);
+            self.has_passed(stream, u64::MAX);
+        }
     }
 
     /// Notes a read that is about to miss; what it reads is reported when it is done. What its stream had fetched of it, and is neither queued nor in flight, was evicted.
@@ -709,7 +738,7 @@ impl Spindle {
     /// Whether somebody is to come for these bytes, or may be: without streams nobody knows.
     fn is_expected(&self, file: FileId, start: u64, end: u64) -> bool {
         let Some(following) = &self.streams else { return true };
-        following.table.of_file(file).any(|(_, stream)| stream.position < end)
+        following.table.of_file(file).any(|(_, stream)| stream.passed < end)
             || self.pieces_of(file).iter().any(|&(_, from, to)| from < end && start < to)
     }
 

@@ -2,7 +2,7 @@
 
 use seekless_policy::{
     Access, Action, AheadConfig, Config, Demand, DropBehind, Event, FileId, Outcome, ReadId, Request,
-    RequestId, Spindle,
+    RequestId, Spindle, Taken,
 };
 use seekless_units::{Bytes, Lba, Nanos};
 
@@ -15,7 +15,7 @@ fn file(ino: u64) -> FileId {
 
 fn access(ino: u64, offset: u64, len: u64) -> Event {
     let lba = Some(Lba(ino * 1_000_000 + offset / 512));
-    Event::Access(Access { file: file(ino), offset, len, file_size: 64 * M, lba })
+    Event::Access(Access { file: file(ino), offset, len, file_size: 64 * M, lba, taken: Taken::All })
 }
 
 fn miss(id: u64, ino: u64, offset: u64, len: u64) -> Event {
@@ -355,6 +355,40 @@ fn what_somebody_else_has_come_for_is_not_given_back_again() {
     let again = given_back_until(&mut s, Nanos::from_secs(5));
     assert!(!again.is_empty());
     assert!(again.iter().all(|&(_, (_, end))| end <= 640 * K), "only what both have passed: {again:?}");
+}
+
+/// A read the door hears of before it is done.
+fn begun(ino: u64, offset: u64, len: u64) -> Event {
+    let Event::Access(access) = access(ino, offset, len) else { unreachable!() };
+    Event::Access(Access { taken: Taken::Unknown, ..access })
+}
+
+#[test]
+fn what_may_not_have_been_taken_yet_is_not_given_back() {
+    let mut s = spindle(AheadConfig { drop_behind: DropBehind::Always, ..AheadConfig::default() });
+    s.handle(ms(0), miss(1, 1, 0, 2 * M));
+    given_back(&mut s, ms(0));
+    // Each sendfile names 2 MiB, of which the socket takes a quarter.
+    for i in 0..4u64 {
+        let now = ms(1 + i * 1_000);
+        s.handle(now, begun(1, i * 512 * K, 2 * M));
+        let ends = given_back(&mut s, now).into_iter().map(|(_, end)| end);
+        assert!(ends.max().unwrap_or(0) + 128 * K <= (i * 512 * K).max(128 * K), "begins at {}", i * 512 * K);
+    }
+    assert_eq!(s.next_deadline().filter(|&at| at > ms(7_001)), None, "by then the last one has taken all");
+    s.handle(ms(7_001), Event::Tick);
+    let last = given_back(&mut s, ms(7_001)).into_iter().map(|(_, end)| end).max();
+    assert_eq!(last, Some(1536 * K + 2 * M - 128 * K));
+}
+
+#[test]
+fn a_file_is_not_at_its_end_before_its_end_is_taken() {
+    let mut s = spindle(AheadConfig { drop_behind: DropBehind::Always, ..AheadConfig::default() });
+    s.handle(ms(0), begun(1, 62 * M, 2 * M));
+    s.handle(ms(10), begun(1, 62 * M + 256 * K, 2 * M - 256 * K));
+    assert_eq!(s.stats().streams, 1);
+    s.handle(ms(4_010), Event::Tick);
+    assert_eq!(s.stats().streams, 0);
 }
 
 #[test]

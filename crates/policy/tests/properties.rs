@@ -9,7 +9,7 @@ use seekless_policy::controller::{AdjustBy, Params};
 use seekless_policy::record::{Entry, Line};
 use seekless_policy::{
     Access, Action, AheadConfig, Config, Demand, DropBehind, Event, FileId, Mode, OrderKind, Outcome, PAGE,
-    ReadId, Reason, Request, RequestId, Sizing, Spindle, StreamConfig, Verdict,
+    ReadId, Reason, Request, RequestId, Sizing, Spindle, StreamConfig, Taken, Verdict,
 };
 use seekless_units::{Bytes, Lba, Nanos};
 
@@ -17,7 +17,7 @@ use seekless_units::{Bytes, Lba, Nanos};
 #[derive(Clone, Debug)]
 enum Step {
     Request { file: u64, offset: u64, len: u64, file_size: u64, lba: Option<u64>, demand: Demand },
-    Access { file: u64, offset: u64, len: u64, file_size: u64 },
+    Access { file: u64, offset: u64, len: u64, file_size: u64, taken: Taken },
     Budget { bytes: u64 },
     Missing { file: u64, offset: u64, len: u64 },
     Release { file: u64, offset: u64, len: u64 },
@@ -50,6 +50,10 @@ fn demand() -> impl Strategy<Value = Demand> {
         .prop_map(|(deadline, bitrate)| Demand { deadline, bitrate })
 }
 
+fn taken() -> impl Strategy<Value = Taken> {
+    proptest::sample::select(vec![Taken::All, Taken::Unknown])
+}
+
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (0..3u64, amount(), amount(), amount(), proptest::option::of(0..1_000_000u64), demand())
@@ -60,10 +64,10 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(file, offset, len, demand)| {
                 Step::Request { file, offset, len, file_size: 64 * PAGE, lba: None, demand }
             }),
-        4 => (0..3u64, 0..(40 * PAGE), 0..(20 * PAGE))
-            .prop_map(|(file, offset, len)| Step::Access { file, offset, len, file_size: 64 * PAGE }),
-        1 => (0..3u64, amount(), amount(), amount())
-            .prop_map(|(file, offset, len, file_size)| Step::Access { file, offset, len, file_size }),
+        4 => ((0..3u64, 0..(40 * PAGE), 0..(20 * PAGE)), taken())
+            .prop_map(|((file, offset, len), taken)| Step::Access { file, offset, len, file_size: 64 * PAGE, taken }),
+        1 => ((0..3u64, amount(), amount(), amount()), taken())
+            .prop_map(|((file, offset, len, file_size), taken)| Step::Access { file, offset, len, file_size, taken }),
         1 => amount().prop_map(|bytes| Step::Budget { bytes }),
         1 => (0..3u64, 0..(60 * PAGE), 0..(60 * PAGE))
             .prop_map(|(file, offset, len)| Step::Missing { file, offset, len }),
@@ -317,9 +321,9 @@ impl Bench {
                 self.unanswered.insert(id);
                 self.handle(Event::Request(request));
             }
-            Step::Access { file, offset, len, file_size } => {
+            Step::Access { file, offset, len, file_size, taken } => {
                 let file = FileId { dev: 1, ino: file };
-                self.handle(Event::Access(Access { file, offset, len, file_size, lba: None }));
+                self.handle(Event::Access(Access { file, offset, len, file_size, lba: None, taken }));
             }
             Step::Budget { bytes } => self.handle(Event::Budget(Bytes(bytes))),
             Step::Missing { file, offset, len } => {

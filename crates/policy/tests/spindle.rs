@@ -2,7 +2,7 @@
 
 use seekless_policy::{
     Access, Action, Config, Demand, Event, FileId, Mode, OrderKind, Outcome, ReadId, Reason, Request,
-    RequestId, Spindle, Verdict,
+    RequestId, Spindle, Taken, Verdict,
 };
 use seekless_units::{Bytes, Lba, Nanos};
 
@@ -299,7 +299,8 @@ fn a_bitrate_told_with_a_request_sizes_its_piece() {
         let [(read, ..)] = reads(&mut s)[..] else { panic!("one read") };
         s.handle(Nanos(2), Event::Done { read, outcome: Outcome::Ok });
         let file = FileId { dev: 8, ino: 9 };
-        let access = Access { file, offset: 0, len: 512 * K, file_size: 64 * M, lba: None };
+        let access =
+            Access { file, offset: 0, len: 512 * K, file_size: 64 * M, lba: None, taken: Taken::All };
         s.handle(Nanos::from_secs(1), Event::Access(access));
         s.handle(Nanos::from_secs(2), demanding(1, 1, 0, played_at(bitrate)));
         let [(_, 1, 0, len)] = reads(&mut s)[..] else { panic!("one read of the other") };

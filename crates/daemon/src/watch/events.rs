@@ -13,7 +13,7 @@ use seekless_kernel::call::{Access, access_of, is_own_thread};
 use seekless_kernel::fanotify::{Event, Group};
 use seekless_kernel::prefetch::Source;
 use seekless_kernel::residency::resident_prefix;
-use seekless_policy::{FileId, Mode, RequestId};
+use seekless_policy::{FileId, Mode, RequestId, Taken};
 
 use super::counts::Counts;
 use super::files::Files;
@@ -154,7 +154,10 @@ impl Announcer {
             steps,
             // Nobody reports it: it is this very read.
             demand: Demand::default(),
-            answer_is_read: true,
+            answer_is_read: Some(match access {
+                Access::Read => Taken::All,
+                _ => Taken::Unknown,
+            }),
         };
         // On failure the message comes back and is dropped, and with it the event.
         match lock(&self.devices).send(index, Message::Ask(Box::new(ask))) {
@@ -172,7 +175,10 @@ impl Announcer {
         }
         let place = lock(&self.devices).place(file.dev, fd.as_fd(), now);
         let Ok(Place::Reader { index, start, steps }) = place else { return };
-        let hit = Hit { passed: Passed::Own(Source::own(fd)), file, edition, offset, len, start, steps };
+        // What it is to be, and of how much, can no longer be asked: its thread has gone on.
+        let taken = Taken::Unknown;
+        let hit =
+            Hit { passed: Passed::Own(Source::own(fd)), file, edition, offset, len, taken, start, steps };
         // A reader that is behind misses a hit; the stream's next one tells it more.
         let _ = lock(&self.devices).send(index, Message::Hit(Box::new(hit)));
     }

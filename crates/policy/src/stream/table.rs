@@ -19,6 +19,8 @@ pub struct Stream {
     pub file: FileId,
     /// Where its next access is expected: the end of the last.
     pub position: u64,
+    /// Everything before has been read for certain; the same, where its doors report reads that are done.
+    pub passed: u64,
     /// End of what was fetched or queued on its behalf; never before `position`.
     pub fetched: u64,
     /// Length of the last piece that was fetched or queued for it, bytes.
@@ -73,7 +75,7 @@ impl Stream {
 
     /// Whether it has read its file to the end: it is over, and must not count among those that share the memory.
     pub fn at_end(&self) -> bool {
-        self.position >= self.file_size
+        self.passed >= self.file_size
     }
 
     /// When it will have read what is fetched: at the bitrate it is known to have, if it does not read faster for good,
@@ -230,6 +232,7 @@ impl Streams {
             // An access may repeat bytes the stream had: only what is new counts as progress.
             let progress = end.saturating_sub(stream.position.max(offset));
             stream.position = stream.position.max(end);
+            stream.passed = stream.passed.max(offset);
             stream.fetched = stream.fetched.max(stream.position);
             stream.consumed = stream.consumed.saturating_add(progress);
             stream.accesses = stream.accesses.saturating_add(u32::from(len > 0));
@@ -300,6 +303,13 @@ impl Streams {
         }
     }
 
+    /// Notes that a stream has read everything before `upto`.
+    pub fn passed(&mut self, id: StreamId, upto: u64) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.passed = stream.passed.max(upto.min(stream.position));
+        }
+    }
+
     /// When the next stream will be over if it does not read before.
     pub fn next_expiry(&self) -> Option<Nanos> {
         self.by_last.first().map(|&(last, _)| last + self.config.idle)
@@ -333,16 +343,21 @@ impl Streams {
         self.streams.range(later).find(|(_, s)| s.unread() > 0).map(|(&id, s)| (id, s))
     }
 
-    /// The stream that expects its next access nearest to `offset`, within the gap. An access where its fetched bytes end
-    /// is expected too: the reports of the reads between may have been lost.
+    /// The stream that expects its next access nearest to `offset`, within the gap: anywhere in what it may have taken of its
+    /// last, of two the one that is certain to have come closer. An access where its fetched bytes end is expected too: the
+    /// reports of the reads between may have been lost.
     fn continued_by(&self, file: FileId, offset: u64) -> Option<StreamId> {
         self.of_file(file)
             // Who begins at the head is somebody new, however close behind another.
             .filter(|(_, s)| offset > 0 || s.position == 0)
-            .map(|(id, s)| (s.position.abs_diff(offset).min(s.fetched.abs_diff(offset)), id))
-            .filter(|&(away, _)| away <= self.config.gap.0)
+            .map(|(id, s)| {
+                let expected = offset.clamp(s.passed, s.position);
+                let away = expected.abs_diff(offset).min(s.fetched.abs_diff(offset));
+                (away, s.passed.abs_diff(offset), id)
+            })
+            .filter(|&(away, ..)| away <= self.config.gap.0)
             .min()
-            .map(|(_, id)| id)
+            .map(|(.., id)| id)
     }
 
     /// The stream idle longest goes when the table is full.
@@ -363,6 +378,7 @@ impl Streams {
         let stream = Stream {
             file,
             position: offset,
+            passed: offset,
             fetched: offset,
             piece: 0,
             dropped: offset,

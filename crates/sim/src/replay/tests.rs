@@ -5,6 +5,7 @@ use seekless_drive::catalogue;
 use seekless_policy::record::{Entry, FIRST_LINE, Line};
 use seekless_policy::{
     Access, Action, AheadConfig, Config, Demand, Event, FileId, Mode, Outcome, Request, RequestId, Spindle,
+    Taken,
 };
 use seekless_units::{Bytes, Lba, Nanos};
 
@@ -56,7 +57,7 @@ fn recorded(readers: u64, rounds: u64) -> String {
                 demand: Demand::default(),
             })
         } else {
-            Event::Access(Access { file, offset, len: SEGMENT, file_size: FILE, lba })
+            Event::Access(Access { file, offset, len: SEGMENT, file_size: FILE, lba, taken: Taken::All })
         };
         act(&mut spindle, at, event, &mut reads);
     }

@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, VecDeque};
 use seekless_drive::{Command, Drive, DriveSpec, Op};
 use seekless_policy::record::Entry;
 use seekless_policy::{
-    Access, Action, Config, Demand, Event, FileId, Outcome, ReadId, Request, RequestId, Spindle, Verdict,
+    Access, Action, Config, Demand, Event, FileId, Outcome, ReadId, Request, RequestId, Spindle, Taken,
+    Verdict,
 };
 use seekless_units::{Bytes, Fault, Lba, Nanos, SECTOR_BYTES};
 
@@ -105,7 +106,7 @@ pub fn loads(log: &mut Log) -> Result<Vec<Load>, Fault> {
                 let whole = file_size.saturating_sub(offset);
                 let len = if len == 0 { whole } else { len.min(whole) }.min(READ_BYTES_MAX);
                 disk.waiting.insert(id, line.at);
-                let read = Access { file, offset, len, file_size, lba };
+                let read = Access { file, offset, len, file_size, lba, taken: Taken::All };
                 disk.load.asked.push(Asked { at: line.at, read, access: false, demand });
                 then.reads += 1;
             }

@@ -1,6 +1,6 @@
 //! The daemon's side of the loop: questions, reports, and what a spindle orders.
 
-use seekless_policy::{Access, Action, Demand, Event, FileId, Outcome, ReadId, Request, Verdict};
+use seekless_policy::{Access, Action, Demand, Event, FileId, Outcome, ReadId, Request, Taken, Verdict};
 
 use super::server::LOOK_SEND;
 use super::{Ev, Machine, Phase};
@@ -83,6 +83,7 @@ impl Machine<'_> {
                 len,
                 file_size: self.catalogue.video(local as u32).size.0,
                 lba: Some(self.disks[disk as usize].lba(local, offset)),
+                taken: Taken::All,
             };
             self.engines[e as usize].spindle.handle(self.now, Event::Access(access));
         }
