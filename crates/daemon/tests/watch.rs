@@ -164,6 +164,41 @@ fn files_wholly_in_memory_are_not_announced_until_a_page_goes() {
 }
 
 #[test]
+fn every_read_is_announced_while_what_was_passed_is_given_back() {
+    let Some(place) = Place::new() else { return };
+    let watching = Watching::start(&[place.path()], &["--ahead", "on", "--drop-behind", "always"]);
+    let (path, content) = place.cold("hot", 3 * M);
+    let file = File::open(&path).unwrap();
+    let mut piece = [0; 4096];
+    let mut read_again = || {
+        // Not in sequence: nothing is passed, all of it stays.
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::WillNeed).unwrap();
+        file.read_exact_at(&mut piece, M as u64).unwrap();
+        assert!(piece == content[M..][..piece.len()]);
+    };
+    read_again();
+    // Before its disk has an engine a file may be ignored; a look a second later ends that.
+    let until = std::time::Instant::now() + NEVER;
+    loop {
+        let before = watching.watch();
+        (0..20).for_each(|_| read_again());
+        let after = watching.watch();
+        if after.events >= before.events + 20 && after.ignored_now == 0 && after.hits > 40 {
+            break;
+        }
+        assert!(std::time::Instant::now() < until, "{after:?}");
+        std::thread::sleep(std::time::Duration::from_millis(600));
+    }
+    let ignored = watching.watch().ignored;
+    // Longer than a file found not wholly in memory is left uncounted.
+    for _ in 0..3 {
+        std::thread::sleep(std::time::Duration::from_millis(600));
+        read_again();
+    }
+    assert_eq!(watching.watch().ignored, ignored);
+}
+
+#[test]
 fn hits_move_streams_on_and_what_comes_next_is_fetched_before_it_is_read() {
     let Some(place) = Place::new() else { return };
     let watching =

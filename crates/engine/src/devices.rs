@@ -144,6 +144,12 @@ impl Devices {
         }
     }
 
+    /// Whether what readers of this device have passed is given back now, as far as it is known.
+    pub fn gives_back(&self, st_dev: u64) -> bool {
+        let reader = self.reader_of(st_dev).and_then(|index| self.readers.get(index));
+        reader.is_some_and(|reader| lock(&reader.snapshot).spindle.gives_back)
+    }
+
     /// The place for a file with this `st_dev`, held open as `fd`.
     ///
     /// # Errors

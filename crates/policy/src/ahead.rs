@@ -260,7 +260,7 @@ impl AheadConfig {
     }
 
     /// Whether what has been read is given back now.
-    fn gives_back(&self, short: bool) -> bool {
+    pub(crate) fn gives_back(&self, short: bool) -> bool {
         match self.drop_behind {
             DropBehind::Never => false,
             DropBehind::Pressure => short,

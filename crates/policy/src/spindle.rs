@@ -276,6 +276,7 @@ impl Spindle {
             stats.streams = following.table.len();
             stats.bytes_unread = following.table.unread();
             stats.budget = following.config.budget.0;
+            stats.gives_back = following.config.gives_back(following.pressure.is_short(self.now));
         }
         stats
     }

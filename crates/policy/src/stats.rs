@@ -52,6 +52,8 @@ pub struct Stats {
     pub bytes_unread: u64,
     /// Most bytes that may lie fetched and unread, as of now.
     pub budget: u64,
+    /// Whether what readers have passed is given back now ([`crate::DropBehind`]).
+    pub gives_back: bool,
     /// Requests waiting now.
     pub waiting: usize,
     /// Most requests that ever waited at once.

@@ -5,6 +5,9 @@
 //! files; as soon as a page of one is gone, it is announced again. Reads of that page in between go to the kernel, as they
 //! would without us. Ignored files are known by handle: holding them open would keep deleted files' blocks allocated
 //! and the mount busy.
+//!
+//! Not while the disk's engine gives back what readers have passed: nobody would hear how far they are, they would count as gone, and
+//! what was fetched for them would be given back before they come to it.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -76,7 +79,7 @@ impl Files {
         inside
     }
 
-    /// After a read that hit: ignores the file if all of it is in memory.
+    /// After a read that hit: ignores the file if all of it is in memory, unless its disk gives back what has been passed.
     pub(crate) fn after_hit(
         &self,
         id: FileId,
@@ -84,6 +87,7 @@ impl Files {
         file: &OwnedFd,
         group: &Group,
         counts: &Counts,
+        gives_back: impl FnOnce() -> bool,
         now: Instant,
     ) {
         if !self.ignore_resident {
@@ -93,7 +97,7 @@ impl Files {
             Some(known) if now >= known.count_after => known.count_after = now + RECOUNT,
             _ => return,
         }
-        if !wholly_resident(file.as_fd(), size) {
+        if gives_back() || !wholly_resident(file.as_fd(), size) {
             return;
         }
         let Ok(handle) = FileHandle::of(file.as_fd()) else { return };
@@ -104,8 +108,15 @@ impl Files {
         }
     }
 
-    /// Announces ignored files again that are not wholly in memory any more. Says when to look next.
-    pub(crate) fn look(&self, folders: &Folders, group: &Group, counts: &Counts) -> Duration {
+    /// Announces ignored files again that are not wholly in memory any more, or on a disk that gives back what has been passed. Says when
+    /// to look next.
+    pub(crate) fn look(
+        &self,
+        folders: &Folders,
+        group: &Group,
+        counts: &Counts,
+        gives_back: impl Fn(u64) -> bool,
+    ) -> Duration {
         let began = Instant::now();
         let ignored: Vec<(FileId, FileHandle)> =
             lock(&self.ignored).iter().map(|(k, v)| (*k, v.clone())).collect();
@@ -116,7 +127,7 @@ impl Files {
                 continue;
             };
             let size = rustix::fs::fstat(&file).map_or(0, |s| s.st_size as u64);
-            if !wholly_resident(file.as_fd(), size) {
+            if gives_back(id.dev) || !wholly_resident(file.as_fd(), size) {
                 lock(&self.ignored).remove(&id);
                 // Fails when the mark is gone already, with the inode.
                 let _ = group.notice(file.as_fd());

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use seekless_engine::lock;
+
 use super::events::Announcer;
 use super::files::{IGNORED_FOR, LOOK_EVERY};
 
@@ -73,7 +75,8 @@ impl Keeper {
                 files.refresh(group);
                 refresh_at = now + IGNORED_FOR;
             } else if now >= look_at {
-                look_at = now + files.look(folders, group, counts);
+                look_at =
+                    now + files.look(folders, group, counts, |dev| lock(&announcer.devices).gives_back(dev));
             }
             thread::sleep(ROUND);
         }
