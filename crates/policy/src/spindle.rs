@@ -319,7 +319,7 @@ impl Spindle {
             self.told_bitrate(request.file, bytes_per_s);
         }
         if existing.iter().all(|&(_, start, end)| end <= wanted.start || wanted.end <= start)
-            && self.leaves_alone(stream, wanted.end - wanted.start)
+            && self.leaves_alone(stream, wanted)
         {
             return Err(Reason::Random);
         }

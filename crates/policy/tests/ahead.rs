@@ -1,8 +1,9 @@
 //! Reading ahead of need, case by case: triggers, deadlines, budget, share, persistence, drop-behind.
 
+use seekless_policy::competitive::Start;
 use seekless_policy::{
-    Access, Action, AheadConfig, Config, Demand, DropBehind, Event, FileId, Outcome, ReadId, Request,
-    RequestId, Spindle, Taken,
+    Access, Action, AheadConfig, Config, Demand, DropBehind, Event, FileId, Outcome, ReadId, Reason, Request,
+    RequestId, Sizing, Spindle, Taken, Verdict,
 };
 use seekless_units::{Bytes, Lba, Nanos};
 
@@ -93,6 +94,32 @@ fn random_readers_are_left_alone() {
     }
     assert_eq!(serve(&mut s, ms(50)), []);
     assert_eq!(s.stats().ahead, 0);
+}
+
+#[test]
+fn who_goes_no_further_reads_for_himself_unless_he_takes_the_whole_file() {
+    let sizing = Sizing::Competitive(Start::Depth);
+    let ahead = Some(AheadConfig::default());
+    let mut s = Spindle::new(Config { sizing, ahead, ..Config::default() });
+    for ino in 1..=40 {
+        s.handle(ms(ino), access(ino, 0, 64 * K));
+    }
+    // All of them are over.
+    let now = Nanos::from_secs(60);
+    s.handle(now, Event::Tick);
+    let mut verdict_and_read = |request| {
+        s.handle(now, request);
+        let actions: Vec<_> = std::iter::from_fn(|| s.poll_action()).collect();
+        let passed = actions
+            .iter()
+            .any(|a| matches!(a, Action::Answer { verdict: Verdict::Pass(Reason::Random), .. }));
+        let read = actions.iter().any(|a| matches!(a, Action::Read { .. }));
+        (passed, read)
+    };
+    assert_eq!(verdict_and_read(miss(1, 101, 0, 64 * K)), (true, false));
+    let Event::Request(request) = miss(2, 102, 0, 64 * K) else { unreachable!() };
+    let whole = Event::Request(Request { file_size: 60 * K, ..request });
+    assert_eq!(verdict_and_read(whole), (false, true));
 }
 
 #[test]

@@ -169,8 +169,9 @@ impl Announcer {
     /// Everything is in memory: the reader goes on first, then comes the book-keeping.
     fn hit(&self, event: Event, file: FileId, edition: Edition, offset: u64, len: u64, now: Instant) {
         let Some(fd) = event.allow() else { return };
-        let gives_back = || lock(&self.devices).gives_back(file.dev);
-        self.files.after_hit(file, edition.size, &fd, &self.group, &self.counts, gives_back, now);
+        if !lock(&self.devices).gives_back(file.dev) {
+            self.files.after_hit(file, edition.size, &fd, &self.group, &self.counts, now);
+        }
         if !self.settings.engine.follows() {
             return;
         }

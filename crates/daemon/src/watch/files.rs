@@ -79,7 +79,7 @@ impl Files {
         inside
     }
 
-    /// After a read that hit: ignores the file if all of it is in memory, unless its disk gives back what has been passed.
+    /// After a read that hit: ignores the file if all of it is in memory.
     pub(crate) fn after_hit(
         &self,
         id: FileId,
@@ -87,7 +87,6 @@ impl Files {
         file: &OwnedFd,
         group: &Group,
         counts: &Counts,
-        gives_back: impl FnOnce() -> bool,
         now: Instant,
     ) {
         if !self.ignore_resident {
@@ -97,7 +96,7 @@ impl Files {
             Some(known) if now >= known.count_after => known.count_after = now + RECOUNT,
             _ => return,
         }
-        if gives_back() || !wholly_resident(file.as_fd(), size) {
+        if !wholly_resident(file.as_fd(), size) {
             return;
         }
         let Ok(handle) = FileHandle::of(file.as_fd()) else { return };

@@ -8,7 +8,7 @@ use super::{Following, Spindle};
 use crate::account::Account;
 use crate::ahead::PieceLen;
 use crate::controller::Situation;
-use crate::piece::Flight;
+use crate::piece::{Flight, Wanted};
 use crate::{Continuation, DropBehind, FileId, Heeds, Stream, StreamId};
 
 /// How often the sizing algorithm hears of what happened. Far below any interval it looks at.
@@ -67,16 +67,20 @@ impl Spindle {
         }
     }
 
-    /// Whether a miss of so many bytes is its reader's own affair. At the head of a file he counts as sequential from his first
+    /// Whether a miss is its reader's own affair. Not one that reaches to the end of the file: no piece could go beyond it. At the head of a file he counts as sequential from his first
     /// read, as in Linux, unless those who came as far went no further: lengths are known to within a quarter.
-    pub(super) fn leaves_alone(&self, stream: Option<StreamId>, wanted: u64) -> bool {
+    pub(super) fn leaves_alone(&self, stream: Option<StreamId>, wanted: Wanted) -> bool {
         let Some(following) = &self.streams else { return false };
         let Some(stream) = stream.and_then(|id| following.table.get(id)) else { return false };
+        if wanted.end >= wanted.file_end {
+            return false;
+        }
         let from_head = stream.first == 0 && stream.consumed == 0;
         let sequential = from_head || stream.is_sequential(&following.config.streams);
         let rest = self.median_rest(following, stream);
+        let len = wanted.end - wanted.start;
         (self.size.heeds() >= Heeds::Lengths && !sequential)
-            || rest.is_some_and(|rest| rest <= wanted.saturating_add(wanted / 4))
+            || rest.is_some_and(|rest| rest <= len.saturating_add(len / 4))
     }
 
     /// Configured, else from the file's header.
