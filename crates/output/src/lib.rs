@@ -27,10 +27,10 @@ pub fn print(text: impl AsRef<[u8]>) -> Result<(), Fault> {
     stream(|out| out.write_all(text.as_ref()))
 }
 
-/// [`print`], for what is longer than one would hold in memory.
+/// [`print()`], for what is longer than one would hold in memory.
 ///
 /// # Errors
-/// Those of [`print`].
+/// Those of [`print()`].
 pub fn stream(content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Fault> {
     let mut out = BufWriter::new(io::stdout().lock());
     heard(content(&mut out).and_then(|()| out.flush()))
@@ -73,7 +73,7 @@ pub fn replace_synced(path: &Path, text: impl AsRef<[u8]>) -> io::Result<()> {
 /// Writes text where a command line says: `-` is standard output, anything else a file as by [`whole`].
 ///
 /// # Errors
-/// Those of [`print`] and [`whole`].
+/// Those of [`print()`] and [`whole`].
 pub fn write(path: &Path, text: impl AsRef<[u8]>) -> Result<(), Fault> {
     if is_stdout(path) { print(text) } else { whole(path, text) }
 }
@@ -88,10 +88,10 @@ pub fn pretty(value: &impl Serialize) -> Result<String, Fault> {
     Ok(text + "\n")
 }
 
-/// Gives out a value as JSON where `--json` says; see [`write`].
+/// Gives out a value as JSON where `--json` says; see [`write()`].
 ///
 /// # Errors
-/// Those of [`pretty`] and [`write`].
+/// Those of [`pretty`] and [`write()`].
 pub fn json(path: &Path, value: &impl Serialize) -> Result<(), Fault> {
     write(path, pretty(value)?)
 }
@@ -99,7 +99,7 @@ pub fn json(path: &Path, value: &impl Serialize) -> Result<(), Fault> {
 /// Gives out a result: as JSON where that was asked for, and as text for people unless the JSON went to standard output.
 ///
 /// # Errors
-/// Those of [`json()`] and [`print`].
+/// Those of [`json()`] and [`print()`].
 pub fn give(to: Option<&Path>, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), Fault> {
     if let Some(path) = to {
         json(path, value)?;
