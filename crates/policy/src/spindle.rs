@@ -740,7 +740,12 @@ impl Spindle {
     fn is_expected(&self, file: FileId, start: u64, end: u64) -> bool {
         let Some(following) = &self.streams else { return true };
         following.table.of_file(file).any(|(_, stream)| stream.passed < end)
-            || self.pieces_of(file).iter().any(|&(_, from, to)| from < end && start < to)
+            || self.is_under_way(file, start, end)
+    }
+
+    /// Whether a queued piece or one in flight touches these bytes.
+    fn is_under_way(&self, file: FileId, start: u64, end: u64) -> bool {
+        self.pieces_of(file).iter().any(|&(_, from, to)| from < end && start < to)
     }
 
     /// Forgets a stream that has read its file to the end.

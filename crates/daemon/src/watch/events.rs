@@ -169,8 +169,8 @@ impl Announcer {
     /// Everything is in memory: the reader goes on first, then comes the book-keeping.
     fn hit(&self, event: Event, file: FileId, edition: Edition, offset: u64, len: u64, now: Instant) {
         let Some(fd) = event.allow() else { return };
-        if !lock(&self.devices).gives_back(file.dev) {
-            self.files.after_hit(file, edition.size, &fd, &self.group, &self.counts, now);
+        if self.files.is_count_due(file, now) && !lock(&self.devices).gives_back(file.dev) {
+            self.files.ignore_if_resident(file, edition.size, &fd, &self.group, &self.counts);
         }
         if !self.settings.engine.follows() {
             return;

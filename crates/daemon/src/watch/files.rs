@@ -79,23 +79,27 @@ impl Files {
         inside
     }
 
-    /// After a read that hit: ignores the file if all of it is in memory.
-    pub(crate) fn after_hit(
+    /// After a read that hit: whether it is time to see if all of the file is in memory.
+    pub(crate) fn is_count_due(&self, id: FileId, now: Instant) -> bool {
+        if !self.ignore_resident {
+            return false;
+        }
+        match lock(&self.known).get_mut(&id) {
+            Some(known) if now >= known.count_after => known.count_after = now + RECOUNT,
+            _ => return false,
+        }
+        true
+    }
+
+    /// Ignores the file if all of it is in memory.
+    pub(crate) fn ignore_if_resident(
         &self,
         id: FileId,
         size: u64,
         file: &OwnedFd,
         group: &Group,
         counts: &Counts,
-        now: Instant,
     ) {
-        if !self.ignore_resident {
-            return;
-        }
-        match lock(&self.known).get_mut(&id) {
-            Some(known) if now >= known.count_after => known.count_after = now + RECOUNT,
-            _ => return,
-        }
         if !wholly_resident(file.as_fd(), size) {
             return;
         }

@@ -67,8 +67,9 @@ impl Spindle {
         }
     }
 
-    /// Whether a miss is its reader's own affair. Not one that reaches to the end of the file: no piece could go beyond it. At the head of a file he counts as sequential from his first
-    /// read, as in Linux, unless those who came as far went no further: lengths are known to within a quarter.
+    /// Whether a miss is its reader's own affair. Not one that reaches to the end of the file: no piece could go beyond it. At the
+    /// head of a file he counts as sequential from his first read, as in Linux, unless those who came as far went no further:
+    /// lengths are known to within a quarter.
     pub(super) fn leaves_alone(&self, stream: Option<StreamId>, wanted: Wanted) -> bool {
         let Some(following) = &self.streams else { return false };
         let Some(stream) = stream.and_then(|id| following.table.get(id)) else { return false };
@@ -178,8 +179,7 @@ impl Spindle {
 
     /// Somebody looked, and the bytes `[start, end)` are not in memory. Streams that count on them are fetched for again.
     pub(super) fn found_missing(&mut self, file: FileId, start: u64, end: u64) {
-        let pieces = self.pieces_of(file);
-        if start >= end || pieces.iter().any(|&(_, from, to)| from < end && start < to) {
+        if start >= end || self.is_under_way(file, start, end) {
             return;
         }
         let before = self.account.totals().evicted_unused;
