@@ -54,6 +54,12 @@ pub(super) fn command(variant: ServerVariant, site: &Site<'_>, port: u16) -> Res
         ServerVariant::Threads => "    sendfile on;\n    aio threads;\n",
         ServerVariant::Reads => "    sendfile off;\n    aio threads;\n    output_buffers 2 32k;\n",
     };
+    // As packaged; who sets up threads for a loaded server raises it as well: an open viewer's connection is one of them,
+    // and beyond the limit nginx resets those that are idle.
+    let (connections, descriptors) = match variant {
+        ServerVariant::Shipped => (768, ""),
+        ServerVariant::Threads | ServerVariant::Reads => (4096, "worker_rlimit_nofile 16384;\n"),
+    };
     let temporary = temporary(site);
     // Protocols and preference of ciphers as packaged.
     let (ssl, certificate) = match site.tls {
@@ -66,10 +72,10 @@ pub(super) fn command(variant: ServerVariant, site: &Site<'_>, port: u16) -> Res
             ),
         ),
     };
-    // worker_processes, worker_connections, sendfile, tcp_nopush, types_hash_max_size, gzip, access_log: as packaged.
+    // worker_processes, sendfile, tcp_nopush, types_hash_max_size, gzip, access_log: as packaged.
     let text = format!(
-        "{user}worker_processes auto;\npid {dir}/nginx.pid;\nerror_log stderr;\ndaemon off;\n\
-         events {{\n    worker_connections 768;\n}}\n\
+        "{user}worker_processes auto;\n{descriptors}pid {dir}/nginx.pid;\nerror_log stderr;\ndaemon off;\n\
+         events {{\n    worker_connections {connections};\n}}\n\
          http {{\n    tcp_nopush on;\n    types_hash_max_size 2048;\n    gzip on;\n{reading}\
          \x20   default_type application/octet-stream;\n    access_log {dir}/access.log;\n{temporary}{certificate}\
          \x20   server {{\n        listen 127.0.0.1:{port}{ssl};\n        root \"{root}\";\n    }}\n}}\n",
