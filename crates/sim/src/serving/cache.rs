@@ -282,21 +282,25 @@ impl PageCache {
         }
     }
 
-    /// Clears the mark of the folio that holds a marked page, and gives the folio. Marked folios do not touch but for marks of
-    /// readers that cross, which then count as one.
+    /// Clears the mark of the folio that holds a marked page, and gives the folio: the largest aligned power of two around the
+    /// page that is marked throughout. (Marks of readers that cross may touch.)
     pub fn take_mark(&mut self, file: u32, page: u64) -> Mark {
-        let marked = |at: u64| self.first_marked(file, at, at + 1).is_some();
-        let (mut start, mut end) = (page, page + 1);
-        while start > 0 && marked(start - 1) {
-            start -= 1;
+        let marked = |from: u64, to: u64| (from..to).all(|at| self.first_marked(file, at, at + 1).is_some());
+        let mut mark = Mark { start: page, pages: 1 };
+        loop {
+            let pages = 2 * mark.pages;
+            let start = page - page % pages;
+            // The half that is not known yet.
+            let other = if start == mark.start { start + mark.pages } else { start };
+            if !marked(other, other + mark.pages) {
+                break;
+            }
+            mark = Mark { start, pages };
         }
-        while marked(end) {
-            end += 1;
-        }
-        for page in start..end {
+        for page in mark.start..mark.start + mark.pages {
             self.set_mark(file, page, false);
         }
-        Mark { start, pages: end - start }
+        mark
     }
 
     /// Makes room for pages that will be read, in `large` folios or one by one; pages present already stay as they are.

@@ -106,12 +106,18 @@ fn a_range_behind_what_was_read_goes_on() {
     let mut ra = OnDemand::default();
     assert_eq!(c.take_mark(0, 1008), mark);
     assert_eq!(ra.reached(&c, 0, mark, 16, BOUNDS), Some(window(1032, 32, 1032, 4)));
-    // In a larger folio the kernel counts a page too many: one page is left out, or, at the largest window, nothing is read.
-    let mut ra = OnDemand::default();
-    let mark = Mark { start: 1008, pages: 4 };
-    assert_eq!(ra.reached(&c, 0, mark, 16, BOUNDS).map(|w| w.start), Some(1033));
-    let mut ra = OnDemand::default();
-    assert_eq!(ra.reached(&c, 0, Mark { start: 1000, pages: 4 }, 16, BOUNDS), None);
+    // From within a larger folio the same, since the walk enters another node of the page tree at 1024.
+    let reached =
+        |c: &PageCache, start| OnDemand::default().reached(c, 0, Mark { start, pages: 4 }, 16, BOUNDS);
+    assert_eq!(reached(&c, 1008).map(|w| w.start), Some(1032));
+    // Where it ends in the same node, or with it, the kernel counts a page too many: one page is left out, or, at the largest
+    // window, nothing is read.
+    for end in [992, 1024] {
+        let mut c = cache();
+        bring(&mut c, Window { start: end - 32, pages: 32, mark: None });
+        assert_eq!(reached(&c, end - 24).map(|w| w.start), Some(end + 1));
+        assert_eq!(reached(&c, end - 32), None);
+    }
 }
 
 #[test]
