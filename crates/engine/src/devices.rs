@@ -144,10 +144,10 @@ impl Devices {
         }
     }
 
-    /// Whether what readers of this device have passed is given back now, as far as it is known.
-    pub fn gives_back(&self, st_dev: u64) -> bool {
+    /// Whether every hit on this device needs to be reported now ([`seekless_policy::Stats::needs_every_hit`]).
+    pub fn needs_every_hit(&self, st_dev: u64) -> bool {
         let reader = self.reader_of(st_dev).and_then(|index| self.readers.get(index));
-        reader.is_some_and(|reader| lock(&reader.snapshot).spindle.gives_back)
+        reader.is_some_and(|reader| lock(&reader.snapshot).spindle.needs_every_hit())
     }
 
     /// The place for a file with this `st_dev`, held open as `fd`.

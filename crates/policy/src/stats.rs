@@ -71,6 +71,12 @@ pub struct Stats {
 }
 
 impl Stats {
+    /// Whether every hit needs to be reported. Where what has been passed is given back, who is not heard of counts as gone, and what was
+    /// fetched for him goes with it. So he must be known before that begins: from a quarter of the budget on.
+    pub fn needs_every_hit(&self) -> bool {
+        self.gives_back || self.bytes_unread > self.budget / 4
+    }
+
     /// Counts one answer.
     pub(crate) fn answered(&mut self, verdict: Verdict) {
         match verdict {

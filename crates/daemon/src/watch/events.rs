@@ -169,7 +169,7 @@ impl Announcer {
     /// Everything is in memory: the reader goes on first, then comes the book-keeping.
     fn hit(&self, event: Event, file: FileId, edition: Edition, offset: u64, len: u64, now: Instant) {
         let Some(fd) = event.allow() else { return };
-        if self.files.is_count_due(file, now) && !lock(&self.devices).gives_back(file.dev) {
+        if self.files.is_count_due(file, now) && !lock(&self.devices).needs_every_hit(file.dev) {
             self.files.ignore_if_resident(file, edition.size, &fd, &self.group, &self.counts);
         }
         if !self.settings.engine.follows() {

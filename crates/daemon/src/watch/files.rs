@@ -6,8 +6,8 @@
 //! would without us. Ignored files are known by handle: holding them open would keep deleted files' blocks allocated
 //! and the mount busy.
 //!
-//! Not while the disk's engine gives back what readers have passed: nobody would hear how far they are, they would count as gone, and
-//! what was fetched for them would be given back before they come to it.
+//! Not while the disk's engine needs to hear of every hit, because it gives back what readers have passed, or soon will: nobody would hear how
+//! far they are, they would count as gone, and what was fetched for them would be given back before they come to it.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -111,14 +111,14 @@ impl Files {
         }
     }
 
-    /// Announces ignored files again that are not wholly in memory any more, or on a disk that gives back what has been passed. Says when
-    /// to look next.
+    /// Announces ignored files again that are not wholly in memory any more, or on a disk whose engine needs every hit. Says when to
+    /// look next.
     pub(crate) fn look(
         &self,
         folders: &Folders,
         group: &Group,
         counts: &Counts,
-        gives_back: impl Fn(u64) -> bool,
+        needs_every_hit: impl Fn(u64) -> bool,
     ) -> Duration {
         let began = Instant::now();
         let ignored: Vec<(FileId, FileHandle)> =
@@ -130,7 +130,7 @@ impl Files {
                 continue;
             };
             let size = rustix::fs::fstat(&file).map_or(0, |s| s.st_size as u64);
-            if gives_back(id.dev) || !wholly_resident(file.as_fd(), size) {
+            if needs_every_hit(id.dev) || !wholly_resident(file.as_fd(), size) {
                 lock(&self.ignored).remove(&id);
                 // Fails when the mark is gone already, with the inode.
                 let _ = group.notice(file.as_fd());

@@ -75,8 +75,8 @@ impl Keeper {
                 files.refresh(group);
                 refresh_at = now + IGNORED_FOR;
             } else if now >= look_at {
-                look_at =
-                    now + files.look(folders, group, counts, |dev| lock(&announcer.devices).gives_back(dev));
+                look_at = now
+                    + files.look(folders, group, counts, |dev| lock(&announcer.devices).needs_every_hit(dev));
             }
             thread::sleep(ROUND);
         }
