@@ -83,7 +83,7 @@ impl Clients {
                 command.args(arm.any_order.then_some("--any-order"));
                 warmup_s + duration_s
             }
-            Load::Ramp { from, to, warmup_s, duration_s } => {
+            Load::Ramp { from, to, warmup_s, duration_s, link } => {
                 command.args([
                     "search",
                     "--method",
@@ -94,6 +94,7 @@ impl Clients {
                     &to.to_string(),
                 ]);
                 command.args(["--warmup", &format!("{warmup_s}s"), "--ramp-over", &format!("{duration_s}s")]);
+                command.args(link.iter().flat_map(|rates| ["--link", rates.as_str()]));
                 *duration_s
             }
             Load::Sessions { rate, warmup_s, duration_s } => {

@@ -51,6 +51,8 @@ pub enum Load {
         warmup_s: f64,
         /// Seconds of the ramp, in workload time.
         duration_s: f64,
+        /// Link rates of the viewers, such as `10Mb/s`; without it the workload's own, 3.5 and 10 Mb/s.
+        link: Option<String>,
     },
     /// Downloads of whole files, arriving at random.
     Downloads {

@@ -193,11 +193,14 @@ fn load(words: &mut Words, load: &Load, repetition: u32) {
             words.put("--load", "sessions");
             words.put("--rate", rate);
         }
-        Load::Ramp { from, to, .. } => {
+        Load::Ramp { from, to, link, .. } => {
             times(RAMP_STEP_S.0, RAMP_STEP_S.1);
             words.put("--load", "search");
             words.put("--rate", from);
             words.put("--rate-max", to);
+            if let Some(rates) = link {
+                words.put("--link", rates);
+            }
         }
         Load::Search { rate, rate_max, max_failed, precision, warmup_s, duration_s } => {
             times(*warmup_s, *duration_s);
