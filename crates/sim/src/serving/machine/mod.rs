@@ -4,7 +4,7 @@ mod clients;
 mod engines;
 mod server;
 
-use std::cmp::Reverse;
+use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use seekless_policy::{Event, ReadId, Stats};
@@ -23,7 +23,7 @@ use super::readahead::{OnDemand, OpenFile, TwoWindows};
 use super::record::{Recorder, Report};
 use super::server::Pool;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug)]
 enum Ev {
     /// A disk may have something done; number of the look planned last.
     Look(u32, u64),
@@ -57,6 +57,41 @@ enum Ev {
     Budget(u32),
     /// The warm-up is over.
     Zero,
+}
+
+/// An event that is planned. The one to come next is the greatest, as a heap has it.
+struct Planned {
+    at: Nanos,
+    /// Counted from the first that was planned; no two are alike.
+    number: u64,
+    what: Ev,
+}
+
+impl Planned {
+    /// Time, then order of planning, as one number.
+    fn key(&self) -> u128 {
+        u128::from(self.at.0) << 64 | u128::from(self.number)
+    }
+}
+
+impl PartialEq for Planned {
+    fn eq(&self, other: &Planned) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Planned {}
+
+impl PartialOrd for Planned {
+    fn partial_cmp(&self, other: &Planned) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Planned {
+    fn cmp(&self, other: &Planned) -> Ordering {
+        other.key().cmp(&self.key())
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +153,7 @@ struct Machine<'a> {
     config: &'a Config,
     catalogue: &'a Catalogue,
     now: Nanos,
-    heap: BinaryHeap<Reverse<(Nanos, u64, Ev)>>,
+    heap: BinaryHeap<Planned>,
     planned: u64,
     events: u64,
     cache: PageCache,
@@ -230,7 +265,7 @@ impl<'a> Machine<'a> {
 
     fn plan(&mut self, at: Nanos, what: Ev) {
         self.planned += 1;
-        self.heap.push(Reverse((at.max(self.now), self.planned, what)));
+        self.heap.push(Planned { at: at.max(self.now), number: self.planned, what });
     }
 
     fn begin(&mut self, closed: &[ClosedSpec], sessions: &'a [SessionSpec]) {
@@ -263,13 +298,13 @@ impl<'a> Machine<'a> {
     }
 
     fn go(&mut self) {
-        while let Some(Reverse((at, _, event))) = self.heap.pop() {
-            if at > self.config.length {
+        while let Some(next) = self.heap.pop() {
+            if next.at > self.config.length {
                 break;
             }
-            self.now = at;
+            self.now = next.at;
             self.events += 1;
-            self.handle(event);
+            self.handle(next.what);
             if self.record.sessions.failed >= self.failed_enough {
                 return;
             }
