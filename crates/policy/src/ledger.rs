@@ -13,14 +13,13 @@
 //! The number of ranges is bounded; beyond it the longest untouched is forgotten, and how many bytes were forgotten is
 //! part of the totals.
 
-mod ages;
-
 use alloc::collections::BTreeMap;
 use core::ops::Sub;
 
-use ages::{Age, Ages};
 use seekless_units::Nanos;
 use serde::{Deserialize, Serialize};
+
+use crate::recency::{Recency, Turn};
 
 /// State of a range of bytes in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +36,7 @@ enum State {
 struct Extent {
     end: u64,
     state: State,
-    age: Age,
+    age: Turn,
 }
 
 /// The extents of every file that has any, by where they begin. By file first: an event is about one file, and most have few.
@@ -166,7 +165,7 @@ fn add(sum: &mut u64, bytes: u64) {
 pub struct Ledger<F> {
     extents: Extents<F>,
     /// Which extent was touched when; as many as there are extents.
-    ages: Ages<(F, u64)>,
+    ages: Recency<(F, u64)>,
     readers: BTreeMap<F, u32>,
     ranges_max: usize,
     totals: Totals,
@@ -177,7 +176,7 @@ impl<F: Copy + Ord> Ledger<F> {
     pub fn new(ranges_max: usize) -> Ledger<F> {
         Ledger {
             extents: Extents(BTreeMap::new()),
-            ages: Ages::new(),
+            ages: Recency::default(),
             readers: BTreeMap::new(),
             ranges_max: ranges_max.max(4),
             totals: Totals::default(),

@@ -215,13 +215,13 @@ fn run_while(config: &Config, catalogue: &Catalogue, max_failed: Option<f64>) ->
         Load::Closed { .. } | Load::Handlers { .. } => Vec::new(),
     };
     let mut machine = Machine::new(config, catalogue)?;
+    machine.sessions = session_specs.iter().map(|s| Sessions::new(catalogue, s)).collect();
     if let Some(share) = max_failed {
         let within = |s: &Session| s.start <= config.length;
-        let sessions: usize =
-            session_specs.iter().map(|s| Sessions::new(catalogue, s).take_while(within).count()).sum();
+        let sessions: usize = machine.sessions.iter().map(|s| s.clone().take_while(within).count()).sum();
         machine.failed_enough = ((share * sessions as f64).ceil() as u64).max(1);
     }
-    machine.begin(&closed, &session_specs);
+    machine.begin(&closed);
     machine.go();
     Ok(machine.report())
 }
@@ -268,7 +268,7 @@ impl<'a> Machine<'a> {
         self.heap.push(Planned { at: at.max(self.now), number: self.planned, what });
     }
 
-    fn begin(&mut self, closed: &[ClosedSpec], sessions: &'a [SessionSpec]) {
+    fn begin(&mut self, closed: &[ClosedSpec]) {
         self.plan(self.config.warmup, Ev::Zero);
         for e in 0..self.engines.len() as u32 {
             self.plan(BUDGET_EVERY, Ev::Budget(e));
@@ -291,9 +291,8 @@ impl<'a> Machine<'a> {
                 }
             }
         }
-        for (disk, spec) in sessions.iter().enumerate() {
-            self.sessions.push(Sessions::new(self.catalogue, spec));
-            self.next_session(disk as u32);
+        for disk in 0..self.sessions.len() as u32 {
+            self.next_session(disk);
         }
     }
 

@@ -1,13 +1,13 @@
-//! The order in which ranges were touched: a list threaded through a slab, so that a touch costs the same however many there are.
+//! The order in which things were touched last: a list threaded through a slab, so that a touch costs the same however many there are.
 
 use alloc::vec::Vec;
 
-/// No range.
+/// Nothing.
 const NIL: u32 = u32::MAX;
 
-/// Place of a range in the order. It is the range's until it is removed, however often it is touched.
+/// A place in the order. Whoever was given it keeps it until he is removed, however often he is touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Age(u32);
+pub(crate) struct Turn(u32);
 
 #[derive(Clone, Debug)]
 struct Node<K> {
@@ -16,26 +16,28 @@ struct Node<K> {
     newer: u32,
 }
 
-/// Ranges from the one untouched longest to the one touched last.
+/// Names of things, from the one untouched longest to the one touched last.
 #[derive(Clone, Debug)]
-pub(super) struct Ages<K> {
+pub(crate) struct Recency<K> {
     nodes: Vec<Node<K>>,
     free: Vec<u32>,
     oldest: u32,
     newest: u32,
 }
 
-impl<K: Copy> Ages<K> {
-    pub(super) fn new() -> Ages<K> {
-        Ages { nodes: Vec::new(), free: Vec::new(), oldest: NIL, newest: NIL }
+impl<K> Default for Recency<K> {
+    fn default() -> Recency<K> {
+        Recency { nodes: Vec::new(), free: Vec::new(), oldest: NIL, newest: NIL }
     }
+}
 
-    pub(super) fn len(&self) -> usize {
+impl<K: Copy> Recency<K> {
+    pub(crate) fn len(&self) -> usize {
         self.nodes.len() - self.free.len()
     }
 
-    /// A range that is touched for the first time.
-    pub(super) fn add(&mut self, key: K) -> Age {
+    /// Something that is touched for the first time.
+    pub(crate) fn add(&mut self, key: K) -> Turn {
         let node = Node { key, older: NIL, newer: NIL };
         let at = match self.free.pop() {
             Some(at) => {
@@ -48,32 +50,37 @@ impl<K: Copy> Ages<K> {
             }
         };
         self.link(at);
-        Age(at)
+        Turn(at)
     }
 
-    /// A range is touched again.
-    pub(super) fn touch(&mut self, age: Age) {
-        if self.newest != age.0 {
-            self.unlink(age.0);
-            self.link(age.0);
+    /// It is touched again.
+    pub(crate) fn touch(&mut self, turn: Turn) {
+        if self.newest != turn.0 {
+            self.unlink(turn.0);
+            self.link(turn.0);
         }
     }
 
     /// The same, and it goes by another name from now on.
-    pub(super) fn rename(&mut self, age: Age, key: K) {
-        self.nodes[age.0 as usize].key = key;
-        self.touch(age);
+    pub(crate) fn rename(&mut self, turn: Turn, key: K) {
+        self.nodes[turn.0 as usize].key = key;
+        self.touch(turn);
     }
 
-    pub(super) fn remove(&mut self, age: Age) {
-        self.unlink(age.0);
-        self.free.push(age.0);
+    pub(crate) fn remove(&mut self, turn: Turn) {
+        self.unlink(turn.0);
+        self.free.push(turn.0);
+    }
+
+    /// The one untouched longest.
+    pub(crate) fn oldest(&self) -> Option<K> {
+        Some(self.nodes.get(self.oldest as usize)?.key)
     }
 
     /// Takes out the one untouched longest.
-    pub(super) fn pop_oldest(&mut self) -> Option<K> {
-        let key = self.nodes.get(self.oldest as usize)?.key;
-        self.remove(Age(self.oldest));
+    pub(crate) fn pop_oldest(&mut self) -> Option<K> {
+        let key = self.oldest()?;
+        self.remove(Turn(self.oldest));
         Some(key)
     }
 
@@ -110,29 +117,29 @@ mod tests {
         /// A plain list of names, newest last, is the same.
         #[test]
         fn behaves_like_a_plain_list(ops in proptest::collection::vec((0u8..5, 0u32..1000), 0..300)) {
-            let mut ages = Ages::new();
-            let mut model: Vec<(u32, Age)> = Vec::new();
+            let mut recency = Recency::default();
+            let mut model: Vec<(u32, Turn)> = Vec::new();
             for (op, n) in ops {
                 let i = (!model.is_empty()).then(|| n as usize % model.len());
                 match (op, i) {
-                    (0 | 1, _) => model.push((n, ages.add(n))),
+                    (0 | 1, _) => model.push((n, recency.add(n))),
                     (2, Some(i)) => {
-                        let (key, age) = model.remove(i);
-                        ages.rename(age, key + 1000);
-                        model.push((key + 1000, age));
+                        let (key, turn) = model.remove(i);
+                        recency.rename(turn, key + 1000);
+                        model.push((key + 1000, turn));
                     }
-                    (3, Some(i)) => ages.remove(model.remove(i).1),
+                    (3, Some(i)) => recency.remove(model.remove(i).1),
                     _ => {
                         let oldest = (!model.is_empty()).then(|| model.remove(0).0);
-                        prop_assert_eq!(ages.pop_oldest(), oldest);
+                        prop_assert_eq!(recency.pop_oldest(), oldest);
                     }
                 }
-                prop_assert_eq!(ages.len(), model.len());
+                prop_assert_eq!(recency.len(), model.len());
             }
             for (key, _) in model {
-                prop_assert_eq!(ages.pop_oldest(), Some(key));
+                prop_assert_eq!(recency.pop_oldest(), Some(key));
             }
-            prop_assert_eq!(ages.pop_oldest(), None);
+            prop_assert_eq!(recency.pop_oldest(), None);
         }
     }
 }
