@@ -101,3 +101,38 @@ impl Segments {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// All segments one after the other.
+    fn plain(segments: &Segments, lba: u64) -> Option<usize> {
+        let holds = segments.all.iter().position(|s| s.start <= lba && lba < s.end);
+        holds.or_else(|| segments.all.iter().rposition(|s| s.end == lba && s.start < s.end))
+    }
+
+    proptest! {
+        #[test]
+        fn finds_what_a_plain_loop_finds(
+            ops in proptest::collection::vec((0u8..8, 0usize..6, 0u64..300, 0u64..60), 1..100),
+        ) {
+            let mut segments = Segments::new(6, 40);
+            for (op, index, lba, len) in ops {
+                match op {
+                    0..4 => {
+                        let started = segments.start(lba);
+                        segments.extend(started, lba + len);
+                    }
+                    4..7 => segments.extend(index, segments.get(index).end + len),
+                    _ => segments.invalidate(lba, lba + len),
+                }
+                prop_assert!(segments.starts.is_sorted());
+                for lba in 0..420 {
+                    prop_assert_eq!(segments.find(lba), plain(&segments, lba), "at {}", lba);
+                }
+            }
+        }
+    }
+}
