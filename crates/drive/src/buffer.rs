@@ -52,20 +52,21 @@ impl Segments {
 
     /// Puts a segment in the place of another; `starts` follows.
     fn set(&mut self, index: usize, segment: Segment) {
-        let (from, to) = ((self.all[index].start, index), (segment.start, index));
+        let (old, new) = ((self.all[index].start, index), (segment.start, index));
         self.all[index] = segment;
-        if from == to {
+        if old == new {
             return;
         }
-        let before = |place| self.starts.partition_point(|&s| s < place);
-        let (old, new) = (before(from), before(to));
-        if new > old {
-            // It counted itself among those before its new place.
-            self.starts[old..new].rotate_left(1);
-            self.starts[new - 1] = to;
-        } else {
-            self.starts[new..=old].rotate_right(1);
-            self.starts[new] = to;
+        let starts = &mut self.starts;
+        let mut at = starts.partition_point(|&s| s < old);
+        starts[at] = new;
+        while at + 1 < starts.len() && starts[at + 1] < new {
+            starts.swap(at, at + 1);
+            at += 1;
+        }
+        while at > 0 && starts[at - 1] > new {
+            starts.swap(at, at - 1);
+            at -= 1;
         }
     }
 
