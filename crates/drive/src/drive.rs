@@ -15,7 +15,7 @@ use seekless_units::{Bytes, Lba, Nanos, SECTOR_BYTES};
 
 use crate::buffer::Segments;
 use crate::command::{Command, Completion, Op, QueueFull, ServiceTime};
-use crate::geometry::{Geometry, Head, Track};
+use crate::geometry::{Geometry, Head, Place, Track};
 use crate::spec::{DriveSpec, Order};
 
 /// A hard disk in motion.
@@ -53,6 +53,8 @@ struct Times {
 #[derive(Clone, Copy, Debug)]
 struct Queued {
     command: Command,
+    /// Where its first sector is.
+    place: Place,
     arrived: u64,
     order: u64,
 }
@@ -158,7 +160,8 @@ impl Drive {
         self.arrivals += 1;
         // What was put off is reconsidered: the newcomer may be in the buffer.
         self.put_off = self.put_off.map(|t| t.min(self.clock));
-        self.queue.push(Queued { command, arrived: self.clock, order: self.arrivals });
+        let place = self.place(command.lba.0);
+        self.queue.push(Queued { command, place, arrived: self.clock, order: self.arrivals });
         Ok(())
     }
 
@@ -265,9 +268,19 @@ impl Drive {
     /// Time from `at` until the first sector a command needs from the medium is under the heads.
     fn positioning(&self, at: u64, q: &Queued, found: &LookUp) -> u64 {
         let ready = self.ready(at, q, found);
-        let place = self.geometry().place(found.from.min(self.sectors() - 1));
+        let place = self.place_for(q, found.from);
         let arm = self.geometry().move_time(self.head.track, place.track) + self.settle(q.command.op);
         ready - at + arm + self.geometry().wait(ready + arm, &place)
+    }
+
+    /// Where an address is that a command begins or goes on at.
+    fn place_for(&self, q: &Queued, lba: u64) -> Place {
+        if lba == q.command.lba.0 { q.place } else { self.place(lba) }
+    }
+
+    /// Where an address is, cut to the drive.
+    fn place(&self, lba: u64) -> Place {
+        self.geometry().place(lba.min(self.sectors() - 1))
     }
 
     fn settle(&self, op: Op) -> u64 {
@@ -329,11 +342,11 @@ impl Drive {
             }
             Some(segment) => {
                 // It continues a run in the buffer: a sequential reader, worth fetching more for.
-                self.position(ready, found.from, Op::Read, &mut service);
+                self.position(ready, self.place_for(q, found.from), Op::Read, &mut service);
                 (segment, found.from + u64::from(self.spec.buffer.minimum_fetch_sectors))
             }
             None => {
-                self.position(ready, lba, Op::Read, &mut service);
+                self.position(ready, self.place_for(q, lba), Op::Read, &mut service);
                 (self.segments.start(lba), 0)
             }
         };
@@ -366,7 +379,7 @@ impl Drive {
         let mut service = ServiceTime { overhead: Nanos(ready - at), ..ServiceTime::default() };
         let over_bus = ready.max(self.bus_free) + self.bus(end - lba);
         self.segments.invalidate(lba, end);
-        self.position(ready, lba, Op::Write, &mut service);
+        self.position(ready, self.place_for(q, lba), Op::Write, &mut service);
         let media_end = self.pass(lba, end);
         self.free = media_end.max(over_bus);
         if self.spec.buffer.write_back {
@@ -406,9 +419,8 @@ impl Drive {
     }
 
     /// Breaks off any look-ahead and brings the heads over a sector; they are there when it comes round.
-    fn position(&mut self, ready: u64, lba: u64, op: Op, service: &mut ServiceTime) {
+    fn position(&mut self, ready: u64, place: Place, op: Op, service: &mut ServiceTime) {
         self.ahead = None;
-        let place = self.geometry().place(lba.min(self.sectors() - 1));
         debug_assert!(self.head.at <= ready, "the heads are where they were when the command was taken up");
         let arm = self.geometry().move_time(self.head.track, place.track) + self.settle(op);
         let rotation = self.geometry().wait(ready + arm, &place);

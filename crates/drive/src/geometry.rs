@@ -70,7 +70,11 @@ impl Geometry {
 
     /// Where an address lies.
     pub(crate) fn place(&self, lba: u64) -> Place {
-        let zone = self.zone(lba);
+        self.place_in(self.zone(lba), lba)
+    }
+
+    /// Where an address of this zone lies.
+    fn place_in(&self, zone: &Zone, lba: u64) -> Place {
         let spt = zone.sectors_per_track;
         let within = (lba - zone.first_lba).min(zone.lbas.saturating_sub(1));
         let (track, sector) = (within / spt, within % spt);
@@ -121,7 +125,7 @@ impl Geometry {
         let limit = limit.min(self.sectors);
         while lba < limit {
             let zone = self.zone(lba);
-            let place = self.place(lba);
+            let place = self.place_in(zone, lba);
             let arrive = head.at + self.move_time(head.track, place.track);
             let start = arrive + self.wait(arrive, &place);
             let on_track = place.sectors_per_track - place.sector;

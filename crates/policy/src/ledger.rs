@@ -14,11 +14,12 @@
 //! part of the totals.
 
 use alloc::collections::BTreeMap;
-use alloc::vec::Vec;
 use core::ops::Sub;
 
 use seekless_units::Nanos;
 use serde::{Deserialize, Serialize};
+
+use crate::recency::{Recency, Turn};
 
 /// State of a range of bytes in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +36,22 @@ enum State {
 struct Extent {
     end: u64,
     state: State,
-    touched: u64,
+    age: Turn,
+}
+
+/// The extents of every file that has any, by where they begin. By file first: an event is about one file, and most have few.
+#[derive(Clone, Debug)]
+struct Extents<F>(BTreeMap<F, BTreeMap<u64, Extent>>);
+
+impl<F: Copy + Ord> Extents<F> {
+    fn iter(&self) -> impl Iterator<Item = (u64, &Extent)> {
+        self.0.values().flatten().map(|(start, extent)| (*start, extent))
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.iter().count()
+    }
 }
 
 /// All sums so far, in bytes unless said otherwise. Differences of two are those of the time between them.
@@ -147,12 +163,11 @@ fn add(sum: &mut u64, bytes: u64) {
 /// The account of one disk. `F` names a file.
 #[derive(Clone, Debug)]
 pub struct Ledger<F> {
-    extents: BTreeMap<(F, u64), Extent>,
-    /// Which extent was touched when, oldest first.
-    ages: BTreeMap<u64, (F, u64)>,
+    extents: Extents<F>,
+    /// Which extent was touched when; as many as there are extents.
+    ages: Recency<(F, u64)>,
     readers: BTreeMap<F, u32>,
     ranges_max: usize,
-    clock: u64,
     totals: Totals,
 }
 
@@ -160,11 +175,10 @@ impl<F: Copy + Ord> Ledger<F> {
     /// A ledger of at most `ranges_max` ranges (at least 4), about 150 bytes each. A stream takes two or three.
     pub fn new(ranges_max: usize) -> Ledger<F> {
         Ledger {
-            extents: BTreeMap::new(),
-            ages: BTreeMap::new(),
+            extents: Extents(BTreeMap::new()),
+            ages: Recency::default(),
             readers: BTreeMap::new(),
             ranges_max: ranges_max.max(4),
-            clock: 0,
             totals: Totals::default(),
         }
     }
@@ -176,13 +190,13 @@ impl<F: Copy + Ord> Ledger<F> {
 
     /// Ranges kept at the moment.
     pub fn ranges(&self) -> usize {
-        self.extents.len()
+        self.ages.len()
     }
 
     /// Prefetched bytes thought to be in memory that nobody has used yet. Costs a pass over all ranges.
     pub fn unused(&self) -> u64 {
         let fresh = self.extents.iter().filter(|(_, e)| matches!(e.state, State::Fresh(_)));
-        fresh.map(|((_, start), e)| e.end - start).sum()
+        fresh.map(|(start, e)| e.end - start).sum()
     }
 
     /// A reader of the file appeared.
@@ -203,21 +217,17 @@ impl<F: Copy + Ord> Ledger<F> {
                 *count == 0
             }
         };
-        let mut fresh = Vec::new();
-        for (&(_, start), extent) in self.extents.range((file, 0)..=(file, u64::MAX)) {
+        for (&start, extent) in self.extents.0.get_mut(&file).into_iter().flatten() {
             if matches!(extent.state, State::Fresh(_)) {
                 add(&mut self.totals.wasted_approx, extent.end.saturating_sub(start.max(position)));
-                fresh.push((start, extent.end));
+                if last {
+                    add(&mut self.totals.wasted, extent.end - start);
+                    extent.state = State::Abandoned;
+                }
             }
         }
         if last {
             self.readers.remove(&file);
-            for (start, end) in fresh {
-                add(&mut self.totals.wasted, end - start);
-                if let Some(extent) = self.extents.get_mut(&(file, start)) {
-                    extent.state = State::Abandoned;
-                }
-            }
         }
     }
 
@@ -236,18 +246,17 @@ impl<F: Copy + Ord> Ledger<F> {
         let bytes = end.saturating_sub(start);
         add(&mut self.totals.requested, bytes);
         let mut known = 0;
-        for (from, to, state) in self.carve(file, start, end) {
-            let n = to - from;
+        self.carve(file, start, end, |totals, n, state| {
             known += n;
             match state {
-                State::Fresh(_) => add(&mut self.totals.first_use, n),
+                State::Fresh(_) => add(&mut totals.first_use, n),
                 State::Abandoned => {
-                    self.totals.wasted = self.totals.wasted.saturating_sub(n);
-                    add(&mut self.totals.first_use, n);
+                    totals.wasted = totals.wasted.saturating_sub(n);
+                    add(&mut totals.first_use, n);
                 }
-                State::Used => add(&mut self.totals.cached, n),
+                State::Used => add(&mut totals.cached, n),
             }
-        }
+        });
         add(&mut self.totals.cached, bytes - known);
         add(&mut self.totals.cached_unknown, bytes - known);
         self.put(file, start, end, State::Used);
@@ -265,102 +274,97 @@ impl<F: Copy + Ord> Ledger<F> {
 
     /// These bytes are not in memory (any more).
     pub fn missing(&mut self, now: Nanos, file: F, start: u64, end: u64) {
-        for (from, to, state) in self.carve(file, start, end) {
-            let n = to - from;
-            match state {
-                State::Fresh(since) => {
-                    add(&mut self.totals.evicted_unused, n);
-                    let micros = u128::from(now.since(since).0 / 1000);
-                    let sum = &mut self.totals.evicted_byte_micros;
-                    *sum = sum.saturating_add(u128::from(n) * micros);
-                }
-                // Counted as wasted already.
-                State::Abandoned => {}
-                State::Used => add(&mut self.totals.evicted_used, n),
+        self.carve(file, start, end, |totals, n, state| match state {
+            State::Fresh(since) => {
+                add(&mut totals.evicted_unused, n);
+                let micros = u128::from(now.since(since).0 / 1000);
+                let sum = &mut totals.evicted_byte_micros;
+                *sum = sum.saturating_add(u128::from(n) * micros);
             }
-        }
+            // Counted as wasted already.
+            State::Abandoned => {}
+            State::Used => add(&mut totals.evicted_used, n),
+        });
     }
 
     /// These bytes are given back: nobody is left to read them. What was prefetched and not used of them is wasted.
     pub fn given_back(&mut self, file: F, start: u64, end: u64) {
-        for (from, to, state) in self.carve(file, start, end) {
-            match state {
-                State::Fresh(_) => add(&mut self.totals.wasted, to - from),
-                State::Abandoned => {}
-                State::Used => add(&mut self.totals.evicted_used, to - from),
-            }
-        }
+        self.carve(file, start, end, |totals, n, state| match state {
+            State::Fresh(_) => add(&mut totals.wasted, n),
+            State::Abandoned => {}
+            State::Used => add(&mut totals.evicted_used, n),
+        });
     }
 
-    /// Takes a range out of the map; what lies over its edges stays. Returns what was there.
-    fn carve(&mut self, file: F, start: u64, end: u64) -> Vec<(u64, u64, State)> {
-        let mut pieces = Vec::new();
-        if start >= end {
-            return pieces;
-        }
-        let before = self.extents.range((file, 0)..(file, start)).next_back();
-        let first = before.filter(|(_, e)| e.end > start).map_or(start, |((_, s), _)| *s);
-        while let Some((&key, &extent)) = self.extents.range((file, first)..(file, end)).next() {
-            self.remove(key);
-            if key.1 < start {
-                self.insert((file, key.1), Extent { end: start, ..extent });
-                // The rest of it lies after the one just put back.
-                pieces.push((start, extent.end.min(end), extent.state));
-                if extent.end > end {
-                    self.insert((file, end), extent);
-                }
-                if extent.end < end {
-                    pieces.extend(self.carve(file, extent.end, end));
-                }
-                return pieces;
+    /// Takes a range out of the map; what lies over its edges stays, as touched just now. Tells `each` how many bytes were there in
+    /// which state.
+    fn carve(&mut self, file: F, start: u64, end: u64, mut each: impl FnMut(&mut Totals, u64, State)) {
+        let Some(extents) = self.extents.0.get_mut(&file).filter(|_| start < end) else { return };
+        let mut cut =
+            |from: u64, extent: &Extent| each(&mut self.totals, extent.end.min(end) - from, extent.state);
+        let mut over_end = None;
+        if let Some((_, before)) = extents.range_mut(..start).next_back()
+            && before.end > start
+        {
+            let rest = *before;
+            before.end = start;
+            self.ages.touch(before.age);
+            cut(start, &rest);
+            if rest.end > end {
+                over_end = Some(Extent { age: self.ages.add((file, end)), ..rest });
             }
-            pieces.push((key.1, extent.end.min(end), extent.state));
+        }
+        while let Some((&from, &extent)) = extents.range(start..end).next() {
+            extents.remove(&from);
+            cut(from, &extent);
             if extent.end > end {
-                self.insert((file, end), extent);
+                self.ages.rename(extent.age, (file, end));
+                over_end = Some(extent);
+            } else {
+                self.ages.remove(extent.age);
             }
         }
-        pieces
-    }
-
-    fn remove(&mut self, key: (F, u64)) {
-        if let Some(extent) = self.extents.remove(&key) {
-            self.ages.remove(&extent.touched);
+        if let Some(rest) = over_end {
+            extents.insert(end, rest);
         }
-    }
-
-    /// Puts an extent back under a new touch (the old one's place in the order of age may be taken).
-    fn insert(&mut self, key: (F, u64), extent: Extent) {
-        self.clock += 1;
-        let touched = self.clock;
-        self.ages.insert(touched, key);
-        self.extents.insert(key, Extent { touched, ..extent });
+        if extents.is_empty() {
+            self.extents.0.remove(&file);
+        }
     }
 
     /// Adds a range that was carved free before, joined to neighbours of the same state.
-    fn put(&mut self, file: F, mut start: u64, mut end: u64, state: State) {
+    fn put(&mut self, file: F, start: u64, mut end: u64, state: State) {
         if start >= end {
             return;
         }
-        let before = self.extents.range((file, 0)..(file, start)).next_back();
-        let before = before.filter(|(_, e)| e.end == start && e.state == state).map(|(k, _)| *k);
-        if let Some(key) = before {
-            start = key.1;
-            self.remove(key);
+        let extents = self.extents.0.entry(file).or_default();
+        if let Some(after) = extents.get(&end).copied().filter(|e| e.state == state) {
+            extents.remove(&end);
+            self.ages.remove(after.age);
+            end = after.end;
         }
-        let after = self.extents.get(&(file, end)).filter(|e| e.state == state).map(|e| e.end);
-        if let Some(after) = after {
-            self.remove((file, end));
-            end = after;
+        match extents.range_mut(..start).next_back() {
+            Some((_, before)) if before.end == start && before.state == state => {
+                before.end = end;
+                self.ages.touch(before.age);
+            }
+            _ => {
+                let age = self.ages.add((file, start));
+                extents.insert(start, Extent { end, state, age });
+            }
         }
-        self.insert((file, start), Extent { end, state, touched: 0 });
-        while self.extents.len() > self.ranges_max {
-            let Some((_, key)) = self.ages.pop_first() else { return };
-            if let Some(extent) = self.extents.remove(&key) {
-                let bytes = extent.end - key.1;
+        while self.ages.len() > self.ranges_max {
+            let Some((file, start)) = self.ages.pop_oldest() else { return };
+            let Some(extents) = self.extents.0.get_mut(&file) else { return };
+            if let Some(extent) = extents.remove(&start) {
+                let bytes = extent.end - start;
                 match extent.state {
                     State::Fresh(_) => add(&mut self.totals.forgotten_fresh, bytes),
                     _ => add(&mut self.totals.forgotten_used, bytes),
                 }
+            }
+            if extents.is_empty() {
+                self.extents.0.remove(&file);
             }
         }
     }

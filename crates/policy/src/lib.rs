@@ -34,6 +34,7 @@ mod histogram;
 mod order;
 mod piece;
 pub mod prefetch;
+mod recency;
 pub mod reorder;
 mod size;
 mod spindle;

@@ -77,8 +77,9 @@ struct ByDeadline {
 
 impl ByDeadline {
     fn insert(&mut self, deadline: Nanos, stream: StreamId) {
-        self.remove(stream);
-        self.deadlines.insert(stream, deadline);
+        if let Some(before) = self.deadlines.insert(stream, deadline) {
+            self.in_order.remove(&(before, stream));
+        }
         self.in_order.insert((deadline, stream));
     }
 

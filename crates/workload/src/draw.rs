@@ -53,8 +53,7 @@ impl Draw {
 
     /// Exponential with mean 1: the time between two arrivals of a Poisson process of rate 1.
     pub fn exponential(&mut self) -> f64 {
-        // `libm`, not the platform's logarithm, which may differ in the last bit between systems.
-        -libm::log(1.0 - self.unit())
+        exponential_of(self.unit())
     }
 
     /// Puts `items` in a uniformly random order (Fisher-Yates, from the back).
@@ -64,6 +63,12 @@ impl Draw {
             items.swap(i, j);
         }
     }
+}
+
+/// The exponential draw that a uniform one stands for: for draws of which few are needed.
+pub(crate) fn exponential_of(unit: f64) -> f64 {
+    // `libm`, not the platform's logarithm, which may differ in the last bit between systems.
+    -libm::log(1.0 - unit)
 }
 
 #[cfg(test)]

@@ -245,6 +245,7 @@ fn share_below(f: f64) -> f64 {
 }
 
 /// The sessions of a run in the order of their `start`.
+#[derive(Clone)]
 pub struct Sessions<'a> {
     catalogue: &'a Catalogue,
     spec: &'a SessionSpec,

@@ -3,6 +3,7 @@
 use alloc::collections::BTreeMap;
 
 use super::ContentId;
+use crate::recency::{Recency, Turn};
 
 pub(super) type Key = (ContentId, u64);
 
@@ -10,8 +11,8 @@ pub(super) type Key = (ContentId, u64);
 struct Held {
     /// Clients it is being sent to.
     pins: u32,
-    /// When it was used last; its place in `idle` while no client holds it.
-    used: u64,
+    /// Its place in `idle` while no client holds it.
+    idle: Option<Turn>,
 }
 
 /// Bounded block memory.
@@ -20,21 +21,14 @@ pub(super) struct Memory {
     capacity: u64,
     held: BTreeMap<Key, Held>,
     /// Not pinned, by last use.
-    idle: BTreeMap<u64, Key>,
+    idle: Recency<Key>,
     /// Room promised to reads under way.
     reserved: u64,
-    uses: u64,
 }
 
 impl Memory {
     pub(super) fn new(capacity: u64) -> Memory {
-        Memory {
-            capacity: capacity.max(1),
-            held: BTreeMap::new(),
-            idle: BTreeMap::new(),
-            reserved: 0,
-            uses: 0,
-        }
+        Memory { capacity: capacity.max(1), held: BTreeMap::new(), idle: Recency::default(), reserved: 0 }
     }
 
     pub(super) fn contains(&self, key: Key) -> bool {
@@ -48,7 +42,7 @@ impl Memory {
 
     /// Whether a block more can be read, if need be by dropping one.
     pub(super) fn has_room(&self) -> bool {
-        self.in_use() < self.capacity || (self.in_use() == self.capacity && !self.idle.is_empty())
+        self.in_use() < self.capacity || (self.in_use() == self.capacity && self.idle.len() > 0)
     }
 
     /// Sets how many blocks there may be, at least one.
@@ -61,7 +55,7 @@ impl Memory {
         if self.in_use() <= self.capacity {
             return None;
         }
-        let (_, key) = self.idle.pop_first()?;
+        let key = self.idle.pop_oldest()?;
         self.held.remove(&key);
         Some(key)
     }
@@ -70,7 +64,7 @@ impl Memory {
     pub(super) fn reserve(&mut self) -> Option<Key> {
         let mut dropped = None;
         if self.in_use() >= self.capacity
-            && let Some((_, key)) = self.idle.pop_first()
+            && let Some(key) = self.idle.pop_oldest()
         {
             self.held.remove(&key);
             dropped = Some(key);
@@ -87,16 +81,14 @@ impl Memory {
     /// A promised block that came.
     pub(super) fn fill(&mut self, key: Key) {
         self.release();
-        self.uses += 1;
-        self.held.insert(key, Held { pins: 0, used: self.uses });
-        self.idle.insert(self.uses, key);
+        self.held.insert(key, Held { pins: 0, idle: Some(self.idle.add(key)) });
     }
 
     /// A client is being sent this block, which must be here.
     pub(super) fn pin(&mut self, key: Key) {
         if let Some(held) = self.held.get_mut(&key) {
-            if held.pins == 0 {
-                self.idle.remove(&held.used);
+            if let Some(turn) = held.idle.take() {
+                self.idle.remove(turn);
             }
             held.pins += 1;
         }
@@ -106,10 +98,8 @@ impl Memory {
     pub(super) fn unpin(&mut self, key: Key) {
         let Some(held) = self.held.get_mut(&key) else { return };
         held.pins = held.pins.saturating_sub(1);
-        if held.pins == 0 {
-            self.uses += 1;
-            held.used = self.uses;
-            self.idle.insert(self.uses, key);
+        if held.pins == 0 && held.idle.is_none() {
+            held.idle = Some(self.idle.add(key));
         }
     }
 }

@@ -5,9 +5,15 @@ use alloc::vec::Vec;
 
 use super::ClientId;
 use super::memory::Key;
+use crate::recency::{Recency, Turn};
 
-/// Place in the order of reading: urgent before queued, then first come, first served.
-type Place = (bool, u64);
+/// Place in the order of reading.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// Somebody waits for it.
+    Urgent(Turn),
+    Queued(Turn),
+}
 
 #[derive(Clone, Debug, Default)]
 struct Want {
@@ -28,8 +34,10 @@ struct Want {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reads {
     wants: BTreeMap<Key, Want>,
-    order: BTreeMap<Place, Key>,
-    tickets: u64,
+    /// To be read, first come, first served: these,
+    urgent: Recency<Key>,
+    /// and then these.
+    queued: Recency<Key>,
 }
 
 impl Reads {
@@ -39,10 +47,7 @@ impl Reads {
         want.queued += 1;
         want.by = Some(client);
         if !resident && !want.in_flight && want.place.is_none() {
-            self.tickets += 1;
-            let place = (true, self.tickets);
-            want.place = Some(place);
-            self.order.insert(place, key);
+            want.place = Some(Place::Queued(self.queued.add(key)));
         }
     }
 
@@ -53,16 +58,14 @@ impl Reads {
         want.waiting.push(client);
         let stale = match want.place {
             _ if want.in_flight => return false,
-            Some((false, _)) => return false,
-            Some(place) => {
-                self.order.remove(&place);
+            Some(Place::Urgent(_)) => return false,
+            Some(Place::Queued(turn)) => {
+                self.queued.remove(turn);
                 false
             }
             None => true,
         };
-        self.tickets += 1;
-        want.place = Some((false, self.tickets));
-        self.order.insert((false, self.tickets), key);
+        want.place = Some(Place::Urgent(self.urgent.add(key)));
         stale
     }
 
@@ -72,20 +75,19 @@ impl Reads {
         want.queued = want.queued.saturating_sub(1);
         want.waiting.retain(|c| *c != client);
         if want.queued == 0 {
-            if let Some(place) = want.place.take() {
-                self.order.remove(&place);
-            }
+            let place = want.place.take();
             if !want.in_flight {
                 self.wants.remove(&key);
             }
+            self.out_of_order(place);
         }
     }
 
     /// The block to be read next, and a client it is for.
     pub(super) fn next(&self) -> Option<(Key, Option<ClientId>)> {
-        let (_, key) = self.order.first_key_value()?;
-        let want = self.wants.get(key)?;
-        Some((*key, want.waiting.first().copied().or(want.by)))
+        let key = self.urgent.oldest().or(self.queued.oldest())?;
+        let want = self.wants.get(&key)?;
+        Some((key, want.waiting.first().copied().or(want.by)))
     }
 
     pub(super) fn in_flight(&self, key: Key) -> bool {
@@ -96,8 +98,16 @@ impl Reads {
     pub(super) fn begin(&mut self, key: Key) {
         let want = self.wants.entry(key).or_default();
         want.in_flight = true;
-        if let Some(place) = want.place.take() {
-            self.order.remove(&place);
+        let place = want.place.take();
+        self.out_of_order(place);
+    }
+
+    /// It is not to be read any more.
+    fn out_of_order(&mut self, place: Option<Place>) {
+        match place {
+            Some(Place::Urgent(turn)) => self.urgent.remove(turn),
+            Some(Place::Queued(turn)) => self.queued.remove(turn),
+            None => {}
         }
     }
 

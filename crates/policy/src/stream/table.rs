@@ -1,6 +1,7 @@
 //! The streams of one disk, bounded, found by file and place.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 use core::ops::Bound;
 
 use seekless_units::{Lba, Nanos, SECTOR_BYTES};
@@ -100,6 +101,68 @@ impl Stream {
     }
 }
 
+/// Where a stream stands in its file. Every access asks this of all readers of its file, and a popular one has hundreds: so it lies
+/// apart from the rest of them, side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// [`Stream::position`].
+    pub(crate) position: u64,
+    /// [`Stream::passed`].
+    pub(crate) passed: u64,
+    /// [`Stream::fetched`].
+    pub(crate) fetched: u64,
+    id: StreamId,
+}
+
+impl Standing {
+    fn of(id: StreamId, stream: &Stream) -> Standing {
+        Standing { position: stream.position, passed: stream.passed, fetched: stream.fetched, id }
+    }
+
+    /// What the streams of a file are ordered by.
+    fn place(&self) -> (u64, StreamId) {
+        (self.position, self.id)
+    }
+}
+
+/// The streams of one file.
+#[derive(Debug, Default)]
+struct OfFile {
+    /// The hindmost first.
+    standings: Vec<Standing>,
+    /// Bytes fetched that at least one of them is still to read.
+    unread: u64,
+}
+
+impl OfFile {
+    /// How many of them stand before a place.
+    fn before(&self, place: (u64, StreamId)) -> usize {
+        self.standings.partition_point(|s| s.place() < place)
+    }
+
+    /// One that stood there stands here now.
+    fn moved(&mut self, from: Standing, to: Standing) {
+        let (old, new) = (self.before(from.place()), self.before(to.place()));
+        // Forwards it counts itself among those before its new place.
+        let new = if new > old { new - 1 } else { new };
+        match new > old {
+            true => self.standings[old..=new].rotate_left(1),
+            false => self.standings[new..=old].rotate_right(1),
+        }
+        self.standings[new] = to;
+    }
+
+    /// Counts the unread bytes anew; those of before.
+    fn recount(&mut self) -> u64 {
+        let (mut upto, mut unread) = (0, 0);
+        for stream in &self.standings {
+            unread += stream.fetched.saturating_sub(stream.position.max(upto));
+            upto = upto.max(stream.fetched);
+        }
+        core::mem::replace(&mut self.unread, unread)
+    }
+}
+
 /// Whether an access went on with a stream or began one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Continuation {
@@ -123,13 +186,11 @@ impl Continuation {
 pub struct Streams {
     config: StreamConfig,
     streams: BTreeMap<StreamId, Stream>,
-    /// By file and position.
-    by_place: BTreeSet<(FileId, u64, StreamId)>,
+    /// Those that have any.
+    files: BTreeMap<FileId, OfFile>,
     by_last: BTreeSet<(Nanos, StreamId)>,
     next: u64,
     unread: u64,
-    /// The same of each file that has any.
-    unread_of: BTreeMap<FileId, u64>,
     forgotten: u64,
     persistence: Persistence,
     lengths: Lengths,
@@ -142,11 +203,10 @@ impl Streams {
         Streams {
             config,
             streams: BTreeMap::new(),
-            by_place: BTreeSet::new(),
+            files: BTreeMap::new(),
             by_last: BTreeSet::new(),
             next: 0,
             unread: 0,
-            unread_of: BTreeMap::new(),
             forgotten: 0,
             persistence: Persistence::default(),
             lengths: Lengths::default(),
@@ -194,15 +254,17 @@ impl Streams {
     }
 
     /// The streams of one file, the hindmost first.
-    pub fn of_file(&self, file: FileId) -> impl Iterator<Item = (StreamId, &Stream)> {
+    pub(crate) fn of_file(&self, file: FileId) -> impl Iterator<Item = (StreamId, &Standing)> {
         self.of_file_from(file, 0)
     }
 
     /// Those of them that stand at `position` or further.
-    fn of_file_from(&self, file: FileId, position: u64) -> impl Iterator<Item = (StreamId, &Stream)> {
-        let first = (file, position, StreamId(0));
-        let ids = self.by_place.range(first..=(file, u64::MAX, StreamId(u64::MAX))).map(|&(.., id)| id);
-        ids.filter_map(|id| Some((id, self.streams.get(&id)?)))
+    fn of_file_from(&self, file: FileId, position: u64) -> impl Iterator<Item = (StreamId, &Standing)> {
+        let streams = self.files.get(&file).map_or(&[][..], |of| {
+            let behind = if position == 0 { 0 } else { of.before((position, StreamId(0))) };
+            &of.standings[behind..]
+        });
+        streams.iter().map(|standing| (standing.id, standing))
     }
 
     /// Takes in an access to `[offset, offset + len)`: the stream it belongs to, and the one that made room for it. A length
@@ -225,12 +287,10 @@ impl Streams {
                 Continuation::Began(self.begin(now, file, offset, file_size))
             }
         };
-        let id = continuation.stream();
-        if let Some(stream) = self.streams.get_mut(&id) {
-            self.by_last.remove(&(stream.last, id));
-            self.by_place.remove(&(file, stream.position, id));
+        let mut progress = 0;
+        self.change(continuation.stream(), |stream| {
             // An access may repeat bytes the stream had: only what is new counts as progress.
-            let progress = end.saturating_sub(stream.position.max(offset));
+            progress = end.saturating_sub(stream.position.max(offset));
             stream.position = stream.position.max(end);
             stream.passed = stream.passed.max(offset);
             stream.fetched = stream.fetched.max(stream.position);
@@ -239,24 +299,19 @@ impl Streams {
             stream.file_size = file_size;
             stream.last = stream.last.max(now);
             stream.rate.record(now, progress);
-            self.persistence.read(progress);
-            self.by_last.insert((stream.last, id));
-            self.by_place.insert((file, stream.position, id));
-            self.recount(file);
-        }
+        });
+        self.persistence.read(progress);
         (continuation, forgotten)
     }
 
     /// Notes that everything before `upto` is fetched, or queued to be, on behalf of a stream.
     pub fn fetched(&mut self, id: StreamId, upto: u64) {
-        if let Some(stream) = self.streams.get_mut(&id) {
+        self.change(id, |stream| {
             if upto > stream.fetched {
                 stream.piece = upto - stream.fetched;
+                stream.fetched = upto;
             }
-            stream.fetched = stream.fetched.max(upto);
-            let file = stream.file;
-            self.recount(file);
-        }
+        });
     }
 
     /// Counts what other streams of its file have fetched and not read as fetched for this one, as far as it joins on.
@@ -276,17 +331,13 @@ impl Streams {
     pub fn next_fetched(&self, id: StreamId, from: u64) -> Option<u64> {
         let file = self.streams.get(&id)?.file;
         let mut ahead = self.of_file_from(file, from.checked_add(1)?);
-        ahead.find(|&(other, s)| other != id && s.unread() > 0).map(|(_, s)| s.position)
+        ahead.find(|&(other, s)| other != id && s.fetched > s.position).map(|(_, s)| s.position)
     }
 
     /// Notes that what was fetched for a stream from `from` on is not there after all: a read failed or was withdrawn,
     /// or the bytes were evicted before they were used.
     pub fn lost(&mut self, id: StreamId, from: u64) {
-        if let Some(stream) = self.streams.get_mut(&id) {
-            stream.fetched = stream.fetched.min(from.max(stream.position));
-            let file = stream.file;
-            self.recount(file);
-        }
+        self.change(id, |stream| stream.fetched = stream.fetched.min(from.max(stream.position)));
     }
 
     /// Notes where a stream's file lies on the disk: `offset` of the file at `lba`.
@@ -305,9 +356,7 @@ impl Streams {
 
     /// Notes that a stream has read everything before `upto`.
     pub fn passed(&mut self, id: StreamId, upto: u64) {
-        if let Some(stream) = self.streams.get_mut(&id) {
-            stream.passed = stream.passed.max(upto.min(stream.position));
-        }
+        self.change(id, |stream| stream.passed = stream.passed.max(upto.min(stream.position)));
     }
 
     /// When the next stream will be over if it does not read before.
@@ -391,7 +440,8 @@ impl Streams {
             rate: Rate::new(now),
         };
         self.by_last.insert((now, id));
-        self.by_place.insert((file, offset, id));
+        let of = self.files.entry(file).or_default();
+        of.standings.insert(of.before((offset, id)), Standing::of(id, &stream));
         self.streams.insert(id, stream);
         id
     }
@@ -399,23 +449,32 @@ impl Streams {
     fn remove(&mut self, id: StreamId) -> Option<Stream> {
         let stream = self.streams.remove(&id)?;
         self.by_last.remove(&(stream.last, id));
-        self.by_place.remove(&(stream.file, stream.position, id));
-        self.recount(stream.file);
+        if let Some(of) = self.files.get_mut(&stream.file) {
+            of.standings.remove(of.before((stream.position, id)));
+            self.unread = self.unread - of.recount() + of.unread;
+            if of.standings.is_empty() {
+                self.files.remove(&stream.file);
+            }
+        }
         Some(stream)
     }
 
-    /// Counts a file's unread bytes anew.
-    fn recount(&mut self, file: FileId) {
-        let (mut upto, mut unread) = (0, 0);
-        for (_, stream) in self.of_file(file) {
-            unread += stream.fetched.saturating_sub(stream.position.max(upto));
-            upto = upto.max(stream.fetched);
+    /// Changes a stream, and what is kept of it elsewhere.
+    fn change(&mut self, id: StreamId, change: impl FnOnce(&mut Stream)) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let (last, from) = (stream.last, Standing::of(id, stream));
+        change(stream);
+        if stream.last != last {
+            self.by_last.remove(&(last, id));
+            self.by_last.insert((stream.last, id));
         }
-        let before = match unread {
-            0 => self.unread_of.remove(&file),
-            _ => self.unread_of.insert(file, unread),
-        };
-        self.unread = self.unread - before.unwrap_or(0) + unread;
+        let to = Standing::of(id, stream);
+        if to != from
+            && let Some(of) = self.files.get_mut(&stream.file)
+        {
+            of.moved(from, to);
+            self.unread = self.unread - of.recount() + of.unread;
+        }
     }
 }
 
@@ -495,6 +554,6 @@ mod tests {
             assert!(streams.len() <= 3);
         }
         assert_eq!(streams.forgotten(), 7);
-        assert_eq!(streams.by_place.len(), 3);
+        assert_eq!(streams.files.len(), 3);
     }
 }

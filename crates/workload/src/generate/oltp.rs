@@ -3,7 +3,7 @@
 use seekless_units::Nanos;
 
 use super::{Kind, PAGE_BYTES};
-use crate::draw::Draw;
+use crate::draw::{Draw, exponential_of};
 use crate::trace::{Op, Record};
 
 /// Bytes of requests in the trace at scale 1: "the first 10GB of data requests".
@@ -92,13 +92,15 @@ impl Iterator for Oltp {
             (self.draw.below(scans * TABLES_PER_SCAN), self.draw.below(self.table_pages - pages), pages)
         } else {
             let i = self.draw.below(scans) as usize;
-            let length = 1 + (self.draw.exponential() * (SCAN_REQUESTS - 1.0)) as u64;
+            // Drawn whether a scan begins or not, so that one draw always stands for the same.
+            let length = self.draw.unit();
             let mut scan = self.scans[i];
             if scan.left == 0 || scan.next + pages > self.table_pages {
                 self.randoms += 1;
                 // Scan i moves among the tables that are i modulo their number, so that no two share a table.
                 let table = self.draw.below(TABLES_PER_SCAN) * scans + i as u64;
-                scan = Scan { table, next: self.draw.below(self.table_pages - pages), left: length };
+                let left = 1 + (exponential_of(length) * (SCAN_REQUESTS - 1.0)) as u64;
+                scan = Scan { table, next: self.draw.below(self.table_pages - pages), left };
             }
             let page = scan.next;
             self.scans[i] = Scan { next: page + pages, left: scan.left - 1, ..scan };

@@ -4,7 +4,7 @@ mod clients;
 mod engines;
 mod server;
 
-use std::cmp::Reverse;
+use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use seekless_policy::{Event, ReadId, Stats};
@@ -23,7 +23,7 @@ use super::readahead::{OnDemand, OpenFile, TwoWindows};
 use super::record::{Recorder, Report};
 use super::server::Pool;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug)]
 enum Ev {
     /// A disk may have something done; number of the look planned last.
     Look(u32, u64),
@@ -57,6 +57,41 @@ enum Ev {
     Budget(u32),
     /// The warm-up is over.
     Zero,
+}
+
+/// An event that is planned. The one to come next is the greatest, as a heap has it.
+struct Planned {
+    at: Nanos,
+    /// Counted from the first that was planned; no two are alike.
+    number: u64,
+    what: Ev,
+}
+
+impl Planned {
+    /// Time, then order of planning, as one number.
+    fn key(&self) -> u128 {
+        u128::from(self.at.0) << 64 | u128::from(self.number)
+    }
+}
+
+impl PartialEq for Planned {
+    fn eq(&self, other: &Planned) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Planned {}
+
+impl PartialOrd for Planned {
+    fn partial_cmp(&self, other: &Planned) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Planned {
+    fn cmp(&self, other: &Planned) -> Ordering {
+        other.key().cmp(&self.key())
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +153,7 @@ struct Machine<'a> {
     config: &'a Config,
     catalogue: &'a Catalogue,
     now: Nanos,
-    heap: BinaryHeap<Reverse<(Nanos, u64, Ev)>>,
+    heap: BinaryHeap<Planned>,
     planned: u64,
     events: u64,
     cache: PageCache,
@@ -180,13 +215,13 @@ fn run_while(config: &Config, catalogue: &Catalogue, max_failed: Option<f64>) ->
         Load::Closed { .. } | Load::Handlers { .. } => Vec::new(),
     };
     let mut machine = Machine::new(config, catalogue)?;
+    machine.sessions = session_specs.iter().map(|s| Sessions::new(catalogue, s)).collect();
     if let Some(share) = max_failed {
         let within = |s: &Session| s.start <= config.length;
-        let sessions: usize =
-            session_specs.iter().map(|s| Sessions::new(catalogue, s).take_while(within).count()).sum();
+        let sessions: usize = machine.sessions.iter().map(|s| s.clone().take_while(within).count()).sum();
         machine.failed_enough = ((share * sessions as f64).ceil() as u64).max(1);
     }
-    machine.begin(&closed, &session_specs);
+    machine.begin(&closed);
     machine.go();
     Ok(machine.report())
 }
@@ -230,10 +265,10 @@ impl<'a> Machine<'a> {
 
     fn plan(&mut self, at: Nanos, what: Ev) {
         self.planned += 1;
-        self.heap.push(Reverse((at.max(self.now), self.planned, what)));
+        self.heap.push(Planned { at: at.max(self.now), number: self.planned, what });
     }
 
-    fn begin(&mut self, closed: &[ClosedSpec], sessions: &'a [SessionSpec]) {
+    fn begin(&mut self, closed: &[ClosedSpec]) {
         self.plan(self.config.warmup, Ev::Zero);
         for e in 0..self.engines.len() as u32 {
             self.plan(BUDGET_EVERY, Ev::Budget(e));
@@ -256,20 +291,19 @@ impl<'a> Machine<'a> {
                 }
             }
         }
-        for (disk, spec) in sessions.iter().enumerate() {
-            self.sessions.push(Sessions::new(self.catalogue, spec));
-            self.next_session(disk as u32);
+        for disk in 0..self.sessions.len() as u32 {
+            self.next_session(disk);
         }
     }
 
     fn go(&mut self) {
-        while let Some(Reverse((at, _, event))) = self.heap.pop() {
-            if at > self.config.length {
+        while let Some(next) = self.heap.pop() {
+            if next.at > self.config.length {
                 break;
             }
-            self.now = at;
+            self.now = next.at;
             self.events += 1;
-            self.handle(event);
+            self.handle(next.what);
             if self.record.sessions.failed >= self.failed_enough {
                 return;
             }

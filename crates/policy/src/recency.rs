@@ -1,0 +1,145 @@
+//! The order in which things were touched last: a list threaded through a slab, so that a touch costs the same however many there are.
+
+use alloc::vec::Vec;
+
+/// Nothing.
+const NIL: u32 = u32::MAX;
+
+/// A place in the order. Whoever was given it keeps it until he is removed, however often he is touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Turn(u32);
+
+#[derive(Clone, Debug)]
+struct Node<K> {
+    key: K,
+    older: u32,
+    newer: u32,
+}
+
+/// Names of things, from the one untouched longest to the one touched last.
+#[derive(Clone, Debug)]
+pub(crate) struct Recency<K> {
+    nodes: Vec<Node<K>>,
+    free: Vec<u32>,
+    oldest: u32,
+    newest: u32,
+}
+
+impl<K> Default for Recency<K> {
+    fn default() -> Recency<K> {
+        Recency { nodes: Vec::new(), free: Vec::new(), oldest: NIL, newest: NIL }
+    }
+}
+
+impl<K: Copy> Recency<K> {
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len() - self.free.len()
+    }
+
+    /// Something that is touched for the first time.
+    pub(crate) fn add(&mut self, key: K) -> Turn {
+        let node = Node { key, older: NIL, newer: NIL };
+        let at = match self.free.pop() {
+            Some(at) => {
+                self.nodes[at as usize] = node;
+                at
+            }
+            None => {
+                self.nodes.push(node);
+                self.nodes.len() as u32 - 1
+            }
+        };
+        self.link(at);
+        Turn(at)
+    }
+
+    /// It is touched again.
+    pub(crate) fn touch(&mut self, turn: Turn) {
+        if self.newest != turn.0 {
+            self.unlink(turn.0);
+            self.link(turn.0);
+        }
+    }
+
+    /// The same, and it goes by another name from now on.
+    pub(crate) fn rename(&mut self, turn: Turn, key: K) {
+        self.nodes[turn.0 as usize].key = key;
+        self.touch(turn);
+    }
+
+    pub(crate) fn remove(&mut self, turn: Turn) {
+        self.unlink(turn.0);
+        self.free.push(turn.0);
+    }
+
+    /// The one untouched longest.
+    pub(crate) fn oldest(&self) -> Option<K> {
+        Some(self.nodes.get(self.oldest as usize)?.key)
+    }
+
+    /// Takes out the one untouched longest.
+    pub(crate) fn pop_oldest(&mut self) -> Option<K> {
+        let key = self.oldest()?;
+        self.remove(Turn(self.oldest));
+        Some(key)
+    }
+
+    fn unlink(&mut self, at: u32) {
+        let Node { older, newer, .. } = self.nodes[at as usize];
+        match self.nodes.get_mut(older as usize) {
+            Some(node) => node.newer = newer,
+            None => self.oldest = newer,
+        }
+        match self.nodes.get_mut(newer as usize) {
+            Some(node) => node.older = older,
+            None => self.newest = older,
+        }
+    }
+
+    fn link(&mut self, at: u32) {
+        let before = core::mem::replace(&mut self.newest, at);
+        let node = &mut self.nodes[at as usize];
+        (node.older, node.newer) = (before, NIL);
+        match self.nodes.get_mut(before as usize) {
+            Some(node) => node.newer = at,
+            None => self.oldest = at,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// A plain list of names, newest last, is the same.
+        #[test]
+        fn behaves_like_a_plain_list(ops in proptest::collection::vec((0u8..5, 0u32..1000), 0..300)) {
+            let mut recency = Recency::default();
+            let mut model: Vec<(u32, Turn)> = Vec::new();
+            for (op, n) in ops {
+                let i = (!model.is_empty()).then(|| n as usize % model.len());
+                match (op, i) {
+                    (0 | 1, _) => model.push((n, recency.add(n))),
+                    (2, Some(i)) => {
+                        let (key, turn) = model.remove(i);
+                        recency.rename(turn, key + 1000);
+                        model.push((key + 1000, turn));
+                    }
+                    (3, Some(i)) => recency.remove(model.remove(i).1),
+                    _ => {
+                        let oldest = (!model.is_empty()).then(|| model.remove(0).0);
+                        prop_assert_eq!(recency.pop_oldest(), oldest);
+                    }
+                }
+                prop_assert_eq!(recency.len(), model.len());
+            }
+            for (key, _) in model {
+                prop_assert_eq!(recency.pop_oldest(), Some(key));
+            }
+            prop_assert_eq!(recency.pop_oldest(), None);
+        }
+    }
+}
