@@ -26,6 +26,7 @@ fn node() -> Node {
         downloads: 2,
         download_rate: 12.5e6,
         own: Bytes::mib(12),
+        budget_of_rest: true,
         any_order: reorder::Config {
             memory: Bytes::mib(32),
             read: Bytes::mib(1),

@@ -221,6 +221,8 @@ pub struct Node {
     pub download_rate: f64,
     /// Memory the server itself takes.
     pub own: Bytes,
+    /// Whether the budget for what is read ahead is a part of what is left of the memory, or of all of it.
+    pub budget_of_rest: bool,
     /// Its downloads in any order. Their blocks, too, take from the memory.
     pub any_order: reorder::Config,
     /// How often it is looked what was served and read.

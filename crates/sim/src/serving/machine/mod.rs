@@ -351,7 +351,7 @@ impl<'a> Machine<'a> {
                 }
             }
             Ev::Budget(e) => {
-                let (limit, engines) = (self.config.memory.0, self.engines.len());
+                let (limit, engines) = (self.budget_limit(), self.engines.len());
                 let budget = self.engines[e as usize].budget(limit, engines);
                 self.tell(e, Event::Budget(seekless_units::Bytes(budget)));
                 self.sample(e);

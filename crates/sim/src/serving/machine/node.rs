@@ -235,10 +235,23 @@ impl<'a> Machine<'a> {
         self.tell_circus(Event::ReadDone { read: id, blocks });
     }
 
-    /// The page cache has what the server and the blocks of downloads leave of the memory.
+    /// The page cache has what the server and the blocks of downloads leave of the memory. What a read past it brings is there
+    /// twice until the read is done.
     fn leave_room(&mut self) {
         let (Some(plan), Some(node)) = (self.plan_of(), &self.node) else { return };
-        let blocks = node.circus.blocks_held() * plan.any_order.block.0;
+        let passing: u64 = node.reads.values().map(|read| read.blocks).sum();
+        let blocks = (node.circus.blocks_held() + passing) * plan.any_order.block.0;
         self.cache.resize(Bytes(self.config.memory.0.saturating_sub(plan.own.0 + blocks)));
+    }
+
+    /// The memory of which the engine's budget is a part.
+    pub(super) fn budget_limit(&self) -> u64 {
+        match (self.plan_of(), &self.node) {
+            (Some(plan), Some(node)) if plan.budget_of_rest => {
+                let blocks = node.circus.blocks_held() * plan.any_order.block.0;
+                self.config.memory.0.saturating_sub(plan.own.0 + blocks)
+            }
+            _ => self.config.memory.0,
+        }
     }
 }
