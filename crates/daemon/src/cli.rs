@@ -186,9 +186,18 @@ pub(crate) fn output(report: &StatusReport, json: Option<&Path>) -> Result<(), F
     match json {
         Some(to) => {
             let text = serde_json::to_string(report).map_err(|e| Fault::new(Exit::Failed, e.to_string()))?;
-            let written = seekless_output::write(to, text + "\n");
+            // A FIFO that nobody reads must neither hold up the statistics nor the end.
+            let written = seekless_output::offer(to, text + "\n");
             // Standard output may be a log on a disk that is full: no reason to stop serving.
-            if seekless_output::is_stdout(to) { Ok(()) } else { written }
+            match written {
+                Ok(true) => Ok(()),
+                Ok(false) => {
+                    tracing::warn!("nobody reads {}; what was to be written there is lost", to.display());
+                    Ok(())
+                }
+                Err(_) if seekless_output::is_stdout(to) => Ok(()),
+                Err(fault) => Err(fault),
+            }
         }
         None => {
             eprint!("{report}");

@@ -114,6 +114,39 @@ fn run_sets_the_command_up() {
     assert_eq!(lines[2], "passed through");
 }
 
+/// It opens the FIFO every few hundredths of a second and once more at its end, and waits for nobody.
+#[test]
+fn a_fifo_that_nobody_reads_does_not_hold_a_daemon_up() {
+    use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
+    let place = Place::new();
+    let fifo = place.0.path().join("fifo");
+    mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let start = |interval: &[&str]| {
+        let args = [&["daemon", "--json", fifo.to_str().unwrap()], interval].concat();
+        let daemon = place.command(&args).stderr(Stdio::null()).spawn().unwrap();
+        until("an answer", || place.output(&["daemon", "status"]).status.success());
+        daemon
+    };
+    let ends = |mut daemon: Child| {
+        signal(&daemon, Signal::TERM);
+        until("its end", || daemon.try_wait().unwrap().is_some());
+        assert_eq!(daemon.wait().unwrap().code(), Some(0));
+    };
+    let daemon = start(&["--stats-interval", "0.02"]);
+    thread::sleep(Duration::from_millis(200));
+    ends(daemon);
+    ends(start(&[]));
+    // Who reads gets it whole; a pipe holds more than that.
+    let daemon = start(&[]);
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+    let mut reader = fs::File::from(rustix::fs::open(&fifo, flags, Mode::empty()).unwrap());
+    ends(daemon);
+    let mut report = String::new();
+    reader.read_to_string(&mut report).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    assert!(report["pid"].is_u64(), "{report}");
+}
+
 #[test]
 fn run_uses_a_daemon_that_runs_and_leaves_it_running() {
     let place = Place::new();

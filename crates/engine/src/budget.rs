@@ -1,11 +1,13 @@
 //! How much may lie in memory fetched and not yet read, of one disk: [`BudgetShare`] fed from the machine.
 //!
+//! The limit is that of the control group, less what this process itself holds.
+//!
 //! Where the kernel accounts for pressure (PSI), tasks that wait for memory count as evictions do: others may be short
 //! before we are, and what we fetch is what their pages are evicted for.
 
 use std::time::{Duration, Instant};
 
-use seekless_kernel::memory::{page_cache_limit, pressure};
+use seekless_kernel::memory::{anonymous, page_cache_limit, pressure};
 use seekless_policy::Stats;
 use seekless_policy::budget::{BudgetShare, EVERY_S};
 use seekless_units::Bytes;
@@ -47,7 +49,8 @@ impl Budget {
         if let Some(fixed) = self.fixed {
             return Some(fixed);
         }
-        let limit = Bytes(page_cache_limit().unwrap_or(UNKNOWN));
+        // What this process holds itself (a server the blocks of downloads in any order) no page can have.
+        let limit = Bytes(page_cache_limit().unwrap_or(UNKNOWN)) - Bytes(anonymous().unwrap_or(0));
         let waits = pressure().is_some_and(|part| part >= PRESSURE);
         Some(self.share.within(limit, stats, disks, waits))
     }

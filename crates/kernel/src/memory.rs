@@ -27,6 +27,18 @@ pub fn page_cache_limit() -> Option<u64> {
     Some(limits.fold(total, u64::min))
 }
 
+/// Bytes of this process's memory that are no file's: they are charged to its control group like the pages it reads. `None` where
+/// /proc cannot be read (or before Linux 4.5, which does not tell them apart).
+pub fn anonymous() -> Option<u64> {
+    anonymous_of(&fs::read_to_string("/proc/self/status").ok()?)
+}
+
+/// `RssAnon:     160288 kB`.
+fn anonymous_of(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|l| l.strip_prefix("RssAnon:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
 /// How short memory is: the part of the last ten seconds, 0 to 1, in which some task of this process's control group
 /// (or of the machine, where groups have no such figure) waited for memory, which is mostly for pages that were just
 /// evicted. `None` where the kernel keeps no account (before 4.20, or without CONFIG_PSI).
@@ -103,6 +115,18 @@ mod tests {
 26 25 0:23 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu
 27 25 0:24 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory
 28 25 0:25 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw";
+
+    #[test]
+    fn memory_of_our_own() {
+        let status = "VmRSS:\t  173188 kB\nRssAnon:\t  160288 kB\nRssFile:\t   12900 kB\n";
+        assert_eq!(anonymous_of(status), Some(160_288 << 10));
+        assert_eq!(anonymous_of("VmRSS:\t 1 kB\n"), None);
+        let before = anonymous().unwrap();
+        let held = vec![1_u8; 64 << 20];
+        let after = anonymous().unwrap();
+        assert!(after >= before + (60 << 20), "{before} {after}");
+        drop(held);
+    }
 
     #[test]
     fn every_group_from_ours_to_the_root_counts() {

@@ -8,13 +8,22 @@
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::os::unix::fs::{MetadataExt, fchown};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rustix::fs::OFlags;
 use seekless_units::{Exit, Fault};
 use serde::Serialize;
+
+/// How long [`offer`] waits for a reader that takes nothing.
+const READER_PATIENCE: Duration = Duration::from_secs(1);
+/// How often it looks whether one takes something again.
+const READER_POLL: Duration = Duration::from_millis(10);
+/// As many symlinks after one another as the kernel follows.
+const LINKS_MAX: usize = 40;
 
 /// Template of a [`bar`] that counts the bytes of a file.
 pub const BYTES: &str = "{bar:40} {binary_bytes}/{binary_total_bytes} {eta}";
@@ -42,9 +51,11 @@ pub fn stream(content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<
 /// # Errors
 /// `Failed`: the file or its folder cannot be written; nothing new is left there then.
 pub fn whole(path: &Path, text: impl AsRef<[u8]>) -> Result<(), Fault> {
-    replace(path, text).map_err(|e| {
-        Fault::new(Exit::Failed, format!("cannot write {}: {e}; choose another file", path.display()))
-    })
+    replace(path, text).map_err(|e| unwritten(path, &e))
+}
+
+fn unwritten(path: &Path, e: &io::Error) -> Fault {
+    Fault::new(Exit::Failed, format!("cannot write {}: {e}; choose another file", path.display()))
 }
 
 /// [`whole`], for those who say of an error what it means to them.
@@ -76,6 +87,45 @@ pub fn replace_synced(path: &Path, text: impl AsRef<[u8]>) -> io::Result<()> {
 /// Those of [`print()`] and [`whole`].
 pub fn write(path: &Path, text: impl AsRef<[u8]>) -> Result<(), Fault> {
     if is_stdout(path) { print(text) } else { whole(path, text) }
+}
+
+/// [`write()`], for those who must not wait: where a FIFO is named, its reader has to be there and to take what it is given. What
+/// one leaves for a second is lost to it. Whether it was all taken.
+///
+/// # Errors
+/// Those of [`write()`].
+pub fn offer(path: &Path, text: impl AsRef<[u8]>) -> Result<bool, Fault> {
+    if is_stdout(path) || !fs::metadata(path).is_ok_and(|there| there.file_type().is_fifo()) {
+        return write(path, text).map(|()| true);
+    }
+    match pour(path, text.as_ref()) {
+        Ok(()) => Ok(true),
+        Err(e) if e.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) => Ok(false),
+        Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::BrokenPipe) => Ok(false),
+        Err(e) => Err(unwritten(path, &e)),
+    }
+}
+
+/// Where a file lies that is to be replaced by renaming another to its name: the path with the symlinks at its end followed, so
+/// that they stay. What the last of them names need not be there.
+///
+/// # Errors
+/// As the system gave it; symlinks that lead round; a symlink like `/dev/stdout` to a file that has lost its name.
+pub fn place(path: &Path) -> io::Result<PathBuf> {
+    let mut at = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        if !fs::symlink_metadata(&at).is_ok_and(|there| there.is_symlink()) {
+            let same = |a: &Metadata, b: &Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
+            return match (fs::metadata(path), fs::metadata(&at)) {
+                (Ok(meant), Ok(found)) if !same(&meant, &found) => Err(io::ErrorKind::NotFound.into()),
+                (Ok(_), Err(e)) => Err(e),
+                _ => Ok(at),
+            };
+        }
+        let target = fs::read_link(&at)?;
+        at = at.parent().unwrap_or(Path::new("")).join(target);
+    }
+    Err(rustix::io::Errno::LOOP.into())
 }
 
 /// A value as JSON for people to read, with a newline at its end.
@@ -157,6 +207,27 @@ fn fill(path: &Path, content: impl FnOnce(&mut File) -> io::Result<()>) -> io::R
         let _ = fs::remove_file(&beside);
     }
     filled
+}
+
+/// Gives a FIFO's reader what it takes.
+fn pour(path: &Path, mut text: &[u8]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    let mut fifo = options.write(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
+    let mut moved = Instant::now();
+    while !text.is_empty() {
+        match fifo.write(text) {
+            Ok(taken) => {
+                text = &text[taken..];
+                moved = Instant::now();
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock && moved.elapsed() < READER_PATIENCE => {
+                thread::sleep(READER_POLL);
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
 }
 
 fn beside(path: &Path) -> PathBuf {

@@ -146,3 +146,75 @@ fn json_is_pretty_and_ends_with_a_newline() {
     assert_eq!(fs::read_to_string(&path).unwrap(), "[\n  1,\n  2\n]\n");
     assert_eq!(pretty(&std::collections::BTreeMap::from([((1, 2), 3)])).unwrap_err().exit, Exit::Failed);
 }
+
+fn within<T: Send + 'static>(patience: Duration, what: impl FnOnce() -> T + Send + 'static) -> T {
+    let (tell, told) = std::sync::mpsc::channel();
+    thread::spawn(move || tell.send(what()));
+    told.recv_timeout(patience).expect("it does not wait for ever")
+}
+
+#[test]
+fn a_fifo_without_a_reader_is_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("fifo");
+    make(&fifo, FileType::Fifo, 0).unwrap();
+    let (a, b) = (fifo.clone(), fifo.clone());
+    assert!(!within(Duration::from_secs(20), move || offer(&a, "text").unwrap()));
+    // One that is there and takes nothing: more than a pipe holds.
+    let mut options = OpenOptions::new();
+    let reader = options.read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(&fifo).unwrap();
+    assert!(!within(Duration::from_secs(20), move || offer(&b, vec![b'x'; 1 << 20]).unwrap()));
+    drop(reader);
+    assert!(fs::symlink_metadata(&fifo).unwrap().file_type().is_fifo());
+}
+
+#[test]
+fn a_fifo_with_a_reader_hands_on_what_is_offered() {
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("fifo");
+    make(&fifo, FileType::Fifo, 0).unwrap();
+    let mut options = OpenOptions::new();
+    let mut reader =
+        options.read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(&fifo).unwrap();
+    let text = "0123456789abcdef".repeat(1 << 14);
+    let offered = thread::spawn({
+        let (fifo, text) = (fifo.clone(), text.clone());
+        move || offer(&fifo, text).unwrap()
+    });
+    let mut got = Vec::new();
+    while got.len() < text.len() {
+        if let Err(e) = io::Read::read_to_end(&mut reader, &mut got) {
+            assert_eq!(e.kind(), io::ErrorKind::WouldBlock);
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+    assert!(offered.join().unwrap() && got == text.as_bytes());
+    // What is no FIFO is written as ever.
+    let file = dir.path().join("file");
+    assert!(offer(&file, "text").unwrap());
+    assert_eq!(fs::read_to_string(&file).unwrap(), "text");
+}
+
+#[test]
+fn a_place_is_behind_its_symlinks() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    fs::create_dir(at("sub")).unwrap();
+    fs::write(at("sub/file"), "text").unwrap();
+    symlink("sub/file", at("one")).unwrap();
+    symlink("one", at("two")).unwrap();
+    symlink("../new", at("sub/dangling")).unwrap();
+    symlink("round", at("round")).unwrap();
+    assert_eq!(place(&at("two")).unwrap(), at("sub/file"));
+    assert_eq!(place(&at("sub/file")).unwrap(), at("sub/file"));
+    assert_eq!(place(&at("sub/dangling")).unwrap(), at("sub/../new"));
+    assert_eq!(place(&at("nothing")).unwrap(), at("nothing"));
+    assert!(place(&at("round")).is_err());
+    // As `/dev/stdout`: by way of a descriptor to a file that may have lost its name.
+    let open = File::open(at("sub/file")).unwrap();
+    let by = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&open));
+    symlink(&by, at("stdout")).unwrap();
+    assert_eq!(place(&at("stdout")).unwrap(), fs::canonicalize(at("sub/file")).unwrap());
+    fs::remove_file(at("sub/file")).unwrap();
+    assert_eq!(place(&at("stdout")).unwrap_err().kind(), io::ErrorKind::NotFound);
+}

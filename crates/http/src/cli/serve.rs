@@ -228,7 +228,10 @@ pub fn run_serve(args: ServeArgs) -> Result<Exit, Fault> {
         .map_err(|e| Fault::new(Exit::Failed, format!("cannot wait for signals: {e}")))?;
     let report = server.stop();
     if let Some(path) = &args.json {
-        seekless_output::json(path, &report)?;
+        // The signals that would end a wait for a FIFO's reader are caught by now.
+        if !seekless_output::offer(path, seekless_output::pretty(&report)?)? {
+            tracing::warn!("nobody reads {}; the report is lost", path.display());
+        }
     }
     Ok(Exit::Ok)
 }

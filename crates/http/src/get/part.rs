@@ -81,6 +81,8 @@ impl PartFile {
             let message = format!("{} is no regular file; name another for the download", target.display());
             return Err(Fault::new(Exit::Usage, message));
         }
+        // A symlink stays, and what it names is replaced: `/dev/stdout` of all things must not be.
+        let target = &seekless_output::place(target).map_err(|e| fault(target, &e))?;
         let path = with_suffix(target, ".part");
         let map_path = with_suffix(target, ".part.map");
         let mut options = OpenOptions::new();
@@ -325,6 +327,35 @@ mod tests {
         fs::write(&file, "old").unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
         assert!(PartFile::open(&link, "u").is_ok());
+    }
+
+    /// What `-o /dev/stdout` with standard output in a file is, and a symlink to a file that is yet to be made.
+    #[test]
+    fn a_symlink_stays_and_its_target_has_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let redirected = File::create(at("redirected")).unwrap();
+        let descriptor = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&redirected));
+        std::os::unix::fs::symlink(descriptor, at("stdout")).unwrap();
+        std::os::unix::fs::symlink("new", at("dangling")).unwrap();
+        for (link, target) in [("stdout", "redirected"), ("dangling", "new")] {
+            let mut part = PartFile::open(&at(link), "u").unwrap();
+            part.size_is(3);
+            part.write(0, b"abc").unwrap();
+            assert!(at(target).with_extension("part").exists(), "beside what it will be");
+            part.finish().unwrap();
+            assert!(fs::symlink_metadata(at(link)).unwrap().is_symlink());
+            assert_eq!(fs::read(at(target)).unwrap(), b"abc");
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 4, "no part is left");
+        // Its file has no name any more: there is nothing to rename to.
+        fs::rename(at("redirected"), at("other")).unwrap();
+        let gone = File::create(at("redirected")).unwrap();
+        let descriptor = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&gone));
+        std::os::unix::fs::symlink(descriptor, at("lost")).unwrap();
+        fs::remove_file(at("redirected")).unwrap();
+        let fault = PartFile::open(&at("lost"), "u").map(|_| ()).unwrap_err();
+        assert!(fault.message.contains("lost") && !fault.message.contains('\n'), "{fault}");
     }
 
     #[test]

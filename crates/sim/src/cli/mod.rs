@@ -3,6 +3,7 @@
 mod circus;
 mod coordinator;
 mod edges;
+mod node;
 mod replay;
 mod serve;
 mod table;
@@ -31,6 +32,8 @@ enum Command {
     Circus(circus::CircusArgs),
     /// An origin below caches that fetch slices from it, with coordination and without
     Edges(edges::EdgesArgs),
+    /// One of several nodes behind a balancer, from empty memory on: when its hit ratio is back
+    Node(Box<node::NodeArgs>),
     /// A daemon's decision log: again as it was, and under other settings, memory or drives
     Replay(replay::ReplayArgs),
     /// A machine that serves files from hard disks, with and without Seekless
@@ -47,6 +50,7 @@ pub fn run(args: SimArgs) -> Result<Exit, Fault> {
         Command::PfcTable(args) => table::run(args),
         Command::Circus(args) => circus::run(args),
         Command::Edges(args) => edges::run(&args),
+        Command::Node(args) => node::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Serve(args) => serve::run(&args),
     }

@@ -324,7 +324,7 @@ fn positive(text: &str) -> Result<f64, String> {
 }
 
 /// Reads `30s`, `500ms`, `20us`, `5min`.
-fn duration(text: &str) -> Result<Nanos, String> {
+pub(super) fn duration(text: &str) -> Result<Nanos, String> {
     let wrong = || format!("`{text}` is not a time; write for example 30s, 500ms or 5min");
     let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).ok_or_else(wrong)?;
     let number: f64 = text[..split].parse().map_err(|_| wrong())?;
@@ -340,7 +340,7 @@ fn duration(text: &str) -> Result<Nanos, String> {
 }
 
 /// Reads `3.5Mb/s`, `500kb/s`, or `none`.
-fn link_rate(text: &str) -> Result<Option<u64>, Fault> {
+pub(super) fn link_rate(text: &str) -> Result<Option<u64>, Fault> {
     if text == "none" {
         return Ok(None);
     }

@@ -21,6 +21,8 @@
 //!   read-ahead half of the memory; today's rule leaves it a ninth of 8 GB once enough has been used twice.
 //! - [`Replacement::Fifo`]: what is left of either where nothing marks pages as used.
 
+use seekless_units::Bytes;
+
 pub use super::config::Replacement;
 use super::readahead::Mark;
 
@@ -180,6 +182,12 @@ impl PageCache {
     /// Pages it may hold.
     pub fn limit(&self) -> u64 {
         self.limit
+    }
+
+    /// From now on it may hold so much; what is too much leaves.
+    pub fn resize(&mut self, limit: Bytes) {
+        self.limit = (limit.0 / PAGE).max(BLOCK_PAGES);
+        self.reclaim();
     }
 
     /// Counters since the start.

@@ -1,12 +1,14 @@
 //! What is simulated.
 
 use seekless_drive::DriveSpec;
-use seekless_policy::{Config as SpindleConfig, Mode};
+use seekless_policy::{Config as SpindleConfig, Mode, reorder};
 use seekless_units::{Bytes, Nanos};
+use seekless_workload::catalogue::Catalogue;
 use seekless_workload::closed::ClosedSpec;
 use seekless_workload::handler::Handler;
 use seekless_workload::session::ClientClass;
 
+use super::balancer::Ring;
 use super::{readahead, scheduler};
 
 /// How the page cache chooses what leaves.
@@ -192,6 +194,47 @@ pub enum Load {
         /// Seed of the sessions.
         seed: u64,
     },
+    /// One of several nodes behind a balancer; for one disk.
+    Node(Node),
+}
+
+/// One of several nodes behind a balancer that places files by their names. [`Config::memory`] is all of its memory.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Viewers of all nodes.
+    pub clients: u32,
+    /// What they read.
+    pub spec: ClosedSpec,
+    /// The link of each, bits a second.
+    pub link: u64,
+    /// Nodes; each file is on the one where the balancer puts it.
+    pub nodes: u32,
+    /// Which of them this is, from 1 on.
+    pub number: u32,
+    /// A node with so many times the mean of requests under way passes on what comes besides (`hash-balance-factor`).
+    pub bound: f64,
+    /// When the balancer sends the first request: it has to see that a node is back.
+    pub up: Nanos,
+    /// Whole-file downloads under way at any time, all nodes together; each goes through all files, one after the other.
+    pub downloads: u32,
+    /// Bytes a second its client takes.
+    pub download_rate: f64,
+    /// Memory the server itself takes.
+    pub own: Bytes,
+    /// Whether the budget for what is read ahead is a part of what is left of the memory, or of all of it.
+    pub budget_of_rest: bool,
+    /// Its downloads in any order. Their blocks, too, take from the memory.
+    pub any_order: reorder::Config,
+    /// How often it is looked what was served and read.
+    pub look: Nanos,
+}
+
+impl Node {
+    /// Of each file, whether it is on this node.
+    pub fn here(&self, catalogue: &Catalogue) -> Vec<bool> {
+        let ring = Ring::new(self.nodes);
+        catalogue.videos().iter().map(|v| ring.node(&format!("/{}", v.path)) == self.number).collect()
+    }
 }
 
 /// One run.

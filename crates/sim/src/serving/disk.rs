@@ -21,6 +21,8 @@ pub(crate) enum Waiter {
     Connection(u32),
     /// A read of an engine: engine and read.
     Read(u32, u64),
+    /// A read past the page cache.
+    Past(u64),
 }
 
 /// Pages of a file, `[from, to)`.
@@ -40,6 +42,12 @@ pub(crate) struct Request {
     pub(crate) waiters: Vec<Waiter>,
     thread: u32,
     since: Nanos,
+}
+
+impl Request {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.sectors * SECTOR_BYTES
+    }
 }
 
 /// Counters in the words of the live disk's statistics.

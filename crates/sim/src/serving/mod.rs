@@ -1,7 +1,7 @@
 //! A machine that serves files from hard disks, in virtual time.
 //!
 //! ```text
-//! clients (workload)      closed loop, requests to handlers, or viewing sessions behind links
+//! clients (workload)      closed loop, requests to handlers, viewing sessions behind links, or one node's part of a site's
 //!    |  requests
 //! server (server)         workers or threads; each call reads through the page cache and blocks on it
 //!    |  misses                          |  calls, when a mode is on
@@ -18,6 +18,7 @@
 //! same bytes of output on every machine. What is *not* modelled: processor contention (each call has a cost, but cores
 //! are never short), TCP's slow start and loss, file system metadata reads, writes.
 
+pub mod balancer;
 pub mod cache;
 mod client;
 pub mod config;
@@ -25,6 +26,7 @@ mod disk;
 mod engine;
 pub mod layout;
 mod machine;
+mod node;
 mod profile;
 pub mod readahead;
 mod record;
@@ -35,6 +37,7 @@ mod server;
 pub use config::{Config, KernelConfig, Load, Replacement};
 pub use disk::DiskStats;
 pub use machine::run;
+pub use node::{Look, back, hit_ratio};
 pub(crate) use profile::profile_of;
 pub use record::Report;
 pub use search::{Found, Step, search};

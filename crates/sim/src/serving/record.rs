@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::cache::Counts;
 use super::disk::DiskStats;
+use super::node::Look;
 
 /// Longest latency told apart, microseconds: an hour.
 const LATENCY_MAX_US: u64 = 3_600_000_000;
@@ -144,6 +145,8 @@ pub struct Report {
     pub series: Vec<f64>,
     /// Events handled.
     pub events: u64,
+    /// What was seen of a node every so often; nothing of other loads.
+    pub looks: Vec<Look>,
 }
 
 fn cdf(h: &Histogram<u64>) -> Vec<(f64, f64)> {
@@ -209,6 +212,7 @@ impl Report {
             cache,
             series: r.seconds.iter().map(|b| *b as f64 / 1e6).collect(),
             events,
+            looks: Vec::new(),
         }
     }
 

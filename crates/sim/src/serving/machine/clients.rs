@@ -111,6 +111,10 @@ impl<'a> Machine<'a> {
         let client = &mut self.clients[c as usize];
         let due = client.due;
         let Some((_, steps)) = client.next(catalogue, due) else { return };
+        if let Some(time) = self.elsewhere(&steps) {
+            return self.plan(self.now + time, Ev::Elsewhere(c));
+        }
+        let client = &mut self.clients[c as usize];
         if let Kind::Session { measured, .. } = &mut client.kind
             && !*measured
             && self.record.measures(due)
@@ -194,6 +198,9 @@ impl<'a> Machine<'a> {
         }
         // Whatever is planned for this request from now on is stale.
         self.connections[c as usize].serial = serial.wrapping_add(1);
+        if let Some(node) = &mut self.node {
+            node.answered(self.connections[c as usize].known.0);
+        }
         self.record.answered(self.clients[c as usize].due, self.now);
         self.record.known(self.connections[c as usize].known, self.now);
         self.next_request(c, self.now);

@@ -2,6 +2,7 @@
 
 mod clients;
 mod engines;
+mod node;
 mod server;
 
 use std::cmp::Ordering;
@@ -22,6 +23,7 @@ use super::engine::{BUDGET_EVERY, Engine};
 use super::readahead::{OnDemand, OpenFile, TwoWindows};
 use super::record::{Recorder, Report};
 use super::server::Pool;
+use node::{NodeState, PAST};
 
 #[derive(Clone, Copy, Debug)]
 enum Ev {
@@ -55,6 +57,15 @@ enum Ev {
     Ring(u32),
     Tick(u32, u64),
     Budget(u32),
+    /// Another node has answered a client.
+    Elsewhere(u32),
+    /// A download turns to its next file; it has taken a block.
+    Download(u32),
+    Took(u32, u64),
+    /// A read past the page cache has come further.
+    Past(u64),
+    /// A node is looked at.
+    Sample,
     /// The warm-up is over.
     Zero,
 }
@@ -169,6 +180,7 @@ struct Machine<'a> {
     sessions: Vec<Sessions<'a>>,
     live: u64,
     network_free: Nanos,
+    node: Option<NodeState>,
     record: Recorder,
     cache_before: super::cache::Counts,
     /// Failed sessions that end the run.
@@ -200,6 +212,7 @@ fn run_while(config: &Config, catalogue: &Catalogue, max_failed: Option<f64>) ->
         Load::Closed { spec, .. } => (0..config.disks.len())
             .map(|i| ClosedSpec { seed: spec.seed + i as u64, ..spec.clone() })
             .collect(),
+        Load::Node(node) => vec![node.spec.clone()],
         Load::Handlers { .. } | Load::Sessions { .. } => Vec::new(),
     };
     let session_specs: Vec<SessionSpec> = match &config.load {
@@ -212,7 +225,7 @@ fn run_while(config: &Config, catalogue: &Catalogue, max_failed: Option<f64>) ->
                 seed: seed + i as u64,
             })
             .collect(),
-        Load::Closed { .. } | Load::Handlers { .. } => Vec::new(),
+        Load::Closed { .. } | Load::Handlers { .. } | Load::Node(_) => Vec::new(),
     };
     let mut machine = Machine::new(config, catalogue)?;
     machine.sessions = session_specs.iter().map(|s| Sessions::new(catalogue, s)).collect();
@@ -257,6 +270,10 @@ impl<'a> Machine<'a> {
             sessions: Vec::new(),
             live: 0,
             network_free: Nanos::ZERO,
+            node: match &config.load {
+                Load::Node(plan) => Some(NodeState::new(plan, catalogue)),
+                _ => None,
+            },
             record: Recorder::new(config.warmup),
             cache_before: super::cache::Counts::default(),
             failed_enough: u64::MAX,
@@ -273,12 +290,17 @@ impl<'a> Machine<'a> {
         for e in 0..self.engines.len() as u32 {
             self.plan(BUDGET_EVERY, Ev::Budget(e));
         }
-        if let Load::Closed { clients, .. } = &self.config.load {
+        let readers = match &self.config.load {
+            Load::Closed { clients, .. } => Some((*clients, None, Nanos::ZERO)),
+            Load::Node(node) => Some((node.clients, Some(node.link), node.up)),
+            _ => None,
+        };
+        if let Some((clients, link, start)) = readers {
             for (disk, spec) in closed.iter().enumerate() {
-                for number in 0..*clients {
+                for number in 0..clients {
                     let reader = Box::new(ClosedReader::new(self.catalogue, spec, number));
-                    let c = self.admit(Kind::Closed(reader), disk as u32, Nanos::ZERO, None);
-                    self.next_request(c, Nanos::ZERO);
+                    let c = self.admit(Kind::Closed(reader), disk as u32, Nanos::ZERO, link);
+                    self.next_request(c, start);
                 }
             }
         }
@@ -290,6 +312,9 @@ impl<'a> Machine<'a> {
                     self.next_request(c, Nanos::ZERO);
                 }
             }
+        }
+        if let Load::Node(plan) = &self.config.load {
+            self.begin_node(plan);
         }
         for disk in 0..self.sessions.len() as u32 {
             self.next_session(disk);
@@ -331,7 +356,8 @@ impl<'a> Machine<'a> {
             dropped_unused: c.dropped_unused - b.dropped_unused,
         };
         let sessions = matches!(self.config.load, Load::Sessions { .. });
-        Report::of(&self.record, now, disks, engines, cache, self.events, sessions)
+        let report = Report::of(&self.record, now, disks, engines, cache, self.events, sessions);
+        Report { looks: self.node.map_or(Vec::new(), |node| node.looks), ..report }
     }
 
     fn handle(&mut self, event: Ev) {
@@ -359,12 +385,17 @@ impl<'a> Machine<'a> {
                 }
             }
             Ev::Budget(e) => {
-                let (limit, engines) = (self.config.memory.0, self.engines.len());
+                let (limit, engines) = (self.budget_limit(), self.engines.len());
                 let budget = self.engines[e as usize].budget(limit, engines);
                 self.tell(e, Event::Budget(seekless_units::Bytes(budget)));
                 self.sample(e);
                 self.plan(self.now + BUDGET_EVERY, Ev::Budget(e));
             }
+            Ev::Elsewhere(c) => self.next_request(c, self.now),
+            Ev::Download(number) => self.next_download(number),
+            Ev::Took(number, block) => self.took(number, block),
+            Ev::Past(id) => self.past_on(ReadId(id)),
+            Ev::Sample => self.look_at_node(),
             Ev::Zero => {
                 for disk in &mut self.disks {
                     disk.reset(self.now);
@@ -388,7 +419,10 @@ impl<'a> Machine<'a> {
 
     fn look(&mut self, disk: u32) {
         while let Some(request) = self.disks[disk as usize].collect(self.now) {
-            for p in &request.pages {
+            if let Some(node) = &mut self.node {
+                node.read(request.bytes());
+            }
+            for p in request.pages.iter().filter(|p| p.file < PAST) {
                 self.cache.ready(p.file, p.from, p.to);
             }
             let at = self.now + self.config.costs.wake;
@@ -398,6 +432,7 @@ impl<'a> Machine<'a> {
                     match waiter {
                         Waiter::Connection(c) => Ev::WakeConnection(c),
                         Waiter::Read(e, id) => Ev::WakeRead(e, id),
+                        Waiter::Past(id) => Ev::Past(id),
                     },
                 );
             }

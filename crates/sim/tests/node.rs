@@ -1,0 +1,144 @@
+//! One of several nodes behind a balancer: what must hold of any run, and that its memory comes back.
+
+use proptest::prelude::*;
+use seekless_drive::catalogue as drives;
+use seekless_policy::{AheadConfig, Config as SpindleConfig, Mode, reorder};
+use seekless_sim::serving::config::{Costs, DiskConfig, EngineConfig, Node, ServerModel};
+use seekless_sim::serving::{self, Config, KernelConfig, Load, Look, back, hit_ratio};
+use seekless_units::{Bytes, Nanos};
+use seekless_workload::catalogue::{Catalogue, CatalogueSpec};
+use seekless_workload::closed::{ClosedSpec, Pick};
+
+fn library(mib: u64) -> Catalogue {
+    let spec = CatalogueSpec { size: Some(Bytes::mib(mib)), zipf: 1.0, ..CatalogueSpec::default() };
+    Catalogue::new(&spec).unwrap()
+}
+
+fn node() -> Node {
+    Node {
+        clients: 30,
+        spec: ClosedSpec { pick: Pick::Zipf, ..ClosedSpec::default() },
+        link: 10_000_000,
+        nodes: 3,
+        number: 2,
+        bound: 1.5,
+        up: Nanos::ZERO,
+        downloads: 2,
+        download_rate: 12.5e6,
+        own: Bytes::mib(12),
+        budget_of_rest: true,
+        any_order: reorder::Config {
+            memory: Bytes::mib(32),
+            read: Bytes::mib(1),
+            ..reorder::Config::default()
+        },
+        look: Nanos::from_secs(4),
+    }
+}
+
+fn config(node: Node, memory: u64, seconds: u64) -> Config {
+    let spindle =
+        SpindleConfig { mode: Mode::Both, ahead: Some(AheadConfig::default()), ..SpindleConfig::default() };
+    Config {
+        disks: vec![DiskConfig { drive: drives::get("wd-red-1tb").unwrap(), size: Bytes::gib(2) }],
+        memory: Bytes::mib(memory),
+        kernel: KernelConfig::default(),
+        server: ServerModel::threads(),
+        socket: Bytes::mib(1),
+        engine: Some(EngineConfig { spindle, budget: None, single_queue: false, window: None }),
+        costs: Costs::default(),
+        load: Load::Node(node),
+        warmup: Nanos::ZERO,
+        length: Nanos::from_secs(seconds),
+    }
+}
+
+fn looks(node: Node, memory: u64, seconds: u64, catalogue: &Catalogue) -> Vec<Look> {
+    serving::run(&config(node, memory, seconds), catalogue).unwrap().looks
+}
+
+fn bytes(looks: &[Look]) -> (u64, u64) {
+    looks.iter().fold((0, 0), |sum, look| (sum.0 + look.served, sum.1 + look.read))
+}
+
+/// Downloads alone, one file at a time: each is read from the disk once, and the client takes it at its rate.
+#[test]
+fn downloads_get_every_byte_once_and_leave_nothing_in_the_page_cache() {
+    let catalogue = library(256);
+    let alone = Node { clients: 1, link: 1000, nodes: 1, number: 1, downloads: 1, ..node() };
+    let report = serving::run(&config(alone, 256, 12), &catalogue).unwrap();
+    let (served, read) = bytes(&report.looks);
+    // Twelve seconds at 12.5 MB/s; files end whole, and the disk holds each up a little.
+    assert!((110e6..150e6).contains(&(served as f64)), "{served}");
+    // Besides, the file under way, and what the one viewer on a link of 1 kb/s has had read for him.
+    let largest = catalogue.videos().iter().map(|v| v.size.0).max().unwrap();
+    assert!(read >= served && read <= served + largest + (16 << 20), "{read} for {served}");
+    assert!(report.cache.inserted * 4096 <= 16 << 20, "{}", report.cache.inserted);
+    let cut = Node { clients: 1, link: 1000, nodes: 1, number: 1, downloads: 4, ..node() };
+    let (four, _) = bytes(&looks(cut, 256, 12, &catalogue));
+    assert!(four > served * 2, "{four} of four, {served} of one");
+}
+
+/// With memory for all of its files a node reads nothing any more.
+#[test]
+fn what_fits_is_read_once() {
+    let catalogue = library(128);
+    let seen = looks(Node { downloads: 0, ..node() }, 400, 400, &catalogue);
+    let here = node().here(&catalogue);
+    let library: u64 = catalogue
+        .videos()
+        .iter()
+        .zip(here)
+        .filter(|(_, here)| *here)
+        .map(|(v, _)| v.size.0.next_multiple_of(4096))
+        .sum();
+    let (served, read) = bytes(&seen);
+    assert!(read <= library, "{read} of {library}");
+    assert!(served > 3 * library);
+    assert_eq!(hit_ratio(&seen[seen.len() - 5..]), 1.0);
+    assert!(hit_ratio(&seen[..1]) < 0.5);
+    let (at, until) = back(&seen, 1.0, 0.9).unwrap();
+    assert!(at > Nanos::from_secs(4) && until < served);
+}
+
+/// What downloads hold, the page cache has not.
+#[test]
+fn downloads_take_from_the_memory() {
+    let catalogue = library(768);
+    let hits = |downloads, memory| {
+        let seen = looks(
+            Node { downloads, nodes: 1, number: 1, download_rate: 4e6, ..node() },
+            memory,
+            200,
+            &catalogue,
+        );
+        hit_ratio(&seen[25..])
+    };
+    let (none, some, roomy) = (hits(0, 128), hits(2, 128), hits(2, 512));
+    assert!(some < none && some < roomy, "{none} {some} {roomy}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Whatever is asked of it: the same seed gives the same bytes, nobody gets what his link or client does not take, and what
+    /// was served was read, from the disk or once before.
+    #[test]
+    fn the_books_balance(
+        clients in 1u32..60, nodes in 1u32..5, number in 1u32..5, downloads in 0u32..5,
+        memory in 64u64..300, link in 1u64..40,
+    ) {
+        let catalogue = library(192);
+        let plan = Node { clients, nodes, number, downloads, link: link * 1_000_000, ..node() };
+        let once = looks(plan.clone(), memory, 20, &catalogue);
+        prop_assert_eq!(&once, &looks(plan.clone(), memory, 20, &catalogue));
+        prop_assert_eq!(once.len(), 5);
+        let (served, read) = bytes(&once);
+        let largest = catalogue.videos().iter().map(|v| v.size.0).max().unwrap() as f64;
+        let takes = f64::from(clients) * (20.0 * link as f64 * 125e3) + f64::from(downloads) * (20.0 * 12.5e6 + largest);
+        prop_assert!(served as f64 <= takes, "{} of {}", served, takes);
+        prop_assert!(read as f64 <= 20.0 * 134e6, "{}", read);
+        let here: u64 = catalogue.videos().iter().zip(plan.here(&catalogue)).filter(|(_, h)| *h).map(|(v, _)| v.size.0).sum();
+        prop_assert!(here > 0 || (served, read) == (0, 0));
+    }
+}
