@@ -392,9 +392,10 @@ impl Streams {
         self.streams.range(later).find(|(_, s)| s.unread() > 0).map(|(&id, s)| (id, s))
     }
 
-    /// The stream that expects its next access nearest to `offset`, within the gap: anywhere in what it may have taken of its
-    /// last, of two the one that is certain to have come closer. An access where its fetched bytes end is expected too: the
-    /// reports of the reads between may have been lost.
+    /// The stream that expects its next access nearest to `offset`, within the gap. An access where its fetched bytes end is expected
+    /// too: the reports of the reads between may have been lost. Who is not known to have taken all of his last read is expected
+    /// anywhere in it, and of two such the one that is certain to have come closer goes on. Among those who are known, the older: with
+    /// the closer of them too, simulated sessions on 2 GiB carried a third less (HD on 7200 rpm 33 requests/s instead of 49).
     fn continued_by(&self, file: FileId, offset: u64) -> Option<StreamId> {
         self.of_file(file)
             // Who begins at the head is somebody new, however close behind another.
@@ -402,7 +403,8 @@ impl Streams {
             .map(|(id, s)| {
                 let expected = offset.clamp(s.passed, s.position);
                 let away = expected.abs_diff(offset).min(s.fetched.abs_diff(offset));
-                (away, s.passed.abs_diff(offset), id)
+                let uncertain = if s.passed < s.position { s.passed.abs_diff(offset) } else { 0 };
+                (away, uncertain, id)
             })
             .filter(|&(away, ..)| away <= self.config.gap.0)
             .min()
@@ -487,6 +489,29 @@ mod tests {
 
     fn secs(s: u64) -> Nanos {
         Nanos::from_secs(s)
+    }
+
+    /// The newer one ends its read where the older one's fetched bytes end; the next read could be either's.
+    #[test]
+    fn of_two_streams_as_near_the_older_goes_on_unless_it_is_uncertain() {
+        const M: u64 = 1 << 20;
+        let table = |all: bool| {
+            let mut t = Streams::new(StreamConfig::default());
+            let (older, _) = t.observe(secs(0), FILE, 0, M, 64 * M);
+            t.fetched(older.stream(), 8 * M);
+            let (newer, _) = t.observe(secs(0), FILE, 4 * M, 4 * M, 64 * M);
+            assert_eq!(newer, Continuation::Began(newer.stream()));
+            if all {
+                t.passed(older.stream(), M);
+                t.passed(newer.stream(), 8 * M);
+            }
+            let (next, _) = t.observe(secs(1), FILE, 8 * M, M, 64 * M);
+            (next.stream(), older.stream(), newer.stream())
+        };
+        let (next, older, _) = table(true);
+        assert_eq!(next, older);
+        let (next, _, newer) = table(false);
+        assert_eq!(next, newer);
     }
 
     #[test]
