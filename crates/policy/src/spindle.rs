@@ -110,6 +110,9 @@ struct Following {
     /// When the highest bitrate was last looked for, and what it was.
     ranked: Nanos,
     highest: f64,
+    /// Bytes requested when it was, and what the mean stream requests a second of late.
+    requested: u64,
+    pace: f64,
     /// When the budget last shrank for good.
     shrunk: Nanos,
 }
@@ -148,6 +151,8 @@ impl Spindle {
             bitrates: BTreeMap::new(),
             ranked: Nanos::ZERO,
             highest: bitrate,
+            requested: 0,
+            pace: 0.0,
             shrunk: Nanos::ZERO,
         });
         Spindle {

@@ -23,6 +23,9 @@ const RANK_EVERY: Nanos = Nanos::from_secs(5);
 /// And after the start.
 const RANK_FIRST: Nanos = Nanos::from_millis(500);
 
+/// Weight of the newest in the moving average of what a stream reads: a viewer's first segments come at once.
+const PACE_WEIGHT: f64 = 0.3;
+
 /// Of the streams, as many in a thousand may be faster than what counts as the highest bitrate. One reader who downloads
 /// as fast as his line allows must not make everybody else's pieces small.
 const FASTER_PER_MILLE: usize = 50;
@@ -36,6 +39,19 @@ pub(super) struct Unused {
 }
 
 impl Following {
+    /// What the streams of now requested, in so long.
+    fn observe_pace(&mut self, passed: Nanos, requested: u64) {
+        let bytes = requested.saturating_sub(self.requested) as f64;
+        self.requested = requested;
+        // Longer ago there was nobody to look for.
+        if passed > RANK_EVERY + RANK_EVERY {
+            return;
+        }
+        let pace = bytes / passed.as_secs_f64() / self.table.len().max(1) as f64;
+        let weight = if self.pace > 0.0 { PACE_WEIGHT } else { 1.0 };
+        self.pace += weight * (pace - self.pace);
+    }
+
     /// When evictions were last answered, by giving back what was read or by a smaller budget. What was fetched before, and is
     /// found gone only now, has been answered: pieces of 10 MB for the first viewers are read for minutes, and counted
     /// again each time somebody came to the end of one they took the budget from 1,365 MiB to 875 in four minutes in which
@@ -150,7 +166,9 @@ impl Spindle {
         let highest = rates.get(skip).copied();
         let streams = following.table.len();
         let part = (parts / streams.max(1) as f64).clamp(0.01, 1.0);
+        let requested = self.account.totals().requested;
         let Some(following) = &mut self.streams else { return };
+        following.observe_pace(self.now.since(following.ranked), requested);
         following.ranked = self.now;
         following.highest = highest.unwrap_or(following.highest);
         let (ended, used, left) = following.table.persistence().means();
@@ -158,7 +176,8 @@ impl Spindle {
             0 => 0.0,
             _ => following.config.share(&following.table) as f64 / part,
         };
-        self.size.situation(self.now, Situation { room: room as u64, part, ended, used, left });
+        let pace = following.pace;
+        self.size.situation(self.now, Situation { room: room as u64, part, ended, used, left, pace });
     }
 
     /// Remembers what a file's header says.
