@@ -335,6 +335,8 @@ impl Receptionist {
             self.counters.hits_on_arrival += 1;
             return client.answer(id, Frame::Answer(Answer::resident(resident, wire)));
         }
+        // Whoever asks has reported what he read before. Heard of only after the question, those reads look like somebody else's.
+        self.take_reports();
         let ask = Ask {
             id,
             on_answer: {

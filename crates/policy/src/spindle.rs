@@ -21,7 +21,7 @@ use crate::account::Account;
 use crate::ahead::{Ahead, Pressure, TAKEN_AFTER};
 use crate::piece::{Flight, Piece, Plan, Waiter, Wanted, lba_at};
 use crate::{
-    Access, Action, AheadConfig, AsAsked, Config, Demand, Event, Fifo, FileId, Mode, Order, OrderKind,
+    Access, Action, AheadConfig, AsAsked, Config, Demand, Event, Fifo, FileId, Heeds, Mode, Order, OrderKind,
     Outcome, PAGE, Place, PrefetchSize, Queued, ReadId, Reason, Request, RequestId, Stats, Stream, StreamId,
     Streams, Sweep, Taken, Verdict,
 };
@@ -91,6 +91,10 @@ impl ByDeadline {
 
     fn first(&self) -> Option<(Nanos, StreamId)> {
         self.in_order.first().copied()
+    }
+
+    fn deadline(&self, stream: StreamId) -> Option<Nanos> {
+        self.deadlines.get(&stream).copied()
     }
 }
 
@@ -624,17 +628,35 @@ impl Spindle {
         backlog + backlog + following.config.slack
     }
 
-    /// Queues the next pieces of the streams that run dry first: those due and, while the queue is short and memory plentiful, others.
+    /// The stream whose next piece is queued first: the one that runs dry first. Where a piece is what a switch is worth and somebody
+    /// is blocked, one whose piece goes on where another ends that is being read, or is to be for somebody blocked. Any other
+    /// would make those who are blocked wait for a switch before it is known whether its reader comes so far.
+    fn next_ahead(&self) -> Option<StreamId> {
+        let following = self.streams.as_ref()?;
+        let blocked = || self.queue.iter().filter(|p| !p.waiters.is_empty());
+        if self.size.heeds() < Heeds::Lengths || blocked().next().is_none() {
+            return following.upcoming.first().map(|(_, stream)| stream);
+        }
+        self.flights.iter().map(|f| &f.piece).chain(blocked()).find_map(|piece| {
+            let mut readers = following.table.of_file(piece.file);
+            let goes_on =
+                readers.find(|&(id, s)| s.fetched == piece.end && following.upcoming.deadline(id).is_some());
+            goes_on.map(|(id, _)| id)
+        })
+    }
+
+    /// Queues the next pieces of streams: those due and, while the queue is short and memory plentiful, others.
     fn read_ahead(&mut self) {
         while self.ahead_in_line() < QUEUE_AHEAD
-            && let Some((_, stream)) = self.streams.as_ref().and_then(|f| f.upcoming.first())
+            && let Some(stream) = self.next_ahead()
         {
             // Others may have fetched for it since.
             self.line_up(stream);
-            let Some(following) = &self.streams else { return };
-            let Some((dry, _)) = following.upcoming.first().filter(|&(_, first)| first == stream) else {
+            if self.next_ahead() != Some(stream) {
                 continue;
-            };
+            }
+            let Some(following) = &self.streams else { return };
+            let Some(dry) = following.upcoming.deadline(stream) else { return };
             let Some(reader) = following.table.get(stream) else { return };
             let len = self.piece_len(following, reader);
             let due = dry.since(self.now) <= self.lead();

@@ -123,6 +123,25 @@ fn who_goes_no_further_reads_for_himself_unless_he_takes_the_whole_file() {
 }
 
 #[test]
+fn while_somebody_is_blocked_a_depth_ahead_of_need_costs_no_switch() {
+    let sizing = Sizing::Competitive(Start::Depth);
+    let mut s = Spindle::new(Config { sizing, ahead: Some(AheadConfig::default()), ..Config::default() });
+    s.handle(ms(0), miss(1, 1, 0, 64 * K));
+    let depth = serve(&mut s, ms(1))[0].2;
+    s.handle(ms(2), miss(2, 2, 0, 64 * K));
+    s.handle(ms(2), access(1, 0, 64 * K));
+    s.handle(ms(2), access(1, 64 * K, 64 * K));
+    assert_eq!(s.stats().queued, 1, "another is blocked: nothing for one who is not");
+    s.handle(ms(3), miss(3, 1, depth, 64 * K));
+    assert_eq!(s.stats().queued, 3, "his piece when he is, and what goes on behind it");
+    assert_eq!(serve(&mut s, ms(4)).len(), 3);
+    s.handle(ms(5), access(2, 0, 64 * K));
+    s.handle(ms(5), access(2, 64 * K, depth - 128 * K));
+    let reads = serve(&mut s, ms(6));
+    assert!(matches!(reads[..], [(2, start, _), ..] if start == depth), "nobody is blocked: {reads:?}");
+}
+
+#[test]
 fn the_budget_holds_back_and_room_reminds() {
     let ahead =
         AheadConfig { budget: Bytes::mib(6), drop_behind: DropBehind::Never, ..AheadConfig::default() };

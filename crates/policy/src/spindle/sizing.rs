@@ -118,8 +118,13 @@ impl Spindle {
         let sequential = from_head || stream.is_sequential(&following.config.streams);
         let rest = self.median_rest(following, stream);
         let len = wanted.end - wanted.start;
-        (self.size.heeds() >= Heeds::Lengths && !sequential)
-            || rest.is_some_and(|rest| rest <= len.saturating_add(len / 4))
+        let unknown = match self.size.heeds() {
+            Heeds::Nothing => false,
+            // Until it is known how far readers go.
+            Heeds::Ends => !sequential && rest.is_none(),
+            Heeds::Lengths => !sequential,
+        };
+        unknown || rest.is_some_and(|rest| rest <= len.saturating_add(len / 4))
     }
 
     /// Configured, else from the file's header.

@@ -32,8 +32,10 @@ pub struct Stream {
     pub file_size: u64,
     /// Bytes it read since it was recognised.
     pub consumed: u64,
-    /// Accesses since it was recognised.
+    /// Accesses since it was recognised; before it is known to be sequential, only those that went on where the last one ended.
     pub accesses: u32,
+    /// Where its last access ended.
+    reached: u64,
     /// First offset it read.
     pub first: u64,
     /// When it last read.
@@ -97,7 +99,22 @@ impl Stream {
 
     /// Whether it is known to read in sequence.
     pub fn is_sequential(&self, config: &StreamConfig) -> bool {
-        self.accesses >= if self.first == 0 { 2 } else { config.sequential_after.max(2) }
+        self.reads_on(config.sequential_after)
+    }
+
+    fn reads_on(&self, sequential_after: u32) -> bool {
+        self.accesses >= if self.first == 0 { 2 } else { sequential_after.max(2) }
+    }
+
+    /// Counts an access. Random reads of one file fall within the gap of one another by chance: a jump is no sign that somebody
+    /// reads on, and what he showed before it none either. Who is known to may skip.
+    fn count(&mut self, offset: u64, end: u64, sequential_after: u32) {
+        let goes_on = offset <= self.reached && self.reached <= end;
+        self.accesses = match goes_on || self.reads_on(sequential_after) {
+            true => self.accesses.saturating_add(1),
+            false => 1,
+        };
+        self.reached = end;
     }
 }
 
@@ -288,6 +305,7 @@ impl Streams {
             }
         };
         let mut progress = 0;
+        let sequential_after = self.config.sequential_after;
         self.change(continuation.stream(), |stream| {
             // An access may repeat bytes the stream had: only what is new counts as progress.
             progress = end.saturating_sub(stream.position.max(offset));
@@ -295,7 +313,9 @@ impl Streams {
             stream.passed = stream.passed.max(offset);
             stream.fetched = stream.fetched.max(stream.position);
             stream.consumed = stream.consumed.saturating_add(progress);
-            stream.accesses = stream.accesses.saturating_add(u32::from(len > 0));
+            if len > 0 {
+                stream.count(offset, end, sequential_after);
+            }
             stream.file_size = file_size;
             stream.last = stream.last.max(now);
             stream.rate.record(now, progress);
@@ -436,6 +456,7 @@ impl Streams {
             file_size,
             consumed: 0,
             accesses: 0,
+            reached: offset,
             first: offset,
             last: now,
             anchor: None,
@@ -540,6 +561,21 @@ mod tests {
             let id = streams.observe(secs(i / 10), FILE, at, 64 * K, 1 << 40).0.stream();
             assert!(!streams.get(id).unwrap().is_sequential(streams.config()), "access {i}");
         }
+    }
+
+    #[test]
+    fn random_reads_near_one_another_never_become_sequential() {
+        let mut streams = Streams::new(StreamConfig::default());
+        for (i, at) in [1024, 1216, 832, 1408, 960, 1280, 1088].into_iter().enumerate() {
+            let id = streams.observe(secs(i as u64), FILE, at * K, 64 * K, 4096 * K).0.stream();
+            assert!(!streams.get(id).unwrap().is_sequential(streams.config()), "access {i}");
+        }
+        // Whoever is known to read on stays so when he skips.
+        let mut id = StreamId(0);
+        for (i, at) in [2048, 2112, 2176, 2560].into_iter().enumerate() {
+            id = streams.observe(secs(10 + i as u64), FILE, at * K, 64 * K, 4096 * K).0.stream();
+        }
+        assert!(streams.get(id).unwrap().is_sequential(streams.config()));
     }
 
     #[test]

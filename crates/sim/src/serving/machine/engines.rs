@@ -56,6 +56,8 @@ impl Machine<'_> {
             return self.plan(self.now + self.config.costs.wake, Ev::Answer(c));
         }
         let e = self.engine_of(self.clients[c as usize].disk);
+        // What its thread read before was reported before it asked.
+        self.ring(e);
         let (now, id) = (self.now, self.engines[e as usize].request_id(c));
         self.engines[e as usize].keep(now, file);
         let disk = self.clients[c as usize].disk as usize;
