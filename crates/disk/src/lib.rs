@@ -7,6 +7,7 @@
 //! Must not know: the other applications.
 
 pub mod against;
+mod awake;
 pub mod cli;
 mod list;
 mod measure;

@@ -15,6 +15,7 @@ use seekless_kernel::sched::run_first;
 use seekless_policy::profile::{DiskProfile, Phase, Procedure, ProcedureOptions, Timing, Unmeasurable};
 use seekless_units::{Exit, Fault, Nanos};
 
+use crate::awake::Awake;
 use crate::resolve::{SYS_BLOCK, Target};
 
 /// Longest single read of the procedure.
@@ -72,6 +73,8 @@ pub(crate) fn measure(
     let options = ProcedureOptions { sectors: disk.sectors(), block: block as u32, seed };
     let procedure = Procedure::new(options).map_err(|why| cannot_measure(&device, why))?;
     let meter = Meter { usage: queue.usage().ok(), last: None, past_the_queue };
+    // From here: a thread inherits what the next line asks for.
+    let _awake = Awake::new();
     // Milliseconds late by somebody else's work are milliseconds measured. Without the right to it the procedure takes
     // what it gets, or says that the host is too late.
     let _ = run_first();

@@ -15,3 +15,26 @@ pub fn run_first() -> io::Result<()> {
         _ => Err(io::Error::last_os_error()),
     }
 }
+
+/// Makes the calling thread run on the processor with this number, and only where nothing else of its scheduling group wants
+/// to (`SCHED_IDLE`).
+///
+/// # Errors
+/// The system refuses; the thread is as it was, or no longer bound to the processors it was bound to.
+pub fn run_last_on(processor: usize) -> io::Result<()> {
+    let mut only = rustix::thread::CpuSet::new();
+    only.set(processor);
+    rustix::thread::sched_setaffinity(None, &only)?;
+    let param = libc::sched_param { sched_priority: 0 };
+    // SAFETY: as in `run_first`.
+    match unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &param) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Numbers of the processors this thread may run on, `max` at the most.
+pub fn processors(max: usize) -> Vec<usize> {
+    let Ok(set) = rustix::thread::sched_getaffinity(None) else { return Vec::new() };
+    (0..rustix::thread::CpuSet::MAX_CPU).filter(|&p| set.is_set(p)).take(max).collect()
+}

@@ -52,6 +52,11 @@ impl Account {
         &mut self.ledger
     }
 
+    /// [`Ledger::unused_in`].
+    pub(crate) fn unused_in(&self, file: FileId, start: u64, end: u64, since: Nanos) -> u64 {
+        self.ledger.unused_in(file, start, end, since)
+    }
+
     pub(crate) fn totals(&self) -> Totals {
         self.ledger.totals()
     }

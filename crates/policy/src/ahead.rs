@@ -45,12 +45,8 @@ const PRESSURE_WINDOW: Nanos = Nanos::from_secs(10);
 /// the same wall every half minute (simulated sessions with 30 s: 10 % of what is requested was evicted unread).
 const PRESSURE_LASTS: Nanos = Nanos::from_secs(600);
 
-/// After so long what drop-behind can give has been given,
+/// After so long what drop-behind can give has been given.
 const PRESSURE_SETTLED: Nanos = Nanos::from_secs(10);
-
-/// and after so long more for each stream, what was evicted before that has been noticed: 64 streams are looked at every two
-/// seconds. Counted against the budget, evictions of before the first drop halved it (1,300 streams).
-const NOTICED_A_STREAM: Nanos = Nanos(2_000_000_000 / 64);
 
 /// What a stream keeps behind itself, for a server that reads a little twice.
 const KEEP_BEHIND: u64 = 128 << 10;
@@ -161,10 +157,9 @@ impl Pressure {
         now < self.short_until
     }
 
-    /// Whether it has been short for so long that giving back what was read is not enough: the budget must give way.
-    pub(crate) fn is_settled(&self, now: Nanos, streams: usize) -> bool {
-        let after = PRESSURE_SETTLED + Nanos(NOTICED_A_STREAM.0.saturating_mul(streams as u64));
-        self.is_short(now) && now.since(self.short_since) > after
+    /// Since when what is fetched has found all the room that giving back makes; `None` while memory is not short.
+    pub(crate) fn settled(&self, now: Nanos) -> Option<Nanos> {
+        self.is_short(now).then(|| self.short_since + PRESSURE_SETTLED)
     }
 }
 

@@ -199,6 +199,15 @@ impl<F: Copy + Ord> Ledger<F> {
         fresh.map(|(start, e)| e.end - start).sum()
     }
 
+    /// Of this range: the bytes prefetched at `since` or later that are thought to be in memory and nobody has used yet.
+    pub fn unused_in(&self, file: F, start: u64, end: u64, since: Nanos) -> u64 {
+        let Some(extents) = self.extents.0.get(&file).filter(|_| start < end) else { return 0 };
+        let over_start = extents.range(..start).next_back().filter(|(_, extent)| extent.end > start);
+        let met = over_start.into_iter().chain(extents.range(start..end));
+        let fresh = met.filter(|(_, extent)| matches!(extent.state, State::Fresh(at) if at >= since));
+        fresh.map(|(&from, extent)| extent.end.min(end) - from.max(start)).sum()
+    }
+
     /// A reader of the file appeared.
     pub fn opened(&mut self, file: F) {
         if self.readers.len() < self.ranges_max || self.readers.contains_key(&file) {

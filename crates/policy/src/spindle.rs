@@ -110,6 +110,11 @@ struct Following {
     /// When the highest bitrate was last looked for, and what it was.
     ranked: Nanos,
     highest: f64,
+    /// Bytes requested when it was, and what the mean stream requests a second of late.
+    requested: u64,
+    pace: f64,
+    /// When the budget last shrank for good.
+    shrunk: Nanos,
 }
 
 impl Following {
@@ -146,6 +151,9 @@ impl Spindle {
             bitrates: BTreeMap::new(),
             ranked: Nanos::ZERO,
             highest: bitrate,
+            requested: 0,
+            pace: 0.0,
+            shrunk: Nanos::ZERO,
         });
         Spindle {
             config,
@@ -546,24 +554,19 @@ impl Spindle {
         wanted: Wanted,
         existing: &[(ReadId, u64, u64)],
     ) -> Option<StreamId> {
+        let expected = self.expected(request.file, wanted.start);
         let in_flight = self.flights.iter().filter(|f| f.piece.file == request.file);
         if !in_flight.into_iter().any(|f| f.piece.start < wanted.end && wanted.start < f.piece.end) {
             self.account.ledger().missing(self.now, request.file, wanted.start, wanted.end);
         }
-        let following = self.streams.as_mut()?;
-        let before: Vec<(StreamId, u64, u64)> =
-            following.table.of_file(request.file).map(|(id, s)| (id, s.position, s.fetched)).collect();
         let stream = self.observe(request.file, request.offset, 0, request.file_size)?;
         let following = self.streams.as_mut()?;
         following.table.locate(stream, request.offset, request.lba);
-        let found =
-            before.iter().find(|&&(id, ..)| id == stream).map(|&(_, position, fetched)| (position, fetched));
-        // What lies before its position had been read: another viewer begins close behind, or this one reads again.
-        let lost = found.filter(|&(position, fetched)| (position..fetched).contains(&wanted.start));
         let coming = existing.iter().any(|&(_, start, end)| start <= wanted.start && wanted.start < end);
-        if let Some((_, fetched)) = lost.filter(|_| !coming) {
+        let lost = expected.into_iter().find(|&(id, _)| id == stream).filter(|_| !coming);
+        if let Some((_, gone)) = lost {
             following.table.lost(stream, wanted.start);
-            self.evicted(fetched - wanted.start);
+            self.evicted(gone);
         }
         Some(stream)
     }
@@ -761,6 +764,10 @@ impl Spindle {
 
     fn budget(&mut self, bytes: u64) {
         if let Some(following) = &mut self.streams {
+            // A tenth less is an answer to evictions; a little less is what another process took.
+            if bytes < following.config.budget.0 / 20 * 19 {
+                following.shrunk = self.now;
+            }
             following.config.budget = Bytes(bytes.max(PAGE));
         }
     }

@@ -312,6 +312,54 @@ fn bytes_gone_before_their_reader_came_are_counted() {
 }
 
 #[test]
+fn evictions_count_against_the_budget_once() {
+    // Nothing can be given back, so the only answer is a smaller budget.
+    let mut s = spindle(AheadConfig { drop_behind: DropBehind::Never, ..AheadConfig::default() });
+    for ino in 1..=3 {
+        s.handle(ms(ino), miss(ino, ino, 0, 512 * K));
+        serve(&mut s, ms(ino));
+        s.handle(ms(ino), access(ino, 0, 512 * K));
+    }
+    let gone = |s: &mut Spindle, at: u64, ino: u64| {
+        s.handle(ms(at), Event::Missing { file: file(ino), offset: 512 * K, len: 512 * K });
+        (s.stats().bytes_evicted_unused, s.stats().bytes_evicted_over_budget)
+    };
+    assert_eq!(gone(&mut s, 100, 1), (512 * K, 512 * K));
+    assert_eq!(gone(&mut s, 110, 1), (512 * K, 512 * K), "noticed once");
+    // The answer. What came before it and is noticed now was answered.
+    s.handle(ms(200), Event::Budget(Bytes::mib(900)));
+    assert_eq!(gone(&mut s, 300, 2), (M, 512 * K));
+    // What has been read since says that it was not enough; that other processes took a little is no answer.
+    s.handle(ms(400), miss(9, 4, 0, 512 * K));
+    serve(&mut s, ms(400));
+    s.handle(ms(400), access(4, 0, 512 * K));
+    s.handle(ms(450), Event::Budget(Bytes::mib(890)));
+    assert_eq!(gone(&mut s, 500, 4), (3 * 512 * K, M));
+}
+
+#[test]
+fn evictions_of_before_what_was_read_is_given_back_are_not_the_budgets() {
+    let mut s = spindle(AheadConfig::default());
+    for ino in 1..=40 {
+        s.handle(ms(ino), miss(ino, ino, 0, 512 * K));
+        serve(&mut s, ms(ino));
+        s.handle(ms(ino), access(ino, 0, 512 * K));
+    }
+    let gone = |s: &mut Spindle, at: u64, ino: u64| {
+        s.handle(ms(at), Event::Missing { file: file(ino), offset: 512 * K, len: 3 * 512 * K });
+        s.stats().bytes_evicted_over_budget
+    };
+    // From here on what was read is given back, which takes a while to tell.
+    assert_eq!((gone(&mut s, 1_000, 1), gone(&mut s, 1_000, 2)), (0, 0));
+    assert_eq!(gone(&mut s, 25_000, 3), 0, "read long before");
+    assert!(s.stats().bytes_evicted_unused > 4 * M);
+    s.handle(ms(25_000), miss(99, 99, 0, 512 * K));
+    serve(&mut s, ms(25_000));
+    s.handle(ms(25_000), access(99, 0, 512 * K));
+    assert!(gone(&mut s, 26_000, 99) > 0, "read with all the room that gives");
+}
+
+#[test]
 fn a_viewer_who_begins_close_behind_another_is_no_eviction() {
     let mut s = spindle(AheadConfig::default());
     steady_reader(&mut s, 1, 2 * M);

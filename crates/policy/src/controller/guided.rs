@@ -8,12 +8,15 @@
 //! - A viewer who leaves has some part of a piece unread. When one leaves `left` bytes for every `used` bytes that are read, at
 //!   a size `s0`, then `left / used * s / s0` of what is used is wasted. The product of the two is least at
 //!   `sqrt(switch * rate * used * s0 / left)`.
-//!   Beyond four times what the disk transfers in a switch it gains less than a fifth, and readers wait for one another.
+//!   Beyond eight times what the disk transfers in a switch it gains less than a ninth, and readers wait for one another.
+//! - A piece lasts its reader a minute and no longer, unless that is less than the disk transfers in a switch. What is read
+//!   for minutes lies so long unread that the kernel evicts it first, and the pieces of all who came together run out together:
+//!   a disk that was idle has too much to do for minutes.
 //! - Memory bears no more than twice the budget divided by the streams, divided by the mean part they get by the
 //!   bitrate rule.
 //!
 //! The least of these is the model's size. The first time it is gone to at once, later when the size in use is off by more
-//! than a quarter, sliding for at most half a minute. Until some streams have ended the first is four times what the disk
+//! than a quarter, sliding for at most half a minute. Until some streams have ended the first is eight times what the disk
 //! transfers in a switch. Where memory is the bound the size is left at that: larger has no effect, and whether smaller
 //! is better the budget finds out by what is evicted. Else the gradient looks a quarter of an octave up and down, one interval each, between two
 //! intervals at the size in use, and goes there only if the difference is more than twice its own standard error (from the
@@ -32,7 +35,10 @@ const OFF: f64 = 1.25;
 const SLIDE_MAX: Nanos = Nanos::from_secs(30);
 
 /// At `n` depths `n / (n + 1)` of the disk's time is transfer.
-const DEPTHS: f64 = 4.0;
+const DEPTHS: f64 = 8.0;
+
+/// Seconds a piece lasts the mean reader at the most.
+const LASTS: f64 = 60.0;
 
 /// Streams that must have ended, at the size in use, before what they left is believed.
 const ENDED: u32 = 256;
@@ -67,6 +73,8 @@ pub struct Situation {
     pub used: f64,
     /// Mean bytes they left unread.
     pub left: f64,
+    /// Bytes a second a mean stream reads; 0 while that is not known.
+    pub pace: f64,
 }
 
 /// The mean of an interval's spans, and the square of its standard error.
@@ -118,7 +126,7 @@ pub struct Guided {
     model: f64,
     /// Its bound by what leavers leave, and how many streams must have ended before it is reckoned anew.
     best: f64,
-    /// Four depths, of which the mean stream gets its part: nothing larger is tried.
+    /// Eight depths, of which the mean stream gets its part: nothing larger is tried.
     most: f64,
     known_after: u32,
     /// Whether memory is what bounds it.
@@ -222,7 +230,11 @@ impl Guided {
                 }
             };
         }
-        let best = self.best.min(self.most);
+        let lasts = match seen.pace > 0.0 {
+            true => (LASTS * seen.pace).max(self.depth) / part,
+            false => f64::INFINITY,
+        };
+        let best = self.best.min(self.most).min(lasts);
         let room = seen.room as f64;
         let model = best.min(room).min(self.ceiling).max(4096.0);
         self.full = room <= best * libm::exp2(1.0 / STEPS_AN_OCTAVE);

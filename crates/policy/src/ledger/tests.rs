@@ -40,6 +40,28 @@ fn eviction_before_use_and_its_time() {
 }
 
 #[test]
+fn unused_bytes_of_a_range_by_when_they_came() {
+    let mut l = Ledger::new(100);
+    l.fetched(at(10), 1, 0, 1000);
+    l.fetched(at(20), 1, 1000, 2000);
+    l.used(1, 0, 300);
+    let unused = |l: &Ledger<_>, since: u64| {
+        (
+            l.unused_in(1, 0, 2000, at(since)),
+            l.unused_in(1, 500, 1500, at(since)),
+            l.unused_in(2, 0, 2000, at(since)),
+        )
+    };
+    assert_eq!(unused(&l, 0), (1700, 1000, 0));
+    assert_eq!(unused(&l, 11), (1000, 500, 0));
+    assert_eq!(unused(&l, 20), (1000, 500, 0));
+    assert_eq!(unused(&l, 21), (0, 0, 0));
+    l.missing(at(30), 1, 400, 1200);
+    assert_eq!(unused(&l, 0), (900, 300, 0));
+    assert_eq!(l.unused_in(1, 1200, 1200, at(0)), 0);
+}
+
+#[test]
 fn waste_is_exact_beside_the_papers_count() {
     let mut l = Ledger::new(100);
     l.opened(1);

@@ -18,7 +18,7 @@ fn start(mib: u64) -> Guided {
 
 /// Readers that stay, in as much memory as they like.
 const ROOMY: Situation =
-    Situation { room: 64 << 20, part: 1.0, ended: 300, used: 40.0 * MIB, left: 3.0 * MIB };
+    Situation { room: 64 << 20, part: 1.0, ended: 300, used: 40.0 * MIB, left: 3.0 * MIB, pace: 0.0 };
 
 /// Runs for so many seconds a disk whose time for a byte depends on the size as `curve` says, with a jitter of `jitter` from
 /// second to second.
@@ -83,10 +83,20 @@ fn what_leavers_leave_bounds_it() {
     assert!((c.target().0 as f64 / expected - 1.0).abs() < 0.01, "{} {expected}", c.target());
     run(&mut c, 30, 300, |_| 1.0, 0.0, leaving);
     assert!((c.target().0 as f64 / expected - 1.0).abs() < 0.01, "no news, no change");
-    // Readers that stay: four depths, no more.
+    // Readers that stay: eight depths, no more.
     let mut c = start(8);
     run(&mut c, 0, 30, |_| 1.0, 0.0, ROOMY);
     assert!((c.target().0 as f64 / (DEPTHS * depth()) - 1.0).abs() < 0.01, "{}", c.target());
+}
+
+#[test]
+fn no_piece_lasts_longer_than_a_minute() {
+    let mut c = start(8);
+    run(&mut c, 0, 30, |_| 1.0, 0.0, Situation { pace: 0.1 * MIB, ..ROOMY });
+    assert!((c.target().0 as f64 / (6.0 * MIB) - 1.0).abs() < 0.01, "{}", c.target());
+    // But as much as the disk transfers in a switch, however slow its readers are.
+    run(&mut c, 30, 30, |_| 1.0, 0.0, Situation { pace: 1.0, ..ROOMY });
+    assert!((c.target().0 as f64 / depth() - 1.0).abs() < 0.01, "{}", c.target());
 }
 
 #[test]
@@ -146,7 +156,7 @@ proptest! {
         let mut now = Nanos::ZERO;
         for (passed, room, used, left, disk_time, requested, evicted) in told {
             now += Nanos(passed);
-            c.situation(now, Situation { room, part: left, ended: passed as u32, used, left });
+            c.situation(now, Situation { room, part: left, ended: passed as u32, used, left, pace: left });
             c.observe(now, Observation {
                 disk_time: Nanos(disk_time), disk_bytes: Bytes(requested), requested: Bytes(requested), busy: Nanos(disk_time),
                 evicted: Bytes(evicted), eviction_time: Nanos(disk_time), bitrate: used,
