@@ -16,7 +16,11 @@ fn catalogue() -> Catalogue {
 
 fn closed(clients: u32) -> Config {
     Config {
-        disks: vec![DiskConfig { drive: drives::get("wd-red-1tb").unwrap(), size: Bytes::gib(3) }],
+        disks: vec![DiskConfig {
+            drive: drives::get("wd-red-1tb").unwrap(),
+            size: Bytes::gib(3),
+            speedup: 1.0,
+        }],
         memory: Bytes::mib(256),
         kernel: KernelConfig::default(),
         server: ServerModel::nginx(2),
@@ -188,7 +192,11 @@ fn micro(handler: &str, algorithm: readahead::Kind, competitive: bool) -> (u64, 
     let catalogue = Catalogue::new(&spec).unwrap();
     let kernel = KernelConfig { algorithm, competitive, ..KernelConfig::default() };
     let config = Config {
-        disks: vec![DiskConfig { drive: drives::get("ibm-36gb-10k").unwrap(), size: Bytes(30_000_000_000) }],
+        disks: vec![DiskConfig {
+            drive: drives::get("ibm-36gb-10k").unwrap(),
+            size: Bytes(30_000_000_000),
+            speedup: 1.0,
+        }],
         memory: Bytes::gib(1),
         kernel,
         server: ServerModel::handlers(),
@@ -242,6 +250,7 @@ fn one_reader_who_never_waits_is_near_the_optimum_and_who_thinks_is_not() {
             disks: vec![DiskConfig {
                 drive: drives::get("ibm-36gb-10k").unwrap(),
                 size: Bytes(30_000_000_000),
+                speedup: 1.0,
             }],
             server: ServerModel::handlers(),
             load: Load::Handlers { clients: 1, handler: handler.parse().unwrap(), seed: 1 },

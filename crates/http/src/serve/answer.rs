@@ -288,8 +288,9 @@ async fn of_file(
     put(ACCEPT_RANGES, "bytes");
     put(CONTENT_TYPE, kind);
     let file = Arc::new(file);
+    let any_order = validators.strong && prefer::has(asked, &PREFER, ANY_ORDER);
     if digest::wants_sha256(asked)
-        && let Some(value) = super::digests::sha256(shared, &file).await
+        && let Some(value) = super::digests::sha256(shared, &file, any_order).await
     {
         put(digest::REPR_DIGEST, &digest::field(digest::Algorithm::Sha256, &value));
     }
@@ -315,10 +316,7 @@ async fn of_file(
         Wanted::Spans(spans) => spans,
     };
     let status = StatusCode::PARTIAL_CONTENT;
-    if prefer::has(asked, &PREFER, ANY_ORDER)
-        && validators.strong
-        && let Some((download, kind, len)) = any_order::join(shared, &file, kind, &spans)
-    {
+    if any_order && let Some((download, kind, len)) = any_order::join(shared, &file, kind, &spans) {
         put(CONTENT_TYPE, &kind);
         put(CONTENT_LENGTH, &len.to_string());
         put(PREFERENCE_APPLIED, ANY_ORDER);

@@ -4,7 +4,8 @@
 //! threads that read them, the memory they are in (a bounded number of blocks, outside of the page cache), and the
 //! bodies that wait for them. A client that takes its block reports it by asking for the next.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+use std::collections::hash_map::{Entry, HashMap};
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -23,8 +24,12 @@ use super::counters::Counters;
 use super::digests::Edition;
 use super::fetch::read_past;
 use super::tree::Opened;
+use crate::digest::{Algorithm, Hasher};
 use crate::multipart::Writer;
 use crate::range::{Span, merged};
+
+/// With fewer blocks than this there is no order to choose.
+const BLOCKS_MIN: u64 = 4;
 
 /// Circus for every disk that was asked for a download.
 #[derive(Debug)]
@@ -36,6 +41,14 @@ pub(crate) struct AnyOrder {
 impl AnyOrder {
     pub(crate) fn new(config: Config) -> AnyOrder {
         AnyOrder { config, disks: Mutex::default() }
+    }
+
+    /// Circus of the disk a file is on.
+    fn disk(&self, shared: &Arc<Shared>, file: &Opened) -> Option<Arc<Disk>> {
+        match lock(&self.disks).entry(file.id.dev) {
+            Entry::Occupied(known) => Some(known.get().clone()),
+            Entry::Vacant(new) => Some(new.insert(Disk::start(self, shared)?).clone()),
+        }
     }
 }
 
@@ -92,20 +105,10 @@ pub(crate) fn join(
     let any_order = shared.any_order.as_ref()?;
     let block = any_order.config.block.0.max(1);
     let spans = merged(spans.to_vec());
-    // With fewer blocks than this there is no order to choose.
-    if spans.iter().map(|s| s.len).sum::<u64>() < 4 * block {
+    if spans.iter().map(|s| s.len).sum::<u64>() < BLOCKS_MIN * block {
         return None;
     }
-    let disk = {
-        let mut disks = lock(&any_order.disks);
-        let disk = disks.entry(file.id.dev);
-        match disk {
-            std::collections::hash_map::Entry::Occupied(known) => known.get().clone(),
-            std::collections::hash_map::Entry::Vacant(new) => {
-                new.insert(Disk::start(any_order, shared)?).clone()
-            }
-        }
-    };
+    let disk = any_order.disk(shared, file)?;
     let ranges: Vec<Range<u64>> = spans.iter().map(|s| s.offset / block..s.end().div_ceil(block)).collect();
     let writer = Writer::new(kind, file.size, shared.unique());
     let parts: u64 = spans.iter().map(|span| writer.cut_length(*span, block)).sum();
@@ -116,8 +119,7 @@ pub(crate) fn join(
     Counters::one(&shared.counters.any_order);
     let kind = writer.content_type();
     let download = Download {
-        disk,
-        id,
+        client: Leaves { id, disk },
         blocks,
         sending: None,
         out: VecDeque::new(),
@@ -127,6 +129,49 @@ pub(crate) fn join(
         ended: false,
     };
     Some((download, kind, len))
+}
+
+/// The digest of a whole file, from the very blocks the download that wants it is sent next: one read of the disk serves both, and the
+/// page cache hears of neither. `None` where downloads in any order are not to be had, or the file cannot be read.
+pub(crate) async fn sha256(shared: &Arc<Shared>, file: &Arc<Opened>) -> Option<Vec<u8>> {
+    let any_order = shared.any_order.as_ref()?;
+    let disk = any_order.disk(shared, file)?;
+    let (tell, mut blocks) = mpsc::unbounded_channel();
+    let leaves = Leaves { id: disk.join(file, Wanted::All, tell)?, disk };
+    let file = file.clone();
+    let made = tokio::task::spawn_blocking(move || {
+        let mut hasher = Hasher::new(Algorithm::Sha256);
+        // Who comes to a file that others download begins in the middle.
+        let (mut next, mut early) = (0, HashMap::new());
+        while let Some(given) = blocks.blocking_recv() {
+            let (number, bytes) = given.ok()?;
+            early.insert(number, bytes);
+            while let Some(bytes) = early.remove(&next) {
+                hasher.update(&bytes);
+                next += 1;
+            }
+            let mut state = lock(&leaves.disk.state);
+            leaves.disk.event(&mut state, Event::Sent { client: leaves.id, block: number });
+        }
+        let whole = next == file.size.div_ceil(leaves.disk.block) && file.unchanged();
+        whole.then(|| hasher.finish())
+    });
+    made.await.ok()?
+}
+
+/// A client that leaves when this is dropped.
+#[derive(Debug)]
+struct Leaves {
+    id: ClientId,
+    disk: Arc<Disk>,
+}
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        let mut state = lock(&self.disk.state);
+        self.disk.event(&mut state, Event::Left { client: self.id });
+        state.gone(self.id);
+    }
 }
 
 /// What of a block lies in the spans (which are in order and disjoint).
@@ -323,8 +368,7 @@ fn read_some(job: &Job, buffers: &mut [Vec<u8>], block: u64, offset: u64, got: u
 /// A download under way, as its body sees it.
 #[derive(Debug)]
 pub(crate) struct Download {
-    disk: Arc<Disk>,
-    id: ClientId,
+    client: Leaves,
     blocks: mpsc::UnboundedReceiver<Given>,
     /// The block being handed out.
     sending: Option<u64>,
@@ -348,22 +392,23 @@ impl Download {
                 return Poll::Ready(Some(Ok(bytes)));
             }
             if let Some(block) = self.sending.take() {
-                let mut state = lock(&self.disk.state);
-                self.disk.event(&mut state, Event::Sent { client: self.id, block });
+                let Leaves { id, disk } = &self.client;
+                disk.event(&mut lock(&disk.state), Event::Sent { client: *id, block });
             }
             if self.ended {
                 return Poll::Ready(None);
             }
             match ready!(self.blocks.poll_recv(cx)) {
                 Some(Ok((number, bytes))) => {
-                    let start = number * self.disk.block;
-                    for part in parts_of(&self.spans, number, self.disk.block, self.file.size) {
+                    let disk = &self.client.disk;
+                    let start = number * disk.block;
+                    for part in parts_of(&self.spans, number, disk.block, self.file.size) {
                         let from = (part.offset - start) as usize;
                         self.out.push_back(self.writer.head(part));
                         self.out.push_back(bytes.slice(from..from + part.len as usize));
                     }
                     self.sending = Some(number);
-                    if let Some(shared) = self.disk.shared.upgrade() {
+                    if let Some(shared) = disk.shared.upgrade() {
                         Counters::one(&shared.counters.any_order_blocks_sent);
                     }
                 }
@@ -374,13 +419,5 @@ impl Download {
                 }
             }
         }
-    }
-}
-
-impl Drop for Download {
-    fn drop(&mut self) {
-        let mut state = lock(&self.disk.state);
-        self.disk.event(&mut state, Event::Left { client: self.id });
-        state.gone(self.id);
     }
 }

@@ -12,6 +12,7 @@ use seekless_engine::lock;
 use seekless_policy::FileId;
 
 use super::Shared;
+use super::any_order;
 use super::tree::Opened;
 use crate::digest::{self, Algorithm};
 
@@ -38,8 +39,8 @@ impl Read for FromStart<'_> {
     }
 }
 
-/// The digest, if it is known or the file small enough to make it.
-pub(crate) async fn sha256(shared: &Arc<Shared>, file: &Arc<Opened>) -> Option<Vec<u8>> {
+/// The digest, if it is known or the file small enough to make it; `any_order`: of what is then downloaded in any order.
+pub(crate) async fn sha256(shared: &Arc<Shared>, file: &Arc<Opened>, any_order: bool) -> Option<Vec<u8>> {
     let edition = (file.id, file.size, file.modified);
     if let Some(known) = lock(&shared.digests.0).get(&edition) {
         return Some(known.clone());
@@ -47,16 +48,25 @@ pub(crate) async fn sha256(shared: &Arc<Shared>, file: &Arc<Opened>) -> Option<V
     if file.size > shared.settings.digest_max.0 {
         return None;
     }
-    let own = file.clone();
-    let made = tokio::task::spawn_blocking(move || {
-        let (value, bytes) = digest::of(Algorithm::Sha256, &mut FromStart { file: &own, at: 0 }).ok()?;
-        (bytes == own.size && own.unchanged()).then_some(value)
-    });
-    let value = made.await.ok()??;
+    let from_blocks = if any_order { any_order::sha256(shared, file).await } else { None };
+    let value = match from_blocks {
+        Some(value) => value,
+        None => read_whole(file).await?,
+    };
     let mut known = lock(&shared.digests.0);
     if known.len() >= REMEMBERED_MAX {
         known.clear();
     }
     known.insert(edition, value.clone());
     Some(value)
+}
+
+/// Reads it through the page cache: what is sent in order is sent from there.
+async fn read_whole(file: &Arc<Opened>) -> Option<Vec<u8>> {
+    let file = file.clone();
+    let made = tokio::task::spawn_blocking(move || {
+        let (value, bytes) = digest::of(Algorithm::Sha256, &mut FromStart { file: &file, at: 0 }).ok()?;
+        (bytes == file.size && file.unchanged()).then_some(value)
+    });
+    made.await.ok()?
 }

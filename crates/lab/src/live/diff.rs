@@ -28,7 +28,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     // Files, inodes and directories alike start cold.
     bench.disks[0].drop_caches()?;
     let dir = bench.scratch.dir(&format!("run{}", row.position))?;
-    let group = bench.group()?;
+    let group = bench.group("lab")?;
     let mut helper = arm.mode.map(|_| Daemon::of(bench, arm, &dir, group.as_ref())).transpose()?;
     let env =
         if arm.mode.is_some() && arm.door == Door::Shim { daemon::environment(&dir)? } else { Vec::new() };

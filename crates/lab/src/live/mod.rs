@@ -57,12 +57,12 @@ impl Bench<'_> {
         }
     }
 
-    /// A fresh group for server and daemon; none where the system does not let us.
-    pub(crate) fn group(&mut self) -> Result<Option<MemoryGroup>, Fault> {
+    /// A fresh group for server and daemon, of a name no other has at the time; none where the system does not let us.
+    pub(crate) fn group(&mut self, name: &str) -> Result<Option<MemoryGroup>, Fault> {
         if !self.ground.groups {
             return Ok(None);
         }
-        MemoryGroup::create("lab", self.scenario.memory.0)
+        MemoryGroup::create(name, self.scenario.memory.0)
             .map(Some)
             .map_err(|e| Fault::new(Exit::Permission, format!("cannot make a memory control group: {e}")))
     }

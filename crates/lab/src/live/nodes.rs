@@ -190,7 +190,7 @@ pub(super) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
             bench.remark(remark);
         }
         bench.disks[i].drop_caches()?;
-        let group = bench.group()?;
+        let group = bench.group(&format!("node{i}"))?;
         let mut node = Node {
             server: None,
             port: 0,
@@ -293,7 +293,9 @@ pub(super) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
         put("share_of_returned", share(away, back, |_, b| b == killed));
         put("moved_beyond_share", share(away, back, |a, b| a != b && b != killed));
         put("placed_as_before", share(before, back, |a, b| a == b));
-        hit_ratio(row, &series, killed, warmup.as_secs_f64());
+        // The last phase began with the return.
+        let returned = phase_since.duration_since(started).as_secs_f64();
+        hit_ratio(row, &series, killed, (warmup.as_secs_f64(), returned));
     }
     if let Some((_, bytes)) = before.iter().max_by_key(|(_, bytes)| bytes.iter().sum::<u64>()) {
         let all = bytes.iter().sum::<u64>() as f64;
@@ -313,7 +315,7 @@ pub(super) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
 }
 
 /// The killed node's hit ratio before it was killed, at the end, and how long after its return it had come back.
-fn hit_ratio(row: &mut Row, series: &[Look], killed: usize, warmup_s: f64) {
+fn hit_ratio(row: &mut Row, series: &[Look], killed: usize, (warmup_s, returned): (f64, f64)) {
     let hits = |looks: &[&Look]| {
         let (served, disk) = looks.iter().fold((0, 0), |sum, look| {
             let (served, disk) = look.nodes[killed];
@@ -330,7 +332,6 @@ fn hit_ratio(row: &mut Row, series: &[Look], killed: usize, warmup_s: f64) {
     let was = hits(&before);
     row.metrics.insert("hit_before".into(), was);
     row.metrics.insert("hit_after".into(), hits(&back[back.len() - (back.len() / 3).max(1)..]));
-    let returned = of(Phase::Away).next_back().map_or(0.0, |look| look.at_s);
     // Two looks together: a single piece read ahead is a good part of one.
     let came_back = back.windows(2).find(|pair| hits(pair) >= BACK * was);
     if let Some(pair) = came_back {

@@ -28,7 +28,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
         bench.disks[i].drop_caches()?;
     }
     let dir = bench.scratch.dir(&format!("run{}", row.position))?;
-    let group = bench.group()?;
+    let group = bench.group("lab")?;
     let mut helper = match arm.mode {
         Some(_) if !arm.no_daemon => Some(Daemon::of(bench, arm, &dir, group.as_ref())?),
         _ => None,

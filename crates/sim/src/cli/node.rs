@@ -17,8 +17,6 @@ use crate::serving::{Config, KernelConfig, Load, Look, back, hit_ratio, run as s
 
 /// The hit ratio counts as back at this part of what it was: the live scenario's.
 const BACK: f64 = 0.9;
-/// Seeds of the run after the return lie so far from those of the run before the loss.
-const RETURN_SEED: u64 = 1 << 32;
 
 /// One of several `seekless serve` behind a balancer, killed and returned with nothing in memory: when its hit ratio is back.
 ///
@@ -53,7 +51,7 @@ pub(super) struct NodeArgs {
     #[arg(long, value_name = "RATE", default_value = "10Mb/s")]
     link: String,
     /// A node with so many times the mean of requests under way passes on what comes besides (HAProxy's hash-balance-factor)
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.5)]
+    #[arg(long, value_name = "FACTOR", default_value_t = 2.0)]
     bound: f64,
     /// From the node's return until the balancer sends it requests (two checks a second apart, in the disk's time)
     #[arg(long, value_name = "TIME", default_value = "4s", value_parser = duration)]
@@ -85,6 +83,16 @@ pub(super) struct NodeArgs {
     /// From when to when, from an empty start, the hit ratio is taken to which it is to come back
     #[arg(long, value_name = "TIME", default_values = ["80s", "160s"], num_args = 2, value_parser = duration)]
     before: Vec<Nanos>,
+    /// How many times faster than the real one the disk runs, and viewers' links, downloads and all times given here with it; what
+    /// Seekless itself times by its own clock does not (the live scenario's)
+    #[arg(long, value_name = "FACTOR", default_value_t = 2.0)]
+    speedup: f64,
+    /// Largest file of which a digest is made for its first download
+    #[arg(long, value_name = "SIZE", default_value = "16MiB")]
+    digest_max: Bytes,
+    /// How long the node is away
+    #[arg(long, value_name = "TIME", default_value = "120s", value_parser = duration)]
+    away: Nanos,
     /// How long the return is simulated
     #[arg(long, value_name = "TIME", default_value = "300s", value_parser = duration)]
     time: Nanos,
@@ -118,6 +126,9 @@ impl NodeArgs {
         if self.node > self.nodes {
             return Err(usage(format!("--node {} is none of --nodes {}", self.node, self.nodes)));
         }
+        if !(self.speedup.is_finite() && (0.01..=100.0).contains(&self.speedup)) {
+            return Err(usage("--speedup lies within 0.01 and 100"));
+        }
         let [from, to] = self.before[..] else { return Err(usage("--before takes two times")) };
         if from >= to || self.look == Nanos::ZERO || self.look > self.time.min(Nanos(to.0 - from.0)) {
             return Err(usage(
@@ -145,8 +156,15 @@ impl NodeArgs {
         Ok(())
     }
 
-    /// The node with the readers of `seed`.
-    fn config(&self, seed: u64, up: Nanos, length: Nanos) -> Result<Config, Fault> {
+    /// A time of the disk's on the clock of everything else.
+    fn scaled(&self, time: Nanos) -> Nanos {
+        Nanos((time.0 as f64 / self.speedup) as u64)
+    }
+
+    /// The nodes with the readers of `seed`.
+    fn config(&self, seed: u64) -> Result<Config, Fault> {
+        let killed = self.before[1];
+        let returned = killed + self.away;
         let drive = drives::get(&self.drive).ok_or_else(|| {
             let names: Vec<&str> = drives::names().collect();
             usage(format!("no drive is called `{}`; there are {}", self.drive, names.join(", ")))
@@ -161,7 +179,7 @@ impl NodeArgs {
             ..default
         };
         Ok(Config {
-            disks: vec![DiskConfig { drive, size: self.size }],
+            disks: vec![DiskConfig { drive, size: self.size, speedup: self.speedup }],
             memory: self.memory,
             kernel: KernelConfig::default(),
             // No loop of `serve` waits for the disk; every request does by itself.
@@ -172,13 +190,14 @@ impl NodeArgs {
             load: Load::Node(Node {
                 clients: self.clients,
                 spec: ClosedSpec { range: self.range, pick: Pick::Zipf, random_start: true, seed },
-                link,
+                link: (link as f64 * self.speedup) as u64,
                 nodes: self.nodes,
                 number: self.node,
+                lost: Some((self.scaled(killed), self.scaled(returned))),
                 bound: self.bound,
-                up,
+                up: self.scaled(self.up),
                 downloads: self.downloads,
-                download_rate: self.download_mb_per_s * 1e6,
+                download_rate: self.download_mb_per_s * 1e6 * self.speedup,
                 own: self.own,
                 budget_of_rest: !self.budget_of_all,
                 any_order: reorder::Config {
@@ -186,21 +205,25 @@ impl NodeArgs {
                     read: self.any_order_read,
                     ..reorder::Config::default()
                 },
-                look: self.look,
+                digest_max: self.digest_max,
+                look: self.scaled(self.look),
             }),
             warmup: Nanos::ZERO,
-            length,
+            length: self.scaled(returned + self.time),
         })
     }
 
     fn trial(&self, catalogue: &Catalogue, seed: u64) -> Result<Trial, Fault> {
-        let (from, to) = (self.before[0], self.before[1]);
-        let before = self.config(seed, Nanos::ZERO, to)?;
-        let looks = simulate(&before, catalogue).map_err(usage)?.looks;
-        let first = looks.iter().position(|look| look.at > from).unwrap_or(looks.len());
-        let was = hit_ratio(&looks[first..]);
-        let after =
-            simulate(&self.config(RETURN_SEED + seed, self.up, self.time)?, catalogue).map_err(usage)?.looks;
+        let (from, to, returned) = (self.before[0], self.before[1], self.before[1] + self.away);
+        let disks_time = |look: &Look| Look { at: Nanos((look.at.0 as f64 * self.speedup) as u64), ..*look };
+        let looks: Vec<Look> =
+            simulate(&self.config(seed)?, catalogue).map_err(usage)?.looks.iter().map(disks_time).collect();
+        let within = |from: Nanos, to: Nanos| {
+            let some = looks.iter().filter(move |look| from < look.at && look.at <= to);
+            some.map(move |look| Look { at: look.at - from, ..*look }).collect::<Vec<_>>()
+        };
+        let was = hit_ratio(&within(from, to));
+        let after = within(returned, returned + self.time);
         Ok(Trial { before: was, back: back(&after, was, BACK), after })
     }
 }
@@ -215,7 +238,7 @@ pub(super) fn run(args: &NodeArgs) -> Result<Exit, Fault> {
     args.check()?;
     let spec = CatalogueSpec { size: Some(args.library), zipf: args.zipf, ..CatalogueSpec::default() };
     let catalogue = Catalogue::new(&spec).map_err(|e| usage(e.to_string()))?;
-    let Load::Node(node) = args.config(args.seed, args.up, args.time)?.load else {
+    let Load::Node(node) = args.config(args.seed)?.load else {
         return Err(usage("no node"));
     };
     let here = node.here(&catalogue);

@@ -403,7 +403,7 @@ impl ServeArgs {
             })?;
             let size =
                 self.size.unwrap_or(Bytes((library + library / 10 + (64 << 20)).min(drive.capacity().0)));
-            Ok(DiskConfig { drive, size })
+            Ok(DiskConfig { drive, size, speedup: 1.0 })
         });
         let disks = disks.collect::<Result<Vec<_>, Fault>>()?;
         if disks.len() > 64 {

@@ -1,8 +1,9 @@
 //! Where HAProxy with `deploy/haproxy.cfg` puts a file: consistent hashing on the path (`balance uri path-only`,
-//! `hash-type consistent sdbm avalanche`), all nodes up.
+//! `hash-type consistent sdbm avalanche`).
 //!
 //! As in HAProxy 2.6 (`hash_sdbm`, `full_hash`, `lb_chash.c`): a node of weight 1 has 16 places on a ring of 32 bits, and a file is
-//! where the place next to its hash is, on either side. `hash-balance-factor` is where the requests are (`machine/node.rs`).
+//! where the place next to its hash is, on either side. Where its node may have no more (`hash-balance-factor`,
+//! `chash_server_is_eligible`) it goes on along the ring.
 
 /// Places of a node on the ring (`BE_WEIGHT_SCALE` times the default weight).
 const PLACES: u32 = 16;
@@ -30,23 +31,35 @@ fn hash(path: &str) -> u32 {
 pub struct Ring(Vec<(u32, u32)>);
 
 impl Ring {
-    /// Nodes are numbered from 1 on, as they stand in the configuration.
+    /// Nodes are numbered from 1 on, as they stand in the configuration; all are up.
     pub fn new(nodes: u32) -> Ring {
+        Ring::of(1..=nodes.max(1))
+    }
+
+    /// Of these nodes, at least one.
+    pub fn of(nodes: impl IntoIterator<Item = u32>) -> Ring {
         let places = |node: u32| {
             (0..PLACES).map(move |place| (avalanche(node.wrapping_mul(RANGE).wrapping_add(place)), node))
         };
-        let mut ring: Vec<(u32, u32)> = (1..=nodes.max(1)).flat_map(places).collect();
+        let mut ring: Vec<(u32, u32)> = nodes.into_iter().flat_map(places).collect();
         ring.sort_unstable();
         Ring(ring)
     }
 
     /// The node that serves a path, which begins with a slash.
     pub fn node(&self, path: &str) -> u32 {
-        let hash = hash(path);
+        self.node_with_room(path, |_| true)
+    }
+
+    /// The same among those that have room; its own if none has.
+    pub fn node_with_room(&self, path: &str, has_room: impl Fn(u32) -> bool) -> u32 {
+        let (hash, places) = (hash(path), self.0.len());
         let at = self.0.partition_point(|place| place.0 < hash);
-        let next = self.0[at % self.0.len()];
-        let last = self.0[(at + self.0.len() - 1) % self.0.len()];
-        if hash.wrapping_sub(last.0) <= next.0.wrapping_sub(hash) { last.1 } else { next.1 }
+        let (next, last) = (at % places, (at + places - 1) % places);
+        let is_last = hash.wrapping_sub(self.0[last].0) <= self.0[next].0.wrapping_sub(hash);
+        let own = if is_last { last } else { next };
+        let mut along = (0..places).map(|i| self.0[(own + i) % places].1);
+        along.find(|node| has_room(*node)).unwrap_or(self.0[own].1)
     }
 }
 
@@ -73,6 +86,9 @@ mod tests {
             let path = format!("/hd/{i:06}.mp4");
             assert!(three.node(&path) == 3 || three.node(&path) == two.node(&path), "{path}");
             assert_eq!(Ring::new(1).node(&path), 1);
+            let (own, other) = (three.node(&path), three.node_with_room(&path, |node| node != 3));
+            assert!(if own == 3 { other < 3 } else { other == own }, "{path}");
+            assert_eq!(three.node_with_room(&path, |_| false), own, "with no room anywhere");
         }
     }
 }

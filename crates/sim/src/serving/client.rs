@@ -12,6 +12,8 @@ pub(crate) enum Kind<'a> {
     Closed(Box<ClosedReader<'a>>),
     /// The next request to a handler when the last is answered.
     Handler(Box<Requests<'a>>),
+    /// Whom a balancer sends here, or not.
+    Balanced,
     /// A viewer.
     Session {
         session: Session,
@@ -38,6 +40,7 @@ impl Client<'_> {
         let one = |range: RangeRequest| vec![Step::Read { open: 0, range }];
         match &mut self.kind {
             Kind::Closed(reader) => reader.next().map(|r| (done, one(r))),
+            Kind::Balanced => None,
             Kind::Handler(requests) => requests.next().map(|steps| (done, steps)),
             Kind::Session { session, next, .. } => {
                 if *next >= session.end {

@@ -34,6 +34,8 @@ pub struct DiskConfig {
     pub drive: DriveSpec,
     /// Size of the file system; it stands for the whole drive.
     pub size: Bytes,
+    /// How many times faster than the real one it runs, as the live disk does (`speedup`).
+    pub speedup: f64,
 }
 
 /// Settings of the kernel for every disk.
@@ -209,11 +211,13 @@ pub struct Node {
     pub link: u64,
     /// Nodes; each file is on the one where the balancer puts it.
     pub nodes: u32,
-    /// Which of them this is, from 1 on.
+    /// Which of them is looked at, from 1 on.
     pub number: u32,
+    /// When that one is killed, and when it is started again with nothing in memory.
+    pub lost: Option<(Nanos, Nanos)>,
     /// A node with so many times the mean of requests under way passes on what comes besides (`hash-balance-factor`).
     pub bound: f64,
-    /// When the balancer sends the first request: it has to see that a node is back.
+    /// From then on until the balancer sends it requests: it has to see that the node is back.
     pub up: Nanos,
     /// Whole-file downloads under way at any time, all nodes together; each goes through all files, one after the other.
     pub downloads: u32,
@@ -225,6 +229,8 @@ pub struct Node {
     pub budget_of_rest: bool,
     /// Its downloads in any order. Their blocks, too, take from the memory.
     pub any_order: reorder::Config,
+    /// Largest file of which a digest is made for its first download, from the same blocks.
+    pub digest_max: Bytes,
     /// How often it is looked what was served and read.
     pub look: Nanos,
 }

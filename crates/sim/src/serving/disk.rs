@@ -122,6 +122,8 @@ pub(crate) struct Disk {
     profile: DiskProfile,
     /// Mean time from one place to another that has nothing to do with it.
     switch: Nanos,
+    /// How many times faster than ours the drive's clock runs.
+    speedup: f64,
 }
 
 /// No competitive read-ahead is longer: eight times what today's fastest drives of the catalogue transfer in a switch.
@@ -162,7 +164,18 @@ impl Disk {
             competitive: kernel.competitive.then(|| Competitive::new(profile.clone(), DEPTH_MAX)),
             switch: profile.mean_seek() + profile.half_turn(),
             profile,
+            speedup: config.speedup,
         })
+    }
+
+    /// A moment, or a time, on the drive's clock.
+    fn its(&self, ours: Nanos) -> Nanos {
+        if self.speedup == 1.0 { ours } else { Nanos((ours.0 as f64 * self.speedup) as u64) }
+    }
+
+    /// The same back, and not too early.
+    fn ours(&self, its: Nanos) -> Nanos {
+        if self.speedup == 1.0 { its } else { Nanos((its.0 as f64 / self.speedup) as u64 + 1) }
     }
 
     /// What a switch at this place of a file is worth, if the kernel goes by it.
@@ -289,7 +302,7 @@ impl Disk {
                         lba: Lba(r.lba),
                         sectors: r.sectors as u32,
                     };
-                    if self.drive.submit(now, command).is_err() {
+                    if self.drive.submit(self.its(now), command).is_err() {
                         // Cannot be: there was room.
                         self.outside.push_front(id);
                         break;
@@ -306,12 +319,14 @@ impl Disk {
             }
         }
         let done = if self.sent.is_empty() { None } else { self.drive.next_completion() };
+        let done = done.map(|at| self.ours(at));
         [done, idle_until].into_iter().flatten().min()
     }
 
     /// The next request that is done by `now`.
     pub(crate) fn collect(&mut self, now: Nanos) -> Option<Request> {
-        let done = self.drive.poll(now)?;
+        let mut done = self.drive.poll(self.its(now))?;
+        done.finished = self.ours(done.finished).min(now);
         let id = done.id as u32;
         self.sent.retain(|&s| s != id);
         self.free.push(id);
@@ -346,11 +361,12 @@ impl Disk {
         self.head = done.lba.0 + u64::from(done.sectors);
         s.head_moves += u64::from(done.service.seek > Nanos::ZERO);
         s.buffer_hits += u64::from(done.service.from_buffer);
-        s.overhead_ns += done.service.overhead.0;
-        s.seek_ns += done.service.seek.0;
-        s.rotation_ns += done.service.rotation.0;
-        s.transfer_ns += done.service.transfer.0;
         s.response_ns += done.finished.since(since).0;
+        let ours = |time: Nanos| (time.0 as f64 / self.speedup) as u64;
+        s.overhead_ns += ours(done.service.overhead);
+        s.seek_ns += ours(done.service.seek);
+        s.rotation_ns += ours(done.service.rotation);
+        s.transfer_ns += ours(done.service.transfer);
     }
 
     fn end_sequence(&mut self) {

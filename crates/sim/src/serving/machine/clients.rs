@@ -4,6 +4,7 @@ use seekless_units::Nanos;
 use seekless_workload::closed::RangeRequest;
 use seekless_workload::handler::Step;
 
+use super::node::Told;
 use super::{Connection, Ev, Machine, Phase};
 use crate::serving::cache::PAGE;
 use crate::serving::client::{Client, Kind, Link};
@@ -85,6 +86,11 @@ impl<'a> Machine<'a> {
     /// Plans what a client asks for next; `done`: when it had the last.
     pub(super) fn next_request(&mut self, c: u32, done: Nanos) {
         match self.clients[c as usize].kind {
+            Kind::Balanced => {
+                if let Some(node) = &mut self.node {
+                    node.told.push(Told::Answered(c));
+                }
+            }
             Kind::Closed(_) | Kind::Handler(_) => {
                 self.clients[c as usize].due = done;
                 self.plan(done, Ev::Due(c));
@@ -111,9 +117,6 @@ impl<'a> Machine<'a> {
         let client = &mut self.clients[c as usize];
         let due = client.due;
         let Some((_, steps)) = client.next(catalogue, due) else { return };
-        if let Some(time) = self.elsewhere(&steps) {
-            return self.plan(self.now + time, Ev::Elsewhere(c));
-        }
         let client = &mut self.clients[c as usize];
         if let Kind::Session { measured, .. } = &mut client.kind
             && !*measured
@@ -137,7 +140,7 @@ impl<'a> Machine<'a> {
     }
 
     /// The connection's next request. The server opens its files for it: the kernel's read-ahead knows nothing yet.
-    fn accept(&mut self, c: u32, steps: Vec<Step>) {
+    pub(super) fn accept(&mut self, c: u32, steps: Vec<Step>) {
         let client = &self.clients[c as usize];
         let handled = matches!(client.kind, Kind::Handler(_));
         let stretches = stretches(&steps);
@@ -198,9 +201,6 @@ impl<'a> Machine<'a> {
         }
         // Whatever is planned for this request from now on is stale.
         self.connections[c as usize].serial = serial.wrapping_add(1);
-        if let Some(node) = &mut self.node {
-            node.answered(self.connections[c as usize].known.0);
-        }
         self.record.answered(self.clients[c as usize].due, self.now);
         self.record.known(self.connections[c as usize].known, self.now);
         self.next_request(c, self.now);

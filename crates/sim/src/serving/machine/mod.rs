@@ -1,6 +1,7 @@
 //! The event loop: clients, server, page cache, engines and disks on one clock. Each side is a file.
 
 mod clients;
+mod cluster;
 mod engines;
 mod node;
 mod server;
@@ -57,15 +58,10 @@ enum Ev {
     Ring(u32),
     Tick(u32, u64),
     Budget(u32),
-    /// Another node has answered a client.
-    Elsewhere(u32),
-    /// A download turns to its next file; it has taken a block.
-    Download(u32),
+    /// A download has taken a block.
     Took(u32, u64),
     /// A read past the page cache has come further.
     Past(u64),
-    /// A node is looked at.
-    Sample,
     /// The warm-up is over.
     Zero,
 }
@@ -212,7 +208,7 @@ fn run_while(config: &Config, catalogue: &Catalogue, max_failed: Option<f64>) ->
         Load::Closed { spec, .. } => (0..config.disks.len())
             .map(|i| ClosedSpec { seed: spec.seed + i as u64, ..spec.clone() })
             .collect(),
-        Load::Node(node) => vec![node.spec.clone()],
+        Load::Node(plan) => return cluster::run(config, plan, catalogue),
         Load::Handlers { .. } | Load::Sessions { .. } => Vec::new(),
     };
     let session_specs: Vec<SessionSpec> = match &config.load {
@@ -271,7 +267,7 @@ impl<'a> Machine<'a> {
             live: 0,
             network_free: Nanos::ZERO,
             node: match &config.load {
-                Load::Node(plan) => Some(NodeState::new(plan, catalogue)),
+                Load::Node(plan) => Some(NodeState::new(plan)),
                 _ => None,
             },
             record: Recorder::new(config.warmup),
@@ -288,19 +284,14 @@ impl<'a> Machine<'a> {
     fn begin(&mut self, closed: &[ClosedSpec]) {
         self.plan(self.config.warmup, Ev::Zero);
         for e in 0..self.engines.len() as u32 {
-            self.plan(BUDGET_EVERY, Ev::Budget(e));
+            self.plan(self.now + BUDGET_EVERY, Ev::Budget(e));
         }
-        let readers = match &self.config.load {
-            Load::Closed { clients, .. } => Some((*clients, None, Nanos::ZERO)),
-            Load::Node(node) => Some((node.clients, Some(node.link), node.up)),
-            _ => None,
-        };
-        if let Some((clients, link, start)) = readers {
+        if let Load::Closed { clients, .. } = &self.config.load {
             for (disk, spec) in closed.iter().enumerate() {
-                for number in 0..clients {
+                for number in 0..*clients {
                     let reader = Box::new(ClosedReader::new(self.catalogue, spec, number));
-                    let c = self.admit(Kind::Closed(reader), disk as u32, Nanos::ZERO, link);
-                    self.next_request(c, start);
+                    let c = self.admit(Kind::Closed(reader), disk as u32, Nanos::ZERO, None);
+                    self.next_request(c, Nanos::ZERO);
                 }
             }
         }
@@ -313,27 +304,31 @@ impl<'a> Machine<'a> {
                 }
             }
         }
-        if let Load::Node(plan) = &self.config.load {
-            self.begin_node(plan);
-        }
         for disk in 0..self.sessions.len() as u32 {
             self.next_session(disk);
         }
     }
 
     fn go(&mut self) {
-        while let Some(next) = self.heap.pop() {
-            if next.at > self.config.length {
-                break;
-            }
-            self.now = next.at;
-            self.events += 1;
-            self.handle(next.what);
+        while self.next_at().is_some_and(|at| at <= self.config.length) {
+            self.step();
             if self.record.sessions.failed >= self.failed_enough {
                 return;
             }
         }
         self.now = self.config.length;
+    }
+
+    /// When the next event is due.
+    fn next_at(&self) -> Option<Nanos> {
+        self.heap.peek().map(|next| next.at)
+    }
+
+    fn step(&mut self) {
+        let Some(next) = self.heap.pop() else { return };
+        self.now = next.at;
+        self.events += 1;
+        self.handle(next.what);
     }
 
     fn report(mut self) -> Report {
@@ -356,8 +351,7 @@ impl<'a> Machine<'a> {
             dropped_unused: c.dropped_unused - b.dropped_unused,
         };
         let sessions = matches!(self.config.load, Load::Sessions { .. });
-        let report = Report::of(&self.record, now, disks, engines, cache, self.events, sessions);
-        Report { looks: self.node.map_or(Vec::new(), |node| node.looks), ..report }
+        Report::of(&self.record, now, disks, engines, cache, self.events, sessions)
     }
 
     fn handle(&mut self, event: Ev) {
@@ -391,11 +385,8 @@ impl<'a> Machine<'a> {
                 self.sample(e);
                 self.plan(self.now + BUDGET_EVERY, Ev::Budget(e));
             }
-            Ev::Elsewhere(c) => self.next_request(c, self.now),
-            Ev::Download(number) => self.next_download(number),
             Ev::Took(number, block) => self.took(number, block),
             Ev::Past(id) => self.past_on(ReadId(id)),
-            Ev::Sample => self.look_at_node(),
             Ev::Zero => {
                 for disk in &mut self.disks {
                     disk.reset(self.now);

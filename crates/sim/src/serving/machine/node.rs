@@ -1,33 +1,42 @@
-//! One of several nodes behind a balancer: what is served elsewhere, downloads in any order, and what is seen of it every few seconds.
+//! One of several nodes behind a balancer: downloads in any order, digests of what is downloaded, and one memory for their blocks and
+//! for pages.
 //!
-//! A request for a file of another node takes the time of the reader's link and nothing here. Downloads run through the server's
-//! own [`Circus`], whose blocks are held beside the page cache: as many as there are, so much less of it is left.
+//! Downloads run through the server's own [`Circus`], whose blocks are held beside the page cache: as many as there are, so much less of
+//! it is left. Before a file's first download its digest is made, by one more client that takes every block. Who is sent here, and
+//! when, the [cluster](super::cluster) says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use seekless_policy::ReadId;
 use seekless_policy::reorder::{Action, Circus, ClientId, ContentId, Event, Wanted};
 use seekless_units::{Bytes, Nanos};
-use seekless_workload::catalogue::Catalogue;
-use seekless_workload::draw::Draw;
-use seekless_workload::handler::Step;
 
 use super::{Ev, Machine};
 use crate::serving::cache::{PAGE, PageState};
 use crate::serving::config::{Load, Node};
 use crate::serving::disk::{Pages, Waiter};
-use crate::serving::node::Look;
 
 /// Files whose pages are read past the cache have this added to their number.
 pub(super) const PAST: u32 = 1 << 31;
 /// Thread number of these reads.
 const PAST_THREAD: u32 = 3_000_000;
-/// From one download's file to the next one's: the live scenario's step, which meets every file and is no neighbour's.
-const STEP: usize = 7;
+/// Bytes a second of which one core makes a digest (SHA-256 with its instructions: 1.3 GB/s on the machine of the live runs).
+const DIGEST_RATE: f64 = 1.3e9;
 
-/// A download that goes through the library, file after file.
-struct Download {
-    next: usize,
+/// What the balancer hears of.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Told {
+    /// The last byte of a viewer's answer is on its way.
+    Sent(u32),
+    /// He has it.
+    Answered(u32),
+    /// A download has ended.
+    Downloaded(u32),
+}
+
+/// Who takes blocks: a download, or what makes the digest for it.
+#[derive(Clone, Copy)]
+struct Taker {
     video: u32,
     client: ClientId,
 }
@@ -43,50 +52,38 @@ struct PastRead {
 
 /// What a node has beside the machine every server has.
 pub(super) struct NodeState {
-    here: Vec<bool>,
     circus: Circus,
-    downloads: Vec<Download>,
+    /// The downloads by their numbers, then the makers of their digests.
+    takers: Vec<Taker>,
+    /// Files whose digests are known.
+    digests: BTreeSet<u32>,
     reads: BTreeMap<ReadId, PastRead>,
     clients: u64,
-    /// Requests of viewers under way here, and how many there may be.
-    under_way: u32,
-    most: u32,
     /// Since the last look.
     served: u64,
     read: u64,
-    pub(super) looks: Vec<Look>,
-}
-
-/// How many requests of viewers a node may have under way: HAProxy's `chash_server_is_eligible`, where all viewers and downloads
-/// have one somewhere. Downloads are few, and let out.
-fn most(plan: &Node) -> u32 {
-    let all = f64::from(plan.clients + plan.downloads);
-    ((all * plan.bound).ceil() / f64::from(plan.nodes.max(1))).ceil().max(1.0) as u32
+    pub(super) told: Vec<Told>,
 }
 
 impl NodeState {
-    pub(super) fn new(plan: &Node, catalogue: &Catalogue) -> NodeState {
-        let files = catalogue.videos().len();
-        let mut first = Draw::new(plan.spec.seed, "downloads");
-        let start = |_| Download { next: first.below(files as u64) as usize, video: 0, client: ClientId(0) };
+    pub(super) fn new(plan: &Node) -> NodeState {
+        let nobody = Taker { video: 0, client: ClientId(0) };
         NodeState {
-            here: plan.here(catalogue),
             circus: Circus::new(&plan.any_order),
-            downloads: (0..plan.downloads).map(start).collect(),
+            takers: vec![nobody; 2 * plan.downloads as usize],
+            digests: BTreeSet::new(),
             reads: BTreeMap::new(),
             clients: 0,
-            under_way: 0,
-            most: most(plan),
             served: 0,
             read: 0,
-            looks: Vec::new(),
+            told: Vec::new(),
         }
     }
 
-    /// A viewer has had an answer of so many bytes.
-    pub(super) fn answered(&mut self, bytes: u64) {
+    /// All of a viewer's answer is in the socket; the access log tells it then.
+    pub(super) fn sent(&mut self, viewer: u32, bytes: u64) {
         self.served += bytes;
-        self.under_way -= 1;
+        self.told.push(Told::Sent(viewer));
     }
 
     pub(super) fn read(&mut self, bytes: u64) {
@@ -102,55 +99,35 @@ impl<'a> Machine<'a> {
         }
     }
 
-    pub(super) fn begin_node(&mut self, plan: &'a Node) {
-        for number in 0..plan.downloads {
-            self.plan(plan.up, Ev::Download(number));
-        }
-        self.plan(plan.look, Ev::Sample);
-        self.leave_room();
+    /// What was served and read since this was last asked.
+    pub(super) fn since_last_look(&mut self) -> (u64, u64) {
+        let node = self.node.as_mut();
+        node.map_or((0, 0), |node| (std::mem::take(&mut node.served), std::mem::take(&mut node.read)))
     }
 
-    /// How long a request takes that another node serves. `None`: it is served here.
-    pub(super) fn elsewhere(&mut self, steps: &[Step]) -> Option<Nanos> {
-        let (plan, node) = (self.plan_of()?, self.node.as_mut()?);
-        let Some(Step::Read { range, .. }) = steps.first() else { return None };
-        if node.here[range.video as usize] && node.under_way < node.most {
-            node.under_way += 1;
-            return None;
+    /// A download of a file begins.
+    pub(super) fn download(&mut self, number: u32, video: u32) {
+        let (Some(plan), Some(node)) = (self.plan_of(), &self.node) else { return };
+        let small = self.catalogue.video(video).size <= plan.digest_max;
+        match small && !node.digests.contains(&video) {
+            true => self.join(plan.downloads + number, video),
+            false => self.join(number, video),
         }
-        Some(Nanos::from_secs_f64(range.len as f64 * 8.0 / plan.link as f64))
     }
 
-    /// What was served and read since the last look.
-    pub(super) fn look_at_node(&mut self) {
+    fn join(&mut self, number: u32, video: u32) {
         let (Some(plan), Some(node)) = (self.plan_of(), &mut self.node) else { return };
-        let (served, read) = (std::mem::take(&mut node.served), std::mem::take(&mut node.read));
-        node.looks.push(Look { at: self.now, served, read });
-        self.plan(self.now + plan.look, Ev::Sample);
-    }
-
-    /// A download turns to its next file.
-    pub(super) fn next_download(&mut self, number: u32) {
-        let (Some(plan), Some(node)) = (self.plan_of(), &mut self.node) else { return };
-        let download = &mut node.downloads[number as usize];
-        download.video = (download.next % node.here.len()) as u32;
-        download.next += STEP;
-        let size = self.catalogue.video(download.video).size.0;
-        if !node.here[download.video as usize] {
-            let takes = Nanos::from_secs_f64(size as f64 / plan.download_rate);
-            return self.plan(self.now + takes, Ev::Download(number));
-        }
         node.clients += 1;
-        download.client = ClientId(node.clients);
-        let (client, content) = (download.client, ContentId(download.video.into()));
-        let blocks = size.div_ceil(plan.any_order.block.0);
+        let (client, content) = (ClientId(node.clients), ContentId(video.into()));
+        node.takers[number as usize] = Taker { video, client };
+        let blocks = self.catalogue.video(video).size.0.div_ceil(plan.any_order.block.0);
         self.tell_circus(Event::Join { client, content, blocks, wanted: Wanted::All });
     }
 
     /// A download has taken its block.
     pub(super) fn took(&mut self, number: u32, block: u64) {
         let Some(node) = &self.node else { return };
-        let client = node.downloads[number as usize].client;
+        let client = node.takers[number as usize].client;
         self.tell_circus(Event::Sent { client, block });
     }
 
@@ -166,7 +143,7 @@ impl<'a> Machine<'a> {
     fn circus_acts(&mut self, plan: &Node, action: Action) {
         let block = plan.any_order.block.0;
         let Some(node) = &mut self.node else { return };
-        let of = |client| node.downloads.iter().position(|d| d.client == client).map(|number| number as u32);
+        let of = |client| node.takers.iter().position(|t| t.client == client).map(|number| number as u32);
         match action {
             Action::Read { id, content, first, blocks } => {
                 let video = content.0 as u32;
@@ -177,17 +154,27 @@ impl<'a> Machine<'a> {
                 self.plan(self.now, Ev::Past(id.0));
             }
             Action::Send { client, block: number, .. } => {
-                let Some(download) = of(client) else { return };
-                let size = self.catalogue.video(node.downloads[download as usize].video).size.0;
+                let Some(taker) = of(client) else { return };
+                let size = self.catalogue.video(node.takers[taker as usize].video).size.0;
                 let bytes = (size - number * block).min(block);
-                let takes = Nanos::from_secs_f64(bytes as f64 / plan.download_rate);
-                self.plan(self.now + takes, Ev::Took(download, number));
+                let rate = if taker < plan.downloads { plan.download_rate } else { DIGEST_RATE };
+                let takes = Nanos::from_secs_f64(bytes as f64 / rate);
+                self.plan(self.now + takes, Ev::Took(taker, number));
             }
             Action::Complete { client } => {
-                let Some(download) = of(client) else { return };
-                // As an access log tells it: at the end.
-                node.served += self.catalogue.video(node.downloads[download as usize].video).size.0;
-                self.plan(self.now, Ev::Download(download));
+                let Some(taker) = of(client) else { return };
+                let video = node.takers[taker as usize].video;
+                match taker.checked_sub(plan.downloads) {
+                    Some(number) => {
+                        node.digests.insert(video);
+                        self.join(number, video);
+                    }
+                    None => {
+                        // As an access log tells it: at the end.
+                        node.served += self.catalogue.video(video).size.0;
+                        node.told.push(Told::Downloaded(taker));
+                    }
+                }
             }
             Action::Drop { .. } => {}
             Action::Broken { .. } | Action::Refused { .. } => {
@@ -237,7 +224,7 @@ impl<'a> Machine<'a> {
 
     /// The page cache has what the server and the blocks of downloads leave of the memory. What a read past it brings is there
     /// twice until the read is done.
-    fn leave_room(&mut self) {
+    pub(super) fn leave_room(&mut self) {
         let (Some(plan), Some(node)) = (self.plan_of(), &self.node) else { return };
         let passing: u64 = node.reads.values().map(|read| read.blocks).sum();
         let blocks = (node.circus.blocks_held() + passing) * plan.any_order.block.0;

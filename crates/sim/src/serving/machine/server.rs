@@ -357,6 +357,9 @@ impl Machine<'_> {
         let k = &self.connections[c as usize];
         let bytes = k.answer;
         self.network_free = self.network_free.max(self.now) + Nanos(costs.network_ns_per_kib * bytes / 1024);
+        if let Some(node) = &mut self.node {
+            node.sent(c, bytes);
+        }
         let left = self.network_free.max(k.link.free_at.max(self.now)) + costs.network;
         let (serial, delay) = (k.serial, self.clients[c as usize].delay);
         self.plan(left + delay, Ev::Complete(c, serial));
