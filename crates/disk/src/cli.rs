@@ -22,7 +22,8 @@ enum Command {
     /// Measure a disk: seek times, rotation, transfer rates, command overhead
     ///
     /// Reads only, past the page cache. Takes less than two minutes of the disk's time. While others use the disk it
-    /// keeps to a share of its time and measures again what they disturbed.
+    /// keeps to a share of its time and measures again what they disturbed. Processors are kept from sleeping meanwhile;
+    /// in a virtual machine a thread of the lowest priority on each does that.
     Profile(ProfileArgs),
     /// Set read-ahead, command size, scheduler and queue depth by the disk's profile; without an option only say what
     /// would be set and what it is expected to give

@@ -32,11 +32,12 @@ pub struct Stats {
     pub ahead: u64,
     /// Times, of all looks, that the piece needed next found no room in the budget.
     pub held_back: u64,
-    /// Bytes that were fetched for a stream and gone before it came to read them.
+    /// Bytes that were prefetched, not given back, and gone before their reader came.
     pub bytes_evicted_unused: u64,
-    /// Of them: although what has been read was being given back. The budget is too large.
+    /// Of them: fetched since evictions were last answered, by giving back what was read or by a smaller budget. The budget is too large.
     pub bytes_evicted_over_budget: u64,
-    /// Bytes that were fetched for streams which ended before they read them.
+    /// Bytes that were fetched for streams which ended before they read them; what several of them waited for counts for each (the
+    /// ledger counts it once).
     pub bytes_wasted: u64,
     /// Bytes given back behind the last reader.
     pub bytes_dropped: u64,
