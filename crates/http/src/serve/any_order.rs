@@ -132,9 +132,12 @@ pub(crate) fn join(
 }
 
 /// The digest of a whole file, from the very blocks the download that wants it is sent next: one read of the disk serves both, and the
-/// page cache hears of neither. `None` where downloads in any order are not to be had, or the file cannot be read.
+/// page cache hears of neither. `None` where downloads in any order are not to be had, of this file either, or it cannot be read.
 pub(crate) async fn sha256(shared: &Arc<Shared>, file: &Arc<Opened>) -> Option<Vec<u8>> {
     let any_order = shared.any_order.as_ref()?;
+    if file.size < BLOCKS_MIN * any_order.config.block.0.max(1) {
+        return None;
+    }
     let disk = any_order.disk(shared, file)?;
     let (tell, mut blocks) = mpsc::unbounded_channel();
     let leaves = Leaves { id: disk.join(file, Wanted::All, tell)?, disk };
