@@ -354,7 +354,7 @@ impl Receptionist {
             steps,
             // The shim reports the read it then makes.
             demand: Demand::default(),
-            answer_is_read: None,
+            answer_is_read: false,
         };
         let sent = lock(&self.devices).send(index, Message::Ask(Box::new(ask)));
         if sent.is_err() {

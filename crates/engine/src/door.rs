@@ -96,8 +96,9 @@ pub struct Ask {
     pub steps: Steps,
     /// What the caller knows of when and how fast.
     pub demand: Demand,
-    /// Nobody will report the read that follows the answer, so a `Resident` one counts as that read, of so much.
-    pub answer_is_read: Option<Taken>,
+    /// Nobody will report the read that follows the answer, so a `Resident` one counts as that read; how much it takes, and
+    /// when, is unknown ([`Taken::Unknown`]).
+    pub answer_is_read: bool,
 }
 
 /// A read that hit, and how to read more of its file.

@@ -110,8 +110,8 @@ impl Engine {
 
     /// Asks for bytes to be brought into memory. `on_answer` is called exactly once, unless this returns an error: on
     /// the calling thread if they are there already, else on the reader's, where it must not wait. After `Resident` the
-    /// caller's own read finds the bytes in memory, most likely: they are not pinned. The read that follows counts as
-    /// reported.
+    /// caller's own read finds the bytes in memory, most likely: they are not pinned. It reports that read when it is done
+    /// ([`Engine::access`]): what counts as read may be given back.
     ///
     /// # Errors
     /// The file is not served; the caller reads for himself (and may block).
@@ -128,7 +128,6 @@ impl Engine {
         let resident = resident_prefix(need.fd, need.offset, wanted).unwrap_or(0).min(wanted);
         if resident >= wanted {
             on_answer(Answer::Resident(Found { fd: need.fd, offset: need.offset, len: wanted }));
-            self.access(need.fd, need.offset, wanted);
             return Ok(None);
         }
         let own = duplicate(need.fd)?;
@@ -146,7 +145,7 @@ impl Engine {
             start,
             steps,
             demand: need.demand,
-            answer_is_read: Some(Taken::All),
+            answer_is_read: false,
         };
         match lock(&self.shared.devices).send(index, Message::Ask(Box::new(ask))) {
             Ok(()) => Ok(Some(Ticket { reader: index, id })),

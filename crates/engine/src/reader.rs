@@ -159,7 +159,7 @@ struct Pending {
     source: Arc<Source>,
     need_offset: u64,
     need_len: u64,
-    answer_is_read: Option<Taken>,
+    answer_is_read: bool,
 }
 
 /// A file held open between two reads of a stream. For a moment only: an open file keeps its file system from being
@@ -501,10 +501,8 @@ impl Body {
             Verdict::Pass(reason) => Answer::Pass(reason),
         };
         (pending.on_answer)(answer);
-        if let Some(taken) = pending.answer_is_read
-            && verdict == Verdict::Resident
-        {
-            self.moved_on(pending.file, pending.need_offset, pending.need_len, taken);
+        if pending.answer_is_read && verdict == Verdict::Resident {
+            self.moved_on(pending.file, pending.need_offset, pending.need_len, Taken::Unknown);
         }
     }
 

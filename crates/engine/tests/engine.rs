@@ -13,7 +13,7 @@ use seekless_engine::{Answer, DecisionLog, Engine, Need, Refused, Settings};
 use seekless_kernel::residency::resident_prefix;
 use seekless_policy::controller::Params;
 use seekless_policy::record::{Entry, FIRST_LINE, Line};
-use seekless_policy::{AheadConfig, Mode, Sizing, Spindle};
+use seekless_policy::{AheadConfig, DropBehind, Mode, Sizing, Spindle};
 use seekless_units::Bytes;
 
 /// Longest wait for anything: no measure of speed, only the difference between slow and never.
@@ -93,6 +93,33 @@ fn reported_reads_are_followed() {
         engine.access(file.as_fd(), at, 256 << 10);
         at = (at + (256 << 10)).min(4 * M);
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// An answer is no read: a server whose client has no room yet sends seconds later what it was told is there.
+#[test]
+fn what_is_brought_in_stays_until_it_is_reported_as_read() {
+    let always = AheadConfig { drop_behind: DropBehind::Always, ..AheadConfig::default() };
+    let engine = engine(|s| s.spindle.ahead = Some(always));
+    let file = cold_file(8);
+    let resident = |at| resident_prefix(file.as_fd(), at, M).unwrap();
+    if resident(0) == M {
+        println!("skipped: {} lies on a file system in memory", env!("CARGO_TARGET_TMPDIR"));
+        return;
+    }
+    for at in [0, M, 2 * M, 3 * M] {
+        assert_eq!(ask(&engine, &file, at, M), Ok("resident true".into()));
+        let given_back = Instant::now() + Duration::from_millis(300);
+        while Instant::now() < given_back {
+            assert_eq!(resident(at), M, "given back before it was read, at {at}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        engine.access(file.as_fd(), at, M);
+    }
+    let until = Instant::now() + NEVER;
+    while resident(M) > 0 {
+        assert!(Instant::now() < until, "what was read is never given back: {:?}", engine.statistics());
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

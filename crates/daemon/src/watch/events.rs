@@ -154,10 +154,7 @@ impl Announcer {
             steps,
             // Nobody reports it: it is this very read.
             demand: Demand::default(),
-            answer_is_read: Some(match access {
-                Access::Read => Taken::All,
-                _ => Taken::Unknown,
-            }),
+            answer_is_read: true,
         };
         // On failure the message comes back and is dropped, and with it the event.
         match lock(&self.devices).send(index, Message::Ask(Box::new(ask))) {

@@ -1,7 +1,7 @@
 //! The body of an answer: parts of a file and text between them, piece by piece, never waiting on an event loop.
 //!
-//! For each piece: what is in memory is sent at once and reported to the engine (so that its stream is read ahead);
-//! what is not is asked of the engine and awaited; what the engine passes is read by a helper thread.
+//! For each piece: what is in memory is sent at once; what is not is asked of the engine and awaited; what the engine passes is
+//! read by a helper thread. What has been sent, or copied to be, is reported to the engine, so that its stream is read ahead.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -168,7 +168,6 @@ impl FileBody {
         match at_once(&self.shared, &file, span.offset, window, sendfile) {
             Ok(Some(segment)) => {
                 Counters::one(&self.shared.counters.hits);
-                self.shared.moved_on(&file, span.offset, segment.len());
                 self.passed(segment.len());
                 Poll::Ready(Some(Ok(segment)))
             }
@@ -233,15 +232,19 @@ fn at_once(
 ) -> io::Result<Option<Segment>> {
     let len = if sendfile { len } else { len.min(COPY_MAX as u64) };
     let len = match ready(file, offset, len) {
-        Ready::Bytes(len) if sendfile => return Ok(Some(Segment::Span { file: file.clone(), offset, len })),
+        Ready::Bytes(len) if sendfile => {
+            return Ok(Some(Segment::Span { file: file.clone(), offset, len, seen: Instant::now() }));
+        }
         Ready::Bytes(len) => len,
         Ready::No => return Ok(None),
         Ready::Unknown => len,
     };
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     let copy = read_ready(file, offset, len as usize);
     shared.counters.call(began.elapsed());
-    Ok(copy?.map(Segment::Memory))
+    let Some(copy) = copy? else { return Ok(None) };
+    shared.moved_on(file, offset, copy.len() as u64);
+    Ok(Some(Segment::Memory(copy)))
 }
 
 /// The same, after waiting for the disk.

@@ -92,7 +92,9 @@ pub(crate) async fn bring_in(shared: &Shared, file: &Opened, span: Span, demand:
 /// The disk's; the end of the file; a disk that does not answer.
 pub(crate) async fn read(shared: &Shared, file: &Arc<Opened>, offset: u64, len: u64) -> io::Result<Bytes> {
     Counters::one(&shared.counters.helper_reads);
-    helped(file, offset, len.min(HELPER_BYTES), false).await
+    let bytes = helped(file, offset, len.min(HELPER_BYTES), false).await?;
+    shared.moved_on(file, offset, bytes.len() as u64);
+    Ok(bytes)
 }
 
 /// The same, leaving nothing in the page cache, and no more than two at a time: these reads do not stand in the

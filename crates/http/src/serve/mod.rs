@@ -154,7 +154,8 @@ impl Shared {
         followed.insert(file.id, now);
     }
 
-    /// Bytes were sent from memory: the stream moved on, and its next piece may be due.
+    /// Bytes of a file were sent, or copied to be sent: the stream moved on, and its next piece may be due. Not before: what has
+    /// been read may be given back.
     pub(crate) fn moved_on(&self, file: &Opened, offset: u64, len: u64) {
         if !self.engine.settings().follows() {
             return;

@@ -6,8 +6,9 @@
 //! holds is sent in its place: file spans by `sendfile`, memory as it is. hyper keeps its framing, keep-alive and
 //! back-pressure; the bytes never pass through user space; and bytes sent are counted where they are, answer by answer.
 //!
-//! A span was in memory when it was put in. If the client made it wait meanwhile, it is looked at again before it is sent,
-//! and brought in anew if it is gone.
+//! A span was in memory when it was put in. If it had to wait for the client since, it is looked at again before it is
+//! sent, and brought in anew if it is gone. The engine hears of a span when it is sent and not before: what it takes for read it
+//! may give back.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -37,6 +38,9 @@ use crate::range::Span;
 
 /// Longest piece of a body, and size of the region of stand-ins.
 pub(crate) const PIECE_MAX: usize = 1 << 20;
+
+/// A span that was looked at so lately is sent without another look.
+const LOOKED_AT: Duration = Duration::from_millis(20);
 
 /// Most bytes of one sendfile call: other connections of the loop get their turn in between.
 const SENDFILE_MAX: u64 = 512 << 10;
@@ -87,8 +91,8 @@ impl Buf for Piece {
 /// What is to be sent in place of stand-ins.
 #[derive(Clone, Debug)]
 pub(crate) enum Segment {
-    /// Part of a file that is in memory.
-    Span { file: Arc<Opened>, offset: u64, len: u64 },
+    /// Part of a file that was in memory at `seen`.
+    Span { file: Arc<Opened>, offset: u64, len: u64, seen: Instant },
     /// Memory.
     Memory(Bytes),
 }
@@ -208,8 +212,6 @@ pub(crate) struct Wire {
     outbox: Rc<Outbox>,
     shared: Arc<Shared>,
     patience: Patience,
-    /// The client did not take everything: what is next in the outbox may have left memory since.
-    waited: bool,
     again: Option<Again>,
     stalled_since: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
@@ -267,7 +269,6 @@ impl Wire {
             outbox,
             patience: shared.settings.patience,
             shared,
-            waited: false,
             again: None,
             stalled_since: None,
             timer: None,
@@ -307,7 +308,6 @@ impl Wire {
     fn progress(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match result {
             Poll::Pending => {
-                self.waited = true;
                 self.outbox.stalled.set(true);
                 let since = *self.stalled_since.get_or_insert_with(Instant::now);
                 if self.expired(cx, since, self.patience.send) {
@@ -356,7 +356,6 @@ impl Wire {
         if let Some(again) = &mut self.again {
             let segment = ready!(again.as_mut().poll(cx));
             self.again = None;
-            self.waited = false;
             self.replace_first(segment?);
         }
         let first = self.outbox.segments.borrow().front().cloned();
@@ -369,9 +368,9 @@ impl Wire {
                 let bytes = &bytes[..bytes.len().min(most as usize)];
                 ready!(self.poll_memory(cx, &[IoSlice::new(bytes)], false))?
             }
-            Segment::Span { file, offset, len } => {
-                let len = len.min(most).min(SENDFILE_MAX);
-                ready!(self.poll_span(cx, &file, offset, len))?
+            Segment::Span { file, offset, len, seen } => {
+                let span = Span { offset, len: len.min(most).min(SENDFILE_MAX) };
+                ready!(self.poll_span(cx, &file, span, seen))?
             }
         };
         if sent == 0 {
@@ -386,43 +385,38 @@ impl Wire {
         &mut self,
         cx: &mut Context<'_>,
         file: &Arc<Opened>,
-        offset: u64,
-        len: u64,
+        span: Span,
+        seen: Instant,
     ) -> Poll<io::Result<usize>> {
+        let Span { offset, mut len } = span;
         let Transport::Plain(tcp) = &mut self.io else {
             // Bodies put memory in front of TLS.
             return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
         };
         loop {
             ready!(tcp.poll_write_ready(cx))?;
-            let waited = std::mem::take(&mut self.waited);
-            if waited && !file.unchanged() {
-                let changed = changed();
-                self.shared.broken_off(file, &changed);
-                return Poll::Ready(Err(changed));
-            }
-            if waited && ready(file, offset, len) == Ready::No {
-                let (shared, file) = (self.shared.clone(), file.clone());
-                // They were in memory and have been evicted since: the socket has room for them now.
-                let now = Demand { deadline: Some(Instant::now()), ..Demand::default() };
-                let again = async move {
-                    if fetch::bring_in(&shared, &file, Span { offset, len }, now).await
-                        && let Ready::Bytes(len) = ready(&file, offset, len)
-                    {
-                        return Ok(Segment::Span { file, offset, len });
+            if seen.elapsed() > LOOKED_AT {
+                if !file.unchanged() {
+                    let changed = changed();
+                    self.shared.broken_off(file, &changed);
+                    return Poll::Ready(Err(changed));
+                }
+                match ready(file, offset, len) {
+                    Ready::Bytes(there) => len = there,
+                    Ready::Unknown => {}
+                    Ready::No => {
+                        // It has left memory while the client had no room for it. Now he has.
+                        self.again = Some(Box::pin(anew(self.shared.clone(), file.clone(), span)));
+                        // Polled at once, so that it wakes us.
+                        let Some(again) = &mut self.again else { return Poll::Pending };
+                        let segment = ready!(again.as_mut().poll(cx));
+                        self.again = None;
+                        self.replace_first(segment?);
+                        // Its turn comes with the next write.
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
                     }
-                    let read = fetch::read(&shared, &file, offset, len).await;
-                    Ok(Segment::Memory(read.inspect_err(|error| shared.broken_off(&file, error))?))
-                };
-                self.again = Some(Box::pin(again));
-                // Polled at once, so that it wakes us.
-                let Some(again) = &mut self.again else { return Poll::Pending };
-                let segment = ready!(again.as_mut().poll(cx));
-                self.again = None;
-                self.replace_first(segment?);
-                // Its turn comes with the next write.
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
+                }
             }
             let began = Instant::now();
             let mut from = offset;
@@ -439,6 +433,7 @@ impl Wire {
                 }
                 Ok(n) => {
                     Counters::add(&self.shared.counters.sendfile_bytes, n as u64);
+                    self.shared.moved_on(file, offset, n as u64);
                     return Poll::Ready(Ok(n));
                 }
                 Err(e) => {
@@ -456,10 +451,10 @@ impl Wire {
     fn replace_first(&self, new: Segment) {
         let mut segments = self.outbox.segments.borrow_mut();
         let Some((old, tally)) = segments.pop_front() else { return };
-        if let Segment::Span { file, offset, len } = old
+        if let Segment::Span { file, offset, len, seen } = old
             && len > new.len()
         {
-            let rest = Segment::Span { file, offset: offset + new.len(), len: len - new.len() };
+            let rest = Segment::Span { file, offset: offset + new.len(), len: len - new.len(), seen };
             segments.push_front((rest, tally.clone()));
         }
         segments.push_front((new, tally));
@@ -480,6 +475,19 @@ impl Wire {
             }
         }
     }
+}
+
+/// Bytes that were in memory and have left it.
+async fn anew(shared: Arc<Shared>, file: Arc<Opened>, span: Span) -> io::Result<Segment> {
+    let Span { offset, len } = span;
+    let now = Demand { deadline: Some(Instant::now()), ..Demand::default() };
+    if fetch::bring_in(&shared, &file, span, now).await
+        && let Ready::Bytes(len) = ready(&file, offset, len)
+    {
+        return Ok(Segment::Span { file, offset, len, seen: Instant::now() });
+    }
+    let read = fetch::read(&shared, &file, offset, len).await;
+    Ok(Segment::Memory(read.inspect_err(|error| shared.broken_off(&file, error))?))
 }
 
 impl AsyncRead for Wire {
@@ -530,7 +538,6 @@ impl AsyncWrite for Wire {
         let bufs = &bufs[start.min(bufs.len())..];
         let Some(first) = bufs.first() else { return Poll::Ready(Ok(0)) };
         if let Some(pace) = &mut this.pace {
-            this.waited = true;
             ready!(pace.poll(cx));
         }
         let result = if is_stand_in(first) {
