@@ -8,6 +8,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use common::{Answer, Site, ask, get, read_answer, settings};
+use seekless_http::digest::{self, Algorithm};
 use seekless_http::multipart::{Found, Reader};
 use seekless_http::serve::{Server, Upper};
 
@@ -470,6 +471,32 @@ fn a_packet_on_each_processor() {
         socket.send_to(b"hello", socket.local_addr().unwrap()).unwrap();
     }
     sched_setaffinity(None, &ours).unwrap();
+}
+
+#[test]
+fn a_digest_is_made_of_blocks_only_where_blocks_are_sent() {
+    let site = Site::new();
+    let server = Server::start(settings(&site.root)).unwrap();
+    let read = || server.report()["counters"]["any_order_blocks_read"].as_u64().unwrap();
+    for (method, range, in_order) in [
+        ("HEAD", "bytes=0-", true),
+        ("GET", "items=0-", true),
+        ("GET", "bytes=5-70000", true),
+        ("GET", "bytes=2000000-", true),
+        ("GET", "bytes=0-", false),
+    ] {
+        // A digest is remembered, so each asks for a file of its own.
+        let film = site.film("film", 1_000_000);
+        fs::rename(site.root.join("film"), site.root.join("next")).unwrap();
+        let wishes = [("Want-Repr-Digest", "sha-256=1"), ("Prefer", "any-order"), ("Range", range)];
+        let answer = ask(server.address(), method, "/next", &wishes);
+        let (value, _) = digest::of(Algorithm::Sha256, &mut film.as_slice()).unwrap();
+        let right = digest::field(Algorithm::Sha256, &value);
+        let satisfiable = answer.status != 416;
+        assert_eq!(answer.header("repr-digest"), satisfiable.then_some(right.as_str()), "{method} {range}");
+        assert_eq!(answer.header("preference-applied").is_none(), in_order, "{method} {range}");
+        assert_eq!(read() == 0, in_order, "{method} {range}");
+    }
 }
 
 #[test]

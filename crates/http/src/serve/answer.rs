@@ -288,16 +288,20 @@ async fn of_file(
     put(ACCEPT_RANGES, "bytes");
     put(CONTENT_TYPE, kind);
     let file = Arc::new(file);
-    let any_order = validators.strong && prefer::has(asked, &PREFER, ANY_ORDER);
-    if digest::wants_sha256(asked)
+    let size = file.size;
+    // Range is defined for GET alone (RFC 9110, 14.2).
+    let range = asked.get(RANGE).filter(|_| ranges && *method == Method::GET).and_then(|v| v.to_str().ok());
+    let wanted = range.map_or(Wanted::Whole, |range| wanted(range, size));
+    let any_order = matches!(&wanted, Wanted::Spans(spans) if any_order::is_worth_it(shared, spans))
+        && validators.strong
+        && prefer::has(asked, &PREFER, ANY_ORDER);
+    if !matches!(wanted, Wanted::Unsatisfiable)
+        && digest::wants_sha256(asked)
         && let Some(value) = super::digests::sha256(shared, &file, any_order).await
     {
         put(digest::REPR_DIGEST, &digest::field(digest::Algorithm::Sha256, &value));
     }
-    let size = file.size;
-    // Range is defined for GET alone (RFC 9110, 14.2).
-    let range = asked.get(RANGE).filter(|_| ranges && *method == Method::GET).and_then(|v| v.to_str().ok());
-    let spans = match range.map_or(Wanted::Whole, |range| wanted(range, size)) {
+    let spans = match wanted {
         Wanted::Unsatisfiable => {
             let mut draft = plain(StatusCode::RANGE_NOT_SATISFIABLE);
             if let Ok(value) = format!("bytes */{size}").parse() {

@@ -94,8 +94,14 @@ impl std::fmt::Debug for Disk {
     }
 }
 
-/// Takes on a download of these parts of a file. The body, its content type and its length; `None` if it is better (too
-/// small, too many downloads) served in order.
+/// Whether a download of these parts, which may overlap, has an order to choose.
+pub(crate) fn is_worth_it(shared: &Shared, spans: &[Span]) -> bool {
+    let bytes: u64 = merged(spans.to_vec()).iter().map(|s| s.len).sum();
+    shared.any_order.as_ref().is_some_and(|a| bytes >= BLOCKS_MIN * a.config.block.0.max(1))
+}
+
+/// Takes on a download of these parts of a file. The body, its content type and its length; `None` if it is better served
+/// in order: there are too many downloads.
 pub(crate) fn join(
     shared: &Arc<Shared>,
     file: &Arc<Opened>,
@@ -105,9 +111,6 @@ pub(crate) fn join(
     let any_order = shared.any_order.as_ref()?;
     let block = any_order.config.block.0.max(1);
     let spans = merged(spans.to_vec());
-    if spans.iter().map(|s| s.len).sum::<u64>() < BLOCKS_MIN * block {
-        return None;
-    }
     let disk = any_order.disk(shared, file)?;
     let ranges: Vec<Range<u64>> = spans.iter().map(|s| s.offset / block..s.end().div_ceil(block)).collect();
     let writer = Writer::new(kind, file.size, shared.unique());
@@ -134,11 +137,7 @@ pub(crate) fn join(
 /// The digest of a whole file, from the very blocks the download that wants it is sent next: one read of the disk serves both, and the
 /// page cache hears of neither. `None` where downloads in any order are not to be had, of this file either, or it cannot be read.
 pub(crate) async fn sha256(shared: &Arc<Shared>, file: &Arc<Opened>) -> Option<Vec<u8>> {
-    let any_order = shared.any_order.as_ref()?;
-    if file.size < BLOCKS_MIN * any_order.config.block.0.max(1) {
-        return None;
-    }
-    let disk = any_order.disk(shared, file)?;
+    let disk = shared.any_order.as_ref()?.disk(shared, file)?;
     let (tell, mut blocks) = mpsc::unbounded_channel();
     let leaves = Leaves { id: disk.join(file, Wanted::All, tell)?, disk };
     let file = file.clone();
