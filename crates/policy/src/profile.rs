@@ -24,7 +24,7 @@ pub use procedure::{Phase, Procedure, ProcedureOptions, Read, Timing, Unmeasurab
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use seekless_units::{Lba, Nanos, SECTOR_BYTES};
+use seekless_units::{Bytes, Lba, Nanos, SECTOR_BYTES};
 use serde::{Deserialize, Serialize};
 
 /// The whole radius, in the unit of [`SeekPoint::distance`].
@@ -232,6 +232,16 @@ impl DiskProfile {
             weight += density * du;
         }
         Nanos((sum / weight) as u64)
+    }
+
+    /// Mean `C_switch` between two independent addresses.
+    pub fn mean_switch(&self) -> Nanos {
+        self.mean_seek() + self.half_turn()
+    }
+
+    /// What the disk transfers in the time of a mean switch: the competitive depth (\[C\] 2) without a place.
+    pub fn mean_depth(&self) -> Bytes {
+        Bytes((self.mean_switch().as_secs_f64() * self.mean_rate()) as u64)
     }
 
     /// Bytes a second of a read of the whole disk from end to end.

@@ -189,8 +189,7 @@ pub(crate) fn plan(profile: &DiskProfile, now: &QueueSettings, streams: u32) -> 
 
 /// \[C\]'s depth for seeks between independent places at the mean rate, KiB.
 fn competitive_kb(profile: &DiskProfile) -> u64 {
-    let cost = profile.mean_seek() + profile.half_turn();
-    (cost.as_secs_f64() * profile.mean_rate() / 1024.0) as u64
+    profile.mean_depth().0 / 1024
 }
 
 /// The power of two nearest by ratio.

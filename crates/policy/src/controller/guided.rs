@@ -158,8 +158,7 @@ impl Guided {
     pub fn new(params: Params, profile: &DiskProfile, now: Nanos) -> Guided {
         let params = params.normalised();
         let start = params.start_size.clamp(params.step_size.min(params.start_size), params.size_max).0;
-        let switch = (profile.mean_seek() + profile.half_turn()).as_secs_f64();
-        let depth = switch * profile.mean_rate();
+        let depth = profile.mean_depth().0 as f64;
         let mut guided = Guided {
             depth,
             model: 0.0,

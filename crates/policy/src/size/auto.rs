@@ -50,10 +50,8 @@ impl Auto {
 
 /// The size to start with on a disk where none is remembered: from its profile and the memory there is.
 pub fn start_size(profile: &DiskProfile, budget: Bytes, params: &Params) -> Bytes {
-    let switch = (profile.mean_seek() + profile.half_turn()).as_secs_f64();
-    let depth = (switch * profile.mean_rate()) as u64;
     let room = (budget.0 / READERS).max(params.step_size.0);
-    Bytes(depth.saturating_mul(DEPTHS).min(room)).clamp(params.step_size, params.size_max)
+    Bytes(profile.mean_depth().0.saturating_mul(DEPTHS).min(room)).clamp(params.step_size, params.size_max)
 }
 
 impl PrefetchSize for Auto {

@@ -162,7 +162,7 @@ impl Disk {
             head: u64::MAX,
             sequence: 0,
             competitive: kernel.competitive.then(|| Competitive::new(profile.clone(), DEPTH_MAX)),
-            switch: profile.mean_seek() + profile.half_turn(),
+            switch: profile.mean_switch(),
             profile,
             speedup: config.speedup,
         })

@@ -9,7 +9,7 @@ fn disk() -> DiskProfile {
 
 /// Bytes this disk transfers in a switch.
 fn depth() -> f64 {
-    (disk().mean_seek() + disk().half_turn()).as_secs_f64() * disk().mean_rate()
+    disk().mean_depth().0 as f64
 }
 
 fn start(mib: u64) -> Guided {
