@@ -19,7 +19,8 @@ use crate::{control, doctor, run, state};
 mod engine;
 mod watch;
 
-pub use engine::{EngineArgs, Table2};
+pub use engine::EngineArgs;
+pub use seekless_options::{EngineOptions, Table2};
 
 /// Serves shims until it is told to stop (SIGTERM, SIGINT).
 #[derive(Args, Clone, Debug)]

@@ -86,8 +86,9 @@ pub trait PrefetchSize {
 pub enum Heeds {
     /// Nothing: everybody is read ahead for.
     Nothing,
-    /// Where most stop. Whoever is most likely at his end reads for himself, and whoever is not known to be sequential as long as it
-    /// is not known where most stop; nothing more is begun for whom as much is fetched as half of those read who came as far.
+    /// Where most stop, of readers who are not known to be sequential. Whoever of them is most likely at his end reads for himself, and
+    /// so do all as long as it is not known where most stop; nothing more is begun for whom as much is fetched as half of those read
+    /// who came as far.
     Ends,
     /// Whether and how far anybody goes on. Readers not known to be sequential read for themselves, no piece goes beyond the
     /// median of what is left, and while somebody is blocked nothing is read ahead that costs a switch.

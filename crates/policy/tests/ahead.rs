@@ -1,6 +1,7 @@
 //! Reading ahead of need, case by case: triggers, deadlines, budget, share, persistence, drop-behind.
 
 use seekless_policy::competitive::Start;
+use seekless_policy::controller::Params;
 use seekless_policy::{
     Access, Action, AheadConfig, Config, Demand, DropBehind, Event, FileId, Outcome, ReadId, Reason, Request,
     RequestId, Sizing, Spindle, Taken, Verdict,
@@ -84,6 +85,46 @@ fn one_miss_is_enough_for_a_whole_file() {
     let stats = s.stats();
     assert_eq!((stats.requests, stats.bytes_evicted_unused), (1, 0));
     assert_eq!(stats.ahead as usize, reads.len() - 1);
+}
+
+/// With the automatic size, who is known to be sequential is served where all others left: a viewer who goes on would wait for the
+/// disk beside the queue, and again at his next read.
+#[test]
+fn a_viewer_who_may_be_at_his_end_is_not_left_alone() {
+    let mut s = Spindle::new(Config {
+        sizing: Sizing::Auto(Params::default()),
+        read_max: Bytes::mib(32),
+        reads_in_flight: 1,
+        ahead: Some(AheadConfig::default()),
+        ..Config::default()
+    });
+    let mut now = ms(0);
+    let mut view = |s: &mut Spindle, ino: u64, until: u64| {
+        s.handle(now, miss(ino, ino, 0, 512 * K));
+        serve(s, now);
+        for at in (0..until).step_by(512 << 10) {
+            s.handle(now, access(ino, at, 512 * K));
+            serve(s, now);
+            now += ms(500);
+        }
+        now
+    };
+    for ino in 1..=40 {
+        let end = view(&mut s, ino, 8 * M);
+        s.handle(end + Nanos::from_secs(60), Event::Tick);
+    }
+    let now = view(&mut s, 100, 15 * M / 2);
+    // Evicted since: he asks for it once more.
+    s.handle(now, miss(200, 100, 15 * M / 2, 512 * K));
+    let mut answers = Vec::new();
+    while let Some(action) = s.poll_action() {
+        match action {
+            Action::Answer { verdict, .. } => answers.push(verdict),
+            Action::Read { id, .. } => s.handle(now, Event::Done { read: id, outcome: Outcome::Ok }),
+            _ => {}
+        }
+    }
+    assert_eq!(answers, [Verdict::Resident], "half of those who came so far went no further");
 }
 
 #[test]

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use seekless_policy::bitrate::BitrateRule;
+use seekless_options::{EngineOptions, on_off};
 use seekless_policy::coordinate::Coordination;
 use seekless_policy::coordinate::pfc::PfcParams;
-use seekless_policy::{AheadConfig, OrderKind, reorder};
+use seekless_policy::{Mode, Prefetch, reorder};
 use seekless_units::{Bytes, Exit, Fault};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -89,27 +89,16 @@ pub struct ServeArgs {
     /// back); or pfc-literal (the paper's rules on each request)
     #[arg(long, default_value = "none", value_name = "none|pfc|pfc-literal", value_parser = coordination)]
     coordinate: Upper,
-    /// How far a read is extended
-    #[arg(long, default_value = "4MiB", value_name = "SIZE")]
-    prefetch: Bytes,
-    /// How that depends on a stream's bitrate: sqrt, linear, same, or one factor (0 to 1) for lower bitrates
-    #[arg(long, default_value = "same", value_name = "RULE")]
-    scale: BitrateRule,
-    /// Order in which a disk's queue is served: fifo or sweep (by disk address)
-    #[arg(long, default_value = "sweep", value_name = "ORDER")]
-    order: OrderKind,
-    /// Read before it is needed: on, or off to read on a miss only
-    #[arg(long, default_value = "on", value_name = "on|off", value_parser = on_off, action = clap::ArgAction::Set)]
-    ahead: bool,
-    /// Most bytes read ahead and not yet used, of each disk [default: from the memory limit, and what is observed]
-    #[arg(long, value_name = "SIZE")]
-    budget: Option<Bytes>,
-    /// Use the engine for files on solid-state disks too
-    #[arg(long)]
-    include_ssd: bool,
+    /// How far a read is extended: a size, for example 4MiB; auto (it finds itself; with --ahead on); competitive (what the disk
+    /// transfers in the time of one seek, from its profile)
+    #[arg(long, default_value = "4MiB", value_name = "SIZE|auto|competitive")]
+    prefetch: Prefetch,
     /// At the end, write what was counted as JSON to FILE, or to standard output
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
     json: Option<PathBuf>,
+    /// What every engine is told
+    #[command(flatten)]
+    engine: EngineOptions,
 }
 
 fn coordination(word: &str) -> Result<Upper, String> {
@@ -122,28 +111,18 @@ fn coordination(word: &str) -> Result<Upper, String> {
     }
 }
 
-fn on_off(word: &str) -> Result<bool, String> {
-    match word {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err("write on or off".into()),
-    }
-}
-
 /// Descriptors one connection may need: its socket, the file, and the engine's own of that file.
 const DESCRIPTORS_EACH: u64 = 3;
 
 impl ServeArgs {
     fn settings(&self) -> Result<Settings, Fault> {
         let usage = |message: String| Fault::new(Exit::Usage, message);
-        let page = Bytes(seekless_policy::PAGE);
         let within = |name: &str, value: Bytes, least: Bytes, most: Bytes| {
             if value < least || value > most {
                 return Err(usage(format!("--{name} {value} is out of range; write {least} to {most}")));
             }
             Ok(value)
         };
-        let prefetch = within("prefetch", self.prefetch, page, Bytes::gib(1))?;
         // hyper refuses buffers below 8 KiB.
         let head = within("head-max", self.head_max, Bytes::kib(8), Bytes::mib(1))?;
         let read = within("any-order-read", self.any_order_read, Bytes::kib(64), Bytes::mib(64))?;
@@ -151,18 +130,10 @@ impl ServeArgs {
         if self.rate == Some(Bytes::ZERO) {
             return Err(usage("--rate 0B sends nothing; leave it away for no bound".into()));
         }
-        let mut engine = seekless_engine::Settings {
-            budget: self.budget,
-            include_ssd: self.include_ssd,
-            ..Default::default()
-        };
-        engine.spindle.order = self.order;
-        engine.spindle.scale = self.scale.clone();
-        engine.spindle.prefetch = prefetch;
-        engine.spindle.read_max = engine.spindle.read_max.max(prefetch);
-        engine.spindle.ahead = self.ahead.then(AheadConfig::default);
+        let mut engine = self.engine.settings(Mode::Both, &self.prefetch)?;
         // Every client of a server may wait for the same disk.
         engine.spindle.queue_max = 16_384;
+        self.engine.open_log(&mut engine)?;
         let loops = self.loops.map_or_else(cores, |n| n as usize);
         let descriptors = descriptor_limit();
         let connections = match self.connections {

@@ -99,10 +99,13 @@ impl Spindle {
 
     /// How far half of those went on who came as far as this reader, where that is known and the sizing algorithm heeds it.
     fn median_rest(&self, following: &Following, stream: &Stream) -> Option<u64> {
-        match self.size.heeds() {
-            Heeds::Nothing => None,
-            Heeds::Ends | Heeds::Lengths => following.table.lengths().median_rest(stream.consumed),
-        }
+        let heeded = match self.size.heeds() {
+            Heeds::Nothing => false,
+            // Every other viewer goes on further, and would wait. What those cost who do not, the size allows for.
+            Heeds::Ends => !stream.is_sequential(&following.config.streams),
+            Heeds::Lengths => true,
+        };
+        heeded.then(|| following.table.lengths().median_rest(stream.consumed)).flatten()
     }
 
     /// Whether a miss is its reader's own affair. Not one that reaches to the end of the file: no piece could go beyond it. At the
