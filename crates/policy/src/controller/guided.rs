@@ -9,9 +9,9 @@
 //!   a size `s0`, then `left / used * s / s0` of what is used is wasted. The product of the two is least at
 //!   `sqrt(switch * rate * used * s0 / left)`.
 //!   Beyond eight times what the disk transfers in a switch it gains less than a ninth, and readers wait for one another.
-//! - A piece lasts its reader a minute and no longer, unless that is less than the disk transfers in a switch. What is read
-//!   for minutes lies so long unread that the kernel evicts it first, and the pieces of all who came together run out together:
-//!   a disk that was idle has too much to do for minutes.
+//! - A piece lasts its reader a minute and no longer, unless that is less than twice what the disk transfers in a switch. What is
+//!   read for minutes lies so long unread that the kernel evicts it first, and the pieces of all who came together run out
+//!   together: a disk that was idle has too much to do for minutes.
 //! - Memory bears no more than twice the budget divided by the streams, divided by the mean part they get by the
 //!   bitrate rule.
 //!
@@ -39,6 +39,9 @@ const DEPTHS: f64 = 8.0;
 
 /// Seconds a piece lasts the mean reader at the most.
 const LASTS: f64 = 60.0;
+
+/// And in depths at the least: shorter pieces would leave a fast disk more than a third of its time to seek.
+const LEAST_DEPTHS: f64 = 2.0;
 
 /// Streams that must have ended, at the size in use, before what they left is believed.
 const ENDED: u32 = 256;
@@ -229,10 +232,10 @@ impl Guided {
                 }
             };
         }
-        let lasts = match seen.pace > 0.0 {
-            true => (LASTS * seen.pace).max(self.depth) / part,
-            false => f64::INFINITY,
-        };
+        let known = |rate: f64| if rate > 0.0 { rate } else { f64::INFINITY };
+        // Of a film nobody reads more for long than it plays: whoever comes to an empty server begins by filling his buffer.
+        let pace = known(seen.pace / part).min(known(self.bitrate));
+        let lasts = (LASTS * pace).max(LEAST_DEPTHS * self.depth / part);
         let best = self.best.min(self.most).min(lasts);
         let room = seen.room as f64;
         let model = best.min(room).min(self.ceiling).max(4096.0);

@@ -94,9 +94,18 @@ fn no_piece_lasts_longer_than_a_minute() {
     let mut c = start(8);
     run(&mut c, 0, 30, |_| 1.0, 0.0, Situation { pace: 0.1 * MIB, ..ROOMY });
     assert!((c.target().0 as f64 / (6.0 * MIB) - 1.0).abs() < 0.01, "{}", c.target());
-    // But as much as the disk transfers in a switch, however slow its readers are.
+    // But twice what the disk transfers in a switch, however slow its readers are.
     run(&mut c, 30, 30, |_| 1.0, 0.0, Situation { pace: 1.0, ..ROOMY });
-    assert!((c.target().0 as f64 / depth() - 1.0).abs() < 0.01, "{}", c.target());
+    assert!((c.target().0 as f64 / (2.0 * depth()) - 1.0).abs() < 0.01, "{}", c.target());
+}
+
+#[test]
+fn viewers_who_fill_their_buffers_are_taken_for_what_they_will_be() {
+    let mut c = start(8);
+    let bitrate = 0.1 * MIB;
+    c.observe(Nanos::from_secs(1), Observation { bitrate, ..Observation::default() });
+    c.situation(Nanos::from_secs(1), Situation { pace: MIB, ended: 0, ..ROOMY });
+    assert!((c.target().0 as f64 / (60.0 * bitrate) - 1.0).abs() < 0.01, "{}", c.target());
 }
 
 #[test]
