@@ -79,7 +79,7 @@ pub(crate) async fn answer(connection: Rc<Connection>, request: Request<Incoming
     {
         let way = coordinate.decide(connection.peer.ip().to_canonical(), file, *span);
         bypass_end = way.bypass_end;
-        release = way.release.then_some(*span);
+        release = way.release.then(|| (file.clone(), *span));
         if let Some(span) = way.readmore {
             fetch::more(&shared, file, span);
         }
@@ -96,7 +96,7 @@ pub(crate) async fn answer(connection: Rc<Connection>, request: Request<Incoming
             agent: copy(USER_AGENT),
         }
     });
-    let tally = Tally::new(record, shared.clone());
+    let tally = Tally::new(record, release, shared.clone());
     let outbox = connection.outbox.clone();
     let mut headers = draft.headers;
     headers.insert(SERVER, HeaderValue::from_static(concat!("seekless/", env!("CARGO_PKG_VERSION"))));
@@ -110,7 +110,7 @@ pub(crate) async fn answer(connection: Rc<Connection>, request: Request<Incoming
         Content::File(file, parts) => {
             let playing = Playing::new(began, cmcd::playback(&head.headers, head.uri.query()));
             let body = FileBody::new(shared, Some(file), parts, outbox, tally);
-            body.played(playing).coordinated(bypass_end, release)
+            body.played(playing).bypassing(bypass_end)
         }
         Content::Blocks(download, len) => FileBody::any_order(shared, len, download, outbox, tally),
         Content::Length(len) => {

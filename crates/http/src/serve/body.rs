@@ -65,8 +65,6 @@ pub(crate) struct FileBody {
     playing: Option<Playing>,
     /// Bytes of the file before this go past the page cache, where they are not in it.
     bypass_end: u64,
-    /// Given back to the system once sent: a cache above keeps it.
-    release: Option<Span>,
     pending: Option<Pending>,
     /// Where segments go on HTTP/1.1; with the flag whether sendfile can be used.
     outbox: Option<(Rc<Outbox>, bool)>,
@@ -92,7 +90,6 @@ impl FileBody {
             left,
             playing: None,
             bypass_end: 0,
-            release: None,
             pending: None,
             outbox,
             tally,
@@ -105,9 +102,9 @@ impl FileBody {
         self
     }
 
-    /// Bytes of the file before `bypass_end` are read past the page cache, and `release` is given back when it has been sent.
-    pub(crate) fn coordinated(mut self, bypass_end: u64, release: Option<Span>) -> FileBody {
-        (self.bypass_end, self.release) = (bypass_end, release);
+    /// Bytes of the file before `bypass_end` are read past the page cache.
+    pub(crate) fn bypassing(mut self, bypass_end: u64) -> FileBody {
+        self.bypass_end = bypass_end;
         self
     }
 
@@ -127,7 +124,6 @@ impl FileBody {
             left: len,
             playing: None,
             bypass_end: 0,
-            release: None,
             pending: None,
             outbox,
             tally,
@@ -311,9 +307,6 @@ impl Body for FileBody {
 
 impl Drop for FileBody {
     fn drop(&mut self) {
-        if let (Some(span), Some(file)) = (self.release, &self.file) {
-            self.shared.sent_up(file, span);
-        }
         if let Some((outbox, _)) = &self.outbox {
             outbox.answer_ends();
         }

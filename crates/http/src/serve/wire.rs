@@ -106,17 +106,23 @@ impl Segment {
     }
 }
 
-/// Counts the bytes of one answer; when the last of its segments is gone, its log line is written.
+/// Counts the bytes of one answer; when the last of its segments is gone, its log line is written, and what a cache above
+/// has now is given back.
 #[derive(Debug)]
 pub(crate) struct Tally {
     sent: Cell<u64>,
     record: Option<Record>,
+    release: Option<(Arc<Opened>, Span)>,
     shared: Arc<Shared>,
 }
 
 impl Tally {
-    pub(crate) fn new(record: Option<Record>, shared: Arc<Shared>) -> Rc<Tally> {
-        Rc::new(Tally { sent: Cell::new(0), record, shared })
+    pub(crate) fn new(
+        record: Option<Record>,
+        release: Option<(Arc<Opened>, Span)>,
+        shared: Arc<Shared>,
+    ) -> Rc<Tally> {
+        Rc::new(Tally { sent: Cell::new(0), record, release, shared })
     }
 
     pub(crate) fn add(&self, bytes: u64) {
@@ -130,6 +136,9 @@ impl Drop for Tally {
         let log: Option<&Log> = self.shared.log.as_ref();
         if let (Some(log), Some(record)) = (log, &self.record) {
             log.line(record.line(self.sent.get()));
+        }
+        if let Some((file, span)) = &self.release {
+            self.shared.sent_up(file, *span);
         }
     }
 }
