@@ -40,7 +40,7 @@ const DEPTHS: f64 = 8.0;
 /// Seconds a piece lasts the mean reader at the most.
 const LASTS: f64 = 60.0;
 
-/// And in depths at the least: shorter pieces would leave a fast disk more than a third of its time to seek.
+/// And in depths at the least: shorter pieces cost a fast disk more than a third of its time in switches.
 const LEAST_DEPTHS: f64 = 2.0;
 
 /// Streams that must have ended, at the size in use, before what they left is believed.
