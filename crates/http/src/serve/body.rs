@@ -228,9 +228,7 @@ fn at_once(
 ) -> io::Result<Option<Segment>> {
     let len = if sendfile { len } else { len.min(COPY_MAX as u64) };
     let len = match ready(file, offset, len) {
-        Ready::Bytes(len) if sendfile => {
-            return Ok(Some(Segment::Span { file: file.clone(), offset, len, seen: Instant::now() }));
-        }
+        Ready::Bytes(len) if sendfile => return Ok(Some(Segment::seen(file.clone(), offset, len))),
         Ready::Bytes(len) => len,
         Ready::No => return Ok(None),
         Ready::Unknown => len,

@@ -91,13 +91,18 @@ impl Buf for Piece {
 /// What is to be sent in place of stand-ins.
 #[derive(Clone, Debug)]
 pub(crate) enum Segment {
-    /// Part of a file that was in memory at `seen`.
-    Span { file: Arc<Opened>, offset: u64, len: u64, seen: Instant },
+    /// Part of a file that was in memory at `seen`. What was sent of it before lies between `began` and `offset`.
+    Span { file: Arc<Opened>, began: u64, offset: u64, len: u64, seen: Instant },
     /// Memory.
     Memory(Bytes),
 }
 
 impl Segment {
+    /// A part of a file that was just seen to be in memory.
+    pub(crate) fn seen(file: Arc<Opened>, offset: u64, len: u64) -> Segment {
+        Segment::Span { file, began: offset, offset, len, seen: Instant::now() }
+    }
+
     pub(crate) fn len(&self) -> u64 {
         match self {
             Segment::Span { len, .. } => *len,
@@ -377,7 +382,7 @@ impl Wire {
                 let bytes = &bytes[..bytes.len().min(most as usize)];
                 ready!(self.poll_memory(cx, &[IoSlice::new(bytes)], false))?
             }
-            Segment::Span { file, offset, len, seen } => {
+            Segment::Span { file, offset, len, seen, .. } => {
                 let span = Span { offset, len: len.min(most).min(SENDFILE_MAX) };
                 ready!(self.poll_span(cx, &file, span, seen))?
             }
@@ -442,7 +447,6 @@ impl Wire {
                 }
                 Ok(n) => {
                     Counters::add(&self.shared.counters.sendfile_bytes, n as u64);
-                    self.shared.moved_on(file, offset, n as u64);
                     return Poll::Ready(Ok(n));
                 }
                 Err(e) => {
@@ -460,11 +464,13 @@ impl Wire {
     fn replace_first(&self, new: Segment) {
         let mut segments = self.outbox.segments.borrow_mut();
         let Some((old, tally)) = segments.pop_front() else { return };
-        if let Segment::Span { file, offset, len, seen } = old
-            && len > new.len()
-        {
-            let rest = Segment::Span { file, offset: offset + new.len(), len: len - new.len(), seen };
-            segments.push_front((rest, tally.clone()));
+        if let Segment::Span { file, began, offset, len, seen } = old {
+            self.shared.moved_on(&file, began, offset - began);
+            if len > new.len() {
+                let offset = offset + new.len();
+                let rest = Segment::Span { file, began: offset, offset, len: len - new.len(), seen };
+                segments.push_front((rest, tally.clone()));
+            }
         }
         segments.push_front((new, tally));
     }
@@ -473,6 +479,10 @@ impl Wire {
         let mut segments = self.outbox.segments.borrow_mut();
         let Some((first, _)) = segments.front_mut() else { return };
         if first.len() <= sent {
+            // Once for all of it, however many calls it took: reads in sequence are what a stream is known by.
+            if let Segment::Span { file, began, offset, .. } = first {
+                self.shared.moved_on(file, *began, *offset + sent - *began);
+            }
             segments.pop_front();
             return;
         }
@@ -493,7 +503,7 @@ async fn anew(shared: Arc<Shared>, file: Arc<Opened>, span: Span) -> io::Result<
     if fetch::bring_in(&shared, &file, span, now).await
         && let Ready::Bytes(len) = ready(&file, offset, len)
     {
-        return Ok(Segment::Span { file, offset, len, seen: Instant::now() });
+        return Ok(Segment::seen(file, offset, len));
     }
     let read = fetch::read(&shared, &file, offset, len).await;
     Ok(Segment::Memory(read.inspect_err(|error| shared.broken_off(&file, error))?))
