@@ -44,7 +44,8 @@ fn a_missing_range_becomes_resident_with_its_prefetch() {
     twin.need(&file, Call::Sendfile, 3 * M, 512 << 10);
     let answer = twin.answer();
     assert_eq!((answer.verdict, answer.resident_bytes), (Verdict::Resident, 3 * M));
-    let counters = bench.status().counters;
+    // What is counted is told a moment after what is answered.
+    let counters = bench.until("three needs", |s| s.counters.needs == 3).counters;
     assert_eq!((counters.needs, counters.hits_on_arrival, counters.queued), (3, 2, 1));
 }
 
