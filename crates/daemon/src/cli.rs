@@ -20,7 +20,6 @@ mod engine;
 mod watch;
 
 pub use engine::EngineArgs;
-pub use seekless_options::{EngineOptions, Table2};
 
 /// Serves shims until it is told to stop (SIGTERM, SIGINT).
 #[derive(Args, Clone, Debug)]

@@ -352,8 +352,8 @@ impl Receptionist {
             len: wanted - resident,
             start,
             steps,
-            // The shim reports the read it then makes.
             demand: Demand::default(),
+            // The shim reports the read it then makes.
             answer_is_read: false,
         };
         let sent = lock(&self.devices).send(index, Message::Ask(Box::new(ask)));

@@ -152,8 +152,8 @@ impl Announcer {
             len: wanted - resident,
             start,
             steps,
-            // Nobody reports it: it is this very read.
             demand: Demand::default(),
+            // Nobody reports it: it is this very read.
             answer_is_read: true,
         };
         // On failure the message comes back and is dropped, and with it the event.

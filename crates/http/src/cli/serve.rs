@@ -133,7 +133,6 @@ impl ServeArgs {
         let mut engine = self.engine.settings(Mode::Both, &self.prefetch)?;
         // Every client of a server may wait for the same disk.
         engine.spindle.queue_max = 16_384;
-        self.engine.open_log(&mut engine)?;
         let loops = self.loops.map_or_else(cores, |n| n as usize);
         let descriptors = descriptor_limit();
         let connections = match self.connections {
@@ -187,7 +186,9 @@ fn descriptor_limit() -> u64 {
 /// # Errors
 /// Wrong arguments; a folder, certificate, log or port that cannot be had.
 pub fn run_serve(args: ServeArgs) -> Result<Exit, Fault> {
-    let server = Server::start(args.settings()?)?;
+    let mut settings = args.settings()?;
+    args.engine.open_log(&mut settings.engine)?;
+    let server = Server::start(settings)?;
     // Whoever started us waits for this line to know the port; a closed pipe is nobody's fault.
     let _ = writeln!(std::io::stdout(), "listening on {}", server.url());
     let runtime = tokio::runtime::Builder::new_current_thread()

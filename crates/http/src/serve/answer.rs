@@ -292,9 +292,9 @@ async fn of_file(
     // Range is defined for GET alone (RFC 9110, 14.2).
     let range = asked.get(RANGE).filter(|_| ranges && *method == Method::GET).and_then(|v| v.to_str().ok());
     let wanted = range.map_or(Wanted::Whole, |range| wanted(range, size));
-    let any_order = matches!(&wanted, Wanted::Spans(spans) if any_order::is_worth_it(shared, spans))
-        && validators.strong
-        && prefer::has(asked, &PREFER, ANY_ORDER);
+    let any_order = validators.strong
+        && prefer::has(asked, &PREFER, ANY_ORDER)
+        && matches!(&wanted, Wanted::Spans(spans) if any_order::is_worth_it(shared, spans));
     if !matches!(wanted, Wanted::Unsatisfiable)
         && digest::wants_sha256(asked)
         && let Some(value) = super::digests::sha256(shared, &file, any_order).await
