@@ -6,10 +6,11 @@ mod common;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use common::http::{Answer, request};
-use common::{Daemon, forget, public_folder, shim};
+use common::{Daemon, SEEKLESS, forget, public_folder, shim};
 use seekless_lab::scenario::{ServerKind, ServerVariant};
 use seekless_lab::server::{Server, Site};
 use seekless_units::Exit;
@@ -236,4 +237,44 @@ fn a_daemon_killed_in_the_middle_costs_no_byte_and_a_new_one_is_found() {
         }
         assert!(found, "{}: the new daemon was never asked", kind.name());
     }
+}
+
+#[test]
+fn the_doctor_finds_the_daemon_of_a_server_that_overwrites_its_environment() {
+    let dir = public_folder();
+    let root = dir.path().join("www");
+    std::fs::create_dir(&root).unwrap();
+    film(&root, "film.mp4", FILM_BYTES);
+    let mut daemon = Daemon::start(dir.path(), &[]);
+    let Some(pair) =
+        Pair::start(ServerKind::Nginx, ServerVariant::Shipped, dir.path(), &root, &daemon.socket)
+    else {
+        return;
+    };
+    let doctor = |pid: u32| {
+        let mut command = Command::new(SEEKLESS);
+        command.args(["doctor", "--json", "-", "--pid", &pid.to_string()]);
+        // Where nobody listens: the default is of no use.
+        let out = command
+            .env_remove("SEEKLESS_SOCKET")
+            .env("SEEKLESS_STATE", dir.path().join("none"))
+            .output()
+            .unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+        let kinds = report["findings"].as_array().unwrap().iter().map(|f| f["kind"].to_string());
+        (out.status.code(), report["daemon"]["socket"].clone(), kinds.collect::<String>())
+    };
+    let pids = pair.hooked.pids();
+    // From the first question on it shows, at the worker that asked and at its master.
+    let seen = (0..100).any(|_| {
+        forget(&root.join("film.mp4"));
+        request(address(&pair.hooked), "GET", "/film.mp4", &[]).unwrap();
+        doctor(pids[0]).0 == Some(0)
+    });
+    assert!(seen, "{:?}", doctor(pids[0]));
+    assert!(pids.iter().any(|&pid| doctor(pid).1 == daemon.socket.display().to_string().as_str()));
+    daemon.kill();
+    let (status, socket, kinds) = doctor(pids[0]);
+    assert_eq!((status, socket), (Some(1), daemon.socket.display().to_string().into()));
+    assert!(kinds.contains("no_daemon"), "{kinds}");
 }

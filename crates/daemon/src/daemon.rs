@@ -129,7 +129,10 @@ impl Daemon {
         settings.engine = settings.engine.normalised();
         settings.connections_max = settings.connections_max.clamp(1, connections_possible());
         let ring = match settings.engine.follows() {
-            true => Some(Consumer::create().map_err(StartError::Threads)?),
+            true => {
+                let socket = std::path::absolute(&settings.socket).unwrap_or(settings.socket.clone());
+                Some(Consumer::create(&socket).map_err(StartError::Threads)?)
+            }
             false => None,
         };
         settings.ring = ring.as_ref().map_or(0, |_| ring_number());

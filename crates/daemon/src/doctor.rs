@@ -69,8 +69,11 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Exit, Fault> {
     let (well, text, json) = match args.pid {
         Some(pid) => {
             let facts = process::Facts::read(pid)?;
-            let socket = args.socket.clone().or(facts.socket.clone()).unwrap_or_else(state::socket);
-            let report = process::diagnose(&facts, DaemonState::at(&socket), recommend::watchable());
+            let daemon = match &args.socket {
+                Some(socket) => DaemonState::at(socket),
+                None => daemon_of(&facts),
+            };
+            let report = process::diagnose(&facts, daemon, recommend::watchable());
             (report.hooked && report.daemon.answers, report.describe(), pretty(&report)?)
         }
         None => {
@@ -84,6 +87,15 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Exit, Fault> {
         None => seekless_output::print(text)?,
     }
     Ok(if well { Exit::Ok } else { Exit::Failed })
+}
+
+/// The daemon a process talks to: one it did talk to that answers still, else the one its environment names.
+fn daemon_of(facts: &process::Facts) -> DaemonState {
+    let talked_to = facts.daemons.iter().map(|socket| DaemonState::at(socket)).find(|d| d.answers);
+    talked_to.unwrap_or_else(|| {
+        let named = facts.socket.clone().or(facts.daemons.last().cloned());
+        DaemonState::at(&named.unwrap_or_else(state::socket))
+    })
 }
 
 fn describe_findings(findings: &[Finding], text: &mut String) {

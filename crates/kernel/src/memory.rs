@@ -39,6 +39,51 @@ fn anonymous_of(status: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
+/// A pager that puts out memory nobody has used for some seconds, however much is free: DAMON with the action `pageout`, or
+/// its ready-made form `damon_reclaim`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdlePager {
+    /// It has a filter that leaves pages alone that a process has mapped ([`crate::hold`]).
+    pub spares_mapped: bool,
+}
+
+/// The pager of this machine, if one runs and may be seen (its settings are root's to read).
+pub fn idle_pager() -> Option<IdlePager> {
+    idle_pager_of(Path::new("/sys"))
+}
+
+fn idle_pager_of(sys: &Path) -> Option<IdlePager> {
+    let is = |path: PathBuf, word: &str| fs::read_to_string(path).is_ok_and(|text| text.trim() == word);
+    let mut schemes = Vec::new();
+    for kdamond in folders(&sys.join("kernel/mm/damon/admin/kdamonds")) {
+        if is(kdamond.join("state"), "on") {
+            let contexts = folders(&kdamond.join("contexts"));
+            schemes.extend(contexts.iter().flat_map(|context| folders(&context.join("schemes"))));
+        }
+    }
+    schemes.retain(|scheme| is(scheme.join("action"), "pageout"));
+    let module = is(sys.join("module/damon_reclaim/parameters/enabled"), "Y");
+    if schemes.is_empty() && !module {
+        return None;
+    }
+    let spares = |scheme: &PathBuf| {
+        let kinds = ["filters", "core_filters", "ops_filters"];
+        let mut filters = kinds.iter().flat_map(|kind| folders(&scheme.join(kind)));
+        filters.any(|filter| {
+            is(filter.join("type"), "unmapped")
+                && is(filter.join("matching"), "Y")
+                && is(filter.join("allow"), "Y")
+        })
+    };
+    Some(IdlePager { spares_mapped: !module && schemes.iter().all(spares) })
+}
+
+/// The folders in a folder; none where it cannot be read.
+fn folders(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+}
+
 /// How short memory is: the part of the last ten seconds, 0 to 1, in which some task of this process's control group
 /// (or of the machine, where groups have no such figure) waited for memory, which is mostly for pages that were just
 /// evicted. `None` where the kernel keeps no account (before 4.20, or without CONFIG_PSI).
@@ -115,6 +160,33 @@ mod tests {
 26 25 0:23 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu
 27 25 0:24 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory
 28 25 0:25 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw";
+
+    #[test]
+    fn a_pager_of_idle_memory_is_seen() {
+        let sys = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = sys.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let seen = || idle_pager_of(sys.path());
+        assert_eq!(seen(), None);
+        let scheme = "kernel/mm/damon/admin/kdamonds/0/contexts/0/schemes/0";
+        write("kernel/mm/damon/admin/kdamonds/0/state", "off\n");
+        write(&format!("{scheme}/action"), "pageout\n");
+        assert_eq!(seen(), None, "it does not run");
+        write("kernel/mm/damon/admin/kdamonds/0/state", "on\n");
+        assert_eq!(seen(), Some(IdlePager { spares_mapped: false }));
+        for (file, word) in [("type", "unmapped"), ("matching", "Y"), ("allow", "Y")] {
+            write(&format!("{scheme}/ops_filters/0/{file}"), word);
+        }
+        assert_eq!(seen(), Some(IdlePager { spares_mapped: true }));
+        write("module/damon_reclaim/parameters/enabled", "Y\n");
+        assert_eq!(seen(), Some(IdlePager { spares_mapped: false }));
+        write("module/damon_reclaim/parameters/enabled", "N\n");
+        write(&format!("{scheme}/action"), "stat\n");
+        assert_eq!(seen(), None, "it only counts");
+    }
 
     #[test]
     fn memory_of_our_own() {

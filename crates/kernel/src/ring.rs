@@ -13,13 +13,18 @@
 //! - nothing read from the memory is trusted: capacity and indices are the consumer's own, and a record is only a hint
 //!   that the reader checks like any other input.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::fdpass::SOCKET_PATH_BYTES_MAX;
 
 /// Records the ring holds. At the two thousand reads a second of a busy disk it is drained every few milliseconds; this is
 /// two seconds of silence from the daemon, for 256 KiB of memory.
@@ -107,6 +112,16 @@ impl Drop for Map {
     }
 }
 
+/// What the name of a ring begins with; the path of its consumer's socket follows.
+const RING_NAME: &[u8] = b"seekless-hits:";
+
+/// Where the consumer of a mapped ring listens, from the path its mapping has in `/proc/PID/maps`.
+pub fn listens_at(mapping: &[u8]) -> Option<&Path> {
+    let name = mapping.strip_prefix(b"/memfd:")?.strip_prefix(RING_NAME)?;
+    let socket = name.strip_suffix(b" (deleted)").unwrap_or(name);
+    (!socket.is_empty()).then(|| Path::new(OsStr::from_bytes(socket)))
+}
+
 /// The daemon's end.
 pub struct Consumer {
     map: Map,
@@ -116,9 +131,12 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    /// A new ring, and the descriptor to pass to producers. Its size is sealed: no process can shrink it under another.
-    pub fn create() -> io::Result<(Consumer, OwnedFd)> {
-        let fd = rustix::fs::memfd_create("seekless-hits", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    /// A new ring, and the descriptor to pass to producers. Its size is sealed: no process can shrink it under another. Whoever
+    /// maps it shows in `/proc/PID/maps` where its consumer listens ([`listens_at`]); no path of a socket is too long for that.
+    pub fn create(socket: &Path) -> io::Result<(Consumer, OwnedFd)> {
+        let socket = Some(socket.as_os_str().as_bytes()).filter(|path| path.len() <= SOCKET_PATH_BYTES_MAX);
+        let name = [RING_NAME, socket.unwrap_or_default()].concat();
+        let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&fd, size_of::<Ring>() as u64)?;
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let map = Map::new(&fd)?;
@@ -251,6 +269,7 @@ impl Ring {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsRawFd;
 
     fn record(n: u64) -> Record {
         Record { dev: n, ino: n + 1, offset: n + 2, len: n + 3, file_size: n + 4 }
@@ -258,7 +277,7 @@ mod tests {
 
     #[test]
     fn records_come_out_in_order_and_whole() {
-        let (mut consumer, fd) = Consumer::create().unwrap();
+        let (mut consumer, fd) = Consumer::create(Path::new("/run/x.sock")).unwrap();
         let producer = Producer::open(&fd).unwrap();
         assert_eq!(consumer.pop(), None);
         for round in 0..5 * CAPACITY as u64 / 1000 {
@@ -275,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_full_ring_drops_and_counts() {
-        let (mut consumer, fd) = Consumer::create().unwrap();
+        let (mut consumer, fd) = Consumer::create(Path::new("/run/x.sock")).unwrap();
         let producer = Producer::open(&fd).unwrap();
         let pushed = (0..CAPACITY as u64 + 100).filter(|&i| producer.push(&record(i))).count();
         assert_eq!((pushed, consumer.dropped()), (CAPACITY, 100));
@@ -285,7 +304,7 @@ mod tests {
 
     #[test]
     fn many_producers_lose_nothing_uncounted() {
-        let (mut consumer, fd) = Consumer::create().unwrap();
+        let (mut consumer, fd) = Consumer::create(Path::new("/run/x.sock")).unwrap();
         const EACH: u64 = 20_000;
         let mut next = [0u64; 4];
         let mut popped = 0u64;
@@ -321,7 +340,7 @@ mod tests {
 
     #[test]
     fn a_producer_that_died_while_writing_is_stepped_over() {
-        let (mut consumer, fd) = Consumer::create().unwrap();
+        let (mut consumer, fd) = Consumer::create(Path::new("/run/x.sock")).unwrap();
         let producer = Producer::open(&fd).unwrap();
         producer.push(&record(1));
         // Claims a slot and never fills it.
@@ -335,7 +354,7 @@ mod tests {
 
     #[test]
     fn garbage_in_the_memory_cannot_hurt_the_consumer() {
-        let (mut consumer, fd) = Consumer::create().unwrap();
+        let (mut consumer, fd) = Consumer::create(Path::new("/run/x.sock")).unwrap();
         let producer = Producer::open(&fd).unwrap();
         let ring = producer.map.ring();
         ring.tail.value.store(u64::MAX, Ordering::Relaxed);
@@ -346,6 +365,17 @@ mod tests {
             consumer.pop();
         }
         producer.push(&record(1));
+    }
+
+    #[test]
+    fn a_ring_names_its_socket() {
+        let socket = Path::new("/run/a folder/x (deleted).sock");
+        let (_consumer, fd) = Consumer::create(socket).unwrap();
+        let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap();
+        assert_eq!(listens_at(link.as_os_str().as_bytes()), Some(socket));
+        assert_eq!(listens_at(b"/memfd:seekless-hits: (deleted)"), None);
+        assert_eq!(listens_at(b"/memfd:another (deleted)"), None);
+        assert_eq!(listens_at(b"/usr/lib/x.so"), None);
     }
 
     #[test]

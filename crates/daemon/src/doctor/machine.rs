@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::fs;
 
+use seekless_kernel::memory::{IdlePager, idle_pager};
 use seekless_kernel::topology::{DiskInfo, Topology};
 use serde::Serialize;
 
@@ -41,12 +42,12 @@ pub(crate) struct Report {
 pub(crate) fn examine(daemon: DaemonState, watchable: Result<(), &str>) -> Report {
     let disks: Vec<Disk> = Topology::of_system().disks().into_iter().map(Disk::from).collect();
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_string();
-    let findings = findings(&disks, &daemon);
+    let findings = findings(&disks, &daemon, idle_pager());
     let recommendation = for_machine(disks.iter().any(|d| d.rotational), daemon.answers, watchable);
     Report { kernel, daemon, disks, findings, recommendation }
 }
 
-fn findings(disks: &[Disk], daemon: &DaemonState) -> Vec<Finding> {
+fn findings(disks: &[Disk], daemon: &DaemonState, pager: Option<IdlePager>) -> Vec<Finding> {
     let mut findings = Vec::new();
     if !disks.iter().any(|d| d.rotational) {
         findings.push(Finding {
@@ -63,6 +64,20 @@ fn findings(disks: &[Disk], daemon: &DaemonState) -> Vec<Finding> {
             blocks: true,
             what: "no daemon answers".into(),
             advice: "start `seekless daemon`, or let `seekless run -- CMD` start one for the command".into(),
+        });
+    }
+    if let Some(pager) = pager {
+        let advice = if pager.spares_mapped {
+            "what is read ahead stays mapped until it is read, which this pager leaves alone; with `--hold off` it would not"
+        } else {
+            "what is read ahead may be gone before its reader comes: give the scheme a filter that allows `unmapped` pages \
+             only, and it leaves alone what Seekless holds"
+        };
+        findings.push(Finding {
+            kind: "idle_pager",
+            blocks: false,
+            what: "the kernel pages out what has not been used for some seconds, however much memory is free (DAMON)".into(),
+            advice: advice.into(),
         });
     }
     for disk in disks.iter().filter(|d| d.rotational) {
@@ -125,9 +140,15 @@ mod tests {
     fn findings_follow_the_disks() {
         let daemon =
             DaemonState { socket: "/s".into(), answers: true, mode: Some("both".into()), error: None };
-        let kinds = |disks: &[Disk]| findings(disks, &daemon).iter().map(|f| f.kind).collect::<Vec<_>>();
+        let kinds =
+            |disks: &[Disk]| findings(disks, &daemon, None).iter().map(|f| f.kind).collect::<Vec<_>>();
         assert_eq!(kinds(&[disk(false, 128)]), ["no_heads"]);
         assert_eq!(kinds(&[disk(true, 128)]), ["read_ahead"]);
         assert_eq!(kinds(&[disk(true, 4096)]), [""; 0]);
+        let found = |spares_mapped| {
+            findings(&[disk(true, 4096)], &daemon, Some(IdlePager { spares_mapped })).remove(0)
+        };
+        assert_eq!((found(true).kind, found(false).kind), ("idle_pager", "idle_pager"));
+        assert!(found(true).advice.contains("stays mapped") && found(false).advice.contains("`unmapped`"));
     }
 }

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use seekless_kernel::ring;
 use seekless_units::{Exit, Fault};
 use serde::Serialize;
 
@@ -31,6 +32,10 @@ pub(crate) struct Facts {
     pub(crate) ld_preload: Option<String>,
     /// Its `SEEKLESS_SOCKET`.
     pub(crate) socket: Option<PathBuf>,
+    /// Where the daemons listen whose rings it, or else its children, have mapped: those they did talk to.
+    pub(crate) daemons: Vec<PathBuf>,
+    /// It has an environment without a single variable in it: it wrote its title there, as nginx does.
+    pub(crate) overwritten: bool,
     pub(crate) disabled: bool,
     pub(crate) at_secure: bool,
     pub(crate) io_uring: bool,
@@ -86,6 +91,7 @@ impl Facts {
             program: Program::read(&dir.join("exe")).ok().flatten().unwrap_or_default(),
             ld_preload: variable("LD_PRELOAD").map(text),
             socket: variable("SEEKLESS_SOCKET").map(|v| PathBuf::from(OsStr::from_bytes(v))),
+            overwritten: !environ.is_empty() && !environ.contains(&b'='),
             disabled: variable("SEEKLESS_DISABLE").is_some_and(|v| v != b"0"),
             at_secure: at_secure(&fs::read(dir.join("auxv")).unwrap_or_default()),
             io_uring: has_io_uring(&dir),
@@ -97,12 +103,24 @@ impl Facts {
         // The loader tells by its own bits when a set-uid program has given up its rights since.
         facts.at_secure |= fs::metadata(dir.join("exe")).is_ok_and(|m| m.permissions().mode() & 0o6000 != 0);
         facts.read_maps(&maps, &exe);
+        if facts.daemons.is_empty() {
+            // A master leaves reading to its workers.
+            let maps =
+                children(&dir).into_iter().filter_map(|child| fs::read(format!("/proc/{child}/maps")).ok());
+            facts.daemons = maps.flat_map(|maps| daemons(&maps)).collect();
+        }
         Ok(facts)
+    }
+
+    /// Nothing says which daemon it asks.
+    pub(crate) fn asks_unseen(&self) -> bool {
+        self.shim_mapped && self.overwritten && self.daemons.is_empty()
     }
 
     /// Notes what the address space shows. `exe` is the program itself.
     fn read_maps(&mut self, maps: &[u8], exe: &Path) {
-        let lines = || maps.split(|&b| b == b'\n').filter_map(Mapping::parse);
+        let lines = || Mapping::all(maps);
+        self.daemons = daemons(maps);
         // Libraries have executable parts; data files do not.
         let code: Vec<&[u8]> = lines().filter(|m| m.executable).map(|m| m.path).collect();
         for mapping in lines() {
@@ -138,6 +156,10 @@ struct Mapping<'a> {
 }
 
 impl<'a> Mapping<'a> {
+    fn all(maps: &'a [u8]) -> impl Iterator<Item = Mapping<'a>> {
+        maps.split(|&b| b == b'\n').filter_map(Mapping::parse)
+    }
+
     fn parse(line: &'a [u8]) -> Option<Mapping<'a>> {
         let mut fields = line.splitn(6, |&b| b == b' ');
         let range = std::str::from_utf8(fields.next()?).ok()?;
@@ -147,6 +169,26 @@ impl<'a> Mapping<'a> {
         let path = fields.nth(3)?.trim_ascii_start();
         Some(Mapping { bytes: number(upto)?.checked_sub(number(from)?)?, executable, path })
     }
+}
+
+/// Where the daemons listen whose rings are mapped.
+fn daemons(maps: &[u8]) -> Vec<PathBuf> {
+    let mut daemons: Vec<PathBuf> = Vec::new();
+    for socket in Mapping::all(maps).filter_map(|m| ring::listens_at(m.path)) {
+        if !daemons.iter().any(|known| known == socket) {
+            daemons.push(socket.to_path_buf());
+        }
+    }
+    daemons
+}
+
+/// The processes a process has started; none where the kernel does not list them (CONFIG_PROC_CHILDREN).
+fn children(dir: &Path) -> Vec<u32> {
+    let threads = fs::read_dir(dir.join("task")).into_iter().flatten().flatten();
+    let listed = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    listed
+        .flat_map(|text| text.split_whitespace().filter_map(|n| n.parse().ok()).collect::<Vec<u32>>())
+        .collect()
 }
 
 fn at_secure(auxv: &[u8]) -> bool {
@@ -214,7 +256,11 @@ pub(crate) fn diagnose(facts: &Facts, daemon: DaemonState, watchable: Result<(),
     if facts.disabled {
         found("disabled", true, "SEEKLESS_DISABLE is set in it", "start it without that variable");
     }
-    if !daemon.answers {
+    if !daemon.answers && facts.asks_unseen() {
+        let what = "it has asked no daemon yet, and which one it would ask cannot be seen: it has overwritten its environment";
+        let advice = "look again when it has read something, or name the daemon with --socket";
+        found("daemon_unseen", false, what, advice);
+    } else if !daemon.answers {
         let what = "the daemon it would ask does not answer: every call goes straight to the kernel";
         found("no_daemon", true, what, "start `seekless daemon`; the process need not be started again");
     }
@@ -375,10 +421,23 @@ mod tests {
             7f0000600000-7f0000700000 r-xp 00000000 fe:00 9    /usr/lib/libbig.so.6\n\
             7f0000700000-7f0000701000 r-xp 00000000 fe:00 10   /opt/libseekless.so (deleted)\n\
             7f0000800000-7f0000801000 rw-s 00000000 00:0f 11   /[aio] (deleted)\n\
+            7f0000900000-7f0000940000 rw-s 00000000 00:01 12   /memfd:seekless-hits:/run/a b.sock (deleted)\n\
             7ffd00000000-7ffd00100000 rw-p 00000000 00:00 0    [stack]\n";
         facts.read_maps(maps, Path::new("/usr/sbin/server"));
         assert!(facts.shim_mapped && facts.aio);
         assert_eq!(facts.mapped_files, ["/data/a film.mp4"]);
+        assert_eq!(facts.daemons, [Path::new("/run/a b.sock")]);
+    }
+
+    #[test]
+    fn a_daemon_that_cannot_be_seen_is_not_said_to_be_silent() {
+        let hidden = Facts { shim_mapped: true, overwritten: true, ..dynamic() };
+        let kinds = |facts: &Facts| {
+            let report = diagnose(facts, daemon(false), Ok(()));
+            report.findings.iter().map(|f| f.kind).collect::<Vec<_>>()
+        };
+        assert_eq!(kinds(&hidden), ["daemon_unseen"]);
+        assert_eq!(kinds(&Facts { daemons: vec!["/s".into()], ..hidden }), ["no_daemon"]);
     }
 
     #[test]
