@@ -28,6 +28,7 @@ mod devices;
 mod disk;
 mod door;
 mod engine;
+mod held;
 mod media;
 mod reader;
 mod report;

@@ -28,6 +28,7 @@ use crate::budget::Budget;
 use crate::decisions::DecisionLog;
 use crate::disk::Disk;
 use crate::door::{Answer, Ask, Found, Hit, Message, OnAnswer};
+use crate::held::Held;
 use crate::media::{self, Bitrates, Look, Told};
 use crate::settings::Settings;
 use crate::worker::{self, Job, Report, WORKERS_MAX, short_name};
@@ -110,6 +111,7 @@ impl Reader {
             pending: HashMap::new(),
             sources: HashMap::new(),
             kept: HashMap::new(),
+            held: Held::default(),
             looks,
             met: HashMap::new(),
             purged: Instant::now(),
@@ -205,6 +207,8 @@ struct Body {
     sources: HashMap<FileId, (Weak<Source>, Steps)>,
     /// Files that streams read, held open so that they can be read ahead.
     kept: HashMap<FileId, Kept>,
+    /// What was read ahead and waits for its reader.
+    held: Held,
     /// Files whose headers are to be looked at.
     looks: Sender<Look>,
     /// How often a kept file was read, as far as that decides when its header is looked for.
@@ -361,6 +365,10 @@ impl Body {
         // The door's word for the size would do; the block map's is the one the address belongs to.
         let file_size = edition.size;
         self.event(Event::Access(Access { file, offset, len, file_size, lba, taken }));
+        let spindle = &self.spindle;
+        self.held.read(file, offset, offset.saturating_add(len), |from, upto| {
+            spindle.passed_by_all(file, from, upto)
+        });
         let met = self.met.entry(file).or_insert(0);
         *met = met.saturating_add(1);
         if LOOK_AT.contains(met) {
@@ -398,6 +406,9 @@ impl Body {
             self.kept.retain(|_, k| now.saturating_duration_since(k.used) < KEPT_FOR);
             let kept = &self.kept;
             self.met.retain(|file, _| kept.contains_key(file));
+            let spindle = &self.spindle;
+            let passed = |file, from, upto| spindle.passed_by_all(file, from, upto);
+            self.held.purge(now, |file| kept.contains_key(&file), passed);
         }
         if now.saturating_duration_since(self.remembered) >= REMEMBER_EVERY {
             self.remembered = now;
@@ -443,7 +454,8 @@ impl Body {
             }
             Report::Found { id, upto } => self.event(Event::Found { read: id, upto }),
             Report::Progress { id, upto } => self.event(Event::Progress { read: id, upto }),
-            Report::Done { id, at, result } => {
+            Report::Done { id, at, result, hold } => {
+                self.held.arrived(id, hold);
                 let outcome = match result {
                     Ok(brought) => {
                         self.own.second_try_pages += brought.second_try;
@@ -468,6 +480,7 @@ impl Body {
             match action {
                 Action::Answer { request, verdict } => self.answer(request, verdict),
                 Action::Drop { file, offset, len } => {
+                    self.held.given_back(file, offset, offset + len);
                     if let Some(source) = self.sources.get(&file).and_then(|(s, _)| s.upgrade()) {
                         give_back(&source, offset, len);
                     }
@@ -476,10 +489,13 @@ impl Body {
                     let source = self.sources.get(&file).and_then(|(s, steps)| Some((s.upgrade()?, *steps)));
                     // A piece somebody waits for has a source, held by the waiter. One fetched ahead may have lost its file
                     // meanwhile; the spindle must hear of the end all the same.
+                    let hold = self.settings.hold && self.settings.follows();
+                    let hold = hold && self.held.ordered(id, file, offset, offset + len, Instant::now());
                     let sent = source.is_some_and(|(source, steps)| {
-                        self.jobs.try_send(Job { id, source, offset, len, steps }).is_ok()
+                        self.jobs.try_send(Job { id, source, offset, len, steps, hold }).is_ok()
                     });
                     if !sent {
+                        self.held.arrived(id, None);
                         self.event(Event::Done { read: id, outcome: Outcome::Failed });
                     }
                 }

@@ -20,6 +20,8 @@ pub struct Settings {
     /// Most bytes fetched ahead of need and not yet read, of each disk; `None`: found from the memory limit and what is
     /// observed to be evicted.
     pub budget: Option<Bytes>,
+    /// Whether what was read ahead stays mapped until it is read ([`seekless_kernel::hold`]); only where streams are followed.
+    pub hold: bool,
     /// Size to start with where the size is automatic; `None`: the one the disk was left with, else from its profile.
     pub start_size: Option<Bytes>,
     /// Where measured profiles and remembered sizes are kept.
@@ -35,6 +37,7 @@ impl Default for Settings {
             single_queue: false,
             include_ssd: false,
             budget: None,
+            hold: true,
             start_size: None,
             profiles: seekless_kernel::identity::profiles_dir(),
             decisions: None,

@@ -117,6 +117,38 @@ fn what_is_brought_in_stays_until_it_is_reported_as_read() {
     panic!("given back before it was read, three times, at {given_back:?}");
 }
 
+/// A pager of idle memory, or a limit, would take it meanwhile.
+#[test]
+fn what_was_read_ahead_does_not_leave_until_it_is_read() {
+    for hold in [true, false] {
+        let engine = engine(|s| {
+            s.spindle.ahead = Some(AheadConfig::default());
+            s.hold = hold;
+        });
+        let file = cold_file(8);
+        if resident_prefix(file.as_fd(), 0, M).unwrap() == M {
+            println!("skipped: {} lies on a file system in memory", env!("CARGO_TARGET_TMPDIR"));
+            return;
+        }
+        assert_eq!(ask(&engine, &file, 0, M), Ok("resident true".into()));
+        let until = Instant::now() + NEVER;
+        while engine.statistics().iter().any(|d| d.in_flight_now + d.queued_now > 0 || d.reads == 0) {
+            assert!(Instant::now() < until, "it never comes: {:?}", engine.statistics());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let left = || {
+            fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+            [0, M / 2].map(|at| resident_prefix(file.as_fd(), at, M / 2).unwrap())
+        };
+        assert_eq!(left(), if hold { [M / 2, M / 2] } else { [0, 0] });
+        engine.access(file.as_fd(), 0, M / 2);
+        while left() != if hold { [0, M / 2] } else { [0, 0] } {
+            assert!(Instant::now() < until, "what was read is held: {:?}", left());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
 /// Has the first half of a file brought in, a MiB at a time, and reports each only after a while; where something left before.
 fn stays(engine: &Engine, file: &File) -> Result<(), u64> {
     for at in [0, M, 2 * M, 3 * M] {

@@ -14,6 +14,8 @@ pub mod fdpass;
 #[cfg(feature = "full")]
 pub mod handle;
 #[cfg(feature = "full")]
+pub mod hold;
+#[cfg(feature = "full")]
 pub mod identity;
 #[cfg(feature = "full")]
 pub mod loopdev;

@@ -31,6 +31,10 @@ pub struct EngineOptions {
     /// Most bytes read ahead and not yet used, of each disk [default: from the memory limit, and what is observed]
     #[arg(long, value_name = "SIZE")]
     pub budget: Option<Bytes>,
+    /// Keep what was read ahead mapped until it is read, so that reclaim passes it over once and a pager of idle memory (DAMON)
+    /// leaves it: on or off
+    #[arg(long, default_value = "on", value_name = "on|off", value_parser = on_off, action = clap::ArgAction::Set)]
+    pub hold: bool,
     /// Serve files on solid-state disks and in memory too, instead of leaving them alone
     #[arg(long)]
     pub include_ssd: bool,
@@ -145,8 +149,12 @@ impl EngineOptions {
     /// A size or parameter out of range; an automatic size where not every read is heard of.
     pub fn settings(&self, mode: Mode, prefetch: &Prefetch) -> Result<Settings, Fault> {
         let params = self.table2.params()?;
-        let mut settings =
-            Settings { budget: self.budget, include_ssd: self.include_ssd, ..Settings::default() };
+        let mut settings = Settings {
+            budget: self.budget,
+            hold: self.hold,
+            include_ssd: self.include_ssd,
+            ..Settings::default()
+        };
         let spindle = &mut settings.spindle;
         match *prefetch {
             Prefetch::Fixed(size) => {
@@ -210,6 +218,7 @@ impl EngineOptions {
             format!("--order={}", self.order.name()),
             format!("--ahead={}", if self.ahead { "on" } else { "off" }),
             format!("--drop-behind={}", self.drop_behind),
+            format!("--hold={}", if self.hold { "on" } else { "off" }),
             format!("--decisions-max={}", self.decisions_max),
         ];
         words.extend(self.table2.words());

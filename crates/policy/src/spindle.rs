@@ -769,6 +769,13 @@ impl Spindle {
             || self.is_under_way(file, start, end)
     }
 
+    /// Up to where in `[start, end)` nobody is still to come for what was fetched on his behalf; `end` where nobody is at all.
+    pub fn passed_by_all(&self, file: FileId, start: u64, end: u64) -> u64 {
+        let readers = self.streams.iter().flat_map(|following| following.table.of_file(file));
+        let awaiting = readers.filter(|(_, s)| s.passed < end && s.fetched > start);
+        awaiting.map(|(_, s)| s.passed.max(start)).min().unwrap_or(end)
+    }
+
     /// Whether a queued piece or one in flight touches these bytes.
     fn is_under_way(&self, file: FileId, start: u64, end: u64) -> bool {
         self.pieces_of(file).iter().any(|&(_, from, to)| from < end && start < to)

@@ -30,6 +30,8 @@ pub struct Arm {
     /// Read ahead of need, which none of the papers does; off unless an arm asks for it.
     #[serde(default)]
     pub ahead: bool,
+    /// Keep what was read ahead mapped until it is read (the daemon's default when absent). The simulator has no such thing.
+    pub hold: Option<bool>,
     /// Bound of the daemon's queue (its default when absent).
     pub queue: Option<u32>,
     /// Reads of a disk the daemon keeps in flight together (its default when absent; the paper's is 1).
