@@ -253,6 +253,13 @@ fn recorded(
     for (i, &(reader, offset, len)) in pattern.reads.iter().enumerate() {
         open.resize_with(open.len().max(reader + 1), || None);
         let file = open[reader].get_or_insert_with(|| File::open(path).unwrap());
+        // What was paged out since (see below) comes in anew if it is read again.
+        let there = cached(film);
+        for &page in before.difference(&there) {
+            model.cache.drop_range(0, page, page + 1);
+        }
+        before.retain(|page| there.contains(page));
+        model_before.clone_from(&before);
         let taken = match pattern.sent {
             true => send(file, offset, len, nowhere),
             false => file.read_at(&mut vec![0; len as usize], offset).unwrap() as u64,

@@ -1,18 +1,30 @@
 //! What is kept mapped from its arrival until its reader comes ([`seekless_kernel::hold`]).
+//!
+//! A thread beside each disk's reader maps: touching the pages of 4 MiB takes a third of a millisecond, which neither the disk nor
+//! whoever waits for an answer should have to wait for; and a page that leaves memory in this very moment is read again, by the thread.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ops::Bound;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::{Receiver, Sender, bounded, never};
 use seekless_kernel::hold::Hold;
-use seekless_policy::{FileId, ReadId};
+use seekless_kernel::prefetch::Source;
+use seekless_policy::{FileId, ReadId, Spindle};
 
-/// Most pieces held of a disk: an eighth of the mappings a process may have, for letting go of a part makes two of one for a
-/// moment.
+use crate::worker::short_name;
+
+/// Pieces that wait to be mapped; one more is left to the kernel.
+const WAITING_MAX: usize = 64;
+
+/// Most pieces of a disk that are remembered; the process as a whole has a bound for its mappings ([`Hold::new`]).
 const PIECES_MAX: usize = 8192;
 
-/// A piece is let go after so long, read or not: its reader has left, or stands still. No automatic piece lasts its reader
-/// longer than a minute.
+/// A piece is let go after so long, read or not: its reader has left, or stands still. Pieces of an automatic size last their reader a
+/// minute; a longer one has had its time on the active list, and stays there until the kernel takes it off.
 const HELD_FOR: Duration = Duration::from_secs(90);
 
 /// Pages are let go in runs of so many bytes, and at the end of a piece.
@@ -27,97 +39,192 @@ struct Piece {
     since: Instant,
 }
 
+/// A piece that has arrived.
+struct Arrived {
+    id: ReadId,
+    source: Arc<Source>,
+    offset: u64,
+    len: u64,
+}
+
+/// The thread that maps. It ends when its disk's [`Held`] is gone.
+struct Holder {
+    arrived: Sender<Arrived>,
+    holds: Receiver<(ReadId, Option<Hold>)>,
+}
+
+impl Holder {
+    fn start(disk: &str) -> io::Result<Holder> {
+        let (arrived, to_hold) = bounded::<Arrived>(WAITING_MAX);
+        let (held, holds) = bounded(WAITING_MAX);
+        let work = move || {
+            for piece in to_hold {
+                let hold = Hold::new(piece.source.as_fd(), piece.offset, piece.len);
+                if held.send((piece.id, hold.ok())).is_err() {
+                    return;
+                }
+            }
+        };
+        thread::Builder::new().name(short_name("hold", disk)).spawn(work)?;
+        Ok(Holder { arrived, holds })
+    }
+}
+
+/// Who is still to come for what is held.
+pub(crate) trait Readers {
+    /// Up to where in `[start, end)` nobody is to come for what was fetched on his behalf.
+    fn passed_by_all(&self, file: FileId, start: u64, end: u64) -> u64;
+    /// Whether anybody may come to these bytes at all.
+    fn is_expected(&self, file: FileId, start: u64, end: u64) -> bool;
+}
+
+impl Readers for Spindle {
+    fn passed_by_all(&self, file: FileId, start: u64, end: u64) -> u64 {
+        Spindle::passed_by_all(self, file, start, end)
+    }
+
+    fn is_expected(&self, file: FileId, start: u64, end: u64) -> bool {
+        Spindle::is_expected(self, file, start, end)
+    }
+}
+
 /// The pieces of a disk, by file and by where they end.
 #[derive(Default)]
 pub(crate) struct Held {
-    files: HashMap<FileId, BTreeMap<u64, Piece>>,
+    files: HashMap<FileId, BTreeMap<(u64, ReadId), Piece>>,
     pieces: usize,
-    /// On their way: file and end.
-    coming: HashMap<ReadId, (FileId, u64)>,
+    /// On their way, or to be mapped: file, offset and end.
+    coming: HashMap<ReadId, (FileId, u64, u64)>,
+    /// `None`: nothing is held.
+    holder: Option<Holder>,
 }
 
 impl Held {
-    /// A piece was ordered. Whether it is to be held when it has arrived.
-    pub(crate) fn ordered(&mut self, id: ReadId, file: FileId, offset: u64, end: u64, now: Instant) -> bool {
-        if self.pieces >= PIECES_MAX {
-            return false;
-        }
-        let piece = Piece { hold: None, unread: offset, since: now };
-        let before = self.files.entry(file).or_default().insert(end, piece);
-        self.pieces += usize::from(before.is_none());
-        self.coming.insert(id, (file, end));
-        true
+    /// With a thread that holds the pieces of a disk.
+    ///
+    /// # Errors
+    /// No thread can be had.
+    pub(crate) fn start(disk: &str) -> io::Result<Held> {
+        Ok(Held { holder: Some(Holder::start(disk)?), ..Held::default() })
     }
 
-    /// It arrived; without a hold there is nothing to keep.
-    pub(crate) fn arrived(&mut self, id: ReadId, hold: Option<Hold>) {
-        let Some((file, end)) = self.coming.remove(&id) else { return };
-        let piece = self.files.get_mut(&file).and_then(|pieces| pieces.get_mut(&end));
+    /// A piece was ordered.
+    pub(crate) fn ordered(&mut self, id: ReadId, file: FileId, offset: u64, end: u64, now: Instant) {
+        if self.holder.is_some() && self.pieces < PIECES_MAX {
+            let piece = Piece { hold: None, unread: offset, since: now };
+            self.files.entry(file).or_default().insert((end, id), piece);
+            self.pieces += 1;
+            self.coming.insert(id, (file, offset, end));
+        }
+    }
+
+    /// It arrived; without a `source` it did not, or not whole.
+    pub(crate) fn arrived(&mut self, id: ReadId, source: impl FnOnce(FileId) -> Option<Arc<Source>>) {
+        let Some(&(file, offset, end)) = self.coming.get(&id) else { return };
+        let sent = self.holder.as_ref().zip(source(file)).is_some_and(|(holder, source)| {
+            holder.arrived.try_send(Arrived { id, source, offset, len: end - offset }).is_ok()
+        });
+        if !sent {
+            self.keep(id, None);
+        }
+    }
+
+    /// What has been mapped, for [`Held::keep`]. Never anything where nothing is held.
+    pub(crate) fn mapped(&self) -> Receiver<(ReadId, Option<Hold>)> {
+        self.holder.as_ref().map_or_else(never, |holder| holder.holds.clone())
+    }
+
+    /// How many pieces are held.
+    pub(crate) fn count(&self) -> usize {
+        self.pieces.saturating_sub(self.coming.len())
+    }
+
+    /// A piece is held from now on, or cannot be.
+    pub(crate) fn keep(&mut self, id: ReadId, hold: Option<Hold>) {
+        let Some((file, _, end)) = self.coming.remove(&id) else { return };
+        let piece = self.files.get_mut(&file).and_then(|pieces| pieces.get_mut(&(end, id)));
         match (piece, hold) {
             (Some(piece), Some(mut hold)) if piece.unread < end => {
-                hold.release_before(piece.unread);
+                hold.cool_before(piece.unread);
                 piece.hold = Some(hold);
             }
-            _ => self.forget(file, &[end]),
+            (_, hold) => {
+                if let Some(mut hold) = hold {
+                    hold.cool_before(end);
+                }
+                self.forget(file, &[(end, id)]);
+            }
         }
     }
 
-    /// These bytes were read. `passed` says up to where in a range nobody is still to come for it.
-    pub(crate) fn read(&mut self, file: FileId, offset: u64, upto: u64, passed: impl Fn(u64, u64) -> u64) {
-        self.pass(file, offset, upto, STEP, passed);
+    /// These bytes were read.
+    pub(crate) fn read(&mut self, file: FileId, offset: u64, upto: u64, readers: &impl Readers) {
+        self.pass(file, offset, upto, STEP, |piece, upto| {
+            let upto = readers.passed_by_all(file, piece.unread, upto);
+            (upto, !readers.is_expected(file, piece.unread, upto))
+        });
     }
 
     /// These bytes are to leave memory.
     pub(crate) fn given_back(&mut self, file: FileId, offset: u64, upto: u64) {
-        self.pass(file, offset, upto, 0, |_, upto| upto);
+        self.pass(file, offset, upto, 0, |_, upto| (upto, true));
     }
 
-    /// Lets go of what lies in files closed meanwhile (`open`), what nobody is to come for (`passed`), and what came long ago.
-    pub(crate) fn purge(
-        &mut self,
-        now: Instant,
-        open: impl Fn(FileId) -> bool,
-        passed: impl Fn(FileId, u64, u64) -> u64,
-    ) {
+    /// Lets go of what lies in files closed meanwhile (`open`), what nobody is to come for, and what came long ago.
+    pub(crate) fn purge(&mut self, now: Instant, open: impl Fn(FileId) -> bool, readers: &impl Readers) {
         self.files.retain(|&file, pieces| {
-            pieces.retain(|&end, piece| {
+            pieces.retain(|&(end, _), piece| {
                 let Some(hold) = &mut piece.hold else { return open(file) };
-                piece.unread = passed(file, piece.unread, end);
-                hold.release_before(piece.unread);
-                piece.unread < end && open(file) && now.saturating_duration_since(piece.since) < HELD_FOR
+                let upto = readers.passed_by_all(file, piece.unread, end);
+                if readers.is_expected(file, piece.unread, upto) {
+                    hold.release_before(upto);
+                } else {
+                    hold.cool_before(upto);
+                }
+                piece.unread = upto;
+                upto < end && open(file) && now.saturating_duration_since(piece.since) < HELD_FOR
             });
             !pieces.is_empty()
         });
         self.pieces = self.files.values().map(BTreeMap::len).sum();
     }
 
-    /// Lets go of what was passed before `upto` of the pieces that `[offset, upto)` touches, once it is a `step` long.
-    fn pass(&mut self, file: FileId, offset: u64, upto: u64, step: u64, passed: impl Fn(u64, u64) -> u64) {
+    /// Lets go of what was passed of the pieces that `[offset, upto)` touches, once it is a `step` long. `passed` says up to where
+    /// before an offset a piece was, and whether for good.
+    fn pass(
+        &mut self,
+        file: FileId,
+        offset: u64,
+        upto: u64,
+        step: u64,
+        passed: impl Fn(&Piece, u64) -> (u64, bool),
+    ) {
         let Some(pieces) = self.files.get_mut(&file) else { return };
         let mut done = Vec::new();
-        for (&end, piece) in pieces.range_mut((Bound::Excluded(offset), Bound::Unbounded)) {
+        for (&(end, id), piece) in pieces.range_mut((offset + 1, ReadId(0))..) {
             let upto = upto.min(end);
-            if upto <= piece.unread {
-                // Those behind begin later, but for what was read a second time, which is let go in time.
-                break;
-            }
-            if upto - piece.unread < step && upto < end {
+            if upto <= piece.unread || (upto - piece.unread < step && upto < end) {
                 continue;
             }
-            piece.unread = passed(piece.unread, upto);
-            match &mut piece.hold {
-                Some(_) if piece.unread == end => done.push(end),
-                Some(hold) => hold.release_before(piece.unread),
-                None => {}
+            let (upto, for_good) = passed(piece, upto);
+            piece.unread = upto;
+            let Some(hold) = &mut piece.hold else { continue };
+            if for_good {
+                hold.cool_before(upto);
+            } else {
+                hold.release_before(upto);
+            }
+            if upto == end {
+                done.push((end, id));
             }
         }
         self.forget(file, &done);
     }
 
-    fn forget(&mut self, file: FileId, ends: &[u64]) {
+    fn forget(&mut self, file: FileId, names: &[(u64, ReadId)]) {
         let Some(pieces) = self.files.get_mut(&file) else { return };
-        for end in ends {
-            self.pieces -= usize::from(pieces.remove(end).is_some());
+        for name in names {
+            self.pieces -= usize::from(pieces.remove(name).is_some());
         }
         if pieces.is_empty() {
             self.files.remove(&file);
@@ -129,23 +236,59 @@ impl Held {
 mod tests {
     use super::*;
     use std::fs::File;
-    use std::os::fd::AsFd;
+    use std::io::Write;
 
     const M: u64 = 1 << 20;
     const FILE: FileId = FileId { dev: 1, ino: 2 };
     const OTHER: FileId = FileId { dev: 1, ino: 3 };
 
+    /// In memory, all of it.
     fn file() -> File {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(16 * M).unwrap();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&vec![1; 16 << 20]).unwrap();
         file
     }
 
-    /// Orders a piece, and lets it arrive.
-    fn piece(held: &mut Held, name: u64, file: FileId, data: &File, offset: u64, end: u64) {
-        assert!(held.ordered(ReadId(name), file, offset, end, Instant::now()));
-        held.arrived(ReadId(name), Some(Hold::new(data.as_fd(), offset, end - offset).unwrap()));
+    fn held() -> Held {
+        Held::start("test").unwrap()
     }
+
+    fn order(held: &mut Held, name: u64, file: FileId, offset: u64, end: u64) {
+        held.ordered(ReadId(name), file, offset, end, Instant::now());
+    }
+
+    /// Lets a piece arrive, and waits until it is held.
+    fn arrive(held: &mut Held, name: u64, data: &File) {
+        let data = Arc::new(Source::own(data.try_clone().unwrap().into()));
+        held.arrived(ReadId(name), |_| Some(data));
+        let until = Instant::now() + Duration::from_secs(30);
+        while held.coming.contains_key(&ReadId(name)) {
+            assert!(Instant::now() < until, "never held");
+            held.mapped().try_iter().for_each(|(id, hold)| held.keep(id, hold));
+        }
+    }
+
+    fn piece(held: &mut Held, name: u64, file: FileId, data: &File, offset: u64, end: u64) {
+        order(held, name, file, offset, end);
+        arrive(held, name, data);
+    }
+
+    /// Readers who have all passed an offset, and come to nothing before another.
+    struct Upto(u64, u64);
+
+    impl Readers for Upto {
+        fn passed_by_all(&self, _: FileId, start: u64, end: u64) -> u64 {
+            self.0.clamp(start, end)
+        }
+        fn is_expected(&self, _: FileId, _: u64, end: u64) -> bool {
+            end > self.1
+        }
+    }
+
+    /// Nobody else is to come.
+    const ALONE: Upto = Upto(u64::MAX, u64::MAX);
+    /// Nobody has come.
+    const WAITING: Upto = Upto(0, 0);
 
     fn all(held: &Held) -> Vec<(u64, u64)> {
         let pieces = held.files.values().flat_map(BTreeMap::values);
@@ -155,75 +298,80 @@ mod tests {
         all
     }
 
-    /// Nobody else is to come.
-    fn alone(_: u64, upto: u64) -> u64 {
-        upto
-    }
-
     #[test]
     fn a_reader_lets_go_of_what_it_has_passed() {
-        let (data, mut held) = (file(), Held::default());
+        let (data, mut held) = (file(), held());
         piece(&mut held, 0, FILE, &data, 0, 4 * M);
         piece(&mut held, 1, FILE, &data, 4 * M, 8 * M);
         piece(&mut held, 2, OTHER, &data, 0, 4 * M);
-        held.read(FILE, 0, STEP / 2, alone);
+        held.read(FILE, 0, STEP / 2, &ALONE);
         assert_eq!(all(&held)[0], (0, 4 * M), "a step at a time");
-        held.read(FILE, STEP / 2, M, alone);
+        held.read(FILE, STEP / 2, M, &ALONE);
         assert_eq!(all(&held), [(0, 4 * M), (M, 4 * M), (4 * M, 8 * M)]);
-        held.read(FILE, 3 * M, 5 * M, alone);
+        held.read(FILE, 3 * M, 5 * M, &ALONE);
         assert_eq!(all(&held), [(0, 4 * M), (5 * M, 8 * M)]);
         held.given_back(OTHER, 0, 4096);
         assert_eq!(all(&held), [(4096, 4 * M), (5 * M, 8 * M)], "what is to leave goes to the page");
-        held.read(FILE, 7 * M, 9 * M, alone);
+        held.read(FILE, 7 * M, 9 * M, &ALONE);
         held.given_back(OTHER, 0, 4 * M);
         assert!(all(&held).is_empty() && held.files.is_empty());
     }
 
     #[test]
     fn what_another_is_to_come_for_stays() {
-        let (data, mut held) = (file(), Held::default());
+        let (data, mut held) = (file(), held());
         piece(&mut held, 0, FILE, &data, 0, 4 * M);
-        held.read(FILE, 2 * M, 4 * M, |from, upto| M.clamp(from, upto));
+        held.read(FILE, 2 * M, 4 * M, &Upto(M, M));
         assert_eq!(all(&held), [(M, 4 * M)]);
-        let now = Instant::now();
-        held.purge(now, |_| true, |_, _, _| 2 * M);
+        held.purge(Instant::now(), |_| true, &Upto(2 * M, 0));
         assert_eq!(all(&held), [(2 * M, 4 * M)]);
-        held.purge(now, |_| true, |_, _, upto| upto);
+        held.purge(Instant::now(), |_| true, &ALONE);
         assert!(all(&held).is_empty(), "its reader has left");
     }
 
     #[test]
     fn what_was_read_on_its_way_is_not_held_and_what_failed_is_forgotten() {
-        let (data, mut held) = (file(), Held::default());
-        assert!(held.ordered(ReadId(0), FILE, 0, 4 * M, Instant::now()));
-        held.read(FILE, 0, 3 * M, alone);
-        held.arrived(ReadId(0), Some(Hold::new(data.as_fd(), 0, 4 * M).unwrap()));
+        let (data, mut held) = (file(), held());
+        order(&mut held, 0, FILE, 0, 4 * M);
+        held.read(FILE, 0, 3 * M, &ALONE);
+        arrive(&mut held, 0, &data);
         assert_eq!(all(&held), [(3 * M, 4 * M)]);
-        assert!(held.ordered(ReadId(1), FILE, 4 * M, 8 * M, Instant::now()));
-        held.arrived(ReadId(1), None);
-        assert!(held.ordered(ReadId(2), FILE, 4 * M, 8 * M, Instant::now()));
-        held.read(FILE, 4 * M, 8 * M, alone);
-        held.arrived(ReadId(2), Some(Hold::new(data.as_fd(), 4 * M, 4 * M).unwrap()));
-        held.arrived(ReadId(7), None);
+        order(&mut held, 1, FILE, 4 * M, 8 * M);
+        held.arrived(ReadId(1), |_| None);
+        order(&mut held, 2, FILE, 4 * M, 8 * M);
+        held.read(FILE, 4 * M, 8 * M, &ALONE);
+        arrive(&mut held, 2, &data);
+        held.arrived(ReadId(7), |_| None);
         assert_eq!(all(&held), [(3 * M, 4 * M)]);
+        assert!(held.coming.is_empty());
+    }
+
+    #[test]
+    fn a_hole_that_is_read_again_ends_no_hold_around_it() {
+        let (data, mut held) = (file(), held());
+        piece(&mut held, 0, FILE, &data, 0, 4 * M);
+        piece(&mut held, 1, FILE, &data, 2 * M, 3 * M);
+        piece(&mut held, 2, FILE, &data, 3 * M, 4 * M);
+        assert_eq!(all(&held), [(0, 4 * M), (2 * M, 3 * M), (3 * M, 4 * M)]);
+        held.read(FILE, 0, M, &ALONE);
+        assert_eq!(all(&held)[0], (M, 4 * M));
+        held.given_back(FILE, M, 4 * M);
+        assert!(all(&held).is_empty());
     }
 
     #[test]
     fn nothing_is_held_for_ever_or_of_closed_files_or_without_bound() {
-        let (data, mut held) = (file(), Held::default());
-        let waits = |_, from, _| from;
+        let (data, mut held) = (file(), held());
         piece(&mut held, 0, FILE, &data, 0, M);
         piece(&mut held, 1, OTHER, &data, 0, M);
-        held.purge(Instant::now(), |file| file == FILE, waits);
+        held.purge(Instant::now(), |file| file == FILE, &WAITING);
         assert_eq!(all(&held).len(), 1);
-        held.purge(Instant::now() + HELD_FOR, |_| true, waits);
+        held.purge(Instant::now() + HELD_FOR, |_| true, &WAITING);
         assert!(all(&held).is_empty());
-        let many = |i: u64| (ReadId(i), FILE, i * 4096, (i + 1) * 4096);
-        for i in 0..PIECES_MAX as u64 {
-            let (id, file, offset, end) = many(i);
-            assert!(held.ordered(id, file, offset, end, Instant::now()));
-        }
-        let (id, file, offset, end) = many(PIECES_MAX as u64);
-        assert!(!held.ordered(id, file, offset, end, Instant::now()));
+        (0..2 * PIECES_MAX as u64).for_each(|i| order(&mut held, 2 + i, FILE, i * 4096, (i + 1) * 4096));
+        assert_eq!((held.pieces, held.coming.len()), (PIECES_MAX, PIECES_MAX));
+        let mut none = Held::default();
+        order(&mut none, 0, FILE, 0, M);
+        assert!(none.pieces == 0 && none.coming.is_empty());
     }
 }

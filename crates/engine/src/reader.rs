@@ -45,6 +45,8 @@ pub struct Snapshot {
     pub second_try_pages: u64,
     /// Pages evicted before their piece was complete.
     pub lost_pages: u64,
+    /// Pieces held until they are read.
+    pub pieces_held: usize,
     /// The last read error, if there was one.
     pub last_error: Option<String>,
 }
@@ -103,6 +105,8 @@ impl Reader {
         if settings.follows() && config.bitrate.is_none() {
             media::spawn(name, to_look, tell, bitrates)?;
         }
+        let hold = settings.hold && settings.follows();
+        let held = if hold { Held::start(name)? } else { Held::default() };
         let snapshot = Arc::new(Mutex::new(Snapshot::default()));
         let body = Body {
             spindle: Spindle::new(config),
@@ -111,7 +115,7 @@ impl Reader {
             pending: HashMap::new(),
             sources: HashMap::new(),
             kept: HashMap::new(),
-            held: Held::default(),
+            held,
             looks,
             met: HashMap::new(),
             purged: Instant::now(),
@@ -234,6 +238,7 @@ struct Body {
 impl Body {
     fn run(mut self, messages: Receiver<Message>, reports: Receiver<Report>, told: Receiver<Told>) {
         worker::run_first();
+        let mut mapped = self.held.mapped();
         loop {
             self.act();
             self.publish();
@@ -250,6 +255,10 @@ impl Body {
                     Ok(message) => self.message(message),
                     Err(_) => break,
                 },
+                recv(mapped) -> piece => match piece {
+                    Ok((id, hold)) => self.held.keep(id, hold),
+                    Err(_) => mapped = never(),
+                },
                 recv(timer) -> _ => self.event(Event::Tick),
             }
             self.chores();
@@ -259,6 +268,9 @@ impl Body {
             }
             for message in messages.try_iter() {
                 self.message(message);
+            }
+            for (id, hold) in mapped.try_iter() {
+                self.held.keep(id, hold);
             }
             for (file, bytes_per_s) in told.try_iter() {
                 self.event(Event::Bitrate { file, bytes_per_s });
@@ -365,10 +377,7 @@ impl Body {
         // The door's word for the size would do; the block map's is the one the address belongs to.
         let file_size = edition.size;
         self.event(Event::Access(Access { file, offset, len, file_size, lba, taken }));
-        let spindle = &self.spindle;
-        self.held.read(file, offset, offset.saturating_add(len), |from, upto| {
-            spindle.passed_by_all(file, from, upto)
-        });
+        self.held.read(file, offset, offset.saturating_add(len), &self.spindle);
         let met = self.met.entry(file).or_insert(0);
         *met = met.saturating_add(1);
         if LOOK_AT.contains(met) {
@@ -406,9 +415,7 @@ impl Body {
             self.kept.retain(|_, k| now.saturating_duration_since(k.used) < KEPT_FOR);
             let kept = &self.kept;
             self.met.retain(|file, _| kept.contains_key(file));
-            let spindle = &self.spindle;
-            let passed = |file, from, upto| spindle.passed_by_all(file, from, upto);
-            self.held.purge(now, |file| kept.contains_key(&file), passed);
+            self.held.purge(now, |file| kept.contains_key(&file), &self.spindle);
         }
         if now.saturating_duration_since(self.remembered) >= REMEMBER_EVERY {
             self.remembered = now;
@@ -454,8 +461,12 @@ impl Body {
             }
             Report::Found { id, upto } => self.event(Event::Found { read: id, upto }),
             Report::Progress { id, upto } => self.event(Event::Progress { read: id, upto }),
-            Report::Done { id, at, result, hold } => {
-                self.held.arrived(id, hold);
+            Report::Done { id, at, result } => {
+                let whole = result.as_ref().is_ok_and(|brought| brought.lost == 0);
+                self.held.arrived(id, |file| {
+                    let source = self.sources.get(&file).filter(|_| whole)?;
+                    source.0.upgrade()
+                });
                 let outcome = match result {
                     Ok(brought) => {
                         self.own.second_try_pages += brought.second_try;
@@ -489,13 +500,12 @@ impl Body {
                     let source = self.sources.get(&file).and_then(|(s, steps)| Some((s.upgrade()?, *steps)));
                     // A piece somebody waits for has a source, held by the waiter. One fetched ahead may have lost its file
                     // meanwhile; the spindle must hear of the end all the same.
-                    let hold = self.settings.hold && self.settings.follows();
-                    let hold = hold && self.held.ordered(id, file, offset, offset + len, Instant::now());
+                    self.held.ordered(id, file, offset, offset + len, Instant::now());
                     let sent = source.is_some_and(|(source, steps)| {
-                        self.jobs.try_send(Job { id, source, offset, len, steps, hold }).is_ok()
+                        self.jobs.try_send(Job { id, source, offset, len, steps }).is_ok()
                     });
                     if !sent {
-                        self.held.arrived(id, None);
+                        self.held.arrived(id, |_| None);
                         self.event(Event::Done { read: id, outcome: Outcome::Failed });
                     }
                 }
@@ -524,6 +534,7 @@ impl Body {
 
     fn publish(&mut self) {
         self.own.spindle = self.spindle.stats();
+        self.own.pieces_held = self.held.count();
         if let Ok(mut published) = self.published.lock() {
             published.clone_from(&self.own);
         }

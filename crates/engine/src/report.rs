@@ -71,6 +71,9 @@ pub struct DiskReport {
     pub second_try_pages: u64,
     /// Pages evicted before their piece was complete.
     pub lost_pages: u64,
+    /// Pieces kept mapped until they are read, now.
+    #[serde(default)]
+    pub pieces_held_now: u64,
     /// The last read error, if there was one.
     pub last_error: Option<String>,
     /// The prefetch size of now, and what decides it.
@@ -124,6 +127,7 @@ impl DiskReport {
             gap: Durations::of(&snapshot.gap),
             second_try_pages: snapshot.second_try_pages,
             lost_pages: snapshot.lost_pages,
+            pieces_held_now: snapshot.pieces_held as u64,
             last_error: snapshot.last_error.clone(),
             size: s.size.clone(),
             ledger: s.ledger,

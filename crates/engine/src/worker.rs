@@ -10,7 +10,6 @@ use std::thread;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender};
-use seekless_kernel::hold::Hold;
 use seekless_kernel::prefetch::{Brought, Source, Steps, bring_in};
 use seekless_kernel::residency::resident_prefix;
 use seekless_policy::ReadId;
@@ -22,8 +21,6 @@ pub(crate) struct Job {
     pub(crate) offset: u64,
     pub(crate) len: u64,
     pub(crate) steps: Steps,
-    /// Whether to hold it for its reader.
-    pub(crate) hold: bool,
 }
 
 /// What a worker tells its reader.
@@ -45,8 +42,6 @@ pub(crate) enum Report {
         id: ReadId,
         at: Instant,
         result: Result<Brought, String>,
-        /// `None` also where it cannot be held, and where a part of it has left memory again.
-        hold: Option<Hold>,
     },
 }
 
@@ -70,10 +65,8 @@ pub(crate) fn spawn(disk: &str, jobs: Receiver<Job>, reports: Sender<Report>) ->
                 }
             };
             let result = bring_in(&job.source, job.offset, job.len, job.steps, progress);
-            let at = Instant::now();
-            let whole = job.hold && result.as_ref().is_ok_and(|brought| brought.lost == 0);
-            let hold = whole.then(|| Hold::new(job.source.as_fd(), job.offset, job.len).ok()).flatten();
-            let done = Report::Done { id: job.id, at, result: result.map_err(|e| e.to_string()), hold };
+            let done =
+                Report::Done { id: job.id, at: Instant::now(), result: result.map_err(|e| e.to_string()) };
             if reports.send(done).is_err() {
                 return;
             }

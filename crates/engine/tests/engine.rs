@@ -9,7 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, fadvise};
-use seekless_engine::{Answer, DecisionLog, Engine, Need, Refused, Settings};
+use seekless_engine::{Answer, DecisionLog, DiskReport, Engine, Need, Refused, Settings};
 use seekless_kernel::residency::resident_prefix;
 use seekless_policy::controller::Params;
 use seekless_policy::record::{Entry, FIRST_LINE, Line};
@@ -132,7 +132,8 @@ fn what_was_read_ahead_does_not_leave_until_it_is_read() {
         }
         assert_eq!(ask(&engine, &file, 0, M), Ok("resident true".into()));
         let until = Instant::now() + NEVER;
-        while engine.statistics().iter().any(|d| d.in_flight_now + d.queued_now > 0 || d.reads == 0) {
+        let here = |d: &DiskReport| d.in_flight_now + d.queued_now == 0 && (d.pieces_held_now > 0 || !hold);
+        while !engine.statistics().iter().any(here) {
             assert!(Instant::now() < until, "it never comes: {:?}", engine.statistics());
             std::thread::sleep(Duration::from_millis(10));
         }

@@ -5,15 +5,37 @@
 //! memory to spare. So a piece that waits for its reader is mapped, which such a pager can be told to leave alone, and touched, which moves
 //! it to the active list; what the reader has passed is marked cold, so that memory is found there first.
 //!
-//! It is no lock: under pressure the pages go as others do, nothing is charged, and a process that dies holds nothing.
+//! It is no lock: under pressure the pages go as others do, and a process that dies holds nothing.
 //! `mlock` would hold them against a memory limit too, and so have the server killed for what was read ahead for it.
 
+use std::fs;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::mm;
 
-use crate::residency::page_bytes;
+use crate::residency::{page_bytes, resident_prefix};
+
+/// Part of the mappings a process may have that may be holds: the heap and the stacks of threads need some too, and letting go of a
+/// part makes two of one for a moment.
+const MAPPINGS_PART: usize = 8;
+
+/// `vm.max_map_count` where it cannot be read.
+const MAPPINGS_USUAL: usize = 65530;
+
+/// Holds of this process.
+static HOLDS: AtomicUsize = AtomicUsize::new(0);
+
+/// Most there may be.
+fn holds_max() -> usize {
+    static MAX: OnceLock<usize> = OnceLock::new();
+    *MAX.get_or_init(|| {
+        let mappings = fs::read_to_string("/proc/sys/vm/max_map_count");
+        mappings.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(MAPPINGS_USUAL) / MAPPINGS_PART
+    })
+}
 
 /// A part of a file, mapped. Never dereferenced: a file cut short under it does no harm.
 #[derive(Debug)]
@@ -30,19 +52,33 @@ pub struct Hold {
 unsafe impl Send for Hold {}
 
 impl Hold {
-    /// Maps the pages that hold `[offset, offset + len)`, all of which should be in memory: what is not is read, page by page.
+    /// Maps the pages that hold `[offset, offset + len)`. They must all be in memory; one that leaves in this very moment is
+    /// read again, which takes as long as the disk does.
     ///
     /// # Errors
-    /// A file that cannot be mapped (`EACCES`, `ENODEV`), a page that cannot be read or lies beyond the end of the file
-    /// (`EFAULT`), a kernel before Linux 5.14 (`EINVAL`), too many mappings (`ENOMEM`). Nothing is mapped then.
+    /// Bytes that are not in memory (`NotFound`), a file that cannot be mapped (`EACCES`, `ENODEV`), a page that lies beyond the end of the
+    /// file (`EFAULT`), a kernel before Linux 5.14 (`EINVAL`), an eighth of the process's mappings held already (`ENOMEM`). Nothing is
+    /// mapped then.
     pub fn new(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<Hold> {
         let page = page_bytes();
         let end = offset.saturating_add(len).div_ceil(page) * page;
         let offset = offset / page * page;
         let bytes = usize::try_from(end - offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let size = rustix::fs::fstat(file)?.st_size as u64;
+        let inside = end.min(size).saturating_sub(offset);
+        if resident_prefix(file, offset, inside)? < inside {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        if HOLDS.fetch_add(1, Ordering::Relaxed) >= holds_max() {
+            HOLDS.fetch_sub(1, Ordering::Relaxed);
+            return Err(rustix::io::Errno::NOMEM.into());
+        }
         let (protection, flags) = (mm::ProtFlags::READ, mm::MapFlags::SHARED);
         // SAFETY: the kernel chooses a free address, nothing of ours is replaced, and the mapping is never dereferenced.
-        let at = unsafe { mm::mmap(std::ptr::null_mut(), bytes, protection, flags, file, offset)? };
+        let mapped = unsafe { mm::mmap(std::ptr::null_mut(), bytes, protection, flags, file, offset) };
+        let at = mapped.inspect_err(|_| {
+            HOLDS.fetch_sub(1, Ordering::Relaxed);
+        })?;
         let hold = Hold { at, offset, end };
         // "Random" keeps these faults from starting read-ahead of their own; a page touched twice is active; "normal" lets
         // reclaim see that it was touched.
@@ -69,14 +105,24 @@ impl Hold {
         self.end
     }
 
-    /// Lets go of the whole pages before the file offset `upto`. An error leaves them held, which costs nothing but time.
+    /// Lets go of the whole pages before the file offset `upto`, whose reader has left or stands still: they stay as active as they are.
     pub fn release_before(&mut self, upto: u64) {
+        self.unmap_before(upto, mm::Advice::Random);
+    }
+
+    /// The same of pages nobody is to come for: memory is to be found there first.
+    pub fn cool_before(&mut self, upto: u64) {
+        self.unmap_before(upto, mm::Advice::LinuxCold);
+    }
+
+    /// An error leaves the pages held, which costs nothing but time.
+    fn unmap_before(&mut self, upto: u64, advice: mm::Advice) {
         let upto = (upto / page_bytes() * page_bytes()).min(self.end);
         let Some(bytes) = upto.checked_sub(self.offset).filter(|&b| b > 0) else { return };
-        // SAFETY: the first `bytes` of our own mapping, into which no reference exists. "Cold" first: unmapping alone
-        // would count as a use of each page and keep it when its reader has passed.
+        // SAFETY: the first `bytes` of our own mapping, into which no reference exists. Either advice keeps unmapping from counting as a
+        // use of each page.
         let done = unsafe {
-            let _ = mm::madvise(self.at, bytes as usize, mm::Advice::LinuxCold);
+            let _ = mm::madvise(self.at, bytes as usize, advice);
             mm::munmap(self.at, bytes as usize)
         };
         if done.is_ok() {
@@ -89,5 +135,6 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         self.release_before(self.end);
+        HOLDS.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -39,7 +39,7 @@ fn anonymous_of(status: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// A pager that puts out memory nobody has used for some seconds, however much is free: DAMON with the action `pageout`, or
+/// A pager that puts out memory nobody has used for some seconds, maybe with memory to spare: DAMON with the action `pageout`, or
 /// its ready-made form `damon_reclaim`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdlePager {
@@ -57,7 +57,9 @@ fn idle_pager_of(sys: &Path) -> Option<IdlePager> {
     let mut schemes = Vec::new();
     for kdamond in folders(&sys.join("kernel/mm/damon/admin/kdamonds")) {
         if is(kdamond.join("state"), "on") {
-            let contexts = folders(&kdamond.join("contexts"));
+            // One that watches processes' own addresses sees no page cache.
+            let mut contexts = folders(&kdamond.join("contexts"));
+            contexts.retain(|context| is(context.join("operations"), "paddr"));
             schemes.extend(contexts.iter().flat_map(|context| folders(&context.join("schemes"))));
         }
     }
@@ -174,8 +176,11 @@ mod tests {
         let scheme = "kernel/mm/damon/admin/kdamonds/0/contexts/0/schemes/0";
         write("kernel/mm/damon/admin/kdamonds/0/state", "off\n");
         write(&format!("{scheme}/action"), "pageout\n");
+        write(&format!("{scheme}/../../operations"), "vaddr\n");
         assert_eq!(seen(), None, "it does not run");
         write("kernel/mm/damon/admin/kdamonds/0/state", "on\n");
+        assert_eq!(seen(), None, "it looks at some processes");
+        write(&format!("{scheme}/../../operations"), "paddr\n");
         assert_eq!(seen(), Some(IdlePager { spares_mapped: false }));
         for (file, word) in [("type", "unmapped"), ("matching", "Y"), ("allow", "Y")] {
             write(&format!("{scheme}/ops_filters/0/{file}"), word);

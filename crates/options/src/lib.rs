@@ -31,8 +31,8 @@ pub struct EngineOptions {
     /// Most bytes read ahead and not yet used, of each disk [default: from the memory limit, and what is observed]
     #[arg(long, value_name = "SIZE")]
     pub budget: Option<Bytes>,
-    /// Keep what was read ahead mapped until it is read, so that reclaim passes it over once and a pager of idle memory (DAMON)
-    /// leaves it: on or off
+    /// Keep what was read ahead mapped until it is read, so that reclaim takes it last, and a pager of idle memory that spares mapped
+    /// pages (DAMON, by its filter) not at all: on or off
     #[arg(long, default_value = "on", value_name = "on|off", value_parser = on_off, action = clap::ArgAction::Set)]
     pub hold: bool,
     /// Serve files on solid-state disks and in memory too, instead of leaving them alone

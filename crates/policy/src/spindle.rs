@@ -763,7 +763,7 @@ impl Spindle {
     }
 
     /// Whether somebody is to come for these bytes, or may be: without streams nobody knows.
-    fn is_expected(&self, file: FileId, start: u64, end: u64) -> bool {
+    pub fn is_expected(&self, file: FileId, start: u64, end: u64) -> bool {
         let Some(following) = &self.streams else { return true };
         following.table.of_file(file).any(|(_, stream)| stream.passed < end)
             || self.is_under_way(file, start, end)

@@ -76,7 +76,7 @@ fn findings(disks: &[Disk], daemon: &DaemonState, pager: Option<IdlePager>) -> V
         findings.push(Finding {
             kind: "idle_pager",
             blocks: false,
-            what: "the kernel pages out what has not been used for some seconds, however much memory is free (DAMON)".into(),
+            what: "the kernel pages out what has not been used for some seconds, maybe with memory to spare (DAMON)".into(),
             advice: advice.into(),
         });
     }

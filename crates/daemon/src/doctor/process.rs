@@ -107,7 +107,8 @@ impl Facts {
             // A master leaves reading to its workers.
             let maps =
                 children(&dir).into_iter().filter_map(|child| fs::read(format!("/proc/{child}/maps")).ok());
-            facts.daemons = maps.flat_map(|maps| daemons(&maps)).collect();
+            facts.daemons =
+                maps.map(|maps| daemons(&maps)).find(|found| !found.is_empty()).unwrap_or_default();
         }
         Ok(facts)
     }
@@ -171,11 +172,14 @@ impl<'a> Mapping<'a> {
     }
 }
 
+/// Most daemons of one process that are asked: it has mapped the rings of former ones too.
+const DAEMONS_MAX: usize = 8;
+
 /// Where the daemons listen whose rings are mapped.
 fn daemons(maps: &[u8]) -> Vec<PathBuf> {
     let mut daemons: Vec<PathBuf> = Vec::new();
-    for socket in Mapping::all(maps).filter_map(|m| ring::listens_at(m.path)) {
-        if !daemons.iter().any(|known| known == socket) {
+    for socket in Mapping::all(maps).filter_map(|m| ring::listens_at(m.path)).filter(|s| s.is_absolute()) {
+        if daemons.len() < DAEMONS_MAX && !daemons.iter().any(|known| known == socket) {
             daemons.push(socket.to_path_buf());
         }
     }
@@ -257,8 +261,9 @@ pub(crate) fn diagnose(facts: &Facts, daemon: DaemonState, watchable: Result<(),
         found("disabled", true, "SEEKLESS_DISABLE is set in it", "start it without that variable");
     }
     if !daemon.answers && facts.asks_unseen() {
-        let what = "it has asked no daemon yet, and which one it would ask cannot be seen: it has overwritten its environment";
-        let advice = "look again when it has read something, or name the daemon with --socket";
+        let what = "which daemon it asks cannot be seen: it has overwritten its environment, and mapped no ring of a daemon yet";
+        let advice = "look again when it has read something (a daemon that follows streams, the default, hands out a ring then), \
+                      or name the daemon with --socket";
         found("daemon_unseen", false, what, advice);
     } else if !daemon.answers {
         let what = "the daemon it would ask does not answer: every call goes straight to the kernel";

@@ -102,6 +102,10 @@ impl Announcer {
             let _ = self.group.ignore(fd);
             return counts.outside.add();
         }
+        if is_own_thread(event.tid()) {
+            // The socket door's engine reads or maps a file under our folders: it must not wait for itself, and is no reader.
+            return counts.own.add();
+        }
         // The most that may be waited for. Where the kernel does not tell, nothing is taken for resident.
         let config = &self.settings.engine.spindle;
         let reach = count.min(edition.size - offset).min(config.read_max.0);
@@ -112,10 +116,6 @@ impl Announcer {
         }
         if matches!(config.mode, Mode::Off | Mode::Track) {
             return counts.nothing_to_do.add();
-        }
-        if is_own_thread(event.tid()) {
-            // A reader of the socket door reads a file under our folders. It must not wait for itself.
-            return counts.own.add();
         }
         let access = access_of(event.tid());
         if access == Access::Write {
