@@ -181,12 +181,21 @@ fn descriptor_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(1 << 20)
 }
 
+/// Has the kernel make room for so many descriptors at once, while the process has one thread. Later, with several, it waits
+/// for all processors each time it doubles their table (`synchronize_rcu`), and an event loop sends nothing meanwhile.
+fn make_room(descriptors: u64) {
+    let highest = i32::try_from(descriptors.saturating_sub(1)).unwrap_or(i32::MAX);
+    // The number is taken for a moment only. Refused beyond the limit: then it grows as it always did.
+    drop(rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), highest));
+}
+
 /// Runs `seekless serve`.
 ///
 /// # Errors
 /// Wrong arguments; a folder, certificate, log or port that cannot be had.
 pub fn run_serve(args: ServeArgs) -> Result<Exit, Fault> {
     let mut settings = args.settings()?;
+    make_room((settings.connections as u64).saturating_mul(DESCRIPTORS_EACH).min(descriptor_limit()));
     args.engine.open_log(&mut settings.engine)?;
     let server = Server::start(settings)?;
     // Whoever started us waits for this line to know the port; a closed pipe is nobody's fault.
@@ -222,5 +231,24 @@ async fn signals(server: &Server) -> std::io::Result<()> {
             _ = terminate.recv() => return Ok(()),
             _ = interrupt.recv() => return Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_makes_room_for_descriptors() {
+        let slots = || -> u64 {
+            let status = std::fs::read_to_string("/proc/self/status").unwrap();
+            let line = status.lines().find_map(|l| l.strip_prefix("FDSize:")).unwrap();
+            line.trim().parse().unwrap()
+        };
+        let wanted = descriptor_limit().min(8 * slots());
+        make_room(wanted);
+        assert!(slots() >= wanted, "{} of {wanted}", slots());
+        make_room(u64::MAX);
+        assert!(std::fs::File::open("/dev/null").is_ok(), "a number beyond the limit does no harm");
     }
 }
