@@ -82,7 +82,8 @@ impl Reader {
         }
         let disk = Disk::look_up(name, &settings.profiles);
         let started = Instant::now();
-        let mut budget = Budget::new(settings.budget, started);
+        let hold = settings.hold && settings.follows();
+        let mut budget = Budget::new(settings.budget, hold, started);
         let first = budget.due(started, &Stats::default(), 1).unwrap_or(Bytes::gib(1));
         if let Some(ahead) = &mut config.ahead {
             ahead.budget = first;
@@ -105,7 +106,6 @@ impl Reader {
         if settings.follows() && config.bitrate.is_none() {
             media::spawn(name, to_look, tell, bitrates)?;
         }
-        let hold = settings.hold && settings.follows();
         let held = if hold { Held::start(name)? } else { Held::default() };
         let snapshot = Arc::new(Mutex::new(Snapshot::default()));
         let body = Body {
