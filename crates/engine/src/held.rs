@@ -201,7 +201,7 @@ impl Held {
     ) {
         let Some(pieces) = self.files.get_mut(&file) else { return };
         let mut done = Vec::new();
-        for (&(end, id), piece) in pieces.range_mut((offset + 1, ReadId(0))..) {
+        for (&(end, id), piece) in pieces.range_mut((offset.saturating_add(1), ReadId(0))..) {
             let upto = upto.min(end);
             if upto <= piece.unread || (upto - piece.unread < step && upto < end) {
                 continue;
