@@ -259,11 +259,17 @@ pub(super) fn account_daemon(row: &mut Row, daemon: Option<&mut Daemon>) {
     let receptionist = counter("passed_mode") + counter("passed_not_a_disk") + counter("passed_bad_request");
     row.metrics.insert("queue_full".into(), counter("passed_full") + passed("full"));
     row.metrics.insert("passes".into(), receptionist + counter("passed_full") + passed(""));
+    account_ledger(row, &status);
+    row.raw.insert("daemon".into(), status);
+}
+
+/// Adds what became of the bytes an engine read, from its statistics.
+fn account_ledger(row: &mut Row, statistics: &Value) {
     let ledger = |name: &str| -> f64 {
-        let disks = status.get("disks").and_then(Value::as_array).into_iter().flatten();
+        let disks = statistics.get("disks").and_then(Value::as_array).into_iter().flatten();
         disks.filter_map(|d| d.pointer(&format!("/ledger/{name}"))?.as_f64()).sum()
     };
-    // Of the whole run, warm-up included: the daemon's account has no other beginning.
+    // Of the whole run, warm-up included: the engine's account has no other beginning.
     let (read, requested) = (ledger("disk"), ledger("requested"));
     if read > 0.0 {
         account_transfer(row, ledger("evicted_unused") / read, ledger("wasted") / read);
@@ -271,7 +277,6 @@ pub(super) fn account_daemon(row: &mut Row, daemon: Option<&mut Daemon>) {
     if requested > 0.0 {
         row.metrics.insert("ledger_evicted".into(), ledger("evicted_unused") / requested);
     }
-    row.raw.insert("daemon".into(), status);
 }
 
 /// Adds what `seekless serve` counted, which it says at its end; other servers say nothing.
@@ -285,6 +290,7 @@ fn account_report(row: &mut Row, file: &std::path::Path) {
         row.metrics.insert("slow_calls".into(), slow);
         row.metrics.insert("loop_calls".into(), calls);
     }
+    account_ledger(row, &report);
     row.raw.insert("serve".into(), report);
 }
 

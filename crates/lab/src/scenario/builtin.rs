@@ -52,6 +52,7 @@ scenarios![
     "competitive-micro",
     "daemon-faults",
     "disk-profile",
+    "hold",
     "hot-cache",
     "hot-file",
     "hot-serve",
