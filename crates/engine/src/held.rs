@@ -8,7 +8,6 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded, never};
 use seekless_kernel::hold::Hold;
@@ -23,10 +22,6 @@ const WAITING_MAX: usize = 64;
 /// Most pieces of a disk that are remembered; the process as a whole has a bound for its mappings ([`Hold::new`]).
 const PIECES_MAX: usize = 8192;
 
-/// A piece is let go after so long, read or not: its reader has left, or stands still. Pieces of an automatic size last their reader a
-/// minute; a longer one has had its time on the active list, and stays there until the kernel takes it off.
-const HELD_FOR: Duration = Duration::from_secs(90);
-
 /// Pages are let go in runs of so many bytes, and at the end of a piece.
 const STEP: u64 = 128 << 10;
 
@@ -36,7 +31,6 @@ struct Piece {
     hold: Option<Hold>,
     /// First byte nobody has read.
     unread: u64,
-    since: Instant,
 }
 
 /// A piece that has arrived.
@@ -109,9 +103,9 @@ impl Held {
     }
 
     /// A piece was ordered.
-    pub(crate) fn ordered(&mut self, id: ReadId, file: FileId, offset: u64, end: u64, now: Instant) {
+    pub(crate) fn ordered(&mut self, id: ReadId, file: FileId, offset: u64, end: u64) {
         if self.holder.is_some() && self.pieces < PIECES_MAX {
-            let piece = Piece { hold: None, unread: offset, since: now };
+            let piece = Piece { hold: None, unread: offset };
             self.files.entry(file).or_default().insert((end, id), piece);
             self.pieces += 1;
             self.coming.insert(id, (file, offset, end));
@@ -170,8 +164,10 @@ impl Held {
         self.pass(file, offset, upto, 0, |_, upto| (upto, true));
     }
 
-    /// Lets go of what lies in files closed meanwhile (`open`), what nobody is to come for, and what came long ago.
-    pub(crate) fn purge(&mut self, now: Instant, open: impl Fn(FileId) -> bool, readers: &impl Readers) {
+    /// Lets go of what lies in files closed meanwhile (`open`), and of what nobody is to come for: its reader has left, and a stream that
+    /// stands still for half a minute ends. There is no bound by age: 8 MiB last a viewer of 400 kb/s nearly three minutes, and what
+    /// was let go after 90 s a pager had taken before he came to it.
+    pub(crate) fn purge(&mut self, open: impl Fn(FileId) -> bool, readers: &impl Readers) {
         self.files.retain(|&file, pieces| {
             pieces.retain(|&(end, _), piece| {
                 let Some(hold) = &mut piece.hold else { return open(file) };
@@ -182,7 +178,7 @@ impl Held {
                     hold.cool_before(upto);
                 }
                 piece.unread = upto;
-                upto < end && open(file) && now.saturating_duration_since(piece.since) < HELD_FOR
+                upto < end && open(file)
             });
             !pieces.is_empty()
         });
@@ -237,6 +233,7 @@ mod tests {
     use super::*;
     use std::fs::File;
     use std::io::Write;
+    use std::time::{Duration, Instant};
 
     const M: u64 = 1 << 20;
     const FILE: FileId = FileId { dev: 1, ino: 2 };
@@ -254,7 +251,7 @@ mod tests {
     }
 
     fn order(held: &mut Held, name: u64, file: FileId, offset: u64, end: u64) {
-        held.ordered(ReadId(name), file, offset, end, Instant::now());
+        held.ordered(ReadId(name), file, offset, end);
     }
 
     /// Lets a piece arrive, and waits until it is held.
@@ -323,9 +320,9 @@ mod tests {
         piece(&mut held, 0, FILE, &data, 0, 4 * M);
         held.read(FILE, 2 * M, 4 * M, &Upto(M, M));
         assert_eq!(all(&held), [(M, 4 * M)]);
-        held.purge(Instant::now(), |_| true, &Upto(2 * M, 0));
+        held.purge(|_| true, &Upto(2 * M, 0));
         assert_eq!(all(&held), [(2 * M, 4 * M)]);
-        held.purge(Instant::now(), |_| true, &ALONE);
+        held.purge(|_| true, &ALONE);
         assert!(all(&held).is_empty(), "its reader has left");
     }
 
@@ -360,13 +357,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_held_for_ever_or_of_closed_files_or_without_bound() {
+    fn nothing_is_held_of_closed_files_or_without_bound() {
         let (data, mut held) = (file(), held());
         piece(&mut held, 0, FILE, &data, 0, M);
         piece(&mut held, 1, OTHER, &data, 0, M);
-        held.purge(Instant::now(), |file| file == FILE, &WAITING);
+        held.purge(|file| file == FILE, &WAITING);
         assert_eq!(all(&held).len(), 1);
-        held.purge(Instant::now() + HELD_FOR, |_| true, &WAITING);
+        held.purge(|_| true, &ALONE);
         assert!(all(&held).is_empty());
         (0..2 * PIECES_MAX as u64).for_each(|i| order(&mut held, 2 + i, FILE, i * 4096, (i + 1) * 4096));
         assert_eq!((held.pieces, held.coming.len()), (PIECES_MAX, PIECES_MAX));

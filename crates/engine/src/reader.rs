@@ -415,7 +415,7 @@ impl Body {
             self.kept.retain(|_, k| now.saturating_duration_since(k.used) < KEPT_FOR);
             let kept = &self.kept;
             self.met.retain(|file, _| kept.contains_key(file));
-            self.held.purge(now, |file| kept.contains_key(&file), &self.spindle);
+            self.held.purge(|file| kept.contains_key(&file), &self.spindle);
         }
         if now.saturating_duration_since(self.remembered) >= REMEMBER_EVERY {
             self.remembered = now;
@@ -500,7 +500,7 @@ impl Body {
                     let source = self.sources.get(&file).and_then(|(s, steps)| Some((s.upgrade()?, *steps)));
                     // A piece somebody waits for has a source, held by the waiter. One fetched ahead may have lost its file
                     // meanwhile; the spindle must hear of the end all the same.
-                    self.held.ordered(id, file, offset, offset + len, Instant::now());
+                    self.held.ordered(id, file, offset, offset + len);
                     let sent = source.is_some_and(|(source, steps)| {
                         self.jobs.try_send(Job { id, source, offset, len, steps }).is_ok()
                     });
