@@ -33,6 +33,26 @@ struct Piece {
     unread: u64,
 }
 
+impl Piece {
+    /// Lets go of what lies before `upto`; `for_good`: nobody else may come to it.
+    fn let_go(&mut self, upto: u64, for_good: bool) {
+        self.unread = upto;
+        match &mut self.hold {
+            Some(hold) if for_good => hold.cool_before(upto),
+            Some(hold) => hold.release_before(upto),
+            None => {}
+        }
+    }
+
+    /// The same of what all readers have passed before `upto`.
+    fn let_go_passed(&mut self, file: FileId, upto: u64, readers: &impl Readers) {
+        let passed = readers.passed_by_all(file, self.unread, upto);
+        if passed > self.unread {
+            self.let_go(passed, !readers.is_expected(file, self.unread, passed));
+        }
+    }
+}
+
 /// A piece that has arrived.
 struct Arrived {
     id: ReadId,
@@ -153,15 +173,12 @@ impl Held {
 
     /// These bytes were read.
     pub(crate) fn read(&mut self, file: FileId, offset: u64, upto: u64, readers: &impl Readers) {
-        self.pass(file, offset, upto, STEP, |piece, upto| {
-            let upto = readers.passed_by_all(file, piece.unread, upto);
-            (upto, !readers.is_expected(file, piece.unread, upto))
-        });
+        self.pass(file, offset, upto, STEP, |piece, upto| piece.let_go_passed(file, upto, readers));
     }
 
     /// These bytes are to leave memory.
     pub(crate) fn given_back(&mut self, file: FileId, offset: u64, upto: u64) {
-        self.pass(file, offset, upto, 0, |_, upto| (upto, true));
+        self.pass(file, offset, upto, 0, |piece, upto| piece.let_go(upto, true));
     }
 
     /// Lets go of what lies in files closed meanwhile (`open`), and of what nobody is to come for: its reader has left, and a stream that
@@ -170,31 +187,19 @@ impl Held {
     pub(crate) fn purge(&mut self, open: impl Fn(FileId) -> bool, readers: &impl Readers) {
         self.files.retain(|&file, pieces| {
             pieces.retain(|&(end, _), piece| {
-                let Some(hold) = &mut piece.hold else { return open(file) };
-                let upto = readers.passed_by_all(file, piece.unread, end);
-                if readers.is_expected(file, piece.unread, upto) {
-                    hold.release_before(upto);
-                } else {
-                    hold.cool_before(upto);
+                if piece.hold.is_none() {
+                    return open(file);
                 }
-                piece.unread = upto;
-                upto < end && open(file)
+                piece.let_go_passed(file, end, readers);
+                piece.unread < end && open(file)
             });
             !pieces.is_empty()
         });
         self.pieces = self.files.values().map(BTreeMap::len).sum();
     }
 
-    /// Lets go of what was passed of the pieces that `[offset, upto)` touches, once it is a `step` long. `passed` says up to where
-    /// before an offset a piece was, and whether for good.
-    fn pass(
-        &mut self,
-        file: FileId,
-        offset: u64,
-        upto: u64,
-        step: u64,
-        passed: impl Fn(&Piece, u64) -> (u64, bool),
-    ) {
+    /// Has the pieces that `[offset, upto)` touches let go of what lies before `upto`, once it is a `step` long.
+    fn pass(&mut self, file: FileId, offset: u64, upto: u64, step: u64, let_go: impl Fn(&mut Piece, u64)) {
         let Some(pieces) = self.files.get_mut(&file) else { return };
         let mut done = Vec::new();
         for (&(end, id), piece) in pieces.range_mut((offset.saturating_add(1), ReadId(0))..) {
@@ -202,15 +207,8 @@ impl Held {
             if upto <= piece.unread || (upto - piece.unread < step && upto < end) {
                 continue;
             }
-            let (upto, for_good) = passed(piece, upto);
-            piece.unread = upto;
-            let Some(hold) = &mut piece.hold else { continue };
-            if for_good {
-                hold.cool_before(upto);
-            } else {
-                hold.release_before(upto);
-            }
-            if upto == end {
+            let_go(piece, upto);
+            if piece.unread == end && piece.hold.is_some() {
                 done.push((end, id));
             }
         }

@@ -102,10 +102,6 @@ impl Announcer {
             let _ = self.group.ignore(fd);
             return counts.outside.add();
         }
-        if is_own_thread(event.tid()) {
-            // The socket door's engine reads or maps a file under our folders: it must not wait for itself, and is no reader.
-            return counts.own.add();
-        }
         // The most that may be waited for. Where the kernel does not tell, nothing is taken for resident.
         let config = &self.settings.engine.spindle;
         let reach = count.min(edition.size - offset).min(config.read_max.0);
@@ -116,6 +112,10 @@ impl Announcer {
         }
         if matches!(config.mode, Mode::Off | Mode::Track) {
             return counts.nothing_to_do.add();
+        }
+        if is_own_thread(event.tid()) {
+            // A reader of the socket door reads a file under our folders. It must not wait for itself.
+            return counts.own.add();
         }
         let access = access_of(event.tid());
         if access == Access::Write {
@@ -165,12 +165,17 @@ impl Announcer {
 
     /// Everything is in memory: the reader goes on first, then comes the book-keeping.
     fn hit(&self, event: Event, file: FileId, edition: Edition, offset: u64, len: u64, now: Instant) {
+        let tid = event.tid();
         let Some(fd) = event.allow() else { return };
         if self.files.is_count_due(file, now) && !lock(&self.devices).needs_every_hit(file.dev) {
             self.files.ignore_if_resident(file, edition.size, &fd, &self.group, &self.counts);
         }
         if !self.settings.engine.follows() {
             return;
+        }
+        if is_own_thread(tid) {
+            // The socket door's engine maps what it has brought in: that is nobody's reading. Asked when the reader has gone on.
+            return self.counts.own.add();
         }
         let place = lock(&self.devices).place(file.dev, fd.as_fd(), now);
         let Ok(Place::Reader { index, start, steps }) = place else { return };
