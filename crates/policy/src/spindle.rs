@@ -18,7 +18,7 @@ use drops::Drops;
 use seekless_units::{Bytes, Lba, Nanos};
 
 use crate::account::Account;
-use crate::ahead::{Ahead, Pressure, TAKEN_AFTER};
+use crate::ahead::{Ahead, KEEP_BEHIND, Pressure, TAKEN_AFTER};
 use crate::piece::{Flight, Piece, Plan, Waiter, Wanted, lba_at};
 use crate::{
     Access, Action, AheadConfig, AsAsked, Config, Demand, Event, Fifo, FileId, Heeds, Mode, Order, OrderKind,
@@ -769,11 +769,13 @@ impl Spindle {
             || self.is_under_way(file, start, end)
     }
 
-    /// Up to where in `[start, end)` nobody is still to come for what was fetched on his behalf; `end` where nobody is at all.
+    /// Up to where in `[start, end)` nobody is still to come for what was fetched on his behalf, or may read a little of it again; `end`
+    /// where nobody is at all.
     pub fn passed_by_all(&self, file: FileId, start: u64, end: u64) -> u64 {
         let readers = self.streams.iter().flat_map(|following| following.table.of_file(file));
-        let awaiting = readers.filter(|(_, s)| s.passed < end && s.fetched > start);
-        awaiting.map(|(_, s)| s.passed.max(start)).min().unwrap_or(end)
+        let awaiting =
+            readers.filter(|(_, s)| s.fetched > start).map(|(_, s)| s.passed.saturating_sub(KEEP_BEHIND));
+        awaiting.min().map_or(end, |behind| behind.max(start).min(end))
     }
 
     /// Whether a queued piece or one in flight touches these bytes.
