@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, never, select_biased};
 use seekless_kernel::prefetch::{Source, Steps, give_back};
-use seekless_kernel::residency::resident_prefix;
+use seekless_kernel::residency::{missing_prefix, resident_prefix};
 use seekless_policy::profile::DiskProfile;
 use seekless_policy::record::{Entry, Line};
 use seekless_policy::{
@@ -191,8 +191,7 @@ const PURGE_EVERY: Duration = Duration::from_secs(5);
 /// Streams whose memory is looked at every two seconds: some 100 microseconds.
 const SAMPLES: usize = 64;
 
-/// How much behind the first missing page is taken to be missing too: memory is reclaimed in runs of about a piece's first
-/// reads, and what is there after all costs a short read-ahead call.
+/// No more of a hole is looked at in one go.
 const SAMPLE_HOLE: u64 = 256 << 10;
 
 /// At which reads of a file its header is looked for: at once, and again when more of it is in memory.
@@ -347,6 +346,7 @@ impl Body {
         self.event(Event::Request(Request {
             id: ask.id,
             file: ask.file,
+            from: ask.need_offset,
             offset: ask.offset,
             len: ask.len,
             file_size: ask.edition.size,
@@ -436,8 +436,9 @@ impl Body {
             let Some(source) = source.filter(|_| start < end) else { continue };
             let Ok(there) = resident_prefix(source.as_fd(), start, end - start) else { continue };
             if there < end - start {
-                // Only the first hole is known. The rest is looked at, or missed, later.
-                let (offset, len) = (start + there, SAMPLE_HOLE.min(end - start - there));
+                // The first hole. The rest is looked at, or missed, later.
+                let (offset, most) = (start + there, SAMPLE_HOLE.min(end - start - there));
+                let len = missing_prefix(source.as_fd(), offset, most).unwrap_or(0);
                 self.event(Event::Missing { file, offset, len });
             }
         }
@@ -459,7 +460,7 @@ impl Body {
                     self.own.gap.record(Nanos(gap.as_nanos() as u64));
                 }
             }
-            Report::Found { id, upto } => self.event(Event::Found { read: id, upto }),
+            Report::Found { id, from, upto } => self.event(Event::Found { read: id, from, upto }),
             Report::Progress { id, upto } => self.event(Event::Progress { read: id, upto }),
             Report::Done { id, at, result } => {
                 let whole = result.as_ref().is_ok_and(|brought| brought.lost == 0);

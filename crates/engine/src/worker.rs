@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender};
 use seekless_kernel::prefetch::{Brought, Source, Steps, bring_in};
-use seekless_kernel::residency::resident_prefix;
+use seekless_kernel::residency::resident_stretches;
 use seekless_policy::ReadId;
 
 /// One piece to bring in.
@@ -29,9 +29,10 @@ pub(crate) enum Report {
     Started {
         at: Instant,
     },
-    /// What was in memory before.
+    /// What was in memory before, a stretch of it.
     Found {
         id: ReadId,
+        from: u64,
         upto: u64,
     },
     Progress {
@@ -45,6 +46,9 @@ pub(crate) enum Report {
     },
 }
 
+/// Most stretches of a piece that are told to have been in memory before.
+const STRETCHES_MAX: usize = 16;
+
 /// Starts a worker. It ends when the senders of `jobs` or the receivers of `reports` are gone.
 pub(crate) fn spawn(disk: &str, jobs: Receiver<Job>, reports: Sender<Report>) -> io::Result<()> {
     let work = move || {
@@ -54,9 +58,9 @@ pub(crate) fn spawn(disk: &str, jobs: Receiver<Job>, reports: Sender<Report>) ->
                 return;
             }
             let end = job.offset + job.len;
-            let there = resident_prefix(job.source.as_fd(), job.offset, job.len).unwrap_or(0);
-            if there > 0 {
-                let _ = reports.send(Report::Found { id: job.id, upto: job.offset + there });
+            let there = resident_stretches(job.source.as_fd(), job.offset, job.len, STRETCHES_MAX);
+            for (from, upto) in there.unwrap_or_default() {
+                let _ = reports.send(Report::Found { id: job.id, from, upto });
             }
             let progress = |upto| {
                 // The last report is Done itself.

@@ -168,6 +168,57 @@ pub fn resident_prefix(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Re
     Ok(bytes_of(yes).min(length))
 }
 
+/// Bytes from `offset` on, at most `length`, that are not in the page cache, up to the first page that is; one on its way there
+/// counts as missing.
+///
+/// # Errors
+/// Those of [`mincore`], and its limits.
+pub fn missing_prefix(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<u64> {
+    let mut end = offset;
+    mincore(file, offset, length, |number, resident| {
+        if !resident {
+            end = (number + 1) * page_bytes();
+        }
+        !resident
+    })?;
+    Ok((end - offset).min(length))
+}
+
+/// The stretches `[from, upto)` of `length` bytes from `offset` on that are in the page cache, the first `most` of them. One
+/// `cachestat` where there are none or there is nothing else, which is nearly always.
+///
+/// # Errors
+/// Those of [`cachestat`] and [`mincore`].
+pub fn resident_stretches(
+    file: BorrowedFd<'_>,
+    offset: u64,
+    length: u64,
+    most: usize,
+) -> io::Result<Vec<(u64, u64)>> {
+    let (page, pages) = (page_bytes(), pages_of(offset, length));
+    let end = offset.saturating_add(length);
+    let cached = cachestat(file, offset, length)?.cached;
+    if cached >= pages {
+        return Ok(if length == 0 { Vec::new() } else { vec![(offset, end)] });
+    }
+    let mut stretches: Vec<(u64, u64)> = Vec::new();
+    if cached == 0 && !is_overlay(file) {
+        return Ok(stretches);
+    }
+    mincore(file, offset, length, |number, resident| {
+        let (from, upto) = ((number * page).max(offset), ((number + 1) * page).min(end));
+        let full = stretches.len() == most;
+        match stretches.last_mut() {
+            _ if !resident => {}
+            Some(last) if last.1 == from => last.1 = upto,
+            _ if full => return false,
+            _ => stretches.push((from, upto)),
+        }
+        true
+    })?;
+    Ok(stretches)
+}
+
 /// Tells `visit` for each page of the range, in order, its number in the file and whether `mincore` calls it resident,
 /// until it returns false. See the module's words on when that is the truth.
 ///
@@ -318,6 +369,28 @@ mod tests {
         assert_eq!(resident_prefix(fd, 23 * p, p).unwrap(), 0);
         assert_eq!(resident_prefix(fd, 40 * p, 24 * p).unwrap(), 24 * p);
         assert_eq!(resident_prefix(fd, 5, 3).unwrap(), 3);
+    }
+
+    #[test]
+    fn holes_and_what_lies_between_them() {
+        let Some(file) = cold_file(64) else { return };
+        let (fd, p) = (file.as_fd(), page_bytes());
+        let stretches = |offset, length, most| resident_stretches(fd, offset, length, most).unwrap();
+        assert_eq!(stretches(0, 64 * p, 9), []);
+        assert_eq!(missing_prefix(fd, 0, 64 * p).unwrap(), 64 * p);
+        for page in (3..23).chain(40..41).chain(50..64) {
+            touch(&file, page);
+        }
+        assert_eq!(stretches(0, 64 * p, 9), [(3 * p, 23 * p), (40 * p, 41 * p), (50 * p, 64 * p)]);
+        assert_eq!(stretches(0, 64 * p, 2), [(3 * p, 23 * p), (40 * p, 41 * p)]);
+        assert_eq!(stretches(5 * p, 30 * p, 9), [(5 * p, 23 * p)]);
+        assert_eq!(stretches(5 * p, 10 * p, 9), [(5 * p, 15 * p)], "all of it");
+        assert_eq!(stretches(5 * p + 7, 40 * p, 1), [(5 * p + 7, 23 * p)]);
+        assert_eq!(stretches(5 * p, 0, 9), []);
+        assert_eq!(missing_prefix(fd, 0, 64 * p).unwrap(), 3 * p);
+        assert_eq!(missing_prefix(fd, 23 * p + 5, 64 * p).unwrap(), 17 * p - 5);
+        assert_eq!(missing_prefix(fd, 23 * p, p / 2).unwrap(), p / 2);
+        assert_eq!(missing_prefix(fd, 4 * p, p).unwrap(), 0);
     }
 
     #[test]

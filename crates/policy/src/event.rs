@@ -26,6 +26,8 @@ pub struct Request {
     pub id: RequestId,
     /// The file.
     pub file: FileId,
+    /// First byte of the read; at most `offset`. What lies between is in memory, and its reader has not taken it yet.
+    pub from: u64,
     /// First byte that is missing. Best given past what is resident already.
     pub offset: u64,
     /// Bytes wanted from `offset` on; 0 means to the end of the file. Cut to [`crate::Config::read_max`].
@@ -115,12 +117,14 @@ pub enum Event {
     /// Whoever made this request is gone. Answered `Pass(Cancelled)`; what only it wanted is not read any more.
     /// Unknown names are ignored (the answer may have crossed the cancellation).
     Cancel(RequestId),
-    /// The bytes of the read before the file offset `upto` were in memory before it began: the disk does not deliver them.
-    /// Sent before any [`Event::Progress`]; only the ledger rests on it.
+    /// Bytes of the read that were in memory before it began: the disk does not deliver them, and they were not evicted. Once for each
+    /// stretch, before any [`Event::Progress`]; only the ledger and what is counted as evicted rest on it.
     Found {
         /// Which read.
         read: ReadId,
-        /// File offset, not a count.
+        /// First of them, as a file offset; what lies before the read does not count.
+        from: u64,
+        /// File offset behind the last.
         upto: u64,
     },
     /// All bytes of the read before the file offset `upto` are now in memory.

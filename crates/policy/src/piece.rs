@@ -40,9 +40,43 @@ pub(crate) struct Flight {
     pub(crate) resident: u64,
     /// Bytes before this one are in the ledger.
     pub(crate) accounted: u64,
+    /// What was in memory before, `[from, upto)` by rising offset.
+    found: Vec<(u64, u64)>,
 }
 
+/// Most stretches of a read that are known to have been in memory; of more it counts as if the disk delivered them.
+const FOUND_MAX: usize = 64;
+
 impl Flight {
+    /// A read that begins.
+    pub(crate) fn new(piece: Piece, now: Nanos) -> Flight {
+        let start = piece.start;
+        Flight { piece, submitted: now, resident: start, accounted: start, found: Vec::new() }
+    }
+
+    /// These bytes were in memory before; told by rising offset.
+    pub(crate) fn found(&mut self, from: u64, upto: u64) {
+        let after = self.found.last().map_or(self.piece.start, |&(_, end)| end);
+        let (from, upto) = (from.max(after), upto.min(self.piece.end));
+        if from < upto && self.found.len() < FOUND_MAX {
+            self.found.push((from, upto));
+        }
+    }
+
+    /// What the disk delivers of `[accounted, upto)`, which is accounted for from now on.
+    pub(crate) fn delivered(&mut self, upto: u64) -> Vec<(u64, u64)> {
+        let (mut from, upto) = (self.accounted, upto.min(self.piece.end));
+        self.accounted = self.accounted.max(upto);
+        let mut delivered = Vec::new();
+        for &(start, end) in self.found.iter().chain(&[(upto, upto)]) {
+            if from < start.min(upto) {
+                delivered.push((from, start.min(upto)));
+            }
+            from = from.max(end);
+        }
+        delivered
+    }
+
     /// Bytes still to come.
     pub(crate) fn missing(&self) -> u64 {
         self.piece.end - self.resident
@@ -141,6 +175,7 @@ mod tests {
         Request {
             id: RequestId(1),
             file,
+            from: offset,
             offset,
             len,
             file_size,
@@ -184,6 +219,34 @@ mod tests {
         let plan = Plan::lay(wanted, alloc::vec![(ReadId(3), 0, 512 * K)], 0, 8_192 * K);
         assert_eq!(plan.attach, [(ReadId(3), 128 * K)]);
         assert!(plan.create.is_empty());
+    }
+
+    #[test]
+    fn the_disk_delivers_what_was_not_there() {
+        let piece = Piece {
+            id: ReadId(1),
+            file: FileId { dev: 1, ino: 2 },
+            start: 10 * K,
+            end: 100 * K,
+            lba: None,
+            due: Nanos::ZERO,
+            ahead_for: None,
+            waiters: Vec::new(),
+        };
+        let mut flight = Flight::new(piece.clone(), Nanos::ZERO);
+        for (from, upto) in
+            [(0, 20 * K), (30 * K, 40 * K), (35 * K, 50 * K), (60 * K, 60 * K), (90 * K, 200 * K)]
+        {
+            flight.found(from, upto);
+        }
+        assert_eq!(flight.delivered(15 * K), []);
+        assert_eq!(flight.delivered(32 * K), [(20 * K, 30 * K)]);
+        assert_eq!(flight.delivered(25 * K), [], "once");
+        assert_eq!(flight.delivered(u64::MAX), [(50 * K, 90 * K)]);
+        assert_eq!(flight.accounted, 100 * K);
+        let mut flight = Flight::new(piece, Nanos::ZERO);
+        (0..200).for_each(|i| flight.found(10 * K + 2 * i, 10 * K + 2 * i + 1));
+        assert_eq!(flight.delivered(u64::MAX).len(), FOUND_MAX, "bounded");
     }
 
     #[test]

@@ -10,10 +10,10 @@
 //! ```
 //!
 //! A line: number of the disk, nanoseconds since its spindle began, `+` for an event or `-` for an action, its word, its
-//! fields. Files are `device:inode`, addresses sectors or `?`; a request may end with `deadline NANOS` and `bitrate BYTES_PER_S`,
-//! an access with `begun` where nobody knows how much of it was taken ([`Taken`]). Lines that begin with `#` are remarks. Feeding the events of one disk
-//! to a fresh spindle of its settings, at their times, and polling wherever the log polled gives the same actions: a log
-//! that was cut replays up to there.
+//! fields. Files are `device:inode`, addresses sectors or `?`; a request may end with `from OFFSET` where its read begins earlier
+//! than at what is missing, `deadline NANOS` and `bitrate BYTES_PER_S`, an access with `begun` where nobody knows how much of it was
+//! taken ([`Taken`]), what was found of a read with `from OFFSET` unless it is from its beginning. Lines that begin with `#` are remarks. Feeding the events of one disk to a fresh spindle of its settings, at
+//! their times, and polling wherever the log polled gives the same actions: a log that was cut replays up to there.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -111,6 +111,9 @@ fn write_event(f: &mut fmt::Formatter<'_>, event: &Event) -> fmt::Result {
         Event::Request(r) => {
             let (file, lba) = (Name(r.file), Place(r.lba));
             write!(f, "+ request {} {file} {} {} {} {lba}", r.id.0, r.offset, r.len, r.file_size)?;
+            if r.from != r.offset {
+                write!(f, " from {}", r.from)?;
+            }
             write_demand(f, r.demand)
         }
         Event::Access(a) => {
@@ -127,7 +130,8 @@ fn write_event(f: &mut fmt::Formatter<'_>, event: &Event) -> fmt::Result {
         Event::Budget(bytes) => write!(f, "+ budget {}", bytes.0),
         Event::Cancel(id) => write!(f, "+ cancel {}", id.0),
         Event::Progress { read, upto } => write!(f, "+ progress {} {upto}", read.0),
-        Event::Found { read, upto } => write!(f, "+ found {} {upto}", read.0),
+        Event::Found { read, from: 0, upto } => write!(f, "+ found {} {upto}", read.0),
+        Event::Found { read, from, upto } => write!(f, "+ found {} {upto} from {from}", read.0),
         Event::Done { read, outcome } => {
             write!(f, "+ done {} {}", read.0, if outcome == Outcome::Ok { "ok" } else { "failed" })
         }
@@ -188,17 +192,32 @@ impl Words<'_> {
         }
     }
 
-    /// The rest of the line.
-    fn demand(&mut self) -> Result<Demand, Unreadable> {
-        let mut demand = Demand::default();
+    /// To the end of the line.
+    fn request(&mut self) -> Result<Request, Unreadable> {
+        let (id, file, offset) = (RequestId(self.number()?), self.file()?, self.number()?);
+        let (len, file_size, lba) = (self.number()?, self.number()?, self.place()?);
+        let demand = Demand::default();
+        let mut request = Request { id, file, from: offset, offset, len, file_size, lba, demand };
         while let Some(word) = self.0.next() {
             match word {
-                "deadline" => demand.deadline = Some(Nanos(self.number()?)),
-                "bitrate" => demand.bitrate = Some(self.number()?),
-                _ => return Err(Unreadable("a request names deadline and bitrate only")),
+                "from" => request.from = self.number()?,
+                "deadline" => request.demand.deadline = Some(Nanos(self.number()?)),
+                "bitrate" => request.demand.bitrate = Some(self.number()?),
+                _ => return Err(Unreadable("a request names from, deadline and bitrate only")),
             }
         }
-        Ok(demand)
+        Ok(request)
+    }
+
+    /// To the end of the line.
+    fn found(&mut self) -> Result<Event, Unreadable> {
+        let (read, upto) = (ReadId(self.number()?), self.number()?);
+        let from = match self.0.next() {
+            None => 0,
+            Some("from") => self.number()?,
+            Some(_) => return Err(Unreadable("what was found ends there or says `from`")),
+        };
+        Ok(Event::Found { read, from, upto })
     }
 
     fn taken(&mut self) -> Result<Taken, Unreadable> {
@@ -242,15 +261,7 @@ impl FromStr for Line {
 
 fn read_event(word: &str, mut w: Words<'_>) -> Result<Event, Unreadable> {
     let event = match word {
-        "request" => Event::Request(Request {
-            id: RequestId(w.number()?),
-            file: w.file()?,
-            offset: w.number()?,
-            len: w.number()?,
-            file_size: w.number()?,
-            lba: w.place()?,
-            demand: w.demand()?,
-        }),
+        "request" => Event::Request(w.request()?),
         "access" => Event::Access(Access {
             file: w.file()?,
             offset: w.number()?,
@@ -264,7 +275,7 @@ fn read_event(word: &str, mut w: Words<'_>) -> Result<Event, Unreadable> {
         "bitrate" => Event::Bitrate { file: w.file()?, bytes_per_s: w.number()? },
         "budget" => Event::Budget(Bytes(w.number()?)),
         "cancel" => Event::Cancel(RequestId(w.number()?)),
-        "found" => Event::Found { read: ReadId(w.number()?), upto: w.number()? },
+        "found" => w.found()?,
         "progress" => Event::Progress { read: ReadId(w.number()?), upto: w.number()? },
         "done" => {
             let read = ReadId(w.number()?);
@@ -320,6 +331,7 @@ mod tests {
         let request = Request {
             id: RequestId(7),
             file,
+            from: 0,
             offset: 0,
             len: 524_288,
             file_size: 104_857_600,
@@ -333,6 +345,10 @@ mod tests {
         let text = "0 1500000 + request 7 2049:131 0 524288 104857600 81920 deadline 2500000 bitrate 262144";
         assert_eq!(line(text).entry, Entry::Event(Event::Request(Request { demand, ..request })));
         assert_eq!(line(text).to_string(), text);
+        let text = "0 1500000 + request 7 2049:131 8192 524288 104857600 81920 from 4096";
+        let later = Request { from: 4096, offset: 8192, ..request };
+        assert_eq!(line(text).entry, Entry::Event(Event::Request(later)));
+        assert_eq!(line(text).to_string(), text);
         for text in [
             "0 1500000 - read 0 2049:131 0 2097152 81920",
             "0 19700000 + progress 0 524288",
@@ -342,6 +358,7 @@ mod tests {
             "0 1 + access 1:2 3 4 5 81920 begun",
             "0 1 + tick",
             "0 1 + found 4 4096",
+            "0 1 + found 4 12288 from 8192",
             "0 1 + done 4 failed",
             "0 1 - drop 1:2 4096 8192",
             "0 1 + missing 1:2 0 4096",

@@ -197,9 +197,9 @@ impl Spindle {
             Event::Bitrate { file, bytes_per_s } => self.told_bitrate(file, bytes_per_s),
             Event::Budget(budget) => self.budget(budget.0),
             Event::Cancel(id) => self.answer(id, Verdict::Pass(Reason::Cancelled)),
-            Event::Found { read, upto } => {
+            Event::Found { read, from, upto } => {
                 if let Some(flight) = self.flights.iter_mut().find(|f| f.piece.id == read) {
-                    flight.accounted = upto.clamp(flight.accounted, flight.piece.end);
+                    flight.found(from, upto);
                 }
             }
             Event::Progress { read, upto } => self.progress(read, upto),
@@ -248,12 +248,7 @@ impl Spindle {
         self.stats.reads += 1;
         self.stats.bytes_read += piece.end - piece.start;
         self.size.submitted(piece.lba, piece.end - piece.start);
-        self.flights.push(Flight {
-            resident: piece.start,
-            accounted: piece.start,
-            piece,
-            submitted: self.now,
-        });
+        self.flights.push(Flight::new(piece, self.now));
         self.account.state(self.flights.len(), self.queue.len());
         self.stats.in_flight_max = self.stats.in_flight_max.max(self.flights.len());
         Some(action)
@@ -414,12 +409,13 @@ impl Spindle {
     fn progress(&mut self, read: ReadId, upto: u64) {
         let Some(flight) = self.flights.iter_mut().find(|f| f.piece.id == read) else { return };
         flight.resident = upto.clamp(flight.resident, flight.piece.end);
-        flight.enter(self.now, flight.resident, &mut self.account);
-        if !self.config.answer_early {
-            return;
-        }
         let resident = flight.resident;
-        let arrived: Vec<Waiter> = flight.piece.waiters.extract_if(.., |w| w.upto <= resident).collect();
+        let (file, delivered) = (flight.piece.file, flight.delivered(resident));
+        let arrived: Vec<Waiter> = match self.config.answer_early {
+            true => flight.piece.waiters.extract_if(.., |w| w.upto <= resident).collect(),
+            false => Vec::new(),
+        };
+        self.enter(file, &delivered);
         self.satisfied(read, &arrived);
     }
 
@@ -442,7 +438,7 @@ impl Spindle {
                 flight.resident
             }
         };
-        flight.enter(self.now, resident, &mut self.account);
+        self.enter(flight.piece.file, &flight.delivered(resident));
         let (arrived, lost): (Vec<Waiter>, Vec<Waiter>) =
             flight.piece.waiters.into_iter().partition(|w| w.upto <= resident);
         self.satisfied(read, &arrived);
@@ -514,9 +510,11 @@ impl Spindle {
             return;
         }
         let end = offset.saturating_add(len).min(file_size.max(offset));
-        for flight in self.flights.iter_mut().filter(|f| f.piece.file == file) {
-            flight.enter_used(self.now, offset, end, &mut self.account);
-        }
+        // What of it is being read has arrived, whether it was reported or not.
+        let touched = |f: &&mut Flight| f.piece.file == file && offset < f.piece.end && end > f.piece.start;
+        let flights = self.flights.iter_mut().filter(touched);
+        let delivered: Vec<(u64, u64)> = flights.flat_map(|f| f.delivered(end)).collect();
+        self.enter(file, &delivered);
         self.account.ledger().used(file, offset, end);
         let Some(stream) = self.observe(file, offset, len, file_size) else { return };
         if let Some(following) = &mut self.streams {
@@ -558,19 +556,18 @@ impl Spindle {
         wanted: Wanted,
         existing: &[(ReadId, u64, u64)],
     ) -> Option<StreamId> {
-        let expected = self.expected(request.file, wanted.start);
-        let in_flight = self.flights.iter().filter(|f| f.piece.file == request.file);
-        if !in_flight.into_iter().any(|f| f.piece.start < wanted.end && wanted.start < f.piece.end) {
-            self.account.ledger().missing(self.now, request.file, wanted.start, wanted.end);
+        let expected = self.is_counted_on(request.file, wanted.start);
+        let coming = existing.iter().any(|&(_, start, end)| start <= wanted.start && wanted.start < end);
+        if !coming {
+            // Of the rest nobody knows before it is read.
+            self.gone(request.file, wanted.start, wanted.start + PAGE);
         }
-        let stream = self.observe(request.file, request.offset, 0, request.file_size)?;
+        let from = request.from.min(request.offset);
+        let stream = self.observe(request.file, from, 0, request.file_size)?;
         let following = self.streams.as_mut()?;
         following.table.locate(stream, request.offset, request.lba);
-        let coming = existing.iter().any(|&(_, start, end)| start <= wanted.start && wanted.start < end);
-        let lost = expected.into_iter().find(|&(id, _)| id == stream).filter(|_| !coming);
-        if let Some((_, gone)) = lost {
+        if !coming && expected.contains(&stream) {
             following.table.lost(stream, wanted.start);
-            self.evicted(gone);
         }
         Some(stream)
     }
@@ -689,6 +686,7 @@ impl Spindle {
         let request = Request {
             id: RequestId(u64::MAX),
             file,
+            from: ahead.start,
             offset: ahead.start,
             len: size,
             file_size: ahead.end,

@@ -25,6 +25,7 @@ fn miss(id: u64, ino: u64, offset: u64, len: u64) -> Event {
     Event::Request(Request {
         id: RequestId(id),
         file: file(ino),
+        from: offset,
         offset,
         len,
         file_size: 64 * M,
@@ -372,6 +373,24 @@ fn bytes_gone_before_their_reader_came_are_counted() {
 }
 
 #[test]
+fn a_page_that_is_gone_is_a_page_however_much_lies_behind_it() {
+    let mut s = spindle(AheadConfig::default());
+    s.handle(ms(0), miss(1, 1, 0, 512 * K));
+    serve(&mut s, ms(0));
+    s.handle(ms(1), access(1, 0, 512 * K));
+    s.handle(ms(500), miss(2, 1, 512 * K, 512 * K));
+    assert_eq!(s.stats().bytes_evicted_unused, 4 * K, "all that is known");
+    let Some(Action::Read { id, offset, len, .. }) = s.poll_action() else { panic!("it is read again") };
+    assert!((offset, offset + len) >= (512 * K, 2 * M));
+    s.handle(ms(501), Event::Found { read: id, from: 520 * K, upto: M });
+    s.handle(ms(501), Event::Found { read: id, from: M + 8 * K, upto: offset + len });
+    s.handle(ms(520), Event::Done { read: id, outcome: Outcome::Ok });
+    let stats = s.stats();
+    assert_eq!((stats.bytes_evicted_unused, stats.ledger.evicted_unused), (16 * K, 16 * K));
+    assert_eq!(stats.ledger.disk, 2 * M + 16 * K);
+}
+
+#[test]
 fn evictions_count_against_the_budget_once() {
     // Nothing can be given back, so the only answer is a smaller budget.
     let mut s = spindle(AheadConfig { drop_behind: DropBehind::Never, ..AheadConfig::default() });
@@ -514,6 +533,23 @@ fn what_may_not_have_been_taken_yet_is_not_given_back() {
     s.handle(ms(7_001), Event::Tick);
     let last = given_back(&mut s, ms(7_001)).into_iter().map(|(_, end)| end).max();
     assert_eq!(last, Some(1536 * K + 2 * M - 128 * K));
+}
+
+#[test]
+fn what_lies_before_a_hole_is_not_given_back_before_its_reader_takes_it() {
+    let mut s = spindle(AheadConfig { drop_behind: DropBehind::Always, ..AheadConfig::default() });
+    s.handle(ms(0), miss(1, 1, 0, 2 * M));
+    given_back(&mut s, ms(0));
+    s.handle(ms(1), begun(1, 0, 2 * M));
+    // The first MiB of what is announced is in memory; the rest has to come.
+    let Event::Request(missing) = miss(2, 1, 3 * M, M) else { unreachable!() };
+    s.handle(ms(1_000), Event::Request(Request { from: 2 * M, ..missing }));
+    given_back(&mut s, ms(1_000));
+    s.handle(ms(1_001), begun(1, 2 * M, 2 * M));
+    assert_eq!(s.stats().streams, 1, "it goes on where it was expected");
+    s.handle(ms(2_000), begun(1, 2 * M + 512 * K, 2 * M));
+    let ends = given_back(&mut s, ms(2_000)).into_iter().map(|(_, end)| end);
+    assert_eq!(ends.max(), Some(2 * M + 512 * K - 128 * K));
 }
 
 #[test]

@@ -316,7 +316,9 @@ impl Bench {
             Step::Request { file, offset, len, file_size, lba, demand } => {
                 let id = RequestId(self.asked.len() as u64);
                 let file = FileId { dev: 1, ino: file };
-                let request = Request { id, file, offset, len, file_size, lba: lba.map(Lba), demand };
+                // Any part of what lies before may be in memory.
+                let from = offset.saturating_sub(file_size % (3 * PAGE));
+                let request = Request { id, file, from, offset, len, file_size, lba: lba.map(Lba), demand };
                 self.asked.push(request);
                 self.unanswered.insert(id);
                 self.handle(Event::Request(request));
@@ -363,9 +365,10 @@ impl Bench {
             }
             Step::Found { nth, share } => {
                 if let Some((read, flight)) = self.nth_flight(nth) {
-                    let upto = flight.offset + flight.len / 100 * share;
-                    self.found += upto - flight.offset;
-                    self.handle(Event::Found { read, upto });
+                    let at = |share| flight.offset + flight.len / 100 * share;
+                    let (from, upto) = (at(share / 2), at(share));
+                    self.found += upto - from;
+                    self.handle(Event::Found { read, from, upto });
                 }
             }
             Step::Done { nth, ok } => {
@@ -491,7 +494,7 @@ proptest! {
             let ino = i as u64;
             let file = FileId { dev: 1, ino };
             let request =
-                Request { id: RequestId(ino), file, offset: 0, len: PAGE, file_size: 1 << 30, lba: Some(Lba(lba)), demand: Demand::default() };
+                Request { id: RequestId(ino), file, from: 0, offset: 0, len: PAGE, file_size: 1 << 30, lba: Some(Lba(lba)), demand: Demand::default() };
             queued.insert((lba, ino));
             spindle.handle(Nanos::ZERO, Event::Request(request));
             for _ in 0..n {

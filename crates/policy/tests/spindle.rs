@@ -14,6 +14,7 @@ fn request(id: u64, ino: u64, offset: u64, len: u64) -> Event {
     Event::Request(Request {
         id: RequestId(id),
         file,
+        from: offset,
         offset,
         len,
         file_size: 64 * M,

@@ -115,6 +115,7 @@ mod tests {
         let request = Request {
             id: RequestId(1),
             file,
+            from: offset,
             offset,
             len: 64 * K,
             file_size: 1 << 40,

@@ -5,10 +5,9 @@ use alloc::vec::Vec;
 use seekless_units::{Bytes, Nanos};
 
 use super::{Following, Spindle};
-use crate::account::Account;
 use crate::ahead::PieceLen;
 use crate::controller::Situation;
-use crate::piece::{Flight, Wanted};
+use crate::piece::Wanted;
 use crate::{Continuation, DropBehind, FileId, Heeds, Stream, StreamId};
 
 /// How often the sizing algorithm hears of what happened. Far below any interval it looks at.
@@ -231,9 +230,7 @@ impl Spindle {
         if start >= end || self.is_under_way(file, start, end) {
             return;
         }
-        let gone = self.unused_in(file, start, end);
-        self.account.ledger().missing(self.now, file, start, end);
-        self.evicted(gone);
+        self.gone(file, start, end);
         let Some(following) = &self.streams else { return };
         let hit = following.table.of_file(file).filter(|(_, s)| s.fetched > start && s.position < end);
         let hit: Vec<StreamId> = hit.map(|(id, _)| id).collect();
@@ -245,13 +242,30 @@ impl Spindle {
         }
     }
 
-    /// The streams that count on the byte at `offset` being in memory, and what of theirs is there from there on.
-    pub(super) fn expected(&self, file: FileId, offset: u64) -> Vec<(StreamId, Unused)> {
+    /// The streams that count on the byte at `offset` being in memory.
+    pub(super) fn is_counted_on(&self, file: FileId, offset: u64) -> Vec<StreamId> {
         let Some(following) = &self.streams else { return Vec::new() };
         // What lies before a stream's position had been read: another viewer begins close behind, or this one reads again.
         let counting =
             following.table.of_file(file).filter(|(_, s)| (s.position..s.fetched).contains(&offset));
-        counting.map(|(id, s)| (id, self.unused_in(file, offset, s.fetched))).collect()
+        counting.map(|(id, _)| id).collect()
+    }
+
+    /// These bytes came from the disk.
+    pub(super) fn enter(&mut self, file: FileId, delivered: &[(u64, u64)]) {
+        for &(start, end) in delivered {
+            self.gone(file, start, end);
+            self.account.ledger().fetched(self.now, file, start, end);
+        }
+    }
+
+    /// These bytes are not in memory: what of them was fetched and not used was evicted.
+    pub(super) fn gone(&mut self, file: FileId, start: u64, end: u64) {
+        let gone = self.unused_in(file, start, end);
+        self.account.ledger().missing(self.now, file, start, end);
+        if gone.bytes > 0 {
+            self.evicted(gone);
+        }
     }
 
     /// What was prefetched of a range and has neither been used nor given back.
@@ -262,7 +276,7 @@ impl Spindle {
     }
 
     /// These bytes were gone before their reader came. What has been read gives way first, if it may; the budget after that.
-    pub(super) fn evicted(&mut self, gone: Unused) {
+    fn evicted(&mut self, gone: Unused) {
         self.stats.bytes_evicted_unused += gone.bytes;
         let fetched = self.account.totals().disk;
         let Some(following) = &mut self.streams else { return };
@@ -283,23 +297,5 @@ impl Spindle {
         let coming = pieces.iter().filter(|&&(_, from, to)| from < stream.fetched && stream.position < to);
         let end = coming.map(|&(_, from, _)| from).min().unwrap_or(stream.fetched).min(stream.fetched);
         Some((id, stream.file, stream.position, end.max(stream.position)))
-    }
-}
-
-impl Flight {
-    /// Enters everything before `upto` into the ledger.
-    pub(super) fn enter(&mut self, now: Nanos, upto: u64, account: &mut Account) {
-        let upto = upto.min(self.piece.end);
-        if upto > self.accounted {
-            account.ledger().fetched(now, self.piece.file, self.accounted, upto);
-            self.accounted = upto;
-        }
-    }
-
-    /// Somebody read `[start, end)`: what of it this read brings in has arrived, whether it was reported or not.
-    pub(super) fn enter_used(&mut self, now: Nanos, start: u64, end: u64, account: &mut Account) {
-        if start < self.piece.end && end > self.accounted && end > self.piece.start {
-            self.enter(now, end, account);
-        }
     }
 }

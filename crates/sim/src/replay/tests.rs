@@ -50,6 +50,7 @@ fn recorded(readers: u64, rounds: u64) -> String {
             Event::Request(Request {
                 id,
                 file,
+                from: offset,
                 offset,
                 len: SEGMENT,
                 file_size: FILE,

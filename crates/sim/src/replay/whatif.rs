@@ -102,9 +102,11 @@ pub fn loads(log: &mut Log) -> Result<Vec<Load>, Fault> {
         let then = &mut disk.load.then;
         match line.entry {
             Entry::Event(Event::Request(r)) => {
-                let Request { id, file, offset, len, file_size, lba, demand } = r;
-                let whole = file_size.saturating_sub(offset);
-                let len = if len == 0 { whole } else { len.min(whole) }.min(READ_BYTES_MAX);
+                let Request { id, file, from: offset, len, file_size, lba, demand, .. } = r;
+                let (found, whole) = (r.offset.saturating_sub(offset), file_size.saturating_sub(offset));
+                let len =
+                    if len == 0 { whole } else { len.saturating_add(found).min(whole) }.min(READ_BYTES_MAX);
+                let lba = lba.map(|l| Lba(l.0.saturating_sub(found / SECTOR_BYTES)));
                 disk.waiting.insert(id, line.at);
                 let read = Access { file, offset, len, file_size, lba, taken: Taken::All };
                 disk.load.asked.push(Asked { at: line.at, read, access: false, demand });
@@ -277,7 +279,7 @@ impl World {
         let len = read.offset + read.len - missing;
         let lba = read.lba.map(|l| l.plus_bytes(missing - read.offset));
         let Access { file, file_size, .. } = read;
-        let request = Request { id, file, offset: missing, len, file_size, lba, demand };
+        let request = Request { id, file, from: read.offset, offset: missing, len, file_size, lba, demand };
         self.spindle.handle(now, Event::Request(request));
     }
 

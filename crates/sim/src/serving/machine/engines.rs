@@ -64,6 +64,7 @@ impl Machine<'_> {
         let request = Request {
             id,
             file: self.file_id(file),
+            from: at,
             offset: at + resident,
             len: wanted - resident,
             file_size: size,
@@ -145,7 +146,8 @@ impl Machine<'_> {
             let (from, to) = (start / PAGE, end / PAGE);
             let hole = self.cache.first_absent(file.ino as u32, from, to);
             if hole < to {
-                let len = SAMPLE_HOLE.min(end - hole * PAGE);
+                let len = (self.cache.first_present(file.ino as u32, hole, to) - hole) * PAGE;
+                let len = len.min(SAMPLE_HOLE);
                 self.tell(e, Event::Missing { file, offset: hole * PAGE, len });
             }
         }
@@ -153,9 +155,11 @@ impl Machine<'_> {
 
     pub(super) fn read_begins(&mut self, e: u32, id: ReadId) {
         if let Some(&r) = self.engines[e as usize].reads.get(&id) {
-            let there = self.cache.first_absent(r.file, r.start, r.end);
-            if there > r.start {
-                self.tell(e, Event::Found { read: id, upto: there * PAGE });
+            let mut from = self.cache.first_present(r.file, r.start, r.end);
+            while from < r.end {
+                let upto = self.cache.first_absent(r.file, from, r.end);
+                self.tell(e, Event::Found { read: id, from: from * PAGE, upto: upto * PAGE });
+                from = self.cache.first_present(r.file, upto, r.end);
             }
         }
         self.submit_reading(e, id);
