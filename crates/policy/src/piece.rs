@@ -26,6 +26,8 @@ pub(crate) struct Piece {
     pub(crate) lba: Option<Lba>,
     /// When it becomes urgent, see [`crate::Queued::due`].
     pub(crate) due: Nanos,
+    /// The reader it is for counted on the bytes before this file offset: what the disk has to deliver of them was evicted.
+    pub(crate) counted_on: u64,
     /// The stream it was fetched ahead for; without one, it goes when nobody waits on it any more.
     pub(crate) ahead_for: Option<StreamId>,
     pub(crate) waiters: Vec<Waiter>,
@@ -42,6 +44,15 @@ pub(crate) struct Flight {
     pub(crate) accounted: u64,
     /// What was in memory before, `[from, upto)` by rising offset.
     found: Vec<(u64, u64)>,
+}
+
+/// Bytes the disk delivered, `[start, end)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Delivered {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// Its reader counted on their being in memory.
+    pub(crate) counted_on: bool,
 }
 
 /// Most stretches of a read that are known to have been in memory; of more it counts as if the disk delivered them.
@@ -64,15 +75,19 @@ impl Flight {
     }
 
     /// What the disk delivers of `[accounted, upto)`, which is accounted for from now on.
-    pub(crate) fn delivered(&mut self, upto: u64) -> Vec<(u64, u64)> {
+    pub(crate) fn delivered(&mut self, upto: u64) -> Vec<Delivered> {
         let (mut from, upto) = (self.accounted, upto.min(self.piece.end));
         self.accounted = self.accounted.max(upto);
         let mut delivered = Vec::new();
-        for &(start, end) in self.found.iter().chain(&[(upto, upto)]) {
-            if from < start.min(upto) {
-                delivered.push((from, start.min(upto)));
+        for &(start, next) in self.found.iter().chain(&[(upto, upto)]) {
+            let end = start.min(upto);
+            let border = self.piece.counted_on.min(end).max(from);
+            for (start, end, counted_on) in [(from, border, true), (border, end, false)] {
+                if start < end {
+                    delivered.push(Delivered { start, end, counted_on });
+                }
             }
-            from = from.max(end);
+            from = from.max(next);
         }
         delivered
     }
@@ -230,9 +245,11 @@ mod tests {
             end: 100 * K,
             lba: None,
             due: Nanos::ZERO,
+            counted_on: 80 * K,
             ahead_for: None,
             waiters: Vec::new(),
         };
+        let delivered = |start, end, counted_on| Delivered { start, end, counted_on };
         let mut flight = Flight::new(piece.clone(), Nanos::ZERO);
         for (from, upto) in
             [(0, 20 * K), (30 * K, 40 * K), (35 * K, 50 * K), (60 * K, 60 * K), (90 * K, 200 * K)]
@@ -240,13 +257,16 @@ mod tests {
             flight.found(from, upto);
         }
         assert_eq!(flight.delivered(15 * K), []);
-        assert_eq!(flight.delivered(32 * K), [(20 * K, 30 * K)]);
+        assert_eq!(flight.delivered(32 * K), [delivered(20 * K, 30 * K, true)]);
         assert_eq!(flight.delivered(25 * K), [], "once");
-        assert_eq!(flight.delivered(u64::MAX), [(50 * K, 90 * K)]);
+        assert_eq!(
+            flight.delivered(u64::MAX),
+            [delivered(50 * K, 80 * K, true), delivered(80 * K, 90 * K, false)]
+        );
         assert_eq!(flight.accounted, 100 * K);
         let mut flight = Flight::new(piece, Nanos::ZERO);
-        (0..200).for_each(|i| flight.found(10 * K + 2 * i, 10 * K + 2 * i + 1));
-        assert_eq!(flight.delivered(u64::MAX).len(), FOUND_MAX, "bounded");
+        (0..200).for_each(|i| flight.found(81 * K + 2 * i, 81 * K + 2 * i + 1));
+        assert_eq!(flight.delivered(u64::MAX).len(), FOUND_MAX + 2, "bounded");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use seekless_units::{Bytes, Lba, Nanos};
 
 use crate::account::Account;
 use crate::ahead::{Ahead, KEEP_BEHIND, Pressure, TAKEN_AFTER};
-use crate::piece::{Flight, Piece, Plan, Waiter, Wanted, lba_at};
+use crate::piece::{Delivered, Flight, Piece, Plan, Waiter, Wanted, lba_at};
 use crate::{
     Access, Action, AheadConfig, AsAsked, Config, Demand, Event, Fifo, FileId, Heeds, Mode, Order, OrderKind,
     Outcome, PAGE, Place, PrefetchSize, Queued, ReadId, Reason, Request, RequestId, Stats, Stream, StreamId,
@@ -323,6 +323,8 @@ impl Spindle {
         }
         let existing = self.pieces_of(request.file);
         let stream = self.follow_miss(request, wanted, &existing);
+        let counted_on =
+            stream.and_then(|id| Some(self.streams.as_ref()?.table.get(id)?.counted_on)).unwrap_or(0);
         if let Some(bytes_per_s) = request.demand.bitrate {
             self.told_bitrate(request.file, bytes_per_s);
         }
@@ -354,7 +356,8 @@ impl Spindle {
             self.next_read += 1;
             let waiters = alloc::vec![Waiter { request: request.id, upto }];
             let lba: Option<Lba> = lba_at(request, start);
-            self.queue.push(Piece { id, file: request.file, start, end, lba, due, ahead_for: None, waiters });
+            let file = request.file;
+            self.queue.push(Piece { id, file, start, end, lba, due, counted_on, ahead_for: None, waiters });
             self.fetched(stream, end);
             pieces.push(id);
         }
@@ -513,7 +516,7 @@ impl Spindle {
         // What of it is being read has arrived, whether it was reported or not.
         let touched = |f: &&mut Flight| f.piece.file == file && offset < f.piece.end && end > f.piece.start;
         let flights = self.flights.iter_mut().filter(touched);
-        let delivered: Vec<(u64, u64)> = flights.flat_map(|f| f.delivered(end)).collect();
+        let delivered: Vec<Delivered> = flights.flat_map(|f| f.delivered(end)).collect();
         self.enter(file, &delivered);
         self.account.ledger().used(file, offset, end);
         let Some(stream) = self.observe(file, offset, len, file_size) else { return };
@@ -549,19 +552,16 @@ impl Spindle {
         }
     }
 
-    /// Notes a read that is about to miss; what it reads is reported when it is done. What its stream had fetched of it, and is neither queued nor in flight, was evicted.
+    /// Notes a read that is about to miss; what it reads is reported when it is done. Where its stream counted on what is neither queued
+    /// nor in flight, it does no longer; how much of it was evicted shows when it is read.
     fn follow_miss(
         &mut self,
         request: &Request,
         wanted: Wanted,
         existing: &[(ReadId, u64, u64)],
     ) -> Option<StreamId> {
-        let expected = self.is_counted_on(request.file, wanted.start);
+        let expected = self.counting_on(request.file, wanted.start);
         let coming = existing.iter().any(|&(_, start, end)| start <= wanted.start && wanted.start < end);
-        if !coming {
-            // Of the rest nobody knows before it is read.
-            self.gone(request.file, wanted.start, wanted.start + PAGE);
-        }
         let from = request.from.min(request.offset);
         let stream = self.observe(request.file, from, 0, request.file_size)?;
         let following = self.streams.as_mut()?;
@@ -681,7 +681,7 @@ impl Spindle {
     fn queue_ahead(&mut self, stream: StreamId, ahead: Ahead) -> bool {
         let Some(following) = &mut self.streams else { return false };
         let Some(reader) = following.table.get(stream) else { return false };
-        let file = reader.file;
+        let (file, counted_on) = (reader.file, reader.counted_on);
         let size = (ahead.end - ahead.start).min(self.config.read_max.0);
         let request = Request {
             id: RequestId(u64::MAX),
@@ -709,6 +709,7 @@ impl Spindle {
                 end,
                 lba: lba_at(&request, start),
                 due: ahead.deadline,
+                counted_on,
                 ahead_for: Some(stream),
                 waiters: Vec::new(),
             });

@@ -379,7 +379,7 @@ fn a_page_that_is_gone_is_a_page_however_much_lies_behind_it() {
     serve(&mut s, ms(0));
     s.handle(ms(1), access(1, 0, 512 * K));
     s.handle(ms(500), miss(2, 1, 512 * K, 512 * K));
-    assert_eq!(s.stats().bytes_evicted_unused, 4 * K, "all that is known");
+    assert_eq!(s.stats().bytes_evicted_unused, 0, "nobody has looked");
     let Some(Action::Read { id, offset, len, .. }) = s.poll_action() else { panic!("it is read again") };
     assert!((offset, offset + len) >= (512 * K, 2 * M));
     s.handle(ms(501), Event::Found { read: id, from: 520 * K, upto: M });
@@ -388,6 +388,25 @@ fn a_page_that_is_gone_is_a_page_however_much_lies_behind_it() {
     let stats = s.stats();
     assert_eq!((stats.bytes_evicted_unused, stats.ledger.evicted_unused), (16 * K, 16 * K));
     assert_eq!(stats.ledger.disk, 2 * M + 16 * K);
+}
+
+#[test]
+fn what_a_viewer_left_who_is_gone_nobody_counted_on() {
+    let mut s = spindle(AheadConfig { drop_behind: DropBehind::Never, ..AheadConfig::default() });
+    s.handle(ms(0), miss(1, 1, 8 * M, 512 * K));
+    serve(&mut s, ms(0));
+    s.handle(ms(1), access(1, 8 * M, 512 * K));
+    // Somebody far behind keeps what he left from being wasted.
+    for i in 1..6 {
+        let at = Nanos::from_secs(10 * i);
+        s.handle(at, access(1, i * 4 * K, 4 * K));
+        serve(&mut s, at);
+    }
+    assert_eq!(s.stats().streams, 1);
+    s.handle(Nanos::from_secs(60), miss(2, 1, 8 * M + 512 * K, 512 * K));
+    serve(&mut s, Nanos::from_secs(60));
+    let stats = s.stats();
+    assert_eq!((stats.bytes_evicted_unused, stats.ledger.evicted_unused), (0, 3 * 512 * K));
 }
 
 #[test]

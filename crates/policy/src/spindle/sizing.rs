@@ -7,7 +7,7 @@ use seekless_units::{Bytes, Nanos};
 use super::{Following, Spindle};
 use crate::ahead::PieceLen;
 use crate::controller::Situation;
-use crate::piece::Wanted;
+use crate::piece::{Delivered, Wanted};
 use crate::{Continuation, DropBehind, FileId, Heeds, Stream, StreamId};
 
 /// How often the sizing algorithm hears of what happened. Far below any interval it looks at.
@@ -230,7 +230,8 @@ impl Spindle {
         if start >= end || self.is_under_way(file, start, end) {
             return;
         }
-        self.gone(file, start, end);
+        self.evicted(file, start, end);
+        self.account.ledger().missing(self.now, file, start, end);
         let Some(following) = &self.streams else { return };
         let hit = following.table.of_file(file).filter(|(_, s)| s.fetched > start && s.position < end);
         let hit: Vec<StreamId> = hit.map(|(id, _)| id).collect();
@@ -243,7 +244,7 @@ impl Spindle {
     }
 
     /// The streams that count on the byte at `offset` being in memory.
-    pub(super) fn is_counted_on(&self, file: FileId, offset: u64) -> Vec<StreamId> {
+    pub(super) fn counting_on(&self, file: FileId, offset: u64) -> Vec<StreamId> {
         let Some(following) = &self.streams else { return Vec::new() };
         // What lies before a stream's position had been read: another viewer begins close behind, or this one reads again.
         let counting =
@@ -251,20 +252,14 @@ impl Spindle {
         counting.map(|(id, _)| id).collect()
     }
 
-    /// These bytes came from the disk.
-    pub(super) fn enter(&mut self, file: FileId, delivered: &[(u64, u64)]) {
-        for &(start, end) in delivered {
-            self.gone(file, start, end);
+    /// These bytes of a file came from the disk.
+    pub(super) fn enter(&mut self, file: FileId, delivered: &[Delivered]) {
+        for &Delivered { start, end, counted_on } in delivered {
+            // What a viewer left who is gone, and another has come to at last, nobody counted on.
+            if counted_on {
+                self.evicted(file, start, end);
+            }
             self.account.ledger().fetched(self.now, file, start, end);
-        }
-    }
-
-    /// These bytes are not in memory: what of them was fetched and not used was evicted.
-    pub(super) fn gone(&mut self, file: FileId, start: u64, end: u64) {
-        let gone = self.unused_in(file, start, end);
-        self.account.ledger().missing(self.now, file, start, end);
-        if gone.bytes > 0 {
-            self.evicted(gone);
         }
     }
 
@@ -275,8 +270,13 @@ impl Spindle {
         Unused { bytes: within(Nanos::ZERO), over_budget }
     }
 
-    /// These bytes were gone before their reader came. What has been read gives way first, if it may; the budget after that.
-    fn evicted(&mut self, gone: Unused) {
+    /// These bytes are not in memory, and their reader has not come: what was fetched of them and not used. What has been read gives
+    /// way first, if it may; the budget after that.
+    fn evicted(&mut self, file: FileId, start: u64, end: u64) {
+        let gone = self.unused_in(file, start, end);
+        if gone.bytes == 0 {
+            return;
+        }
         self.stats.bytes_evicted_unused += gone.bytes;
         let fetched = self.account.totals().disk;
         let Some(following) = &mut self.streams else { return };

@@ -24,6 +24,8 @@ pub struct Stream {
     pub passed: u64,
     /// End of what was fetched or queued on its behalf; never before `position`.
     pub fetched: u64,
+    /// The furthest that ever was: it counted on everything before being in memory.
+    pub counted_on: u64,
     /// Length of the last piece that was fetched or queued for it, bytes.
     pub piece: u64,
     /// Everything before this was given back by drop-behind.
@@ -330,6 +332,7 @@ impl Streams {
             if upto > stream.fetched {
                 stream.piece = upto - stream.fetched;
                 stream.fetched = upto;
+                stream.counted_on = stream.counted_on.max(upto);
             }
         });
     }
@@ -451,6 +454,7 @@ impl Streams {
             position: offset,
             passed: offset,
             fetched: offset,
+            counted_on: offset,
             piece: 0,
             dropped: offset,
             file_size,
