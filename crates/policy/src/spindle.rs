@@ -541,14 +541,20 @@ impl Spindle {
         self.end_if_done(stream);
     }
 
-    /// Reads that were begun and not gone on with have taken all they named.
+    /// Reads that were begun and not gone on with have taken all they named. But doors that hear of reads before they are done hear of whole
+    /// pages: the next one may begin in the last of them, unless the file ends there.
     fn have_taken_all(&mut self) {
         while let Some(following) = &mut self.streams
-            && let Some((at, stream)) = following.taking.first()
+            && let Some((at, id)) = following.taking.first()
             && at <= self.now
         {
-            following.taking.remove(stream);
-            self.has_passed(stream, u64::MAX);
+            following.taking.remove(id);
+            let Some(stream) = following.table.get(id) else { continue };
+            let upto = match stream.position < stream.file_size {
+                true => stream.position.saturating_sub(PAGE),
+                false => stream.position,
+            };
+            self.has_passed(id, upto);
         }
     }
 

@@ -551,7 +551,28 @@ fn what_may_not_have_been_taken_yet_is_not_given_back() {
     assert_eq!(s.next_deadline().filter(|&at| at > ms(7_001)), None, "by then the last one has taken all");
     s.handle(ms(7_001), Event::Tick);
     let last = given_back(&mut s, ms(7_001)).into_iter().map(|(_, end)| end).max();
-    assert_eq!(last, Some(1536 * K + 2 * M - 128 * K));
+    assert_eq!(last, Some(1536 * K + 2 * M - 128 * K - 4 * K));
+}
+
+#[test]
+fn the_page_a_read_ends_in_is_kept_for_the_next_whoever_is_ahead() {
+    let mut s = spindle(AheadConfig { drop_behind: DropBehind::Always, ..AheadConfig::default() });
+    // Two viewers, a MiB apart. The kernel names whole pages; segments end within them.
+    for i in 0..4u64 {
+        let mut ends = Vec::new();
+        for (who, at) in [(0, 4 * M), (1, 5 * M)] {
+            let now = ms(10_000 * i + 100 * who);
+            let (from, upto) = (at + i * 500_000, at + (i + 1) * 500_000);
+            let (from, upto) = (from / 4096 * 4096, upto.next_multiple_of(4096));
+            s.handle(now, begun(1, from, upto - from));
+            ends.extend(given_back(&mut s, now).into_iter().map(|(_, end)| end));
+        }
+        ends.extend(given_back_until(&mut s, ms(10_000 * i + 9_000)).into_iter().map(|(_, (_, end))| end));
+        let next = (4 * M + (i + 1) * 500_000) / 4096 * 4096;
+        assert!(ends.iter().all(|&end| end <= next), "{ends:?} of what the first goes on with at {next}");
+    }
+    assert_eq!(s.stats().streams, 2);
+    assert!(s.stats().bytes_dropped > M);
 }
 
 #[test]
