@@ -22,7 +22,7 @@ const WAITING_MAX: usize = 64;
 /// Most pieces of a disk that are remembered; the process as a whole has a bound for its mappings ([`Hold::new`]).
 const PIECES_MAX: usize = 8192;
 
-/// Pages are let go in runs of so many bytes, and at the end of a piece.
+/// Pages are let go in runs of so many bytes, and at the end of a piece; a reader keeps as many behind him ([`Spindle::passed_by_all`]).
 const STEP: u64 = 128 << 10;
 
 /// A piece, from the moment it is ordered.
@@ -86,7 +86,7 @@ impl Holder {
 
 /// Who is still to come for what is held.
 pub(crate) trait Readers {
-    /// Up to where in `[start, end)` nobody is to come for what was fetched on his behalf.
+    /// [`Spindle::passed_by_all`].
     fn passed_by_all(&self, file: FileId, start: u64, end: u64) -> u64;
     /// Whether anybody may come to these bytes at all.
     fn is_expected(&self, file: FileId, start: u64, end: u64) -> bool;
@@ -173,7 +173,10 @@ impl Held {
 
     /// These bytes were read.
     pub(crate) fn read(&mut self, file: FileId, offset: u64, upto: u64, readers: &impl Readers) {
-        self.pass(file, offset, upto, STEP, |piece, upto| piece.let_go_passed(file, upto, readers));
+        // What lies a step behind a reader goes with his next read, which may be in the next piece.
+        self.pass(file, offset.saturating_sub(STEP), upto, STEP, |piece, upto| {
+            piece.let_go_passed(file, upto, readers)
+        });
     }
 
     /// These bytes are to leave memory.
@@ -313,6 +316,17 @@ mod tests {
     }
 
     #[test]
+    fn the_last_of_a_piece_goes_with_the_next_read() {
+        let (data, mut held) = (file(), held());
+        piece(&mut held, 0, FILE, &data, 0, 4 * M);
+        piece(&mut held, 1, FILE, &data, 4 * M, 8 * M);
+        held.read(FILE, 3 * M, 4 * M, &Upto(4 * M - STEP, u64::MAX));
+        assert_eq!(all(&held), [(4 * M - STEP, 4 * M), (4 * M, 8 * M)], "he may read a little of it again");
+        held.read(FILE, 4 * M, 5 * M, &Upto(5 * M - STEP, u64::MAX));
+        assert_eq!(all(&held), [(5 * M - STEP, 8 * M)]);
+    }
+
+    #[test]
     fn what_another_is_to_come_for_stays() {
         let (data, mut held) = (file(), held());
         piece(&mut held, 0, FILE, &data, 0, 4 * M);
@@ -334,7 +348,7 @@ mod tests {
         order(&mut held, 1, FILE, 4 * M, 8 * M);
         held.arrived(ReadId(1), |_| None);
         order(&mut held, 2, FILE, 4 * M, 8 * M);
-        held.read(FILE, 4 * M, 8 * M, &ALONE);
+        held.read(FILE, 4 * M + STEP, 8 * M, &ALONE);
         arrive(&mut held, 2, &data);
         held.arrived(ReadId(7), |_| None);
         assert_eq!(all(&held), [(3 * M, 4 * M)]);

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, never, select_biased};
 use seekless_kernel::prefetch::{Source, Steps, give_back};
-use seekless_kernel::residency::{missing_prefix, resident_prefix};
+use seekless_kernel::residency::{missing_prefix, page_bytes, resident_prefix};
 use seekless_policy::profile::DiskProfile;
 use seekless_policy::record::{Entry, Line};
 use seekless_policy::{
@@ -438,7 +438,8 @@ impl Body {
             if there < end - start {
                 // The first hole. The rest is looked at, or missed, later.
                 let (offset, most) = (start + there, SAMPLE_HOLE.min(end - start - there));
-                let len = missing_prefix(source.as_fd(), offset, most).unwrap_or(0);
+                // Its first page is missing, whatever is told of the others.
+                let len = missing_prefix(source.as_fd(), offset, most).unwrap_or(0).max(page_bytes());
                 self.event(Event::Missing { file, offset, len });
             }
         }

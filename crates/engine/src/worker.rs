@@ -12,7 +12,7 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, Sender};
 use seekless_kernel::prefetch::{Brought, Source, Steps, bring_in};
 use seekless_kernel::residency::resident_stretches;
-use seekless_policy::ReadId;
+use seekless_policy::{FOUND_MAX, ReadId};
 
 /// One piece to bring in.
 pub(crate) struct Job {
@@ -46,9 +46,6 @@ pub(crate) enum Report {
     },
 }
 
-/// Most stretches of a piece that are told to have been in memory before.
-const STRETCHES_MAX: usize = 16;
-
 /// Starts a worker. It ends when the senders of `jobs` or the receivers of `reports` are gone.
 pub(crate) fn spawn(disk: &str, jobs: Receiver<Job>, reports: Sender<Report>) -> io::Result<()> {
     let work = move || {
@@ -58,7 +55,7 @@ pub(crate) fn spawn(disk: &str, jobs: Receiver<Job>, reports: Sender<Report>) ->
                 return;
             }
             let end = job.offset + job.len;
-            let there = resident_stretches(job.source.as_fd(), job.offset, job.len, STRETCHES_MAX);
+            let there = resident_stretches(job.source.as_fd(), job.offset, job.len, FOUND_MAX);
             for (from, upto) in there.unwrap_or_default() {
                 let _ = reports.send(Report::Found { id: job.id, from, upto });
             }

@@ -198,11 +198,15 @@ mod tests {
         let status = "VmRSS:\t  173188 kB\nRssAnon:\t  160288 kB\nRssFile:\t   12900 kB\n";
         assert_eq!(anonymous_of(status), Some(160_288 << 10));
         assert_eq!(anonymous_of("VmRSS:\t 1 kB\n"), None);
-        let before = anonymous().unwrap();
-        let held = vec![1_u8; 64 << 20];
-        let after = anonymous().unwrap();
-        assert!(after >= before + (60 << 20), "{before} {after}");
-        drop(held);
+        // Other tests of this process may let go of theirs in this very moment.
+        let counted = || {
+            let before = anonymous().unwrap();
+            let held = vec![1_u8; 64 << 20];
+            let after = anonymous().unwrap();
+            drop(held);
+            after >= before + (60 << 20)
+        };
+        assert!((0..10).any(|_| counted()));
     }
 
     #[test]

@@ -216,6 +216,11 @@ pub fn resident_stretches(
         }
         true
     })?;
+    if stretches == [(offset, end)] {
+        // Not what the kernel counted a moment ago: the rest has come since, or `mincore` is not for us to believe.
+        let there = resident_prefix(file, offset, length)?;
+        stretches = [(offset, offset + there)].into_iter().filter(|(from, upto)| from < upto).collect();
+    }
     Ok(stretches)
 }
 

@@ -7,7 +7,7 @@
 //! The ledger keeps a map of byte ranges that should be in memory, each with its state, and is told of reads from the
 //! disk, of accesses, of ranges found missing, and of readers that come and go. In a simulator that is all there is
 //! and the account is exact. In a daemon memory is only looked at now and then, so evictions are noticed when the
-//! bytes are missed, later than they happened: eviction times are then upper bounds.
+//! bytes are read again, later than they happened: eviction times are then upper bounds.
 //!
 //! Every event costs `O(log n)` for each range it touches and makes at most three new ones, so `O(log n)` amortised.
 //! The number of ranges is bounded; beyond it the longest untouched is forgotten, and how many bytes were forgotten is

@@ -48,6 +48,7 @@ pub use event::{
 };
 pub use histogram::Histogram;
 pub use order::{Fifo, Order, Place, Queued, Sweep};
+pub use piece::FOUND_MAX;
 pub use size::{
     AsAsked, Auto, Depth, Fixed, Heeds, Prefetch, PrefetchSize, Scaled, SizeReport, Sizing, UnknownPrefetch,
     start_size,

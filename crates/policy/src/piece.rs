@@ -44,6 +44,8 @@ pub(crate) struct Flight {
     pub(crate) accounted: u64,
     /// What was in memory before, `[from, upto)` by rising offset.
     found: Vec<(u64, u64)>,
+    /// Something of it was reported, so all that was found has been.
+    pub(crate) reported: bool,
 }
 
 /// Bytes the disk delivered, `[start, end)`.
@@ -55,14 +57,21 @@ pub(crate) struct Delivered {
     pub(crate) counted_on: bool,
 }
 
-/// Most stretches of a read that are known to have been in memory; of more it counts as if the disk delivered them.
-const FOUND_MAX: usize = 64;
+/// Most stretches of a read that are known to have been in memory ([`crate::Event::Found`]); of more it counts as if the disk delivered them.
+pub const FOUND_MAX: usize = 64;
 
 impl Flight {
     /// A read that begins.
     pub(crate) fn new(piece: Piece, now: Nanos) -> Flight {
         let start = piece.start;
-        Flight { piece, submitted: now, resident: start, accounted: start, found: Vec::new() }
+        Flight {
+            piece,
+            submitted: now,
+            resident: start,
+            accounted: start,
+            found: Vec::new(),
+            reported: false,
+        }
     }
 
     /// These bytes were in memory before; told by rising offset.
@@ -72,6 +81,14 @@ impl Flight {
         if from < upto && self.found.len() < FOUND_MAX {
             self.found.push((from, upto));
         }
+        self.reported = true;
+    }
+
+    /// [`Flight::delivered`], where somebody has read up to there: before anything is reported nobody knows what was found.
+    pub(crate) fn delivered_unreported(&mut self, upto: u64) -> Vec<Delivered> {
+        let mut delivered = self.delivered(upto);
+        delivered.iter_mut().for_each(|d| d.counted_on &= self.reported);
+        delivered
     }
 
     /// What the disk delivers of `[accounted, upto)`, which is accounted for from now on.
@@ -265,7 +282,7 @@ mod tests {
         );
         assert_eq!(flight.accounted, 100 * K);
         let mut flight = Flight::new(piece, Nanos::ZERO);
-        (0..200).for_each(|i| flight.found(81 * K + 2 * i, 81 * K + 2 * i + 1));
+        (0..2 * FOUND_MAX as u64).for_each(|i| flight.found(81 * K + 2 * i, 81 * K + 2 * i + 1));
         assert_eq!(flight.delivered(u64::MAX).len(), FOUND_MAX + 2, "bounded");
     }
 

@@ -12,8 +12,9 @@
 //! A line: number of the disk, nanoseconds since its spindle began, `+` for an event or `-` for an action, its word, its
 //! fields. Files are `device:inode`, addresses sectors or `?`; a request may end with `from OFFSET` where its read begins earlier
 //! than at what is missing, `deadline NANOS` and `bitrate BYTES_PER_S`, an access with `begun` where nobody knows how much of it was
-//! taken ([`Taken`]), what was found of a read with `from OFFSET` unless it is from its beginning. Lines that begin with `#` are remarks. Feeding the events of one disk to a fresh spindle of its settings, at
-//! their times, and polling wherever the log polled gives the same actions: a log that was cut replays up to there.
+//! taken ([`Taken`]), what was found of a read with `from OFFSET` unless that is 0. Lines that begin with `#` are remarks. Feeding the
+//! events of one disk to a fresh spindle of its settings, at their times, and polling wherever the log polled gives the same
+//! actions: a log that was cut replays up to there.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};

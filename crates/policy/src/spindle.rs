@@ -411,6 +411,7 @@ impl Spindle {
 
     fn progress(&mut self, read: ReadId, upto: u64) {
         let Some(flight) = self.flights.iter_mut().find(|f| f.piece.id == read) else { return };
+        flight.reported = true;
         flight.resident = upto.clamp(flight.resident, flight.piece.end);
         let resident = flight.resident;
         let (file, delivered) = (flight.piece.file, flight.delivered(resident));
@@ -516,7 +517,7 @@ impl Spindle {
         // What of it is being read has arrived, whether it was reported or not.
         let touched = |f: &&mut Flight| f.piece.file == file && offset < f.piece.end && end > f.piece.start;
         let flights = self.flights.iter_mut().filter(touched);
-        let delivered: Vec<Delivered> = flights.flat_map(|f| f.delivered(end)).collect();
+        let delivered: Vec<Delivered> = flights.flat_map(|f| f.delivered_unreported(end)).collect();
         self.enter(file, &delivered);
         self.account.ledger().used(file, offset, end);
         let Some(stream) = self.observe(file, offset, len, file_size) else { return };
@@ -559,7 +560,7 @@ impl Spindle {
     }
 
     /// Notes a read that is about to miss; what it reads is reported when it is done. Where its stream counted on what is neither queued
-    /// nor in flight, it does no longer; how much of it was evicted shows when it is read.
+    /// nor in flight, it does no longer; how much of it was evicted shows when it is read again.
     fn follow_miss(
         &mut self,
         request: &Request,
@@ -572,9 +573,16 @@ impl Spindle {
         let stream = self.observe(request.file, from, 0, request.file_size)?;
         let following = self.streams.as_mut()?;
         following.table.locate(stream, request.offset, request.lba);
-        if !coming && expected.contains(&stream) {
-            following.table.lost(stream, wanted.start);
+        if coming {
+            return Some(stream);
         }
+        // One page is known to be missing, also where nothing is read now.
+        let known = wanted.start + PAGE;
+        if expected.contains(&stream) {
+            following.table.lost(stream, wanted.start);
+            self.evicted(request.file, wanted.start, known);
+        }
+        self.account.ledger().missing(self.now, request.file, wanted.start, known);
         Some(stream)
     }
 

@@ -32,7 +32,8 @@ pub struct Stats {
     pub ahead: u64,
     /// Times, of all looks, that the piece needed next found no room in the budget.
     pub held_back: u64,
-    /// Bytes that were prefetched, not given back, and gone before their reader came.
+    /// Bytes that were prefetched, not given back, and gone before their reader came. Without what a reader left who is gone, which
+    /// [`Stats::ledger`] counts when another comes to it.
     pub bytes_evicted_unused: u64,
     /// Of them: fetched since evictions were last answered, by giving back what was read or by a smaller budget. The budget is too large.
     pub bytes_evicted_over_budget: u64,

@@ -379,7 +379,7 @@ fn a_page_that_is_gone_is_a_page_however_much_lies_behind_it() {
     serve(&mut s, ms(0));
     s.handle(ms(1), access(1, 0, 512 * K));
     s.handle(ms(500), miss(2, 1, 512 * K, 512 * K));
-    assert_eq!(s.stats().bytes_evicted_unused, 0, "nobody has looked");
+    assert_eq!(s.stats().bytes_evicted_unused, 4 * K, "all that is known");
     let Some(Action::Read { id, offset, len, .. }) = s.poll_action() else { panic!("it is read again") };
     assert!((offset, offset + len) >= (512 * K, 2 * M));
     s.handle(ms(501), Event::Found { read: id, from: 520 * K, upto: M });
@@ -388,6 +388,34 @@ fn a_page_that_is_gone_is_a_page_however_much_lies_behind_it() {
     let stats = s.stats();
     assert_eq!((stats.bytes_evicted_unused, stats.ledger.evicted_unused), (16 * K, 16 * K));
     assert_eq!(stats.ledger.disk, 2 * M + 16 * K);
+}
+
+#[test]
+fn what_is_missed_and_not_read_is_known_to_be_gone_as_far_as_it_is_known() {
+    let mut s = spindle(AheadConfig::default());
+    s.handle(ms(0), miss(1, 1, 0, 512 * K));
+    serve(&mut s, ms(0));
+    s.handle(ms(1), access(1, 0, 512 * K));
+    s.handle(ms(500), miss(2, 1, 512 * K, 512 * K));
+    s.handle(ms(501), Event::Cancel(RequestId(2)));
+    assert_eq!((s.stats().queued, s.stats().bytes_evicted_unused), (0, 4 * K));
+    s.handle(ms(502), miss(3, 1, 512 * K, 512 * K));
+    serve(&mut s, ms(502));
+    assert_eq!(s.stats().bytes_evicted_unused, 3 * 512 * K, "each byte once");
+}
+
+#[test]
+fn what_is_read_before_anything_is_reported_may_have_been_there() {
+    let mut s = spindle(AheadConfig::default());
+    s.handle(ms(0), miss(1, 1, 0, 512 * K));
+    serve(&mut s, ms(0));
+    s.handle(ms(1), access(1, 0, 512 * K));
+    s.handle(ms(500), miss(2, 1, 512 * K, 512 * K));
+    let Some(Action::Read { id, .. }) = s.poll_action() else { panic!("it is read again") };
+    s.handle(ms(500), access(1, M, 512 * K));
+    s.handle(ms(501), Event::Found { read: id, from: 516 * K, upto: 2 * M });
+    s.handle(ms(520), Event::Done { read: id, outcome: Outcome::Ok });
+    assert_eq!(s.stats().bytes_evicted_unused, 4 * K);
 }
 
 #[test]

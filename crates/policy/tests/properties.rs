@@ -28,6 +28,7 @@ enum Step {
     ProgressAbsurd { nth: usize, upto: u64 },
     Done { nth: usize, ok: bool },
     Found { nth: usize, share: u64 },
+    FoundAbsurd { nth: usize, from: u64, upto: u64 },
     DoneUnknown,
     Wait { ms: u64 },
     Poll { times: usize },
@@ -78,6 +79,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => any::<usize>().prop_map(|nth| Step::Cancel { nth }),
         3 => (any::<usize>(), 0..=100u64).prop_map(|(nth, share)| Step::Progress { nth, share }),
         1 => (any::<usize>(), 0..=100u64).prop_map(|(nth, share)| Step::Found { nth, share }),
+        1 => (any::<usize>(), amount(), amount()).prop_map(|(nth, from, upto)| Step::FoundAbsurd { nth, from, upto }),
         1 => (any::<usize>(), any::<u64>()).prop_map(|(nth, upto)| Step::ProgressAbsurd { nth, upto }),
         4 => (any::<usize>(), any::<bool>()).prop_map(|(nth, ok)| Step::Done { nth, ok }),
         1 => Just(Step::DoneUnknown),
@@ -316,8 +318,8 @@ impl Bench {
             Step::Request { file, offset, len, file_size, lba, demand } => {
                 let id = RequestId(self.asked.len() as u64);
                 let file = FileId { dev: 1, ino: file };
-                // Any part of what lies before may be in memory.
-                let from = offset.saturating_sub(file_size % (3 * PAGE));
+                // Any part of what lies before may be in memory; what lies behind is no sense.
+                let from = offset.saturating_sub(file_size % (3 * PAGE)).saturating_add(len % (3 * PAGE));
                 let request = Request { id, file, from, offset, len, file_size, lba: lba.map(Lba), demand };
                 self.asked.push(request);
                 self.unanswered.insert(id);
@@ -363,11 +365,17 @@ impl Bench {
                     self.handle(Event::Progress { read, upto });
                 }
             }
+            Step::FoundAbsurd { nth, from, upto } => {
+                if let Some((read, _)) = self.nth_flight(nth) {
+                    self.found = self.found.saturating_add(upto.saturating_sub(from));
+                    self.handle(Event::Found { read, from, upto });
+                }
+            }
             Step::Found { nth, share } => {
                 if let Some((read, flight)) = self.nth_flight(nth) {
                     let at = |share| flight.offset + flight.len / 100 * share;
                     let (from, upto) = (at(share / 2), at(share));
-                    self.found += upto - from;
+                    self.found = self.found.saturating_add(upto - from);
                     self.handle(Event::Found { read, from, upto });
                 }
             }
@@ -420,7 +428,8 @@ impl Bench {
         let t = stats.ledger;
         // More than was reported only where somebody read what a read had not reported yet.
         // Less only by what was there before.
-        assert!(self.arrived <= t.disk + self.found, "{} {stats:?}", self.arrived);
+        assert!(self.arrived <= t.disk.saturating_add(self.found), "{} {stats:?}", self.arrived);
+        assert!(stats.bytes_evicted_unused <= t.evicted_unused, "{stats:?}");
         assert!(t.disk <= stats.bytes_read, "{stats:?}");
         assert!(t.first_use + t.evicted_unused + t.wasted + t.forgotten_fresh <= t.prefetched, "{t:?}");
         // Sums stop at the largest number; the steps have lengths of that kind.

@@ -272,7 +272,7 @@ impl Spindle {
 
     /// These bytes are not in memory, and their reader has not come: what was fetched of them and not used. What has been read gives
     /// way first, if it may; the budget after that.
-    fn evicted(&mut self, file: FileId, start: u64, end: u64) {
+    pub(super) fn evicted(&mut self, file: FileId, start: u64, end: u64) {
         let gone = self.unused_in(file, start, end);
         if gone.bytes == 0 {
             return;

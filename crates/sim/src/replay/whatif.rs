@@ -102,7 +102,8 @@ pub fn loads(log: &mut Log) -> Result<Vec<Load>, Fault> {
         let then = &mut disk.load.then;
         match line.entry {
             Entry::Event(Event::Request(r)) => {
-                let Request { id, file, from: offset, len, file_size, lba, demand, .. } = r;
+                let Request { id, file, len, file_size, lba, demand, .. } = r;
+                let offset = r.from.min(r.offset);
                 let (found, whole) = (r.offset.saturating_sub(offset), file_size.saturating_sub(offset));
                 let len =
                     if len == 0 { whole } else { len.saturating_add(found).min(whole) }.min(READ_BYTES_MAX);

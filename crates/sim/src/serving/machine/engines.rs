@@ -14,7 +14,7 @@ const REPORT_PAGES: u64 = (256 << 10) / PAGE;
 /// Thread number of an engine's reads.
 const ENGINE_THREAD: u32 = 2_000_000;
 
-/// Streams whose memory is looked at at once, and how much behind the first missing page counts as missing: the engine's.
+/// Streams whose memory is looked at at once, and how much of a hole at most: the engine's.
 const SAMPLES: usize = 64;
 const SAMPLE_HOLE: u64 = 256 << 10;
 
