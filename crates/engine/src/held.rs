@@ -12,7 +12,7 @@ use std::thread;
 use crossbeam_channel::{Receiver, Sender, bounded, never};
 use seekless_kernel::hold::Hold;
 use seekless_kernel::prefetch::Source;
-use seekless_policy::{FileId, ReadId, Spindle};
+use seekless_policy::{FileId, KEEP_BEHIND, ReadId, Spindle};
 
 use crate::worker::short_name;
 
@@ -22,7 +22,7 @@ const WAITING_MAX: usize = 64;
 /// Most pieces of a disk that are remembered; the process as a whole has a bound for its mappings ([`Hold::new`]).
 const PIECES_MAX: usize = 8192;
 
-/// Pages are let go in runs of so many bytes, and at the end of a piece; a reader keeps as many behind him ([`Spindle::passed_by_all`]).
+/// Pages are let go in runs of so many bytes, and at the end of a piece.
 const STEP: u64 = 128 << 10;
 
 /// A piece, from the moment it is ordered.
@@ -173,8 +173,8 @@ impl Held {
 
     /// These bytes were read.
     pub(crate) fn read(&mut self, file: FileId, offset: u64, upto: u64, readers: &impl Readers) {
-        // What lies a step behind a reader goes with his next read, which may be in the next piece.
-        self.pass(file, offset.saturating_sub(STEP), upto, STEP, |piece, upto| {
+        // What a reader keeps behind him goes with his next read, which may be in the next piece.
+        self.pass(file, offset.saturating_sub(KEEP_BEHIND), upto, STEP, |piece, upto| {
             piece.let_go_passed(file, upto, readers)
         });
     }

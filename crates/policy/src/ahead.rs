@@ -49,7 +49,7 @@ const PRESSURE_LASTS: Nanos = Nanos::from_secs(600);
 const PRESSURE_SETTLED: Nanos = Nanos::from_secs(10);
 
 /// What a stream keeps behind itself: its next read begins in the page its last one ended in, and a server may read a little twice.
-pub(crate) const KEEP_BEHIND: u64 = 128 << 10;
+pub const KEEP_BEHIND: u64 = 128 << 10;
 
 /// Drop-behind acts on at least this much at a time: one call for many pages. With 512 KiB kept and steps of 1 MiB, 1,300
 /// streams held a gigabyte that nobody would read.

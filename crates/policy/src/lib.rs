@@ -41,7 +41,7 @@ mod spindle;
 mod stats;
 mod stream;
 
-pub use ahead::{AheadConfig, DropBehind};
+pub use ahead::{AheadConfig, DropBehind, KEEP_BEHIND};
 pub use config::{Config, DEFAULT_PREFETCH, Mode, OrderKind, PAGE};
 pub use event::{
     Access, Action, Demand, Event, FileId, Outcome, ReadId, Reason, Request, RequestId, Taken, Verdict,

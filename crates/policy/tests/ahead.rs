@@ -59,6 +59,13 @@ fn serve(s: &mut Spindle, now: Nanos) -> Vec<(u64, u64, u64)> {
     reads
 }
 
+/// Somebody misses the first half megabyte of a file, and reads it once it is there.
+fn head_read(s: &mut Spindle, missed: Nanos, read: Nanos, id: u64, ino: u64) {
+    s.handle(missed, miss(id, ino, 0, 512 * K));
+    serve(s, missed);
+    s.handle(read, access(ino, 0, 512 * K));
+}
+
 /// A reader of 1 MB/s that misses once and then only hits, up to `until` bytes: the reads it caused.
 fn steady_reader(s: &mut Spindle, ino: u64, until: u64) -> Vec<(u64, u64, u64)> {
     s.handle(ms(0), miss(ino, ino, 0, 512 * K));
@@ -358,9 +365,7 @@ fn what_everybody_has_passed_is_given_back() {
 #[test]
 fn bytes_gone_before_their_reader_came_are_counted() {
     let mut s = spindle(AheadConfig::default());
-    s.handle(ms(0), miss(1, 1, 0, 512 * K));
-    serve(&mut s, ms(0));
-    s.handle(ms(1), access(1, 0, 512 * K));
+    head_read(&mut s, ms(0), ms(1), 1, 1);
     // 2 MiB were fetched; all but the first half megabyte are missing when their reader comes.
     s.handle(ms(500), miss(2, 1, 512 * K, 512 * K));
     serve(&mut s, ms(500));
@@ -375,13 +380,11 @@ fn bytes_gone_before_their_reader_came_are_counted() {
 #[test]
 fn a_page_that_is_gone_is_a_page_however_much_lies_behind_it() {
     let mut s = spindle(AheadConfig::default());
-    s.handle(ms(0), miss(1, 1, 0, 512 * K));
-    serve(&mut s, ms(0));
-    s.handle(ms(1), access(1, 0, 512 * K));
+    head_read(&mut s, ms(0), ms(1), 1, 1);
     s.handle(ms(500), miss(2, 1, 512 * K, 512 * K));
     assert_eq!(s.stats().bytes_evicted_unused, 4 * K, "all that is known");
     let Some(Action::Read { id, offset, len, .. }) = s.poll_action() else { panic!("it is read again") };
-    assert!((offset, offset + len) >= (512 * K, 2 * M));
+    assert!(offset == 512 * K && offset + len >= 2 * M);
     s.handle(ms(501), Event::Found { read: id, from: 520 * K, upto: M });
     s.handle(ms(501), Event::Found { read: id, from: M + 8 * K, upto: offset + len });
     s.handle(ms(520), Event::Done { read: id, outcome: Outcome::Ok });
@@ -393,9 +396,7 @@ fn a_page_that_is_gone_is_a_page_however_much_lies_behind_it() {
 #[test]
 fn what_is_missed_and_not_read_is_known_to_be_gone_as_far_as_it_is_known() {
     let mut s = spindle(AheadConfig::default());
-    s.handle(ms(0), miss(1, 1, 0, 512 * K));
-    serve(&mut s, ms(0));
-    s.handle(ms(1), access(1, 0, 512 * K));
+    head_read(&mut s, ms(0), ms(1), 1, 1);
     s.handle(ms(500), miss(2, 1, 512 * K, 512 * K));
     s.handle(ms(501), Event::Cancel(RequestId(2)));
     assert_eq!((s.stats().queued, s.stats().bytes_evicted_unused), (0, 4 * K));
@@ -407,9 +408,7 @@ fn what_is_missed_and_not_read_is_known_to_be_gone_as_far_as_it_is_known() {
 #[test]
 fn what_is_read_before_anything_is_reported_may_have_been_there() {
     let mut s = spindle(AheadConfig::default());
-    s.handle(ms(0), miss(1, 1, 0, 512 * K));
-    serve(&mut s, ms(0));
-    s.handle(ms(1), access(1, 0, 512 * K));
+    head_read(&mut s, ms(0), ms(1), 1, 1);
     s.handle(ms(500), miss(2, 1, 512 * K, 512 * K));
     let Some(Action::Read { id, .. }) = s.poll_action() else { panic!("it is read again") };
     s.handle(ms(500), access(1, M, 512 * K));
@@ -442,9 +441,7 @@ fn evictions_count_against_the_budget_once() {
     // Nothing can be given back, so the only answer is a smaller budget.
     let mut s = spindle(AheadConfig { drop_behind: DropBehind::Never, ..AheadConfig::default() });
     for ino in 1..=3 {
-        s.handle(ms(ino), miss(ino, ino, 0, 512 * K));
-        serve(&mut s, ms(ino));
-        s.handle(ms(ino), access(ino, 0, 512 * K));
+        head_read(&mut s, ms(ino), ms(ino), ino, ino);
     }
     let gone = |s: &mut Spindle, at: u64, ino: u64| {
         s.handle(ms(at), Event::Missing { file: file(ino), offset: 512 * K, len: 512 * K });
@@ -456,9 +453,7 @@ fn evictions_count_against_the_budget_once() {
     s.handle(ms(200), Event::Budget(Bytes::mib(900)));
     assert_eq!(gone(&mut s, 300, 2), (M, 512 * K));
     // What has been read since says that it was not enough; that other processes took a little is no answer.
-    s.handle(ms(400), miss(9, 4, 0, 512 * K));
-    serve(&mut s, ms(400));
-    s.handle(ms(400), access(4, 0, 512 * K));
+    head_read(&mut s, ms(400), ms(400), 9, 4);
     s.handle(ms(450), Event::Budget(Bytes::mib(890)));
     assert_eq!(gone(&mut s, 500, 4), (3 * 512 * K, M));
 }
@@ -467,9 +462,7 @@ fn evictions_count_against_the_budget_once() {
 fn evictions_of_before_what_was_read_is_given_back_are_not_the_budgets() {
     let mut s = spindle(AheadConfig::default());
     for ino in 1..=40 {
-        s.handle(ms(ino), miss(ino, ino, 0, 512 * K));
-        serve(&mut s, ms(ino));
-        s.handle(ms(ino), access(ino, 0, 512 * K));
+        head_read(&mut s, ms(ino), ms(ino), ino, ino);
     }
     let gone = |s: &mut Spindle, at: u64, ino: u64| {
         s.handle(ms(at), Event::Missing { file: file(ino), offset: 512 * K, len: 3 * 512 * K });
@@ -479,9 +472,7 @@ fn evictions_of_before_what_was_read_is_given_back_are_not_the_budgets() {
     assert_eq!((gone(&mut s, 1_000, 1), gone(&mut s, 1_000, 2)), (0, 0));
     assert_eq!(gone(&mut s, 25_000, 3), 0, "read long before");
     assert!(s.stats().bytes_evicted_unused > 4 * M);
-    s.handle(ms(25_000), miss(99, 99, 0, 512 * K));
-    serve(&mut s, ms(25_000));
-    s.handle(ms(25_000), access(99, 0, 512 * K));
+    head_read(&mut s, ms(25_000), ms(25_000), 99, 99);
     assert!(gone(&mut s, 26_000, 99) > 0, "read with all the room that gives");
 }
 
@@ -682,9 +673,7 @@ fn what_all_have_passed_ends_where_the_last_is() {
     );
     assert!(s.is_expected(file(1), 12 * M, 24 * M));
     // Another begins; what was fetched for him counts as far as it goes.
-    s.handle(ms(20_000), miss(9, 1, 0, 512 * K));
-    serve(&mut s, ms(20_000));
-    s.handle(ms(20_000), access(1, 0, 512 * K));
+    head_read(&mut s, ms(20_000), ms(20_000), 9, 1);
     assert_eq!(all(&s, 0, 4 * M), 512 * K - 128 * K);
     assert!(
         all(&s, 10 * M, 12 * M) == 12 * M && s.is_expected(file(1), 10 * M, 12 * M),
