@@ -1,17 +1,16 @@
 //! How much may lie in memory fetched and not yet read, of one disk: [`BudgetShare`] fed from the machine.
 //!
 //! The limit is that of the control group, less what this process itself holds. What is read ahead is held on the kernel's active list,
-//! which below a GiB is no more than half of the page cache: the budget is no larger than that list ([`active_most`]).
+//! which below a GiB is no more than half of the page cache: the budget is no larger than that list ([`holdable`]).
 //!
 //! Where the kernel accounts for pressure (PSI), tasks that wait for memory count as evictions do: others may be short
 //! before we are, and what we fetch is what their pages are evicted for.
 
 use std::time::{Duration, Instant};
 
-use seekless_kernel::hold::active_most;
 use seekless_kernel::memory::{anonymous, page_cache_limit, pressure};
 use seekless_policy::Stats;
-use seekless_policy::budget::{BudgetShare, EVERY_S, LEAST};
+use seekless_policy::budget::{BudgetShare, EVERY_S, holdable};
 use seekless_units::Bytes;
 
 /// How often the limit is read and the budget may change.
@@ -61,11 +60,6 @@ impl Budget {
     }
 }
 
-/// What one of so many disks can have held of a page cache.
-fn holdable(limit: Bytes, disks: usize) -> Bytes {
-    Bytes(active_most(limit.0) / disks.max(1) as u64).max(LEAST)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,16 +73,5 @@ mod tests {
         let gone = Stats { bytes_evicted_over_budget: 1 << 40, ..Stats::default() };
         assert_eq!(budget.due(now, &gone, 1), None, "not yet");
         assert_eq!(budget.due(now + EVERY, &gone, 1), Some(Bytes::mib(100)));
-    }
-
-    #[test]
-    fn no_more_than_the_active_list_is_held() {
-        assert_eq!(holdable(Bytes::mib(768), 1), Bytes::mib(384));
-        assert_eq!(holdable(Bytes::mib(768), 2), Bytes::mib(192));
-        assert_eq!(holdable(Bytes::mib(4), 1), LEAST);
-        assert!(
-            holdable(Bytes::gib(2), 1) > Bytes(Bytes::gib(2).0 / 3 * 2),
-            "the share decides from a GiB on"
-        );
     }
 }

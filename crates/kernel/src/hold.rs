@@ -37,14 +37,6 @@ fn holds_max() -> usize {
     })
 }
 
-/// How many of `bytes` of page cache can be on the active list: the kernel takes pages off it (mm/vmscan.c, `inactive_is_low`) when there are more
-/// of them than of inactive ones, and from a GiB on more than the root of ten times the GiB as many. What is held beyond that
-/// is inactive again, and goes as if it were not held.
-pub fn active_most(bytes: u64) -> u64 {
-    let ratio = (10 * (bytes >> 30)).isqrt().max(1);
-    bytes / (ratio + 1) * ratio
-}
-
 /// A part of a file, mapped. Never dereferenced: a file cut short under it does no harm.
 #[derive(Debug)]
 pub struct Hold {

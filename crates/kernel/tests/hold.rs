@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use rustix::fs::Advice;
-use seekless_kernel::hold::{Hold, active_most};
+use seekless_kernel::hold::Hold;
 use seekless_kernel::prefetch::{Source, Steps, bring_in};
 use seekless_kernel::residency::{cachestat, page_bytes};
 
@@ -151,13 +151,4 @@ fn what_is_held_is_active_and_what_was_passed_is_cold() {
     assert!(active(&frames).unwrap() > frames.len() / 10 * 9, "{:?} of {}", active(&frames), frames.len());
     hold.cool_before(2 * UNIT);
     assert!(active(&frames).unwrap() < frames.len() / 10, "{:?} of {}", active(&frames), frames.len());
-}
-
-#[test]
-fn the_active_list_is_half_of_a_small_cache_and_most_of_a_large_one() {
-    let gib = 1 << 30;
-    assert_eq!(active_most(768 * MIB), 384 * MIB);
-    assert_eq!(active_most(gib - 1), gib / 2 - 1);
-    assert_eq!(active_most(gib), gib / 4 * 3);
-    assert_eq!(active_most(10 * gib), 10 * gib / 11 * 10);
 }

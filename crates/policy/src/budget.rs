@@ -34,6 +34,19 @@ const SHRUNK: f64 = 0.9;
 const FAST: f64 = 0.02;
 const SLOW: f64 = 0.001;
 
+/// How many of `bytes` of page cache can be on the active list: the kernel takes pages off it (mm/vmscan.c, `inactive_is_low`) when there are more
+/// of them than of inactive ones, and from a GiB on more than the root of ten times the GiB as many. What is held beyond that
+/// is inactive again, and goes as if it were not held.
+pub fn active_most(bytes: u64) -> u64 {
+    let ratio = (10 * (bytes >> 30)).isqrt().max(1);
+    bytes / (ratio + 1) * ratio
+}
+
+/// What one of so many disks can have held ([`crate::hold`]) of a page cache of `limit` bytes.
+pub fn holdable(limit: Bytes, disks: usize) -> Bytes {
+    Bytes(active_most(limit.0) / disks.max(1) as u64).max(LEAST)
+}
+
 /// The share of one disk.
 #[derive(Clone, Copy, Debug)]
 pub struct BudgetShare {
@@ -99,6 +112,26 @@ mod tests {
         assert!(shrunk < Bytes((1 << 30) / 10 * 9 + 4096), "{shrunk}");
         let grown = share.next(LIMIT, (64 << 20, read(4)), 1, false);
         assert!(grown > shrunk && grown < FULL);
+    }
+
+    #[test]
+    fn the_active_list_is_half_of_a_small_cache_and_most_of_a_large_one() {
+        let (mib, gib) = (1 << 20, 1 << 30);
+        assert_eq!(active_most(768 * mib), 384 * mib);
+        assert_eq!(active_most(gib - 1), gib / 2 - 1);
+        assert_eq!(active_most(gib), gib / 4 * 3);
+        assert_eq!(active_most(10 * gib), 10 * gib / 11 * 10);
+    }
+
+    #[test]
+    fn no_more_than_the_active_list_is_held() {
+        assert_eq!(holdable(Bytes::mib(768), 1), Bytes::mib(384));
+        assert_eq!(holdable(Bytes::mib(768), 2), Bytes::mib(192));
+        assert_eq!(holdable(Bytes::mib(4), 1), LEAST);
+        assert!(
+            holdable(Bytes::gib(2), 1) > Bytes(Bytes::gib(2).0 / 3 * 2),
+            "the share decides from a GiB on"
+        );
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub mod bitrate;
 pub mod budget;
 pub mod competitive;
 pub mod controller;
+pub mod hold;
 pub mod ledger;
 pub mod profile;
 pub mod record;

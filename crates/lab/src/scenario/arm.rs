@@ -30,7 +30,7 @@ pub struct Arm {
     /// Read ahead of need, which none of the papers does; off unless an arm asks for it.
     #[serde(default)]
     pub ahead: bool,
-    /// Keep what was read ahead mapped until it is read (the daemon's default when absent). The simulator has no such thing.
+    /// Hold what was read ahead until it is read (the daemon's and the simulator's default when absent).
     pub hold: Option<bool>,
     /// Bound of the daemon's queue (its default when absent).
     pub queue: Option<u32>,

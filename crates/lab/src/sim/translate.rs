@@ -146,6 +146,9 @@ fn engine(words: &mut Words, arm: &Arm) {
     let Some(mode) = arm.mode else { return };
     words.put("--mode", mode.word());
     words.put("--ahead", if arm.ahead { "on" } else { "off" });
+    if let Some(hold) = arm.hold {
+        words.put("--hold", if hold { "on" } else { "off" });
+    }
     if let Some(prefetch) = arm.prefetch {
         words.put("--prefetch", prefetch);
     }

@@ -244,6 +244,9 @@ struct EngineArgs {
     /// always
     #[arg(long, default_value = "pressure", value_name = "WHEN")]
     drop_behind: DropBehind,
+    /// Hold what was read ahead on the kernel's active list until it is read: on or off
+    #[arg(long, default_value = "on", value_name = "on|off", value_parser = on_off, action = clap::ArgAction::Set)]
+    hold: bool,
     /// Most bytes read ahead and not yet used, of each disk [default: from the memory, and what is evicted]
     #[arg(long, value_name = "SIZE")]
     budget: Option<Bytes>,
@@ -562,6 +565,7 @@ impl EngineArgs {
         Ok(Some(EngineConfig {
             spindle,
             budget: self.budget,
+            hold: self.hold,
             single_queue: self.single_queue,
             window: self.window,
         }))

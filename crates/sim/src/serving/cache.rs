@@ -59,7 +59,7 @@ pub struct Counts {
     pub evicted_used: u64,
     /// Evicted before anybody used them.
     pub evicted_unused: u64,
-    /// Read again after they had been evicted before anybody used them.
+    /// Read again after they had been evicted before anybody used them, of those somebody was to come for ([`PageCache::cool`]).
     pub refetched: u64,
     /// Given back on advice.
     pub dropped: u64,
@@ -84,6 +84,8 @@ struct Block {
     marked: u32,
     /// Pages used at least once since they came.
     used: u32,
+    /// Pages not used that nobody is to come for.
+    left: u32,
     /// Pages used since the block came to its list.
     seen: u32,
     /// Of them, those used again since.
@@ -116,7 +118,7 @@ pub struct PageCache {
     first: Vec<u32>,
     /// When each block was last evicted, in pages evicted until then (two lists only); 0: never.
     evicted_at: Vec<u64>,
-    /// Pages of each block that were evicted before anybody used them, and have not been read again.
+    /// Pages of each block that were evicted before anybody used them, and have not been read again. Without those nobody was to come for.
     lost: Vec<u32>,
     slab: Vec<Block>,
     free: Vec<u32>,
@@ -198,6 +200,11 @@ impl PageCache {
     /// Pages in memory that nobody has used yet.
     pub fn unused(&self) -> u64 {
         self.unused_pages
+    }
+
+    /// Pages of a file, up to a whole block.
+    fn pages_of(&self, file: u32) -> u64 {
+        u64::from(self.first[file as usize + 1] - self.first[file as usize]) * BLOCK_PAGES
     }
 
     fn key(&self, file: u32, page: u64) -> Option<u32> {
@@ -326,6 +333,7 @@ impl PageCache {
             block.present |= new;
             block.ready &= !new;
             block.used &= !new;
+            block.left &= !new;
             block.seen &= !new;
             block.again &= !new;
             block.marked &= !new;
@@ -385,6 +393,34 @@ impl PageCache {
         }
     }
 
+    /// Makes the blocks of these pages active, wherever there is such a list; `false`, and nothing, if one of them is not there.
+    pub fn hold(&mut self, file: u32, from: u64, to: u64) -> bool {
+        let to = to.min(self.pages_of(file));
+        let whole = self.first_not_ready(file, from, to) == to;
+        let lists = matches!(self.replacement, Replacement::TwoList | Replacement::EvenLists);
+        for (start, _) in blocks(from, to).filter(|_| whole && lists) {
+            if let Some(slot) = self.slot(file, start) {
+                self.unlink(slot);
+                self.link(slot, true);
+            }
+        }
+        whole
+    }
+
+    /// Nobody is to come for these pages: those not used by now are of no use, and the blocks of which they are the last become
+    /// inactive, where there is such a list.
+    pub fn cool(&mut self, file: u32, from: u64, to: u64) {
+        for (start, meant) in blocks(from, to) {
+            let Some(slot) = self.slot(file, start) else { continue };
+            let block = &mut self.slab[slot as usize];
+            block.left |= meant & block.present & !block.used;
+            let behind = block.present & !mask(0, to - start);
+            if block.active && behind == 0 {
+                self.deactivate(slot);
+            }
+        }
+    }
+
     /// Gives these pages back, except those still on their way.
     pub fn drop_range(&mut self, file: u32, from: u64, to: u64) {
         for (start, meant) in blocks(from, to) {
@@ -423,6 +459,7 @@ impl PageCache {
             ready: 0,
             marked: 0,
             used: 0,
+            left: 0,
             seen: 0,
             again: 0,
             large,
@@ -512,15 +549,19 @@ impl PageCache {
         if gib == 0 { 1 } else { ((10 * gib) as f64).sqrt() as u64 }
     }
 
+    /// Moves an active block back.
+    fn deactivate(&mut self, slot: u32) {
+        self.unlink(slot);
+        // Its next use counts as the first on this list.
+        let block = &mut self.slab[slot as usize];
+        (block.seen, block.again) = (0, 0);
+        self.link(slot, false);
+    }
+
     /// Moves the tail of the active list back, if there is one.
-    fn deactivate(&mut self) {
-        let slot = self.active.tail;
-        if slot != NONE {
-            self.unlink(slot);
-            // Its next use counts as the first on this list.
-            let block = &mut self.slab[slot as usize];
-            (block.seen, block.again) = (0, 0);
-            self.link(slot, false);
+    fn deactivate_last(&mut self) {
+        if self.active.tail != NONE {
+            self.deactivate(self.active.tail);
         }
     }
 
@@ -537,7 +578,7 @@ impl PageCache {
         while self.pages() > self.limit && looks > 0 {
             let low = |c: &PageCache| c.inactive.pages * c.inactive_ratio() < c.active.pages;
             while self.replacement != Replacement::Lru && self.active.tail != NONE && low(self) {
-                self.deactivate();
+                self.deactivate_last();
             }
             let slot = self.inactive.tail;
             if slot == NONE {
@@ -553,7 +594,7 @@ impl PageCache {
             if forming && self.inactive.pages > 0 {
                 // Both lists are scanned in proportion to their lengths.
                 for _ in 0..self.active.pages.div_ceil(self.inactive.pages) {
-                    self.deactivate();
+                    self.deactivate_last();
                 }
             }
             let pages = u64::from(block.present.count_ones());
@@ -562,7 +603,7 @@ impl PageCache {
             self.counts.evicted_unused += pages - used;
             self.unused_pages -= pages - used;
             self.evictions += pages;
-            self.lost[block.key as usize] |= block.present & !block.used;
+            self.lost[block.key as usize] |= block.present & !block.used & !block.left;
             if let Some(at) = self.evicted_at.get_mut(block.key as usize) {
                 *at = self.evictions.max(1);
             }

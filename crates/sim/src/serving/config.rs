@@ -119,6 +119,8 @@ pub struct EngineConfig {
     pub spindle: SpindleConfig,
     /// Most bytes fetched ahead and unread; `None`: from the memory limit and what is evicted, as the daemon does.
     pub budget: Option<Bytes>,
+    /// Whether what was read ahead is held until it is read ([`seekless_policy::hold`]); only where streams are followed.
+    pub hold: bool,
     /// One queue for all disks.
     pub single_queue: bool,
     /// Most bytes of a read that are with the disk at once; `None`: all of it, as the daemon submits it.
@@ -126,6 +128,11 @@ pub struct EngineConfig {
 }
 
 impl EngineConfig {
+    /// Whether anything is held.
+    pub fn holds(&self) -> bool {
+        self.hold && self.spindle.mode == Mode::Both && self.spindle.ahead.is_some()
+    }
+
     /// Whether reads are asked about at all.
     pub fn acts(&self) -> bool {
         !matches!(self.spindle.mode, Mode::Off | Mode::Track)

@@ -2,11 +2,12 @@
 //!
 //! The loop is that of `seekless daemon`: requests go in with the part that is missing, a read is submitted as a whole in
 //! the kernel's largest steps, its progress is told every 256 KiB, calls that shims report are taken from their ring every
-//! 5 ms, and the budget follows what is seen to be evicted. It is driven by [`super::machine`].
+//! 5 ms, what was read ahead is held until it is read, and the budget follows what is seen to be evicted. It is driven by [`super::machine`].
 
 use std::collections::BTreeMap;
 
-use seekless_policy::budget::{BudgetShare, EVERY_S};
+use seekless_policy::budget::{BudgetShare, EVERY_S, holdable};
+use seekless_policy::hold::Holds;
 use seekless_policy::ledger::Totals;
 use seekless_policy::{ReadId, RequestId, Spindle, StreamId};
 use seekless_units::{Bytes, Nanos};
@@ -15,6 +16,8 @@ use super::config::EngineConfig;
 
 /// How long the daemon remembers how to open a file (its `KEPT_FOR`).
 const KEPT_FOR: Nanos = Nanos::from_secs(35);
+/// How often it looks which of them it has closed.
+const PURGE_EVERY: Nanos = Nanos::from_secs(5);
 /// How often the budget may change.
 pub(crate) const BUDGET_EVERY: Nanos = Nanos::from_secs(EVERY_S);
 
@@ -41,6 +44,9 @@ pub(crate) struct Engine {
     next_request: u64,
     /// When each file was last heard of; it can be read ahead only while it is held open.
     kept: BTreeMap<u32, Nanos>,
+    /// `None`: nothing is held.
+    pub(crate) holds: Option<Holds>,
+    purged: Nanos,
     fixed: Option<u64>,
     share: BudgetShare,
     /// The stream whose memory was looked at last.
@@ -59,6 +65,8 @@ impl Engine {
             pending: BTreeMap::new(),
             next_request: 1,
             kept: BTreeMap::new(),
+            holds: config.holds().then(Holds::default),
+            purged: Nanos::ZERO,
             fixed: config.budget.map(|b| b.0),
             share: BudgetShare::default(),
             sampled: None,
@@ -99,6 +107,19 @@ impl Engine {
         if let Some(fixed) = self.fixed {
             return fixed;
         }
-        self.share.within(Bytes(limit), &self.spindle.stats(), engines, false).0
+        let share = self.share.within(Bytes(limit), &self.spindle.stats(), engines, false);
+        if self.holds.is_some() { share.min(holdable(Bytes(limit), engines)).0 } else { share.0 }
+    }
+
+    /// Forgets files it has closed, and holds nothing of them.
+    pub(crate) fn purge(&mut self, now: Nanos) {
+        if now.since(self.purged) < PURGE_EVERY {
+            return;
+        }
+        self.purged = now;
+        self.kept.retain(|_, used| now.since(*used) < KEPT_FOR);
+        if let Some(holds) = &mut self.holds {
+            holds.purge(|file| self.kept.contains_key(&(file.ino as u32)), &self.spindle);
+        }
     }
 }

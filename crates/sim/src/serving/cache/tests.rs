@@ -71,6 +71,42 @@ fn two_lists_keep_what_was_used_twice_from_a_scan() {
 }
 
 #[test]
+fn what_is_held_stays_and_what_is_let_go_leaves_first() {
+    let mut c = cache(Replacement::TwoList, 1);
+    let piece = |c: &mut PageCache, from: u64| {
+        c.insert(1, from, from + 64, false);
+        c.ready(1, from, from + 64);
+    };
+    let scan = |c: &mut PageCache| (0..16).for_each(|block| read(c, 0, block * 32, block * 32 + 32));
+    piece(&mut c, 0);
+    scan(&mut c);
+    assert_eq!(c.present_pages(1, 0, 64), 0, "nobody has used it twice");
+    piece(&mut c, 0);
+    assert_eq!(c.counts().refetched, 64);
+    assert!(c.hold(1, 0, 64) && !c.hold(1, 0, 65), "all of it or nothing");
+    scan(&mut c);
+    assert_eq!(c.present_pages(1, 0, 64), 64);
+    c.touch(1, 0, 32);
+    c.cool(1, 0, 40);
+    scan(&mut c);
+    assert_eq!(
+        (c.present_pages(1, 0, 32), c.present_pages(1, 32, 64)),
+        (0, 32),
+        "a block goes with its last page"
+    );
+    c.cool(1, 40, 64);
+    scan(&mut c);
+    assert_eq!(c.present_pages(1, 0, 64), 0);
+    piece(&mut c, 0);
+    assert_eq!(c.counts().refetched, 64, "nobody was to come for what is read again now");
+    let mut c = cache(Replacement::Lru, 1);
+    piece(&mut c, 0);
+    assert!(c.hold(1, 0, 64));
+    scan(&mut c);
+    assert_eq!(c.present_pages(1, 0, 64), 0, "one list knows nothing active");
+}
+
+#[test]
 fn a_page_that_comes_back_soon_is_active_at_once() {
     let mut c = cache(Replacement::TwoList, 1);
     // Some active pages, so that there is a distance to be within.

@@ -88,8 +88,13 @@ impl Machine<'_> {
                 lba: Some(self.disks[disk as usize].lba(local, offset)),
                 taken: Taken::All,
             };
-            self.engines[e as usize].spindle.handle(self.now, Event::Access(access));
+            let engine = &mut self.engines[e as usize];
+            engine.spindle.handle(self.now, Event::Access(access));
+            if let Some(holds) = &mut engine.holds {
+                holds.read(access.file, offset, offset + len, &engine.spindle);
+            }
         }
+        self.let_go(e);
         self.act(e);
     }
 
@@ -109,6 +114,10 @@ impl Machine<'_> {
                     }
                 }
                 Action::Drop { file, offset, len } => {
+                    if let Some(holds) = &mut self.engines[e as usize].holds {
+                        holds.given_back(file, offset, offset + len);
+                    }
+                    self.let_go(e);
                     self.cache.drop_range(file.ino as u32, offset / PAGE, (offset + len) / PAGE);
                 }
                 Action::Read { id, file, offset, len, .. } => {
@@ -122,7 +131,11 @@ impl Machine<'_> {
                         submitted: start,
                         second_try: false,
                     };
-                    self.engines[e as usize].reads.insert(id, reading);
+                    let engine = &mut self.engines[e as usize];
+                    engine.reads.insert(id, reading);
+                    if let Some(holds) = &mut engine.holds {
+                        holds.ordered(id, file, offset, offset + len);
+                    }
                     self.plan(self.now + self.config.costs.wake, Ev::Read(e, id.0));
                 }
             }
@@ -133,6 +146,24 @@ impl Machine<'_> {
             self.engines[e as usize].tick += 1;
             let number = self.engines[e as usize].tick;
             self.plan(at, Ev::Tick(e, number));
+        }
+    }
+
+    /// A piece has arrived: it is held, if all of it is there.
+    fn hold(&mut self, e: u32, id: ReadId) {
+        let Some(holds) = &mut self.engines[e as usize].holds else { return };
+        let whole = holds.wants(id).is_some_and(|(file, offset, end)| {
+            self.cache.hold(file.ino as u32, offset / PAGE, end.div_ceil(PAGE))
+        });
+        holds.held(id, whole);
+        self.let_go(e);
+    }
+
+    /// Lets go of what need not be held any longer. What somebody may still come to stays as active as it is.
+    pub(super) fn let_go(&mut self, e: u32) {
+        let Some(holds) = &mut self.engines[e as usize].holds else { return };
+        for part in holds.poll().filter(|part| part.for_good) {
+            self.cache.cool(part.file.ino as u32, part.from / PAGE, part.upto.div_ceil(PAGE));
         }
     }
 
@@ -189,6 +220,7 @@ impl Machine<'_> {
             self.engines[e as usize].reads.insert(id, Reading { at, reported: told.max(r.reported), ..r });
             if at == r.end {
                 self.engines[e as usize].reads.remove(&id);
+                self.hold(e, id);
                 return self.tell(e, Event::Done { read: id, outcome: Outcome::Ok });
             }
             if told > r.reported {

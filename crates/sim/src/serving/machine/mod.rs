@@ -383,6 +383,8 @@ impl<'a> Machine<'a> {
                 let budget = self.engines[e as usize].budget(limit, engines);
                 self.tell(e, Event::Budget(seekless_units::Bytes(budget)));
                 self.sample(e);
+                self.engines[e as usize].purge(self.now);
+                self.let_go(e);
                 self.plan(self.now + BUDGET_EVERY, Ev::Budget(e));
             }
             Ev::Took(number, block) => self.took(number, block),

@@ -1,0 +1,446 @@
+//! What is held in memory from its arrival until its reader has passed it.
+//!
+//! The kernel takes first what nobody has touched twice, which is what was read ahead and waits for its reader. So a driver holds a
+//! piece when it has arrived (it makes its pages active; how is the driver's affair), and lets go of what all have passed it was
+//! fetched for. Where nobody is to come for it at all, it lets go *for good*: memory is to be found there first.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use crate::{FileId, KEEP_BEHIND, ReadId, Spindle};
+
+/// Most pieces of a disk that are remembered.
+const PIECES_MAX: usize = 8192;
+
+/// Pages are let go in runs of so many bytes, and at the end of a piece.
+const STEP: u64 = 128 << 10;
+
+/// Who is still to come for what is held.
+pub trait Readers {
+    /// [`Spindle::passed_by_all`].
+    fn passed_by_all(&self, file: FileId, start: u64, end: u64) -> u64;
+    /// Whether anybody may come to these bytes at all.
+    fn is_expected(&self, file: FileId, start: u64, end: u64) -> bool;
+}
+
+impl Readers for Spindle {
+    fn passed_by_all(&self, file: FileId, start: u64, end: u64) -> u64 {
+        Spindle::passed_by_all(self, file, start, end)
+    }
+
+    fn is_expected(&self, file: FileId, start: u64, end: u64) -> bool {
+        Spindle::is_expected(self, file, start, end)
+    }
+}
+
+/// Bytes of a piece to let go of: those of its file in `[from, upto)`, the first that it still holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LetGo {
+    /// The read that brought the piece.
+    pub read: ReadId,
+    /// Its file.
+    pub file: FileId,
+    /// First byte.
+    pub from: u64,
+    /// Behind the last.
+    pub upto: u64,
+    /// Nobody else may come to it.
+    pub for_good: bool,
+    /// Nothing of the piece is held any longer.
+    pub last: bool,
+}
+
+#[derive(Debug)]
+struct Piece {
+    /// Not on its way any longer.
+    held: bool,
+    /// First byte of it, until it is held; then the first that is.
+    from: u64,
+    /// First byte nobody has read.
+    unread: u64,
+}
+
+/// The pieces of a disk, by file and by where they end.
+#[derive(Debug, Default)]
+pub struct Holds {
+    files: BTreeMap<FileId, BTreeMap<(u64, ReadId), Piece>>,
+    pieces: usize,
+    /// On their way: file and end.
+    coming: BTreeMap<ReadId, (FileId, u64)>,
+    /// To be let go, for [`Holds::poll`].
+    due: Vec<LetGo>,
+}
+
+impl Holds {
+    /// A piece was ordered.
+    pub fn ordered(&mut self, read: ReadId, file: FileId, offset: u64, end: u64) {
+        if self.pieces < PIECES_MAX {
+            let piece = Piece { held: false, from: offset, unread: offset };
+            self.files.entry(file).or_default().insert((end, read), piece);
+            self.pieces += 1;
+            self.coming.insert(read, (file, end));
+        }
+    }
+
+    /// Whether a piece is to be held when it has arrived: file, offset and end.
+    pub fn wants(&self, read: ReadId) -> Option<(FileId, u64, u64)> {
+        let &(file, end) = self.coming.get(&read)?;
+        let piece = self.files.get(&file)?.get(&(end, read))?;
+        Some((file, piece.from, end))
+    }
+
+    /// A piece that was ordered is held from now on, or (`false`) cannot be.
+    pub fn held(&mut self, read: ReadId, held: bool) {
+        let Some((file, end)) = self.coming.remove(&read) else { return };
+        let Some(piece) = self.files.get_mut(&file).and_then(|pieces| pieces.get_mut(&(end, read))) else {
+            // Its file was closed meanwhile.
+            if held {
+                self.due.push(LetGo { read, file, from: 0, upto: end, for_good: true, last: true });
+            }
+            return;
+        };
+        piece.held = held;
+        let unread = piece.unread;
+        if held {
+            let let_go = piece.let_go((file, end, read), unread, true);
+            self.due.extend(let_go);
+        }
+        if !held || unread == end {
+            self.forget(file, &[(end, read)]);
+        }
+    }
+
+    /// How many pieces are held.
+    pub fn count(&self) -> usize {
+        self.pieces.saturating_sub(self.coming.len())
+    }
+
+    /// These bytes were read.
+    pub fn read(&mut self, file: FileId, offset: u64, upto: u64, readers: &impl Readers) {
+        // What a reader keeps behind him goes with his next read, which may be in the next piece.
+        let offset = offset.saturating_sub(KEEP_BEHIND);
+        self.pass(file, offset, upto, STEP, |piece, name, upto| piece.let_go_passed(name, upto, readers));
+    }
+
+    /// These bytes are to leave memory.
+    pub fn given_back(&mut self, file: FileId, offset: u64, upto: u64) {
+        self.pass(file, offset, upto, 0, |piece, name, upto| piece.let_go(name, upto, true));
+    }
+
+    /// Lets go of what lies in files closed meanwhile (`open`), and of what nobody is to come for: its reader has left, and a stream that
+    /// stands still for half a minute ends. There is no bound by age: 8 MiB last a viewer of 400 kb/s nearly three minutes, and what
+    /// was let go after 90 s a pager had taken before he came to it.
+    pub fn purge(&mut self, open: impl Fn(FileId) -> bool, readers: &impl Readers) {
+        let due = &mut self.due;
+        self.files.retain(|&file, pieces| {
+            pieces.retain(|&(end, read), piece| {
+                if !piece.held {
+                    return open(file);
+                }
+                due.extend(piece.let_go_passed((file, end, read), end, readers));
+                if piece.unread < end && !open(file) {
+                    due.extend(piece.let_go((file, end, read), end, false));
+                }
+                piece.unread < end
+            });
+            !pieces.is_empty()
+        });
+        self.pieces = self.files.values().map(BTreeMap::len).sum();
+    }
+
+    /// The next bytes to let go of, in the order in which that was decided.
+    pub fn poll(&mut self) -> impl Iterator<Item = LetGo> + '_ {
+        self.due.drain(..)
+    }
+
+    /// Has the pieces that `[offset, upto)` touches let go of what lies before `upto`, once it is a `step` long.
+    fn pass(
+        &mut self,
+        file: FileId,
+        offset: u64,
+        upto: u64,
+        step: u64,
+        let_go: impl Fn(&mut Piece, (FileId, u64, ReadId), u64) -> Option<LetGo>,
+    ) {
+        let Some(pieces) = self.files.get_mut(&file) else { return };
+        let mut done = Vec::new();
+        for (&(end, read), piece) in pieces.range_mut((offset.saturating_add(1), ReadId(0))..) {
+            let upto = upto.min(end);
+            if upto <= piece.unread || (upto - piece.unread < step && upto < end) {
+                continue;
+            }
+            self.due.extend(let_go(piece, (file, end, read), upto));
+            if piece.unread == end && piece.held {
+                done.push((end, read));
+            }
+        }
+        self.forget(file, &done);
+    }
+
+    fn forget(&mut self, file: FileId, names: &[(u64, ReadId)]) {
+        let Some(pieces) = self.files.get_mut(&file) else { return };
+        for name in names {
+            self.pieces -= usize::from(pieces.remove(name).is_some());
+        }
+        if pieces.is_empty() {
+            self.files.remove(&file);
+        }
+    }
+}
+
+impl Piece {
+    /// Lets go of what lies before `upto`. `name`: file, end and read.
+    fn let_go(
+        &mut self,
+        (file, end, read): (FileId, u64, ReadId),
+        upto: u64,
+        for_good: bool,
+    ) -> Option<LetGo> {
+        self.unread = upto;
+        let from = self.from;
+        if !self.held || upto <= from {
+            return None;
+        }
+        self.from = upto;
+        Some(LetGo { read, file, from, upto, for_good, last: upto == end })
+    }
+
+    /// The same of what all readers have passed before `upto`.
+    fn let_go_passed(
+        &mut self,
+        name: (FileId, u64, ReadId),
+        upto: u64,
+        readers: &impl Readers,
+    ) -> Option<LetGo> {
+        let passed = readers.passed_by_all(name.0, self.unread, upto);
+        if passed <= self.unread {
+            return None;
+        }
+        let for_good = !readers.is_expected(name.0, self.unread, passed);
+        self.let_go(name, passed, for_good)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const M: u64 = 1 << 20;
+    const FILE: FileId = FileId { dev: 1, ino: 2 };
+    const OTHER: FileId = FileId { dev: 1, ino: 3 };
+
+    fn order(holds: &mut Holds, name: u64, file: FileId, offset: u64, end: u64) {
+        holds.ordered(ReadId(name), file, offset, end);
+    }
+
+    fn piece(holds: &mut Holds, name: u64, file: FileId, offset: u64, end: u64) {
+        order(holds, name, file, offset, end);
+        assert_eq!(holds.wants(ReadId(name)), Some((file, offset, end)));
+        holds.held(ReadId(name), true);
+    }
+
+    /// Readers who have all passed an offset, and come to nothing before another.
+    struct Upto(u64, u64);
+
+    impl Readers for Upto {
+        fn passed_by_all(&self, _: FileId, start: u64, end: u64) -> u64 {
+            self.0.clamp(start, end)
+        }
+        fn is_expected(&self, _: FileId, _: u64, end: u64) -> bool {
+            end > self.1
+        }
+    }
+
+    /// Nobody else is to come.
+    const ALONE: Upto = Upto(u64::MAX, u64::MAX);
+    /// Nobody has come.
+    const WAITING: Upto = Upto(0, 0);
+
+    /// What is still held, as a driver would have it that starts with these and follows every word.
+    struct Driver(BTreeMap<ReadId, (u64, u64)>);
+
+    impl Driver {
+        fn new(pieces: &[(u64, u64, u64)]) -> Driver {
+            Driver(pieces.iter().map(|&(name, offset, end)| (ReadId(name), (offset, end))).collect())
+        }
+
+        fn all(&mut self, holds: &mut Holds) -> Vec<(u64, u64)> {
+            for LetGo { read, from, upto, last, .. } in holds.poll() {
+                let hold = self.0.get_mut(&read).expect("only what is held is let go");
+                assert!(hold.0 == from && from < upto && (upto == hold.1) == last);
+                hold.0 = upto;
+                if last {
+                    self.0.remove(&read);
+                }
+            }
+            assert_eq!(holds.pieces, holds.files.values().map(BTreeMap::len).sum::<usize>());
+            assert_eq!(holds.count(), self.0.len());
+            let mut all: Vec<(u64, u64)> = self.0.values().copied().collect();
+            all.sort_unstable();
+            all
+        }
+    }
+
+    #[test]
+    fn a_reader_lets_go_of_what_it_has_passed() {
+        let mut holds = Holds::default();
+        piece(&mut holds, 0, FILE, 0, 4 * M);
+        piece(&mut holds, 1, FILE, 4 * M, 8 * M);
+        piece(&mut holds, 2, OTHER, 0, 4 * M);
+        let mut driver = Driver::new(&[(0, 0, 4 * M), (1, 4 * M, 8 * M), (2, 0, 4 * M)]);
+        holds.read(FILE, 0, STEP / 2, &ALONE);
+        assert_eq!(driver.all(&mut holds)[0], (0, 4 * M), "a step at a time");
+        holds.read(FILE, STEP / 2, M, &ALONE);
+        assert_eq!(driver.all(&mut holds), [(0, 4 * M), (M, 4 * M), (4 * M, 8 * M)]);
+        holds.read(FILE, 3 * M, 5 * M, &ALONE);
+        assert_eq!(driver.all(&mut holds), [(0, 4 * M), (5 * M, 8 * M)]);
+        holds.given_back(OTHER, 0, 4096);
+        assert_eq!(
+            driver.all(&mut holds),
+            [(4096, 4 * M), (5 * M, 8 * M)],
+            "what is to leave goes to the page"
+        );
+        holds.read(FILE, 7 * M, 9 * M, &ALONE);
+        holds.given_back(OTHER, 0, 4 * M);
+        assert!(driver.all(&mut holds).is_empty() && holds.files.is_empty());
+    }
+
+    #[test]
+    fn the_last_of_a_piece_goes_with_the_next_read() {
+        let mut holds = Holds::default();
+        piece(&mut holds, 0, FILE, 0, 4 * M);
+        piece(&mut holds, 1, FILE, 4 * M, 8 * M);
+        let mut driver = Driver::new(&[(0, 0, 4 * M), (1, 4 * M, 8 * M)]);
+        holds.read(FILE, 3 * M, 4 * M, &Upto(4 * M - STEP, u64::MAX));
+        let last = (4 * M - STEP, 4 * M);
+        assert_eq!(driver.all(&mut holds), [last, (4 * M, 8 * M)], "he may read a little of it again");
+        holds.read(FILE, 4 * M, 5 * M, &Upto(5 * M - STEP, u64::MAX));
+        assert_eq!(driver.all(&mut holds), [(5 * M - STEP, 8 * M)]);
+    }
+
+    #[test]
+    fn what_another_is_to_come_for_stays() {
+        let mut holds = Holds::default();
+        piece(&mut holds, 0, FILE, 0, 4 * M);
+        let mut driver = Driver::new(&[(0, 0, 4 * M)]);
+        holds.read(FILE, 2 * M, 4 * M, &Upto(M, M));
+        assert_eq!(holds.due.last().map(|l| l.for_good), Some(true));
+        assert_eq!(driver.all(&mut holds), [(M, 4 * M)]);
+        holds.purge(|_| true, &Upto(2 * M, 0));
+        assert_eq!(holds.due.last().map(|l| l.for_good), Some(false), "somebody may come to it");
+        assert_eq!(driver.all(&mut holds), [(2 * M, 4 * M)]);
+        holds.purge(|_| true, &ALONE);
+        assert!(driver.all(&mut holds).is_empty(), "its reader has left");
+    }
+
+    #[test]
+    fn what_was_read_on_its_way_is_not_held_and_what_failed_is_forgotten() {
+        let mut holds = Holds::default();
+        let mut driver = Driver::new(&[(0, 0, 4 * M)]);
+        order(&mut holds, 0, FILE, 0, 4 * M);
+        holds.read(FILE, 0, 3 * M, &ALONE);
+        holds.held(ReadId(0), true);
+        assert_eq!(driver.all(&mut holds), [(3 * M, 4 * M)]);
+        order(&mut holds, 1, FILE, 4 * M, 8 * M);
+        holds.held(ReadId(1), false);
+        order(&mut holds, 2, FILE, 4 * M, 8 * M);
+        holds.read(FILE, 4 * M + STEP, 8 * M, &ALONE);
+        driver.0.insert(ReadId(2), (4 * M, 8 * M));
+        holds.held(ReadId(2), true);
+        holds.held(ReadId(7), true);
+        assert_eq!(holds.wants(ReadId(7)), None);
+        assert_eq!(driver.all(&mut holds), [(3 * M, 4 * M)]);
+        assert!(holds.coming.is_empty());
+    }
+
+    #[test]
+    fn a_hole_that_is_read_again_ends_no_hold_around_it() {
+        let mut holds = Holds::default();
+        let pieces = [(0, 0, 4 * M), (1, 2 * M, 3 * M), (2, 3 * M, 4 * M)];
+        for (name, offset, end) in pieces {
+            piece(&mut holds, name, FILE, offset, end);
+        }
+        let mut driver = Driver::new(&pieces);
+        assert_eq!(driver.all(&mut holds), [(0, 4 * M), (2 * M, 3 * M), (3 * M, 4 * M)]);
+        holds.read(FILE, 0, M, &ALONE);
+        assert_eq!(driver.all(&mut holds)[0], (M, 4 * M));
+        holds.given_back(FILE, M, 4 * M);
+        assert!(driver.all(&mut holds).is_empty());
+    }
+
+    proptest! {
+        /// Whatever comes in whatever order: a driver hears of each byte of a piece once, in order, and never of one somebody is to come for,
+        /// unless it leaves memory.
+        #[test]
+        fn each_byte_is_let_go_once(
+            ops in proptest::collection::vec((0u8..6, 0u64..12, 0u64..40, 1u64..12), 1..80),
+        ) {
+            const UNIT: u64 = 96 << 10;
+            let (mut holds, mut driver) = (Holds::default(), Driver::new(&[]));
+            let (mut names, mut passed, mut gone) = (BTreeMap::new(), 0, 0);
+            for (op, name, start, len) in ops {
+                let (read, start, end) = (ReadId(name), start * UNIT, (start + len) * UNIT);
+                let waiting = Upto(passed, passed);
+                match op {
+                    0 if !names.contains_key(&read) => {
+                        holds.ordered(read, FILE, start, end);
+                        names.insert(read, (start, end));
+                    }
+                    1 => {
+                        if let Some((_, start, end)) = holds.wants(read) {
+                            driver.0.insert(read, (start, end));
+                            holds.held(read, true);
+                        }
+                    }
+                    2 => holds.held(read, false),
+                    3 => {
+                        passed = passed.max(end);
+                        holds.read(FILE, start, end, &Upto(passed, passed));
+                    }
+                    4 => holds.purge(|_| true, &waiting),
+                    5 => {
+                        gone = gone.max(end);
+                        holds.given_back(FILE, start, end);
+                    }
+                    _ => {}
+                }
+                for let_go in holds.poll() {
+                    prop_assert!(let_go.upto <= passed.max(gone), "{let_go:?}");
+                    let hold = driver.0.get_mut(&let_go.read).expect("only what is held is let go");
+                    prop_assert!(hold.0 == let_go.from && hold.0 < let_go.upto);
+                    prop_assert_eq!(let_go.upto == hold.1, let_go.last);
+                    hold.0 = let_go.upto;
+                    if let_go.last {
+                        driver.0.remove(&let_go.read);
+                    }
+                }
+                prop_assert_eq!(holds.count(), driver.0.len());
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_held_of_closed_files_or_without_bound() {
+        let mut holds = Holds::default();
+        piece(&mut holds, 0, FILE, 0, M);
+        piece(&mut holds, 1, OTHER, 0, M);
+        let mut driver = Driver::new(&[(0, 0, M), (1, 0, M)]);
+        order(&mut holds, 2, OTHER, M, 2 * M);
+        holds.purge(|file| file == FILE, &WAITING);
+        assert_eq!(
+            holds.due,
+            [LetGo { read: ReadId(1), file: OTHER, from: 0, upto: M, for_good: false, last: true }]
+        );
+        holds.poll().for_each(drop);
+        holds.held(ReadId(2), true);
+        let late = holds.poll().next().expect("it has arrived in a closed file");
+        assert!(late.read == ReadId(2) && late.last && late.for_good);
+        driver.0.remove(&ReadId(1));
+        assert_eq!(driver.all(&mut holds).len(), 1);
+        holds.purge(|_| true, &ALONE);
+        assert!(driver.all(&mut holds).is_empty());
+        (0..2 * PIECES_MAX as u64).for_each(|i| order(&mut holds, 3 + i, FILE, i * 4096, (i + 1) * 4096));
+        assert_eq!((holds.pieces, holds.coming.len()), (PIECES_MAX, PIECES_MAX));
+    }
+}
