@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use rustix::process::Signal;
+use seekless_options::seconds;
 use seekless_units::{Exit, Fault, Nanos};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -38,8 +39,8 @@ pub struct DaemonArgs {
     /// Most shims connected at once
     #[arg(long, default_value_t = 4096, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     connections: u32,
-    /// Give up a request after this many seconds: its caller goes on by itself
-    #[arg(long, default_value_t = 30.0, value_name = "SECONDS", value_parser = seconds)]
+    /// Give up a request after this many seconds, whatever its disk does: its caller goes on by itself (a shim does after 60 in any case)
+    #[arg(long, default_value_t = 55.0, value_name = "SECONDS", value_parser = seconds)]
     give_up: f64,
     /// Write the statistics every so many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
@@ -175,11 +176,6 @@ pub use watch::{WatchArgs, run_watch};
 fn octal(text: &str) -> Result<u32, String> {
     let bits = u32::from_str_radix(text.trim_start_matches("0o"), 8).ok().filter(|&b| b <= 0o777);
     bits.ok_or_else(|| "write permission bits in octal, for example 660".to_string())
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
-    let seconds = text.parse::<f64>().ok().filter(|s| (0.01..=1e6).contains(s));
-    seconds.ok_or_else(|| "write a number of seconds from 0.01 to 1000000".to_string())
 }
 
 pub(crate) fn output(report: &StatusReport, json: Option<&Path>) -> Result<(), Fault> {

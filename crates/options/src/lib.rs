@@ -35,6 +35,9 @@ pub struct EngineOptions {
     /// pages (DAMON, by its filter) not at all: on or off
     #[arg(long, default_value = "on", value_name = "on|off", value_parser = on_off, action = clap::ArgAction::Set)]
     pub hold: bool,
+    /// Let requests go when their disk has read nothing for this many seconds: it hangs, and their callers see for themselves
+    #[arg(long, default_value_t = 30.0, value_name = "SECONDS", value_parser = seconds)]
+    pub stalled: f64,
     /// Serve files on solid-state disks and in memory too, instead of leaving them alone
     #[arg(long)]
     pub include_ssd: bool,
@@ -142,6 +145,15 @@ pub fn on_off(word: &str) -> Result<bool, String> {
     }
 }
 
+/// A time in seconds.
+///
+/// # Errors
+/// It is not a number of seconds from 0.01 to 1000000.
+pub fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse::<f64>().ok().filter(|s| (0.01..=1e6).contains(s));
+    seconds.ok_or_else(|| "write a number of seconds from 0.01 to 1000000".to_string())
+}
+
 impl EngineOptions {
     /// The settings of an engine that reads so far, in this mode; nothing is opened or created.
     ///
@@ -185,6 +197,7 @@ impl EngineOptions {
             }
         }
         spindle.mode = mode;
+        spindle.stall_max = Nanos::from_secs_f64(self.stalled);
         spindle.order = self.order;
         spindle.scale_by_observed = self.scale.is_some();
         spindle.scale = self.scale.clone().unwrap_or(match prefetch {
@@ -219,6 +232,7 @@ impl EngineOptions {
             format!("--ahead={}", if self.ahead { "on" } else { "off" }),
             format!("--drop-behind={}", self.drop_behind),
             format!("--hold={}", if self.hold { "on" } else { "off" }),
+            format!("--stalled={}", self.stalled),
             format!("--decisions-max={}", self.decisions_max),
         ];
         words.extend(self.table2.words());

@@ -160,8 +160,12 @@ pub struct Config {
     pub ahead: Option<AheadConfig>,
     /// A request older than this jumps the sweep (but see [`crate::Sweep`]).
     pub age_max: Nanos,
-    /// A request that waited this long is answered `Pass(TooLate)`: no caller hangs on us when a disk does.
+    /// A request that waited this long is answered `Pass(TooLate)`, whatever its disk does.
     pub wait_max: Nanos,
+    /// So is one that waited this long while no read of its disk came on: no caller hangs on us when a disk does. While reads do come on
+    /// he is better off waiting: those who are let go read for themselves, 128 KiB at a time, and the disk seeks for them instead of
+    /// reading for the others, who are too late then as well.
+    pub stall_max: Nanos,
 }
 
 impl Default for Config {
@@ -183,14 +187,17 @@ impl Default for Config {
             reads_in_flight: 1,
             // With two: about 2 ms of media time.
             overlap: Bytes::kib(256),
-            // A server with more blocked calls than this is better off trying its luck with the kernel.
-            queue_max: 1024,
+            // As many shims as a daemon has by default. With 1,024, viewers of a full server who came back all at once (WD Red, 4 GiB,
+            // 160 requests/s, simulated) were passed on, had the disk seek, and the server did not recover in ten minutes.
+            queue_max: 4096,
             answer_early: true,
             ahead: None,
             // Half of the 10 s after which both video papers call a segment late.
             age_max: Nanos::from_secs(5),
-            // Long enough for a sweep over several hundred pieces and for a disk's own error recovery.
-            wait_max: Nanos::from_secs(30),
+            // Longer than a sweep over all the pieces of a server that has just been restarted, and shorter than a shim waits (60 s).
+            wait_max: Nanos::from_secs(55),
+            // Long enough for a disk's own error recovery.
+            stall_max: Nanos::from_secs(30),
         }
     }
 }

@@ -40,6 +40,8 @@ const EARLY_MOST: Nanos = Nanos::from_secs(20);
 #[derive(Debug)]
 struct Waiting {
     since: Nanos,
+    /// Its entry in [`Spindle::expiry`].
+    looked_at: Nanos,
     /// Pieces it still waits on; never empty.
     pieces: Vec<ReadId>,
     /// What it wants: file, start, end.
@@ -56,8 +58,10 @@ pub struct Spindle {
     queue: Vec<Piece>,
     flights: Vec<Flight>,
     waiting: BTreeMap<RequestId, Waiting>,
-    /// When each waiting request is given up.
+    /// When each waiting request is looked at: it may be given up then.
     expiry: BTreeSet<(Nanos, RequestId)>,
+    /// When a read last came on.
+    came_on: Nanos,
     answers: VecDeque<(RequestId, Verdict)>,
     drops: Drops,
     streams: Option<Following>,
@@ -168,6 +172,7 @@ impl Spindle {
             flights: Vec::new(),
             waiting: BTreeMap::new(),
             expiry: BTreeSet::new(),
+            came_on: Nanos::ZERO,
             answers: VecDeque::new(),
             drops: Drops::default(),
             streams,
@@ -206,12 +211,7 @@ impl Spindle {
             Event::Done { read, outcome } => self.done(read, outcome),
             Event::Tick => {}
         }
-        while let Some(&(at, id)) = self.expiry.first() {
-            if at > self.now {
-                break;
-            }
-            self.answer(id, Verdict::Pass(Reason::TooLate));
-        }
+        self.give_up();
         self.expire_streams();
         self.have_taken_all();
         self.give_back_again();
@@ -363,8 +363,9 @@ impl Spindle {
         }
         let here_already = pieces.is_empty();
         let range = (request.file, wanted.start, wanted.end);
-        self.waiting.insert(request.id, Waiting { since: self.now, pieces, range });
-        self.expiry.insert((self.now + self.config.wait_max, request.id));
+        let looked_at = self.now + self.config.wait_max.min(self.config.stall_max);
+        self.waiting.insert(request.id, Waiting { since: self.now, looked_at, pieces, range });
+        self.expiry.insert((looked_at, request.id));
         self.stats.waiting_max = self.stats.waiting_max.max(self.waiting.len());
         if here_already {
             self.answer(request.id, Verdict::Resident);
@@ -413,6 +414,7 @@ impl Spindle {
         let Some(flight) = self.flights.iter_mut().find(|f| f.piece.id == read) else { return };
         flight.reported = true;
         flight.resident = upto.clamp(flight.resident, flight.piece.end);
+        self.came_on = self.now;
         let resident = flight.resident;
         let (file, delivered) = (flight.piece.file, flight.delivered(resident));
         let arrived: Vec<Waiter> = match self.config.answer_early {
@@ -428,6 +430,7 @@ impl Spindle {
         let mut flight = self.flights.remove(i);
         let resident = match outcome {
             Outcome::Ok => {
+                self.came_on = self.now;
                 let took = self.now - flight.submitted;
                 self.stats.service.record(took);
                 if let Some(following) = &mut self.streams {
@@ -477,10 +480,28 @@ impl Spindle {
         }
     }
 
+    /// Lets those go who waited for too long, or whose disk does not come on. Who waits behind others looks again.
+    fn give_up(&mut self) {
+        while let Some(&(at, id)) = self.expiry.first()
+            && at <= self.now
+        {
+            self.expiry.pop_first();
+            let Some(waiting) = self.waiting.get_mut(&id) else { continue };
+            let last = waiting.since + self.config.wait_max;
+            let next = last.min(self.came_on + self.config.stall_max);
+            if next <= self.now {
+                self.answer(id, Verdict::Pass(Reason::TooLate));
+                continue;
+            }
+            waiting.looked_at = next;
+            self.expiry.insert((next, id));
+        }
+    }
+
     /// Ends a waiting request; ignored if there is none of this name. Queued pieces nobody else waits for go.
     fn answer(&mut self, id: RequestId, verdict: Verdict) {
         let Some(waiting) = self.waiting.remove(&id) else { return };
-        self.expiry.remove(&(waiting.since + self.config.wait_max, id));
+        self.expiry.remove(&(waiting.looked_at, id));
         for read in waiting.pieces {
             if let Some(i) = self.queue.iter().position(|p| p.id == read) {
                 self.queue[i].waiters.retain(|w| w.request != id);

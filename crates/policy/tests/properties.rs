@@ -162,6 +162,7 @@ fn config() -> impl Strategy<Value = Config> {
                     answer_early,
                     age_max: Nanos::from_secs(2),
                     wait_max: Nanos::from_secs(10),
+                    stall_max: Nanos::from_secs(6),
                 }
             },
         )

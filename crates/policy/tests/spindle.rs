@@ -104,6 +104,48 @@ fn what_was_withdrawn_is_not_evicted() {
     assert!(again.iter().any(|&(_, ino, offset, _)| (ino, offset) == (2, 512 * K)), "{again:?}");
 }
 
+/// Answers, each with the second it came in, of a disk that ends a read after so many seconds (`None`: it hangs) and of which request 1
+/// reads and request 2 waits behind it, then 3 behind that, and so on.
+fn given_up(ends_after: Option<u64>, seconds: u64) -> Vec<(u64, u64, Verdict)> {
+    let (wait_max, stall_max) = (Nanos::from_secs(55), Nanos::from_secs(30));
+    let config =
+        Config { reads_in_flight: 1, order: OrderKind::Fifo, wait_max, stall_max, ..Config::default() };
+    let mut s = Spindle::new(config);
+    // Idle for an hour before.
+    let begin = Nanos::from_secs(3600);
+    for id in 1..=9 {
+        s.handle(begin, request(id, id, 0, 512 * K));
+    }
+    let (mut answers, mut reading) = (Vec::new(), None);
+    for second in 0..=seconds {
+        let now = begin + Nanos::from_secs(second);
+        let ended = ends_after.filter(|&t| second > 0 && second % t == 0).and_then(|_| reading.take());
+        s.handle(now, ended.map_or(Event::Tick, |read| Event::Done { read, outcome: Outcome::Ok }));
+        for action in actions(&mut s) {
+            match action {
+                Action::Answer { request, verdict } => answers.push((second, request.0, verdict)),
+                Action::Read { id, .. } => reading = Some(id),
+                Action::Drop { .. } => {}
+            }
+        }
+        assert!(s.next_deadline().is_none_or(|at| at > now), "nothing is put off without end");
+    }
+    answers
+}
+
+#[test]
+fn who_waits_for_a_disk_that_comes_on_waits_longer_than_for_one_that_hangs() {
+    let late = Verdict::Pass(Reason::TooLate);
+    let hung: Vec<_> = (1..=9).map(|id| (30, id, late)).collect();
+    assert_eq!(given_up(None, 100), hung);
+    // One read in ten seconds: five are served, the others are let go after 55 s and not after 30.
+    let mut slow: Vec<_> = (1..=5).map(|id| (10 * id, id, Verdict::Resident)).collect();
+    slow.extend((6..=9).map(|id| (55, id, late)));
+    assert_eq!(given_up(Some(10), 100), slow);
+    // The first takes too long: all are let go before it ends.
+    assert_eq!(given_up(Some(40), 100), hung);
+}
+
 #[test]
 fn a_request_covered_by_a_read_attaches_to_it() {
     let mut s = serial(Mode::Both);

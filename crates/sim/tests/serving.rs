@@ -1,8 +1,10 @@
 //! The serving simulator as a whole: determinism, golden small runs, what must hold of any run.
 
 use seekless_drive::catalogue as drives;
-use seekless_policy::{AheadConfig, Config as SpindleConfig, DropBehind, Mode, OrderKind};
+use seekless_policy::controller::Params;
+use seekless_policy::{AheadConfig, Config as SpindleConfig, DropBehind, Mode, OrderKind, Sizing};
 use seekless_sim::serving::config::{Costs, DiskConfig, EngineConfig, ServerModel};
+use seekless_sim::serving::profile::profile_of;
 use seekless_sim::serving::search::Search;
 use seekless_sim::serving::{self, Config, KernelConfig, Load, Report, readahead, scheduler};
 use seekless_units::{Bytes, Nanos};
@@ -115,6 +117,36 @@ fn what_is_held_is_not_read_again() {
     };
     let (held, left) = (read_again(true), read_again(false));
     assert!(0 < held && held * 2 < left, "{held} pages, and {left} left to the kernel");
+}
+
+/// A server that comes back under load, its memory empty and all viewers in the middle of their films: it is behind for a while, and then
+/// it is not. (Those who were left to themselves or let go had the disk seek for good.)
+#[test]
+fn viewers_who_come_back_all_at_once_are_served_again() {
+    let size = Some(Bytes::gib(100));
+    let catalogue = Catalogue::new(&CatalogueSpec { size, ..CatalogueSpec::default() }).unwrap();
+    for automatic in [false, true] {
+        let mut engine = engine(Mode::Both, true).unwrap();
+        engine.spindle.prefetch = Bytes::mib(2);
+        if automatic {
+            engine.spindle.sizing = Sizing::Auto(Params::default());
+            engine.spindle.profile = Some(profile_of(&drives::get("wd-red-1tb").unwrap()));
+        }
+        let Config { mut disks, .. } = closed(1);
+        disks[0].size = Bytes::gib(110);
+        let config = Config {
+            disks,
+            memory: Bytes::gib(4),
+            engine: Some(engine),
+            server: ServerModel::threads(),
+            warmup: Nanos::from_secs(180),
+            length: Nanos::from_secs(240),
+            ..sessions(160.0)
+        };
+        let report = serving::run(&config, &catalogue).unwrap();
+        let failed = report.failed_share();
+        assert!(report.requests > 4000 && failed < 0.01, "{automatic}: {} {failed}", report.requests);
+    }
 }
 
 /// Every mode, server and scheduler: time passes, clients are served, nothing is counted that cannot be.

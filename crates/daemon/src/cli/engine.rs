@@ -24,7 +24,7 @@ pub struct EngineArgs {
     #[arg(long)]
     pub single_queue: bool,
     /// Most requests waiting for one disk; more are passed on to the kernel at once
-    #[arg(long, default_value_t = 1024, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    #[arg(long, default_value_t = 4096, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub queue: u32,
     /// Reads of one disk in flight together; 1 is strictly serial, from 2 on the next is submitted shortly before the
     /// last one ends

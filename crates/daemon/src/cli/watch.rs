@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use seekless_kernel::fanotify::Scope;
+use seekless_options::seconds;
 use seekless_units::{Exit, Fault, Nanos};
 
-use super::{EngineArgs, octal, seconds};
+use super::{EngineArgs, octal};
 use crate::state;
 use crate::watch::{WatchSettings, supervisor, worker};
 
@@ -38,7 +39,7 @@ pub struct WatchArgs {
     #[arg(long)]
     announce_resident: bool,
     /// Let a reader go after this many seconds, whatever its disk does
-    #[arg(long, default_value_t = 30.0, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, default_value_t = 55.0, value_name = "SECONDS", value_parser = seconds)]
     answer_within: f64,
     /// Most readers held at once; more are let go at once
     #[arg(long, default_value_t = 4096, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]

@@ -64,6 +64,12 @@ impl Following {
     }
 }
 
+/// The longest request that is its reader's own affair where the algorithm heeds no more than where readers end: with the kernel's usual
+/// read-ahead two windows, so two seeks of its own; read for him a longer one costs one. Viewers who come back in the middle of their
+/// films, all at once, are not known to read on; left alone they had the disk seek for good (WD Red, 4 GiB, 100 requests/s, simulated: 25 MB/s
+/// and 589 failed in 200 s, ten minutes later; 54 MB/s and none).
+const ITS_OWN: u64 = 256 << 10;
+
 impl Spindle {
     /// Tells the sizing algorithm what happened, now and then, and at its own time.
     pub(super) fn look_at_size(&mut self) {
@@ -122,6 +128,7 @@ impl Spindle {
         let len = wanted.end - wanted.start;
         let unknown = match self.size.heeds() {
             Heeds::Nothing => false,
+            Heeds::Ends if len > ITS_OWN => return false,
             // Until it is known how far readers go.
             Heeds::Ends => !sequential && rest.is_none(),
             Heeds::Lengths => !sequential,

@@ -226,7 +226,7 @@ struct EngineArgs {
     #[arg(long)]
     single_queue: bool,
     /// Most requests waiting for one disk
-    #[arg(long, default_value_t = 1024, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    #[arg(long, default_value_t = 4096, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     queue: u32,
     /// Reads of one disk in flight together
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]

@@ -27,7 +27,7 @@ mod engine;
 pub mod layout;
 mod machine;
 mod node;
-mod profile;
+pub mod profile;
 pub mod readahead;
 mod record;
 pub mod scheduler;

@@ -15,7 +15,7 @@ const SEEKS: u32 = 24;
 const OVERHEAD: Nanos = Nanos::from_micros(100);
 
 /// The profile of a drive.
-pub(crate) fn profile_of(drive: &DriveSpec) -> DiskProfile {
+pub fn profile_of(drive: &DriveSpec) -> DiskProfile {
     let sectors = drive.sectors();
     let rate = |i: u64| {
         let lba = Lba((sectors - 1) / RATES * i);
