@@ -90,6 +90,7 @@ impl Daemon {
         if arm.single_queue {
             command.arg("--single-queue");
         }
+        command.args(&arm.daemon);
         if tree {
             // A tree lies on no block device that could say it rotates.
             command.arg("--include-ssd");

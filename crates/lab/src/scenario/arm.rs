@@ -42,6 +42,9 @@ pub struct Arm {
     /// One queue for all disks, as the paper's default, instead of one a disk.
     #[serde(default)]
     pub single_queue: bool,
+    /// Further options of the daemon or of `watch`; what the simulator calls the same goes into `sim` as well.
+    #[serde(default)]
+    pub daemon: Vec<String>,
     /// Further options of `seekless serve`, where that is the server.
     #[serde(default)]
     pub serve: Vec<String>,

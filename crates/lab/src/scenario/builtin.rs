@@ -39,6 +39,7 @@ scenarios![
     "circus-files",
     "circus-load",
     "closed-loop",
+    "come-back",
     "competitive-fig3a",
     "competitive-fig3b",
     "competitive-fig3c",
