@@ -338,7 +338,7 @@ fn the_model_reads_what_the_kernel_reads() {
     let of_the_film: BTreeSet<u64> = sectors(&mut (0..FILE_PAGES)).into_iter().collect();
     forget(&film);
     let mut trace = Trace::behind_now(&disk);
-    let mut wrong = Vec::new();
+    let (mut wrong, mut again) = (Vec::new(), 0);
     for read_ahead_kb in [128, 2048] {
         fs::write(format!("{queue}/read_ahead_kb"), read_ahead_kb.to_string()).unwrap();
         let page_kb = PAGE / K;
@@ -366,6 +366,7 @@ fn the_model_reads_what_the_kernel_reads() {
                 );
                 differ.iter().for_each(|d| println!("    {d}"));
                 if fits_the_model && fits_the_disk {
+                    again += usize::from(attempt > 1);
                     break;
                 }
                 if attempt == 3 {
@@ -384,4 +385,6 @@ fn the_model_reads_what_the_kernel_reads() {
     }
     let lines = wrong.join("\n");
     assert!(wrong.is_empty(), "{lines}");
+    // A pager takes a page in one pattern of fifty.
+    assert!(again <= 8, "{again} patterns had to be read again");
 }

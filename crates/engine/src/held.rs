@@ -99,8 +99,9 @@ impl Held {
 
     /// A piece is held from now on, or cannot be.
     pub(crate) fn keep(&mut self, id: ReadId, hold: Option<Hold>) {
-        self.pieces.held(id, hold.is_some());
-        self.mapped.extend(hold.map(|hold| (id, hold)));
+        if self.pieces.held(id, hold.is_some()) {
+            self.mapped.extend(hold.map(|hold| (id, hold)));
+        }
         self.let_go();
     }
 

@@ -207,7 +207,7 @@ pub enum Reason {
     Failed,
     /// Withdrawn by [`Event::Cancel`].
     Cancelled,
-    /// It waited longer than [`crate::Config::wait_max`].
+    /// It waited longer than [`crate::Config::wait_max`], or than [`crate::Config::stall_max`] while no read came on.
     TooLate,
     /// The mode does not read on anybody's behalf.
     Mode,

@@ -89,15 +89,16 @@ impl Holds {
         Some((file, piece.from, end))
     }
 
-    /// A piece that was ordered is held from now on, or (`false`) cannot be.
-    pub fn held(&mut self, read: ReadId, held: bool) {
-        let Some((file, end)) = self.coming.remove(&read) else { return };
+    /// A piece that was ordered is held from now on, or (`held` is `false`) cannot be. `false` for one that was not ordered: it is the
+    /// driver's to let go.
+    pub fn held(&mut self, read: ReadId, held: bool) -> bool {
+        let Some((file, end)) = self.coming.remove(&read) else { return false };
         let Some(piece) = self.files.get_mut(&file).and_then(|pieces| pieces.get_mut(&(end, read))) else {
             // Its file was closed meanwhile.
             if held {
                 self.due.push(LetGo { read, file, from: 0, upto: end, for_good: true, last: true });
             }
-            return;
+            return true;
         };
         piece.held = held;
         let unread = piece.unread;
@@ -108,11 +109,12 @@ impl Holds {
         if !held || unread == end {
             self.forget(file, &[(end, read)]);
         }
+        true
     }
 
     /// How many pieces are held.
     pub fn count(&self) -> usize {
-        self.pieces.saturating_sub(self.coming.len())
+        self.files.values().flat_map(BTreeMap::values).filter(|piece| piece.held).count()
     }
 
     /// These bytes were read.
@@ -348,7 +350,7 @@ mod tests {
         holds.read(FILE, 4 * M + STEP, 8 * M, &ALONE);
         driver.0.insert(ReadId(2), (4 * M, 8 * M));
         holds.held(ReadId(2), true);
-        holds.held(ReadId(7), true);
+        assert!(!holds.held(ReadId(7), true), "nobody ordered it");
         assert_eq!(holds.wants(ReadId(7)), None);
         assert_eq!(driver.all(&mut holds), [(3 * M, 4 * M)]);
         assert!(holds.coming.is_empty());
@@ -393,7 +395,9 @@ mod tests {
                             holds.held(read, true);
                         }
                     }
-                    2 => holds.held(read, false),
+                    2 => {
+                        holds.held(read, false);
+                    }
                     3 => {
                         passed = passed.max(end);
                         holds.read(FILE, start, end, &Upto(passed, passed));

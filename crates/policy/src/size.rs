@@ -87,7 +87,7 @@ pub enum Heeds {
     /// Nothing: everybody is read ahead for.
     Nothing,
     /// Where most stop, of readers who are not known to be sequential. Whoever of them is most likely at his end reads for himself, and
-    /// so do all as long as it is not known where most stop; nothing more is begun for whom as much is fetched as half of those read
+    /// so do all as long as it is not known where most stop; unless they ask for more than 256 KiB: nobody reads that in one go by himself. Nothing more is begun for whom as much is fetched as half of those read
     /// who came as far.
     Ends,
     /// Whether and how far anybody goes on. Readers not known to be sequential read for themselves, no piece goes beyond the

@@ -16,6 +16,7 @@ use alloc::vec::Vec;
 
 use drops::Drops;
 use seekless_units::{Bytes, Lba, Nanos};
+use sizing::Manner;
 
 use crate::account::Account;
 use crate::ahead::{Ahead, KEEP_BEHIND, Pressure, TAKEN_AFTER};
@@ -328,12 +329,14 @@ impl Spindle {
         if let Some(bytes_per_s) = request.demand.bitrate {
             self.told_bitrate(request.file, bytes_per_s);
         }
-        if existing.iter().all(|&(_, start, end)| end <= wanted.start || wanted.end <= start)
-            && self.leaves_alone(stream, wanted)
+        let manner = self.manner(stream, wanted);
+        if manner == Manner::Alone
+            && existing.iter().all(|&(_, start, end)| end <= wanted.start || wanted.end <= start)
         {
             return Err(Reason::Random);
         }
         let len = match self.piece_max(stream) {
+            Some(_) if manner == Manner::AsAsked => 0,
             Some(len) => len.min(self.room_before_fetched(stream, wanted.start)),
             None => self.size.on_miss(request, wanted.end - wanted.start),
         };
@@ -482,6 +485,7 @@ impl Spindle {
 
     /// Lets those go who waited for too long, or whose disk does not come on. Who waits behind others looks again.
     fn give_up(&mut self) {
+        let mut late = BTreeSet::new();
         while let Some(&(at, id)) = self.expiry.first()
             && at <= self.now
         {
@@ -490,31 +494,51 @@ impl Spindle {
             let last = waiting.since + self.config.wait_max;
             let next = last.min(self.came_on + self.config.stall_max);
             if next <= self.now {
-                self.answer(id, Verdict::Pass(Reason::TooLate));
+                late.insert(id);
                 continue;
             }
             waiting.looked_at = next;
             self.expiry.insert((next, id));
         }
+        // After a stall these are all that waited: the queue is gone through once for them.
+        if !late.is_empty() {
+            self.withdraw(&late);
+        }
+        for id in late {
+            self.answer(id, Verdict::Pass(Reason::TooLate));
+        }
     }
 
-    /// Ends a waiting request; ignored if there is none of this name. Queued pieces nobody else waits for go.
-    fn answer(&mut self, id: RequestId, verdict: Verdict) {
-        let Some(waiting) = self.waiting.remove(&id) else { return };
-        self.expiry.remove(&(waiting.looked_at, id));
-        for read in waiting.pieces {
-            if let Some(i) = self.queue.iter().position(|p| p.id == read) {
-                self.queue[i].waiters.retain(|w| w.request != id);
-                if self.queue[i].waiters.is_empty() && self.queue[i].ahead_for.is_none() {
-                    let withdrawn = self.queue.remove(i);
-                    self.stats.dropped += 1;
-                    // Never read, so nobody finds it gone: it is not evicted.
-                    self.not_coming(withdrawn.file, withdrawn.start);
-                }
-            } else if let Some(flight) = self.flights.iter_mut().find(|f| f.piece.id == read) {
-                flight.piece.waiters.retain(|w| w.request != id);
+    /// Takes these requests off their pieces. Queued pieces nobody else waits for go.
+    fn withdraw(&mut self, ids: &BTreeSet<RequestId>) {
+        for flight in &mut self.flights {
+            flight.piece.waiters.retain(|w| !ids.contains(&w.request));
+        }
+        let left = |p: &mut Piece| {
+            let before = p.waiters.len();
+            p.waiters.retain(|w| !ids.contains(&w.request));
+            p.waiters.is_empty() && before > 0 && p.ahead_for.is_none()
+        };
+        let withdrawn: Vec<Piece> = self.queue.extract_if(.., left).collect();
+        self.stats.dropped += withdrawn.len() as u64;
+        for piece in withdrawn {
+            // Never read, so nobody finds it gone: it is not evicted.
+            self.not_coming(piece.file, piece.start);
+        }
+        for id in ids {
+            if let Some(waiting) = self.waiting.get_mut(id) {
+                waiting.pieces.clear();
             }
         }
+    }
+
+    /// Ends a waiting request; ignored if there is none of this name.
+    fn answer(&mut self, id: RequestId, verdict: Verdict) {
+        if self.waiting.get(&id).is_some_and(|waiting| !waiting.pieces.is_empty()) {
+            self.withdraw(&BTreeSet::from([id]));
+        }
+        let Some(waiting) = self.waiting.remove(&id) else { return };
+        self.expiry.remove(&(waiting.looked_at, id));
         if verdict == Verdict::Resident {
             self.stats.wait.record(self.now - waiting.since);
             if self.streams.is_none() {

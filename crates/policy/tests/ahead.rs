@@ -2,6 +2,7 @@
 
 use seekless_policy::competitive::Start;
 use seekless_policy::controller::Params;
+use seekless_policy::profile::DiskProfile;
 use seekless_policy::{
     Access, Action, AheadConfig, Config, Demand, DropBehind, Event, FileId, Outcome, ReadId, Reason, Request,
     RequestId, Sizing, Spindle, Taken, Verdict,
@@ -143,6 +144,35 @@ fn random_readers_are_left_alone() {
     }
     assert_eq!(serve(&mut s, ms(50)), []);
     assert_eq!(s.stats().ahead, 0);
+}
+
+#[test]
+fn the_automatic_size_leaves_short_requests_alone_and_reads_long_ones_as_they_are() {
+    let miss_in_the_middle = |ended: u64, len: u64| {
+        let sizing = Sizing::Auto(Params::default());
+        let profile = Some(DiskProfile::assumed(1 << 31));
+        let ahead = Some(AheadConfig::default());
+        let mut s = Spindle::new(Config { sizing, profile, ahead, ..Config::default() });
+        // Each read one range and was gone.
+        (1..=ended).for_each(|ino| s.handle(ms(ino), access(ino, 8 * M, 256 * K)));
+        let now = Nanos::from_secs(60);
+        s.handle(now, Event::Tick);
+        s.handle(now, miss(1, 101, 8 * M, len));
+        let passed = s.stats().passed[Reason::Random.index()] == 1;
+        let read = serve(&mut s, now).first().map(|&(_, _, len)| len);
+        assert_eq!(passed, read.is_none());
+        read
+    };
+    for ended in [0, 40] {
+        assert_eq!(miss_in_the_middle(ended, 256 * K), None, "{ended}");
+    }
+    assert_eq!(
+        miss_in_the_middle(40, 260 * K),
+        Some(260 * K),
+        "in one go, and no further: he is most likely at his end"
+    );
+    let further = miss_in_the_middle(0, 260 * K).unwrap();
+    assert!(further > 260 * K, "nobody knows how far readers go: {further}");
 }
 
 #[test]

@@ -104,9 +104,9 @@ fn what_was_withdrawn_is_not_evicted() {
     assert!(again.iter().any(|&(_, ino, offset, _)| (ino, offset) == (2, 512 * K)), "{again:?}");
 }
 
-/// Answers, each with the second it came in, of a disk that ends a read after so many seconds (`None`: it hangs) and of which request 1
-/// reads and request 2 waits behind it, then 3 behind that, and so on.
-fn given_up(ends_after: Option<u64>, seconds: u64) -> Vec<(u64, u64, Verdict)> {
+/// Answers to requests in line for a disk, each with the second it came in. The disk ends a read after so many seconds, or never, and
+/// meanwhile brings in a page a second (`trickles`) or nothing.
+fn given_up(ends_after: Option<u64>, trickles: bool) -> Vec<(u64, u64, Verdict)> {
     let (wait_max, stall_max) = (Nanos::from_secs(55), Nanos::from_secs(30));
     let config =
         Config { reads_in_flight: 1, order: OrderKind::Fifo, wait_max, stall_max, ..Config::default() };
@@ -117,10 +117,15 @@ fn given_up(ends_after: Option<u64>, seconds: u64) -> Vec<(u64, u64, Verdict)> {
         s.handle(begin, request(id, id, 0, 512 * K));
     }
     let (mut answers, mut reading) = (Vec::new(), None);
-    for second in 0..=seconds {
+    for second in 0..=100 {
         let now = begin + Nanos::from_secs(second);
         let ended = ends_after.filter(|&t| second > 0 && second % t == 0).and_then(|_| reading.take());
-        s.handle(now, ended.map_or(Event::Tick, |read| Event::Done { read, outcome: Outcome::Ok }));
+        let event = match (ended, reading) {
+            (Some(read), _) => Event::Done { read, outcome: Outcome::Ok },
+            (None, Some(read)) if trickles => Event::Progress { read, upto: second * 4096 },
+            _ => Event::Tick,
+        };
+        s.handle(now, event);
         for action in actions(&mut s) {
             match action {
                 Action::Answer { request, verdict } => answers.push((second, request.0, verdict)),
@@ -137,13 +142,16 @@ fn given_up(ends_after: Option<u64>, seconds: u64) -> Vec<(u64, u64, Verdict)> {
 fn who_waits_for_a_disk_that_comes_on_waits_longer_than_for_one_that_hangs() {
     let late = Verdict::Pass(Reason::TooLate);
     let hung: Vec<_> = (1..=9).map(|id| (30, id, late)).collect();
-    assert_eq!(given_up(None, 100), hung);
+    assert_eq!(given_up(None, false), hung);
     // One read in ten seconds: five are served, the others are let go after 55 s and not after 30.
     let mut slow: Vec<_> = (1..=5).map(|id| (10 * id, id, Verdict::Resident)).collect();
     slow.extend((6..=9).map(|id| (55, id, late)));
-    assert_eq!(given_up(Some(10), 100), slow);
+    assert_eq!(given_up(Some(10), false), slow);
     // The first takes too long: all are let go before it ends.
-    assert_eq!(given_up(Some(40), 100), hung);
+    assert_eq!(given_up(Some(40), false), hung);
+    // It comes on, but not far enough.
+    let trickled: Vec<_> = (1..=9).map(|id| (55, id, late)).collect();
+    assert_eq!(given_up(None, true), trickled);
 }
 
 #[test]

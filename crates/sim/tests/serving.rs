@@ -92,7 +92,7 @@ fn golden_runs() {
 }
 
 const GOLDEN: [(u64, u64, u64); 4] =
-    [(366, 1421, 180440), (870, 810, 401144), (1656, 1355, 672408), (876, 4213, 527792)];
+    [(366, 1421, 180440), (870, 810, 401144), (1656, 1353, 671916), (876, 4213, 527792)];
 
 /// What is held is there when its reader comes, where without it three times as much is gone.
 #[test]
@@ -116,7 +116,7 @@ fn what_is_held_is_not_read_again() {
         serving::run(&config, &catalogue).unwrap().cache.refetched
     };
     let (held, left) = (read_again(true), read_again(false));
-    assert!(0 < held && held * 2 < left, "{held} pages, and {left} left to the kernel");
+    assert!(held * 2 < left, "{held} pages, and {left} left to the kernel");
 }
 
 /// A server that comes back under load, its memory empty and all viewers in the middle of their films: it is behind for a while, and then
@@ -145,7 +145,7 @@ fn viewers_who_come_back_all_at_once_are_served_again() {
         };
         let report = serving::run(&config, &catalogue).unwrap();
         let failed = report.failed_share();
-        assert!(report.requests > 4000 && failed < 0.01, "{automatic}: {} {failed}", report.requests);
+        assert!(report.requests > 5000 && failed < 0.01, "{automatic}: {} {failed}", report.requests);
     }
 }
 

@@ -10,7 +10,7 @@ use seekless_options::{EngineOptions, on_off};
 use seekless_policy::coordinate::Coordination;
 use seekless_policy::coordinate::pfc::PfcParams;
 use seekless_policy::{Mode, Prefetch, reorder};
-use seekless_units::{Bytes, Exit, Fault};
+use seekless_units::{Bytes, Exit, Fault, Nanos};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::duration;
@@ -114,6 +114,9 @@ fn coordination(word: &str) -> Result<Upper, String> {
 /// Descriptors one connection may need: its socket, the file, and the engine's own of that file.
 const DESCRIPTORS_EACH: u64 = 3;
 
+/// Longest wait of a request for the engine. Clients and proxies give up after a minute without a byte, and then it still has to be read.
+const WAIT_MAX: Nanos = Nanos::from_secs(40);
+
 impl ServeArgs {
     fn settings(&self) -> Result<Settings, Fault> {
         let usage = |message: String| Fault::new(Exit::Usage, message);
@@ -133,6 +136,7 @@ impl ServeArgs {
         let mut engine = self.engine.settings(Mode::Both, &self.prefetch)?;
         // Every client of a server may wait for the same disk.
         engine.spindle.queue_max = 16_384;
+        engine.spindle.wait_max = WAIT_MAX;
         let loops = self.loops.map_or_else(cores, |n| n as usize);
         let descriptors = descriptor_limit();
         let connections = match self.connections {

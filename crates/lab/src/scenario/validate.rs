@@ -86,11 +86,16 @@ impl Scenario {
                 || arm.queue.is_some()
                 || arm.in_flight.is_some()
                 || arm.answer_late
-                || arm.single_queue;
+                || arm.single_queue
+                || arm.hold.is_some()
+                || !arm.daemon.is_empty();
             if arm.mode.is_none() && (seekless_only || arm.no_daemon) {
                 return here(
-                    "prefetch, order, queue, in_flight, answer_late, single_queue and no_daemon need a mode",
+                    "prefetch, order, queue, in_flight, answer_late, single_queue, hold, daemon and no_daemon need a mode",
                 );
+            }
+            if !arm.daemon.is_empty() && (arm.no_daemon || arm.server == Some(super::ServerKind::Seekless)) {
+                return here("daemon is for arms with a daemon");
             }
             if !arm.serve.is_empty() && arm.server != Some(super::ServerKind::Seekless) {
                 return here("serve is for server = \"seekless\"");

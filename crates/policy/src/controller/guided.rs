@@ -8,7 +8,8 @@
 //! - A viewer who leaves has some part of a piece unread. When one leaves `left` bytes for every `used` bytes that are read, at
 //!   a size `s0`, then `left / used * s / s0` of what is used is wasted. The product of the two is least at
 //!   `sqrt(switch * rate * used * s0 / left)`.
-//!   Beyond eight times what the disk transfers in a switch it gains less than a ninth, and readers wait for one another.
+//!   Beyond six times what the disk transfers in a switch it gains less than a seventh; readers wait for one another, and what lies
+//!   unread takes the place of what is read again (5400 rpm, HD, 8 GiB, simulated: 40.0 requests/s with six, 38.6 with eight).
 //! - A piece lasts its reader a minute and no longer, unless that is less than twice what the disk transfers in a switch. What is
 //!   read for minutes lies so long unread that the kernel evicts it first, and the pieces of all who came together run out
 //!   together: a disk that was idle has too much to do for minutes.
@@ -16,7 +17,7 @@
 //!   bitrate rule.
 //!
 //! The least of these is the model's size. The first time it is gone to at once, later when the size in use is off by more
-//! than a quarter, sliding for at most half a minute. Until some streams have ended the first is eight times what the disk
+//! than a quarter, sliding for at most half a minute. Until some streams have ended the first is six times what the disk
 //! transfers in a switch. Where memory is the bound the size is left at that: larger has no effect, and whether smaller
 //! is better the budget finds out by what is evicted. Else the gradient looks a quarter of an octave up and down, one interval each, between two
 //! intervals at the size in use, and goes there only if the difference is more than twice its own standard error (from the
@@ -35,7 +36,7 @@ const OFF: f64 = 1.25;
 const SLIDE_MAX: Nanos = Nanos::from_secs(30);
 
 /// At `n` depths `n / (n + 1)` of the disk's time is transfer.
-const DEPTHS: f64 = 8.0;
+const DEPTHS: f64 = 6.0;
 
 /// Seconds a piece lasts the mean reader at the most.
 const LASTS: f64 = 60.0;
@@ -129,7 +130,7 @@ pub struct Guided {
     model: f64,
     /// Its bound by what leavers leave, and how many streams must have ended before it is reckoned anew.
     best: f64,
-    /// Eight depths, of which the mean stream gets its part: nothing larger is tried.
+    /// [`DEPTHS`], of which the mean stream gets its part: nothing larger is tried.
     most: f64,
     known_after: u32,
     /// Whether memory is what bounds it.

@@ -66,9 +66,20 @@ impl Following {
 
 /// The longest request that is its reader's own affair where the algorithm heeds no more than where readers end: with the kernel's usual
 /// read-ahead two windows, so two seeks of its own; read for him a longer one costs one. Viewers who come back in the middle of their
-/// films, all at once, are not known to read on; left alone they had the disk seek for good (WD Red, 4 GiB, 100 requests/s, simulated: 25 MB/s
-/// and 589 failed in 200 s, ten minutes later; 54 MB/s and none).
+/// films, all at once, are not known to read on, and those who were too late ended early; left alone they had the disk seek for good (WD
+/// Red, 4 GiB, 100 requests/s, simulated: 25 MB/s and 580 failed in 200 s, ten minutes later; 54 MB/s and none).
 const ITS_OWN: u64 = 256 << 10;
+
+/// What becomes of a miss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// It is its reader's own affair.
+    Alone,
+    /// Read for him, no further than he asks.
+    AsAsked,
+    /// Read for him, and ahead.
+    Ahead,
+}
 
 impl Spindle {
     /// Tells the sizing algorithm what happened, now and then, and at its own time.
@@ -113,27 +124,38 @@ impl Spindle {
         heeded.then(|| following.table.lengths().median_rest(stream.consumed)).flatten()
     }
 
-    /// Whether a miss is its reader's own affair. Not one that reaches to the end of the file: no piece could go beyond it. At the
-    /// head of a file he counts as sequential from his first read, as in Linux, unless those who came as far went no further:
+    /// What becomes of a miss. One that reaches to the end of the file is never left alone: no piece could go beyond it. At the
+    /// head of a file its reader counts as sequential from his first read, as in Linux, unless those who came as far went no further:
     /// lengths are known to within a quarter.
-    pub(super) fn leaves_alone(&self, stream: Option<StreamId>, wanted: Wanted) -> bool {
-        let Some(following) = &self.streams else { return false };
-        let Some(stream) = stream.and_then(|id| following.table.get(id)) else { return false };
+    pub(super) fn manner(&self, stream: Option<StreamId>, wanted: Wanted) -> Manner {
+        let Some(following) = &self.streams else { return Manner::Ahead };
+        let Some(stream) = stream.and_then(|id| following.table.get(id)) else { return Manner::Ahead };
         if wanted.end >= wanted.file_end {
-            return false;
+            return Manner::Ahead;
         }
         let from_head = stream.first == 0 && stream.consumed == 0;
         let sequential = from_head || stream.is_sequential(&following.config.streams);
         let rest = self.median_rest(following, stream);
         let len = wanted.end - wanted.start;
-        let unknown = match self.size.heeds() {
+        let heeds = self.size.heeds();
+        let ends = rest.is_some_and(|rest| rest <= len.saturating_add(len / 4));
+        let unknown = match heeds {
             Heeds::Nothing => false,
-            Heeds::Ends if len > ITS_OWN => return false,
             // Until it is known how far readers go.
             Heeds::Ends => !sequential && rest.is_none(),
             Heeds::Lengths => !sequential,
         };
-        unknown || rest.is_some_and(|rest| rest <= len.saturating_add(len / 4))
+        match ends || unknown {
+            false => Manner::Ahead,
+            true if heeds == Heeds::Ends && len > ITS_OWN => {
+                if ends {
+                    Manner::AsAsked
+                } else {
+                    Manner::Ahead
+                }
+            }
+            true => Manner::Alone,
+        }
     }
 
     /// Configured, else from the file's header.

@@ -2,7 +2,7 @@
 //!
 //! Pages are 4 KiB, as the kernel's; they are kept in *blocks* of 32 consecutive pages of a file (128 KiB), with a bit for
 //! each page, and blocks are what the lists order and what is evicted. Linux does the same with large folios; with a memory of
-//! hundreds of megabytes the error is far below one per cent, and a block costs 40 bytes instead of 32 times that.
+//! hundreds of megabytes the error is far below one per cent, and a block costs 44 bytes instead of 32 times that.
 //!
 //! Replacements:
 //! - [`Replacement::Lru`]: one list, moved to its head at every use.
@@ -59,7 +59,7 @@ pub struct Counts {
     pub evicted_used: u64,
     /// Evicted before anybody used them.
     pub evicted_unused: u64,
-    /// Read again after they had been evicted before anybody used them, of those somebody was to come for ([`PageCache::cool`]).
+    /// Read again after they had been evicted before anybody used them, of those somebody was to come for ([`PageCache::leave`]).
     pub refetched: u64,
     /// Given back on advice.
     pub dropped: u64,
@@ -393,11 +393,16 @@ impl PageCache {
         }
     }
 
+    /// Whether there is a list of active pages.
+    pub fn has_active(&self) -> bool {
+        matches!(self.replacement, Replacement::TwoList | Replacement::EvenLists)
+    }
+
     /// Makes the blocks of these pages active, wherever there is such a list; `false`, and nothing, if one of them is not there.
     pub fn hold(&mut self, file: u32, from: u64, to: u64) -> bool {
         let to = to.min(self.pages_of(file));
         let whole = self.first_not_ready(file, from, to) == to;
-        let lists = matches!(self.replacement, Replacement::TwoList | Replacement::EvenLists);
+        let lists = self.has_active();
         for (start, _) in blocks(from, to).filter(|_| whole && lists) {
             if let Some(slot) = self.slot(file, start) {
                 self.unlink(slot);
@@ -407,13 +412,21 @@ impl PageCache {
         whole
     }
 
-    /// Nobody is to come for these pages: those not used by now are of no use, and the blocks of which they are the last become
-    /// inactive, where there is such a list.
+    /// Somebody is to come for these pages.
+    pub fn await_reader(&mut self, file: u32, from: u64, to: u64) {
+        self.each(file, from, to, |block, bits| block.left &= !bits);
+    }
+
+    /// Nobody is to come for these pages any longer: those not used by now are of no use.
+    pub fn leave(&mut self, file: u32, from: u64, to: u64) {
+        self.each(file, from, to, |block, bits| block.left |= bits & block.present & !block.used);
+    }
+
+    /// Makes the blocks inactive of which the last page is among these, where there is such a list.
     pub fn cool(&mut self, file: u32, from: u64, to: u64) {
-        for (start, meant) in blocks(from, to) {
+        for (start, _) in blocks(from, to) {
             let Some(slot) = self.slot(file, start) else { continue };
-            let block = &mut self.slab[slot as usize];
-            block.left |= meant & block.present & !block.used;
+            let block = self.slab[slot as usize];
             let behind = block.present & !mask(0, to - start);
             if block.active && behind == 0 {
                 self.deactivate(slot);

@@ -128,9 +128,9 @@ pub struct EngineConfig {
 }
 
 impl EngineConfig {
-    /// Whether anything is held.
-    pub fn holds(&self) -> bool {
-        self.hold && self.spindle.mode == Mode::Both && self.spindle.ahead.is_some()
+    /// Whether streams are followed.
+    pub fn follows(&self) -> bool {
+        self.spindle.mode == Mode::Both && self.spindle.ahead.is_some()
     }
 
     /// Whether reads are asked about at all.

@@ -44,8 +44,10 @@ pub(crate) struct Engine {
     next_request: u64,
     /// When each file was last heard of; it can be read ahead only while it is held open.
     kept: BTreeMap<u32, Nanos>,
-    /// `None`: nothing is held.
+    /// What waits for its reader; `None` where streams are not followed.
     pub(crate) holds: Option<Holds>,
+    /// Whether that is held, too.
+    pub(crate) holding: bool,
     purged: Nanos,
     fixed: Option<u64>,
     share: BudgetShare,
@@ -65,7 +67,8 @@ impl Engine {
             pending: BTreeMap::new(),
             next_request: 1,
             kept: BTreeMap::new(),
-            holds: config.holds().then(Holds::default),
+            holds: config.follows().then(Holds::default),
+            holding: config.hold,
             purged: Nanos::ZERO,
             fixed: config.budget.map(|b| b.0),
             share: BudgetShare::default(),
@@ -103,12 +106,13 @@ impl Engine {
     }
 
     /// The budget from now on, by the daemon's rule.
-    pub(crate) fn budget(&mut self, limit: u64, engines: usize) -> u64 {
+    /// `lists`: whether the kernel has a list of active pages.
+    pub(crate) fn budget(&mut self, limit: u64, engines: usize, lists: bool) -> u64 {
         if let Some(fixed) = self.fixed {
             return fixed;
         }
         let share = self.share.within(Bytes(limit), &self.spindle.stats(), engines, false);
-        if self.holds.is_some() { share.min(holdable(Bytes(limit), engines)).0 } else { share.0 }
+        if self.holding && lists { share.min(holdable(Bytes(limit), engines)).0 } else { share.0 }
     }
 
     /// Forgets files it has closed, and holds nothing of them.

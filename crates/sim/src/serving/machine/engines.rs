@@ -7,7 +7,7 @@ use super::{Ev, Machine, Phase};
 use crate::serving::cache::{PAGE, PageState};
 use crate::serving::config::How;
 use crate::serving::disk::Waiter;
-use crate::serving::engine::Reading;
+use crate::serving::engine::{Engine, Reading};
 
 /// Progress of a read is told every so many pages (the daemon's `REPORT_STEP`).
 const REPORT_PAGES: u64 = (256 << 10) / PAGE;
@@ -149,21 +149,32 @@ impl Machine<'_> {
         }
     }
 
-    /// A piece has arrived: it is held, if all of it is there.
+    /// A piece has arrived: somebody is to come for it, and it is held, if all of it is there.
     fn hold(&mut self, e: u32, id: ReadId) {
-        let Some(holds) = &mut self.engines[e as usize].holds else { return };
-        let whole = holds.wants(id).is_some_and(|(file, offset, end)| {
-            self.cache.hold(file.ino as u32, offset / PAGE, end.div_ceil(PAGE))
-        });
-        holds.held(id, whole);
+        let Engine { holds: Some(holds), holding, .. } = &mut self.engines[e as usize] else { return };
+        let arrived = holds.wants(id);
+        if let Some((file, offset, end)) = arrived {
+            let (file, from, to) = (file.ino as u32, offset / PAGE, end.div_ceil(PAGE));
+            self.cache.await_reader(file, from, to);
+            if *holding {
+                self.cache.hold(file, from, to);
+            }
+        }
+        holds.held(id, arrived.is_some());
         self.let_go(e);
     }
 
     /// Lets go of what need not be held any longer. What somebody may still come to stays as active as it is.
     pub(super) fn let_go(&mut self, e: u32) {
-        let Some(holds) = &mut self.engines[e as usize].holds else { return };
+        let Engine { holds: Some(holds), holding, .. } = &mut self.engines[e as usize] else { return };
         for part in holds.poll().filter(|part| part.for_good) {
-            self.cache.cool(part.file.ino as u32, part.from / PAGE, part.upto.div_ceil(PAGE));
+            // The page a reader stands in goes with the next.
+            let to = if part.last { part.upto.div_ceil(PAGE) } else { part.upto / PAGE };
+            let (file, from) = (part.file.ino as u32, part.from / PAGE);
+            self.cache.leave(file, from, to);
+            if *holding {
+                self.cache.cool(file, from, to);
+            }
         }
     }
 

@@ -380,7 +380,8 @@ impl<'a> Machine<'a> {
             }
             Ev::Budget(e) => {
                 let (limit, engines) = (self.budget_limit(), self.engines.len());
-                let budget = self.engines[e as usize].budget(limit, engines);
+                let lists = self.cache.has_active();
+                let budget = self.engines[e as usize].budget(limit, engines, lists);
                 self.tell(e, Event::Budget(seekless_units::Bytes(budget)));
                 self.sample(e);
                 self.engines[e as usize].purge(self.now);
