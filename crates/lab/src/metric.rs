@@ -104,7 +104,11 @@ pub const METRICS: &[Metric] = &[
         "reads the daemon passed on because its queue was full, its mode said so or the disk failed",
     ),
     metric("queue_full", "", "reads the daemon passed on because its queue was full"),
-    metric("evicted_share", "", "bytes evicted before use, while somebody was known to come for them or nobody knew, and read again, over the bytes clients received"),
+    metric(
+        "evicted_share",
+        "",
+        "bytes evicted before use, while somebody was known to come for them or nobody knew, and read again, over the bytes clients received",
+    ),
     metric(
         "wasted_share",
         "",
