@@ -12,7 +12,7 @@ use std::thread;
 use crossbeam_channel::{Receiver, Sender, bounded, never};
 use seekless_kernel::hold::Hold;
 use seekless_kernel::prefetch::Source;
-use seekless_policy::hold::{Holds, Readers};
+use seekless_policy::hold::{Holds, Readers, Renew};
 use seekless_policy::{FileId, ReadId};
 
 use crate::worker::short_name;
@@ -20,34 +20,42 @@ use crate::worker::short_name;
 /// Pieces that wait to be mapped; one more is left to the kernel. (The process as a whole has a bound for its mappings, [`Hold::new`].)
 const WAITING_MAX: usize = 64;
 
-/// A piece that has arrived.
-struct Arrived {
+/// A piece that has arrived, or is held and to be renewed.
+struct Work {
     id: ReadId,
     source: Arc<Source>,
     offset: u64,
     len: u64,
+    hold: Option<Hold>,
 }
 
 /// The thread that maps. It ends when its disk's [`Held`] is gone.
 struct Holder {
-    arrived: Sender<Arrived>,
+    work: Sender<Work>,
     holds: Receiver<(ReadId, Option<Hold>)>,
 }
 
 impl Holder {
     fn start(disk: &str) -> io::Result<Holder> {
-        let (arrived, to_hold) = bounded::<Arrived>(WAITING_MAX);
+        let (work, pieces) = bounded::<Work>(WAITING_MAX);
         let (held, holds) = bounded(WAITING_MAX);
-        let work = move || {
-            for piece in to_hold {
-                let hold = Hold::new(piece.source.as_fd(), piece.offset, piece.len);
-                if held.send((piece.id, hold.ok())).is_err() {
+        let run = move || {
+            for Work { id, source, offset, len, hold } in pieces {
+                let hold = match hold {
+                    None => Hold::new(source.as_fd(), offset, len).ok(),
+                    Some(hold) => {
+                        // What cannot be renewed is held as it was.
+                        let _ = hold.renew(source.as_fd());
+                        Some(hold)
+                    }
+                };
+                if held.send((id, hold)).is_err() {
                     return;
                 }
             }
         };
-        thread::Builder::new().name(short_name("hold", disk)).spawn(work)?;
-        Ok(Holder { arrived, holds })
+        thread::Builder::new().name(short_name("hold", disk)).spawn(run)?;
+        Ok(Holder { work, holds })
     }
 }
 
@@ -80,14 +88,33 @@ impl Held {
     pub(crate) fn arrived(&mut self, id: ReadId, source: impl FnOnce(FileId) -> Option<Arc<Source>>) {
         let Some((file, offset, end)) = self.pieces.wants(id) else { return self.keep(id, None) };
         let sent = self.holder.as_ref().zip(source(file)).is_some_and(|(holder, source)| {
-            holder.arrived.try_send(Arrived { id, source, offset, len: end - offset }).is_ok()
+            holder.work.try_send(Work { id, source, offset, len: end - offset, hold: None }).is_ok()
         });
         if !sent {
             self.keep(id, None);
         }
     }
 
-    /// What has been mapped, for [`Held::keep`]. Never anything where nothing is held.
+    /// Has the thread renew what it is time for, of files that have a source.
+    pub(crate) fn renew(&mut self, source: impl Fn(FileId) -> Option<Arc<Source>>) {
+        let Some(holder) = &self.holder else { return };
+        while let Some(Renew { read: id, file, from: offset, end }) = self.pieces.next_renewal() {
+            let hold = self.mapped.remove(&id);
+            let hold = match source(file) {
+                None => hold,
+                Some(source) => {
+                    match holder.work.try_send(Work { id, source, offset, len: end - offset, hold }) {
+                        Ok(()) => continue,
+                        Err(refused) => refused.into_inner().hold,
+                    }
+                }
+            };
+            self.mapped.extend(hold.map(|hold| (id, hold)));
+            self.pieces.renewed(id);
+        }
+    }
+
+    /// What has been mapped or renewed, for [`Held::keep`]. Never anything where nothing is held.
     pub(crate) fn mapped(&self) -> Receiver<(ReadId, Option<Hold>)> {
         self.holder.as_ref().map_or_else(never, |holder| holder.holds.clone())
     }
@@ -97,9 +124,9 @@ impl Held {
         self.mapped.len()
     }
 
-    /// A piece is held from now on, or cannot be.
+    /// A piece is held from now on, or anew, or cannot be.
     pub(crate) fn keep(&mut self, id: ReadId, hold: Option<Hold>) {
-        if self.pieces.held(id, hold.is_some()) {
+        if self.pieces.held(id, hold.is_some()) || self.pieces.renewed(id) {
             self.mapped.extend(hold.map(|hold| (id, hold)));
         }
         self.let_go();
@@ -218,6 +245,25 @@ mod tests {
         held.purge(|_| false, &Alone);
         held.keep(id, hold);
         assert!(all(&held).is_empty());
+    }
+
+    #[test]
+    fn what_is_renewed_comes_back_without_what_was_passed() {
+        let (data, mut held) = (file(), Held::start("test").unwrap());
+        held.ordered(ReadId(0), FILE, 0, 4 * M);
+        let (id, hold) = arrive(&mut held, ReadId(0), &data);
+        held.keep(id, hold);
+        held.renew(|_| None);
+        assert_eq!(all(&held), [(0, 4 * M)], "without a source it is held as it was");
+        held.ordered(ReadId(1), FILE, 4 * M, 8 * M);
+        let (id, hold) = arrive(&mut held, ReadId(1), &data);
+        held.keep(id, hold);
+        held.renew(|_| Some(Arc::new(Source::own(data.try_clone().unwrap().into()))));
+        assert!(!held.mapped.contains_key(&ReadId(0)), "it is with the thread");
+        held.read(FILE, 0, M, &Alone);
+        let (id, hold) = held.mapped().recv_timeout(Duration::from_secs(30)).expect("never renewed");
+        held.keep(id, hold);
+        assert_eq!(all(&held), [(M, 4 * M), (4 * M, 8 * M)]);
     }
 
     #[test]

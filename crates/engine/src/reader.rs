@@ -13,13 +13,14 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, never, select_biased};
+use seekless_kernel::hold::Hold;
 use seekless_kernel::prefetch::{Source, Steps, give_back};
 use seekless_kernel::residency::{missing_prefix, page_bytes, resident_prefix};
 use seekless_policy::profile::DiskProfile;
 use seekless_policy::record::{Entry, Line};
 use seekless_policy::{
-    Access, Action, Event, FileId, Histogram, Outcome, Request, RequestId, Sizing, Spindle, Stats, StreamId,
-    Taken, Verdict, start_size,
+    Access, Action, Event, FileId, Histogram, Outcome, ReadId, Request, RequestId, Sizing, Spindle, Stats,
+    StreamId, Taken, Verdict, start_size,
 };
 use seekless_units::{Bytes, Nanos};
 
@@ -255,7 +256,7 @@ impl Body {
                     Err(_) => break,
                 },
                 recv(mapped) -> piece => match piece {
-                    Ok((id, hold)) => self.held.keep(id, hold),
+                    Ok((id, hold)) => self.mapped(id, hold),
                     Err(_) => mapped = never(),
                 },
                 recv(timer) -> _ => self.event(Event::Tick),
@@ -269,7 +270,7 @@ impl Body {
                 self.message(message);
             }
             for (id, hold) in mapped.try_iter() {
-                self.held.keep(id, hold);
+                self.mapped(id, hold);
             }
             for (file, bytes_per_s) in told.try_iter() {
                 self.event(Event::Bitrate { file, bytes_per_s });
@@ -486,6 +487,12 @@ impl Body {
                 self.event(Event::Done { read: id, outcome });
             }
         }
+    }
+
+    /// The thread that holds is done with a piece.
+    fn mapped(&mut self, id: ReadId, hold: Option<Hold>) {
+        self.held.keep(id, hold);
+        self.held.renew(|file| self.sources.get(&file)?.0.upgrade());
     }
 
     fn act(&mut self) {

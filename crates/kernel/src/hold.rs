@@ -80,19 +80,38 @@ impl Hold {
             HOLDS.fetch_sub(1, Ordering::Relaxed);
         })?;
         let hold = Hold { at, offset, end };
-        // "Random" keeps these faults from starting read-ahead of their own; a page touched twice is active; "normal" lets
-        // reclaim see that it was touched.
-        for advice in [
-            mm::Advice::Random,
-            mm::Advice::LinuxPopulateRead,
-            mm::Advice::LinuxPopulateRead,
-            mm::Advice::Normal,
-        ] {
-            // SAFETY: the mapping just made; none of these changes what its bytes are, and populating reports what would be a
-            // bus error as EFAULT.
-            rustix::io::retry_on_intr(|| unsafe { mm::madvise(at, bytes, advice) })?;
-        }
+        hold.touch()?;
         Ok(hold)
+    }
+
+    /// Moves what is still held to the head of the active list, from wherever it is by now. `file` is the one that is mapped.
+    ///
+    /// # Errors
+    /// Bytes that are not in memory (`NotFound`): nothing is touched then.
+    pub fn renew(&self, file: BorrowedFd<'_>) -> io::Result<()> {
+        let size = rustix::fs::fstat(file)?.st_size as u64;
+        let inside = self.end.min(size).saturating_sub(self.offset);
+        if resident_prefix(file, self.offset, inside)? < inside {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        // A page that is active stays where it is in the list when it is touched.
+        self.advise(mm::Advice::LinuxCold)?;
+        self.touch()
+    }
+
+    /// "Random" keeps these faults from starting read-ahead of their own; a page touched twice is active; "normal" lets reclaim see that it
+    /// was touched.
+    fn touch(&self) -> io::Result<()> {
+        use mm::Advice::{LinuxPopulateRead, Normal, Random};
+        [Random, LinuxPopulateRead, LinuxPopulateRead, Normal].into_iter().try_for_each(|a| self.advise(a))
+    }
+
+    fn advise(&self, advice: mm::Advice) -> io::Result<()> {
+        let bytes = (self.end - self.offset) as usize;
+        // SAFETY: our own mapping; none of the advices given changes what its bytes are, and populating reports what would be a bus
+        // error as EFAULT.
+        rustix::io::retry_on_intr(|| unsafe { mm::madvise(self.at, bytes, advice) })?;
+        Ok(())
     }
 
     /// File offset of the first byte still held.

@@ -1,5 +1,6 @@
 //! Pages held until their reader comes: on real files, asked to go.
 #![cfg(feature = "full")]
+#![allow(unsafe_code)]
 
 use std::fs::File;
 use std::io::Write;
@@ -91,6 +92,22 @@ fn what_is_not_in_memory_is_not_held() {
 }
 
 #[test]
+fn what_has_left_memory_is_not_renewed() {
+    let file = warm_file(2 * UNIT);
+    if !holdable(&file, 2) {
+        return;
+    }
+    let hold = Hold::new(file.as_fd(), 0, 2 * UNIT).unwrap();
+    hold.renew(file.as_fd()).unwrap();
+    // Truncated and grown again, its second half is a hole that nobody has read.
+    file.set_len(UNIT).unwrap();
+    hold.renew(file.as_fd()).expect_err("what lies beyond the end cannot be mapped");
+    file.set_len(2 * UNIT).unwrap();
+    assert_eq!(hold.renew(file.as_fd()).unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    assert_eq!(cachestat(file.as_fd(), UNIT, UNIT).unwrap().cached, 0, "nothing was read");
+}
+
+#[test]
 fn a_file_cut_short_under_it_does_no_harm() {
     let file = warm_file(UNIT);
     if !holdable(&file, 1) {
@@ -103,16 +120,23 @@ fn a_file_cut_short_under_it_does_no_harm() {
     assert!(Hold::new(file.as_fd(), MIB, MIB).is_err());
 }
 
-/// The page frames of a file that we have mapped. `None` without the right to see them (CAP_SYS_ADMIN).
-fn frames(file: &File) -> Option<Vec<u64>> {
+/// A file that we have mapped: where, and its page frames.
+struct Mapped {
+    at: *mut core::ffi::c_void,
+    frames: Vec<u64>,
+}
+
+/// `None` without the right to see the frames (CAP_SYS_ADMIN).
+fn mapped(file: &File) -> Option<Mapped> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let inode = file.metadata().unwrap().ino().to_string();
     let line = maps.lines().find(|l| l.split_whitespace().nth(4) == Some(&inode)).expect("it is mapped");
     let (from, upto) = line.split_whitespace().next()?.split_once('-')?;
     let page = |address| Some(u64::from_str_radix(address, 16).ok()? / page_bytes());
     let entries = (page(from)?..page(upto)?).map(|page| entry("/proc/self/pagemap", page));
-    let frames: Option<Vec<u64>> = entries.map(|entry| Some(entry? & ((1 << 55) - 1))).collect();
-    frames.filter(|frames| frames.iter().all(|&frame| frame != 0))
+    let frames: Vec<u64> = entries.map(|entry| Some(entry? & ((1 << 55) - 1))).collect::<Option<_>>()?;
+    let at = (page(from)? * page_bytes()) as *mut core::ffi::c_void;
+    frames.iter().all(|&frame| frame != 0).then_some(Mapped { at, frames })
 }
 
 /// How many of these are on the kernel's active list.
@@ -143,11 +167,17 @@ fn what_is_held_is_active_and_what_was_passed_is_cold() {
     let source = Source::reopen(file.try_clone().unwrap().into());
     bring_in(&source, 0, 2 * UNIT, Steps { submit: MIB, report: MIB }, |_| {}).unwrap();
     let mut hold = Hold::new(file.as_fd(), 0, 2 * UNIT).unwrap();
-    let Some(frames) = frames(&file) else {
+    let Some(Mapped { at, frames }) = mapped(&file) else {
         println!("skipped: page frames are root's to see");
         return;
     };
     // The kernel moves pages to the other list in batches, and its first page a moment later.
+    assert!(active(&frames).unwrap() > frames.len() / 10 * 9, "{:?} of {}", active(&frames), frames.len());
+    // As the kernel does when it needs pages and the active list is the longer one.
+    // SAFETY: the mapping of `hold`, whose bytes nobody looks at.
+    unsafe { rustix::mm::madvise(at, 2 * UNIT as usize, rustix::mm::Advice::LinuxCold) }.unwrap();
+    assert!(active(&frames).unwrap() < frames.len() / 10, "{:?} of {}", active(&frames), frames.len());
+    hold.renew(file.as_fd()).unwrap();
     assert!(active(&frames).unwrap() > frames.len() / 10 * 9, "{:?} of {}", active(&frames), frames.len());
     hold.cool_before(2 * UNIT);
     assert!(active(&frames).unwrap() < frames.len() / 10, "{:?} of {}", active(&frames), frames.len());

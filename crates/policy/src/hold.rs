@@ -3,8 +3,15 @@
 //! The kernel takes first what nobody has touched twice, which is what was read ahead and waits for its reader. So a driver holds a
 //! piece when it has arrived (it makes its pages active; how is the driver's affair), and lets go of what all have passed it was
 //! fetched for. Where nobody is to come for it at all, it lets go *for good*: memory is to be found there first.
+//!
+//! Active pages do not stay so: the kernel takes off that list what came to it longest ago, whatever was done with it since, and
+//! while pages come back that it has just evicted (popular films in a full memory) it takes off as much in proportion as it evicts. So what is held is
+//! *renewed* in turn, a byte for each that arrives: once, on the mean, while a piece waits for its reader. On simulated sessions
+//! (20 TB, SD, 8 GiB, 390 requests/s, four seeds) 0.6 to 1.0 % of what is requested was evicted unread without that, and 0.00 to 0.10 %
+//! with it; and since memory does not count as short then, viewers found 24 to 26 % of it in memory instead of 17 to 19 %. Two or four
+//! bytes for each do no more.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use crate::{FileId, KEEP_BEHIND, ReadId, Spindle};
@@ -50,6 +57,19 @@ pub struct LetGo {
     pub last: bool,
 }
 
+/// Bytes of a piece to renew: those of its file in `[from, end)`. The driver says when it has ([`Holds::renewed`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Renew {
+    /// The read that brought the piece.
+    pub read: ReadId,
+    /// Its file.
+    pub file: FileId,
+    /// First byte that is still held.
+    pub from: u64,
+    /// Behind the last.
+    pub end: u64,
+}
+
 #[derive(Debug)]
 struct Piece {
     /// Not on its way any longer.
@@ -65,10 +85,16 @@ struct Piece {
 pub struct Holds {
     files: BTreeMap<FileId, BTreeMap<(u64, ReadId), Piece>>,
     pieces: usize,
-    /// On their way: file and end.
-    coming: BTreeMap<ReadId, (FileId, u64)>,
+    /// On their way: file, offset and end.
+    coming: BTreeMap<ReadId, (FileId, u64, u64)>,
     /// To be let go, for [`Holds::poll`].
     due: Vec<LetGo>,
+    /// File, end and read of those held, the one that was made active longest ago first. Some are not held any longer.
+    round: VecDeque<(FileId, u64, ReadId)>,
+    /// Bytes that arrived, less those renewed.
+    credit: u64,
+    /// Being renewed.
+    renewing: BTreeMap<ReadId, Renew>,
 }
 
 impl Holds {
@@ -78,25 +104,24 @@ impl Holds {
             let piece = Piece { held: false, from: offset, unread: offset };
             self.files.entry(file).or_default().insert((end, read), piece);
             self.pieces += 1;
-            self.coming.insert(read, (file, end));
+            self.coming.insert(read, (file, offset, end));
         }
     }
 
     /// Whether a piece is to be held when it has arrived: file, offset and end.
     pub fn wants(&self, read: ReadId) -> Option<(FileId, u64, u64)> {
-        let &(file, end) = self.coming.get(&read)?;
-        let piece = self.files.get(&file)?.get(&(end, read))?;
-        Some((file, piece.from, end))
+        let &(file, _, end) = self.coming.get(&read)?;
+        Some((file, self.piece(file, end, read)?.from, end))
     }
 
     /// A piece that was ordered is held from now on, or (`held` is `false`) cannot be. `false` for one that was not ordered: it is the
     /// driver's to let go.
     pub fn held(&mut self, read: ReadId, held: bool) -> bool {
-        let Some((file, end)) = self.coming.remove(&read) else { return false };
+        let Some((file, from, end)) = self.coming.remove(&read) else { return false };
         let Some(piece) = self.files.get_mut(&file).and_then(|pieces| pieces.get_mut(&(end, read))) else {
             // Its file was closed meanwhile.
             if held {
-                self.due.push(LetGo { read, file, from: 0, upto: end, for_good: true, last: true });
+                self.due.push(LetGo { read, file, from, upto: end, for_good: true, last: true });
             }
             return true;
         };
@@ -108,8 +133,47 @@ impl Holds {
         }
         if !held || unread == end {
             self.forget(file, &[(end, read)]);
+        } else {
+            self.round.push_back((file, end, read));
+            self.credit += end - from;
         }
         true
+    }
+
+    /// The next piece to renew, when as much has arrived as it is long.
+    pub fn next_renewal(&mut self) -> Option<Renew> {
+        while let Some(&(file, end, read)) = self.round.front() {
+            let renew = self.piece(file, end, read).map(|piece| Renew { read, file, from: piece.from, end });
+            let long = renew.map_or(0, |renew| end - renew.from);
+            if long > self.credit {
+                return None;
+            }
+            self.round.pop_front();
+            self.credit -= long;
+            if let Some(renew) = renew {
+                self.renewing.insert(read, renew);
+                return Some(renew);
+            }
+        }
+        self.credit = 0;
+        None
+    }
+
+    /// A piece was renewed, or could not be; what was let go of in the meantime is to be let go of again. `false` for one that was not to be.
+    pub fn renewed(&mut self, read: ReadId) -> bool {
+        let Some(Renew { file, from, end, .. }) = self.renewing.remove(&read) else { return false };
+        let upto = self.piece(file, end, read).map_or(end, |piece| piece.from);
+        if from < upto {
+            self.due.push(LetGo { read, file, from, upto, for_good: true, last: upto == end });
+        }
+        if upto < end {
+            self.round.push_back((file, end, read));
+        }
+        true
+    }
+
+    fn piece(&self, file: FileId, end: u64, read: ReadId) -> Option<&Piece> {
+        self.files.get(&file)?.get(&(end, read))
     }
 
     /// How many pieces are held.
@@ -148,6 +212,9 @@ impl Holds {
             !pieces.is_empty()
         });
         self.pieces = self.files.values().map(BTreeMap::len).sum();
+        let files = &self.files;
+        self.round
+            .retain(|&(file, end, read)| files.get(&file).is_some_and(|f| f.contains_key(&(end, read))));
     }
 
     /// The next bytes to let go of, in the order in which that was decided.
@@ -259,6 +326,13 @@ mod tests {
     /// Nobody has come.
     const WAITING: Upto = Upto(0, 0);
 
+    impl Holds {
+        /// Whether anything is left of a piece that is being renewed.
+        fn renewing_still(&self, read: ReadId) -> bool {
+            self.renewing.get(&read).is_some_and(|r| self.piece(r.file, r.end, read).is_some())
+        }
+    }
+
     /// What is still held, as a driver would have it that starts with these and follows every word.
     struct Driver(BTreeMap<ReadId, (u64, u64)>);
 
@@ -357,6 +431,60 @@ mod tests {
     }
 
     #[test]
+    fn what_is_held_longest_is_renewed_by_as_much_as_arrives() {
+        let mut holds = Holds::default();
+        for name in 0..3 {
+            piece(&mut holds, name, FILE, 4 * M * name, 4 * M * (name + 1));
+        }
+        let renewal = |holds: &mut Holds| {
+            let renew = holds.next_renewal()?;
+            assert!(holds.renewed(renew.read));
+            Some((renew.read.0, renew.from, renew.end))
+        };
+        for name in [0, 1, 2] {
+            assert_eq!(renewal(&mut holds), Some((name, 4 * M * name, 4 * M * (name + 1))));
+        }
+        assert_eq!(renewal(&mut holds), None, "each byte that arrives renews one");
+        piece(&mut holds, 3, FILE, 12 * M, 15 * M);
+        assert_eq!(renewal(&mut holds), None);
+        piece(&mut holds, 4, FILE, 15 * M, 17 * M);
+        holds.read(FILE, 4 * M, 6 * M, &ALONE);
+        holds.given_back(FILE, 0, 4 * M);
+        assert_eq!(
+            renewal(&mut holds),
+            Some((1, 6 * M, 8 * M)),
+            "what is left of one, not what is let go of"
+        );
+        assert_eq!(renewal(&mut holds), None);
+        holds.purge(|_| false, &ALONE);
+        assert!(holds.round.is_empty() && holds.renewing.is_empty());
+        assert_eq!((renewal(&mut holds), holds.credit), (None, 0));
+        assert!(!holds.renewed(ReadId(0)), "nobody is to renew it");
+    }
+
+    #[test]
+    fn what_is_passed_while_it_is_renewed_is_let_go_of_again() {
+        let mut holds = Holds::default();
+        piece(&mut holds, 0, FILE, 0, 4 * M);
+        piece(&mut holds, 1, FILE, 4 * M, 8 * M);
+        let renew = [holds.next_renewal(), holds.next_renewal()].map(|r| r.expect("8 MiB arrived").read);
+        assert_eq!(renew, [ReadId(0), ReadId(1)]);
+        holds.read(FILE, 0, 5 * M, &ALONE);
+        holds.poll().for_each(drop);
+        assert!(renew.into_iter().all(|read| holds.renewed(read)));
+        let let_go = |name, from, upto, last| LetGo {
+            read: ReadId(name),
+            file: FILE,
+            from,
+            upto,
+            for_good: true,
+            last,
+        };
+        assert_eq!(holds.due, [let_go(0, 0, 4 * M, true), let_go(1, 4 * M, 5 * M, false)]);
+        assert_eq!((holds.count(), holds.round.len()), (1, 1));
+    }
+
+    #[test]
     fn a_hole_that_is_read_again_ends_no_hold_around_it() {
         let mut holds = Holds::default();
         let pieces = [(0, 0, 4 * M), (1, 2 * M, 3 * M), (2, 3 * M, 4 * M)];
@@ -372,15 +500,17 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes in whatever order: a driver hears of each byte of a piece once, in order, and never of one somebody is to come for,
-        /// unless it leaves memory.
+        /// Whatever comes in whatever order: a driver hears of each byte of a piece it has once, in order, and never of one somebody is to come
+        /// for, unless it leaves memory.
         #[test]
         fn each_byte_is_let_go_once(
-            ops in proptest::collection::vec((0u8..6, 0u64..12, 0u64..40, 1u64..12), 1..80),
+            ops in proptest::collection::vec((0u8..8, 0u64..12, 0u64..40, 1u64..12), 1..80),
         ) {
             const UNIT: u64 = 96 << 10;
             let (mut holds, mut driver) = (Holds::default(), Driver::new(&[]));
             let (mut names, mut passed, mut gone) = (BTreeMap::new(), 0, 0);
+            // With whoever renews them.
+            let mut away = BTreeMap::new();
             for (op, name, start, len) in ops {
                 let (read, start, end) = (ReadId(name), start * UNIT, (start + len) * UNIT);
                 let waiting = Upto(passed, passed);
@@ -407,9 +537,24 @@ mod tests {
                         gone = gone.max(end);
                         holds.given_back(FILE, start, end);
                     }
+                    6 => {
+                        if let Some(renew) = holds.next_renewal() {
+                            prop_assert_eq!(driver.0.remove(&renew.read), Some((renew.from, renew.end)));
+                            away.insert(renew.read, (renew.from, renew.end));
+                        }
+                    }
+                    7 => {
+                        if let Some((read, hold)) = away.pop_first() {
+                            driver.0.insert(read, hold);
+                            prop_assert!(holds.renewed(read));
+                        }
+                    }
                     _ => {}
                 }
                 for let_go in holds.poll() {
+                    if away.contains_key(&let_go.read) {
+                        continue;
+                    }
                     prop_assert!(let_go.upto <= passed.max(gone), "{let_go:?}");
                     let hold = driver.0.get_mut(&let_go.read).expect("only what is held is let go");
                     prop_assert!(hold.0 == let_go.from && hold.0 < let_go.upto);
@@ -419,7 +564,9 @@ mod tests {
                         driver.0.remove(&let_go.read);
                     }
                 }
-                prop_assert_eq!(holds.count(), driver.0.len());
+                let still = away.keys().filter(|&&read| holds.renewing_still(read)).count();
+                prop_assert_eq!(holds.count(), driver.0.len() + still);
+                prop_assert!(holds.round.len() <= names.len());
             }
         }
     }
@@ -439,7 +586,7 @@ mod tests {
         holds.poll().for_each(drop);
         holds.held(ReadId(2), true);
         let late = holds.poll().next().expect("it has arrived in a closed file");
-        assert!(late.read == ReadId(2) && late.last && late.for_good);
+        assert!(late.read == ReadId(2) && late.from == M && late.last && late.for_good);
         driver.0.remove(&ReadId(1));
         assert_eq!(driver.all(&mut holds).len(), 1);
         holds.purge(|_| true, &ALONE);

@@ -161,6 +161,12 @@ impl Machine<'_> {
             }
         }
         holds.held(id, arrived.is_some());
+        while let Some(renew) = holds.next_renewal() {
+            if *holding {
+                self.cache.hold(renew.file.ino as u32, renew.from / PAGE, renew.end.div_ceil(PAGE));
+            }
+            holds.renewed(renew.read);
+        }
         self.let_go(e);
     }
 
