@@ -1,7 +1,7 @@
 //! How much may lie in memory fetched and not yet read, of one disk: [`BudgetShare`] fed from the machine.
 //!
 //! The limit is that of the control group, less what this process itself holds. What is read ahead is held on the kernel's active list,
-//! which below a GiB is no more than half of the page cache: the budget is no larger than that list ([`holdable`]).
+//! which below a GiB is no more than half of the page cache: the budget is no larger than that list ([`most`]).
 //!
 //! Where the kernel accounts for pressure (PSI), tasks that wait for memory count as evictions do: others may be short
 //! before we are, and what we fetch is what their pages are evicted for.
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use seekless_kernel::memory::{anonymous, page_cache_limit, pressure};
 use seekless_policy::Stats;
-use seekless_policy::budget::{BudgetShare, EVERY_S, holdable};
+use seekless_policy::budget::{BudgetShare, EVERY_S, most};
 use seekless_units::Bytes;
 
 /// How often the limit is read and the budget may change.
@@ -55,8 +55,7 @@ impl Budget {
         // What this process holds itself (a server the blocks of downloads in any order) no page can have.
         let limit = Bytes(page_cache_limit().unwrap_or(UNKNOWN)) - Bytes(anonymous().unwrap_or(0));
         let waits = pressure().is_some_and(|part| part >= PRESSURE);
-        let share = self.share.within(limit, stats, disks, waits);
-        Some(if self.hold { share.min(holdable(limit, disks)) } else { share })
+        Some(self.share.within(most(limit, disks, self.hold), stats, waits))
     }
 }
 

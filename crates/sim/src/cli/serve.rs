@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use seekless_drive::{DriveSpec, catalogue as drives};
 use seekless_policy::bitrate::BitrateRule;
-use seekless_policy::budget::holdable;
+use seekless_policy::budget;
 use seekless_policy::competitive::Start;
 use seekless_policy::controller::{AdjustBy, Params};
 use seekless_policy::{
@@ -517,9 +517,7 @@ impl EngineArgs {
             }
             Prefetch::Auto => {
                 let profile = profile_of(drive);
-                let share = Bytes(memory.0 / 3 * 2);
-                let room = if self.hold { share.min(holdable(memory, 1)) } else { share };
-                let room = self.budget.unwrap_or(room);
+                let room = self.budget.unwrap_or(budget::most(memory, 1, self.hold));
                 let params = Params {
                     adjust_interval: self.adjust_interval,
                     step_size: self.step_size,

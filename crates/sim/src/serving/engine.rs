@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use seekless_policy::budget::{BudgetShare, EVERY_S, holdable};
+use seekless_policy::budget::{BudgetShare, EVERY_S, most};
 use seekless_policy::hold::Holds;
 use seekless_policy::ledger::Totals;
 use seekless_policy::{ReadId, RequestId, Spindle, StreamId};
@@ -111,8 +111,8 @@ impl Engine {
         if let Some(fixed) = self.fixed {
             return fixed;
         }
-        let share = self.share.within(Bytes(limit), &self.spindle.stats(), engines, false);
-        if self.holding && lists { share.min(holdable(Bytes(limit), engines)).0 } else { share.0 }
+        let most = most(Bytes(limit), engines, self.holding && lists);
+        self.share.within(most, &self.spindle.stats(), false).0
     }
 
     /// Forgets files it has closed, and holds nothing of them.
