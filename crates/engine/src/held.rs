@@ -250,20 +250,22 @@ mod tests {
     #[test]
     fn what_is_renewed_comes_back_without_what_was_passed() {
         let (data, mut held) = (file(), Held::start("test").unwrap());
-        held.ordered(ReadId(0), FILE, 0, 4 * M);
-        let (id, hold) = arrive(&mut held, ReadId(0), &data);
-        held.keep(id, hold);
+        let come = |held: &mut Held, name: u64| {
+            held.ordered(ReadId(name), FILE, name * 4 * M, (name + 1) * 4 * M);
+            let (id, hold) = arrive(held, ReadId(name), &data);
+            held.keep(id, hold);
+        };
+        (0..2).for_each(|name| come(&mut held, name));
         held.renew(|_| None);
-        assert_eq!(all(&held), [(0, 4 * M)], "without a source it is held as it was");
-        held.ordered(ReadId(1), FILE, 4 * M, 8 * M);
-        let (id, hold) = arrive(&mut held, ReadId(1), &data);
-        held.keep(id, hold);
+        assert_eq!(all(&held), [(0, 4 * M), (4 * M, 8 * M)], "without a source it is held as it was");
+        come(&mut held, 2);
         held.renew(|_| Some(Arc::new(Source::own(data.try_clone().unwrap().into()))));
-        assert!(!held.mapped.contains_key(&ReadId(0)), "it is with the thread");
-        held.read(FILE, 0, M, &Alone);
+        assert!(!held.mapped.contains_key(&ReadId(1)), "it is with the thread");
+        held.read(FILE, 4 * M, 5 * M, &Alone);
         let (id, hold) = held.mapped().recv_timeout(Duration::from_secs(30)).expect("never renewed");
+        assert_eq!(hold.as_ref().map(Hold::offset), Some(4 * M));
         held.keep(id, hold);
-        assert_eq!(all(&held), [(M, 4 * M), (4 * M, 8 * M)]);
+        assert_eq!(all(&held), [(5 * M, 8 * M), (8 * M, 12 * M)]);
     }
 
     #[test]

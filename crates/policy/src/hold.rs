@@ -134,8 +134,11 @@ impl Holds {
         if !held || unread == end {
             self.forget(file, &[(end, read)]);
         } else {
+            // What arrives alone has nobody to renew.
+            if !self.round.is_empty() {
+                self.credit += end - from;
+            }
             self.round.push_back((file, end, read));
-            self.credit += end - from;
         }
         true
     }
@@ -441,13 +444,15 @@ mod tests {
             assert!(holds.renewed(renew.read));
             Some((renew.read.0, renew.from, renew.end))
         };
-        for name in [0, 1, 2] {
+        for name in [0, 1] {
             assert_eq!(renewal(&mut holds), Some((name, 4 * M * name, 4 * M * (name + 1))));
         }
-        assert_eq!(renewal(&mut holds), None, "each byte that arrives renews one");
+        assert_eq!(renewal(&mut holds), None, "each byte that arrives renews one, and the first had none to");
         piece(&mut holds, 3, FILE, 12 * M, 15 * M);
-        assert_eq!(renewal(&mut holds), None);
-        piece(&mut holds, 4, FILE, 15 * M, 17 * M);
+        assert_eq!(renewal(&mut holds), None, "4 MiB are not renewed for three");
+        piece(&mut holds, 4, FILE, 15 * M, 16 * M);
+        assert_eq!(renewal(&mut holds), Some((2, 8 * M, 12 * M)));
+        piece(&mut holds, 5, FILE, 16 * M, 18 * M);
         holds.read(FILE, 4 * M, 6 * M, &ALONE);
         holds.given_back(FILE, 0, 4 * M);
         assert_eq!(
@@ -467,6 +472,7 @@ mod tests {
         let mut holds = Holds::default();
         piece(&mut holds, 0, FILE, 0, 4 * M);
         piece(&mut holds, 1, FILE, 4 * M, 8 * M);
+        piece(&mut holds, 2, OTHER, 0, 4 * M);
         let renew = [holds.next_renewal(), holds.next_renewal()].map(|r| r.expect("8 MiB arrived").read);
         assert_eq!(renew, [ReadId(0), ReadId(1)]);
         holds.read(FILE, 0, 5 * M, &ALONE);
@@ -481,7 +487,7 @@ mod tests {
             last,
         };
         assert_eq!(holds.due, [let_go(0, 0, 4 * M, true), let_go(1, 4 * M, 5 * M, false)]);
-        assert_eq!((holds.count(), holds.round.len()), (1, 1));
+        assert_eq!((holds.count(), holds.round.len()), (2, 2));
     }
 
     #[test]
