@@ -19,7 +19,8 @@
 //! pieces end where that begins.
 //!
 //! *Drop-behind* gives back what the last reader of a file has passed, and what a viewer who left did not come to, when bytes are seen to be evicted before they are
-//! read: what was read once would otherwise push out what was not read yet. Without that sign it is left to the page
+//! read: what was read once would otherwise push out what was not read yet. It ends a while after the last such sign, when a quarter of the
+//! budget is free. Without one it is left to the page
 //! cache, because the next viewer may come for it: on the closed-loop scenario dropping always cost 13 % of what is served.
 
 use core::fmt;
@@ -163,6 +164,15 @@ impl Pressure {
         }
     }
 
+    /// There is no memory to spare: where it counts as short it does so for as long as a window at least. What has been read would take
+    /// the room of what has not, if it were let be: a simulated disk with 2 GiB for 2,600 viewers (20 TB, SD, 284 requests/s) lost 152 MiB of
+    /// 1,500 unread in the four seconds until that was seen, 1.5 % of what was requested.
+    pub(crate) fn none_to_spare(&mut self, now: Nanos) {
+        if self.is_short(now) {
+            self.short_until = self.short_until.max(now + PRESSURE_WINDOW);
+        }
+    }
+
     /// Whether memory counts as short now.
     pub(crate) fn is_short(&self, now: Nanos) -> bool {
         now < self.short_until
@@ -215,7 +225,12 @@ impl AheadConfig {
 
     /// Whether there is memory for a piece of `len` bytes before it is due.
     pub(crate) fn may_be_early(&self, streams: &Streams, len: u64) -> bool {
-        len <= self.share(streams) && streams.unread() <= self.budget.0 / 4 * 3
+        len <= self.share(streams) && self.has_to_spare(streams)
+    }
+
+    /// Whether a quarter of the budget is free.
+    pub(crate) fn has_to_spare(&self, streams: &Streams) -> bool {
+        streams.unread() <= self.budget.0 / 4 * 3
     }
 
     /// Longest piece for a stream: persistence and share, at least a page.
@@ -319,5 +334,19 @@ mod tests {
         assert_eq!(evicted(61), 120, "back at once");
         assert_eq!([evicted(200), evicted(300), evicted(600), evicted(700)], [240, 480, 600, 600]);
         assert_eq!(evicted(1201), 60, "not for as long as it lasted");
+    }
+
+    #[test]
+    fn pressure_does_not_end_while_there_is_nothing_to_spare() {
+        let (mut pressure, at) = (Pressure::default(), Nanos::from_secs);
+        pressure.none_to_spare(at(100));
+        assert!(!pressure.is_short(at(100)), "a full budget is no sign by itself");
+        pressure.evicted(at(100), 1 << 30, 1 << 30);
+        (100..300).for_each(|s| pressure.none_to_spare(at(s)));
+        assert!(pressure.is_short(at(308)) && !pressure.is_short(at(309)));
+        pressure.none_to_spare(at(310));
+        assert!(!pressure.is_short(at(310)));
+        pressure.evicted(at(311), 1 << 30, 2 << 30);
+        assert_eq!(pressure.short_until, at(431), "it was back at once");
     }
 }

@@ -858,6 +858,9 @@ impl Spindle {
                 following.shrunk = self.now;
             }
             following.config.budget = Bytes(bytes.max(PAGE));
+            if !following.config.has_to_spare(&following.table) {
+                following.pressure.none_to_spare(self.now);
+            }
         }
     }
 

@@ -53,7 +53,7 @@ fn run(
 
 #[test]
 fn a_start_size_far_off_is_left_at_the_first_look() {
-    let expected = DEPTHS * depth();
+    let expected = DEPTHS_SPARE * depth();
     for mib in [1, 5, 32] {
         let mut c = start(mib);
         c.situation(Nanos::from_millis(500), Situation { room: 1 << 30, part: 1.0, ..Situation::default() });
@@ -83,10 +83,13 @@ fn what_leavers_leave_bounds_it() {
     assert!((c.target().0 as f64 / expected - 1.0).abs() < 0.01, "{} {expected}", c.target());
     run(&mut c, 30, 300, |_| 1.0, 0.0, leaving);
     assert!((c.target().0 as f64 / expected - 1.0).abs() < 0.01, "no news, no change");
-    // Readers that stay: eight depths, no more.
-    let mut c = start(8);
-    run(&mut c, 0, 30, |_| 1.0, 0.0, ROOMY);
-    assert!((c.target().0 as f64 / (DEPTHS * depth()) - 1.0).abs() < 0.01, "{}", c.target());
+    // Readers that stay: eight depths where that is a third of the room, fewer where it is more, but six at the least.
+    for (depths_of_room, depths) in [(30.0, 8.0), (21.0, 7.0), (12.0, 6.0)] {
+        let mut c = start(8);
+        let room = (depths_of_room * depth()) as u64;
+        run(&mut c, 0, 30, |_| 1.0, 0.0, Situation { room, ..ROOMY });
+        assert!((c.target().0 as f64 / (depths * depth()) - 1.0).abs() < 0.01, "{}", c.target());
+    }
 }
 
 #[test]
