@@ -1,7 +1,9 @@
 //! What must hold of a run, as arithmetic over its rows.
 //!
-//! A ratio is taken inside each repetition and then the median over repetitions: the two runs it compares were
-//! neighbours in time, so what the machine did meanwhile hit both. Nothing here knows an absolute time.
+//! A ratio is taken inside each repetition, and then the median over repetitions where nothing else is said: the two runs it
+//! compares were neighbours in time, so what the machine did meanwhile hit both. Nothing here knows an absolute time.
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +33,8 @@ pub struct Check {
     /// How repetitions and axis values are joined into one number.
     #[serde(default)]
     pub of: Statistic,
+    /// How the repetitions of one axis value are joined before that; all values at once when absent.
+    pub repetitions: Option<Statistic>,
     /// How value and target are compared. For `order` a step must satisfy it too.
     pub is: Comparison,
     /// The target.
@@ -139,6 +143,9 @@ impl Check {
             metric::find(name)?;
         }
         match (&self.arm, self.over.is_some() as u8 + self.less.is_some() as u8, &self.order) {
+            (None, _, Some(_)) if self.repetitions.is_some() => {
+                Err("`repetitions` says how values or ratios of an `arm` are joined, and an `order` has none".into())
+            }
             (Some(_), 0 | 1, None) => Ok(()),
             (None, 0, Some(arms)) if arms.len() >= 2 => Ok(()),
             _ => Err("give `arm` (and `over` for a ratio or `less` for a difference), or `order` with at least two arms".into()),
@@ -176,10 +183,10 @@ impl Check {
         }
         let arm = select(rows, metric, self.arm.as_deref()?, self.x.as_deref());
         let Some(over) = self.over.as_ref().or(self.less.as_ref()) else {
-            return self.of.join(arm.into_iter().map(|(_, v)| v).collect());
+            return self.join(arm);
         };
         let over = select(rows, metric, over, self.over_x.as_deref().or(self.x.as_deref()));
-        let ratios: Vec<f64> = arm
+        let ratios: Vec<(&Row, f64)> = arm
             .iter()
             .filter_map(|(row, value)| {
                 // The partner of the same repetition and axis value; a fixed arm's only row serves every axis value.
@@ -187,11 +194,22 @@ impl Check {
                     other.x == row.x || other.x.is_none() || row.x.is_none() || self.over_x.is_some()
                 };
                 let (_, base) = over.iter().find(|(o, _)| o.repetition == row.repetition && same_x(o))?;
-                Some(if self.less.is_some() { value - base } else { value / base })
+                Some((*row, if self.less.is_some() { value - base } else { value / base }))
             })
             .collect();
         // A division by nothing measured is not a win.
-        ratios.iter().all(|r| r.is_finite()).then(|| self.of.join(ratios))?
+        ratios.iter().all(|(_, r)| r.is_finite()).then(|| self.join(ratios))?
+    }
+
+    fn join(&self, values: Vec<(&Row, f64)>) -> Option<f64> {
+        let Some(repetitions) = self.repetitions else {
+            return self.of.join(values.into_iter().map(|(_, v)| v).collect());
+        };
+        let mut each: BTreeMap<Option<&str>, Vec<f64>> = BTreeMap::new();
+        for (row, value) in values {
+            each.entry(row.x.as_deref()).or_default().push(value);
+        }
+        self.of.join(each.into_values().filter_map(|values| repetitions.join(values)).collect())
     }
 }
 
@@ -287,6 +305,28 @@ mod tests {
         assert_eq!(between.judge(&rows, "mb_s").value, Some(2.0));
         let best = check("name='x'\narm='l'\nover='v'\nof='max'\nis='>='\ntarget=3");
         assert!(best.judge(&rows, "mb_s").pass);
+    }
+
+    #[test]
+    fn repetitions_are_joined_first_where_that_is_said() {
+        let rows: Vec<Row> = [("1MiB", [9.0, 10.0, 14.0]), ("2MiB", [11.0, 20.0, 12.0])]
+            .into_iter()
+            .flat_map(|(x, values)| {
+                (0..)
+                    .zip(values)
+                    .flat_map(move |(n, v)| [row("a", Some(x), n, v), row("b", Some(x), n, 10.0)])
+            })
+            .collect();
+        let value = |more: &str| {
+            check(&format!("name='x'\narm='a'\nis='>='\ntarget=1\n{more}")).judge(&rows, "mb_s").value
+        };
+        assert_eq!(value("over='b'\nof='min'"), Some(0.9));
+        assert_eq!(value("over='b'\nof='min'\nrepetitions='median'"), Some(1.0));
+        assert_eq!(value("over='b'\nof='max'\nrepetitions='median'"), Some(1.2));
+        assert_eq!(value("of='max'\nrepetitions='min'"), Some(11.0));
+        assert_eq!(value("less='b'\nof='min'\nrepetitions='max'"), Some(4.0));
+        let order = check("name='x'\norder=['a','b']\nis='>'\ntarget=1\nrepetitions='min'");
+        assert!(order.validate().is_err());
     }
 
     #[test]
