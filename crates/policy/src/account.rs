@@ -12,11 +12,6 @@ use crate::ledger::{Ledger, Totals};
 /// Ranges the ledger keeps: four for each of [`crate::StreamConfig::streams_max`], about 2.5 MB in the worst case.
 const RANGES_MAX: usize = 16_384;
 
-/// Where streams are followed and are fewer, so many for each and no fewer than this: what viewers of long ago have read and left counts for
-/// little, and all of it grew for days where there were never more than forty of them.
-const RANGES_A_STREAM: usize = 4;
-const RANGES_LEAST: usize = 4_096;
-
 /// The account of one disk.
 #[derive(Debug)]
 pub(crate) struct Account {
@@ -55,11 +50,6 @@ impl Account {
     /// The ledger's own entries: opened, closed, missing, passed.
     pub(crate) fn ledger(&mut self) -> &mut Ledger<FileId> {
         &mut self.ledger
-    }
-
-    /// So many streams are followed.
-    pub(crate) fn streams(&mut self, count: usize) {
-        self.ledger.keep((count * RANGES_A_STREAM).clamp(RANGES_LEAST, RANGES_MAX));
     }
 
     /// [`Ledger::unused_in`].
@@ -108,26 +98,5 @@ impl Account {
         };
         self.told = Told { disk_time: self.disk_time, busy_time: self.busy_time, totals };
         seen
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_ledger_is_as_long_as_there_are_streams_for() {
-        let mut account = Account::new();
-        let ranges = |account: &mut Account| {
-            for ino in 0..2 * RANGES_MAX as u64 {
-                account.ledger().fetched(Nanos::ZERO, FileId { dev: 1, ino }, 0, 4096);
-            }
-            account.ledger().ranges()
-        };
-        assert_eq!(ranges(&mut account), RANGES_MAX, "nobody says how many");
-        for (streams, expected) in [(0, 4_096), (2_000, 8_000), (9_000, 16_384)] {
-            account.streams(streams);
-            assert_eq!(ranges(&mut account), expected);
-        }
     }
 }

@@ -183,11 +183,6 @@ impl<F: Copy + Ord> Ledger<F> {
         }
     }
 
-    /// At most so many ranges (at least 4) from the next one on.
-    pub fn keep(&mut self, ranges_max: usize) {
-        self.ranges_max = ranges_max.max(4);
-    }
-
     /// The sums so far.
     pub fn totals(&self) -> Totals {
         self.totals

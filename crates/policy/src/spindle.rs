@@ -861,7 +861,6 @@ impl Spindle {
             if !following.config.has_to_spare(&following.table) {
                 following.pressure.none_to_spare(self.now);
             }
-            self.account.streams(following.table.len());
         }
     }
 

@@ -102,12 +102,6 @@ fn what_is_forgotten_is_told() {
     assert_eq!((l.ranges(), l.totals().forgotten_fresh), (4, 600));
     l.used(0, 0, 100);
     assert_eq!(l.totals().cached_unknown, 100);
-    l.keep(8);
-    (10..20).for_each(|i| l.fetched(at(i), i, 0, 100));
-    assert_eq!(l.ranges(), 8);
-    l.keep(0);
-    l.fetched(at(20), 20, 0, 100);
-    assert_eq!(l.ranges(), 4, "no fewer");
 }
 
 /// The same account byte by byte.
