@@ -3,7 +3,7 @@
 //! A thread beside each disk's reader maps: touching the pages of 4 MiB takes a third of a millisecond, which neither the disk nor
 //! whoever waits for an answer should have to wait for; and a page that leaves memory in this very moment is read again, by the thread.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use seekless_policy::{FileId, ReadId};
 
 use crate::worker::short_name;
 
-/// Pieces that wait to be mapped; one more is left to the kernel. (The process as a whole has a bound for its mappings, [`Hold::new`].)
+/// Pieces that wait to be mapped; one more is left to the kernel. Half of the places are for what arrives alone. (The process as a whole has a
+/// bound for its mappings, [`Hold::new`].)
 const WAITING_MAX: usize = 64;
 
 /// A piece that has arrived, or is held and to be renewed.
@@ -44,7 +45,7 @@ impl Holder {
                 let hold = match hold {
                     None => Hold::new(source.as_fd(), offset, len).ok(),
                     Some(hold) => {
-                        // What cannot be renewed is held as it was.
+                        // What cannot be renewed stays mapped.
                         let _ = hold.renew(source.as_fd());
                         Some(hold)
                     }
@@ -63,7 +64,7 @@ impl Holder {
 #[derive(Default)]
 pub(crate) struct Held {
     pieces: Holds,
-    mapped: HashMap<ReadId, Hold>,
+    mapped: BTreeMap<ReadId, Hold>,
     /// `None`: nothing is held.
     holder: Option<Holder>,
 }
@@ -98,7 +99,9 @@ impl Held {
     /// Has the thread renew what it is time for, of files that have a source.
     pub(crate) fn renew(&mut self, source: impl Fn(FileId) -> Option<Arc<Source>>) {
         let Some(holder) = &self.holder else { return };
-        while let Some(Renew { read: id, file, from: offset, end }) = self.pieces.next_renewal() {
+        while holder.work.len() < WAITING_MAX / 2
+            && let Some(Renew { read: id, file, from: offset, end }) = self.pieces.next_renewal()
+        {
             let hold = self.mapped.remove(&id);
             let hold = match source(file) {
                 None => hold,

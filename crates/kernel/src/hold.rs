@@ -87,7 +87,8 @@ impl Hold {
     /// Moves what is still held to the head of the active list, from wherever it is by now. `file` is the one that is mapped.
     ///
     /// # Errors
-    /// Bytes that are not in memory (`NotFound`): nothing is touched then.
+    /// Bytes that are not in memory (`NotFound`): nothing is touched then. A file cut short meanwhile (`EFAULT`): what lies before its new end is
+    /// touched once.
     pub fn renew(&self, file: BorrowedFd<'_>) -> io::Result<()> {
         let size = rustix::fs::fstat(file)?.st_size as u64;
         let inside = self.end.min(size).saturating_sub(self.offset);
@@ -96,6 +97,9 @@ impl Hold {
         }
         // A page that is active stays where it is in the list when it is touched.
         self.advise(mm::Advice::LinuxCold)?;
+        // Pages leave the active list by the batch, and what is left in the last one would leave it when it has been touched already. A call
+        // begins by emptying it.
+        self.advise_first(page_bytes() as usize, mm::Advice::LinuxCold)?;
         self.touch()
     }
 
@@ -103,11 +107,18 @@ impl Hold {
     /// was touched.
     fn touch(&self) -> io::Result<()> {
         use mm::Advice::{LinuxPopulateRead, Normal, Random};
-        [Random, LinuxPopulateRead, LinuxPopulateRead, Normal].into_iter().try_for_each(|a| self.advise(a))
+        let touched =
+            [Random, LinuxPopulateRead, LinuxPopulateRead].into_iter().try_for_each(|a| self.advise(a));
+        self.advise(Normal)?;
+        touched
     }
 
     fn advise(&self, advice: mm::Advice) -> io::Result<()> {
-        let bytes = (self.end - self.offset) as usize;
+        self.advise_first((self.end - self.offset) as usize, advice)
+    }
+
+    /// Of the first `bytes`, which must not be more than there are.
+    fn advise_first(&self, bytes: usize, advice: mm::Advice) -> io::Result<()> {
         // SAFETY: our own mapping; none of the advices given changes what its bytes are, and populating reports what would be a bus
         // error as EFAULT.
         rustix::io::retry_on_intr(|| unsafe { mm::madvise(self.at, bytes, advice) })?;

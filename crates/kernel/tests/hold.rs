@@ -181,4 +181,16 @@ fn what_is_held_is_active_and_what_was_passed_is_cold() {
     assert!(active(&frames).unwrap() > frames.len() / 10 * 9, "{:?} of {}", active(&frames), frames.len());
     hold.cool_before(2 * UNIT);
     assert!(active(&frames).unwrap() < frames.len() / 10, "{:?} of {}", active(&frames), frames.len());
+    drop(hold);
+    // Whatever its length, and however often; but for a thread that is moved to the other processor in this very moment.
+    for pages in [1, 16, 100, 128, 1000] {
+        let hold = Hold::new(file.as_fd(), 0, pages * page_bytes()).unwrap();
+        let Mapped { frames, .. } = mapped(&file).unwrap();
+        let all_active = (0..8).filter(|_| {
+            hold.renew(file.as_fd()).unwrap();
+            active(&frames).unwrap() == frames.len()
+        });
+        let times = all_active.count();
+        assert!(times >= 6, "{pages} pages, active {times} times of 8");
+    }
 }

@@ -44,7 +44,7 @@ const PRESSURE_WINDOW: Nanos = Nanos::from_secs(10);
 
 /// How long memory counts as short after that, the first time: a server that has just begun serves viewers who came together, which
 /// passes, and what is given back meanwhile nobody finds in memory (10k rpm, SD, 8 GiB, simulated: 141 requests/s with ten minutes of it, 150
-/// without).
+/// without). Longer where the budget stays full, [`Pressure::none_to_spare`].
 const PRESSURE_LASTS: Nanos = Nanos::from_secs(60);
 
 /// Twice as long each time it comes back within as long again, and at most ten minutes: what was given back in the meantime is no loss

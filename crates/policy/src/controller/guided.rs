@@ -19,7 +19,7 @@
 //!   held back for want of room.
 //!
 //! The least of these is the model's size. The first time it is gone to at once, later when the size in use is off by more
-//! than a quarter, sliding for at most half a minute. Until some streams have ended the first is six to eight times what the
+//! than a quarter, sliding for at most half a minute. Until some streams have ended the first is six times what the
 //! disk transfers in a switch. Where memory is the bound the size is left at that: larger has no effect, and whether smaller
 //! is better the budget finds out by what is evicted. Else the gradient looks a quarter of an octave up and down, one interval each, between two
 //! intervals at the size in use, and goes there only if the difference is more than twice its own standard error (from the
@@ -234,7 +234,8 @@ impl Guided {
         // The bounds are those of a mean stream.
         let part = if seen.part > 0.0 { seen.part.min(1.0) } else { 1.0 };
         let depth = self.depth / part;
-        self.most = (ROOM_SPARE * seen.room as f64).clamp(DEPTHS * depth, DEPTHS_SPARE * depth);
+        let spare = if seen.ended < ENDED { 0.0 } else { ROOM_SPARE * seen.room as f64 };
+        self.most = spare.clamp(DEPTHS * depth, DEPTHS_SPARE * depth);
         if seen.ended >= self.known_after {
             // What is left was left at the sizes of before: the next time when as many have ended at this one.
             self.known_after = seen.ended.saturating_add(ENDED);

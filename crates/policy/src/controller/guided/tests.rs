@@ -53,7 +53,7 @@ fn run(
 
 #[test]
 fn a_start_size_far_off_is_left_at_the_first_look() {
-    let expected = DEPTHS_SPARE * depth();
+    let expected = DEPTHS * depth();
     for mib in [1, 5, 32] {
         let mut c = start(mib);
         c.situation(Nanos::from_millis(500), Situation { room: 1 << 30, part: 1.0, ..Situation::default() });

@@ -152,15 +152,12 @@ impl Machine<'_> {
     /// A piece has arrived: somebody is to come for it, and it is held, if all of it is there.
     fn hold(&mut self, e: u32, id: ReadId) {
         let Engine { holds: Some(holds), holding, .. } = &mut self.engines[e as usize] else { return };
-        let arrived = holds.wants(id);
-        if let Some((file, offset, end)) = arrived {
+        let held = holds.wants(id).is_some_and(|(file, offset, end)| {
             let (file, from, to) = (file.ino as u32, offset / PAGE, end.div_ceil(PAGE));
             self.cache.await_reader(file, from, to);
-            if *holding {
-                self.cache.hold(file, from, to);
-            }
-        }
-        holds.held(id, arrived.is_some());
+            !*holding || self.cache.hold(file, from, to)
+        });
+        holds.held(id, held);
         while let Some(renew) = holds.next_renewal() {
             if *holding {
                 self.cache.hold(renew.file.ino as u32, renew.from / PAGE, renew.end.div_ceil(PAGE));
