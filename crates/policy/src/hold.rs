@@ -137,7 +137,11 @@ impl Holds {
         if held {
             let let_go = piece.let_go((file, end, read), unread, true);
             self.due.extend(let_go);
-            self.let_go_elsewhere((file, end, read), unread);
+            // Others that begin in this one let go of what it holds from now on.
+            self.pass(file, unread, end, 0, |piece, name, upto| {
+                let elsewhere = name.2 != read && piece.held && piece.from >= unread;
+                elsewhere.then(|| piece.let_go(name, upto, false))?
+            });
         }
         if !held || unread == end {
             self.forget(file, &[(end, read)]);
@@ -149,21 +153,6 @@ impl Holds {
             self.round.push_back((file, end, read));
         }
         true
-    }
-
-    /// Other pieces that begin in this one let go of what it holds from now on.
-    fn let_go_elsewhere(&mut self, (file, end, read): (FileId, u64, ReadId), from: u64) {
-        let Some(pieces) = self.files.get_mut(&file) else { return };
-        let mut done = Vec::new();
-        for (&(other_end, other), piece) in pieces.range_mut((from.saturating_add(1), ReadId(0))..) {
-            if other != read && piece.held && (from..end).contains(&piece.from) {
-                self.due.extend(piece.let_go((file, other_end, other), end.min(other_end), false));
-                if piece.unread == other_end {
-                    done.push((other_end, other));
-                }
-            }
-        }
-        self.forget(file, &done);
     }
 
     /// The next piece to renew, when as much has arrived as it is long.
