@@ -1,21 +1,13 @@
-//! What a spindle keeps account of: the [`Ledger`] of every byte, and the disk's time.
-//!
-//! Bytes count as fetched when a read reports them, or when somebody reads them while it is still under way. Bytes count as
-//! used when a read is reported; where hits are not reported, when a request is answered.
+//! What the disk did with its time, and what happened since the sizing algorithm last heard of it.
 
 use seekless_units::{Bytes, Nanos};
 
-use crate::FileId;
 use crate::controller::Observation;
-use crate::ledger::{Ledger, Totals};
+use crate::totals::Totals;
 
-/// Ranges the ledger keeps: four for each of [`crate::StreamConfig::streams_max`], about 2.5 MB in the worst case.
-const RANGES_MAX: usize = 16_384;
-
-/// The account of one disk.
-#[derive(Debug)]
-pub(crate) struct Account {
-    ledger: Ledger<FileId>,
+/// The time of one disk.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DiskClock {
     seen: Nanos,
     reading: bool,
     busy: bool,
@@ -23,49 +15,16 @@ pub(crate) struct Account {
     disk_time: Nanos,
     /// At least one read queued or in flight, so far.
     busy_time: Nanos,
-    told: Told,
+    /// The state at the last observation.
+    told: (Nanos, Nanos, Totals),
 }
 
-/// State at the last observation.
-#[derive(Clone, Copy, Debug, Default)]
-struct Told {
-    disk_time: Nanos,
-    busy_time: Nanos,
-    totals: Totals,
-}
-
-impl Account {
-    pub(crate) fn new() -> Account {
-        Account {
-            ledger: Ledger::new(RANGES_MAX),
-            seen: Nanos::ZERO,
-            reading: false,
-            busy: false,
-            disk_time: Nanos::ZERO,
-            busy_time: Nanos::ZERO,
-            told: Told::default(),
-        }
-    }
-
-    /// The ledger's own entries: opened, closed, missing, passed.
-    pub(crate) fn ledger(&mut self) -> &mut Ledger<FileId> {
-        &mut self.ledger
-    }
-
-    /// [`Ledger::unused_in`].
-    pub(crate) fn unused_in(&self, file: FileId, start: u64, end: u64, since: Nanos) -> u64 {
-        self.ledger.unused_in(file, start, end, since)
-    }
-
-    pub(crate) fn totals(&self) -> Totals {
-        self.ledger.totals()
-    }
-
+impl DiskClock {
     pub(crate) fn disk_time(&self) -> Nanos {
         self.disk_time
     }
 
-    /// Time passed in the state of [`Account::state`].
+    /// Time passed in the state of [`DiskClock::state`].
     pub(crate) fn pass(&mut self, now: Nanos) {
         let passed = now.since(self.seen);
         self.seen = self.seen.max(now);
@@ -84,19 +43,18 @@ impl Account {
     }
 
     /// What happened since the last call; `bitrate` is that of the streams the size is for.
-    pub(crate) fn observation(&mut self, bitrate: f64) -> Observation {
-        let totals = self.totals();
-        let since = totals - self.told.totals;
-        let seen = Observation {
-            disk_time: self.disk_time.since(self.told.disk_time),
+    pub(crate) fn observation(&mut self, totals: Totals, bitrate: f64) -> Observation {
+        let (disk_time, busy_time, before) = self.told;
+        let since = totals - before;
+        self.told = (self.disk_time, self.busy_time, totals);
+        Observation {
+            disk_time: self.disk_time.since(disk_time),
             disk_bytes: Bytes(since.disk),
             requested: Bytes(since.requested),
-            busy: self.busy_time.since(self.told.busy_time),
+            busy: self.busy_time.since(busy_time),
             evicted: Bytes(since.evicted_unused),
             eviction_time: since.eviction_time().unwrap_or(Nanos::ZERO),
             bitrate,
-        };
-        self.told = Told { disk_time: self.disk_time, busy_time: self.busy_time, totals };
-        seen
+        }
     }
 }

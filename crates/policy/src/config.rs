@@ -7,8 +7,10 @@ use seekless_units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
 use crate::bitrate::BitrateRule;
+use crate::constants::Constants;
+use crate::memory::{DropBehind, MemoryLimit};
 use crate::profile::DiskProfile;
-use crate::{AheadConfig, Sizing};
+use crate::{Sizing, StreamConfig};
 
 /// Everything is read in whole pages of this many bytes. Larger hardware pages are a multiple of it, and the driver
 /// reads whole hardware pages anyway.
@@ -118,7 +120,39 @@ impl FromStr for OrderKind {
     }
 }
 
-/// Settings of one spindle. [`Config::normalised`] brings absurd values into range instead of refusing them: a policy
+/// Settings of reading ahead of need.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AheadConfig {
+    /// How streams are recognised.
+    pub streams: StreamConfig,
+    /// Most bytes fetched and not yet read, of all streams of the disk; `None`: from the memory and what is observed
+    /// ([`crate::memory`]).
+    pub budget: Option<Bytes>,
+    /// Slack added to twice the backlog of the disk: covers a neighbour's burst and the client's own jitter.
+    pub slack: Nanos,
+    /// When bytes behind a stream are given back.
+    pub drop_behind: DropBehind,
+    /// Whether what has arrived is pinned until it is read.
+    pub hold: bool,
+    /// Most files kept open for their streams.
+    pub files_max: usize,
+}
+
+impl Default for AheadConfig {
+    fn default() -> AheadConfig {
+        AheadConfig {
+            streams: StreamConfig::default(),
+            budget: None,
+            slack: Nanos::from_secs(1),
+            drop_behind: DropBehind::Pressure,
+            hold: true,
+            files_max: 2048,
+        }
+    }
+}
+
+/// Settings of one engine. [`Config::normalised`] brings absurd values into range instead of refusing them: a policy
 /// must stay bounded whatever it is told.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -132,6 +166,8 @@ pub struct Config {
     pub prefetch: Bytes,
     /// What decides how far a read is extended, in the modes that extend it.
     pub sizing: Sizing,
+    /// Size that an automatic one starts with; `None`: from the disk's profile and the memory ([`crate::start_size`]).
+    pub start_size: Option<Bytes>,
     /// The part of that for streams of less than the highest bitrate.
     pub scale: BitrateRule,
     /// Whether what a reader shows of its bitrate counts for that, where nobody said what it is. It is uncertain: sessions of one
@@ -142,6 +178,10 @@ pub struct Config {
     pub bitrate: Option<u64>,
     /// What is known of the disk; `None`: nothing ([`DiskProfile::assumed`]).
     pub profile: Option<DiskProfile>,
+    /// The machine's memory at the start.
+    pub memory: MemoryLimit,
+    /// The constants of the read path.
+    pub constants: Constants,
     /// Longest single read, and the most of one request that is waited for. Longer requests are served to this bound
     /// and the rest left to the caller. 1 page to 1 GiB.
     pub read_max: Bytes,
@@ -175,10 +215,13 @@ impl Default for Config {
             order: OrderKind::Sweep,
             prefetch: DEFAULT_PREFETCH,
             sizing: Sizing::Fixed,
+            start_size: None,
             scale: BitrateRule::Same,
             scale_by_observed: false,
             bitrate: None,
             profile: None,
+            memory: MemoryLimit::default(),
+            constants: Constants::default(),
             // Four times the paper's prefetch size: a single read() of several MiB is still served in one piece.
             read_max: Bytes::mib(8),
             // Strictly serial. Measured on the model of a 5400 rpm drive with command queueing, 100 readers, pieces of

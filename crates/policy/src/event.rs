@@ -1,6 +1,8 @@
-//! What goes into a [`crate::Spindle`] and what comes out of it.
+//! What goes into a [`crate::DiskEngine`] and what comes out of it.
 
-use seekless_units::{Bytes, Lba, Nanos};
+use seekless_units::{Lba, Nanos};
+
+use crate::memory::MemoryLimit;
 
 /// Which file, as `fstat` tells it. Two descriptors of one file have one `FileId`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,7 +17,7 @@ pub struct FileId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// Name of a read, chosen by the spindle; never used twice.
+/// Name of a read, chosen by the engine; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReadId(pub u64);
 
@@ -85,8 +87,8 @@ pub enum Event {
     Request(Request),
     /// A read, whether it hit or was waited for before. Ignored unless reading ahead of need is on ([`crate::Config::ahead`]).
     Access(Access),
-    /// These bytes were found not to be in memory: if they were fetched, they have been evicted. Unless a read of them is
-    /// queued or in flight.
+    /// These bytes were found not to be in memory, as an [`Action::Probe`] asked: if they were fetched, they have been evicted. Ignored
+    /// while a read of them is queued or in flight.
     Missing {
         /// The file.
         file: FileId,
@@ -112,8 +114,14 @@ pub enum Event {
         /// Bytes a second; 0 is ignored.
         bytes_per_s: u64,
     },
-    /// From now on so many bytes may lie in memory fetched and not yet read.
-    Budget(Bytes),
+    /// The driver can read this file until [`Action::Close`] names it. A request says so as well. Accesses to a file that is not open
+    /// are ignored: nothing could be read ahead of it.
+    Opened {
+        /// The file.
+        file: FileId,
+    },
+    /// The machine's memory, every [`crate::memory::REPORT_EVERY`].
+    MemoryLimit(MemoryLimit),
     /// Whoever made this request is gone. Answered `Pass(Cancelled)`; what only it wanted is not read any more.
     /// Unknown names are ignored (the answer may have crossed the cancellation).
     Cancel(RequestId),
@@ -141,7 +149,7 @@ pub enum Event {
         /// How it ended.
         outcome: Outcome,
     },
-    /// Time passed; nothing else happened. Sent at [`crate::Spindle::next_deadline`].
+    /// Time passed; nothing else happened. Sent at [`crate::DiskEngine::next_deadline`].
     Tick,
 }
 
@@ -180,7 +188,56 @@ pub enum Action {
         /// Bytes, in whole pages.
         len: u64,
     },
-    /// Tell whoever made the request.
+    /// Look whether these bytes are in memory; report the first hole as [`Event::Missing`]. A hint: the answer may be lost.
+    Probe {
+        /// The file.
+        file: FileId,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// Keep these bytes in memory until [`Action::Unpin`]: they have arrived and their readers have not come. A hint: it may be
+    /// refused, and nothing is reported.
+    Pin {
+        /// The file.
+        file: FileId,
+        /// First byte, on a page boundary.
+        offset: u64,
+        /// Bytes, in whole pages.
+        len: u64,
+    },
+    /// Do again what keeps these pinned bytes in memory: the kernel may take them before their turn. A hint.
+    Renew {
+        /// The file.
+        file: FileId,
+        /// First byte, on a page boundary.
+        offset: u64,
+        /// Bytes, in whole pages.
+        len: u64,
+    },
+    /// Bytes that were pinned need not stay. Not to be lost: what is pinned for ever is memory lost.
+    Unpin {
+        /// The file.
+        file: FileId,
+        /// First byte, on a page boundary.
+        offset: u64,
+        /// Bytes, in whole pages.
+        len: u64,
+        /// Nobody is to come for them: memory is best found there.
+        cold: bool,
+    },
+    /// Look into the file's header for its bitrate; report it as [`Event::Bitrate`]. A hint.
+    Header {
+        /// The file.
+        file: FileId,
+    },
+    /// Close the file: nothing of it is read, pinned or waited for any more.
+    Close {
+        /// The file.
+        file: FileId,
+    },
+    /// Tell the client that made the request.
     Answer {
         /// Which request.
         request: RequestId,

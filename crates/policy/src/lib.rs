@@ -17,23 +17,27 @@
 extern crate alloc;
 
 pub mod bitrate;
-pub mod budget;
 pub mod competitive;
+pub mod constants;
 pub mod controller;
-pub mod hold;
-pub mod ledger;
+pub mod extents;
+pub mod memory;
 pub mod profile;
 pub mod record;
+pub mod totals;
 
 mod account;
-mod ahead;
 pub mod cache;
 mod config;
 pub mod coordinate;
+mod drops;
+mod engine;
 mod event;
+mod files;
 mod histogram;
 mod order;
 mod piece;
+mod pins;
 pub mod prefetch;
 mod recency;
 pub mod reorder;
@@ -42,18 +46,19 @@ mod spindle;
 mod stats;
 mod stream;
 
-pub use ahead::{AheadConfig, DropBehind, KEEP_BEHIND};
-pub use config::{Config, DEFAULT_PREFETCH, Mode, OrderKind, PAGE};
+pub use config::{AheadConfig, Config, DEFAULT_PREFETCH, Mode, OrderKind, PAGE};
+pub use constants::Constants;
+pub use engine::DiskEngine;
 pub use event::{
     Access, Action, Demand, Event, FileId, Outcome, ReadId, Reason, Request, RequestId, Taken, Verdict,
 };
 pub use histogram::Histogram;
+pub use memory::{DropBehind, MemoryLimit};
 pub use order::{Fifo, Order, Place, Queued, Sweep};
 pub use piece::FOUND_MAX;
 pub use size::{
-    AsAsked, Auto, Depth, Fixed, Heeds, Prefetch, PrefetchSize, Scaled, SizeReport, Sizing, UnknownPrefetch,
+    AsAsked, Auto, Depth, Fixed, EndEvidence, Prefetch, PrefetchSize, Scaled, SizeReport, Sizing, UnknownPrefetch,
     start_size,
 };
-pub use spindle::Spindle;
 pub use stats::Stats;
 pub use stream::{Continuation, Persistence, Rate, Stream, StreamConfig, StreamId, Streams};

@@ -26,8 +26,6 @@ pub(crate) struct Piece {
     pub(crate) lba: Option<Lba>,
     /// When it becomes urgent, see [`crate::Queued::due`].
     pub(crate) due: Nanos,
-    /// The reader it is for counted on the bytes before this file offset: what the disk has to deliver of them was evicted.
-    pub(crate) counted_on: u64,
     /// The stream it was fetched ahead for; without one, it goes when nobody waits on it any more.
     pub(crate) ahead_for: Option<StreamId>,
     pub(crate) waiters: Vec<Waiter>,
@@ -40,73 +38,16 @@ pub(crate) struct Flight {
     pub(crate) submitted: Nanos,
     /// Bytes before this file offset are in memory.
     pub(crate) resident: u64,
-    /// Bytes before this one are in the ledger.
-    pub(crate) accounted: u64,
-    /// What was in memory before, `[from, upto)` by rising offset.
-    found: Vec<(u64, u64)>,
-    /// Something of it was reported, so all that was found has been.
-    pub(crate) reported: bool,
 }
 
-/// Bytes the disk delivered, `[start, end)`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Delivered {
-    pub(crate) start: u64,
-    pub(crate) end: u64,
-    /// Its reader counted on their being in memory.
-    pub(crate) counted_on: bool,
-}
-
-/// Most stretches of a read that are known to have been in memory ([`crate::Event::Found`]); of more it counts as if the disk delivered them.
+/// Most stretches of a read that the driver reports as found in memory ([`crate::Event::Found`]). The rest counts as
+/// delivered by the disk.
 pub const FOUND_MAX: usize = 64;
 
 impl Flight {
     /// A read that begins.
     pub(crate) fn new(piece: Piece, now: Nanos) -> Flight {
-        let start = piece.start;
-        Flight {
-            piece,
-            submitted: now,
-            resident: start,
-            accounted: start,
-            found: Vec::new(),
-            reported: false,
-        }
-    }
-
-    /// These bytes were in memory before; told by rising offset.
-    pub(crate) fn found(&mut self, from: u64, upto: u64) {
-        let after = self.found.last().map_or(self.piece.start, |&(_, end)| end);
-        let (from, upto) = (from.max(after), upto.min(self.piece.end));
-        if from < upto && self.found.len() < FOUND_MAX {
-            self.found.push((from, upto));
-        }
-        self.reported = true;
-    }
-
-    /// [`Flight::delivered`], where somebody has read up to there: before anything is reported nobody knows what was found.
-    pub(crate) fn delivered_unreported(&mut self, upto: u64) -> Vec<Delivered> {
-        let mut delivered = self.delivered(upto);
-        delivered.iter_mut().for_each(|d| d.counted_on &= self.reported);
-        delivered
-    }
-
-    /// What the disk delivers of `[accounted, upto)`, which is accounted for from now on.
-    pub(crate) fn delivered(&mut self, upto: u64) -> Vec<Delivered> {
-        let (mut from, upto) = (self.accounted, upto.min(self.piece.end));
-        self.accounted = self.accounted.max(upto);
-        let mut delivered = Vec::new();
-        for &(start, next) in self.found.iter().chain(&[(upto, upto)]) {
-            let end = start.min(upto);
-            let border = self.piece.counted_on.min(end).max(from);
-            for (start, end, counted_on) in [(from, border, true), (border, end, false)] {
-                if start < end {
-                    delivered.push(Delivered { start, end, counted_on });
-                }
-            }
-            from = from.max(next);
-        }
-        delivered
+        Flight { submitted: now, resident: piece.start, piece }
     }
 
     /// Bytes still to come.
@@ -233,15 +174,13 @@ mod tests {
     fn gaps_become_pieces_and_extension_stops_at_the_next() {
         let r = request(0, 300 * K, 10_000 * K);
         let wanted = Wanted::of(&r, 8_192 * K).unwrap();
-        let existing = alloc::vec![(ReadId(8), 200 * K, 250 * K), (ReadId(7), 50 * K / 4 * 4, 100 * K)];
+        let existing = alloc::vec![(ReadId(8), 200 * K, 250 * K), (ReadId(7), 52 * K, 100 * K)];
         let plan = Plan::lay(wanted, existing, 1024 * K, 8_192 * K);
         assert_eq!(plan.attach, [(ReadId(7), 100 * K), (ReadId(8), 250 * K)]);
-        let tail = (250 * K).next_multiple_of(PAGE);
-        assert_eq!(plan.create[0], (0, 48 * K + 2 * K, 50 * K));
+        assert_eq!(plan.create[0], (0, 52 * K, 52 * K), "cut where the first piece begins");
         assert_eq!(plan.create[1].0, 100 * K);
         assert_eq!(plan.create[1].1, 200 * K, "extended no further than the piece that follows");
         assert_eq!(plan.create.last().unwrap(), &(250 * K, 250 * K + 1024 * K, 300 * K));
-        assert!(tail >= 250 * K);
     }
 
     #[test]
@@ -251,39 +190,6 @@ mod tests {
         let plan = Plan::lay(wanted, alloc::vec![(ReadId(3), 0, 512 * K)], 0, 8_192 * K);
         assert_eq!(plan.attach, [(ReadId(3), 128 * K)]);
         assert!(plan.create.is_empty());
-    }
-
-    #[test]
-    fn the_disk_delivers_what_was_not_there() {
-        let piece = Piece {
-            id: ReadId(1),
-            file: FileId { dev: 1, ino: 2 },
-            start: 10 * K,
-            end: 100 * K,
-            lba: None,
-            due: Nanos::ZERO,
-            counted_on: 80 * K,
-            ahead_for: None,
-            waiters: Vec::new(),
-        };
-        let delivered = |start, end, counted_on| Delivered { start, end, counted_on };
-        let mut flight = Flight::new(piece.clone(), Nanos::ZERO);
-        for (from, upto) in
-            [(0, 20 * K), (30 * K, 40 * K), (35 * K, 50 * K), (60 * K, 60 * K), (90 * K, 200 * K)]
-        {
-            flight.found(from, upto);
-        }
-        assert_eq!(flight.delivered(15 * K), []);
-        assert_eq!(flight.delivered(32 * K), [delivered(20 * K, 30 * K, true)]);
-        assert_eq!(flight.delivered(25 * K), [], "once");
-        assert_eq!(
-            flight.delivered(u64::MAX),
-            [delivered(50 * K, 80 * K, true), delivered(80 * K, 90 * K, false)]
-        );
-        assert_eq!(flight.accounted, 100 * K);
-        let mut flight = Flight::new(piece, Nanos::ZERO);
-        (0..2 * FOUND_MAX as u64).for_each(|i| flight.found(81 * K + 2 * i, 81 * K + 2 * i + 1));
-        assert_eq!(flight.delivered(u64::MAX).len(), FOUND_MAX + 2, "bounded");
     }
 
     #[test]

@@ -53,20 +53,6 @@ impl<K: Copy> Recency<K> {
         Turn(at)
     }
 
-    /// It is touched again.
-    pub(crate) fn touch(&mut self, turn: Turn) {
-        if self.newest != turn.0 {
-            self.unlink(turn.0);
-            self.link(turn.0);
-        }
-    }
-
-    /// The same, and it goes by another name from now on.
-    pub(crate) fn rename(&mut self, turn: Turn, key: K) {
-        self.nodes[turn.0 as usize].key = key;
-        self.touch(turn);
-    }
-
     pub(crate) fn remove(&mut self, turn: Turn) {
         self.unlink(turn.0);
         self.free.push(turn.0);
@@ -123,12 +109,7 @@ mod tests {
                 let i = (!model.is_empty()).then(|| n as usize % model.len());
                 match (op, i) {
                     (0 | 1, _) => model.push((n, recency.add(n))),
-                    (2, Some(i)) => {
-                        let (key, turn) = model.remove(i);
-                        recency.rename(turn, key + 1000);
-                        model.push((key + 1000, turn));
-                    }
-                    (3, Some(i)) => recency.remove(model.remove(i).1),
+                    (2 | 3, Some(i)) => recency.remove(model.remove(i).1),
                     _ => {
                         let oldest = (!model.is_empty()).then(|| model.remove(0).0);
                         prop_assert_eq!(recency.pop_oldest(), oldest);

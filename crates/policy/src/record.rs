@@ -1,19 +1,22 @@
-//! A decision log: what went into a [`crate::Spindle`] and what came out, as lines of text.
+//! A decision log: what went into a [`crate::DiskEngine`] and what came out, as lines of text.
 //!
 //! ```text
-//! seekless-decisions 1                        first line: the format's version
+//! seekless-decisions 2                        first line: the format's version
 //! 0 0 disk sda {"mode":"both",...}            disk 0 is `sda`; its settings, as JSON
+//! 0 0 + memory 1073741824 1                    bytes of page cache, disks that share it
 //! 0 1500000 + request 7 2049:131 0 524288 104857600 81920
 //! 0 1500000 - read 0 2049:131 0 2097152 81920
 //! 0 19700000 + progress 0 524288
 //! 0 19700000 - answer 7 resident
+//! 0 19700000 - pin 2049:131 524288 1572864     also probe, renew, drop; unpin ends with cold where no one is to come
+//! 0 59700000000 - close 2049:131
 //! ```
 //!
-//! A line: number of the disk, nanoseconds since its spindle began, `+` for an event or `-` for an action, its word, its
+//! A line: number of the disk, nanoseconds since its engine began, `+` for an event or `-` for an action, its word, its
 //! fields. Files are `device:inode`, addresses sectors or `?`; a request may end with `from OFFSET` where its read begins earlier
 //! than at what is missing, `deadline NANOS` and `bitrate BYTES_PER_S`, an access with `begun` where nobody knows how much of it was
 //! taken ([`Taken`]), what was found of a read with `from OFFSET` unless that is 0. Lines that begin with `#` are remarks. Feeding the
-//! events of one disk to a fresh spindle of its settings, at their times, and polling wherever the log polled gives the same
+//! events of one disk to a fresh engine of its settings, at their times, and polling wherever the log polled gives the same
 //! actions: a log that was cut replays up to there.
 
 use alloc::boxed::Box;
@@ -24,12 +27,15 @@ use core::str::FromStr;
 use seekless_units::{Bytes, Lba, Nanos};
 
 use crate::{
-    Access, Action, Config, Demand, Event, FileId, Outcome, ReadId, Reason, Request, RequestId, Taken,
+    Access, Action, Config, Demand, Event, FileId, MemoryLimit, Outcome, ReadId, Reason, Request, RequestId, Taken,
     Verdict,
 };
 
 /// The first line of a log.
-pub const FIRST_LINE: &str = "seekless-decisions 1";
+pub const FIRST_LINE: &str = "seekless-decisions 2";
+
+/// What first lines of every version begin with.
+pub const FORMAT: &str = "seekless-decisions ";
 
 /// What a line says.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,7 +44,7 @@ pub enum Entry {
     Disk {
         /// Kernel name; one word.
         name: String,
-        /// As the spindle was made with.
+        /// As the engine was made with.
         config: Box<Config>,
     },
     /// Went in.
@@ -52,7 +58,7 @@ pub enum Entry {
 pub struct Line {
     /// Which of the log's disks.
     pub disk: u32,
-    /// Since its spindle began.
+    /// Since its engine began.
     pub at: Nanos,
     /// What happened.
     pub entry: Entry,
@@ -128,7 +134,10 @@ fn write_event(f: &mut fmt::Formatter<'_>, event: &Event) -> fmt::Result {
         Event::Missing { file, offset, len } => write!(f, "+ missing {} {offset} {len}", Name(file)),
         Event::Release { file, offset, len } => write!(f, "+ release {} {offset} {len}", Name(file)),
         Event::Bitrate { file, bytes_per_s } => write!(f, "+ bitrate {} {bytes_per_s}", Name(file)),
-        Event::Budget(bytes) => write!(f, "+ budget {}", bytes.0),
+        Event::Opened { file } => write!(f, "+ opened {}", Name(file)),
+        Event::MemoryLimit(MemoryLimit { bytes, disks, tasks_wait }) => {
+            write!(f, "+ memory {} {disks}{}", bytes.0, if tasks_wait { " waits" } else { "" })
+        }
         Event::Cancel(id) => write!(f, "+ cancel {}", id.0),
         Event::Progress { read, upto } => write!(f, "+ progress {} {upto}", read.0),
         Event::Found { read, from: 0, upto } => write!(f, "+ found {} {upto}", read.0),
@@ -157,6 +166,14 @@ fn write_action(f: &mut fmt::Formatter<'_>, action: &Action) -> fmt::Result {
             write!(f, "- read {} {} {offset} {len} {}", id.0, Name(file), Place(lba))
         }
         Action::Drop { file, offset, len } => write!(f, "- drop {} {offset} {len}", Name(file)),
+        Action::Probe { file, offset, len } => write!(f, "- probe {} {offset} {len}", Name(file)),
+        Action::Pin { file, offset, len } => write!(f, "- pin {} {offset} {len}", Name(file)),
+        Action::Renew { file, offset, len } => write!(f, "- renew {} {offset} {len}", Name(file)),
+        Action::Unpin { file, offset, len, cold } => {
+            write!(f, "- unpin {} {offset} {len}{}", Name(file), if cold { " cold" } else { "" })
+        }
+        Action::Header { file } => write!(f, "- header {}", Name(file)),
+        Action::Close { file } => write!(f, "- close {}", Name(file)),
         Action::Answer { request, verdict } => {
             let word = match verdict {
                 Verdict::Resident => "resident",
@@ -221,12 +238,26 @@ impl Words<'_> {
         Ok(Event::Found { read, from, upto })
     }
 
-    fn taken(&mut self) -> Result<Taken, Unreadable> {
+    /// To the end of the line.
+    fn memory(&mut self) -> Result<MemoryLimit, Unreadable> {
+        let bytes = Bytes(self.number()?);
+        let disks = self.word()?.parse().map_err(|_| Unreadable("a number of disks is no number"))?;
+        let tasks_wait = self.last("waits", "a report of memory ends there or says `waits`")?;
+        Ok(MemoryLimit { bytes, disks, tasks_wait })
+    }
+
+    /// Whether the line ends with this word instead of here.
+    fn last(&mut self, word: &str, wrong: &'static str) -> Result<bool, Unreadable> {
         match self.0.next() {
-            None => Ok(Taken::All),
-            Some("begun") => Ok(Taken::Unknown),
-            Some(_) => Err(Unreadable("an access ends there or is `begun`")),
+            None => Ok(false),
+            Some(last) if last == word => Ok(true),
+            Some(_) => Err(Unreadable(wrong)),
         }
+    }
+
+    fn taken(&mut self) -> Result<Taken, Unreadable> {
+        let begun = self.last("begun", "an access ends there or is `begun`")?;
+        Ok(if begun { Taken::Unknown } else { Taken::All })
     }
 
     fn end(mut self) -> Result<(), Unreadable> {
@@ -274,7 +305,8 @@ fn read_event(word: &str, mut w: Words<'_>) -> Result<Event, Unreadable> {
         "missing" => Event::Missing { file: w.file()?, offset: w.number()?, len: w.number()? },
         "release" => Event::Release { file: w.file()?, offset: w.number()?, len: w.number()? },
         "bitrate" => Event::Bitrate { file: w.file()?, bytes_per_s: w.number()? },
-        "budget" => Event::Budget(Bytes(w.number()?)),
+        "opened" => Event::Opened { file: w.file()? },
+        "memory" => Event::MemoryLimit(w.memory()?),
         "cancel" => Event::Cancel(RequestId(w.number()?)),
         "found" => w.found()?,
         "progress" => Event::Progress { read: ReadId(w.number()?), upto: w.number()? },
@@ -303,6 +335,17 @@ fn read_action(word: &str, mut w: Words<'_>) -> Result<Action, Unreadable> {
             lba: w.place()?,
         },
         "drop" => Action::Drop { file: w.file()?, offset: w.number()?, len: w.number()? },
+        "probe" => Action::Probe { file: w.file()?, offset: w.number()?, len: w.number()? },
+        "pin" => Action::Pin { file: w.file()?, offset: w.number()?, len: w.number()? },
+        "renew" => Action::Renew { file: w.file()?, offset: w.number()?, len: w.number()? },
+        "unpin" => Action::Unpin {
+            file: w.file()?,
+            offset: w.number()?,
+            len: w.number()?,
+            cold: w.last("cold", "an unpin ends there or is `cold`")?,
+        },
+        "header" => Action::Header { file: w.file()? },
+        "close" => Action::Close { file: w.file()? },
         "answer" => {
             let request = RequestId(w.number()?);
             let verdict = match w.word()? {

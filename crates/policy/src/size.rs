@@ -46,8 +46,8 @@ pub trait PrefetchSize {
     }
 
     /// What it goes by of how far readers go.
-    fn heeds(&self) -> Heeds {
-        Heeds::Nothing
+    fn end_evidence(&self) -> EndEvidence {
+        EndEvidence::Ignored
     }
 
     /// Length of the read for a miss, where streams are not followed.
@@ -83,9 +83,9 @@ pub trait PrefetchSize {
 
 /// What a sizing algorithm goes by of how far readers go; each does what the one before does, and more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Heeds {
-    /// Nothing: everybody is read ahead for.
-    Nothing,
+pub enum EndEvidence {
+    /// None: every stream is read ahead for.
+    Ignored,
     /// Where most stop, of readers who are not known to be sequential. Whoever of them is most likely at his end reads for himself, and
     /// so do all as long as it is not known where most stop; unless they ask for more than 256 KiB: nobody reads that in one go by himself. Nothing more is begun for whom as much is fetched as half of those read
     /// who came as far.

@@ -2,11 +2,12 @@
 
 use seekless_units::Nanos;
 
-use crate::ledger::Totals;
+use crate::memory::MemoryReport;
+use crate::totals::Totals;
 use crate::{Histogram, Reason, SizeReport, Verdict};
 
 /// Counters since the spindle was made. Monotone except those said to be of now.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stats {
     /// Requests that came in.
     pub requests: u64,
@@ -35,8 +36,6 @@ pub struct Stats {
     /// Bytes that were prefetched, not given back, and gone before their reader came. Without what a reader left who is gone, which
     /// [`Stats::ledger`] counts when another comes to it.
     pub bytes_evicted_unused: u64,
-    /// Of them: fetched since evictions were last answered, by giving back what was read or by a smaller budget. The budget is too large.
-    pub bytes_evicted_over_budget: u64,
     /// Bytes that were fetched for streams which ended before they read them; what several of them waited for counts for each (the
     /// ledger counts it once).
     pub bytes_wasted: u64,
@@ -54,6 +53,10 @@ pub struct Stats {
     pub bytes_unread: u64,
     /// Most bytes that may lie fetched and unread, as of now.
     pub budget: u64,
+    /// The memory of the disk, and what bounds the budget.
+    pub memory: MemoryReport,
+    /// Ranges pinned now.
+    pub pinned_ranges: usize,
     /// Whether what readers have passed is given back now ([`crate::DropBehind`]).
     pub gives_back: bool,
     /// Requests waiting now.

@@ -5,7 +5,7 @@ use seekless_policy::controller::Params;
 use seekless_policy::profile::DiskProfile;
 use seekless_policy::{
     Access, Action, AheadConfig, Config, Demand, DropBehind, Event, FileId, Outcome, ReadId, Reason, Request,
-    RequestId, Sizing, Spindle, Taken, Verdict,
+    RequestId, Sizing, DiskEngine, Taken, Verdict,
 };
 use seekless_units::{Bytes, Lba, Nanos};
 
@@ -35,8 +35,8 @@ fn miss(id: u64, ino: u64, offset: u64, len: u64) -> Event {
     })
 }
 
-fn spindle(ahead: AheadConfig) -> Spindle {
-    Spindle::new(Config {
+fn spindle(ahead: AheadConfig) -> DiskEngine {
+    DiskEngine::new(Config {
         prefetch: Bytes::mib(4),
         reads_in_flight: 1,
         ahead: Some(ahead),
@@ -49,7 +49,7 @@ fn ms(ms: u64) -> Nanos {
 }
 
 /// Every read due now, finished at once: (inode, offset, length).
-fn serve(s: &mut Spindle, now: Nanos) -> Vec<(u64, u64, u64)> {
+fn serve(s: &mut DiskEngine, now: Nanos) -> Vec<(u64, u64, u64)> {
     let mut reads = Vec::new();
     while let Some(action) = s.poll_action() {
         if let Action::Read { id, file, offset, len, .. } = action {
@@ -61,14 +61,14 @@ fn serve(s: &mut Spindle, now: Nanos) -> Vec<(u64, u64, u64)> {
 }
 
 /// Somebody misses the first half megabyte of a file, and reads it once it is there.
-fn head_read(s: &mut Spindle, missed: Nanos, read: Nanos, id: u64, ino: u64) {
+fn head_read(s: &mut DiskEngine, missed: Nanos, read: Nanos, id: u64, ino: u64) {
     s.handle(missed, miss(id, ino, 0, 512 * K));
     serve(s, missed);
     s.handle(read, access(ino, 0, 512 * K));
 }
 
 /// A reader of 1 MB/s that misses once and then only hits, up to `until` bytes: the reads it caused.
-fn steady_reader(s: &mut Spindle, ino: u64, until: u64) -> Vec<(u64, u64, u64)> {
+fn steady_reader(s: &mut DiskEngine, ino: u64, until: u64) -> Vec<(u64, u64, u64)> {
     s.handle(ms(0), miss(ino, ino, 0, 512 * K));
     let mut reads = serve(s, ms(0));
     for i in 0..until / (512 * K) {
@@ -100,7 +100,7 @@ fn one_miss_is_enough_for_a_whole_file() {
 /// disk beside the queue, and again at his next read.
 #[test]
 fn a_viewer_who_may_be_at_his_end_is_not_left_alone() {
-    let mut s = Spindle::new(Config {
+    let mut s = DiskEngine::new(Config {
         sizing: Sizing::Auto(Params::default()),
         read_max: Bytes::mib(32),
         reads_in_flight: 1,
@@ -108,7 +108,7 @@ fn a_viewer_who_may_be_at_his_end_is_not_left_alone() {
         ..Config::default()
     });
     let mut now = ms(0);
-    let mut view = |s: &mut Spindle, ino: u64, until: u64| {
+    let mut view = |s: &mut DiskEngine, ino: u64, until: u64| {
         s.handle(now, miss(ino, ino, 0, 512 * K));
         serve(s, now);
         for at in (0..until).step_by(512 << 10) {
@@ -152,7 +152,7 @@ fn the_automatic_size_leaves_short_requests_alone_and_reads_long_ones_as_they_ar
         let sizing = Sizing::Auto(Params::default());
         let profile = Some(DiskProfile::assumed(1 << 31));
         let ahead = Some(AheadConfig::default());
-        let mut s = Spindle::new(Config { sizing, profile, ahead, ..Config::default() });
+        let mut s = DiskEngine::new(Config { sizing, profile, ahead, ..Config::default() });
         // Each read one range and was gone.
         (1..=ended).for_each(|ino| s.handle(ms(ino), access(ino, 8 * M, 256 * K)));
         let now = Nanos::from_secs(60);
@@ -179,7 +179,7 @@ fn the_automatic_size_leaves_short_requests_alone_and_reads_long_ones_as_they_ar
 fn who_goes_no_further_reads_for_himself_unless_he_takes_the_whole_file() {
     let sizing = Sizing::Competitive(Start::Depth);
     let ahead = Some(AheadConfig::default());
-    let mut s = Spindle::new(Config { sizing, ahead, ..Config::default() });
+    let mut s = DiskEngine::new(Config { sizing, ahead, ..Config::default() });
     for ino in 1..=40 {
         s.handle(ms(ino), access(ino, 0, 64 * K));
     }
@@ -204,7 +204,7 @@ fn who_goes_no_further_reads_for_himself_unless_he_takes_the_whole_file() {
 #[test]
 fn while_somebody_is_blocked_a_depth_ahead_of_need_costs_no_switch() {
     let sizing = Sizing::Competitive(Start::Depth);
-    let mut s = Spindle::new(Config { sizing, ahead: Some(AheadConfig::default()), ..Config::default() });
+    let mut s = DiskEngine::new(Config { sizing, ahead: Some(AheadConfig::default()), ..Config::default() });
     s.handle(ms(0), miss(1, 1, 0, 64 * K));
     let depth = serve(&mut s, ms(1))[0].2;
     s.handle(ms(2), miss(2, 2, 0, 64 * K));
@@ -473,7 +473,7 @@ fn evictions_count_against_the_budget_once() {
     for ino in 1..=3 {
         head_read(&mut s, ms(ino), ms(ino), ino, ino);
     }
-    let gone = |s: &mut Spindle, at: u64, ino: u64| {
+    let gone = |s: &mut DiskEngine, at: u64, ino: u64| {
         s.handle(ms(at), Event::Missing { file: file(ino), offset: 512 * K, len: 512 * K });
         (s.stats().bytes_evicted_unused, s.stats().bytes_evicted_over_budget)
     };
@@ -494,7 +494,7 @@ fn evictions_of_before_what_was_read_is_given_back_are_not_the_budgets() {
     for ino in 1..=40 {
         head_read(&mut s, ms(ino), ms(ino), ino, ino);
     }
-    let gone = |s: &mut Spindle, at: u64, ino: u64| {
+    let gone = |s: &mut DiskEngine, at: u64, ino: u64| {
         s.handle(ms(at), Event::Missing { file: file(ino), offset: 512 * K, len: 3 * 512 * K });
         s.stats().bytes_evicted_over_budget
     };
@@ -521,7 +521,7 @@ fn a_viewer_who_begins_close_behind_another_is_no_eviction() {
 }
 
 /// What is given back at `now`: start and end.
-fn given_back(s: &mut Spindle, now: Nanos) -> Vec<(u64, u64)> {
+fn given_back(s: &mut DiskEngine, now: Nanos) -> Vec<(u64, u64)> {
     let mut ranges = Vec::new();
     while let Some(action) = s.poll_action() {
         match action {
@@ -534,7 +534,7 @@ fn given_back(s: &mut Spindle, now: Nanos) -> Vec<(u64, u64)> {
 }
 
 /// The same, with its time in milliseconds, at every tick the spindle asks for before `until`.
-fn given_back_until(s: &mut Spindle, until: Nanos) -> Vec<(u64, (u64, u64))> {
+fn given_back_until(s: &mut DiskEngine, until: Nanos) -> Vec<(u64, (u64, u64))> {
     let mut seen = Vec::new();
     while let Some(now) = s.next_deadline().filter(|&at| at < until) {
         s.handle(now, Event::Tick);
@@ -669,7 +669,7 @@ fn what_a_viewer_who_left_did_not_come_to_is_given_back() {
 #[test]
 fn what_a_cache_above_has_is_given_back_unless_somebody_is_still_to_come() {
     let mut s = spindle(AheadConfig { drop_behind: DropBehind::Never, ..AheadConfig::default() });
-    let release = |s: &mut Spindle, offset, len| {
+    let release = |s: &mut DiskEngine, offset, len| {
         s.handle(ms(9_000), Event::Release { file: file(1), offset, len });
         std::iter::from_fn(|| s.poll_action())
             .filter_map(|action| match action {
@@ -694,7 +694,7 @@ fn what_a_cache_above_has_is_given_back_unless_somebody_is_still_to_come() {
 fn what_all_have_passed_ends_where_the_last_is() {
     let mut s = spindle(AheadConfig::default());
     steady_reader(&mut s, 1, 16 * M);
-    let all = |s: &Spindle, from, upto| s.passed_by_all(file(1), from, upto);
+    let all = |s: &DiskEngine, from, upto| s.passed_by_all(file(1), from, upto);
     assert_eq!((all(&s, 0, 4 * M), s.is_expected(file(1), 0, 4 * M)), (4 * M, false));
     assert_eq!(
         all(&s, 12 * M, 24 * M),

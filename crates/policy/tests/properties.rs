@@ -9,7 +9,7 @@ use seekless_policy::controller::{AdjustBy, Params};
 use seekless_policy::record::{Entry, Line};
 use seekless_policy::{
     Access, Action, AheadConfig, Config, Demand, DropBehind, Event, FileId, Mode, OrderKind, Outcome, PAGE,
-    ReadId, Reason, Request, RequestId, Sizing, Spindle, StreamConfig, Taken, Verdict,
+    ReadId, Reason, Request, RequestId, Sizing, DiskEngine, StreamConfig, Taken, Verdict,
 };
 use seekless_units::{Bytes, Lba, Nanos};
 
@@ -179,7 +179,7 @@ struct Flight {
 
 /// A spindle and everything known about it from outside.
 struct Bench {
-    spindle: Spindle,
+    spindle: DiskEngine,
     now: Nanos,
     asked: Vec<Request>,
     unanswered: BTreeSet<RequestId>,
@@ -198,7 +198,7 @@ struct Bench {
 
 impl Bench {
     fn new(config: Config) -> Bench {
-        let spindle = Spindle::new(config);
+        let spindle = DiskEngine::new(config);
         let entry = Entry::Disk { name: "sda".into(), config: Box::new(spindle.config().clone()) };
         let begin = Line { disk: 0, at: Nanos::ZERO, entry };
         Bench {
@@ -445,7 +445,7 @@ fn replay(log: &[String]) {
         let line: Line = text.parse().unwrap();
         assert_eq!(&line.to_string(), text);
         match (line.entry, &mut spindle) {
-            (Entry::Disk { config, .. }, slot) => *slot = Some(Spindle::new(*config)),
+            (Entry::Disk { config, .. }, slot) => *slot = Some(DiskEngine::new(*config)),
             (Entry::Event(event), Some(spindle)) => spindle.handle(line.at, event),
             (Entry::Action(action), Some(spindle)) => assert_eq!(spindle.poll_action(), Some(action)),
             _ => panic!("{text}"),
@@ -478,11 +478,11 @@ proptest! {
     ) {
         let never = Nanos::MAX;
         let config = Config { reads_in_flight: 1, age_max: never, ..Config::default() };
-        let mut spindle = Spindle::new(config);
+        let mut spindle = DiskEngine::new(config);
         let mut queued: BTreeSet<(u64, u64)> = BTreeSet::new();
         let mut head = (0, 0);
         let mut served = 0;
-        let mut serve = |spindle: &mut Spindle, queued: &mut BTreeSet<(u64, u64)>| {
+        let mut serve = |spindle: &mut DiskEngine, queued: &mut BTreeSet<(u64, u64)>| {
             while let Some(action) = spindle.poll_action() {
                 let Action::Read { id, file, lba, .. } = action else { continue };
                 let place = (lba.unwrap().0, file.ino);

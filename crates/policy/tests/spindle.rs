@@ -2,7 +2,7 @@
 
 use seekless_policy::{
     Access, Action, Config, Demand, Event, FileId, Mode, OrderKind, Outcome, ReadId, Reason, Request,
-    RequestId, Spindle, Taken, Verdict,
+    RequestId, DiskEngine, Taken, Verdict,
 };
 use seekless_units::{Bytes, Lba, Nanos};
 
@@ -31,12 +31,12 @@ fn demanding(id: u64, ino: u64, offset: u64, demand: Demand) -> Event {
     }
 }
 
-fn actions(spindle: &mut Spindle) -> Vec<Action> {
+fn actions(spindle: &mut DiskEngine) -> Vec<Action> {
     std::iter::from_fn(|| spindle.poll_action()).collect()
 }
 
 /// (inode, offset, length) of the reads submitted now.
-fn reads(spindle: &mut Spindle) -> Vec<(ReadId, u64, u64, u64)> {
+fn reads(spindle: &mut DiskEngine) -> Vec<(ReadId, u64, u64, u64)> {
     let read = |a| match a {
         Action::Read { id, file, offset, len, .. } => Some((id, file.ino, offset, len)),
         _ => None,
@@ -44,7 +44,7 @@ fn reads(spindle: &mut Spindle) -> Vec<(ReadId, u64, u64, u64)> {
     actions(spindle).into_iter().filter_map(read).collect()
 }
 
-fn answers(spindle: &mut Spindle) -> Vec<(u64, Verdict)> {
+fn answers(spindle: &mut DiskEngine) -> Vec<(u64, Verdict)> {
     let answer = |a| match a {
         Action::Answer { request, verdict } => Some((request.0, verdict)),
         _ => None,
@@ -52,8 +52,8 @@ fn answers(spindle: &mut Spindle) -> Vec<(u64, Verdict)> {
     actions(spindle).into_iter().filter_map(answer).collect()
 }
 
-fn serial(mode: Mode) -> Spindle {
-    Spindle::new(Config { mode, reads_in_flight: 1, order: OrderKind::Fifo, ..Config::default() })
+fn serial(mode: Mode) -> DiskEngine {
+    DiskEngine::new(Config { mode, reads_in_flight: 1, order: OrderKind::Fifo, ..Config::default() })
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn modes_differ_in_length_and_number() {
 fn what_was_withdrawn_is_not_evicted() {
     let ahead = Some(seekless_policy::AheadConfig::default());
     let config = Config { mode: Mode::Both, reads_in_flight: 1, ahead, ..Config::default() };
-    let mut s = Spindle::new(config.clone());
+    let mut s = DiskEngine::new(config.clone());
     // The disk is at another file for so long that the second is let go, and its piece with it.
     s.handle(Nanos(1), request(1, 1, 0, 512 * K));
     let [(read, ..)] = reads(&mut s)[..] else { panic!() };
@@ -110,7 +110,7 @@ fn given_up(ends_after: Option<u64>, trickles: bool) -> Vec<(u64, u64, Verdict)>
     let (wait_max, stall_max) = (Nanos::from_secs(55), Nanos::from_secs(30));
     let config =
         Config { reads_in_flight: 1, order: OrderKind::Fifo, wait_max, stall_max, ..Config::default() };
-    let mut s = Spindle::new(config);
+    let mut s = DiskEngine::new(config);
     // Idle for an hour before.
     let begin = Nanos::from_secs(3600);
     for id in 1..=9 {
@@ -187,7 +187,7 @@ fn a_partly_covered_request_reads_only_the_rest() {
 
 #[test]
 fn the_paper_answers_at_the_end_of_the_read() {
-    let mut s = Spindle::new(Config { answer_early: false, ..Config::default() });
+    let mut s = DiskEngine::new(Config { answer_early: false, ..Config::default() });
     s.handle(Nanos(1), request(1, 1, 0, 64 * K));
     let [(read, ..)] = reads(&mut s)[..] else { panic!() };
     s.handle(Nanos(2), Event::Progress { read, upto: M });
@@ -199,7 +199,7 @@ fn the_paper_answers_at_the_end_of_the_read() {
 #[test]
 fn the_next_read_is_submitted_when_the_last_is_nearly_done() {
     let config = Config { reads_in_flight: 2, overlap: Bytes::kib(256), ..Config::default() };
-    let mut s = Spindle::new(config);
+    let mut s = DiskEngine::new(config);
     for i in 1..=3 {
         s.handle(Nanos(1), request(i, i, 0, 64 * K));
     }
@@ -255,7 +255,7 @@ fn a_hung_disk_holds_nobody_for_ever() {
 
 #[test]
 fn a_full_queue_passes_at_once() {
-    let mut s = Spindle::new(Config { queue_max: 2, ..Config::default() });
+    let mut s = DiskEngine::new(Config { queue_max: 2, ..Config::default() });
     for i in 1..=3 {
         s.handle(Nanos(1), request(i, i, 0, M));
     }
@@ -263,7 +263,7 @@ fn a_full_queue_passes_at_once() {
 }
 
 /// Inodes of the reads in the order the disk does them, one at a time, each of 30 ms.
-fn order_of_reads(s: &mut Spindle, mut now: Nanos) -> Vec<u64> {
+fn order_of_reads(s: &mut DiskEngine, mut now: Nanos) -> Vec<u64> {
     let mut order = vec![];
     while let [(read, ino, _, _)] = reads(s)[..] {
         order.push(ino);
@@ -278,7 +278,7 @@ fn an_urgent_need_is_read_before_a_relaxed_one() {
     let soon = |ms| Demand { deadline: Some(Nanos::from_millis(ms)), ..Demand::default() };
     // The disk is at 5; 6 and 7 lie ahead of its head, 1 and 2 behind.
     let ask = |demands: [(u64, Demand); 4]| {
-        let mut s = Spindle::new(Config { reads_in_flight: 1, ..Config::default() });
+        let mut s = DiskEngine::new(Config { reads_in_flight: 1, ..Config::default() });
         s.handle(Nanos(0), request(0, 5, 0, 512 * K));
         let [(read, ..)] = reads(&mut s)[..] else { panic!("one read") };
         for (ino, demand) in demands {
@@ -302,7 +302,7 @@ fn an_urgent_need_is_read_before_a_relaxed_one() {
 fn who_joins_a_piece_makes_it_urgent_for_all() {
     let at = |s| Demand { deadline: Some(Nanos::from_secs(s)), ..Demand::default() };
     let first = |joins: bool| {
-        let mut s = Spindle::new(Config { reads_in_flight: 1, ..Config::default() });
+        let mut s = DiskEngine::new(Config { reads_in_flight: 1, ..Config::default() });
         s.handle(Nanos(0), request(0, 5, 0, 512 * K));
         let [(read, ..)] = reads(&mut s)[..] else { panic!("one read") };
         s.handle(Nanos(1), demanding(1, 1, 0, at(20)));
@@ -321,7 +321,7 @@ fn who_joins_a_piece_makes_it_urgent_for_all() {
 fn a_deadline_too_far_off_is_cut_to_what_a_caller_waits() {
     let never = Demand { deadline: Some(Nanos::MAX), ..Demand::default() };
     let config = Config { reads_in_flight: 1, wait_max: Nanos::from_secs(2), ..Config::default() };
-    let mut s = Spindle::new(config);
+    let mut s = DiskEngine::new(config);
     s.handle(Nanos(0), request(0, 5, 0, 512 * K));
     let [(read, ..)] = reads(&mut s)[..] else { panic!("one read") };
     s.handle(Nanos::from_secs(1), demanding(1, 1, 0, never));
@@ -338,7 +338,7 @@ fn a_bitrate_told_with_a_request_sizes_its_piece() {
     let first_piece = |bitrate| {
         let scale = seekless_policy::bitrate::BitrateRule::SquareRoot;
         let ahead = Some(seekless_policy::AheadConfig::default());
-        let mut s = Spindle::new(Config {
+        let mut s = DiskEngine::new(Config {
             prefetch: Bytes::mib(4),
             scale,
             ahead,

@@ -4,7 +4,7 @@ use alloc::format;
 
 use seekless_units::{Bytes, Lba, Nanos};
 
-use super::{Heeds, SizeReport};
+use super::{EndEvidence, SizeReport};
 use crate::PrefetchSize;
 use crate::controller::{AdjustBy, Controller, Decision, Guided, Observation, Params, Situation};
 use crate::profile::DiskProfile;
@@ -59,11 +59,11 @@ impl PrefetchSize for Auto {
         self.sizes().0
     }
 
-    fn heeds(&self) -> Heeds {
+    fn end_evidence(&self) -> EndEvidence {
         match self.controller {
-            Kind::Model(_) => Heeds::Ends,
+            Kind::Model(_) => EndEvidence::Ends,
             // The paper's search is left as it is.
-            Kind::Gradient(_) => Heeds::Nothing,
+            Kind::Gradient(_) => EndEvidence::Ignored,
         }
     }
 

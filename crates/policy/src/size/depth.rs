@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use seekless_units::{Bytes, Lba};
 
-use super::{Heeds, SizeReport};
+use super::{EndEvidence, SizeReport};
 use crate::competitive::{Competitive, SLOW_START, SequentialReader, Start};
 use crate::{FileId, PrefetchSize, Request};
 
@@ -64,8 +64,8 @@ impl PrefetchSize for Depth {
         }
     }
 
-    fn heeds(&self) -> Heeds {
-        Heeds::Lengths
+    fn end_evidence(&self) -> EndEvidence {
+        EndEvidence::Lengths
     }
 
     fn on_miss(&mut self, request: &Request, wanted: u64) -> u64 {

@@ -5,7 +5,7 @@ use alloc::string::ToString;
 
 use seekless_units::{Bytes, Lba, Nanos};
 
-use super::{Heeds, SizeReport};
+use super::{EndEvidence, SizeReport};
 use crate::bitrate::BitrateRule;
 use crate::controller::{Observation, Situation};
 use crate::{PrefetchSize, Request};
@@ -34,8 +34,8 @@ impl PrefetchSize for Scaled {
         self.inner.first(full)
     }
 
-    fn heeds(&self) -> Heeds {
-        self.inner.heeds()
+    fn end_evidence(&self) -> EndEvidence {
+        self.inner.end_evidence()
     }
 
     fn on_miss(&mut self, request: &Request, wanted: u64) -> u64 {

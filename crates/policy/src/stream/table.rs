@@ -24,12 +24,8 @@ pub struct Stream {
     pub passed: u64,
     /// End of what was fetched or queued on its behalf; never before `position`.
     pub fetched: u64,
-    /// The furthest that ever was: it counted on everything before being in memory.
-    pub counted_on: u64,
     /// Length of the last piece that was fetched or queued for it, bytes.
     pub piece: u64,
-    /// Everything before this was given back by drop-behind.
-    pub dropped: u64,
     /// Size of the file when last seen.
     pub file_size: u64,
     /// Bytes it read since it was recognised.
@@ -332,7 +328,6 @@ impl Streams {
             if upto > stream.fetched {
                 stream.piece = upto - stream.fetched;
                 stream.fetched = upto;
-                stream.counted_on = stream.counted_on.max(upto);
             }
         });
     }
@@ -367,13 +362,6 @@ impl Streams {
     pub fn locate(&mut self, id: StreamId, offset: u64, lba: Option<Lba>) {
         if let (Some(stream), Some(lba)) = (self.streams.get_mut(&id), lba) {
             stream.anchor = Some((offset, lba));
-        }
-    }
-
-    /// Notes that everything of a stream before `upto` was given back.
-    pub fn dropped(&mut self, id: StreamId, upto: u64) {
-        if let Some(stream) = self.streams.get_mut(&id) {
-            stream.dropped = stream.dropped.max(upto);
         }
     }
 
@@ -454,9 +442,7 @@ impl Streams {
             position: offset,
             passed: offset,
             fetched: offset,
-            counted_on: offset,
             piece: 0,
-            dropped: offset,
             file_size,
             consumed: 0,
             accesses: 0,

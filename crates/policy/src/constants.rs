@@ -1,0 +1,82 @@
+//! The constants of the read path, in one place.
+//!
+//! Each is a number that could not be derived from the disk's profile, from what is observed or from memory. They are no options: a user
+//! has no reason to change them. The simulator takes other values (`seekless sim serve --constant NAME=VALUE`), and
+//! `seekless lab run sensitivity --sim` shows what half and double of each does.
+
+use seekless_units::Nanos;
+use serde::{Deserialize, Serialize};
+
+/// The constants. Times are in seconds, sizes in bytes, parts within 0 to 1 unless said otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Constants {
+    /// Most queued pieces that nobody is blocked on. A new miss may wait for all of them; fewer give the sweep less to order.
+    pub queue_ahead: u64,
+    /// No piece is queued earlier than this before its stream runs dry: what comes too early is memory that others lack.
+    pub early_s: f64,
+    /// A stream silent for so long may have lost its client: nothing is read ahead for it until it reads again. Longer than a
+    /// player's ten-second segment (\[A\] 6.2, \[L\] 4).
+    pub quiet_s: f64,
+    /// Without another read for so long, a read whose end was not reported has taken all that it named. A socket takes the
+    /// rest of a `sendfile` as its client makes room.
+    pub taken_after_s: f64,
+    /// What a stream keeps behind itself when bytes are given back or unpinned: servers read a little twice. Bytes are
+    /// given back in steps of twice this, so that one call serves many pages.
+    pub keep_behind: u64,
+    /// A piece is at most this many times one stream's part of the budget. Pieces are half read on the mean.
+    pub share: f64,
+    /// Pieces may come early while no more than this part of the budget is taken.
+    pub early_below: f64,
+    /// A blocked client is served its whole piece up to this many budgets, and half of it beyond.
+    pub blocked_over_budget: f64,
+    /// Part of what is read that may be evicted before its stream has read it. More means that memory is short.
+    pub evicted_share: f64,
+    /// The budget at the start, as a part of the page cache.
+    pub budget_share_first: f64,
+    /// The largest budget, as a part of the page cache. The rest is for pages on their way and the kernel's own needs.
+    pub budget_share_max: f64,
+    /// Part by which the budget shrinks at once when memory is short.
+    pub budget_step: f64,
+    /// By how many per cent the hit ratio rises when the cache grows by one per cent.
+    pub hit_elasticity: f64,
+    /// How long drop-behind goes on after the last sign that memory is short, the first time. It doubles each time it comes back soon.
+    pub drop_behind_s: f64,
+    /// Non-sequential misses up to this size are passed through where most readers stop after one read: with the kernel's
+    /// own read-ahead they cost two seeks at most.
+    pub pass_through_max: u64,
+    /// Observed bitrates of at least this part of the highest count as the highest: they are uncertain by a factor of two.
+    pub bitrate_alike: f64,
+    /// Part of the streams that may be faster than what counts as the highest bitrate: one download must not make
+    /// every other piece small.
+    pub bitrate_outliers: f64,
+}
+
+impl Default for Constants {
+    fn default() -> Constants {
+        Constants {
+            queue_ahead: 16,
+            early_s: 20.0,
+            quiet_s: 12.0,
+            taken_after_s: 4.0,
+            keep_behind: 128 << 10,
+            share: 2.0,
+            early_below: 0.75,
+            blocked_over_budget: 1.2,
+            evicted_share: 0.003,
+            budget_share_first: 0.667,
+            budget_share_max: 0.667,
+            budget_step: 0.1,
+            hit_elasticity: 0.5,
+            drop_behind_s: 60.0,
+            pass_through_max: 256 << 10,
+            bitrate_alike: 0.5,
+            bitrate_outliers: 0.05,
+        }
+    }
+}
+
+/// A constant in seconds as a time; nonsense counts as none.
+pub(crate) fn time(seconds: f64) -> Nanos {
+    Nanos::from_secs_f64(if seconds.is_finite() { seconds.max(0.0) } else { 0.0 })
+}

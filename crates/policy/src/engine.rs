@@ -1,0 +1,249 @@
+//! The engine of one disk: everything that is decided about it, and nothing that is done.
+//!
+//! ```text
+//!  Request, Access --> streams (who reads where, how fast) --> pieces, under deadlines --> Spindle --> Read
+//!                                                                                          (order)
+//!  Found, Progress, Done --> extents (what is in memory, and why) --> Pin, Renew, Unpin, Drop, Probe
+//!  MemoryLimit, evictions --> memory (the budget)
+//! ```
+//!
+//! | file | idea |
+//! | --- | --- |
+//! | `engine/misses.rs` | what becomes of a request |
+//! | `engine/follow.rs` | streams: where they got to, when their next piece is due |
+//! | `engine/lengths.rs` | how long a piece is: size, bitrates, share of memory |
+//! | `engine/resident.rs` | what is in memory: arrivals, evictions, pins, drop-behind |
+
+mod follow;
+mod lengths;
+mod misses;
+mod resident;
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+
+use seekless_units::{Bytes, Nanos};
+
+use crate::account::DiskClock;
+use crate::drops::Drops;
+use crate::extents::Extents;
+use crate::files::Files;
+use crate::memory::{Memory, Seen};
+use crate::pins::Pins;
+use crate::profile::DiskProfile;
+use crate::size::{AsAsked, start_size};
+use crate::spindle::Spindle;
+use crate::{Action, Config, Event, FileId, Mode, PrefetchSize, Sizing, Stats, StreamId, Verdict};
+use follow::Following;
+
+/// Ranges the map of extents keeps: four for each stream ([`crate::StreamConfig::streams_max`]), about 2.5 MB in the worst case.
+const RANGES_MAX: usize = 16_384;
+
+/// Most actions waiting for the driver beside answers and reads. Hints beyond are left out.
+const HINTS_MAX: usize = 8192;
+
+/// A file stays open for this long after the last stream that reads it would have ended.
+const FILE_LINGERS: Nanos = Nanos::from_secs(5);
+
+/// The engine of one disk. The crate's documentation has the contract of its driver.
+pub struct DiskEngine {
+    config: Config,
+    now: Nanos,
+    spindle: Spindle,
+    size: Box<dyn PrefetchSize + Send>,
+    extents: Extents<FileId>,
+    memory: Memory,
+    files: Files,
+    /// `None`: read on a miss only.
+    streams: Option<Following>,
+    pins: Pins,
+    drops: Drops,
+    /// For the driver, beside answers and reads.
+    hints: VecDeque<Action>,
+    /// The stream whose memory was probed last.
+    probed: Option<StreamId>,
+    clock: DiskClock,
+    /// When the sizing algorithm next hears of what happened.
+    next_look: Nanos,
+    /// Moving average of the time a read takes.
+    service: Nanos,
+    stats: Stats,
+}
+
+impl DiskEngine {
+    /// The engine of an idle disk. Values of `config` outside their range are brought into it.
+    pub fn new(config: Config) -> DiskEngine {
+        let mut config = config.normalised();
+        // An unmeasured disk of any size: distances are then parts of this one.
+        let profile = config.profile.clone().unwrap_or_else(|| DiskProfile::assumed(1 << 31));
+        let depth = profile.mean_depth();
+        let follows = config.ahead.clone().filter(|_| config.mode == Mode::Both);
+        let (fixed, drop_behind) = follows.as_ref().map_or((None, Default::default()), |a| (a.budget, a.drop_behind));
+        let memory = Memory::new(fixed, drop_behind, config.memory, depth, config.constants);
+        if let Sizing::Auto(params) = &mut config.sizing {
+            let model = || start_size(&profile, Bytes(memory.budget()), params);
+            params.start_size = config.start_size.unwrap_or_else(model);
+        }
+        let size: Box<dyn PrefetchSize + Send> = match config.mode.prefetches() {
+            true => config.sizing.build(config.prefetch, config.read_max, &config.scale, config.profile.as_ref()),
+            false => Box::new(AsAsked),
+        };
+        let keep = follows.as_ref().map_or(Nanos::ZERO, |a| a.streams.idle + FILE_LINGERS);
+        let files_max = follows.as_ref().map_or(config.queue_max, |a| a.files_max);
+        let first = size.full(None, 0.0).0 as f64 / profile.mean_rate().max(1.0);
+        DiskEngine {
+            now: Nanos::ZERO,
+            spindle: Spindle::new(&config),
+            size,
+            extents: Extents::new(RANGES_MAX),
+            memory,
+            files: Files::new(keep, files_max),
+            streams: follows.map(|ahead| Following::new(ahead, config.bitrate)),
+            pins: Pins::default(),
+            drops: Drops::default(),
+            hints: VecDeque::new(),
+            probed: None,
+            clock: DiskClock::default(),
+            next_look: Nanos::ZERO,
+            service: profile.mean_switch() + Nanos::from_secs_f64(first),
+            stats: Stats::default(),
+            config,
+        }
+    }
+
+    /// The settings in force.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Takes in what happened. `now` must not run backwards; if it does, it counts as no time having passed.
+    pub fn handle(&mut self, now: Nanos, event: Event) {
+        self.now = self.now.max(now);
+        self.clock.pass(self.now);
+        match event {
+            Event::Request(request) => self.request(request),
+            Event::Opened { file } => self.opened(file),
+            Event::Access(access) => self.access(access),
+            Event::Missing { file, offset, len } => {
+                self.found_missing(file, offset, offset.saturating_add(len));
+            }
+            Event::Release { file, offset, len } => self.release(file, offset, offset.saturating_add(len)),
+            Event::Bitrate { file, bytes_per_s } => self.told_bitrate(file, bytes_per_s),
+            Event::MemoryLimit(limit) => {
+                let seen = Seen {
+                    reads: self.stats.reads,
+                    bytes_read: self.stats.bytes_read,
+                    requested: self.extents.totals().requested,
+                    cached: self.extents.totals().cached,
+                };
+                self.memory.limit(self.now, limit, seen, self.unread());
+                self.probe();
+            }
+            Event::Cancel(id) => self.answer(id, Verdict::Pass(crate::Reason::Cancelled)),
+            Event::Found { read, from, upto } => self.found(read, from, upto),
+            Event::Progress { read, upto } => self.progress(read, upto),
+            Event::Done { read, outcome } => self.done(read, outcome),
+            Event::Tick => {}
+        }
+        self.give_up();
+        self.expire_streams();
+        self.confirm_taken();
+        self.drop_again();
+        self.note_evictions();
+        self.read_ahead();
+        self.close_files();
+        let (queued, in_flight) = self.spindle.load();
+        self.clock.state(in_flight, queued);
+        self.look_at_size();
+    }
+
+    /// The next thing to do, `None` when there is nothing to do until the next event.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        if let Some((request, verdict)) = self.spindle.next_answer() {
+            return Some(Action::Answer { request, verdict });
+        }
+        if let Some(hint) = self.hints.pop_front() {
+            return Some(hint);
+        }
+        let piece = self.spindle.next_read(self.now)?;
+        let (id, file, offset, len, lba) = (piece.id, piece.file, piece.start, piece.end - piece.start, piece.lba);
+        self.stats.reads += 1;
+        self.stats.bytes_read += len;
+        self.size.submitted(lba, len);
+        self.extents.read_submitted(file, offset, offset + len);
+        let (queued, in_flight) = self.spindle.load();
+        self.clock.state(in_flight, queued);
+        self.stats.in_flight_max = self.stats.in_flight_max.max(in_flight);
+        Some(Action::Read { id, file, offset, len, lba })
+    }
+
+    /// When to send [`Event::Tick`] if nothing else happens before.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        let stream_over = self.streams.as_ref().and_then(|s| s.table.next_expiry());
+        // While nothing happens there is nothing to learn from.
+        let idle = self.spindle.load() == (0, 0) && stream_over.is_none();
+        let size = self.size.next_deadline().filter(|_| !idle);
+        let due = [
+            self.spindle.next_expiry(),
+            stream_over,
+            size,
+            self.next_piece_due(),
+            self.streams.as_ref().and_then(|f| f.next_taken()),
+            self.drops.next_ripe(),
+            self.files.next_expiry(),
+        ];
+        due.into_iter().flatten().min()
+    }
+
+    /// Counters, and the state of now.
+    pub fn stats(&self) -> Stats {
+        let mut stats = self.stats.clone();
+        stats.waiting = self.spindle.blocked();
+        (stats.queued, stats.in_flight) = self.spindle.load();
+        stats.ledger = self.extents.totals();
+        stats.disk_time = self.clock.disk_time();
+        stats.size = self.size.report();
+        stats.pinned_ranges = self.extents.pinned_ranges();
+        if let Some(following) = &self.streams {
+            stats.streams = following.table.len();
+            stats.bytes_unread = following.table.unread();
+            stats.memory = self.memory.report();
+            stats.budget = self.memory.budget();
+            stats.gives_back = self.memory.drops_behind();
+        }
+        stats
+    }
+
+    /// A hint for the driver; left out when it does not keep up.
+    fn hint(&mut self, action: Action) -> bool {
+        let room = self.hints.len() < HINTS_MAX;
+        if room {
+            self.hints.push_back(action);
+        }
+        room
+    }
+
+    fn opened(&mut self, file: FileId) {
+        let spindle = &self.spindle;
+        if let Some(other) = self.files.opened(self.now, file, |file| spindle.uses(file)) {
+            self.close(other);
+        }
+    }
+
+    fn close_files(&mut self) {
+        while let Some(file) = self.files.expire(self.now, |file| self.spindle.uses(file)) {
+            self.close(file);
+        }
+    }
+
+    /// The driver closes a file. What is pinned of it goes first.
+    fn close(&mut self, file: FileId) {
+        self.unpin(file, 0, u64::MAX, false);
+        self.hints.push_back(Action::Close { file });
+    }
+
+    /// Bytes fetched and not read, of all streams.
+    fn unread(&self) -> u64 {
+        self.streams.as_ref().map_or(0, |following| following.table.unread())
+    }
+}

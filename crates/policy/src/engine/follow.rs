@@ -1,0 +1,363 @@
+//! Streams: where they got to, and when their next piece is due.
+//!
+//! A stream is fetched in pieces. While it reads one, the next is queued as soon as what is left would last only as
+//! long as the disk may take to come round to it: the trigger. The piece's deadline is the moment the stream runs dry.
+//!
+//! - The *budget* bounds the fetched and unread bytes of the whole disk. Over it, streams are held back and served in
+//!   the order of their deadlines; a blocked client is served all the same.
+//! - *Early* pieces: a disk with nothing better to do, and memory to spare, fetches for the streams that run dry next. Clients that
+//!   came together would run dry together.
+//!
+//! What another stream of the same file has in memory ahead of itself is not fetched again: a stream counts on it, and its
+//! pieces end where that begins.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use seekless_units::Nanos;
+
+use super::DiskEngine;
+use super::lengths::{Bitrates, PieceLen};
+use crate::constants::time;
+use crate::piece::{Plan, Wanted, lba_at};
+use crate::spindle::NewPiece;
+use crate::{
+    Access, Action, AheadConfig, Continuation, Demand, EndEvidence, FileId, PAGE, Request, RequestId, Stream,
+    StreamId, Streams, Taken,
+};
+
+/// Streams by a time of theirs: at most one entry a stream.
+#[derive(Default)]
+pub(super) struct ByTime {
+    in_order: BTreeSet<(Nanos, StreamId)>,
+    times: BTreeMap<StreamId, Nanos>,
+}
+
+impl ByTime {
+    fn insert(&mut self, time: Nanos, stream: StreamId) {
+        self.remove(stream);
+        self.times.insert(stream, time);
+        self.in_order.insert((time, stream));
+    }
+
+    fn remove(&mut self, stream: StreamId) {
+        if let Some(time) = self.times.remove(&stream) {
+            self.in_order.remove(&(time, stream));
+        }
+    }
+
+    fn first(&self) -> Option<(Nanos, StreamId)> {
+        self.in_order.first().copied()
+    }
+
+    fn time(&self, stream: StreamId) -> Option<Nanos> {
+        self.times.get(&stream).copied()
+    }
+}
+
+/// What is kept to read ahead of need.
+pub(super) struct Following {
+    pub(super) config: AheadConfig,
+    pub(super) table: Streams,
+    /// Streams whose next piece is not queued yet, by when they run dry.
+    upcoming: ByTime,
+    /// Streams of which it is not known how much of their last read they took, by when they have taken all of it.
+    taking: ByTime,
+    pub(super) bitrates: Bitrates,
+}
+
+impl Following {
+    pub(super) fn new(config: AheadConfig, bitrate: Option<u64>) -> Following {
+        Following {
+            table: Streams::new(config.streams.clone()),
+            config,
+            upcoming: ByTime::default(),
+            taking: ByTime::default(),
+            bitrates: Bitrates::new(bitrate),
+        }
+    }
+
+    /// When a stream has taken all of its last read.
+    pub(super) fn next_taken(&self) -> Option<Nanos> {
+        Some(self.taking.first()?.0)
+    }
+
+    /// A stream is over: no piece of it is to come.
+    fn forget(&mut self, stream: StreamId) {
+        self.upcoming.remove(stream);
+        self.taking.remove(stream);
+    }
+}
+
+/// A piece to queue on behalf of a stream, in whole pages.
+struct NextPiece {
+    start: u64,
+    end: u64,
+    /// When the stream runs dry.
+    deadline: Nanos,
+}
+
+fn next_page(offset: u64) -> u64 {
+    offset.min(i64::MAX as u64).next_multiple_of(PAGE)
+}
+
+impl DiskEngine {
+    /// Notes where a stream got to, and whether its next piece is due.
+    pub(super) fn access(&mut self, access: Access) {
+        let Access { file, offset, len, file_size, lba, taken } = access;
+        if self.streams.is_none() || !self.files.used(self.now, file) {
+            return;
+        }
+        self.stats.accesses += 1;
+        if self.config.bitrate.is_none() && self.files.read(file) {
+            self.hint(Action::Header { file });
+        }
+        let end = offset.saturating_add(len).min(file_size.max(offset));
+        self.extents.used(file, offset, end);
+        let Some(stream) = self.observe(file, offset, len, file_size) else { return };
+        if let Some(following) = &mut self.streams {
+            following.table.locate(stream, offset, lba);
+            match taken {
+                Taken::All => following.taking.remove(stream),
+                Taken::Unknown => {
+                    let after = time(self.config.constants.taken_after_s);
+                    following.taking.insert(self.now + after, stream);
+                }
+            }
+        }
+        self.rank_bitrates();
+        self.has_passed(stream, if taken == Taken::All { end } else { offset });
+        self.unpin_passed(file, offset, end);
+        self.line_up(stream);
+    }
+
+    /// The stream an access belongs to, moved on; `None` where streams are not followed. A stream that made room for it is over.
+    pub(super) fn observe(
+        &mut self,
+        file: FileId,
+        offset: u64,
+        len: u64,
+        file_size: u64,
+    ) -> Option<StreamId> {
+        let following = self.streams.as_mut()?;
+        let (continuation, forgotten) = following.table.observe(self.now, file, offset, len, file_size);
+        let (Continuation::Began(stream) | Continuation::Continued(stream)) = continuation;
+        if let Some((id, over)) = forgotten {
+            following.forget(id);
+            self.stream_ended(&over);
+        }
+        Some(stream)
+    }
+
+    /// A stream has read everything before `upto`.
+    fn has_passed(&mut self, stream: StreamId, upto: u64) {
+        let Some(following) = &mut self.streams else { return };
+        following.table.passed(stream, upto);
+        self.drop_behind(stream);
+        self.end_if_done(stream);
+    }
+
+    /// Reads whose end was not reported, and that nothing followed, have taken all they named. But doors that hear of reads before
+    /// they are done hear of whole pages: the next one may begin in the last of them, unless the file ends there.
+    pub(super) fn confirm_taken(&mut self) {
+        while let Some(following) = &mut self.streams
+            && let Some((at, id)) = following.taking.first()
+            && at <= self.now
+        {
+            following.taking.remove(id);
+            let Some(stream) = following.table.get(id) else { continue };
+            let upto = match stream.position < stream.file_size {
+                true => stream.position.saturating_sub(PAGE),
+                false => stream.position,
+            };
+            self.has_passed(id, upto);
+        }
+    }
+
+    /// Forgets a stream that has read its file to the end.
+    fn end_if_done(&mut self, stream: StreamId) {
+        let Some(following) = &mut self.streams else { return };
+        if following.table.get(stream).is_some_and(Stream::at_end) {
+            following.forget(stream);
+            if let Some(over) = following.table.end(stream) {
+                self.stream_ended(&over);
+            }
+        }
+    }
+
+    pub(super) fn expire_streams(&mut self) {
+        while let Some(following) = &mut self.streams {
+            let Some((id, over)) = following.table.expire(self.now) else { break };
+            following.forget(id);
+            self.stats.bytes_wasted += over.unread();
+            self.leave_behind(&over);
+            self.stream_ended(&over);
+            self.spindle.forget_stream(id, &mut self.stats);
+        }
+    }
+
+    pub(super) fn fetched(&mut self, stream: Option<StreamId>, upto: u64) {
+        if let (Some(following), Some(stream)) = (&mut self.streams, stream) {
+            following.table.fetched(stream, upto);
+        }
+    }
+
+    /// Puts a stream in line for its next piece, or takes it out.
+    pub(super) fn line_up(&mut self, stream: StreamId) {
+        let Some(following) = &mut self.streams else { return };
+        following.table.share(stream);
+        let Some(following) = &self.streams else { return };
+        let dry = following.table.get(stream).and_then(|reader| {
+            let len = self.piece_len(following, reader);
+            self.runs_dry(following, reader, len)
+        });
+        let Some(following) = &mut self.streams else { return };
+        match dry {
+            Some(dry) => following.upcoming.insert(dry, stream),
+            None => following.upcoming.remove(stream),
+        }
+    }
+
+    /// When a stream runs dry, as of its last read: what it asks for in one go it uses in the time until the next. `None` while there
+    /// is nothing to read ahead for it: it is quiet, not sequential, fetched to its end, or has two pieces ahead of it (how fast it
+    /// reads is not known from its first burst).
+    fn runs_dry(&self, following: &Following, stream: &Stream, len: PieceLen) -> Option<Nanos> {
+        let quiet = self.now.since(stream.last) > time(self.config.constants.quiet_s);
+        let fetched = next_page(stream.fetched) >= next_page(stream.file_size);
+        let enough = stream.unread() >= len.full.saturating_mul(2);
+        let sequential = stream.is_sequential(&following.config.streams);
+        if quiet || fetched || enough || len.full < PAGE || !sequential {
+            return None;
+        }
+        Some(stream.runs_dry(stream.last, len.bitrate))
+    }
+
+    /// How long before a stream runs dry its next piece is due: the disk has to get through what is in line.
+    fn lead(&self) -> Nanos {
+        let Some(following) = &self.streams else { return Nanos::ZERO };
+        let (queued, in_flight) = self.spindle.load();
+        let backlog = Nanos(self.service.0.saturating_mul((queued + in_flight) as u64));
+        backlog + backlog + following.config.slack
+    }
+
+    fn early_most(&self) -> Nanos {
+        time(self.config.constants.early_s)
+    }
+
+    /// When the next piece may be queued. What is due already was tried and has to wait for room.
+    pub(super) fn next_piece_due(&self) -> Option<Nanos> {
+        let (dry, _) = self.streams.as_ref()?.upcoming.first()?;
+        let at = |before: Nanos| Some(dry.since(before)).filter(|&at| at > self.now);
+        at(self.early_most()).or_else(|| at(self.lead()))
+    }
+
+    /// The stream whose next piece is queued first: the one that runs dry first. Where a piece is what a switch is worth and somebody
+    /// is blocked, one whose piece goes on where another ends that is being read, or that somebody is blocked on. Any other
+    /// would make the blocked wait for a switch before it is known whether its client comes so far.
+    fn next_ahead(&self) -> Option<StreamId> {
+        let following = self.streams.as_ref()?;
+        if self.size.end_evidence() < EndEvidence::Lengths || !self.spindle.is_anybody_blocked() {
+            return following.upcoming.first().map(|(_, stream)| stream);
+        }
+        self.spindle.urgent().find_map(|piece| {
+            let mut streams = following.table.of_file(piece.file);
+            let goes_on =
+                streams.find(|&(id, s)| s.fetched == piece.end && following.upcoming.time(id).is_some());
+            goes_on.map(|(id, _)| id)
+        })
+    }
+
+    /// Queues the next pieces of streams: those due and, while the queue is short and memory plentiful, others.
+    pub(super) fn read_ahead(&mut self) {
+        let most = self.config.constants.queue_ahead as usize;
+        while self.spindle.queued_ahead() < most
+            && let Some(stream) = self.next_ahead()
+        {
+            // Others may have fetched for it since.
+            self.line_up(stream);
+            if self.next_ahead() != Some(stream) {
+                continue;
+            }
+            let Some(following) = &self.streams else { return };
+            let Some(dry) = following.upcoming.time(stream) else { return };
+            let Some(reader) = following.table.get(stream) else { return };
+            let len = self.piece_len(following, reader);
+            let due = dry.since(self.now) <= self.lead();
+            let early = dry.since(self.now) <= self.early_most()
+                && self.spindle.load().0 < most
+                && len.full <= self.share(following)
+                && self.memory.has_to_spare(following.table.unread());
+            if !due && !early {
+                return;
+            }
+            let Some(piece) = self.next_piece(following, stream, len, dry) else {
+                self.stats.held_back += 1;
+                return;
+            };
+            if !self.queue_ahead(stream, piece) {
+                return;
+            }
+            // One early piece at a time: the next when it reads again.
+            if !due && let Some(following) = &mut self.streams {
+                following.upcoming.remove(stream);
+            }
+        }
+    }
+
+    /// A stream's next piece, for one that runs dry at `dry`. `None` if the budget has no room.
+    fn next_piece(&self, following: &Following, id: StreamId, len: PieceLen, dry: Nanos) -> Option<NextPiece> {
+        let streams = &following.table;
+        let stream = streams.get(id)?;
+        // Rounded up: a page that is partly fetched is fetched.
+        let start = next_page(stream.fetched);
+        let len = self.piece_max(following, stream, len);
+        let end = start.saturating_add(len).min(next_page(stream.file_size));
+        let end = match streams.next_fetched(id, start) {
+            Some(next) => end.min(next.max(start + PAGE) / PAGE * PAGE),
+            None => end,
+        };
+        // Where the whole piece finds no room half of it will do.
+        let room = self.memory.budget().saturating_sub(streams.unread()) / PAGE * PAGE;
+        let least = end.checked_sub(start)?.min(len / 2);
+        let end = end.min(start.saturating_add(room));
+        (room >= least.max(1)).then_some(NextPiece { start, end, deadline: dry })
+    }
+
+    /// Queues the parts of a piece that no other piece brings in; `false` if the queue is at its bound.
+    fn queue_ahead(&mut self, stream: StreamId, piece: NextPiece) -> bool {
+        let Some(following) = &self.streams else { return false };
+        let Some(reader) = following.table.get(stream) else { return false };
+        let file = reader.file;
+        let request = Request {
+            id: RequestId(u64::MAX),
+            file,
+            from: piece.start,
+            offset: piece.start,
+            len: (piece.end - piece.start).min(self.config.read_max.0),
+            file_size: piece.end,
+            lba: reader.address_of(piece.start),
+            demand: Demand::default(),
+        };
+        let Some(wanted) = Wanted::of(&request, self.config.read_max.0) else { return false };
+        let plan = Plan::lay(wanted, self.spindle.pieces_of(file), 0, self.config.read_max.0);
+        if !self.spindle.has_room(plan.create.len()) {
+            return false;
+        }
+        for (start, end, _) in plan.create {
+            self.stats.ahead += 1;
+            let (lba, due) = (lba_at(&request, start), piece.deadline);
+            self.spindle.queue_ahead(NewPiece { file, start, end, lba, due, ahead_for: Some(stream) });
+        }
+        self.fetched(Some(stream), wanted.end);
+        true
+    }
+
+    /// The streams that count on the byte at `offset` being in memory.
+    pub(super) fn counting_on(&self, file: FileId, offset: u64) -> Vec<StreamId> {
+        let Some(following) = &self.streams else { return Vec::new() };
+        // What lies before a stream's position had been read: another client begins close behind, or this one reads again.
+        let counting =
+            following.table.of_file(file).filter(|(_, s)| (s.position..s.fetched).contains(&offset));
+        counting.map(|(id, _)| id).collect()
+    }
+}

@@ -1,0 +1,199 @@
+//! How long a piece is: what the sizing algorithm says, cut to what memory bears and to what its stream is likely to read.
+//!
+//! - The *share*: with many streams a piece is no longer than twice one stream's part of the budget. It is half read on the mean.
+//! - *Persistence*: most viewers leave early (\[L\] 4), so a piece is no longer than what its stream has read so far,
+//!   and the first is half of the full size (or what the sizing algorithm says). It is slow start (\[C\] 2) driven by
+//!   what the client did, not by how often it was prefetched for. Where clients are seen to stay
+//!   ([`crate::Persistence`]) it does not bind.
+//! - The *bitrate*: streams of lower bitrates get smaller pieces (\[A\] 5).
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use seekless_units::{Bytes, Nanos};
+
+use super::DiskEngine;
+use super::follow::Following;
+use crate::controller::Situation;
+use crate::{EndEvidence, FileId, PAGE, Stream};
+
+/// How often the sizing algorithm hears of what happened. Far below any interval it looks at.
+const LOOK_EVERY: Nanos = Nanos::from_millis(250);
+
+/// How often the highest bitrate is looked for: one pass over all streams. The first time soon: a start size may be far off.
+const RANK_EVERY: Nanos = Nanos::from_secs(5);
+const RANK_FIRST: Nanos = Nanos::from_millis(500);
+
+/// Weight of the newest in the moving average of what a stream reads: a viewer's first segments come at once.
+const PACE_WEIGHT: f64 = 0.3;
+
+/// What the sizing algorithm says about a stream's pieces, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct PieceLen {
+    pub(super) full: u64,
+    first: u64,
+    /// The stream's bitrate if somebody said so, bytes a second.
+    pub(super) bitrate: Option<f64>,
+}
+
+/// The bitrates of a disk's streams.
+pub(super) struct Bitrates {
+    /// What files' headers said, bytes a second. Of files with a stream only.
+    told: BTreeMap<FileId, u64>,
+    /// When the highest bitrate was last looked for, and what it was.
+    ranked: Nanos,
+    highest: f64,
+    /// Bytes requested when it was, and what the mean stream requests a second of late.
+    requested: u64,
+    pace: f64,
+}
+
+impl Bitrates {
+    pub(super) fn new(configured: Option<u64>) -> Bitrates {
+        let highest = configured.unwrap_or(0) as f64;
+        Bitrates { told: BTreeMap::new(), ranked: Nanos::ZERO, highest, requested: 0, pace: 0.0 }
+    }
+
+    /// The last stream of a file is over.
+    pub(super) fn forget(&mut self, file: FileId) {
+        self.told.remove(&file);
+    }
+
+    /// What the streams of now requested, in so long.
+    fn observe_pace(&mut self, passed: Nanos, requested: u64, streams: usize) {
+        let bytes = requested.saturating_sub(self.requested) as f64;
+        self.requested = requested;
+        // Longer ago there were no streams to look for.
+        if passed > RANK_EVERY + RANK_EVERY {
+            return;
+        }
+        let pace = bytes / passed.as_secs_f64() / streams.max(1) as f64;
+        let weight = if self.pace > 0.0 { PACE_WEIGHT } else { 1.0 };
+        self.pace += weight * (pace - self.pace);
+    }
+}
+
+impl DiskEngine {
+    /// Tells the sizing algorithm what happened, and the time.
+    pub(super) fn look_at_size(&mut self) {
+        let due = self.size.next_deadline().is_some_and(|at| at <= self.now);
+        if !due && self.now < self.next_look {
+            return;
+        }
+        self.next_look = self.now + LOOK_EVERY;
+        let highest = self.streams.as_ref().map_or(0.0, |f| f.bitrates.highest);
+        self.size.highest_bitrate(highest);
+        let seen = self.clock.observation(self.extents.totals(), highest);
+        self.size.observe(self.now, seen);
+    }
+
+    /// What the algorithm says about the pieces of a stream that begin where it is fetched to.
+    pub(super) fn piece_len(&self, following: &Following, stream: &Stream) -> PieceLen {
+        let lba = stream.address_of(stream.fetched);
+        let bitrate =
+            self.bitrate_of(following, stream).map_or(0.0, |rate| self.sized_by(following, stream, rate));
+        let full = self.size.full(lba, bitrate).min(Bytes(self.rest(following, stream)));
+        PieceLen { full: full.0, first: self.size.first(full).0, bitrate: self.told(following, stream) }
+    }
+
+    /// Longest piece for a stream: persistence and share, at least a page.
+    pub(super) fn piece_max(&self, following: &Following, stream: &Stream, len: PieceLen) -> u64 {
+        let PieceLen { full, first, .. } = len;
+        let grown = match following.table.persistence().stays() {
+            true => full,
+            false => stream.consumed.max(first),
+        };
+        full.min(grown).min(self.share(following)).max(PAGE) / PAGE * PAGE
+    }
+
+    /// Bytes that bound a stream's pieces.
+    pub(super) fn share(&self, following: &Following) -> u64 {
+        let part = self.memory.budget() / following.table.len().max(1) as u64;
+        (part as f64 * self.config.constants.share) as u64
+    }
+
+    /// Bytes beyond which no piece is to go: none where as much is fetched as a client is as likely to go on for as not.
+    fn rest(&self, following: &Following, stream: &Stream) -> u64 {
+        match self.median_rest(following, stream) {
+            Some(rest) if rest <= stream.unread() => 0,
+            Some(rest) if self.size.end_evidence() >= EndEvidence::Lengths => rest,
+            _ => u64::MAX,
+        }
+    }
+
+    /// How far half of those went on that came as far as this stream, where that is known and the sizing algorithm goes by it.
+    pub(super) fn median_rest(&self, following: &Following, stream: &Stream) -> Option<u64> {
+        let counts = match self.size.end_evidence() {
+            EndEvidence::Ignored => false,
+            // Every other viewer goes on further, and would wait. What those cost that do not, the size allows for.
+            EndEvidence::Ends => !stream.is_sequential(&following.config.streams),
+            EndEvidence::Lengths => true,
+        };
+        counts.then(|| following.table.lengths().median_rest(stream.consumed)).flatten()
+    }
+
+    /// Configured, else from the file's header.
+    fn told(&self, following: &Following, stream: &Stream) -> Option<f64> {
+        let told = self.config.bitrate.or_else(|| following.bitrates.told.get(&stream.file).copied());
+        told.map(|b| b as f64)
+    }
+
+    /// Configured, else from the file's header, else as its client shows.
+    fn bitrate_of(&self, following: &Following, stream: &Stream) -> Option<f64> {
+        self.told(following, stream).or_else(|| stream.bitrate(self.now))
+    }
+
+    /// The bitrate a stream's size goes by. What its client shows, if that counts at all, is too uncertain to tell it from the highest
+    /// within a factor of two: a viewer's first burst looks three times as fast as it is.
+    fn sized_by(&self, following: &Following, stream: &Stream, rate: f64) -> f64 {
+        let highest = following.bitrates.highest;
+        let tells = self.config.scale_by_observed && rate < highest * self.config.constants.bitrate_alike;
+        match self.told(following, stream).is_some() || tells {
+            true => rate,
+            false => highest,
+        }
+    }
+
+    /// Looks for the highest bitrate of now, and tells the sizing algorithm of memory and clients.
+    pub(super) fn rank_bitrates(&mut self) {
+        let Some(following) = &self.streams else { return };
+        let every = if following.bitrates.ranked == Nanos::ZERO { RANK_FIRST } else { RANK_EVERY };
+        if self.now < following.bitrates.ranked + every {
+            return;
+        }
+        let (mut rates, mut parts) = (Vec::new(), 0.0);
+        for (_, stream) in following.table.iter() {
+            // Streams whose bitrate is not known yet get the whole size.
+            let Some(rate) = self.bitrate_of(following, stream).filter(|rate| rate.is_finite()) else {
+                parts += 1.0;
+                continue;
+            };
+            parts += self.size.part(self.sized_by(following, stream, rate));
+            rates.push(rate);
+        }
+        let skip = (rates.len() as f64 * self.config.constants.bitrate_outliers) as usize;
+        rates.sort_unstable_by(|a, b| b.total_cmp(a));
+        let highest = rates.get(skip).copied();
+        let streams = following.table.len();
+        let part = (parts / streams.max(1) as f64).clamp(0.01, 1.0);
+        let room = if streams == 0 { 0.0 } else { self.share(following) as f64 / part };
+        let requested = self.extents.totals().requested;
+        let Some(following) = &mut self.streams else { return };
+        let passed = self.now.since(following.bitrates.ranked);
+        following.bitrates.observe_pace(passed, requested, streams);
+        following.bitrates.ranked = self.now;
+        following.bitrates.highest = highest.unwrap_or(following.bitrates.highest);
+        let (ended, used, left) = following.table.persistence().means();
+        let pace = following.bitrates.pace;
+        self.size.situation(self.now, Situation { room: room as u64, part, ended, used, left, pace });
+    }
+
+    /// Remembers what a file's header says.
+    pub(super) fn told_bitrate(&mut self, file: FileId, bytes_per_s: u64) {
+        let Some(following) = &mut self.streams else { return };
+        // Only while somebody reads it, so there are never more than streams.
+        if bytes_per_s > 0 && following.table.of_file(file).next().is_some() {
+            following.bitrates.told.insert(file, bytes_per_s);
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! What becomes of a request: it is laid over the pieces, waits for them, and is answered once.
+
+use seekless_units::Nanos;
+
+use super::DiskEngine;
+use crate::piece::{Piece, Plan, Wanted, lba_at};
+use crate::spindle::{Answered, NewPiece};
+use crate::{Demand, EndEvidence, Mode, PAGE, ReadId, Reason, Request, RequestId, Stream, StreamId, Verdict};
+
+/// What is done about a miss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MissAction {
+    /// It is read together with what follows.
+    ReadAhead,
+    /// It is read, and no more than it.
+    ReadAsAsked,
+    /// Its client reads for itself.
+    PassThrough,
+}
+
+impl DiskEngine {
+    pub(super) fn request(&mut self, request: Request) {
+        self.stats.requests += 1;
+        self.opened(request.file);
+        if let Err(reason) = self.admit(&request) {
+            self.spindle.say(request.id, Verdict::Pass(reason), &mut self.stats);
+            if let Some(wanted) = Wanted::of(&request, self.config.read_max.0).filter(|_| self.streams.is_some()) {
+                self.extents.left_to_client(request.file, wanted.start, wanted.end);
+            }
+        }
+    }
+
+    /// Lays the request over the pieces; an error leaves everything as it was.
+    fn admit(&mut self, request: &Request) -> Result<(), Reason> {
+        if matches!(self.config.mode, Mode::Off | Mode::Track) {
+            return Err(Reason::Mode);
+        }
+        let read_max = self.config.read_max.0;
+        let wanted = Wanted::of(request, read_max).ok_or(Reason::BeyondEnd)?;
+        if self.spindle.is_blocked(request.id) {
+            return Err(Reason::Duplicate);
+        }
+        if !self.spindle.may_block() {
+            return Err(Reason::QueueFull);
+        }
+        let existing = self.spindle.pieces_of(request.file);
+        let stream = self.follow_miss(request, wanted, &existing);
+        if let Some(bytes_per_s) = request.demand.bitrate {
+            self.told_bitrate(request.file, bytes_per_s);
+        }
+        let action = self.miss_action(stream, wanted);
+        let apart = |&(_, start, end): &(ReadId, u64, u64)| end <= wanted.start || wanted.end <= start;
+        if action == MissAction::PassThrough && existing.iter().all(apart) {
+            return Err(Reason::Random);
+        }
+        let len = match self.piece_max_blocked(stream) {
+            Some(_) if action == MissAction::ReadAsAsked => 0,
+            Some(len) => len.min(self.room_before_fetched(stream, wanted.start)),
+            None => self.size.on_miss(request, wanted.end - wanted.start),
+        };
+        let plan = Plan::lay(wanted, existing, len, read_max);
+        if !self.spindle.has_room(plan.create.len()) {
+            return Err(Reason::QueueFull);
+        }
+        self.stats.bytes_wanted += wanted.end - wanted.start;
+        self.stats.attached += u64::from(plan.create.is_empty());
+        let due = self.due(request.demand);
+        let fetched: alloc::vec::Vec<u64> = plan.create.iter().map(|&(_, end, _)| end).collect();
+        let range = (request.file, wanted.start, wanted.end);
+        let piece = |start, end| NewPiece {
+            file: request.file,
+            start,
+            end,
+            lba: lba_at(request, start),
+            due,
+            ahead_for: None,
+        };
+        let waits = self.spindle.block(self.now, request.id, range, plan, due, piece);
+        for end in fetched {
+            self.fetched(stream, end);
+        }
+        self.stats.waiting_max = self.stats.waiting_max.max(self.spindle.blocked());
+        if !waits {
+            self.answer(request.id, Verdict::Resident);
+        }
+        if let Some(stream) = stream {
+            self.line_up(stream);
+        }
+        Ok(())
+    }
+
+    /// When a piece becomes urgent that a client is blocked on: a read's time before its deadline.
+    fn due(&self, demand: Demand) -> Nanos {
+        let Some(deadline) = demand.deadline else { return self.now + self.config.age_max };
+        Nanos(deadline.0.saturating_sub(self.service.0)).min(self.now + self.config.wait_max)
+    }
+
+    /// A miss that reaches the end of its file is never left alone: no piece could go beyond it. At the head of a file a client
+    /// counts as sequential from its first read, as in Linux, unless those that came as far went no further.
+    fn miss_action(&self, stream: Option<StreamId>, wanted: Wanted) -> MissAction {
+        let Some(following) = &self.streams else { return MissAction::ReadAhead };
+        let Some(stream) = stream.and_then(|id| following.table.get(id)) else { return MissAction::ReadAhead };
+        if wanted.end >= wanted.file_end {
+            return MissAction::ReadAhead;
+        }
+        let from_head = stream.first == 0 && stream.consumed == 0;
+        let sequential = from_head || stream.is_sequential(&following.config.streams);
+        let len = wanted.end - wanted.start;
+        let rest = self.median_rest(following, stream);
+        // Lengths are known to within a quarter.
+        let ends = rest.is_some_and(|rest| rest <= len.saturating_add(len / 4));
+        let evidence = self.size.end_evidence();
+        let unknown = match evidence {
+            EndEvidence::Ignored => false,
+            // Until it is known how far clients read.
+            EndEvidence::Ends => !sequential && rest.is_none(),
+            EndEvidence::Lengths => !sequential,
+        };
+        let long = evidence == EndEvidence::Ends && len > self.config.constants.pass_through_max;
+        match (ends, unknown) {
+            (false, false) => MissAction::ReadAhead,
+            (true, _) if long => MissAction::ReadAsAsked,
+            (false, true) if long => MissAction::ReadAhead,
+            _ => MissAction::PassThrough,
+        }
+    }
+
+    /// Notes a read that is about to miss; what it reads is reported when it is done. Where its stream counted on bytes that are
+    /// neither queued nor in flight, they were evicted.
+    fn follow_miss(
+        &mut self,
+        request: &Request,
+        wanted: Wanted,
+        existing: &[(ReadId, u64, u64)],
+    ) -> Option<StreamId> {
+        let expected = self.counting_on(request.file, wanted.start);
+        let coming = existing.iter().any(|&(_, start, end)| start <= wanted.start && wanted.start < end);
+        let from = request.from.min(request.offset);
+        let stream = self.observe(request.file, from, 0, request.file_size)?;
+        let following = self.streams.as_mut()?;
+        following.table.locate(stream, request.offset, request.lba);
+        if coming {
+            return Some(stream);
+        }
+        if expected.contains(&stream) {
+            following.table.lost(stream, wanted.start);
+        }
+        // One page is known to be missing, also where nothing is read now.
+        self.extents.missing(self.now, request.file, wanted.start, wanted.start + PAGE);
+        Some(stream)
+    }
+
+    /// Ends a blocked request; ignored if there is none of this name.
+    pub(super) fn answer(&mut self, id: RequestId, verdict: Verdict) {
+        let (answered, withdrawn) = self.spindle.answer(self.now, id, verdict, &mut self.stats);
+        self.withdrawn(&withdrawn);
+        if let Some(answered) = answered {
+            self.answered(&[answered]);
+        }
+    }
+
+    /// Where accesses are not reported, an answer stands for the read that follows it.
+    pub(super) fn answered(&mut self, answered: &[Answered]) {
+        if self.streams.is_some() {
+            return;
+        }
+        for Answered { verdict, range: (file, start, end) } in answered {
+            if *verdict == Verdict::Resident {
+                self.extents.used(*file, *start, *end);
+            }
+        }
+    }
+
+    pub(super) fn give_up(&mut self) {
+        let withdrawn = self.spindle.give_up(self.now, &mut self.stats);
+        self.withdrawn(&withdrawn);
+    }
+
+    /// Pieces left the queue unread: nobody counts on them. They were never fetched, so they are not evicted.
+    fn withdrawn(&mut self, pieces: &[Piece]) {
+        for piece in pieces {
+            self.not_coming(piece.file, piece.start);
+        }
+    }
+
+    /// What was to come of a file from `from` on will not: no stream counts on it any more.
+    pub(super) fn not_coming(&mut self, file: crate::FileId, from: u64) {
+        let Some(following) = &mut self.streams else { return };
+        let counting: alloc::vec::Vec<StreamId> = following
+            .table
+            .of_file(file)
+            .filter(|(_, s)| s.position <= from && s.fetched > from)
+            .map(|(id, _)| id)
+            .collect();
+        for stream in counting {
+            following.table.lost(stream, from);
+        }
+    }
+
+    /// Longest piece for a blocked client; `None` when streams are not followed. It is served whether there is room in the budget or
+    /// not, with half a piece where the budget is exceeded.
+    fn piece_max_blocked(&self, stream: Option<StreamId>) -> Option<u64> {
+        let following = self.streams.as_ref()?;
+        let stream: &Stream = following.table.get(stream?)?;
+        let piece = self.piece_max(following, stream, self.piece_len(following, stream));
+        let most = self.memory.budget() as f64 * self.config.constants.blocked_over_budget;
+        match following.table.unread().saturating_add(piece) as f64 <= most {
+            true => Some(piece),
+            false => Some(piece.min(self.share(following) / 2).max(PAGE) / PAGE * PAGE),
+        }
+    }
+
+    /// Bytes from `start` to where memory is thought to hold what comes, for this stream or another of the file: none where
+    /// a client missed what was given back behind it.
+    fn room_before_fetched(&self, stream: Option<StreamId>, start: u64) -> u64 {
+        let (Some(following), Some(id)) = (&self.streams, stream) else { return u64::MAX };
+        let own = following.table.get(id).map_or(0, |s| s.fetched);
+        if own > start.next_multiple_of(PAGE) {
+            return 0;
+        }
+        following.table.next_fetched(id, start).map_or(u64::MAX, |next| next - start)
+    }
+}

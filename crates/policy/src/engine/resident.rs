@@ -1,0 +1,272 @@
+//! What is in memory: what reads bring in, what is evicted, what is pinned and what is given back.
+//!
+//! A piece that has arrived is pinned until the streams it was fetched for have passed it. *Drop-behind* gives back what
+//! the last stream of a file has passed and what a client that left did not come to, while memory is short
+//! ([`crate::memory::Stage`]). Otherwise it is left to the page cache, because the next client may come for it.
+
+use alloc::vec::Vec;
+
+use super::DiskEngine;
+use crate::extents::Evicted;
+use crate::{Action, FileId, Outcome, PAGE, ReadId, Stream, StreamId};
+
+/// Streams whose memory is probed at each report of the machine's memory: some hundred microseconds.
+const PROBES: usize = 64;
+
+impl DiskEngine {
+    pub(super) fn found(&mut self, read: ReadId, from: u64, upto: u64) {
+        let Some(piece) = self.spindle.flight(read).map(|f| &f.piece) else { return };
+        let (file, from, upto) = (piece.file, from.max(piece.start), upto.min(piece.end));
+        self.extents.found(file, from, upto);
+    }
+
+    pub(super) fn progress(&mut self, read: ReadId, upto: u64) {
+        let Some((file, from, upto, submitted)) = self.spindle.progress(self.now, read, upto) else { return };
+        self.extents.arrived(self.now, submitted, file, from, upto);
+        let answered = self.spindle.answer_satisfied(self.now, read, &mut self.stats);
+        self.answered(&answered);
+    }
+
+    pub(super) fn done(&mut self, read: ReadId, outcome: Outcome) {
+        let Some(flight) = self.spindle.flight(read) else { return };
+        let (file, start, end) = (flight.piece.file, flight.piece.start, flight.piece.end);
+        let (resident, submitted) = (flight.resident, flight.submitted);
+        match outcome {
+            Outcome::Ok => {
+                let took = self.now - submitted;
+                self.stats.service.record(took);
+                // An eighth of the news: settles within a dozen reads, shrugs off one slow one.
+                self.service.0 = (self.service.0 * 7 + took.0) / 8;
+                self.extents.arrived(self.now, submitted, file, resident, end);
+            }
+            Outcome::Failed => {
+                self.stats.reads_failed += 1;
+                self.extents.read_failed(file, resident, end);
+                self.not_coming(file, resident);
+            }
+        }
+        if let Some((_, answered)) = self.spindle.done(self.now, read, outcome, &mut self.stats) {
+            self.answered(&answered);
+        }
+        if outcome == Outcome::Ok {
+            self.pin(file, start, end);
+        }
+    }
+
+    /// Somebody looked, and the bytes `[start, end)` are not in memory. Streams that count on them are fetched for again.
+    pub(super) fn found_missing(&mut self, file: FileId, start: u64, end: u64) {
+        if start >= end || self.spindle.is_under_way(file, start, end) {
+            return;
+        }
+        self.unpin(file, start, end, false);
+        self.extents.missing(self.now, file, start, end);
+        let Some(following) = &self.streams else { return };
+        let hit = following.table.of_file(file).filter(|(_, s)| s.fetched > start && s.position < end);
+        let hit: Vec<StreamId> = hit.map(|(id, _)| id).collect();
+        for id in hit {
+            if let Some(following) = &mut self.streams {
+                following.table.lost(id, start);
+            }
+            self.line_up(id);
+        }
+    }
+
+    /// Tells the memory controller of evictions noticed meanwhile.
+    pub(super) fn note_evictions(&mut self) {
+        let unread = self.unread();
+        for Evicted { bytes, fetched } in self.extents.take_evicted() {
+            self.stats.bytes_evicted_unused += bytes;
+            self.memory.evicted(self.now, bytes, fetched, unread);
+        }
+        for (file, start, end) in self.extents.take_forgotten_pins() {
+            self.hints.push_back(Action::Unpin { file, offset: start, len: end - start, cold: false });
+        }
+    }
+
+    /// Asks the driver whether what was fetched for some streams is still there, those probed longest ago first.
+    pub(super) fn probe(&mut self) {
+        for _ in 0..PROBES {
+            let Some((id, file, start, end)) = self.next_unread() else {
+                // All have been probed: from the first again, next time.
+                self.probed = None;
+                return;
+            };
+            self.probed = Some(id);
+            if start < end {
+                self.hint(Action::Probe { file, offset: start, len: end - start });
+            }
+        }
+    }
+
+    /// Bytes that should lie in memory, fetched and not read, of the first stream after the one probed last that has any.
+    fn next_unread(&self) -> Option<(StreamId, FileId, u64, u64)> {
+        let (id, stream) = self.streams.as_ref()?.table.next_unread(self.probed)?;
+        let pieces = self.spindle.pieces_of(stream.file);
+        // What is still to come is no evidence.
+        let coming = pieces.iter().filter(|&&(_, from, to)| from < stream.fetched && stream.position < to);
+        let end = coming.map(|&(_, from, _)| from).min().unwrap_or(stream.fetched).min(stream.fetched);
+        Some((id, stream.file, stream.position, end.max(stream.position)))
+    }
+
+    /// Whether a stream is to come for these bytes, or may be: without streams nobody knows.
+    fn is_expected(&self, file: FileId, start: u64, end: u64) -> bool {
+        let Some(following) = &self.streams else { return true };
+        following.table.of_file(file).any(|(_, stream)| stream.passed < end)
+            || self.spindle.is_under_way(file, start, end)
+    }
+
+    /// Up to where in `[start, end)` no stream is still to come for what was fetched on its behalf, or may read a little of it
+    /// again; `end` where there is no such stream.
+    fn passed_by_all(&self, file: FileId, start: u64, end: u64) -> u64 {
+        let keep = self.config.constants.keep_behind;
+        let streams = self.streams.iter().flat_map(|following| following.table.of_file(file));
+        let awaiting = streams.filter(|(_, s)| s.fetched > start).map(|(_, s)| s.passed.saturating_sub(keep));
+        awaiting.min().map_or(end, |behind| behind.max(start).min(end))
+    }
+
+    /// A piece has arrived: what streams are still to come for is pinned, and as much is renewed.
+    fn pin(&mut self, file: FileId, start: u64, end: u64) {
+        if !self.streams.as_ref().is_some_and(|following| following.config.hold) {
+            return;
+        }
+        let from = self.passed_by_all(file, start, end) / PAGE * PAGE;
+        let ranges: Vec<(u64, u64)> = self.extents.unpinned(file, from.max(start), end).collect();
+        for (from, to) in ranges {
+            if self.hint(Action::Pin { file, offset: from, len: to - from }) {
+                self.extents.pin(file, from, to);
+                self.pins.pinned(file, from, to);
+            }
+        }
+        let extents = &self.extents;
+        let still = |file, start, end| extents.pinned(file, start, end).map(|(from, to)| to - from).sum();
+        let mut renewals = Vec::new();
+        while let Some(range) = self.pins.next(still) {
+            renewals.push(range);
+        }
+        for (file, start, end) in renewals {
+            let ranges: Vec<(u64, u64)> = self.extents.pinned(file, start, end).collect();
+            for (from, to) in ranges {
+                self.hint(Action::Renew { file, offset: from, len: to - from });
+            }
+        }
+    }
+
+    /// A stream read `[offset, upto)`: what all streams of the file have passed by now is unpinned, in steps.
+    pub(super) fn unpin_passed(&mut self, file: FileId, offset: u64, upto: u64) {
+        let keep = self.config.constants.keep_behind;
+        let ranges: Vec<(u64, u64)> = self.extents.pinned_around(file, offset.saturating_sub(keep), upto);
+        for (from, end) in ranges {
+            let passed = self.passed_by_all(file, from, end.min(upto)) / PAGE * PAGE;
+            if passed > from && (passed - from >= keep || passed == end) {
+                let cold = !self.is_expected(file, from, passed);
+                self.unpin(file, from, passed, cold);
+            }
+        }
+    }
+
+    /// What of these bytes is pinned need not stay.
+    pub(super) fn unpin(&mut self, file: FileId, start: u64, end: u64, cold: bool) {
+        let ranges: Vec<(u64, u64)> = self.extents.pinned(file, start, end).collect();
+        for (from, to) in ranges {
+            self.extents.unpin(file, from, to);
+            self.hints.push_back(Action::Unpin { file, offset: from, len: to - from, cold });
+        }
+    }
+
+    /// A stream is over: what was fetched for it alone is abandoned.
+    pub(super) fn stream_ended(&mut self, over: &Stream) {
+        let Some(following) = &mut self.streams else { return };
+        let mut counting: Vec<(u64, u64)> =
+            following.table.of_file(over.file).map(|(_, s)| (s.position, s.fetched)).collect();
+        counting.sort_unstable();
+        if counting.is_empty() {
+            following.bitrates.forget(over.file);
+        }
+        self.extents.stream_ended(over.file, over.position, &counting);
+        let ranges: Vec<(u64, u64)> = self.extents.pinned_around(over.file, over.passed, over.fetched);
+        for (from, end) in ranges {
+            let passed = self.passed_by_all(over.file, from, end) / PAGE * PAGE;
+            if passed > from {
+                let cold = !self.is_expected(over.file, from, passed);
+                self.unpin(over.file, from, passed, cold);
+            }
+        }
+    }
+
+    /// Gives back what a stream and every other of its file have passed.
+    pub(super) fn drop_behind(&mut self, stream: StreamId) {
+        let Some(following) = self.streams.as_ref().filter(|_| self.memory.drops_behind()) else { return };
+        let Some(stream) = following.table.get(stream) else { return };
+        if !stream.is_sequential(&following.config.streams) {
+            return;
+        }
+        let keep = self.config.constants.keep_behind;
+        let (upto, least) = match stream.at_end() {
+            true => (stream.passed, PAGE),
+            false => (stream.passed.saturating_sub(keep), 2 * keep),
+        };
+        self.give_back_before(stream.file, upto, least);
+    }
+
+    /// Gives back what a stream that is over leaves in memory for no other.
+    pub(super) fn leave_behind(&mut self, over: &Stream) {
+        if self.memory.drops_behind() {
+            self.give_back_before(over.file, over.fetched.max(over.position), PAGE);
+        }
+    }
+
+    /// Gives back what lies in memory before `upto` and before every stream of the file, if it is `least` bytes.
+    fn give_back_before(&mut self, file: FileId, upto: u64, least: u64) {
+        let Some(following) = &self.streams else { return };
+        let upto = following.table.of_file(file).map(|(_, s)| s.passed).fold(upto, u64::min) / PAGE * PAGE;
+        let whole = |(from, to): (u64, u64)| (from.next_multiple_of(PAGE), to / PAGE * PAGE);
+        let ranges: Vec<(u64, u64)> = self.extents.resident(file, 0, upto).map(whole).collect();
+        let bytes: u64 = ranges.iter().map(|(from, to)| to.saturating_sub(*from)).sum();
+        if bytes < least.max(1) {
+            return;
+        }
+        for (from, to) in ranges {
+            self.give_back(file, from, to, 1);
+        }
+    }
+
+    /// Gives bytes back to the system, for the `attempt`th time.
+    fn give_back(&mut self, file: FileId, start: u64, end: u64, attempt: usize) {
+        if start >= end {
+            return;
+        }
+        self.unpin(file, start, end, true);
+        if self.hint(Action::Drop { file, offset: start, len: end - start }) {
+            if attempt == 1 {
+                self.stats.bytes_dropped = self.stats.bytes_dropped.saturating_add(end - start);
+            }
+            self.extents.given_back(file, start, end);
+            self.drops.given_back(self.now, file, start, end, attempt);
+        }
+    }
+
+    /// Gives back once more what may not have left memory the time before.
+    pub(super) fn drop_again(&mut self) {
+        while let Some(ripe) = self.drops.ripe(self.now) {
+            if !ripe.again() {
+                self.extents.left(ripe.file, ripe.start, ripe.end);
+                continue;
+            }
+            let ranges: Vec<(u64, u64)> = self.extents.leaving(ripe.file, ripe.start, ripe.end).collect();
+            for (from, to) in ranges {
+                if !self.is_expected(ripe.file, from, to) {
+                    self.give_back(ripe.file, from, to, ripe.attempts + 1);
+                }
+            }
+        }
+    }
+
+    /// Gives back what a cache above has now, in whole pages, unless a stream comes for it.
+    pub(super) fn release(&mut self, file: FileId, start: u64, end: u64) {
+        let end = end.min(i64::MAX as u64) / PAGE * PAGE;
+        let start = start.min(end).next_multiple_of(PAGE);
+        if start < end && !self.is_expected(file, start, end) {
+            self.give_back(file, start, end, 1);
+        }
+    }
+}

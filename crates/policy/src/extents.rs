@@ -1,0 +1,459 @@
+//! What is known of the bytes of every file of a disk: one map.
+//!
+//! The map holds ranges of bytes that are in memory or on their way there. A range is in one [`State`]; beside that a read of it
+//! may be under way (`arriving`) and the driver may have it pinned. Everything else that the engine must know about
+//! bytes follows from the map: what the disk delivered and what was there before, what was evicted before its
+//! reader came, what may be given back, what is to be pinned or unpinned.
+//!
+//! Every change is one call of [`Extents::rewrite`], which splits ranges at the edges of the change and joins equal
+//! neighbours after it. A stream takes two or three ranges: what it has read, and a range for each piece ahead of it.
+//!
+//! The map also keeps the account of \[A\] sections 3 and 6 ([`Totals`]). A fetched byte ends in one of four ways: it is read;
+//! it is evicted before that (its age tells how much memory there is for prefetching); its last reader leaves without it
+//! (wasted); or it is still there. In a simulator the account is exact. In a daemon memory is only looked at now and then,
+//! so evictions are noticed later than they happen and eviction times are upper bounds.
+//!
+//! The number of ranges is bounded. Beyond the bound the range that was touched longest ago is forgotten, and the totals say
+//! how many bytes that was.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use seekless_units::Nanos;
+
+use crate::recency::{Recency, Turn};
+use crate::totals::{Totals, add};
+
+/// What a range is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Not in memory, and being read: by the engine if it is arriving, else by a client itself.
+    Absent,
+    /// Fetched by a read that was submitted then; a stream counts on it and has not read it.
+    Unread(Nanos),
+    /// Fetched, not read, and no stream counts on it any more.
+    Abandoned,
+    /// Read at least once.
+    Read,
+    /// Given back to the system; may still be in memory.
+    Leaving,
+}
+
+/// What is known of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Facts {
+    state: State,
+    arriving: bool,
+    pinned: bool,
+}
+
+impl Facts {
+    const fn of(state: State) -> Facts {
+        Facts { state, arriving: false, pinned: false }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    end: u64,
+    facts: Facts,
+    age: Turn,
+}
+
+/// Bytes found gone that a stream counted on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Evicted {
+    pub(crate) bytes: u64,
+    /// When the read that brought them was submitted.
+    pub(crate) fetched: Nanos,
+}
+
+/// The map of one disk. `F` names a file.
+#[derive(Clone, Debug)]
+pub struct Extents<F> {
+    files: BTreeMap<F, BTreeMap<u64, Extent>>,
+    /// Which range was touched when; as many as there are ranges.
+    ages: Recency<(F, u64)>,
+    ranges_max: usize,
+    pinned_ranges: usize,
+    /// Evictions noticed since [`Extents::take_evicted`].
+    evicted: Vec<Evicted>,
+    /// Pinned ranges forgotten since [`Extents::take_forgotten_pins`].
+    forgotten_pins: Vec<(F, u64, u64)>,
+    totals: Totals,
+}
+
+impl<F: Copy + Ord> Extents<F> {
+    /// An empty map of at most `ranges_max` ranges (at least 4), about 150 bytes each.
+    pub fn new(ranges_max: usize) -> Extents<F> {
+        Extents {
+            files: BTreeMap::new(),
+            ages: Recency::default(),
+            ranges_max: ranges_max.max(4),
+            pinned_ranges: 0,
+            evicted: Vec::new(),
+            forgotten_pins: Vec::new(),
+            totals: Totals::default(),
+        }
+    }
+
+    /// The account so far.
+    pub fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// Ranges kept now.
+    pub fn ranges(&self) -> usize {
+        self.ages.len()
+    }
+
+    /// Pinned ranges kept now.
+    pub fn pinned_ranges(&self) -> usize {
+        self.pinned_ranges
+    }
+
+    /// Fetched bytes that a stream counts on and has not read. Costs a pass over all ranges.
+    pub fn unread(&self) -> u64 {
+        let all = self.files.values().flatten();
+        all.filter(|(_, e)| matches!(e.facts.state, State::Unread(_))).map(|(start, e)| e.end - start).sum()
+    }
+
+    /// A read of this range was submitted.
+    pub fn read_submitted(&mut self, file: F, start: u64, end: u64) {
+        self.rewrite(file, start, end, |_, _, facts| {
+            Some(Facts { arriving: true, ..facts.unwrap_or(Facts::of(State::Absent)) })
+        });
+    }
+
+    /// This part of a range under way was in memory before: the disk does not deliver it.
+    pub fn found(&mut self, file: F, start: u64, end: u64) {
+        self.rewrite(file, start, end, |_, _, facts| match facts {
+            Some(Facts { state: State::Absent, .. }) => None,
+            // It is wanted again, and has not left.
+            Some(f @ Facts { state: State::Leaving, .. }) => {
+                Some(Facts { state: State::Read, arriving: false, ..f })
+            }
+            Some(f) => Some(Facts { arriving: false, ..f }),
+            None => None,
+        });
+    }
+
+    /// The disk delivered what was still arriving of this range, by a read submitted at `submitted`. What the map had there was
+    /// evicted.
+    pub fn arrived(&mut self, now: Nanos, submitted: Nanos, file: F, start: u64, end: u64) {
+        self.rewrite_counting(file, start, end, |totals, evicted, len, facts| match facts {
+            Some(f) if f.arriving => {
+                evict(totals, evicted, now, len, f.state);
+                add(&mut totals.disk, len);
+                add(&mut totals.prefetched, len);
+                Some(Facts { state: State::Unread(submitted), arriving: false, pinned: f.pinned })
+            }
+            facts => facts,
+        });
+    }
+
+    /// The read of this range is over; what is still arriving of it will not come.
+    pub fn read_failed(&mut self, file: F, start: u64, end: u64) {
+        self.rewrite(file, start, end, |_, _, facts| match facts {
+            Some(Facts { state: State::Absent, arriving: true, .. }) => None,
+            Some(f) => Some(Facts { arriving: false, ..f }),
+            None => None,
+        });
+    }
+
+    /// A client read this range from memory. What is arriving of it has come, whether that was reported or not.
+    pub fn used(&mut self, file: F, start: u64, end: u64) {
+        self.rewrite_counting(file, start, end, |totals, _, len, facts| {
+            add(&mut totals.requested, len);
+            let pinned = facts.is_some_and(|f| f.pinned);
+            match facts.map(|f| f.state) {
+                Some(State::Absent) => {
+                    let arriving = facts.is_some_and(|f| f.arriving);
+                    add(&mut totals.disk, len);
+                    add(if arriving { &mut totals.prefetched } else { &mut totals.passed }, len);
+                    add(&mut totals.first_use, if arriving { len } else { 0 });
+                }
+                Some(State::Unread(_)) => add(&mut totals.first_use, len),
+                Some(State::Abandoned) => {
+                    totals.wasted = totals.wasted.saturating_sub(len);
+                    add(&mut totals.first_use, len);
+                }
+                Some(State::Read) => add(&mut totals.cached, len),
+                Some(State::Leaving) | None => {
+                    add(&mut totals.cached, len);
+                    add(&mut totals.cached_unknown, len);
+                }
+            }
+            Some(Facts { state: State::Read, arriving: false, pinned })
+        });
+    }
+
+    /// A client reads this range itself: what is not known to be in memory comes from the disk.
+    pub fn left_to_client(&mut self, file: F, start: u64, end: u64) {
+        self.rewrite(file, start, end, |_, _, facts| Some(facts.unwrap_or(Facts::of(State::Absent))));
+    }
+
+    /// This range is not in memory, as somebody saw. What is arriving of it is no evidence.
+    pub fn missing(&mut self, now: Nanos, file: F, start: u64, end: u64) {
+        self.rewrite_counting(file, start, end, |totals, evicted, len, facts| match facts {
+            Some(f) if !f.arriving => {
+                evict(totals, evicted, now, len, f.state);
+                None
+            }
+            facts => facts,
+        });
+    }
+
+    /// This range is given back to the system. What was fetched of it and not read is wasted.
+    pub fn given_back(&mut self, file: F, start: u64, end: u64) {
+        self.rewrite_counting(file, start, end, |totals, _, len, facts| match facts {
+            Some(f) if !f.arriving => {
+                match f.state {
+                    State::Unread(_) => add(&mut totals.wasted, len),
+                    State::Read => add(&mut totals.evicted_used, len),
+                    State::Absent | State::Abandoned | State::Leaving => {}
+                }
+                Some(Facts::of(State::Leaving))
+            }
+            Some(facts) => Some(facts),
+            None => Some(Facts::of(State::Leaving)),
+        });
+    }
+
+    /// What was given back of this range has left memory by now.
+    pub fn left(&mut self, file: F, start: u64, end: u64) {
+        self.rewrite(file, start, end, |_, _, facts| {
+            facts.filter(|f| f.state != State::Leaving || f.arriving)
+        });
+    }
+
+    /// A stream of the file has ended at `position`. What was fetched and lies outside the ranges that `counting` streams count on
+    /// (by rising offset) is abandoned.
+    pub fn stream_ended(&mut self, file: F, position: u64, counting: &[(u64, u64)]) {
+        let past = self.overlapping(file, position, u64::MAX);
+        let unread = past.filter(|(.., f)| matches!(f.state, State::Unread(_)));
+        let approx: u64 = unread.map(|(from, to, _)| to - from).sum();
+        add(&mut self.totals.wasted_approx, approx);
+        let mut from = 0;
+        for &(start, end) in counting.iter().chain(&[(u64::MAX, u64::MAX)]) {
+            self.abandon(file, from, start);
+            from = from.max(end);
+        }
+    }
+
+    fn abandon(&mut self, file: F, start: u64, end: u64) {
+        self.rewrite_counting(file, start, end, |totals, _, len, facts| match facts {
+            Some(f @ Facts { state: State::Unread(_), .. }) => {
+                add(&mut totals.wasted, len);
+                Some(Facts { state: State::Abandoned, ..f })
+            }
+            facts => facts,
+        });
+    }
+
+    /// What of this range is in memory as far as is known, and not given back: by rising offset.
+    pub fn resident(&self, file: F, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
+        let in_memory = |f: &Facts| !matches!(f.state, State::Absent | State::Leaving) && !f.arriving;
+        joined(self.overlapping(file, start, end).filter(move |(.., f)| in_memory(f)))
+    }
+
+    /// What of this range was given back and has neither been read nor fetched since.
+    pub fn leaving(&self, file: F, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
+        let leaving = |f: &Facts| f.state == State::Leaving && !f.arriving;
+        joined(self.overlapping(file, start, end).filter(move |(.., f)| leaving(f)))
+    }
+
+    /// What of this range is pinned.
+    pub fn pinned(&self, file: F, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
+        joined(self.overlapping(file, start, end).filter(|(.., f)| f.pinned))
+    }
+
+    /// The pinned stretches that this range touches, each from its beginning to its end.
+    pub fn pinned_around(&self, file: F, start: u64, end: u64) -> Vec<(u64, u64)> {
+        let Some(of_file) = self.files.get(&file).filter(|_| start < end) else { return Vec::new() };
+        let mut first = start;
+        for (&at, extent) in of_file.range(..start).rev() {
+            if !extent.facts.pinned || extent.end < first {
+                break;
+            }
+            first = at;
+        }
+        let mut stretches: Vec<(u64, u64)> = Vec::new();
+        for (&at, extent) in of_file.range(first..).take_while(|(at, _)| **at < end) {
+            match stretches.last_mut() {
+                _ if !extent.facts.pinned => {}
+                Some((_, last)) if *last == at => *last = extent.end,
+                _ => stretches.push((at, extent.end)),
+            }
+        }
+        stretches
+    }
+
+    /// What of this range is in memory and not pinned.
+    pub fn unpinned(&self, file: F, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
+        joined(self.overlapping(file, start, end).filter(|(.., f)| !f.pinned && f.state != State::Absent))
+    }
+
+    /// The driver pins what is in memory of this range.
+    pub fn pin(&mut self, file: F, start: u64, end: u64) {
+        self.rewrite(file, start, end, |_, _, facts| facts.map(|f| Facts { pinned: true, ..f }));
+    }
+
+    /// It does so no longer.
+    pub fn unpin(&mut self, file: F, start: u64, end: u64) {
+        self.rewrite(file, start, end, |_, _, facts| facts.map(|f| Facts { pinned: false, ..f }));
+    }
+
+    /// Evictions noticed since the last call.
+    pub(crate) fn take_evicted(&mut self) -> Vec<Evicted> {
+        core::mem::take(&mut self.evicted)
+    }
+
+    /// Pinned ranges forgotten since the last call.
+    pub(crate) fn take_forgotten_pins(&mut self) -> Vec<(F, u64, u64)> {
+        core::mem::take(&mut self.forgotten_pins)
+    }
+
+    /// The ranges that overlap `[start, end)`, cut to it.
+    fn overlapping(&self, file: F, start: u64, end: u64) -> impl Iterator<Item = (u64, u64, Facts)> {
+        let of_file = self.files.get(&file).filter(|_| start < end);
+        let over_start = of_file.and_then(|e| e.range(..start).next_back()).filter(|(_, e)| e.end > start);
+        let within = of_file.into_iter().flat_map(move |e| e.range(start..end));
+        over_start.into_iter().chain(within).map(move |(&at, e)| (at.max(start), e.end.min(end), e.facts))
+    }
+
+    /// [`Extents::rewrite`] with the account at hand; the change gets the length of each part.
+    fn rewrite_counting(
+        &mut self,
+        file: F,
+        start: u64,
+        end: u64,
+        mut change: impl FnMut(&mut Totals, &mut Vec<Evicted>, u64, Option<Facts>) -> Option<Facts>,
+    ) {
+        let (mut totals, mut evicted) = (self.totals, core::mem::take(&mut self.evicted));
+        self.rewrite(file, start, end, |from, to, facts| change(&mut totals, &mut evicted, to - from, facts));
+        // What was forgotten meanwhile counts as well.
+        totals.forgotten_fresh = self.totals.forgotten_fresh;
+        totals.forgotten_used = self.totals.forgotten_used;
+        (self.totals, self.evicted) = (totals, evicted);
+    }
+
+    /// Puts for every part of `[start, end)` what `change` makes of it; `None` stands for "nothing known".
+    fn rewrite(
+        &mut self,
+        file: F,
+        start: u64,
+        end: u64,
+        mut change: impl FnMut(u64, u64, Option<Facts>) -> Option<Facts>,
+    ) {
+        if start >= end {
+            return;
+        }
+        // What overlaps the range or touches its edges is taken out whole.
+        let mut old: Vec<(u64, Extent)> = Vec::new();
+        if let Some(of_file) = self.files.get_mut(&file) {
+            let before = of_file.range(..start).next_back().filter(|(_, e)| e.end >= start);
+            let first = before.map_or(start, |(&at, _)| at);
+            old.extend(of_file.range(first..=end).map(|(&at, e)| (at, *e)));
+            for (at, extent) in &old {
+                of_file.remove(at);
+                self.ages.remove(extent.age);
+                self.pinned_ranges -= usize::from(extent.facts.pinned);
+            }
+        }
+        let mut new: Vec<(u64, u64, Facts)> = Vec::with_capacity(old.len() + 2);
+        let mut put = |from: u64, to: u64, facts: Option<Facts>| {
+            let Some(facts) = facts.filter(|_| from < to) else { return };
+            match new.last_mut() {
+                Some((_, last, same)) if *last == from && *same == facts => *last = to,
+                _ => new.push((from, to, facts)),
+            }
+        };
+        let mut cursor = start;
+        for &(at, Extent { end: until, facts, .. }) in &old {
+            put(at, until.min(start), Some(facts));
+            let (from, to) = (at.clamp(start, end), until.clamp(start, end));
+            if cursor < from {
+                put(cursor, from, change(cursor, from, None));
+            }
+            if from < to {
+                put(from, to, change(from, to, Some(facts)));
+            }
+            cursor = cursor.max(to);
+            if until > end {
+                if cursor < end {
+                    put(cursor, end, change(cursor, end, None));
+                    cursor = end;
+                }
+                put(at.max(end), until, Some(facts));
+            }
+        }
+        if cursor < end {
+            put(cursor, end, change(cursor, end, None));
+        }
+        if new.is_empty() {
+            if self.files.get(&file).is_some_and(BTreeMap::is_empty) {
+                self.files.remove(&file);
+            }
+            return;
+        }
+        let of_file = self.files.entry(file).or_default();
+        for (from, to, facts) in new {
+            let age = self.ages.add((file, from));
+            self.pinned_ranges += usize::from(facts.pinned);
+            of_file.insert(from, Extent { end: to, facts, age });
+        }
+        while self.ages.len() > self.ranges_max {
+            self.forget_oldest();
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        let Some((file, start)) = self.ages.pop_oldest() else { return };
+        let Some(of_file) = self.files.get_mut(&file) else { return };
+        let Some(Extent { end, facts, .. }) = of_file.remove(&start) else { return };
+        if of_file.is_empty() {
+            self.files.remove(&file);
+        }
+        if facts.pinned {
+            self.pinned_ranges -= 1;
+            self.forgotten_pins.push((file, start, end));
+        }
+        match facts.state {
+            State::Unread(_) => add(&mut self.totals.forgotten_fresh, end - start),
+            State::Read => add(&mut self.totals.forgotten_used, end - start),
+            State::Absent | State::Abandoned | State::Leaving => {}
+        }
+    }
+}
+
+/// Accounts for bytes that are gone.
+fn evict(totals: &mut Totals, evicted: &mut Vec<Evicted>, now: Nanos, bytes: u64, state: State) {
+    match state {
+        State::Unread(fetched) => {
+            add(&mut totals.evicted_unused, bytes);
+            let micros = u128::from(now.since(fetched).0 / 1000);
+            let sum = &mut totals.evicted_byte_micros;
+            *sum = sum.saturating_add(u128::from(bytes) * micros);
+            evicted.push(Evicted { bytes, fetched });
+        }
+        State::Read => add(&mut totals.evicted_used, bytes),
+        // Counted as wasted, or as evicted, before.
+        State::Absent | State::Abandoned | State::Leaving => {}
+    }
+}
+
+/// Ranges that follow one another as one.
+fn joined(ranges: impl Iterator<Item = (u64, u64, Facts)>) -> impl Iterator<Item = (u64, u64)> {
+    let mut ranges = ranges.map(|(from, to, _)| (from, to)).peekable();
+    core::iter::from_fn(move || {
+        let (from, mut to) = ranges.next()?;
+        while let Some((_, next)) = ranges.next_if(|&(at, _)| at == to) {
+            to = next;
+        }
+        Some((from, to))
+    })
+}
+
+#[cfg(test)]
+mod tests;
