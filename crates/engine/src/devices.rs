@@ -18,7 +18,7 @@ use seekless_policy::RequestId;
 use crate::door::Message;
 use crate::lock;
 use crate::media::Bitrates;
-use crate::reader::{Reader, Snapshot};
+use crate::disk_thread::{DiskThread, Snapshot};
 use crate::report::DiskReport;
 use crate::settings::Settings;
 
@@ -64,7 +64,7 @@ pub type SharedDevices = Arc<Mutex<Devices>>;
 pub struct Devices {
     settings: Arc<Settings>,
     known: HashMap<u64, (Place, Instant)>,
-    readers: Vec<Reader>,
+    readers: Vec<DiskThread>,
     /// How many there are, for them to share the memory.
     count: Arc<AtomicUsize>,
     /// Which reader serves a disk; `None` stands for the common queue.
@@ -128,7 +128,7 @@ impl Devices {
         let readers = std::mem::take(&mut self.readers);
         let log = self.settings.decisions.clone();
         move || {
-            readers.into_iter().for_each(Reader::stop);
+            readers.into_iter().for_each(DiskThread::stop);
             // Not left to the last holder of the settings: that may be a thread that ends with the process.
             if let Some(log) = log {
                 log.end();
@@ -147,7 +147,7 @@ impl Devices {
     /// Whether every hit on this device needs to be reported now ([`seekless_policy::Stats::needs_every_hit`]).
     pub fn needs_every_hit(&self, st_dev: u64) -> bool {
         let reader = self.reader_of(st_dev).and_then(|index| self.readers.get(index));
-        reader.is_some_and(|reader| lock(&reader.snapshot).spindle.needs_every_hit())
+        reader.is_some_and(|reader| lock(&reader.snapshot).engine.needs_every_hit())
     }
 
     /// The place for a file with this `st_dev`, held open as `fd`.
@@ -203,7 +203,7 @@ impl Devices {
         if let Some(&index) = self.by_disk.get(&key) {
             return Ok(index);
         }
-        self.readers.push(Reader::start(
+        self.readers.push(DiskThread::start(
             name,
             self.settings.clone(),
             self.count.clone(),

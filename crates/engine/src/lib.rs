@@ -22,15 +22,15 @@
 //! Must not know: sockets, frames, command lines, the doors.
 
 mod addresses;
-mod budget;
 mod decisions;
 mod devices;
 mod disk;
 mod door;
 mod engine;
-mod held;
 mod media;
-mod reader;
+mod memory;
+mod pinner;
+mod disk_thread;
 mod report;
 mod settings;
 mod worker;
@@ -40,7 +40,7 @@ pub use decisions::DecisionLog;
 pub use devices::{Devices, Place, SharedDevices};
 pub use door::{Answer, Ask, Demand, Found, Hit, Message, OnAnswer, Passed, readable_file};
 pub use engine::{Engine, Need, Refused, Ticket};
-pub use reader::Snapshot;
+pub use disk_thread::Snapshot;
 pub use report::{DiskReport, Durations};
 pub use settings::Settings;
 pub use worker::{WORKERS_MAX, run_first};

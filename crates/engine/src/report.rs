@@ -4,11 +4,12 @@
 
 use std::collections::BTreeMap;
 
-use seekless_policy::ledger::{Ratios, Totals};
+use seekless_policy::memory::MemoryReport;
+use seekless_policy::totals::{Ratios, Totals};
 use seekless_policy::{Histogram, Reason, SizeReport};
 use serde::{Deserialize, Serialize};
 
-use crate::reader::Snapshot;
+use crate::disk_thread::Snapshot;
 
 /// One queue.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -76,6 +77,9 @@ pub struct DiskReport {
     pub pieces_held_now: u64,
     /// The last read error, if there was one.
     pub last_error: Option<String>,
+    /// The disk's memory, and what bounds the budget.
+    #[serde(default)]
+    pub memory: MemoryReport,
     /// The prefetch size of now, and what decides it.
     #[serde(default)]
     pub size: SizeReport,
@@ -96,7 +100,7 @@ pub struct DiskReport {
 impl DiskReport {
     /// What a reader's numbers come to.
     pub fn of(name: &str, snapshot: &Snapshot) -> DiskReport {
-        let s = &snapshot.spindle;
+        let s = &snapshot.engine;
         DiskReport {
             name: name.to_string(),
             requests: s.requests,
@@ -127,7 +131,8 @@ impl DiskReport {
             gap: Durations::of(&snapshot.gap),
             second_try_pages: snapshot.second_try_pages,
             lost_pages: snapshot.lost_pages,
-            pieces_held_now: snapshot.pieces_held as u64,
+            pieces_held_now: s.pinned_ranges as u64,
+            memory: s.memory.clone(),
             last_error: snapshot.last_error.clone(),
             size: s.size.clone(),
             ledger: s.ledger,

@@ -145,6 +145,15 @@ impl Hold {
         self.unmap_before(upto, mm::Advice::LinuxCold);
     }
 
+    /// Parts it in two: what is returned begins at the page that holds the file offset `at`.
+    pub fn split_off(&mut self, at: u64) -> Hold {
+        let at = (at / page_bytes() * page_bytes()).clamp(self.offset, self.end);
+        HOLDS.fetch_add(1, Ordering::Relaxed);
+        let rest = Hold { at: self.at.wrapping_byte_add((at - self.offset) as usize), offset: at, end: self.end };
+        self.end = at;
+        rest
+    }
+
     /// An error leaves the pages held, which costs nothing but time.
     fn unmap_before(&mut self, upto: u64, advice: mm::Advice) {
         let upto = (upto / page_bytes() * page_bytes()).min(self.end);

@@ -52,7 +52,7 @@ fn config(node: Node, memory: u64, seconds: u64) -> Config {
         kernel: KernelConfig::default(),
         server: ServerModel::threads(),
         socket: Bytes::mib(1),
-        engine: Some(EngineConfig { spindle, budget: None, hold: true, single_queue: false, window: None }),
+        engine: Some(EngineConfig { spindle, single_queue: false, window: None }),
         costs: Costs::default(),
         load: Load::Node(node),
         warmup: Nanos::ZERO,

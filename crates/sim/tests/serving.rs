@@ -37,7 +37,7 @@ fn closed(clients: u32) -> Config {
 
 fn engine(mode: Mode, ahead: bool) -> Option<EngineConfig> {
     let spindle = SpindleConfig { mode, ahead: ahead.then(AheadConfig::default), ..SpindleConfig::default() };
-    Some(EngineConfig { spindle, budget: None, hold: true, single_queue: false, window: None })
+    Some(EngineConfig { spindle, single_queue: false, window: None })
 }
 
 fn sessions(per_s: f64) -> Config {

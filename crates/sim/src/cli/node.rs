@@ -185,13 +185,7 @@ impl NodeArgs {
             // No loop of `serve` waits for the disk; every request does by itself.
             server: ServerModel::threads(),
             socket: Bytes::mib(1),
-            engine: Some(EngineConfig {
-                spindle,
-                budget: None,
-                hold: true,
-                single_queue: false,
-                window: None,
-            }),
+            engine: Some(EngineConfig { spindle, single_queue: false, window: None }),
             costs: Costs::default(),
             load: Load::Node(Node {
                 clients: self.clients,

@@ -30,7 +30,7 @@ pub(super) struct ReplayArgs {
     /// What if it read ahead of need, or did not
     #[arg(long, value_name = "on|off", value_parser = ["on", "off"])]
     ahead: Option<String>,
-    /// What if there were this much page cache, of which two thirds may be unread [default: 1GiB, with the recorded budgets]
+    /// What if there were this much page cache [default: 1GiB, with the memory reports of the log]
     #[arg(long, value_name = "SIZE")]
     memory: Option<Bytes>,
     /// What if the disks were such drives [default of the simulation: wd-red-1tb]
@@ -101,13 +101,13 @@ fn what_if(args: &ReplayArgs) -> Result<Vec<WhatIf>, Fault> {
         let recorded = Circumstances {
             config: load.config.clone(),
             memory: recorded_memory,
-            recorded_budget: true,
+            recorded_memory: true,
             drive: before.clone(),
         };
         let changed = Circumstances {
             config: changed(args, &load.config),
             memory,
-            recorded_budget: args.memory.is_none(),
+            recorded_memory: args.memory.is_none(),
             drive: after.clone(),
         };
         WhatIf { recorded: run_load(load, &recorded), changed: run_load(load, &changed), load: load.clone() }

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use seekless_drive::{DriveSpec, catalogue as drives};
 use seekless_policy::bitrate::BitrateRule;
-use seekless_policy::budget;
 use seekless_policy::competitive::Start;
 use seekless_policy::controller::{AdjustBy, Params};
 use seekless_policy::{
-    AheadConfig, Config as SpindleConfig, DropBehind, Mode, OrderKind, PAGE, Prefetch, Sizing, start_size,
+    AheadConfig, Config as SpindleConfig, Constants, DiskEngine, DropBehind, MemoryLimit, Mode, OrderKind, PAGE,
+    Prefetch, Sizing,
 };
 use seekless_units::{Bytes, Exit, Fault, Nanos};
 use seekless_workload::catalogue::{Catalogue, CatalogueSpec, Content};
@@ -251,6 +251,12 @@ struct EngineArgs {
     /// Most bytes read ahead and not yet used, of each disk [default: from the memory, and what is evicted]
     #[arg(long, value_name = "SIZE")]
     budget: Option<Bytes>,
+    /// Another value for a constant of the read path (docs/TUNING.md lists them)
+    #[arg(long, value_name = "NAME=VALUE", hide = true)]
+    constant: Vec<String>,
+    /// Go without the drive's profile, as a daemon does on a disk that nobody measured
+    #[arg(long)]
+    unprofiled: bool,
     /// Most bytes of a read that are with the disk at once [default: all of it, as the daemon submits it]
     #[arg(long, value_name = "SIZE")]
     window: Option<Bytes>,
@@ -516,24 +522,17 @@ impl EngineArgs {
                 ));
             }
             Prefetch::Auto => {
-                let profile = profile_of(drive);
-                let room = self.budget.unwrap_or(budget::most(memory, 1, self.hold));
                 let params = Params {
                     adjust_interval: self.adjust_interval,
                     step_size: self.step_size,
                     size_max: self.size_max,
-                    start_size: self.size_max,
+                    start_size: self.start_size.unwrap_or(self.size_max),
                     adjust_by: self.adjust_by,
                     ..Params::default()
                 };
                 if !(self.start_factor.is_finite() && (0.01..=100.0).contains(&self.start_factor)) {
                     return Err(usage("--start-factor lies within 0.01 and 100"));
                 }
-                let start_size = self.start_size.unwrap_or_else(|| {
-                    let size = start_size(&profile, room, &params).0 as f64 * self.start_factor;
-                    Bytes(size as u64 / PAGE * PAGE).clamp(Bytes(PAGE), self.size_max)
-                });
-                let params = Params { start_size, ..params };
                 params.check().map_err(usage)?;
                 (default.prefetch, Sizing::Auto(params), self.size_max)
             }
@@ -548,7 +547,7 @@ impl EngineArgs {
             mode,
             order: self.order,
             prefetch: size,
-            profile: (sizing != Sizing::Fixed).then(|| profile_of(drive)),
+            profile: (!self.unprofiled).then(|| profile_of(drive)),
             sizing,
             scale: self.scale.clone().unwrap_or(rule),
             // Nobody tells a bitrate here: a rule asked for can only go by what readers show.
@@ -558,18 +557,48 @@ impl EngineArgs {
             reads_in_flight: self.in_flight as usize,
             overlap: self.overlap,
             answer_early: !self.answer_late,
-            ahead: self
-                .ahead
-                .then(|| AheadConfig { drop_behind: self.drop_behind, ..AheadConfig::default() }),
+            ahead: self.ahead.then(|| AheadConfig {
+                drop_behind: self.drop_behind,
+                budget: self.budget,
+                hold: self.hold,
+                ..AheadConfig::default()
+            }),
+            start_size: self.start_size,
+            constants: self.constants()?,
             ..default
         };
-        Ok(Some(EngineConfig {
-            spindle,
-            budget: self.budget,
-            hold: self.hold,
-            single_queue: self.single_queue,
-            window: self.window,
-        }))
+        let start_size = self.scaled_start(&spindle, memory).or(self.start_size);
+        let spindle = SpindleConfig { start_size, ..spindle };
+        Ok(Some(EngineConfig { spindle, single_queue: self.single_queue, window: self.window }))
+    }
+}
+
+impl EngineArgs {
+    /// The size that an automatic one would start with, times the factor that was asked for.
+    fn scaled_start(&self, config: &SpindleConfig, memory: Bytes) -> Option<Bytes> {
+        if self.start_factor == 1.0 {
+            return None;
+        }
+        let memory = MemoryLimit { bytes: memory, ..MemoryLimit::default() };
+        let start = DiskEngine::new(SpindleConfig { memory, ..config.clone() }).stats().size.size as f64;
+        Some(Bytes((start * self.start_factor) as u64 / PAGE * PAGE).clamp(Bytes(PAGE), self.size_max))
+    }
+
+    /// The constants of the read path, with those that were given.
+    fn constants(&self) -> Result<Constants, Fault> {
+        let mut constants = json!(Constants::default());
+        for given in &self.constant {
+            let known = || {
+                let names: Vec<&str> = constants.as_object().into_iter().flat_map(|c| c.keys()).map(|k| &**k).collect();
+                usage(format!("--constant {given}: write NAME=VALUE; the names are {}", names.join(", ")))
+            };
+            let (name, value) = given.split_once('=').ok_or_else(known)?;
+            let value: f64 = value.parse().map_err(|_| known())?;
+            let old = constants.get(name).ok_or_else(known)?;
+            let new = if old.is_u64() { json!(value.max(0.0) as u64) } else { json!(value) };
+            constants[name] = new;
+        }
+        serde_json::from_value(constants).map_err(|e| usage(format!("--constant: {e}")))
     }
 }
 

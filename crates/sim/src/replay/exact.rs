@@ -1,8 +1,8 @@
-//! As it was: the same events into a fresh spindle give the same actions.
+//! As it was: the same events into a fresh engine give the same actions.
 
 use std::collections::BTreeMap;
 
-use seekless_policy::Spindle;
+use seekless_policy::DiskEngine;
 use seekless_policy::record::Entry;
 use seekless_units::{Exit, Fault};
 
@@ -26,14 +26,14 @@ pub struct Disk {
 /// # Errors
 /// It cannot be read; a disk acts before its settings are told.
 pub fn run(log: &mut Log) -> Result<Vec<Disk>, Fault> {
-    let mut disks: BTreeMap<u32, (Spindle, Disk)> = BTreeMap::new();
+    let mut disks: BTreeMap<u32, (DiskEngine, Disk)> = BTreeMap::new();
     while let Some(line) = log.next_line()? {
         if let Entry::Disk { name, config } = line.entry {
             let disk = Disk { name, ..Disk::default() };
-            disks.insert(line.disk, (Spindle::new(*config), disk));
+            disks.insert(line.disk, (DiskEngine::new(*config), disk));
             continue;
         }
-        let Some((spindle, disk)) = disks.get_mut(&line.disk) else {
+        let Some((engine, disk)) = disks.get_mut(&line.disk) else {
             let what = format!("disk {} does something before its settings are told", line.disk);
             return Err(Fault::new(Exit::Failed, format!("{}: line {}: {what}", log.path, log.number)));
         };
@@ -42,10 +42,10 @@ pub fn run(log: &mut Log) -> Result<Vec<Disk>, Fault> {
         }
         match line.entry {
             Entry::Event(event) => {
-                spindle.handle(line.at, event);
+                engine.handle(line.at, event);
                 disk.events += 1;
             }
-            Entry::Action(then) => match spindle.poll_action() {
+            Entry::Action(then) => match engine.poll_action() {
                 Some(now) if now == then => disk.actions += 1,
                 now => {
                     let now = now.map_or("nothing".into(), |a| format!("{a:?}"));

@@ -1,6 +1,6 @@
 //! A decision log of a live daemon ([`seekless_policy::record`]), run again.
 //!
-//! - [`exact`]: every event goes into a fresh spindle of the recorded settings, and what comes out must be what came out
+//! - [`exact`]: every event goes into a fresh engine of the recorded settings, and what comes out must be what came out
 //!   then. It shows that the log is whole and that policy has not changed since.
 //! - [`whatif`]: what readers asked for, at the times at which they asked, meets other settings, another memory, another
 //!   drive; disk and page cache are simulated. Readers do not wait for each other's answers there: the load is as recorded
@@ -15,7 +15,7 @@ pub mod whatif;
 use std::io::BufRead;
 use std::path::Path;
 
-use seekless_policy::record::{FIRST_LINE, Line};
+use seekless_policy::record::{FIRST_LINE, FORMAT, Line};
 use seekless_units::{Exit, Fault};
 use seekless_workload::trace::read_line;
 
@@ -46,8 +46,16 @@ impl Log {
         let mut log = Log { bytes, path, text: vec![], number: 0, left_out: 0, ended: false };
         match log.line()? {
             Some(first) if first == FIRST_LINE => Ok(log),
-            Some(_) | None => {
-                let what = format!("{}: is no decision log: its first line is not `{FIRST_LINE}`", log.path);
+            other => {
+                let version = other.and_then(|line| line.strip_prefix(FORMAT)).map(str::to_owned);
+                let what = match version {
+                    Some(version) => format!(
+                        "{}: this decision log was written by a Seekless of format version {version}; this one reads \
+                         `{FIRST_LINE}`. Replay it with the version that wrote it",
+                        log.path
+                    ),
+                    None => format!("{}: is no decision log: its first line is not `{FIRST_LINE}`", log.path),
+                };
                 Err(Fault::new(Exit::Failed, what))
             }
         }

@@ -29,6 +29,15 @@ impl Resident {
         Some((page * PAGE).max(offset))
     }
 
+    /// What is in memory of these bytes stays longer.
+    pub(super) fn renew(&mut self, file: FileId, offset: u64, len: u64) {
+        for page in pages(offset, len) {
+            if self.pages.contains_key(&(file, page)) {
+                self.touch(file, page * PAGE, PAGE);
+            }
+        }
+    }
+
     /// These bytes are in memory from now on, or were used again.
     pub(super) fn touch(&mut self, file: FileId, offset: u64, len: u64) {
         for page in pages(offset, len) {

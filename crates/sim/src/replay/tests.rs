@@ -113,7 +113,7 @@ fn circumstances(load: &whatif::Load, mode: Mode, memory: Bytes) -> Circumstance
     Circumstances {
         config: Config { mode, ..load.config.clone() },
         memory,
-        recorded_budget: false,
+        recorded_memory: false,
         drive: catalogue::get("wd-red-1tb").unwrap(),
     }
 }

@@ -1,7 +1,7 @@
 //! What if: the recorded load under other settings, in another memory, on another drive.
 //!
 //! Requests (reads that missed) and accesses (reads that did not have to wait, or had waited) come when they came. Whether
-//! they hit is decided anew: the page cache begins empty and holds `memory` bytes. A miss goes to the spindle and waits for
+//! they hit is decided anew: the page cache begins empty and holds `memory` bytes. A miss goes to the engine and waits for
 //! its answer; one that is passed is read by the server itself, as much as it asked for. Files lie where the log says;
 //! of a smaller drive, at the same share of its surface.
 
@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, VecDeque};
 use seekless_drive::{Command, Drive, DriveSpec, Op};
 use seekless_policy::record::Entry;
 use seekless_policy::{
-    Access, Action, Config, Demand, Event, FileId, Outcome, ReadId, Request, RequestId, Spindle, Taken,
-    Verdict,
+    Access, Action, Config, Demand, DiskEngine, Event, FileId, MemoryLimit, Outcome, PAGE, ReadId, Request,
+    RequestId, Taken, Verdict,
 };
 use seekless_units::{Bytes, Fault, Lba, Nanos, SECTOR_BYTES};
 
@@ -22,9 +22,6 @@ use super::resident::Resident;
 const COMMAND_BYTES: u64 = 1 << 20;
 /// Reads longer than this are cut: a record of more is a misread one.
 const READ_BYTES_MAX: u64 = 1 << 30;
-/// The share of memory that may hold bytes not read yet, as the daemon's budget has it.
-const BUDGET_SHARE: u64 = 3;
-
 /// A read of the log: when, and of what.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
@@ -43,7 +40,7 @@ pub struct Load {
     /// The settings it had.
     pub config: Config,
     asked: Vec<Asked>,
-    /// Budgets and bitrates it was told.
+    /// Memory and bitrates it was told of.
     told: Vec<(Nanos, Event)>,
     /// What was measured then.
     pub then: Outcomes,
@@ -71,14 +68,22 @@ pub struct Outcomes {
 /// The other circumstances.
 #[derive(Clone, Debug)]
 pub struct Circumstances {
-    /// Settings of the spindle.
+    /// Settings of the engine.
     pub config: Config,
-    /// Page cache, bytes. The budget follows from it.
+    /// Page cache, bytes.
     pub memory: Bytes,
-    /// Whether the recorded budgets hold, instead of two thirds of the memory.
-    pub recorded_budget: bool,
+    /// Whether the memory is as recorded, instead of `memory` throughout.
+    pub recorded_memory: bool,
     /// The drive.
     pub drive: DriveSpec,
+}
+
+impl Circumstances {
+    fn engine_config(&self) -> Config {
+        let then = self.config.memory;
+        let memory = if self.recorded_memory { then } else { MemoryLimit { bytes: self.memory, ..then } };
+        Config { memory, ..self.config.clone() }
+    }
 }
 
 /// Takes the load of every disk out of a log.
@@ -118,10 +123,9 @@ pub fn loads(log: &mut Log) -> Result<Vec<Load>, Fault> {
                 disk.load.asked.push(Asked { at: line.at, read, access: true, demand: Demand::default() });
                 then.reads += 1;
             }
-            Entry::Event(event @ (Event::Budget(_) | Event::Bitrate { .. })) => {
+            Entry::Event(event @ (Event::MemoryLimit(_) | Event::Bitrate { .. })) => {
                 disk.load.told.push((line.at, event));
             }
-            Entry::Event(_) | Entry::Disk { .. } | Entry::Action(Action::Drop { .. }) => {}
             Entry::Action(Action::Read { len, .. }) => {
                 then.disk_reads += 1;
                 then.disk_bytes += len;
@@ -131,6 +135,7 @@ pub fn loads(log: &mut Log) -> Result<Vec<Load>, Fault> {
                     disk.waits.push(line.at.since(from).as_millis_f64());
                 }
             }
+            Entry::Event(_) | Entry::Disk { .. } | Entry::Action(_) => {}
         }
         then.span_s = line.at.as_secs_f64();
     }
@@ -178,7 +183,7 @@ struct Waiting {
 }
 
 struct World {
-    spindle: Spindle,
+    engine: DiskEngine,
     drive: Drive,
     next_done: Option<Nanos>,
     resident: Resident,
@@ -202,7 +207,7 @@ struct World {
 pub fn run(load: &Load, circumstances: &Circumstances) -> Outcomes {
     let end_of = |a: &Asked| a.read.lba.map_or(0, |l| l.0 + a.read.len / SECTOR_BYTES);
     let mut world = World {
-        spindle: Spindle::new(circumstances.config.clone()),
+        engine: DiskEngine::new(circumstances.engine_config()),
         drive: Drive::new(&circumstances.drive),
         next_done: None,
         resident: Resident::new(circumstances.memory.0),
@@ -218,10 +223,6 @@ pub fn run(load: &Load, circumstances: &Circumstances) -> Outcomes {
         busy: Nanos::ZERO,
         at: Nanos::ZERO,
     };
-    if !circumstances.recorded_budget {
-        let budget = circumstances.memory.0 / BUDGET_SHARE * 2;
-        world.spindle.handle(Nanos::ZERO, Event::Budget(Bytes(budget)));
-    }
     let mut asked = load.asked.iter().peekable();
     let mut told = load.told.iter().peekable();
     loop {
@@ -229,7 +230,7 @@ pub fn run(load: &Load, circumstances: &Circumstances) -> Outcomes {
         let next_told = told.peek().map(|t| t.0);
         // Deadlines go on for as long as streams are remembered; without readers nobody cares.
         let alive = next_asked.is_some() || !world.waiting.is_empty();
-        let tick = world.spindle.next_deadline().filter(|_| alive);
+        let tick = world.engine.next_deadline().filter(|_| alive);
         let Some(now) = [next_asked, next_told, world.next_done, tick].into_iter().flatten().min() else {
             break;
         };
@@ -242,17 +243,20 @@ pub fn run(load: &Load, circumstances: &Circumstances) -> Outcomes {
             world.disk_done(now);
         } else if next_told.is_some_and(|t| t <= now) {
             if let Some((_, event)) = told.next() {
-                let budget = matches!(event, Event::Budget(_));
-                if !budget || circumstances.recorded_budget {
-                    world.spindle.handle(now, *event);
-                }
+                let event = match *event {
+                    Event::MemoryLimit(limit) if !circumstances.recorded_memory => {
+                        Event::MemoryLimit(MemoryLimit { bytes: circumstances.memory, ..limit })
+                    }
+                    event => event,
+                };
+                world.engine.handle(now, event);
             }
         } else if next_asked.is_some_and(|t| t <= now) {
             if let Some(a) = asked.next() {
                 world.ask(now, a);
             }
         } else {
-            world.spindle.handle(now, Event::Tick);
+            world.engine.handle(now, Event::Tick);
         }
         world.act(now);
     }
@@ -271,7 +275,9 @@ impl World {
         self.outcomes.reads += 1;
         let Some(missing) = self.resident.first_missing(read.file, read.offset, read.len) else {
             self.resident.touch(read.file, read.offset, read.len);
-            self.spindle.handle(now, Event::Access(read));
+            // The log has accesses only of files that were open.
+            self.engine.handle(now, Event::Opened { file: read.file });
+            self.engine.handle(now, Event::Access(read));
             return;
         };
         self.next_request += 1;
@@ -281,18 +287,33 @@ impl World {
         let lba = read.lba.map(|l| l.plus_bytes(missing - read.offset));
         let Access { file, file_size, .. } = read;
         let request = Request { id, file, from: read.offset, offset: missing, len, file_size, lba, demand };
-        self.spindle.handle(now, Event::Request(request));
+        self.engine.handle(now, Event::Request(request));
     }
 
     fn act(&mut self, now: Nanos) {
-        while let Some(action) = self.spindle.poll_action() {
+        let mut holes = Vec::new();
+        while let Some(action) = self.engine.poll_action() {
             match action {
                 Action::Read { id, file, offset, len, lba } => {
                     self.read(now, For::Spindle(id), file, offset, len, lba);
                 }
                 Action::Drop { file, offset, len } => self.resident.drop_range(file, offset, len),
+                Action::Pin { file, offset, len } | Action::Renew { file, offset, len } => {
+                    self.resident.renew(file, offset, len);
+                }
+                Action::Probe { file, offset, len } => {
+                    if let Some(hole) = self.resident.first_missing(file, offset, len) {
+                        holes.push(Event::Missing { file, offset: hole, len: PAGE.min(offset + len - hole) });
+                    }
+                }
+                // Every file is open here, none has a header, and the page cache ages what is unpinned.
+                Action::Unpin { .. } | Action::Header { .. } | Action::Close { .. } => {}
                 Action::Answer { request, verdict } => self.answered(now, request, verdict),
             }
+        }
+        for hole in holes {
+            self.engine.handle(now, hole);
+            self.act(now);
         }
     }
 
@@ -317,7 +338,7 @@ impl World {
         let Access { file, offset, len, .. } = waiting.read;
         self.resident.touch(file, offset, len);
         if waiting.access {
-            self.spindle.handle(now, Event::Access(waiting.read));
+            self.engine.handle(now, Event::Access(waiting.read));
         }
     }
 
@@ -384,10 +405,10 @@ impl World {
             }
             match who {
                 For::Spindle(read) if complete => {
-                    self.spindle.handle(now, Event::Done { read, outcome: Outcome::Ok });
+                    self.engine.handle(now, Event::Done { read, outcome: Outcome::Ok });
                 }
                 For::Spindle(read) if upto > from => {
-                    self.spindle.handle(now, Event::Progress { read, upto: offset + upto });
+                    self.engine.handle(now, Event::Progress { read, upto: offset + upto });
                 }
                 For::Server(request) if complete => self.served(now, request),
                 For::Spindle(_) | For::Server(_) => {}

@@ -115,12 +115,8 @@ pub enum How {
 /// What Seekless does.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
-    /// The spindle's own settings.
+    /// The settings of the policy. Its memory is that of the simulated machine.
     pub spindle: SpindleConfig,
-    /// Most bytes fetched ahead and unread; `None`: from the memory limit and what is evicted, as the daemon does.
-    pub budget: Option<Bytes>,
-    /// Whether what was read ahead is held until it is read ([`seekless_policy::hold`]); only where streams are followed.
-    pub hold: bool,
     /// One queue for all disks.
     pub single_queue: bool,
     /// Most bytes of a read that are with the disk at once; `None`: all of it, as the daemon submits it.

@@ -1,22 +1,26 @@
-//! The daemon's side of the loop: questions, reports, and what a spindle orders.
+//! The daemon's side of the loop: requests, reports, and what an engine orders.
 
-use seekless_policy::{Access, Action, Demand, Event, FileId, Outcome, ReadId, Request, Taken, Verdict};
+use seekless_policy::{
+    Access, Action, Demand, Event, FileId, MemoryLimit, Outcome, ReadId, Request, Taken, Verdict,
+};
+use seekless_units::Bytes;
 
 use super::server::LOOK_SEND;
 use super::{Ev, Machine, Phase};
 use crate::serving::cache::{PAGE, PageState};
 use crate::serving::config::How;
 use crate::serving::disk::Waiter;
-use crate::serving::engine::{Engine, Reading};
+use crate::serving::engine::Reading;
 
 /// Progress of a read is told every so many pages (the daemon's `REPORT_STEP`).
 const REPORT_PAGES: u64 = (256 << 10) / PAGE;
 /// Thread number of an engine's reads.
 const ENGINE_THREAD: u32 = 2_000_000;
 
-/// Streams whose memory is looked at at once, and how much of a hole at most: the engine's.
-const SAMPLES: usize = 64;
-const SAMPLE_HOLE: u64 = 256 << 10;
+/// The pages that hold these bytes: first, and behind the last.
+fn pages(offset: u64, len: u64) -> (u64, u64) {
+    (offset / PAGE, (offset + len).div_ceil(PAGE))
+}
 
 impl Machine<'_> {
     pub(super) fn engine_of(&self, disk: u32) -> u32 {
@@ -58,8 +62,7 @@ impl Machine<'_> {
         let e = self.engine_of(self.clients[c as usize].disk);
         // What its thread read before was reported before it asked.
         self.ring(e);
-        let (now, id) = (self.now, self.engines[e as usize].request_id(c));
-        self.engines[e as usize].keep(now, file);
+        let id = self.engines[e as usize].request_id(c);
         let disk = self.clients[c as usize].disk as usize;
         let request = Request {
             id,
@@ -76,9 +79,6 @@ impl Machine<'_> {
 
     pub(super) fn ring(&mut self, e: u32) {
         for (file, offset, len) in std::mem::take(&mut self.reports[e as usize]) {
-            if !self.engines[e as usize].heard(self.now, file) {
-                continue;
-            }
             let (disk, local) = self.place(file);
             let access = Access {
                 file: self.file_id(file),
@@ -88,23 +88,19 @@ impl Machine<'_> {
                 lba: Some(self.disks[disk as usize].lba(local, offset)),
                 taken: Taken::All,
             };
-            let engine = &mut self.engines[e as usize];
-            engine.spindle.handle(self.now, Event::Access(access));
-            if let Some(holds) = &mut engine.holds {
-                holds.read(access.file, offset, offset + len, &engine.spindle);
-            }
+            self.engines[e as usize].policy.handle(self.now, Event::Access(access));
         }
-        self.let_go(e);
         self.act(e);
     }
 
     pub(super) fn tell(&mut self, e: u32, event: Event) {
-        self.engines[e as usize].spindle.handle(self.now, event);
+        self.engines[e as usize].policy.handle(self.now, event);
         self.act(e);
     }
 
     pub(super) fn act(&mut self, e: u32) {
-        while let Some(action) = self.engines[e as usize].spindle.poll_action() {
+        let mut holes = Vec::new();
+        while let Some(action) = self.engines[e as usize].policy.poll_action() {
             match action {
                 Action::Answer { request, verdict } => {
                     let waiting = self.engines[e as usize].pending.remove(&request);
@@ -113,15 +109,8 @@ impl Machine<'_> {
                         self.plan(self.now + self.config.costs.wake, Ev::Answer(c));
                     }
                 }
-                Action::Drop { file, offset, len } => {
-                    if let Some(holds) = &mut self.engines[e as usize].holds {
-                        holds.given_back(file, offset, offset + len);
-                    }
-                    self.let_go(e);
-                    self.cache.drop_range(file.ino as u32, offset / PAGE, (offset + len) / PAGE);
-                }
                 Action::Read { id, file, offset, len, .. } => {
-                    let (start, end) = (offset / PAGE, (offset + len).div_ceil(PAGE));
+                    let (start, end) = pages(offset, len);
                     let reading = Reading {
                         file: file.ino as u32,
                         start,
@@ -131,71 +120,53 @@ impl Machine<'_> {
                         submitted: start,
                         second_try: false,
                     };
-                    let engine = &mut self.engines[e as usize];
-                    engine.reads.insert(id, reading);
-                    if let Some(holds) = &mut engine.holds {
-                        holds.ordered(id, file, offset, offset + len);
-                    }
+                    self.engines[e as usize].reads.insert(id, reading);
                     self.plan(self.now + self.config.costs.wake, Ev::Read(e, id.0));
                 }
+                Action::Drop { file, offset, len } => {
+                    let (from, to) = pages(offset, len);
+                    self.cache.drop_range(file.ino as u32, from, to);
+                }
+                Action::Pin { file, offset, len } | Action::Renew { file, offset, len } => {
+                    let (from, to) = pages(offset, len);
+                    self.cache.await_reader(file.ino as u32, from, to);
+                    self.cache.hold(file.ino as u32, from, to);
+                }
+                // What a client may still come to stays as active as it is.
+                Action::Unpin { file, offset, len, cold: true } => {
+                    let (from, to) = pages(offset, len);
+                    self.cache.leave(file.ino as u32, from, to);
+                    self.cache.cool(file.ino as u32, from, to);
+                }
+                Action::Probe { file, offset, len } => {
+                    let (from, to) = pages(offset, len);
+                    let hole = self.cache.first_absent(file.ino as u32, from, to);
+                    if hole < to {
+                        let end = self.cache.first_present(file.ino as u32, hole, to);
+                        let missing = (offset.max(hole * PAGE), (offset + len).min(end * PAGE));
+                        holes.push(Event::Missing { file, offset: missing.0, len: missing.1 - missing.0 });
+                    }
+                }
+                // Files are always open here, and have no headers.
+                Action::Unpin { cold: false, .. } | Action::Header { .. } | Action::Close { .. } => {}
             }
         }
-        let deadline = self.engines[e as usize].spindle.next_deadline();
+        let deadline = self.engines[e as usize].policy.next_deadline();
         if let Some(at) = deadline.filter(|&at| at < self.ticks[e as usize]) {
             self.ticks[e as usize] = at;
             self.engines[e as usize].tick += 1;
             let number = self.engines[e as usize].tick;
             self.plan(at, Ev::Tick(e, number));
         }
-    }
-
-    /// A piece has arrived: somebody is to come for it, and it is held, if all of it is there.
-    fn hold(&mut self, e: u32, id: ReadId) {
-        let Engine { holds: Some(holds), holding, .. } = &mut self.engines[e as usize] else { return };
-        let held = holds.wants(id).is_some_and(|(file, offset, end)| {
-            let (file, from, to) = (file.ino as u32, offset / PAGE, end.div_ceil(PAGE));
-            self.cache.await_reader(file, from, to);
-            !*holding || self.cache.hold(file, from, to)
-        });
-        holds.held(id, held);
-        while let Some(renew) = holds.next_renewal() {
-            if *holding {
-                self.cache.hold(renew.file.ino as u32, renew.from / PAGE, renew.end.div_ceil(PAGE));
-            }
-            holds.renewed(renew.read);
-        }
-        self.let_go(e);
-    }
-
-    /// Lets go of what need not be held any longer. What somebody may still come to stays as active as it is.
-    pub(super) fn let_go(&mut self, e: u32) {
-        let Engine { holds: Some(holds), holding, .. } = &mut self.engines[e as usize] else { return };
-        for part in holds.poll().filter(|part| part.for_good) {
-            // The page a reader stands in goes with the next.
-            let to = if part.last { part.upto.div_ceil(PAGE) } else { part.upto / PAGE };
-            let (file, from) = (part.file.ino as u32, part.from / PAGE);
-            self.cache.leave(file, from, to);
-            if *holding {
-                self.cache.cool(file, from, to);
-            }
+        for hole in holes {
+            self.tell(e, hole);
         }
     }
 
-    /// Looks whether what was fetched for some streams is still there, as the engine does.
-    pub(super) fn sample(&mut self, e: u32) {
-        for _ in 0..SAMPLES {
-            let engine = &mut self.engines[e as usize];
-            let next = engine.spindle.next_unread(engine.sampled);
-            engine.sampled = next.map(|(id, ..)| id);
-            let Some((_, file, start, end)) = next else { return };
-            let (from, to) = (start / PAGE, end / PAGE);
-            let hole = self.cache.first_absent(file.ino as u32, from, to);
-            if hole < to {
-                let len = (self.cache.first_present(file.ino as u32, hole, to) - hole) * PAGE;
-                let len = len.min(SAMPLE_HOLE);
-                self.tell(e, Event::Missing { file, offset: hole * PAGE, len });
-            }
-        }
+    /// The machine's memory, as the daemon reports it.
+    pub(super) fn memory(&self) -> MemoryLimit {
+        let engines = self.engines.len().max(1) as u32;
+        MemoryLimit { bytes: Bytes(self.budget_limit()), disks: engines, tasks_wait: false }
     }
 
     pub(super) fn read_begins(&mut self, e: u32, id: ReadId) {
@@ -234,7 +205,6 @@ impl Machine<'_> {
             self.engines[e as usize].reads.insert(id, Reading { at, reported: told.max(r.reported), ..r });
             if at == r.end {
                 self.engines[e as usize].reads.remove(&id);
-                self.hold(e, id);
                 return self.tell(e, Event::Done { read: id, outcome: Outcome::Ok });
             }
             if told > r.reported {

@@ -9,7 +9,7 @@ mod server;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use seekless_policy::{Event, ReadId, Stats};
+use seekless_policy::{Event, MemoryLimit, ReadId, Stats};
 use seekless_units::{Nanos, SECTOR_BYTES};
 use seekless_workload::catalogue::Catalogue;
 use seekless_workload::closed::{ClosedReader, ClosedSpec};
@@ -20,7 +20,7 @@ use super::cache::{PAGE, PageCache};
 use super::client::{Client, Kind, Link};
 use super::config::{Config, Load};
 use super::disk::{Disk, Waiter};
-use super::engine::{BUDGET_EVERY, Engine};
+use super::engine::{Engine, REPORT_EVERY};
 use super::readahead::{OnDemand, OpenFile, TwoWindows};
 use super::record::{Recorder, Report};
 use super::server::Pool;
@@ -57,7 +57,8 @@ enum Ev {
     /// Reports are taken out of the ring.
     Ring(u32),
     Tick(u32, u64),
-    Budget(u32),
+    /// The machine's memory is told.
+    Memory(u32),
     /// A download has taken a block.
     Took(u32, u64),
     /// A read past the page cache has come further.
@@ -243,7 +244,11 @@ impl<'a> Machine<'a> {
         let disks =
             config.disks.iter().map(|d| Disk::new(d, kernel, sizes())).collect::<Result<Vec<_>, String>>()?;
         let engines: Vec<Engine> = match &config.engine {
-            Some(e) => (0..if e.single_queue { 1 } else { disks.len() }).map(|_| Engine::new(e)).collect(),
+            Some(e) => {
+                let engines = if e.single_queue { 1 } else { disks.len() };
+                let memory = MemoryLimit { bytes: config.memory, disks: engines as u32, tasks_wait: false };
+                (0..engines).map(|_| Engine::new(e.spindle.clone(), memory)).collect()
+            }
             None => Vec::new(),
         };
         Ok(Machine {
@@ -284,7 +289,7 @@ impl<'a> Machine<'a> {
     fn begin(&mut self, closed: &[ClosedSpec]) {
         self.plan(self.config.warmup, Ev::Zero);
         for e in 0..self.engines.len() as u32 {
-            self.plan(self.now + BUDGET_EVERY, Ev::Budget(e));
+            self.plan(self.now + REPORT_EVERY, Ev::Memory(e));
         }
         if let Load::Closed { clients, .. } = &self.config.load {
             for (disk, spec) in closed.iter().enumerate() {
@@ -335,8 +340,8 @@ impl<'a> Machine<'a> {
         let now = self.now;
         let disks = self.disks.iter_mut().map(|d| d.stats(now)).collect();
         let since = |e: &Engine| {
-            let stats = e.spindle.stats();
-            Stats { ledger: stats.ledger - e.ledger_before, ..stats }
+            let stats = e.policy.stats();
+            Stats { ledger: stats.ledger - e.totals_before, ..stats }
         };
         let engines = self.engines.iter().map(since).collect();
         let (c, b) = (self.cache.counts(), self.cache_before);
@@ -378,15 +383,10 @@ impl<'a> Machine<'a> {
                     self.tell(e, Event::Tick);
                 }
             }
-            Ev::Budget(e) => {
-                let (limit, engines) = (self.budget_limit(), self.engines.len());
-                let lists = self.cache.has_active();
-                let budget = self.engines[e as usize].budget(limit, engines, lists);
-                self.tell(e, Event::Budget(seekless_units::Bytes(budget)));
-                self.sample(e);
-                self.engines[e as usize].purge(self.now);
-                self.let_go(e);
-                self.plan(self.now + BUDGET_EVERY, Ev::Budget(e));
+            Ev::Memory(e) => {
+                let memory = self.memory();
+                self.tell(e, Event::MemoryLimit(memory));
+                self.plan(self.now + REPORT_EVERY, Ev::Memory(e));
             }
             Ev::Took(number, block) => self.took(number, block),
             Ev::Past(id) => self.past_on(ReadId(id)),
@@ -396,7 +396,7 @@ impl<'a> Machine<'a> {
                 }
                 self.cache_before = self.cache.counts();
                 for engine in &mut self.engines {
-                    engine.ledger_before = engine.spindle.stats().ledger;
+                    engine.totals_before = engine.policy.stats().ledger;
                 }
             }
         }

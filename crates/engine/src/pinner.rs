@@ -1,0 +1,223 @@
+//! Does what [`Action::Pin`], `Renew` and `Unpin` say, by [`seekless_kernel::hold`].
+//!
+//! A thread beside each disk's does it: touching the pages of 4 MiB takes a third of a millisecond, and a page that leaves memory in
+//! this very moment is read again. Neither the disk nor a client that waits for an answer should wait for that. Work is done in the order in
+//! which it was ordered, so that what is unpinned stays so.
+//!
+//! [`Action::Pin`]: seekless_policy::Action::Pin
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::thread;
+
+use crossbeam_channel::{Sender, TrySendError, bounded};
+use seekless_kernel::hold::Hold;
+use seekless_kernel::prefetch::Source;
+use seekless_policy::FileId;
+
+use crate::worker::short_name;
+
+/// Most orders waiting for the thread. Hints are left out when half of the places are taken.
+const ORDERS_MAX: usize = 256;
+
+/// Bytes of a file, `[start, end)`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    pub(crate) file: FileId,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+}
+
+enum Order {
+    Pin(Span, Arc<Source>),
+    Renew(Span, Arc<Source>),
+    Unpin(Span, bool),
+}
+
+/// The disk thread's end. The other thread ends with it, and everything is unpinned then.
+pub(crate) struct Pinner {
+    orders: Sender<Order>,
+    /// What did not fit: only what must not be lost, so never more than is pinned.
+    backlog: VecDeque<Order>,
+}
+
+impl Pinner {
+    /// Starts the thread of a disk.
+    ///
+    /// # Errors
+    /// No thread can be had.
+    pub(crate) fn start(disk: &str) -> io::Result<Pinner> {
+        let (orders, todo) = bounded(ORDERS_MAX);
+        let run = move || {
+            let mut pinned = Pinned::default();
+            for order in todo {
+                pinned.carry_out(order);
+            }
+        };
+        thread::Builder::new().name(short_name("pin", disk)).spawn(run)?;
+        Ok(Pinner { orders, backlog: VecDeque::new() })
+    }
+
+    fn takes_hints(&self) -> bool {
+        self.backlog.is_empty() && self.orders.len() < ORDERS_MAX / 2
+    }
+
+    pub(crate) fn pin(&mut self, span: Span, source: &Arc<Source>) {
+        if self.takes_hints() {
+            let _ = self.orders.try_send(Order::Pin(span, source.clone()));
+        }
+    }
+
+    pub(crate) fn renew(&mut self, span: Span, source: &Arc<Source>) {
+        if self.takes_hints() {
+            let _ = self.orders.try_send(Order::Renew(span, source.clone()));
+        }
+    }
+
+    pub(crate) fn unpin(&mut self, span: Span, cold: bool) {
+        self.backlog.push_back(Order::Unpin(span, cold));
+        self.flush();
+    }
+
+    /// Hands over what did not fit before. `true` if all of it is.
+    pub(crate) fn flush(&mut self) -> bool {
+        while let Some(order) = self.backlog.pop_front() {
+            match self.orders.try_send(order) {
+                Ok(()) => {}
+                Err(TrySendError::Full(order)) => {
+                    self.backlog.push_front(order);
+                    return false;
+                }
+                // The thread is gone, and everything it had pinned with it.
+                Err(TrySendError::Disconnected(_)) => {}
+            }
+        }
+        true
+    }
+}
+
+/// What is mapped, by file and by where it begins.
+#[derive(Default)]
+struct Pinned {
+    files: HashMap<FileId, BTreeMap<u64, Hold>>,
+}
+
+impl Pinned {
+    fn carry_out(&mut self, order: Order) {
+        match order {
+            Order::Pin(span, source) => {
+                // What cannot be mapped is left to the kernel.
+                if let Ok(hold) = Hold::new(source.as_fd(), span.start, span.end - span.start) {
+                    self.files.entry(span.file).or_default().insert(hold.offset(), hold);
+                }
+            }
+            Order::Renew(span, source) => {
+                let holds = self.files.get(&span.file).into_iter().flatten();
+                for (_, hold) in holds.filter(|(_, h)| h.offset() < span.end && span.start < h.end()) {
+                    // What cannot be renewed stays mapped.
+                    let _ = hold.renew(source.as_fd());
+                }
+            }
+            Order::Unpin(span, cold) => self.unpin(span, cold),
+        }
+    }
+
+    fn unpin(&mut self, Span { file, start, end }: Span, cold: bool) {
+        let Some(holds) = self.files.get_mut(&file) else { return };
+        let touched = holds.iter().filter(|(_, h)| h.offset() < end && start < h.end());
+        let touched: Vec<u64> = touched.map(|(&at, _)| at).collect();
+        for at in touched {
+            let Some(mut hold) = holds.remove(&at) else { continue };
+            let mut rest = hold.split_off(start);
+            match cold {
+                true => rest.cool_before(end),
+                false => rest.release_before(end),
+            }
+            for part in [hold, rest] {
+                if part.offset() < part.end() {
+                    holds.insert(part.offset(), part);
+                }
+            }
+        }
+        if holds.is_empty() {
+            self.files.remove(&file);
+        }
+    }
+
+    #[cfg(test)]
+    fn all(&self) -> Vec<(u64, u64)> {
+        let holds = self.files.values().flat_map(BTreeMap::values);
+        let mut all: Vec<(u64, u64)> = holds.map(|h| (h.offset(), h.end())).collect();
+        all.sort_unstable();
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    const M: u64 = 1 << 20;
+    const FILE: FileId = FileId { dev: 1, ino: 2 };
+
+    fn span(start: u64, end: u64) -> Span {
+        Span { file: FILE, start, end }
+    }
+
+    /// A file that is in memory, all of it.
+    fn source() -> Arc<Source> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&vec![1; 16 << 20]).unwrap();
+        Arc::new(Source::own(file.into()))
+    }
+
+    #[test]
+    fn orders_are_done_to_the_mappings() {
+        let (source, mut pinned) = (source(), Pinned::default());
+        for i in 0..3 {
+            pinned.carry_out(Order::Pin(span(i * 4 * M, (i + 1) * 4 * M), source.clone()));
+        }
+        pinned.carry_out(Order::Unpin(span(0, M), false));
+        pinned.carry_out(Order::Unpin(span(5 * M, 6 * M), true));
+        assert_eq!(pinned.all(), [(M, 4 * M), (4 * M, 5 * M), (6 * M, 8 * M), (8 * M, 12 * M)]);
+        pinned.carry_out(Order::Renew(span(0, 16 * M), source));
+        pinned.carry_out(Order::Unpin(span(2 * M, 9 * M), false));
+        assert_eq!(pinned.all(), [(M, 2 * M), (9 * M, 12 * M)]);
+        pinned.carry_out(Order::Unpin(span(0, u64::MAX), true));
+        assert!(pinned.all().is_empty() && pinned.files.is_empty());
+    }
+
+    #[test]
+    fn what_is_not_in_memory_is_not_pinned() {
+        let mut pinned = Pinned::default();
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(16 * M).unwrap();
+        pinned.carry_out(Order::Pin(span(0, 4 * M), Arc::new(Source::own(file.into()))));
+        assert!(pinned.all().is_empty());
+    }
+
+    #[test]
+    fn an_unpin_is_never_lost_and_a_hint_may_be() {
+        let (orders, todo) = bounded(4);
+        let mut pinner = Pinner { orders, backlog: VecDeque::new() };
+        let source = source();
+        for i in 0..20 {
+            pinner.unpin(span(i * M, (i + 1) * M), false);
+            pinner.pin(span(0, M), &source);
+        }
+        let mut unpinned = 0;
+        while unpinned < 20 {
+            match todo.try_recv() {
+                Ok(Order::Unpin(span, _)) => {
+                    assert_eq!(span.start, unpinned * M, "in order");
+                    unpinned += 1;
+                }
+                Ok(_) => {}
+                Err(_) => assert!(!pinner.flush() || !todo.is_empty(), "lost"),
+            }
+        }
+    }
+}
