@@ -16,12 +16,12 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, never, select_b
 use seekless_kernel::hold::Hold;
 use seekless_kernel::prefetch::{Source, Steps, give_back};
 use seekless_kernel::residency::{missing_prefix, page_bytes, resident_prefix};
-use seekless_policy::profile::DiskProfile;
 use seekless_policy::record::{Entry, Line};
 use seekless_policy::{
     Access, Action, Event, FileId, Histogram, Outcome, ReadId, Request, RequestId, Sizing, Spindle, Stats,
     StreamId, Taken, Verdict, start_size,
 };
+use seekless_profile::DiskProfile;
 use seekless_units::{Bytes, Nanos};
 
 use crate::addresses::{Addresses, Edition};

@@ -3,11 +3,11 @@
 use core::fmt;
 use core::str::FromStr;
 
+use seekless_profile::DiskProfile;
 use seekless_units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
 use crate::bitrate::BitrateRule;
-use crate::profile::DiskProfile;
 use crate::{AheadConfig, Sizing};
 
 /// Everything is read in whole pages of this many bytes. Larger hardware pages are a multiple of it, and the driver

@@ -22,7 +22,6 @@ pub mod competitive;
 pub mod controller;
 pub mod hold;
 pub mod ledger;
-pub mod profile;
 pub mod record;
 
 mod account;
