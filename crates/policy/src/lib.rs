@@ -8,9 +8,7 @@
 //! Whoever drives it - the daemon in real time, a simulator in virtual time - runs one loop: `handle(now, event)`,
 //! then `poll_action()` until it is empty, then sleep until the next event or `next_deadline()`.
 //!
-//! Beside it stand the algorithms of multi-level storage, for study and for the parts of them a spindle takes over:
-//! [`cache`] (what leaves), [`prefetch`] (what to fetch ahead), [`coordinate`] (how two levels keep out of each
-//! other's way). [`reorder`] is the state machine of a server whose clients take the blocks of a file in any order.
+//! [`reorder`] is another state machine: of a server whose clients take the blocks of a file in any order.
 //!
 //! Must not know: descriptors, paths, sockets, threads, clocks, logging. Time comes in as an argument.
 #![no_std]
@@ -26,14 +24,11 @@ pub mod record;
 
 mod account;
 mod ahead;
-pub mod cache;
 mod config;
-pub mod coordinate;
 mod event;
 mod histogram;
 mod order;
 mod piece;
-pub mod prefetch;
 mod recency;
 pub mod reorder;
 mod size;

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use seekless_levels::coordinate::Coordination;
+use seekless_levels::coordinate::pfc::PfcParams;
 use seekless_options::{EngineOptions, on_off};
-use seekless_policy::coordinate::Coordination;
-use seekless_policy::coordinate::pfc::PfcParams;
 use seekless_policy::{Mode, Prefetch, reorder};
 use seekless_units::{Bytes, Exit, Fault, Nanos};
 use tokio::signal::unix::{SignalKind, signal};

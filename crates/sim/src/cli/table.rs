@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use seekless_drive::catalogue;
-use seekless_policy::coordinate::Coordination;
+use seekless_levels::coordinate::Coordination;
 use seekless_units::{Exit, Fault};
 use seekless_workload::generate::Kind;
 use serde_json::{Value, json};

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use seekless_drive::catalogue;
+use seekless_levels::cache::{Cache, Origin, Replacement};
+use seekless_levels::coordinate::Coordination;
+use seekless_levels::coordinate::steer::SteerParams;
+use seekless_levels::prefetch::Algorithm;
 use seekless_output::{BYTES, bar, give, stream};
-use seekless_policy::cache::{Cache, Origin, Replacement};
-use seekless_policy::coordinate::Coordination;
-use seekless_policy::coordinate::steer::SteerParams;
-use seekless_policy::prefetch::Algorithm;
 use seekless_units::{Bytes, Exit, Fault, Nanos};
 use seekless_workload::generate::Kind;
 use seekless_workload::trace::{Format, Op, Options};
