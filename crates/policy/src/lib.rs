@@ -8,8 +8,6 @@
 //! Whoever drives it - the daemon in real time, a simulator in virtual time - runs one loop: `handle(now, event)`,
 //! then `poll_action()` until it is empty, then sleep until the next event or `next_deadline()`.
 //!
-//! [`reorder`] is another state machine: of a server whose clients take the blocks of a file in any order.
-//!
 //! Must not know: descriptors, paths, sockets, threads, clocks, logging. Time comes in as an argument.
 #![no_std]
 extern crate alloc;
@@ -20,6 +18,7 @@ pub mod competitive;
 pub mod controller;
 pub mod hold;
 pub mod ledger;
+pub mod recency;
 pub mod record;
 
 mod account;
@@ -29,8 +28,6 @@ mod event;
 mod histogram;
 mod order;
 mod piece;
-mod recency;
-pub mod reorder;
 mod size;
 mod spindle;
 mod stats;

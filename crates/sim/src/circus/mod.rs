@@ -1,7 +1,7 @@
 //! A download server in virtual time: one disk, one machine with bounded memory, one network link, clients behind links of
 //! their own. The study of Circus \[X\], in which the order of blocks is the server's to choose.
 //!
-//! The server is [`seekless_policy::reorder`], unchanged; the disk is [`seekless_drive`]; the network is [`link`]. Download
+//! The server is [`seekless_reorder`], unchanged; the disk is [`seekless_drive`]; the network is [`link`]. Download
 //! requests arrive as a Poisson process. System load is what the clients' requests add up to over the server's link: the
 //! mean time between requests is file size / (load x link rate) (\[X\] 4.2).
 //!
@@ -17,7 +17,7 @@ mod tests;
 
 use rayon::prelude::*;
 use seekless_drive::DriveSpec;
-use seekless_policy::reorder::{Config, Selection};
+use seekless_reorder::{Config, Selection};
 use seekless_units::{Bytes, Nanos};
 
 pub use server::run;

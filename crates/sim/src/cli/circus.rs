@@ -178,7 +178,7 @@ fn setup(args: &CircusArgs) -> Result<Setup, Fault> {
     if !(512..=(64 << 20)).contains(&block) || !block.is_power_of_two() {
         return Err(usage(format!("--block {} is not a power of two from 512B to 64MiB", args.block)));
     }
-    if args.size.0 < block || args.size.0 / block > seekless_policy::reorder::BLOCKS_MAX {
+    if args.size.0 < block || args.size.0 / block > seekless_reorder::BLOCKS_MAX {
         return Err(usage(format!(
             "--size {} is less than a block or more than 16777216 of them",
             args.size

@@ -8,7 +8,7 @@ use super::client::{ActiveFile, Client, Limits, Role};
 use super::memory::Memory;
 use super::reads::Reads;
 use super::{Action, BLOCKS_MAX, ClientId, Config, ContentId, Event, Refusal, Stats, Wanted};
-use crate::ReadId;
+use seekless_policy::ReadId;
 
 /// A read under way.
 #[derive(Clone, Copy, Debug)]
