@@ -40,11 +40,11 @@ mod tests;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use seekless_policy::ReadId;
 use seekless_units::Bytes;
 
 pub use circus::Circus;
 pub use client::Role;
+pub use seekless_policy::ReadId;
 
 /// One version of one file. The driver chooses it; a file that changed is another content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -7,6 +7,8 @@
 //!
 //! The sequential server it is compared with differs in one thing, the order: its clients get a file from first to last
 //! block, with one block read ahead, out of the same memory, with the same least-recently-used replacement.
+//!
+//! Must not know: kernel, wire, command lines, the serving simulator, or any application.
 
 pub mod conclusions;
 pub mod figures;
