@@ -2,12 +2,12 @@
 //! asserted by the world they share with the property test of `policy`.
 
 use arbitrary::{Arbitrary, Unstructured};
-use seekless_policy::reorder::{Config, Selection};
+use seekless_reorder::{Config, Selection};
 use seekless_units::Bytes;
 
 use self::world::{BLOCK, World};
 
-#[path = "../../crates/policy/tests/reorder/world.rs"]
+#[path = "../../crates/reorder/tests/reorder/world.rs"]
 mod world;
 
 /// A configuration, then steps of two or three bytes.

@@ -5,7 +5,7 @@
 //! it is shown, and judged only by who knows the length of that way.
 
 use seekless_drive::{Drive, DriveSpec};
-use seekless_policy::profile::DiskProfile;
+use seekless_profile::DiskProfile;
 use seekless_units::{Lba, Nanos};
 use serde::Serialize;
 

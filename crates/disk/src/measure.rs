@@ -12,7 +12,7 @@ use seekless_kernel::loopdev::fuse_backing;
 use seekless_kernel::queue::{Queue, Usage, Used};
 use seekless_kernel::rawio::RawDisk;
 use seekless_kernel::sched::run_first;
-use seekless_policy::profile::{DiskProfile, Phase, Procedure, ProcedureOptions, Timing, Unmeasurable};
+use seekless_profile::{DiskProfile, Phase, Procedure, ProcedureOptions, Timing, Unmeasurable};
 use seekless_units::{Exit, Fault, Nanos};
 
 use crate::awake::Awake;

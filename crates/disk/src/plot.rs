@@ -1,7 +1,7 @@
 //! The two curves of a profile as a page that needs nothing else: \[C\]'s Figure 2 for this disk.
 
 use seekless_chart::{Axis, Chart, Mark, Scale, Series, colour, escape};
-use seekless_policy::profile::{DiskProfile, RADIUS, StoredProfile};
+use seekless_profile::{DiskProfile, RADIUS, StoredProfile};
 use seekless_units::{Fault, Lba, SECTOR_BYTES};
 
 /// Points drawn along a curve.

@@ -9,7 +9,7 @@ use comfy_table::{Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use seekless_drive::{DriveSpec, catalogue};
 use seekless_policy::competitive::Competitive;
-use seekless_policy::profile::{DiskProfile, StoredProfile};
+use seekless_profile::{DiskProfile, StoredProfile};
 use seekless_units::{Bytes, Exit, Fault, Lba, SECTOR_BYTES};
 use serde::Serialize;
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use seekless_kernel::identity::profiles_dir;
-use seekless_policy::profile::{DiskProfile, StoredProfile};
+use seekless_profile::{DiskProfile, StoredProfile};
 use seekless_units::{Exit, Fault};
 
 /// A profile is some 10 KiB; nothing longer than this is read.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use seekless_kernel::queue::{Queue, Setting};
 use seekless_kernel::topology::Topology;
-use seekless_policy::profile::DiskProfile;
+use seekless_profile::DiskProfile;
 use seekless_units::{Exit, Fault};
 use serde::Serialize;
 

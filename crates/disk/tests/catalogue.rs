@@ -6,7 +6,7 @@ mod common;
 use common::{HOST, Measured, measure, try_measure};
 use seekless_disk::against::{WITHIN, compare};
 use seekless_drive::catalogue;
-use seekless_policy::profile::{Procedure, ProcedureOptions, Timing, Unmeasurable};
+use seekless_profile::{Procedure, ProcedureOptions, Timing, Unmeasurable};
 use seekless_units::Nanos;
 
 fn check(name: &str) {

@@ -9,7 +9,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use seekless_kernel::identity::Identity;
-use seekless_policy::profile::{DiskProfile, StoredProfile};
+use seekless_profile::{DiskProfile, StoredProfile};
 use seekless_units::Bytes;
 use serde::{Deserialize, Serialize};
 

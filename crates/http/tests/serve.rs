@@ -435,7 +435,7 @@ fn sleeping_connections_wake_up() {
 /// What goes past this level is read and sent right, and leaves nothing in memory; what is in memory is sent from it.
 #[test]
 fn coordination_changes_what_is_kept_and_no_byte() {
-    use seekless_policy::coordinate::{Coordination, pfc::PfcParams};
+    use seekless_levels::coordinate::{Coordination, pfc::PfcParams};
     let site = Site::on_disk();
     let film = site.film("f", 8 << 20);
     let mut own = settings(&site.root);

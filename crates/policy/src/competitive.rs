@@ -17,10 +17,9 @@
 //! A stream that does not begin at the head of its file cannot be told from a random read until its second read. It costs
 //! one switch more than the bound allows; random reads would cost up to twice as much if it did not.
 
+use seekless_profile::DiskProfile;
 use seekless_units::{Bytes, Lba, Nanos};
 use serde::{Deserialize, Serialize};
-
-use crate::profile::DiskProfile;
 
 /// First prefetch of a stream: 16 pages, as in Linux and in \[C\] section 2.
 pub const SLOW_START: Bytes = Bytes(16 * 4096);

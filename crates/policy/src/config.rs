@@ -3,13 +3,13 @@
 use core::fmt;
 use core::str::FromStr;
 
+use seekless_profile::DiskProfile;
 use seekless_units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
 use crate::bitrate::BitrateRule;
 use crate::constants::Constants;
 use crate::memory::{DropBehind, MemoryLimit};
-use crate::profile::DiskProfile;
 use crate::{Sizing, StreamConfig};
 
 /// Everything is read in whole pages of this many bytes. Larger hardware pages are a multiple of it, and the driver

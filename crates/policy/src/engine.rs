@@ -30,7 +30,7 @@ use crate::extents::Extents;
 use crate::files::Files;
 use crate::memory::{Memory, Seen};
 use crate::pins::Pins;
-use crate::profile::DiskProfile;
+use seekless_profile::DiskProfile;
 use crate::size::{AsAsked, start_size};
 use crate::spindle::Spindle;
 use crate::{Action, Config, Event, FileId, Mode, PrefetchSize, Sizing, Stats, StreamId, Verdict};

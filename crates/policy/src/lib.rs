@@ -8,10 +8,6 @@
 //! Whoever drives it - the daemon in real time, a simulator in virtual time - runs one loop: `handle(now, event)`,
 //! then `poll_action()` until it is empty, then sleep until the next event or `next_deadline()`.
 //!
-//! Beside it stand the algorithms of multi-level storage, for study and for the parts of them a spindle takes over:
-//! [`cache`] (what leaves), [`prefetch`] (what to fetch ahead), [`coordinate`] (how two levels keep out of each
-//! other's way). [`reorder`] is the state machine of a server whose clients take the blocks of a file in any order.
-//!
 //! Must not know: descriptors, paths, sockets, threads, clocks, logging. Time comes in as an argument.
 #![no_std]
 extern crate alloc;
@@ -22,14 +18,12 @@ pub mod constants;
 pub mod controller;
 pub mod extents;
 pub mod memory;
-pub mod profile;
+pub mod recency;
 pub mod record;
 pub mod totals;
 
 mod account;
-pub mod cache;
 mod config;
-pub mod coordinate;
 mod drops;
 mod engine;
 mod event;
@@ -38,9 +32,6 @@ mod histogram;
 mod order;
 mod piece;
 mod pins;
-pub mod prefetch;
-mod recency;
-pub mod reorder;
 mod size;
 mod spindle;
 mod stats;

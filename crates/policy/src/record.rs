@@ -420,7 +420,7 @@ mod tests {
         let config = Config {
             sizing: crate::Sizing::Auto(crate::controller::Params::default()),
             scale: crate::bitrate::BitrateRule::SquareRoot,
-            profile: Some(crate::profile::DiskProfile::assumed(1 << 31)),
+            profile: Some(seekless_profile::DiskProfile::assumed(1 << 31)),
             ahead: Some(crate::AheadConfig::default()),
             ..Config::default()
         };

@@ -2,11 +2,11 @@
 
 use seekless_policy::competitive::Start;
 use seekless_policy::controller::Params;
-use seekless_policy::profile::DiskProfile;
 use seekless_policy::{
     Access, Action, AheadConfig, Config, Demand, DropBehind, Event, FileId, Outcome, ReadId, Reason, Request,
     RequestId, Sizing, DiskEngine, Taken, Verdict,
 };
+use seekless_profile::DiskProfile;
 use seekless_units::{Bytes, Lba, Nanos};
 
 const M: u64 = 1 << 20;

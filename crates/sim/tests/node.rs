@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use seekless_drive::catalogue as drives;
-use seekless_policy::{AheadConfig, Config as SpindleConfig, Mode, reorder};
+use seekless_policy::{AheadConfig, Config as SpindleConfig, Mode};
 use seekless_sim::serving::config::{Costs, DiskConfig, EngineConfig, Node, ServerModel};
 use seekless_sim::serving::{self, Config, KernelConfig, Load, Look, back, hit_ratio};
 use seekless_units::{Bytes, Nanos};
@@ -29,10 +29,10 @@ fn node() -> Node {
         download_rate: 12.5e6,
         own: Bytes::mib(12),
         budget_of_rest: true,
-        any_order: reorder::Config {
+        any_order: seekless_reorder::Config {
             memory: Bytes::mib(32),
             read: Bytes::mib(1),
-            ..reorder::Config::default()
+            ..seekless_reorder::Config::default()
         },
         digest_max: Bytes::mib(16),
         look: Nanos::from_secs(4),
@@ -114,7 +114,7 @@ fn what_fits_is_read_once() {
 fn downloads_take_from_the_memory() {
     let catalogue = library(768);
     let hits = |held, memory| {
-        let any_order = reorder::Config { memory: Bytes::mib(held), ..node().any_order };
+        let any_order = seekless_reorder::Config { memory: Bytes::mib(held), ..node().any_order };
         let plan = Node { nodes: 1, number: 1, download_rate: 4e6, any_order, ..node() };
         hit_ratio(&looks(plan, memory, 200, &catalogue)[25..])
     };

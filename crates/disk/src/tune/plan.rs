@@ -6,7 +6,7 @@
 //! how the readers' own pauses break up the order; measured gains have been a quarter lower than predicted ones.
 
 use seekless_kernel::queue::{QueueSettings, Setting};
-use seekless_policy::profile::DiskProfile;
+use seekless_profile::DiskProfile;
 use seekless_units::Nanos;
 use serde::Serialize;
 

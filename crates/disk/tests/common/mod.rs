@@ -3,7 +3,7 @@
 #![allow(dead_code)]
 
 use seekless_drive::{Command, Drive, DriveSpec, Op};
-use seekless_policy::profile::{DiskProfile, Procedure, ProcedureOptions, Timing, Unmeasurable};
+use seekless_profile::{DiskProfile, Procedure, ProcedureOptions, Timing, Unmeasurable};
 use seekless_units::Nanos;
 
 /// Time between a completion and the next command at the earliest: the host's system call.

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use seekless_levels::coordinate::Coordination;
+use seekless_levels::coordinate::pfc::PfcParams;
 use seekless_options::{EngineOptions, on_off};
-use seekless_policy::coordinate::Coordination;
-use seekless_policy::coordinate::pfc::PfcParams;
-use seekless_policy::{Mode, Prefetch, reorder};
+use seekless_policy::{Mode, Prefetch};
 use seekless_units::{Bytes, Exit, Fault, Nanos};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -166,7 +166,11 @@ impl ServeArgs {
             patience: Patience { head: self.head_timeout, idle: self.idle_timeout, send: self.send_timeout },
             grace: self.grace,
             digest_max: self.digest_max,
-            any_order: self.any_order.then(|| reorder::Config { memory, read, ..Default::default() }),
+            any_order: self.any_order.then(|| seekless_reorder::Config {
+                memory,
+                read,
+                ..Default::default()
+            }),
             coordinate: self.coordinate,
             engine,
         })

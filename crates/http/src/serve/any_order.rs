@@ -15,8 +15,7 @@ use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use rustix::io::Errno;
 use seekless_engine::lock;
-use seekless_policy::ReadId;
-use seekless_policy::reorder::{Action, Circus, ClientId, Config, ContentId, Event, Wanted};
+use seekless_reorder::{Action, Circus, ClientId, Config, ContentId, Event, ReadId, Wanted};
 use tokio::sync::mpsc;
 
 use super::Shared;

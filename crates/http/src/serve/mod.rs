@@ -41,7 +41,7 @@ use std::time::{Duration, Instant};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use seekless_engine::{Engine, Message, lock};
 use seekless_kernel::memory::page_cache_limit;
-use seekless_policy::{FileId, reorder};
+use seekless_policy::FileId;
 use seekless_units::{Bytes, Exit, Fault};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -95,7 +95,7 @@ pub struct Settings {
     /// Largest file of which a digest is made.
     pub digest_max: Bytes,
     /// Downloads in any order; `None`: not offered.
-    pub any_order: Option<reorder::Config>,
+    pub any_order: Option<seekless_reorder::Config>,
     /// Coordination with upper caches.
     pub coordinate: Upper,
     /// The engine.

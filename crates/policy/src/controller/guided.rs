@@ -26,10 +26,10 @@
 //! spans an interval is scored in) and half a hundredth; where it is flat it comes back and rests. Corrections stay within a
 //! factor of two.
 
+use seekless_profile::DiskProfile;
 use seekless_units::{Bytes, Nanos};
 
 use super::{Decision, Observation, Params, TRANSACTION};
-use crate::profile::DiskProfile;
 
 /// The size in use is off when it differs from the model's by this factor.
 const OFF: f64 = 1.25;

@@ -2,12 +2,12 @@
 
 use alloc::format;
 
+use seekless_profile::DiskProfile;
 use seekless_units::{Bytes, Lba, Nanos};
 
 use super::{EndEvidence, SizeReport};
 use crate::PrefetchSize;
 use crate::controller::{AdjustBy, Controller, Decision, Guided, Observation, Params, Situation};
-use crate::profile::DiskProfile;
 
 /// The start size in competitive depths: at `n` of them `n / (n + 1)` of the disk's time is transfer. Four fifths, and the
 /// controller goes on from there.

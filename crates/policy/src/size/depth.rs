@@ -102,7 +102,7 @@ impl PrefetchSize for Depth {
 mod tests {
     use super::*;
     use crate::RequestId;
-    use crate::profile::DiskProfile;
+    use seekless_profile::DiskProfile;
 
     const K: u64 = 1024;
 

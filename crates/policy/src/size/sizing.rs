@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 use core::fmt;
 use core::str::FromStr;
 
+use seekless_profile::DiskProfile;
 use seekless_units::{Bytes, Nanos, ParseBytesError};
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +14,6 @@ use crate::PrefetchSize;
 use crate::bitrate::BitrateRule;
 use crate::competitive::{Competitive, Start};
 use crate::controller::Params;
-use crate::profile::DiskProfile;
 
 /// What decides the prefetch size.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -4,14 +4,14 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use seekless_circus::conclusions::{Conclusion, conclusions};
+use seekless_circus::figures::{self, Figure, Point};
+use seekless_circus::{Class, LINKS, Setup, Trials, trials};
 use seekless_drive::{DriveSpec, catalogue};
 use seekless_units::{Bytes, Exit, Fault, Nanos};
 use serde_json::{Value, json};
 
 use super::RUNS;
-use crate::circus::conclusions::{Conclusion, conclusions};
-use crate::circus::figures::{self, Figure, Point};
-use crate::circus::{Class, LINKS, Setup, Trials, trials};
 
 /// Virtual time measured at most: beyond a day nothing new happens.
 const TIME_S_MAX: f64 = 86_400.0;
@@ -178,7 +178,7 @@ fn setup(args: &CircusArgs) -> Result<Setup, Fault> {
     if !(512..=(64 << 20)).contains(&block) || !block.is_power_of_two() {
         return Err(usage(format!("--block {} is not a power of two from 512B to 64MiB", args.block)));
     }
-    if args.size.0 < block || args.size.0 / block > seekless_policy::reorder::BLOCKS_MAX {
+    if args.size.0 < block || args.size.0 / block > seekless_reorder::BLOCKS_MAX {
         return Err(usage(format!(
             "--size {} is less than a block or more than 16777216 of them",
             args.size
@@ -359,7 +359,7 @@ fn row(p: &Point, r: &Trials) -> Value {
         "disk_mb_per_s": r.mean(|r| r.disk) / 1e6,
         "disk_busy": r.mean(|r| r.disk_busy),
         "reads_per_s": r.mean(|r| r.reads),
-        "miss_ratio": r.mean(crate::circus::Report::miss_ratio),
+        "miss_ratio": r.mean(seekless_circus::Report::miss_ratio),
         "download_s": r.mean(|r| r.download_s),
         "downloads": r.reports.iter().map(|r| r.downloads).sum::<u64>(),
         "concurrent": r.mean(|r| r.concurrent),
@@ -413,7 +413,7 @@ fn as_text(args: &CircusArgs, figure: &Figure, results: &[Trials], checks: &[Con
             format!("{network:.1}{spread}"),
             format!("{:.1}", r.mean(|r| r.disk) / 1e6),
             format!("{:.0} %", r.mean(|r| r.disk_busy) * 100.0),
-            format!("{:.3}", r.mean(crate::circus::Report::miss_ratio)),
+            format!("{:.3}", r.mean(seekless_circus::Report::miss_ratio)),
             times.join(" / "),
             format!("{:.0}", r.mean(|r| r.concurrent)),
             said.join("; "),

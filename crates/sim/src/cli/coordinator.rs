@@ -1,9 +1,9 @@
 //! `--coordinate` and the options of PFC.
 
 use clap::{Args, ValueEnum};
-use seekless_policy::coordinate::Coordination;
-use seekless_policy::coordinate::pfc::{LargeRequest, PfcParams};
-use seekless_policy::coordinate::steer::SteerParams;
+use seekless_levels::coordinate::Coordination;
+use seekless_levels::coordinate::pfc::{LargeRequest, PfcParams};
+use seekless_levels::coordinate::steer::SteerParams;
 use seekless_units::{Exit, Fault};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

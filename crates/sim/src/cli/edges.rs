@@ -3,12 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use seekless_study::edges::{Edges, run as simulate};
 use seekless_units::{Bytes, Exit, Fault};
 use seekless_workload::catalogue::{Catalogue, CatalogueSpec};
 use seekless_workload::closed::{ClosedSpec, Pick};
 use serde_json::json;
-
-use crate::edges::{Edges, run as simulate};
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct EdgesArgs {

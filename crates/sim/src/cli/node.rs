@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use seekless_drive::catalogue as drives;
-use seekless_policy::{AheadConfig, Config as SpindleConfig, Mode, reorder};
+use seekless_policy::{AheadConfig, Config as SpindleConfig, Mode};
 use seekless_units::{Bytes, Exit, Fault, Nanos};
 use seekless_workload::catalogue::{Catalogue, CatalogueSpec};
 use seekless_workload::closed::{ClosedSpec, Pick};
@@ -200,10 +200,10 @@ impl NodeArgs {
                 download_rate: self.download_mb_per_s * 1e6 * self.speedup,
                 own: self.own,
                 budget_of_rest: !self.budget_of_all,
-                any_order: reorder::Config {
+                any_order: seekless_reorder::Config {
                     memory: self.any_order_memory,
                     read: self.any_order_read,
-                    ..reorder::Config::default()
+                    ..seekless_reorder::Config::default()
                 },
                 digest_max: self.digest_max,
                 look: self.scaled(self.look),

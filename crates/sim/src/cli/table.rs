@@ -5,14 +5,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 use seekless_drive::catalogue;
-use seekless_policy::coordinate::Coordination;
+use seekless_levels::coordinate::Coordination;
+use seekless_study::twolevel::study::{PREFETCHERS, Row, Study, run as run_study};
 use seekless_units::{Exit, Fault};
 use seekless_workload::generate::Kind;
 use serde_json::{Value, json};
 
 use super::RUNS;
 use super::coordinator::{self, PfcArgs};
-use crate::twolevel::study::{PREFETCHERS, Row, Study, run as run_study};
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct TableArgs {

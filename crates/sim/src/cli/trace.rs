@@ -5,22 +5,22 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use seekless_drive::catalogue;
+use seekless_levels::cache::{Cache, Origin, Replacement};
+use seekless_levels::coordinate::Coordination;
+use seekless_levels::coordinate::steer::SteerParams;
+use seekless_levels::prefetch::Algorithm;
 use seekless_output::{BYTES, bar, give, stream};
-use seekless_policy::cache::{Cache, Origin, Replacement};
-use seekless_policy::coordinate::Coordination;
-use seekless_policy::coordinate::steer::SteerParams;
-use seekless_policy::prefetch::Algorithm;
+use seekless_study::oracle;
+use seekless_study::spec::parse_levels;
+use seekless_study::trace::{Source, SourceSpec, Writes, info};
+use seekless_study::twolevel::report;
+use seekless_study::twolevel::{Engine, LevelSpec, Network, SystemSpec, Timing};
 use seekless_units::{Bytes, Exit, Fault, Nanos};
 use seekless_workload::generate::Kind;
 use seekless_workload::trace::{Format, Op, Options};
 use serde_json::{Value, json};
 
 use super::coordinator::{self, PfcArgs};
-use crate::levels::parse_levels;
-use crate::oracle;
-use crate::trace::{Source, SourceSpec, Writes, info};
-use crate::twolevel::report;
-use crate::twolevel::{Engine, LevelSpec, Network, SystemSpec, Timing};
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct TraceArgs {

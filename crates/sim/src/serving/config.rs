@@ -1,7 +1,7 @@
 //! What is simulated.
 
 use seekless_drive::DriveSpec;
-use seekless_policy::{Config as SpindleConfig, Mode, reorder};
+use seekless_policy::{Config as SpindleConfig, Mode};
 use seekless_units::{Bytes, Nanos};
 use seekless_workload::catalogue::Catalogue;
 use seekless_workload::closed::ClosedSpec;
@@ -231,7 +231,7 @@ pub struct Node {
     /// Whether the budget for what is read ahead is a part of what is left of the memory, or of all of it.
     pub budget_of_rest: bool,
     /// Its downloads in any order. Their blocks, too, take from the memory.
-    pub any_order: reorder::Config,
+    pub any_order: seekless_reorder::Config,
     /// Largest file of which a digest is made for its first download, from the same blocks.
     pub digest_max: Bytes,
     /// How often it is looked what was served and read.

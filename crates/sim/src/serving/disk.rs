@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use seekless_drive::{Command, Completion, Drive, Op};
 use seekless_policy::competitive::Competitive;
-use seekless_policy::profile::DiskProfile;
+use seekless_profile::DiskProfile;
 use seekless_units::{Bytes, Lba, Nanos, SECTOR_BYTES};
 use serde::Serialize;
 

@@ -2,7 +2,7 @@
 //! (crate `disk`, tests).
 
 use seekless_drive::DriveSpec;
-use seekless_policy::profile::{DiskProfile, RADIUS, RatePoint, SeekPoint};
+use seekless_profile::{DiskProfile, RADIUS, RatePoint, SeekPoint};
 use seekless_units::{Lba, Nanos};
 
 /// Places at which the transfer rate is taken.

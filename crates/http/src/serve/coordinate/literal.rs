@@ -11,8 +11,8 @@ use std::net::IpAddr;
 use std::sync::Mutex;
 
 use seekless_engine::lock;
-use seekless_policy::cache::{Cache, Origin, Replacement};
-use seekless_policy::coordinate::{Coordination, Coordinator, Request};
+use seekless_levels::cache::{Cache, Origin, Replacement};
+use seekless_levels::coordinate::{Coordination, Coordinator, Request};
 
 use super::super::digests::Edition;
 use super::super::tree::Opened;
@@ -113,7 +113,7 @@ impl Literal {
 mod tests {
     use super::super::super::tree::{Entry, Tree};
     use super::*;
-    use seekless_policy::coordinate::pfc::PfcParams;
+    use seekless_levels::coordinate::pfc::PfcParams;
     use std::path::Path;
 
     /// The decisions are PFC's own: a first small request is native, one much larger than the average goes past.

@@ -1,7 +1,7 @@
 //! Two levels over HTTP: what to do with a request of a cache that fetches from us (nginx with `proxy_cache` and `slice`, Varnish).
 //!
 //! - [`Upper::Returns`] (`--coordinate pfc`): what the upper cache now has is given back here, unless it belongs to what
-//!   comes back most ([`seekless_policy::coordinate::returns`]). That is PFC's bypass by PFC's evidence, for requests that all
+//!   comes back most ([`seekless_levels::coordinate::returns`]). That is PFC's bypass by PFC's evidence, for requests that all
 //!   have one length. Readmore is left to the engine, whose read-ahead grows with a run of slices by itself.
 //! - [`Upper::Literal`] (`--coordinate pfc-literal`): algorithms 1 and 2 of the paper, applied to each request: so many blocks go
 //!   *past* this level (read straight from the disk with `RWF_DONTCACHE`, without the engine and its prefetching), and so many
@@ -12,9 +12,9 @@ mod returns;
 
 use std::net::IpAddr;
 
+use seekless_levels::coordinate::Coordination;
+use seekless_levels::coordinate::returns::RECENT_SHARE;
 use seekless_policy::FileId;
-use seekless_policy::coordinate::Coordination;
-use seekless_policy::coordinate::returns::RECENT_SHARE;
 use seekless_units::Bytes;
 
 use self::literal::Literal;

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use seekless_engine::lock;
 use seekless_kernel::residency::resident_prefix;
+use seekless_levels::coordinate::lingering::Lingering;
+use seekless_levels::coordinate::returns::{Returns, ReturnsParams};
 use seekless_policy::FileId;
-use seekless_policy::coordinate::lingering::Lingering;
-use seekless_policy::coordinate::returns::{Returns, ReturnsParams};
 use seekless_units::Nanos;
 
 use super::super::tree::Opened;

@@ -7,8 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use seekless_policy::ReadId;
-use seekless_policy::reorder::{Action, Circus, ClientId, ContentId, Event, Wanted};
+use seekless_reorder::{Action, Circus, ClientId, ContentId, Event, ReadId, Wanted};
 use seekless_units::{Bytes, Nanos};
 
 use super::{Ev, Machine};

@@ -1,12 +1,14 @@
 //! A download server in virtual time: one disk, one machine with bounded memory, one network link, clients behind links of
 //! their own. The study of Circus \[X\], in which the order of blocks is the server's to choose.
 //!
-//! The server is [`seekless_policy::reorder`], unchanged; the disk is [`seekless_drive`]; the network is [`link`]. Download
+//! The server is [`seekless_reorder`], unchanged; the disk is [`seekless_drive`]; the network is [`link`]. Download
 //! requests arrive as a Poisson process. System load is what the clients' requests add up to over the server's link: the
 //! mean time between requests is file size / (load x link rate) (\[X\] 4.2).
 //!
 //! The sequential server it is compared with differs in one thing, the order: its clients get a file from first to last
 //! block, with one block read ahead, out of the same memory, with the same least-recently-used replacement.
+//!
+//! Must not know: kernel, wire, command lines, the serving simulator, or any application.
 
 pub mod conclusions;
 pub mod figures;
@@ -17,7 +19,7 @@ mod tests;
 
 use rayon::prelude::*;
 use seekless_drive::DriveSpec;
-use seekless_policy::reorder::{Config, Selection};
+use seekless_reorder::{Config, Selection};
 use seekless_units::{Bytes, Nanos};
 
 pub use server::run;

@@ -1,9 +1,9 @@
 //! What is simulated: cache levels from the application down, the network between them, the disk below.
 
 use seekless_drive::DriveSpec;
-use seekless_policy::cache::Replacement;
-use seekless_policy::coordinate::Coordination;
-use seekless_policy::prefetch::Algorithm;
+use seekless_levels::cache::Replacement;
+use seekless_levels::coordinate::Coordination;
+use seekless_levels::prefetch::Algorithm;
 use seekless_units::Nanos;
 
 /// One cache level.

@@ -1,11 +1,11 @@
 //! Golden runs worked out by hand, conservation laws, and determinism of the event loop.
 
 use proptest::prelude::*;
-use seekless_policy::cache::Replacement;
-use seekless_policy::coordinate::Coordination;
-use seekless_policy::coordinate::pfc::{LargeRequest, PfcParams};
-use seekless_policy::coordinate::steer::SteerParams;
-use seekless_policy::prefetch::Algorithm;
+use seekless_levels::cache::Replacement;
+use seekless_levels::coordinate::Coordination;
+use seekless_levels::coordinate::pfc::{LargeRequest, PfcParams};
+use seekless_levels::coordinate::steer::SteerParams;
+use seekless_levels::prefetch::Algorithm;
 use seekless_units::Nanos;
 
 use super::study;

@@ -1,12 +1,12 @@
 //! The `--levels` language: `lru+linux:64MiB,lru+linux:128MiB`, from the application down.
 
-use seekless_policy::cache::{CAPACITY_BLOCKS_MAX, Replacement};
-use seekless_policy::coordinate::Coordination;
-use seekless_policy::prefetch::Algorithm;
-use seekless_policy::prefetch::amp::AmpParams;
-use seekless_policy::prefetch::linux::LinuxParams;
-use seekless_policy::prefetch::ra::RaParams;
-use seekless_policy::prefetch::sarc::SarcParams;
+use seekless_levels::cache::{CAPACITY_BLOCKS_MAX, Replacement};
+use seekless_levels::coordinate::Coordination;
+use seekless_levels::prefetch::Algorithm;
+use seekless_levels::prefetch::amp::AmpParams;
+use seekless_levels::prefetch::linux::LinuxParams;
+use seekless_levels::prefetch::ra::RaParams;
+use seekless_levels::prefetch::sarc::SarcParams;
 use seekless_units::{Bytes, Exit, Fault};
 
 use crate::twolevel::LevelSpec;

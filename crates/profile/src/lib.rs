@@ -9,6 +9,10 @@
 //! ones, so the same number of sectors is fewer cylinders outside than inside; but since every track takes one turn,
 //! the rate curve itself tells how many tracks a range of addresses fills (`integral of d(address) / rate`). With that
 //! one curve holds for the whole disk.
+//!
+//! Must not know: descriptors, paths, sockets, threads, clocks, logging. [`Procedure`] is told how long each read took.
+#![no_std]
+extern crate alloc;
 
 mod file;
 mod overhead;

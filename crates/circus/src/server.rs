@@ -4,8 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use seekless_drive::{Command, Drive, Op};
-use seekless_policy::ReadId;
-use seekless_policy::reorder::{Action, Circus, ClientId, ContentId, Event, Stats, Wanted};
+use seekless_reorder::{Action, Circus, ClientId, ContentId, Event, ReadId, Stats, Wanted};
 use seekless_units::{Lba, Nanos, SECTOR_BYTES};
 use seekless_workload::draw::Draw;
 

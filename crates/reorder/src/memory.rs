@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 
 use super::ContentId;
-use crate::recency::{Recency, Turn};
+use seekless_policy::recency::{Recency, Turn};
 
 pub(super) type Key = (ContentId, u64);
 
@@ -42,7 +42,7 @@ impl Memory {
 
     /// Whether a block more can be read, if need be by dropping one.
     pub(super) fn has_room(&self) -> bool {
-        self.in_use() < self.capacity || (self.in_use() == self.capacity && self.idle.len() > 0)
+        self.in_use() < self.capacity || (self.in_use() == self.capacity && !self.idle.is_empty())
     }
 
     /// Sets how many blocks there may be, at least one.

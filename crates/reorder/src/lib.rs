@@ -24,6 +24,10 @@
 //! makes of one that starts at the beginning); a block queued counts as given, a block sent as received; the read is
 //! ordered when the block is chosen (section 3) and again at the head of the queue if it was evicted meanwhile, which is
 //! what makes long queues costly in Figure 15.
+//!
+//! Must not know: the policy of one disk beyond a read's id, descriptors, paths, sockets, threads, clocks, logging.
+#![no_std]
+extern crate alloc;
 
 mod bitmap;
 mod circus;
@@ -40,8 +44,7 @@ use seekless_units::Bytes;
 
 pub use circus::Circus;
 pub use client::Role;
-
-use crate::ReadId;
+pub use seekless_policy::ReadId;
 
 /// One version of one file. The driver chooses it; a file that changed is another content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -6,8 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use seekless_policy::ReadId;
-use seekless_policy::reorder::{Action, Circus, ClientId, Config, ContentId, Event, Wanted};
+use seekless_reorder::{Action, Circus, ClientId, Config, ContentId, Event, ReadId, Wanted};
 use seekless_units::Bytes;
 
 pub(crate) const BLOCK: u64 = 4096;

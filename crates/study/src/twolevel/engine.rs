@@ -13,9 +13,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use hdrhistogram::Histogram;
-use seekless_policy::cache::{BadCapacity, Cache, Near, Origin};
-use seekless_policy::coordinate::{Coordinator, Request, Split};
-use seekless_policy::prefetch::{Access, Plan, Prefetcher};
+use seekless_levels::cache::{BadCapacity, Cache, Near, Origin};
+use seekless_levels::coordinate::{Coordinator, Request, Split};
+use seekless_levels::prefetch::{Access, Plan, Prefetcher};
 use seekless_units::Nanos;
 
 use super::disk::{DEVICE_SHIFT, Disk, DiskCounts, Submitted};

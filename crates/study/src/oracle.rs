@@ -44,7 +44,7 @@ pub fn optimal_misses(blocks: &[u64], capacity: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use seekless_policy::cache::{Cache, Origin, Replacement};
+    use seekless_levels::cache::{Cache, Origin, Replacement};
 
     use super::*;
 

@@ -4,7 +4,7 @@
 mod world;
 
 use proptest::prelude::*;
-use seekless_policy::reorder::{Config, Selection};
+use seekless_reorder::{Config, Selection};
 use seekless_units::Bytes;
 use world::{BLOCK, World};
 

@@ -1,8 +1,8 @@
 //! A run's result as JSON. Field names are an interface: scripts and scenarios read them.
 
-use seekless_policy::cache::Replacement;
-use seekless_policy::coordinate::Coordination;
-use seekless_policy::prefetch::Algorithm;
+use seekless_levels::cache::Replacement;
+use seekless_levels::coordinate::Coordination;
+use seekless_levels::prefetch::Algorithm;
 use serde_json::{Value, json};
 
 use super::engine::{LevelCounts, Outcome};

@@ -5,9 +5,9 @@
 
 use rayon::prelude::*;
 use seekless_drive::DriveSpec;
-use seekless_policy::cache::Replacement;
-use seekless_policy::coordinate::Coordination;
-use seekless_policy::prefetch::Algorithm;
+use seekless_levels::cache::Replacement;
+use seekless_levels::coordinate::Coordination;
+use seekless_levels::prefetch::Algorithm;
 use seekless_units::{Exit, Fault};
 use seekless_workload::generate::{Kind, PAGE_BYTES};
 

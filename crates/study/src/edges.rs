@@ -4,9 +4,9 @@
 //! holds slices in least-recently-used order. The origin holds 64 KiB blocks in the same order, is asked for a slice on every miss of
 //! the edge, and reads ahead of each run in pieces. Only what is read is modelled, not when: waiting is left to live runs.
 
-use seekless_policy::cache::{Cache, Origin, Replacement};
-use seekless_policy::coordinate::lingering::Lingering;
-use seekless_policy::coordinate::returns::{Returns, ReturnsParams};
+use seekless_levels::cache::{Cache, Origin, Replacement};
+use seekless_levels::coordinate::lingering::Lingering;
+use seekless_levels::coordinate::returns::{Returns, ReturnsParams};
 use seekless_units::{Bytes, Exit, Fault, Nanos};
 use seekless_workload::catalogue::Catalogue;
 use seekless_workload::closed::{ClosedReader, ClosedSpec};

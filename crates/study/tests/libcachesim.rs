@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use seekless_policy::cache::{Cache, Origin, Replacement};
+use seekless_levels::cache::{Cache, Origin, Replacement};
 use seekless_workload::generate::{Kind, PAGE_BYTES};
 
 const SCRIPT: &str = "

@@ -1,7 +1,7 @@
 //! Every figure of the paper's evaluation as a set of experiments, with what its text says of them.
 
 use seekless_drive::DriveSpec;
-use seekless_policy::reorder::Config;
+use seekless_reorder::Config;
 use seekless_units::{Bytes, Nanos};
 
 use super::{Class, LINKS, Setup};
