@@ -24,8 +24,6 @@ pub struct Constants {
     /// What a stream keeps behind itself when bytes are given back or unpinned: servers read a little twice. Bytes are
     /// given back in steps of twice this, so that one call serves many pages.
     pub keep_behind: u64,
-    /// A piece is at most this many times one stream's part of the budget. Pieces are half read on the mean.
-    pub share: f64,
     /// Pieces may come early while no more than this part of the budget is taken.
     pub early_below: f64,
     /// A blocked client is served its whole piece up to this many budgets, and half of it beyond.
@@ -60,7 +58,6 @@ impl Default for Constants {
             quiet_s: 12.0,
             taken_after_s: 4.0,
             keep_behind: 128 << 10,
-            share: 2.0,
             early_below: 0.75,
             blocked_over_budget: 1.2,
             evicted_share: 0.003,

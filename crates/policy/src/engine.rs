@@ -31,6 +31,7 @@ use crate::files::Files;
 use crate::memory::{Memory, Seen};
 use crate::pins::Pins;
 use seekless_profile::DiskProfile;
+use crate::service::ServiceModel;
 use crate::size::{AsAsked, start_size};
 use crate::spindle::Spindle;
 use crate::{Action, Config, Event, FileId, Mode, PrefetchSize, Sizing, Stats, StreamId, Verdict};
@@ -65,8 +66,8 @@ pub struct DiskEngine {
     clock: DiskClock,
     /// When the sizing algorithm next hears of what happened.
     next_look: Nanos,
-    /// Moving average of the time a read takes.
-    service: Nanos,
+    /// What reads cost.
+    service: ServiceModel,
     stats: Stats,
 }
 
@@ -76,10 +77,9 @@ impl DiskEngine {
         let mut config = config.normalised();
         // An unmeasured disk of any size: distances are then parts of this one.
         let profile = config.profile.clone().unwrap_or_else(|| DiskProfile::assumed(1 << 31));
-        let depth = profile.mean_depth();
         let follows = config.ahead.clone().filter(|_| config.mode == Mode::Both);
         let (fixed, drop_behind) = follows.as_ref().map_or((None, Default::default()), |a| (a.budget, a.drop_behind));
-        let memory = Memory::new(fixed, drop_behind, config.memory, depth, config.constants);
+        let memory = Memory::new(fixed, drop_behind, config.memory, config.constants);
         if let Sizing::Auto(params) = &mut config.sizing {
             let model = || start_size(&profile, Bytes(memory.budget()), params);
             params.start_size = config.start_size.unwrap_or_else(model);
@@ -90,7 +90,7 @@ impl DiskEngine {
         };
         let keep = follows.as_ref().map_or(Nanos::ZERO, |a| a.streams.idle + FILE_LINGERS);
         let files_max = follows.as_ref().map_or(config.queue_max, |a| a.files_max);
-        let first = size.full(None, 0.0).0 as f64 / profile.mean_rate().max(1.0);
+        let service = ServiceModel::new(&profile, config.profile.is_some(), size.full(None, 0.0));
         DiskEngine {
             now: Nanos::ZERO,
             spindle: Spindle::new(&config),
@@ -98,14 +98,14 @@ impl DiskEngine {
             extents: Extents::new(RANGES_MAX),
             memory,
             files: Files::new(keep, files_max),
-            streams: follows.map(|ahead| Following::new(ahead, config.bitrate)),
+            streams: follows.map(|ahead| Following::new(ahead, config.bitrate, profile.mean_depth())),
             pins: Pins::default(),
             drops: Drops::default(),
             hints: VecDeque::new(),
             probed: None,
             clock: DiskClock::default(),
             next_look: Nanos::ZERO,
-            service: profile.mean_switch() + Nanos::from_secs_f64(first),
+            service,
             stats: Stats::default(),
             config,
         }
@@ -136,7 +136,8 @@ impl DiskEngine {
                     requested: self.extents.totals().requested,
                     cached: self.extents.totals().cached,
                 };
-                self.memory.limit(self.now, limit, seen, self.unread());
+                let streams = self.streams.as_ref().map_or(0, |following| following.table.len());
+                self.memory.limit(self.now, limit, seen, self.unread(), streams, self.service.depth());
                 self.probe();
             }
             Event::Cancel(id) => self.answer(id, Verdict::Pass(crate::Reason::Cancelled)),

@@ -32,6 +32,7 @@ mod histogram;
 mod order;
 mod piece;
 mod pins;
+mod service;
 mod size;
 mod spindle;
 mod stats;

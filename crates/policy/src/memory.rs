@@ -37,6 +37,15 @@ const REMEMBERED: f64 = 0.8;
 /// Time until what drop-behind gives back has left memory. Sockets hold pages until their clients have received them.
 const SETTLES: Nanos = Nanos::from_secs(10);
 
+/// How full a stream's piece is on the mean, before it was seen: half read.
+const FILL_FIRST: f64 = 0.5;
+
+/// No piece counts as emptier: clients that take whole pieces at once may stop doing so at once.
+const FILL_MIN: f64 = 0.125;
+
+/// Weight of the newest: settles within half a minute.
+const FILL_NEWEST: f64 = 0.1;
+
 /// When bytes behind a stream are given back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -142,8 +151,10 @@ pub(crate) struct Memory {
     /// What a user fixed.
     fixed: Option<Bytes>,
     drop_behind: DropBehind,
-    /// What the disk transfers in the time of one switch.
+    /// What the disk transfers in the time of one switch, as last told.
     depth: f64,
+    /// How full a stream's piece is on the mean: fetched and unread bytes over streams and the length of their pieces.
+    fill: f64,
     limit: MemoryLimit,
     stage: Stage,
     /// Since when, and until when at least.
@@ -171,13 +182,13 @@ impl Memory {
         fixed: Option<Bytes>,
         drop_behind: DropBehind,
         limit: MemoryLimit,
-        depth: Bytes,
         constants: Constants,
     ) -> Memory {
         Memory {
             fixed,
             drop_behind,
-            depth: depth.0.max(1) as f64,
+            depth: 1.0,
+            fill: FILL_FIRST,
             limit,
             stage: Stage::Ample,
             stage_since: Nanos::ZERO,
@@ -201,6 +212,12 @@ impl Memory {
     pub(crate) fn budget(&self) -> u64 {
         let share = Bytes((self.cache_bytes() * self.share) as u64).max(BUDGET_MIN);
         self.fixed.unwrap_or(share).0.max(crate::PAGE)
+    }
+
+    /// Bytes that bound a stream's pieces: with one for each of so many streams, as full as they are on the mean, the budget is
+    /// taken.
+    pub(crate) fn share(&self, streams: usize) -> u64 {
+        (self.budget() as f64 / (streams.max(1) as f64 * self.fill)) as u64
     }
 
     /// The disk's part of the page cache.
@@ -256,9 +273,21 @@ impl Memory {
     }
 
     /// What the driver reports of the machine's memory, every [`REPORT_EVERY`].
-    pub(crate) fn limit(&mut self, now: Nanos, limit: MemoryLimit, seen: Seen, unread: u64) {
-        self.limit = limit;
+    pub(crate) fn limit(
+        &mut self,
+        now: Nanos,
+        limit: MemoryLimit,
+        seen: Seen,
+        unread: u64,
+        streams: usize,
+        depth: Bytes,
+    ) {
+        (self.limit, self.depth) = (limit, depth.0.max(1) as f64);
         self.count(seen);
+        if self.reads >= 1.0 && streams > 0 {
+            let fill = unread as f64 / (streams as f64 * self.read / self.reads);
+            self.fill += FILL_NEWEST * (fill.clamp(FILL_MIN, 1.0) - self.fill);
+        }
         if self.too_many() || limit.tasks_wait {
             self.wall = self.share;
             self.share *= 1.0 - self.constants.budget_step;

@@ -91,6 +91,8 @@ pub struct Situation {
     pub left: f64,
     /// Bytes a second a mean stream reads; 0 while that is not known.
     pub pace: f64,
+    /// What the disk transfers in the time of one switch; 0 for what the profile says.
+    pub depth: u64,
 }
 
 /// The mean of an interval's spans, and the square of its standard error.
@@ -230,6 +232,9 @@ impl Guided {
     pub fn situation(&mut self, now: Nanos, seen: Situation) {
         if seen.room == 0 {
             return;
+        }
+        if seen.depth > 0 {
+            self.depth = seen.depth as f64;
         }
         // The bounds are those of a mean stream.
         let part = if seen.part > 0.0 { seen.part.min(1.0) } else { 1.0 };

@@ -14,7 +14,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use seekless_units::Nanos;
+use seekless_units::{Bytes, Nanos};
 
 use super::DiskEngine;
 use super::lengths::{Bitrates, PieceLen};
@@ -67,9 +67,9 @@ pub(super) struct Following {
 }
 
 impl Following {
-    pub(super) fn new(config: AheadConfig, bitrate: Option<u64>) -> Following {
+    pub(super) fn new(config: AheadConfig, bitrate: Option<u64>, depth: Bytes) -> Following {
         Following {
-            table: Streams::new(config.streams.clone()),
+            table: Streams::new(config.streams.clone(), depth),
             config,
             upcoming: ByTime::default(),
             taking: ByTime::default(),
@@ -236,7 +236,7 @@ impl DiskEngine {
     fn lead(&self) -> Nanos {
         let Some(following) = &self.streams else { return Nanos::ZERO };
         let (queued, in_flight) = self.spindle.load();
-        let backlog = Nanos(self.service.0.saturating_mul((queued + in_flight) as u64));
+        let backlog = Nanos(self.service.mean().0.saturating_mul((queued + in_flight) as u64));
         backlog + backlog + following.config.slack
     }
 

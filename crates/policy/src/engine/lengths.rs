@@ -1,6 +1,7 @@
 //! How long a piece is: what the sizing algorithm says, cut to what memory bears and to what its stream is likely to read.
 //!
-//! - The *share*: with many streams a piece is no longer than twice one stream's part of the budget. It is half read on the mean.
+//! - The *share*: with many streams a piece is no longer than what the budget bears if every stream has one, as full as they
+//!   are seen to be on the mean.
 //! - *Persistence*: most viewers leave early (\[L\] 4), so a piece is no longer than what its stream has read so far,
 //!   and the first is half of the full size (or what the sizing algorithm says). It is slow start (\[C\] 2) driven by
 //!   what the client did, not by how often it was prefetched for. Where clients are seen to stay
@@ -108,8 +109,7 @@ impl DiskEngine {
 
     /// Bytes that bound a stream's pieces.
     pub(super) fn share(&self, following: &Following) -> u64 {
-        let part = self.memory.budget() / following.table.len().max(1) as u64;
-        (part as f64 * self.config.constants.share) as u64
+        self.memory.share(following.table.len())
     }
 
     /// Bytes beyond which no piece is to go: none where as much is fetched as a client is as likely to go on for as not.
@@ -184,8 +184,9 @@ impl DiskEngine {
         following.bitrates.ranked = self.now;
         following.bitrates.highest = highest.unwrap_or(following.bitrates.highest);
         let (ended, used, left) = following.table.persistence().means();
-        let pace = following.bitrates.pace;
-        self.size.situation(self.now, Situation { room: room as u64, part, ended, used, left, pace });
+        let (pace, depth) = (following.bitrates.pace, self.service.depth().0);
+        following.table.set_depth(Bytes(depth));
+        self.size.situation(self.now, Situation { room: room as u64, part, ended, used, left, pace, depth });
     }
 
     /// Remembers what a file's header says.

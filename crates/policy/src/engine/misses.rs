@@ -92,7 +92,7 @@ impl DiskEngine {
     /// When a piece becomes urgent that a client is blocked on: a read's time before its deadline.
     fn due(&self, demand: Demand) -> Nanos {
         let Some(deadline) = demand.deadline else { return self.now + self.config.age_max };
-        Nanos(deadline.0.saturating_sub(self.service.0)).min(self.now + self.config.wait_max)
+        Nanos(deadline.0.saturating_sub(self.service.mean().0)).min(self.now + self.config.wait_max)
     }
 
     /// A miss that reaches the end of its file is never left alone: no piece could go beyond it. At the head of a file a client

@@ -35,9 +35,11 @@ impl DiskEngine {
             Outcome::Ok => {
                 let took = self.now - submitted;
                 self.stats.service.record(took);
-                // An eighth of the news: settles within a dozen reads, shrugs off one slow one.
-                self.service.0 = (self.service.0 * 7 + took.0) / 8;
+                let delivered = self.extents.totals().disk;
                 self.extents.arrived(self.now, submitted, file, resident, end);
+                let delivered = self.extents.totals().disk - delivered + (resident - start);
+                let alone = self.spindle.load().1 == 1 && delivered == end - start;
+                self.service.observe(end - start, took, alone);
             }
             Outcome::Failed => {
                 self.stats.reads_failed += 1;

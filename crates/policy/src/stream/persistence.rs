@@ -4,25 +4,25 @@
 //! what its reader leaves unread; what a piece too short costs is one more movement of the head, worth what the disk
 //! transfers meanwhile (\[C\] 2). So the mean of what ended streams left unread is held against that.
 
+use seekless_units::Bytes;
+
 /// What ended streams left unread counts with this weight of the newest: settles within some dozens of streams.
 const NEWEST: u64 = 16;
 
 /// Streams that must have ended before anything is believed.
 const ENDED_MIN: u32 = 16;
 
-/// Left unread a stream, below which readers count as staying: about what a drive of the papers transfers in one seek
-/// and half a turn (12 to 15 ms at 110 MB/s).
-const STAYS: u64 = 3 << 19;
-
-/// Above which they count as leaving again. Apart from [`STAYS`], because longer pieces leave more unread by themselves.
-const LEAVES: u64 = 2 * STAYS;
-
 /// The means sizes are reckoned from count with this weight of the newest: they must not follow chance.
 const NEWEST_SLOW: f64 = 256.0;
 
 /// Moving average of what streams leave unread.
-#[derive(Clone, Copy, Debug, Default)]
+///
+/// Clients count as staying when they leave less than what the disk transfers in the time of one switch, and as leaving again when
+/// it is twice that: longer pieces leave more unread by themselves.
+#[derive(Clone, Copy, Debug)]
 pub struct Persistence {
+    /// What the disk transfers in the time of one switch.
+    depth: u64,
     ended: u32,
     left: u64,
     stays: bool,
@@ -34,6 +34,16 @@ pub struct Persistence {
 }
 
 impl Persistence {
+    /// Nothing seen yet, on a disk of this depth.
+    pub fn new(depth: Bytes) -> Persistence {
+        Persistence { depth: depth.0, ended: 0, left: 0, stays: false, read: 0, read_slow: 0.0, left_slow: 0.0 }
+    }
+
+    /// The depth of the disk is known better now.
+    pub fn set_depth(&mut self, depth: Bytes) {
+        self.depth = depth.0;
+    }
+
     /// Some stream read so many bytes.
     pub fn read(&mut self, bytes: u64) {
         self.read = self.read.saturating_add(bytes);
@@ -51,7 +61,7 @@ impl Persistence {
             n if u64::from(n) <= NEWEST => self.left - self.left / u64::from(n) + unread / u64::from(n),
             _ => self.left - self.left / NEWEST + unread / NEWEST,
         };
-        self.stays = self.ended >= ENDED_MIN && self.left <= if self.stays { LEAVES } else { STAYS };
+        self.stays = self.ended >= ENDED_MIN && self.left <= if self.stays { 2 * self.depth } else { self.depth };
     }
 
     /// Streams that have ended; bytes read for each of the last hundreds of them, by whichever stream; and the mean they left
@@ -71,9 +81,11 @@ mod tests {
     use super::*;
 
     const M: u64 = 1 << 20;
+    /// A drive of the papers.
+    const DEPTH: Bytes = Bytes(3 << 19);
 
     fn after(unread: impl IntoIterator<Item = u64>) -> Persistence {
-        let mut persistence = Persistence::default();
+        let mut persistence = Persistence::new(DEPTH);
         unread.into_iter().for_each(|left| persistence.ended(left));
         persistence
     }
@@ -94,7 +106,7 @@ mod tests {
     /// A hundred viewers begin together; of the short half a tenth has ended when the others are in the middle.
     #[test]
     fn what_is_read_for_each_that_ends_counts_those_who_stay() {
-        let mut persistence = Persistence::default();
+        let mut persistence = Persistence::new(DEPTH);
         for _ in 0..10 {
             (0..100).for_each(|_| persistence.read(M));
             persistence.ended(M);

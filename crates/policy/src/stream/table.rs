@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::ops::Bound;
 
-use seekless_units::{Lba, Nanos, SECTOR_BYTES};
+use seekless_units::{Bytes, Lba, Nanos, SECTOR_BYTES};
 
 use super::{Lengths, Persistence, Rate, StreamConfig};
 use crate::FileId;
@@ -212,8 +212,8 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// No streams yet.
-    pub fn new(config: StreamConfig) -> Streams {
+    /// No streams yet, on a disk that transfers `depth` bytes in the time of one switch.
+    pub fn new(config: StreamConfig, depth: Bytes) -> Streams {
         let config = StreamConfig { streams_max: config.streams_max.max(1), ..config };
         Streams {
             config,
@@ -223,7 +223,7 @@ impl Streams {
             next: 0,
             unread: 0,
             forgotten: 0,
-            persistence: Persistence::default(),
+            persistence: Persistence::new(depth),
             lengths: Lengths::default(),
         }
     }
@@ -251,6 +251,11 @@ impl Streams {
     /// Streams that made room for others before they were over.
     pub fn forgotten(&self) -> u64 {
         self.forgotten
+    }
+
+    /// The depth of the disk is known better now.
+    pub fn set_depth(&mut self, depth: Bytes) {
+        self.persistence.set_depth(depth);
     }
 
     /// Whether readers stay to the end of what is fetched for them, from the streams that are over.
@@ -507,7 +512,7 @@ mod tests {
     fn of_two_streams_as_near_the_older_goes_on_unless_it_is_uncertain() {
         const M: u64 = 1 << 20;
         let table = |all: bool| {
-            let mut t = Streams::new(StreamConfig::default());
+            let mut t = Streams::new(StreamConfig::default(), Bytes::mib(1));
             let (older, _) = t.observe(secs(0), FILE, 0, M, 64 * M);
             t.fetched(older.stream(), 8 * M);
             let (newer, _) = t.observe(secs(0), FILE, 4 * M, 4 * M, 64 * M);
@@ -527,7 +532,7 @@ mod tests {
 
     #[test]
     fn two_viewers_of_one_file_are_two_streams() {
-        let mut streams = Streams::new(StreamConfig::default());
+        let mut streams = Streams::new(StreamConfig::default(), Bytes::mib(1));
         let size = 100_000 * K;
         let a = streams.observe(secs(0), FILE, 0, 512 * K, size).0.stream();
         let b = streams.observe(secs(1), FILE, 20_000 * K, 512 * K, size).0.stream();
@@ -545,7 +550,7 @@ mod tests {
 
     #[test]
     fn random_reads_never_become_sequential() {
-        let mut streams = Streams::new(StreamConfig::default());
+        let mut streams = Streams::new(StreamConfig::default(), Bytes::mib(1));
         for i in 0..100u64 {
             let at = (i * 7919 % 100) * 4096 * K;
             let id = streams.observe(secs(i / 10), FILE, at, 64 * K, 1 << 40).0.stream();
@@ -555,7 +560,7 @@ mod tests {
 
     #[test]
     fn random_reads_near_one_another_never_become_sequential() {
-        let mut streams = Streams::new(StreamConfig::default());
+        let mut streams = Streams::new(StreamConfig::default(), Bytes::mib(1));
         for (i, at) in [1024, 1216, 832, 1408, 960, 1280, 1088].into_iter().enumerate() {
             let id = streams.observe(secs(i as u64), FILE, at * K, 64 * K, 4096 * K).0.stream();
             assert!(!streams.get(id).unwrap().is_sequential(streams.config()), "access {i}");
@@ -570,7 +575,7 @@ mod tests {
 
     #[test]
     fn unread_is_what_was_fetched_and_not_read() {
-        let mut streams = Streams::new(StreamConfig::default());
+        let mut streams = Streams::new(StreamConfig::default(), Bytes::mib(1));
         let id = streams.observe(secs(0), FILE, 0, 512 * K, 1 << 30).0.stream();
         streams.fetched(id, 4096 * K);
         assert_eq!(streams.unread(), 3584 * K);
@@ -586,7 +591,7 @@ mod tests {
 
     #[test]
     fn it_runs_dry_when_its_rate_says() {
-        let mut streams = Streams::new(StreamConfig::default());
+        let mut streams = Streams::new(StreamConfig::default(), Bytes::mib(1));
         let mut id = StreamId(0);
         for i in 0..100u64 {
             id = streams.observe(Nanos::from_millis(i * 100), FILE, i * 100_000, 100_000, 1 << 40).0.stream();
@@ -599,7 +604,7 @@ mod tests {
 
     #[test]
     fn the_table_is_bounded() {
-        let mut streams = Streams::new(StreamConfig { streams_max: 3, ..StreamConfig::default() });
+        let mut streams = Streams::new(StreamConfig { streams_max: 3, ..StreamConfig::default() }, Bytes::mib(1));
         for ino in 0..10 {
             streams.observe(secs(ino), FileId { dev: 1, ino }, 0, 4096, 1 << 20);
             assert!(streams.len() <= 3);

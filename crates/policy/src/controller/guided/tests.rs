@@ -18,7 +18,7 @@ fn start(mib: u64) -> Guided {
 
 /// Readers that stay, in as much memory as they like.
 const ROOMY: Situation =
-    Situation { room: 64 << 20, part: 1.0, ended: 300, used: 40.0 * MIB, left: 3.0 * MIB, pace: 0.0 };
+    Situation { room: 64 << 20, part: 1.0, ended: 300, used: 40.0 * MIB, left: 3.0 * MIB, pace: 0.0, depth: 0 };
 
 /// Runs for so many seconds a disk whose time for a byte depends on the size as `curve` says, with a jitter of `jitter` from
 /// second to second.
@@ -168,7 +168,7 @@ proptest! {
         let mut now = Nanos::ZERO;
         for (passed, room, used, left, disk_time, requested, evicted) in told {
             now += Nanos(passed);
-            c.situation(now, Situation { room, part: left, ended: passed as u32, used, left, pace: left });
+            c.situation(now, Situation { room, part: left, ended: passed as u32, used, left, pace: left, depth: 0 });
             c.observe(now, Observation {
                 disk_time: Nanos(disk_time), disk_bytes: Bytes(requested), requested: Bytes(requested), busy: Nanos(disk_time),
                 evicted: Bytes(evicted), eviction_time: Nanos(disk_time), bitrate: used,

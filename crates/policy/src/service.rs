@@ -1,0 +1,135 @@
+//! What a read costs this disk, from the profile and from the reads themselves.
+//!
+//! A read of `n` bytes takes a switch (seek, half a turn, overhead) and the time to transfer `n` bytes. Reads that had the disk to
+//! themselves show both: the line through their lengths and times has the switch where the length is nothing, and the
+//! transfer rate as its slope. A disk that was measured is believed instead. Of one that was not, an assumed profile
+//! counts as much as a few reads do.
+
+use seekless_profile::DiskProfile;
+use seekless_units::{Bytes, Nanos};
+
+/// Reads that count, about: older ones fade.
+const READS: f64 = 256.0;
+
+/// What the assumed profile counts for, in reads.
+const ASSUMED_READS: f64 = 8.0;
+
+/// No disk switches faster or slower, in seconds; what says otherwise is not a disk's doing.
+const SWITCH_S: (f64, f64) = (0.0005, 0.05);
+
+/// What the disk transfers in the time of one switch, and what it is learnt from.
+#[derive(Clone, Debug)]
+pub(crate) struct ServiceModel {
+    measured: Option<Bytes>,
+    /// Weighted sums over reads: of 1, lengths, times, squares of lengths, products.
+    n: f64,
+    x: f64,
+    y: f64,
+    xx: f64,
+    xy: f64,
+    /// Moving average of the time a read takes, with those in flight beside it.
+    mean: Nanos,
+}
+
+impl ServiceModel {
+    /// `measured`: the profile is of this very disk. `first`: how long the first reads will be.
+    pub(crate) fn new(profile: &DiskProfile, measured: bool, first: Bytes) -> ServiceModel {
+        let (switch, rate) = (profile.mean_switch().as_secs_f64(), profile.mean_rate().max(1.0));
+        let mut model = ServiceModel {
+            measured: measured.then(|| profile.mean_depth()),
+            n: 0.0,
+            x: 0.0,
+            y: 0.0,
+            xx: 0.0,
+            xy: 0.0,
+            mean: Nanos::from_secs_f64(switch + first.0 as f64 / rate),
+        };
+        // Two lengths make a line.
+        for depths in [0.5, 4.0] {
+            let bytes = depths * profile.mean_depth().0 as f64;
+            model.add(bytes, switch + bytes / rate, ASSUMED_READS / 2.0);
+        }
+        model
+    }
+
+    fn add(&mut self, bytes: f64, seconds: f64, weight: f64) {
+        let keep = if self.n > READS { 1.0 - weight / READS } else { 1.0 };
+        let news = [weight, weight * bytes, weight * seconds, weight * bytes * bytes, weight * bytes * seconds];
+        for (sum, news) in [&mut self.n, &mut self.x, &mut self.y, &mut self.xx, &mut self.xy].into_iter().zip(news) {
+            *sum = *sum * keep + news;
+        }
+    }
+
+    /// A read ended well. `alone`: no other was in flight meanwhile, and the disk delivered all of its bytes.
+    pub(crate) fn observe(&mut self, bytes: u64, took: Nanos, alone: bool) {
+        // An eighth of the news: settles within a dozen reads, shrugs off one slow one.
+        self.mean.0 = (self.mean.0 * 7 + took.0) / 8;
+        if alone && bytes > 0 {
+            self.add(bytes as f64, took.as_secs_f64(), 1.0);
+        }
+    }
+
+    /// How long a read takes now.
+    pub(crate) fn mean(&self) -> Nanos {
+        self.mean
+    }
+
+    /// What the disk transfers in the time of one switch.
+    pub(crate) fn depth(&self) -> Bytes {
+        if let Some(measured) = self.measured {
+            return measured;
+        }
+        let spread = self.n * self.xx - self.x * self.x;
+        if spread <= 0.0 {
+            return Bytes::mib(1);
+        }
+        let slope = ((self.n * self.xy - self.x * self.y) / spread).max(1e-10);
+        let switch = ((self.y - slope * self.x) / self.n).clamp(SWITCH_S.0, SWITCH_S.1);
+        Bytes((switch / slope) as u64).clamp(Bytes::kib(64), Bytes::mib(64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const M: u64 = 1 << 20;
+
+    /// After so many reads of 1 to 8 MiB by a disk of this switch and rate.
+    fn after(reads: u64, switch_s: f64, rate: f64) -> ServiceModel {
+        let mut model = ServiceModel::new(&DiskProfile::assumed(1 << 31), false, Bytes::mib(2));
+        for i in 0..reads {
+            let bytes = (1 + i % 8) * M;
+            // A seek is longer or shorter by a third.
+            let switch = switch_s * (0.67 + 0.33 * (i % 3) as f64);
+            model.observe(bytes, Nanos::from_secs_f64(switch + bytes as f64 / rate), true);
+        }
+        model
+    }
+
+    #[test]
+    fn a_disk_shows_its_depth_by_its_reads() {
+        for (switch, rate) in [(0.015, 60e6), (0.006, 290e6), (0.004, 120e6)] {
+            let (depth, real) = (after(400, switch, rate).depth().0 as f64, switch * rate);
+            assert!((depth / real - 1.0).abs() < 0.2, "{depth} of {real}");
+        }
+    }
+
+    #[test]
+    fn a_measured_disk_is_believed() {
+        let profile = DiskProfile::assumed(1 << 31);
+        let mut model = ServiceModel::new(&profile, true, Bytes::mib(2));
+        (0..100).for_each(|_| model.observe(M, Nanos::from_secs(1), true));
+        assert_eq!(model.depth(), profile.mean_depth());
+        assert!(model.mean() > Nanos::from_millis(900));
+    }
+
+    #[test]
+    fn nonsense_stays_within_bounds() {
+        let mut model = ServiceModel::new(&DiskProfile::assumed(1 << 31), false, Bytes::mib(2));
+        for took in [Nanos::ZERO, Nanos::MAX, Nanos::from_secs(3600)] {
+            (0..50).for_each(|i| model.observe(i * M, took, true));
+            assert!((Bytes::kib(64)..=Bytes::mib(64)).contains(&model.depth()));
+        }
+    }
+}
