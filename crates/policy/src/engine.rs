@@ -78,14 +78,18 @@ impl DiskEngine {
         let profile = config.profile.clone().unwrap_or_else(|| DiskProfile::assumed(1 << 31));
         let depth = profile.mean_depth();
         let follows = config.ahead.clone().filter(|_| config.mode == Mode::Both);
-        let (fixed, drop_behind) = follows.as_ref().map_or((None, Default::default()), |a| (a.budget, a.drop_behind));
-        let memory = Memory::new(fixed, drop_behind, config.memory, depth, config.constants);
+        let (fixed, drop_behind) =
+            follows.as_ref().map_or((None, Default::default()), |a| (a.budget, a.drop_behind));
+        let pins = follows.as_ref().is_some_and(|a| a.hold);
+        let memory = Memory::new(fixed, drop_behind, pins, config.memory, depth, config.constants);
         if let Sizing::Auto(params) = &mut config.sizing {
             let model = || start_size(&profile, Bytes(memory.budget()), params);
             params.start_size = config.start_size.unwrap_or_else(model);
         }
         let size: Box<dyn PrefetchSize + Send> = match config.mode.prefetches() {
-            true => config.sizing.build(config.prefetch, config.read_max, &config.scale, config.profile.as_ref()),
+            true => {
+                config.sizing.build(config.prefetch, config.read_max, &config.scale, config.profile.as_ref())
+            }
             false => Box::new(AsAsked),
         };
         let keep = follows.as_ref().map_or(Nanos::ZERO, |a| a.streams.idle + FILE_LINGERS);
@@ -166,7 +170,8 @@ impl DiskEngine {
             return Some(hint);
         }
         let piece = self.spindle.next_read(self.now)?;
-        let (id, file, offset, len, lba) = (piece.id, piece.file, piece.start, piece.end - piece.start, piece.lba);
+        let (id, file, offset, len, lba) =
+            (piece.id, piece.file, piece.start, piece.end - piece.start, piece.lba);
         self.stats.reads += 1;
         self.stats.bytes_read += len;
         self.size.submitted(lba, len);
@@ -239,6 +244,7 @@ impl DiskEngine {
     /// The driver closes a file. What is pinned of it goes first.
     fn close(&mut self, file: FileId) {
         self.unpin(file, 0, u64::MAX, false);
+        self.unpin_forgotten();
         self.hints.push_back(Action::Close { file });
     }
 

@@ -48,6 +48,7 @@ impl DiskEngine {
         if let Some((_, answered)) = self.spindle.done(self.now, read, outcome, &mut self.stats) {
             self.answered(&answered);
         }
+        self.files.released(file);
         if outcome == Outcome::Ok {
             self.pin(file, start, end);
         }
@@ -78,6 +79,11 @@ impl DiskEngine {
             self.stats.bytes_evicted_unused += bytes;
             self.memory.evicted(self.now, bytes, fetched, unread);
         }
+        self.unpin_forgotten();
+    }
+
+    /// What the map has no room for is not pinned any more.
+    pub(super) fn unpin_forgotten(&mut self) {
         for (file, start, end) in self.extents.take_forgotten_pins() {
             self.hints.push_back(Action::Unpin { file, offset: start, len: end - start, cold: false });
         }
@@ -92,7 +98,7 @@ impl DiskEngine {
                 return;
             };
             self.probed = Some(id);
-            if start < end {
+            if start < end && self.files.is_open(file) {
                 self.hint(Action::Probe { file, offset: start, len: end - start });
             }
         }
@@ -130,6 +136,11 @@ impl DiskEngine {
             return;
         }
         let from = self.passed_by_all(file, start, end) / PAGE * PAGE;
+        // What was pinned before and is read again had been evicted all the same.
+        let ranges: Vec<(u64, u64)> = self.extents.pinned(file, from.max(start), end).collect();
+        for (from, to) in ranges {
+            self.hint(Action::Renew { file, offset: from, len: to - from });
+        }
         let ranges: Vec<(u64, u64)> = self.extents.unpinned(file, from.max(start), end).collect();
         for (from, to) in ranges {
             if self.hint(Action::Pin { file, offset: from, len: to - from }) {
@@ -183,7 +194,8 @@ impl DiskEngine {
             following.bitrates.forget(over.file);
         }
         self.extents.stream_ended(over.file, over.position, &counting);
-        let ranges: Vec<(u64, u64)> = self.extents.pinned_around(over.file, over.passed, over.fetched);
+        // Of the whole file: what lies behind it or beyond a hole may have been pinned for it as well.
+        let ranges: Vec<(u64, u64)> = self.extents.pinned(over.file, 0, u64::MAX).collect();
         for (from, end) in ranges {
             let passed = self.passed_by_all(over.file, from, end) / PAGE * PAGE;
             if passed > from {
@@ -230,9 +242,9 @@ impl DiskEngine {
         }
     }
 
-    /// Gives bytes back to the system, for the `attempt`th time.
+    /// Gives bytes of an open file back to the system, for the `attempt`th time.
     fn give_back(&mut self, file: FileId, start: u64, end: u64, attempt: usize) {
-        if start >= end {
+        if start >= end || !self.files.is_open(file) {
             return;
         }
         self.unpin(file, start, end, true);
@@ -248,7 +260,7 @@ impl DiskEngine {
     /// Gives back once more what may not have left memory the time before.
     pub(super) fn drop_again(&mut self) {
         while let Some(ripe) = self.drops.ripe(self.now) {
-            if !ripe.again() {
+            if !ripe.again() || !self.files.is_open(ripe.file) {
                 self.extents.left(ripe.file, ripe.start, ripe.end);
                 continue;
             }
