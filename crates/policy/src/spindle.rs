@@ -17,8 +17,8 @@ use seekless_units::{Lba, Nanos};
 
 use crate::piece::{Flight, Piece, Plan, Waiter};
 use crate::{
-    Config, Fifo, FileId, Order, OrderKind, Outcome, Place, Queued, ReadId, Reason, RequestId, Stats, StreamId,
-    Sweep, Verdict,
+    Config, Fifo, FileId, Order, OrderKind, Outcome, Place, Queued, ReadId, Reason, RequestId, Stats,
+    StreamId, Sweep, Verdict,
 };
 
 /// A request not yet answered.
@@ -240,7 +240,12 @@ impl Spindle {
 
     /// Everything before `upto` has been brought in by a read. Returns what of it is new: file, start, end and when the read was
     /// submitted.
-    pub(crate) fn progress(&mut self, now: Nanos, read: ReadId, upto: u64) -> Option<(FileId, u64, u64, Nanos)> {
+    pub(crate) fn progress(
+        &mut self,
+        now: Nanos,
+        read: ReadId,
+        upto: u64,
+    ) -> Option<(FileId, u64, u64, Nanos)> {
         let flight = self.flights.iter_mut().find(|f| f.piece.id == read)?;
         let before = flight.resident;
         flight.resident = upto.clamp(before, flight.piece.end);

@@ -8,8 +8,8 @@ use seekless_policy::competitive::Start;
 use seekless_policy::controller::{AdjustBy, Params};
 use seekless_policy::record::{Entry, Line};
 use seekless_policy::{
-    Access, Action, AheadConfig, Config, Demand, DropBehind, Event, FileId, Mode, OrderKind, Outcome, PAGE,
-    ReadId, Reason, Request, RequestId, Sizing, DiskEngine, StreamConfig, Taken, Verdict,
+    Access, Action, AheadConfig, Config, Demand, DiskEngine, DropBehind, Event, FileId, Mode, OrderKind,
+    Outcome, PAGE, ReadId, Reason, Request, RequestId, Sizing, StreamConfig, Taken, Verdict,
 };
 use seekless_units::{Bytes, Lba, Nanos};
 
