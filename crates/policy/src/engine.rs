@@ -229,6 +229,10 @@ impl DiskEngine {
     }
 
     fn opened(&mut self, file: FileId) {
+        // Closed a moment ago, and the driver has not heard of it.
+        if !self.files.is_open(file) {
+            self.hints.retain(|action| *action != Action::Close { file });
+        }
         let spindle = &self.spindle;
         if let Some(other) = self.files.opened(self.now, file, |file| spindle.uses(file)) {
             self.close(other);

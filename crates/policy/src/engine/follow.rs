@@ -97,7 +97,8 @@ struct NextPiece {
     deadline: Nanos,
 }
 
-fn next_page(offset: u64) -> u64 {
+/// Where the next page begins, at the offset itself or after it.
+pub(super) fn next_page(offset: u64) -> u64 {
     offset.min(i64::MAX as u64).next_multiple_of(PAGE)
 }
 

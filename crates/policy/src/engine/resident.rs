@@ -7,11 +7,18 @@
 use alloc::vec::Vec;
 
 use super::DiskEngine;
+use super::follow::next_page;
 use crate::extents::Evicted;
 use crate::{Action, FileId, Outcome, PAGE, ReadId, Stream, StreamId};
 
 /// Streams whose memory is probed at each report of the machine's memory: some hundred microseconds.
 const PROBES: usize = 64;
+
+/// The whole pages of a range.
+fn whole_pages((start, end): (u64, u64)) -> (u64, u64) {
+    let end = end.min(i64::MAX as u64) / PAGE * PAGE;
+    (next_page(start).min(end), end)
+}
 
 impl DiskEngine {
     pub(super) fn found(&mut self, read: ReadId, from: u64, upto: u64) {
@@ -56,6 +63,8 @@ impl DiskEngine {
 
     /// Somebody looked, and the bytes `[start, end)` are not in memory. Streams that count on them are fetched for again.
     pub(super) fn found_missing(&mut self, file: FileId, start: u64, end: u64) {
+        // A page is missing or it is not.
+        let (start, end) = (start / PAGE * PAGE, next_page(end));
         if start >= end || self.spindle.is_under_way(file, start, end) {
             return;
         }
@@ -142,8 +151,8 @@ impl DiskEngine {
             self.hint(Action::Renew { file, offset: from, len: to - from });
         }
         let ranges: Vec<(u64, u64)> = self.extents.unpinned(file, from.max(start), end).collect();
-        for (from, to) in ranges {
-            if self.hint(Action::Pin { file, offset: from, len: to - from }) {
+        for (from, to) in ranges.into_iter().map(whole_pages) {
+            if from < to && self.hint(Action::Pin { file, offset: from, len: to - from }) {
                 self.extents.pin(file, from, to);
                 self.pins.pinned(file, from, to);
             }
@@ -231,8 +240,7 @@ impl DiskEngine {
     fn give_back_before(&mut self, file: FileId, upto: u64, least: u64) {
         let Some(following) = &self.streams else { return };
         let upto = following.table.of_file(file).map(|(_, s)| s.passed).fold(upto, u64::min) / PAGE * PAGE;
-        let whole = |(from, to): (u64, u64)| (from.next_multiple_of(PAGE), to / PAGE * PAGE);
-        let ranges: Vec<(u64, u64)> = self.extents.resident(file, 0, upto).map(whole).collect();
+        let ranges: Vec<(u64, u64)> = self.extents.resident(file, 0, upto).map(whole_pages).collect();
         let bytes: u64 = ranges.iter().map(|(from, to)| to.saturating_sub(*from)).sum();
         if bytes < least.max(1) {
             return;
@@ -244,6 +252,7 @@ impl DiskEngine {
 
     /// Gives bytes of an open file back to the system, for the `attempt`th time.
     fn give_back(&mut self, file: FileId, start: u64, end: u64, attempt: usize) {
+        let (start, end) = whole_pages((start, end));
         if start >= end || !self.files.is_open(file) {
             return;
         }
@@ -275,8 +284,7 @@ impl DiskEngine {
 
     /// Gives back what a cache above has now, in whole pages, unless a stream comes for it.
     pub(super) fn release(&mut self, file: FileId, start: u64, end: u64) {
-        let end = end.min(i64::MAX as u64) / PAGE * PAGE;
-        let start = start.min(end).next_multiple_of(PAGE);
+        let (start, end) = whole_pages((start, end));
         if start < end && !self.is_expected(file, start, end) {
             self.give_back(file, start, end, 1);
         }
