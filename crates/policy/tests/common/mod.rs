@@ -15,10 +15,10 @@ use seekless_units::Nanos;
 
 /// Ranges of bytes of files; those that touch are one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ranges(BTreeMap<FileId, Vec<(u64, u64)>>);
+pub(crate) struct Ranges(BTreeMap<FileId, Vec<(u64, u64)>>);
 
 impl Ranges {
-    pub fn add(&mut self, file: FileId, start: u64, end: u64) {
+    pub(crate) fn add(&mut self, file: FileId, start: u64, end: u64) {
         if start < end {
             let of_file = self.0.entry(file).or_default();
             let (mut from, mut to) = (start, end);
@@ -34,7 +34,7 @@ impl Ranges {
         }
     }
 
-    pub fn remove(&mut self, file: FileId, start: u64, end: u64) {
+    pub(crate) fn remove(&mut self, file: FileId, start: u64, end: u64) {
         let Some(of_file) = self.0.get_mut(&file).filter(|_| start < end) else { return };
         let cut = |&(a, b): &(u64, u64)| [(a, b.min(start)), (a.max(end), b)];
         *of_file = of_file.iter().flat_map(cut).filter(|(a, b)| a < b).collect();
@@ -44,44 +44,44 @@ impl Ranges {
     }
 
     /// The parts of `[start, end)`.
-    pub fn within(&self, file: FileId, start: u64, end: u64) -> Vec<(u64, u64)> {
+    pub(crate) fn within(&self, file: FileId, start: u64, end: u64) -> Vec<(u64, u64)> {
         let of_file = self.0.get(&file).into_iter().flatten();
         of_file.map(|&(a, b)| (a.max(start), b.min(end))).filter(|(a, b)| a < b).collect()
     }
 
-    pub fn covers(&self, file: FileId, start: u64, end: u64) -> bool {
+    pub(crate) fn covers(&self, file: FileId, start: u64, end: u64) -> bool {
         start >= end || self.within(file, start, end) == [(start, end)]
     }
 
-    pub fn touches(&self, file: FileId, start: u64, end: u64) -> bool {
+    pub(crate) fn touches(&self, file: FileId, start: u64, end: u64) -> bool {
         !self.within(file, start, end).is_empty()
     }
 
-    pub fn any_of(&self, file: FileId) -> bool {
+    pub(crate) fn any_of(&self, file: FileId) -> bool {
         self.0.contains_key(&file)
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.0.values().flatten().map(|(a, b)| b - a).sum()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (FileId, u64, u64)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (FileId, u64, u64)> {
         self.0.iter().flat_map(|(&file, of)| of.iter().map(move |&(a, b)| (file, a, b)))
     }
 }
 
 /// A read in flight.
 #[derive(Clone, Copy, Debug)]
-pub struct Flight {
-    pub file: FileId,
-    pub start: u64,
-    pub end: u64,
+pub(crate) struct Flight {
+    pub(crate) file: FileId,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
     /// What lies before has been reported.
-    pub resident: u64,
+    pub(crate) resident: u64,
 }
 
 /// A request that is not answered.
@@ -94,11 +94,11 @@ struct Blocked {
 
 /// What is known from outside.
 #[derive(Debug)]
-pub struct Model {
+pub(crate) struct Model {
     config: Config,
-    pub open: BTreeSet<FileId>,
-    pub pinned: Ranges,
-    pub flights: BTreeMap<ReadId, Flight>,
+    pub(crate) open: BTreeSet<FileId>,
+    pub(crate) pinned: Ranges,
+    pub(crate) flights: BTreeMap<ReadId, Flight>,
     blocked: BTreeMap<RequestId, Blocked>,
     /// Whatever was in memory once, as far as the engine can know.
     seen: Ranges,
@@ -106,16 +106,16 @@ pub struct Model {
     /// Requests of names in use that were not refused yet.
     duplicates: u64,
     /// Requests answered, by whether their bytes are there.
-    pub answered: [u64; 2],
+    pub(crate) answered: [u64; 2],
     /// Bytes that reads reported.
-    pub arrived: u64,
+    pub(crate) arrived: u64,
     /// Most actions polled in a row.
-    pub burst: u64,
+    pub(crate) burst: u64,
     row: u64,
 }
 
 impl Model {
-    pub fn new(config: &Config) -> Model {
+    pub(crate) fn new(config: &Config) -> Model {
         Model {
             config: config.clone(),
             open: BTreeSet::new(),
@@ -133,7 +133,7 @@ impl Model {
     }
 
     /// The engine is about to hear of this.
-    pub fn event(&mut self, event: &Event) {
+    pub(crate) fn event(&mut self, event: &Event) {
         self.row = 0;
         match *event {
             Event::Request(request) => {
@@ -184,7 +184,7 @@ impl Model {
     }
 
     /// The engine said this.
-    pub fn action(&mut self, action: &Action) {
+    pub(crate) fn action(&mut self, action: &Action) {
         self.row += 1;
         self.burst = self.burst.max(self.row);
         let whole = |offset: u64, len: u64| offset % PAGE == 0 && len % PAGE == 0 && len > 0;
@@ -278,12 +278,12 @@ impl Model {
     }
 
     /// Requests that are not answered.
-    pub fn blocked(&self) -> impl Iterator<Item = &Request> {
+    pub(crate) fn blocked(&self) -> impl Iterator<Item = &Request> {
         self.blocked.values().map(|b| &b.request)
     }
 
     /// Every bound, as the engine reports of itself, after an event.
-    pub fn check(&self, engine: &DiskEngine, now: Nanos) {
+    pub(crate) fn check(&self, engine: &DiskEngine, now: Nanos) {
         let (stats, config) = (engine.stats(), &self.config);
         let queues = [stats.waiting, stats.queued];
         assert!(queues.into_iter().all(|q| q <= config.queue_max), "queue bound: {stats:?}");
@@ -302,7 +302,7 @@ impl Model {
     }
 
     /// The clients are gone and time has passed: nothing is left.
-    pub fn check_at_rest(&self, engine: &DiskEngine) {
+    pub(crate) fn check_at_rest(&self, engine: &DiskEngine) {
         assert!(self.flights.is_empty() && self.blocked.is_empty(), "{:?} {:?}", self.flights, self.blocked);
         assert!(self.pinned.is_empty(), "pinned for ever: {:?}", self.pinned);
         assert!(self.open.is_empty(), "open for ever: {:?}", self.open);
@@ -321,16 +321,16 @@ impl Model {
 }
 
 /// An engine whose every event and action is checked and written down.
-pub struct Logged {
-    pub engine: DiskEngine,
-    pub model: Model,
-    pub now: Nanos,
+pub(crate) struct Logged {
+    pub(crate) engine: DiskEngine,
+    pub(crate) model: Model,
+    pub(crate) now: Nanos,
     /// The decision log, line by line.
-    pub log: Vec<String>,
+    pub(crate) log: Vec<String>,
 }
 
 impl Logged {
-    pub fn new(config: Config) -> Logged {
+    pub(crate) fn new(config: Config) -> Logged {
         let engine = DiskEngine::new(config);
         let config = engine.config().clone();
         let entry = Entry::Disk { name: "sda".into(), config: Box::new(config.clone()) };
@@ -338,14 +338,14 @@ impl Logged {
         Logged { engine, model: Model::new(&config), now: Nanos::ZERO, log: vec![begin.to_string()] }
     }
 
-    pub fn handle(&mut self, event: Event) {
+    pub(crate) fn handle(&mut self, event: Event) {
         self.log.push(Line { disk: 0, at: self.now, entry: Entry::Event(event) }.to_string());
         self.model.event(&event);
         self.engine.handle(self.now, event);
         self.model.check(&self.engine, self.now);
     }
 
-    pub fn poll(&mut self) -> Option<Action> {
+    pub(crate) fn poll(&mut self) -> Option<Action> {
         let Some(action) = self.engine.poll_action() else {
             self.model.check_polled();
             return None;
@@ -357,7 +357,7 @@ impl Logged {
 }
 
 /// Feeds the events of a log to a fresh engine: it says what the log says, action for action.
-pub fn replay(log: &[String]) {
+pub(crate) fn replay(log: &[String]) {
     let mut engine = None;
     for text in log {
         let line: Line = text.parse().unwrap_or_else(|wrong| panic!("{wrong}: {text}"));
