@@ -352,7 +352,8 @@ impl Bench {
         let (stats, arrived) = (engine.stats(), model.arrived);
         // More than was reported only where a client read what a read had not reported yet. Less only by what was there
         // before, as was said of it or as a client that read it first showed.
-        let there = self.found.saturating_add(stats.ledger.cached);
+        let read_first = stats.ledger.cached.saturating_add(stats.ledger.first_use);
+        let there = self.found.saturating_add(read_first);
         assert!(arrived <= stats.ledger.disk.saturating_add(there), "{arrived} {stats:?}");
     }
 }

@@ -296,8 +296,8 @@ impl Model {
     /// The same when there is nothing more to poll.
     fn check_polled(&self) {
         let files_max = self.config.ahead.as_ref().map_or(self.config.queue_max, |a| a.files_max);
-        // Those that are in use stay open.
-        let in_use = self.config.queue_max + self.flights.len();
+        // Those that were in use stayed open; each that is opened since closes one.
+        let in_use = self.config.queue_max + self.config.queue_max.max(self.config.reads_in_flight);
         assert!(self.open.len() <= files_max.max(1) + in_use, "{} files are open", self.open.len());
     }
 
