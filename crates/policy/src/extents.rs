@@ -243,10 +243,15 @@ impl<F: Copy + Ord> Extents<F> {
         let unread = past.filter(|(.., f)| matches!(f.state, State::Unread(_)));
         let approx: u64 = unread.map(|(from, to, _)| to - from).sum();
         add(&mut self.totals.wasted_approx, approx);
-        let mut from = 0;
-        for &(start, end) in counting.iter().chain(&[(u64::MAX, u64::MAX)]) {
-            self.abandon(file, from, start);
-            from = from.max(end);
+        self.abandon_uncounted(file, 0, u64::MAX, counting);
+    }
+
+    /// What was fetched of this range and lies outside the ranges that `counting` streams count on (by rising offset) is abandoned.
+    pub fn abandon_uncounted(&mut self, file: F, start: u64, end: u64, counting: &[(u64, u64)]) {
+        let mut from = start;
+        for &(position, upto) in counting.iter().chain(&[(u64::MAX, u64::MAX)]) {
+            self.abandon(file, from, position.min(end));
+            from = from.max(upto);
         }
     }
 

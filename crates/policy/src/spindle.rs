@@ -377,12 +377,13 @@ impl Spindle {
         withdrawn
     }
 
-    /// A stream is over: its queued pieces would be read for nobody.
-    pub(crate) fn forget_stream(&mut self, stream: StreamId, stats: &mut Stats) {
+    /// A stream is over: its queued pieces would be read for no client. Returns them.
+    pub(crate) fn forget_stream(&mut self, stream: StreamId, stats: &mut Stats) -> Vec<Piece> {
         let over = |p: &mut Piece| p.ahead_for == Some(stream) && p.waiters.is_empty();
         let over: Vec<Piece> = self.queue.extract_if(.., over).collect();
         stats.dropped += over.len() as u64;
         over.iter().for_each(|piece| self.piece_left(piece.file));
+        over
     }
 
     /// Ends a blocked request; ignored if there is none of this name. Returns it, and the pieces withdrawn with it.

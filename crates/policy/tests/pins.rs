@@ -322,6 +322,23 @@ fn a_file_is_unpinned_and_closed_for_another_and_not_read_ahead_of_until_it_is_o
 }
 
 #[test]
+fn what_the_map_of_ranges_has_no_room_for_is_unpinned() {
+    let mut d = Disk::plain();
+    d.miss(FILE, 0, 512 * K);
+    let all = d.pinned(FILE);
+    d.logged.handle(Event::Opened { file: OTHER });
+    d.unpinned();
+    // Reads of single pages, none beside another: a range each.
+    for i in 0..20_000 {
+        let (file, offset, len) = (OTHER, i * 8 * K, 4 * K);
+        let access = Access { file, offset, len, file_size: 1 << 40, lba: None, taken: Taken::All };
+        d.logged.handle(Event::Access(access));
+        d.run();
+    }
+    assert_eq!((d.pinned(FILE), d.unpinned()), (vec![], vec![(all[0].0, all[0].1, false)]));
+}
+
+#[test]
 fn without_hold_nothing_is_pinned() {
     let mut d = Disk::new(AheadConfig { hold: false, ..AheadConfig::default() });
     d.miss(FILE, 0, 512 * K);

@@ -193,8 +193,8 @@ impl DiskEngine {
             self.stats.bytes_wasted += over.unread();
             self.leave_behind(&over);
             self.stream_ended(&over);
-            self.spindle.forget_stream(id, &mut self.stats);
-            self.files.released(over.file);
+            let pieces = self.spindle.forget_stream(id, &mut self.stats);
+            self.withdrawn(&pieces);
         }
     }
 

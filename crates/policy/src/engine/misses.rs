@@ -182,7 +182,7 @@ impl DiskEngine {
     }
 
     /// Pieces left the queue unread: nobody counts on them. They were never fetched, so they are not evicted.
-    fn withdrawn(&mut self, pieces: &[Piece]) {
+    pub(super) fn withdrawn(&mut self, pieces: &[Piece]) {
         for piece in pieces {
             self.not_coming(piece.file, piece.start);
             self.files.released(piece.file);

@@ -56,6 +56,11 @@ impl DiskEngine {
             self.answered(&answered);
         }
         self.files.released(file);
+        if self.streams.is_some() {
+            // Its stream may have ended while it was read: what is found gone of it later is no eviction.
+            let counting = self.counted_on(file);
+            self.extents.abandon_uncounted(file, start, end, &counting);
+        }
         if outcome == Outcome::Ok {
             self.pin(file, start, end);
         }
@@ -193,12 +198,16 @@ impl DiskEngine {
         }
     }
 
+    /// The ranges that streams of a file count on, by rising offset: fetched for them and not read.
+    fn counted_on(&self, file: FileId) -> Vec<(u64, u64)> {
+        let streams = self.streams.iter().flat_map(|following| following.table.of_file(file));
+        streams.map(|(_, s)| (s.position, s.fetched)).collect()
+    }
+
     /// A stream is over: what was fetched for it alone is abandoned.
     pub(super) fn stream_ended(&mut self, over: &Stream) {
+        let counting = self.counted_on(over.file);
         let Some(following) = &mut self.streams else { return };
-        let mut counting: Vec<(u64, u64)> =
-            following.table.of_file(over.file).map(|(_, s)| (s.position, s.fetched)).collect();
-        counting.sort_unstable();
         if counting.is_empty() {
             following.bitrates.forget(over.file);
         }
