@@ -254,6 +254,7 @@ impl Config {
         self.reads_in_flight = self.reads_in_flight.max(1);
         self.queue_max = self.queue_max.max(1);
         self.scale = self.scale.normalised();
+        self.constants = self.constants.normalised();
         if let Sizing::Auto(params) = &mut self.sizing {
             *params = params.normalised();
         }

@@ -73,6 +73,38 @@ impl Default for Constants {
     }
 }
 
+impl Constants {
+    /// The same with every value inside its range; what is no number becomes the default.
+    pub(crate) fn normalised(self) -> Constants {
+        let default = Constants::default();
+        let within = |value: f64, default: f64, least: f64, most: f64| match value.is_nan() {
+            true => default,
+            false => value.clamp(least, most),
+        };
+        let seconds = |value, default| within(value, default, 0.0, 1e6);
+        let part = |value, default| within(value, default, 0.0, 1.0);
+        let budget = |value, default| within(value, default, 0.05, 1.0);
+        Constants {
+            queue_ahead: self.queue_ahead.min(1 << 20),
+            early_s: seconds(self.early_s, default.early_s),
+            quiet_s: seconds(self.quiet_s, default.quiet_s),
+            taken_after_s: seconds(self.taken_after_s, default.taken_after_s),
+            keep_behind: self.keep_behind.min(1 << 40),
+            early_below: part(self.early_below, default.early_below),
+            blocked_over_budget: within(self.blocked_over_budget, default.blocked_over_budget, 0.0, 1e6),
+            evicted_share: part(self.evicted_share, default.evicted_share),
+            budget_share_first: budget(self.budget_share_first, default.budget_share_first),
+            budget_share_max: budget(self.budget_share_max, default.budget_share_max),
+            budget_step: part(self.budget_step, default.budget_step),
+            hit_elasticity: within(self.hit_elasticity, default.hit_elasticity, 0.0, 1e6),
+            drop_behind_s: seconds(self.drop_behind_s, default.drop_behind_s),
+            pass_through_max: self.pass_through_max,
+            bitrate_alike: part(self.bitrate_alike, default.bitrate_alike),
+            bitrate_outliers: part(self.bitrate_outliers, default.bitrate_outliers),
+        }
+    }
+}
+
 /// A constant in seconds as a time; nonsense counts as none.
 pub(crate) fn time(seconds: f64) -> Nanos {
     Nanos::from_secs_f64(if seconds.is_finite() { seconds.max(0.0) } else { 0.0 })

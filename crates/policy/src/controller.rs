@@ -161,6 +161,7 @@ impl Params {
         self.adjust_evict = part(self.adjust_evict, 100.0);
         self.step_size = Bytes(self.step_size.0.clamp(4096, 1 << 30) / 4096 * 4096);
         self.size_max = self.size_max.clamp(self.step_size, Bytes::gib(4));
+        self.start_size = self.start_size.min(self.size_max);
         self.adjust_interval = Nanos(self.adjust_interval.0.clamp(1_000_000, 86_400_000_000_000));
         self
     }

@@ -30,12 +30,12 @@ use crate::extents::Extents;
 use crate::files::Files;
 use crate::memory::{Memory, Seen};
 use crate::pins::Pins;
-use seekless_profile::DiskProfile;
 use crate::service::ServiceModel;
 use crate::size::{AsAsked, start_size};
 use crate::spindle::Spindle;
 use crate::{Action, Config, Event, FileId, Mode, PrefetchSize, Sizing, Stats, StreamId, Verdict};
 use follow::Following;
+use seekless_profile::DiskProfile;
 
 /// Ranges the map of extents keeps: four for each stream ([`crate::StreamConfig::streams_max`]), about 2.5 MB in the worst case.
 const RANGES_MAX: usize = 16_384;
@@ -78,14 +78,18 @@ impl DiskEngine {
         // An unmeasured disk of any size: distances are then parts of this one.
         let profile = config.profile.clone().unwrap_or_else(|| DiskProfile::assumed(1 << 31));
         let follows = config.ahead.clone().filter(|_| config.mode == Mode::Both);
-        let (fixed, drop_behind) = follows.as_ref().map_or((None, Default::default()), |a| (a.budget, a.drop_behind));
-        let memory = Memory::new(fixed, drop_behind, config.memory, config.constants);
+        let (fixed, drop_behind) =
+            follows.as_ref().map_or((None, Default::default()), |a| (a.budget, a.drop_behind));
+        let pins = follows.as_ref().is_some_and(|a| a.hold);
+        let memory = Memory::new(fixed, drop_behind, pins, config.memory, config.constants);
         if let Sizing::Auto(params) = &mut config.sizing {
             let model = || start_size(&profile, Bytes(memory.budget()), params);
             params.start_size = config.start_size.unwrap_or_else(model);
         }
         let size: Box<dyn PrefetchSize + Send> = match config.mode.prefetches() {
-            true => config.sizing.build(config.prefetch, config.read_max, &config.scale, config.profile.as_ref()),
+            true => {
+                config.sizing.build(config.prefetch, config.read_max, &config.scale, config.profile.as_ref())
+            }
             false => Box::new(AsAsked),
         };
         let keep = follows.as_ref().map_or(Nanos::ZERO, |a| a.streams.idle + FILE_LINGERS);
@@ -167,7 +171,8 @@ impl DiskEngine {
             return Some(hint);
         }
         let piece = self.spindle.next_read(self.now)?;
-        let (id, file, offset, len, lba) = (piece.id, piece.file, piece.start, piece.end - piece.start, piece.lba);
+        let (id, file, offset, len, lba) =
+            (piece.id, piece.file, piece.start, piece.end - piece.start, piece.lba);
         self.stats.reads += 1;
         self.stats.bytes_read += len;
         self.size.submitted(lba, len);
@@ -225,6 +230,10 @@ impl DiskEngine {
     }
 
     fn opened(&mut self, file: FileId) {
+        // Closed a moment ago, and the driver has not heard of it.
+        if !self.files.is_open(file) {
+            self.hints.retain(|action| *action != Action::Close { file });
+        }
         let spindle = &self.spindle;
         if let Some(other) = self.files.opened(self.now, file, |file| spindle.uses(file)) {
             self.close(other);
@@ -240,6 +249,7 @@ impl DiskEngine {
     /// The driver closes a file. What is pinned of it goes first.
     fn close(&mut self, file: FileId) {
         self.unpin(file, 0, u64::MAX, false);
+        self.unpin_forgotten();
         self.hints.push_back(Action::Close { file });
     }
 

@@ -35,6 +35,8 @@ enum State {
     Abandoned,
     /// Read at least once.
     Read,
+    /// Found in memory, for a reason that is not known, and not read since.
+    Found,
     /// Given back to the system; may still be in memory.
     Leaving,
 }
@@ -50,6 +52,11 @@ struct Facts {
 impl Facts {
     const fn of(state: State) -> Facts {
         Facts { state, arriving: false, pinned: false }
+    }
+
+    /// As far as is known, and not given back.
+    const fn in_memory(&self) -> bool {
+        !matches!(self.state, State::Absent | State::Leaving) && !self.arriving
     }
 }
 
@@ -128,7 +135,9 @@ impl<F: Copy + Ord> Extents<F> {
     /// This part of a range under way was in memory before: the disk does not deliver it.
     pub fn found(&mut self, file: F, start: u64, end: u64) {
         self.rewrite(file, start, end, |_, _, facts| match facts {
-            Some(Facts { state: State::Absent, .. }) => None,
+            Some(f @ Facts { state: State::Absent, .. }) => {
+                Some(Facts { state: State::Found, arriving: false, ..f })
+            }
             // It is wanted again, and has not left.
             Some(f @ Facts { state: State::Leaving, .. }) => {
                 Some(Facts { state: State::Read, arriving: false, ..f })
@@ -179,7 +188,7 @@ impl<F: Copy + Ord> Extents<F> {
                     add(&mut totals.first_use, len);
                 }
                 Some(State::Read) => add(&mut totals.cached, len),
-                Some(State::Leaving) | None => {
+                Some(State::Leaving | State::Found) | None => {
                     add(&mut totals.cached, len);
                     add(&mut totals.cached_unknown, len);
                 }
@@ -211,7 +220,7 @@ impl<F: Copy + Ord> Extents<F> {
                 match f.state {
                     State::Unread(_) => add(&mut totals.wasted, len),
                     State::Read => add(&mut totals.evicted_used, len),
-                    State::Absent | State::Abandoned | State::Leaving => {}
+                    State::Absent | State::Abandoned | State::Found | State::Leaving => {}
                 }
                 Some(Facts::of(State::Leaving))
             }
@@ -234,10 +243,15 @@ impl<F: Copy + Ord> Extents<F> {
         let unread = past.filter(|(.., f)| matches!(f.state, State::Unread(_)));
         let approx: u64 = unread.map(|(from, to, _)| to - from).sum();
         add(&mut self.totals.wasted_approx, approx);
-        let mut from = 0;
-        for &(start, end) in counting.iter().chain(&[(u64::MAX, u64::MAX)]) {
-            self.abandon(file, from, start);
-            from = from.max(end);
+        self.abandon_uncounted(file, 0, u64::MAX, counting);
+    }
+
+    /// What was fetched of this range and lies outside the ranges that `counting` streams count on (by rising offset) is abandoned.
+    pub fn abandon_uncounted(&mut self, file: F, start: u64, end: u64, counting: &[(u64, u64)]) {
+        let mut from = start;
+        for &(position, upto) in counting.iter().chain(&[(u64::MAX, u64::MAX)]) {
+            self.abandon(file, from, position.min(end));
+            from = from.max(upto);
         }
     }
 
@@ -253,8 +267,7 @@ impl<F: Copy + Ord> Extents<F> {
 
     /// What of this range is in memory as far as is known, and not given back: by rising offset.
     pub fn resident(&self, file: F, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
-        let in_memory = |f: &Facts| !matches!(f.state, State::Absent | State::Leaving) && !f.arriving;
-        joined(self.overlapping(file, start, end).filter(move |(.., f)| in_memory(f)))
+        joined(self.overlapping(file, start, end).filter(|(.., f)| f.in_memory()))
     }
 
     /// What of this range was given back and has neither been read nor fetched since.
@@ -279,10 +292,11 @@ impl<F: Copy + Ord> Extents<F> {
             first = at;
         }
         let mut stretches: Vec<(u64, u64)> = Vec::new();
-        for (&at, extent) in of_file.range(first..).take_while(|(at, _)| **at < end) {
+        for (&at, extent) in of_file.range(first..) {
             match stretches.last_mut() {
+                Some((_, last)) if *last == at && extent.facts.pinned => *last = extent.end,
+                _ if at >= end => break,
                 _ if !extent.facts.pinned => {}
-                Some((_, last)) if *last == at => *last = extent.end,
                 _ => stretches.push((at, extent.end)),
             }
         }
@@ -291,7 +305,7 @@ impl<F: Copy + Ord> Extents<F> {
 
     /// What of this range is in memory and not pinned.
     pub fn unpinned(&self, file: F, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
-        joined(self.overlapping(file, start, end).filter(|(.., f)| !f.pinned && f.state != State::Absent))
+        joined(self.overlapping(file, start, end).filter(|(.., f)| !f.pinned && f.in_memory()))
     }
 
     /// The driver pins what is in memory of this range.
@@ -422,7 +436,7 @@ impl<F: Copy + Ord> Extents<F> {
         match facts.state {
             State::Unread(_) => add(&mut self.totals.forgotten_fresh, end - start),
             State::Read => add(&mut self.totals.forgotten_used, end - start),
-            State::Absent | State::Abandoned | State::Leaving => {}
+            State::Absent | State::Abandoned | State::Found | State::Leaving => {}
         }
     }
 }
@@ -438,8 +452,8 @@ fn evict(totals: &mut Totals, evicted: &mut Vec<Evicted>, now: Nanos, bytes: u64
             evicted.push(Evicted { bytes, fetched });
         }
         State::Read => add(&mut totals.evicted_used, bytes),
-        // Counted as wasted, or as evicted, before.
-        State::Absent | State::Abandoned | State::Leaving => {}
+        // Counted as wasted, or as evicted, before; or not fetched.
+        State::Absent | State::Abandoned | State::Found | State::Leaving => {}
     }
 }
 

@@ -12,9 +12,6 @@ use crate::FileId;
 /// After how many reads of a file its header is looked at: at once, and again when more of it is in memory.
 const HEADER_AT: [u32; 4] = [1, 4, 32, 256];
 
-/// A file that is in use when its time is up is looked at again after this.
-const LOOK_AGAIN: Nanos = Nanos::from_secs(1);
-
 #[derive(Clone, Copy, Debug)]
 struct Open {
     /// When it is to be closed.
@@ -28,6 +25,8 @@ struct Open {
 pub(crate) struct Files {
     open: BTreeMap<FileId, Open>,
     by_time: BTreeSet<(Nanos, FileId)>,
+    /// Whose time was up while something was under way of them.
+    overdue: BTreeSet<FileId>,
     /// How long a file stays open after its last use.
     keep: Nanos,
     max: usize,
@@ -35,11 +34,22 @@ pub(crate) struct Files {
 
 impl Files {
     pub(crate) fn new(keep: Nanos, max: usize) -> Files {
-        Files { open: BTreeMap::new(), by_time: BTreeSet::new(), keep, max: max.max(1) }
+        Files {
+            open: BTreeMap::new(),
+            by_time: BTreeSet::new(),
+            overdue: BTreeSet::new(),
+            keep,
+            max: max.max(1),
+        }
     }
 
     /// The driver can read this file from now on. Returns the file that is to be closed for it, the one unused longest.
-    pub(crate) fn opened(&mut self, now: Nanos, file: FileId, in_use: impl Fn(FileId) -> bool) -> Option<FileId> {
+    pub(crate) fn opened(
+        &mut self,
+        now: Nanos,
+        file: FileId,
+        in_use: impl Fn(FileId) -> bool,
+    ) -> Option<FileId> {
         if self.used(now, file) {
             return None;
         }
@@ -55,16 +65,26 @@ impl Files {
 
     /// A file was used. `false` for one that is not open.
     pub(crate) fn used(&mut self, now: Nanos, file: FileId) -> bool {
-        let until = now + self.keep;
-        self.move_to(file, until)
-    }
-
-    fn move_to(&mut self, file: FileId, until: Nanos) -> bool {
         let Some(open) = self.open.get_mut(&file) else { return false };
         self.by_time.remove(&(open.until, file));
-        self.by_time.insert((until, file));
-        open.until = until;
+        self.overdue.remove(&file);
+        open.until = now + self.keep;
+        self.by_time.insert((open.until, file));
         true
+    }
+
+    /// Whether the driver can read a file.
+    pub(crate) fn is_open(&self, file: FileId) -> bool {
+        self.open.contains_key(&file)
+    }
+
+    /// What was under way of a file is over, or some of it.
+    pub(crate) fn released(&mut self, file: FileId) {
+        if self.overdue.remove(&file)
+            && let Some(open) = self.open.get(&file)
+        {
+            self.by_time.insert((open.until, file));
+        }
     }
 
     /// Counts a read of an open file. Whether its header is worth a look now.
@@ -83,7 +103,8 @@ impl Files {
                 self.remove(file);
                 return Some(file);
             }
-            self.move_to(file, now + LOOK_AGAIN);
+            self.by_time.remove(&(until, file));
+            self.overdue.insert(file);
         }
         None
     }
@@ -96,6 +117,7 @@ impl Files {
     fn remove(&mut self, file: FileId) {
         if let Some(open) = self.open.remove(&file) {
             self.by_time.remove(&(open.until, file));
+            self.overdue.remove(&file);
         }
     }
 }
@@ -118,9 +140,21 @@ mod tests {
         assert!(files.used(Nanos::from_secs(20), file(1)));
         assert_eq!(files.expire(Nanos::from_secs(54), idle), None);
         assert_eq!(files.expire(Nanos::from_secs(55), |_| true), None, "a read of it is under way");
-        assert_eq!(files.next_expiry(), Some(Nanos::from_secs(56)));
+        assert_eq!(files.next_expiry(), None, "it is looked at when the read is over, not before");
+        files.released(file(1));
         assert_eq!(files.expire(Nanos::from_secs(56), idle), Some(file(1)));
-        assert!(!files.used(Nanos::from_secs(57), file(1)));
+        assert!(!files.used(Nanos::from_secs(57), file(1)) && !files.is_open(file(1)));
+    }
+
+    #[test]
+    fn a_file_used_again_while_it_is_overdue_stays_open() {
+        let mut files = Files::new(KEEP, 100);
+        files.opened(Nanos::ZERO, file(1), |_| false);
+        assert_eq!(files.expire(Nanos::from_secs(40), |_| true), None);
+        files.used(Nanos::from_secs(41), file(1));
+        files.released(file(1));
+        assert_eq!(files.next_expiry(), Some(Nanos::from_secs(76)));
+        assert_eq!(files.expire(Nanos::from_secs(75), |_| false), None);
     }
 
     #[test]

@@ -49,8 +49,8 @@ pub use memory::{DropBehind, MemoryLimit};
 pub use order::{Fifo, Order, Place, Queued, Sweep};
 pub use piece::FOUND_MAX;
 pub use size::{
-    AsAsked, Auto, Depth, Fixed, EndEvidence, Prefetch, PrefetchSize, Scaled, SizeReport, Sizing, UnknownPrefetch,
-    start_size,
+    AsAsked, Auto, Depth, EndEvidence, Fixed, Prefetch, PrefetchSize, Scaled, SizeReport, Sizing,
+    UnknownPrefetch, start_size,
 };
 pub use stats::Stats;
 pub use stream::{Continuation, Persistence, Rate, Stream, StreamConfig, StreamId, Streams};

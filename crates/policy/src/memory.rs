@@ -30,6 +30,9 @@ pub const REPORT_EVERY: Nanos = Nanos::from_secs(2);
 /// Smallest budget: a piece for each of a handful of streams.
 pub const BUDGET_MIN: Bytes = Bytes::mib(8);
 
+/// Smallest part of the page cache that the budget shrinks to.
+const SHARE_MIN: f64 = 0.05;
+
 /// What is left of a period's counts in the next. Counts are judged over about ten seconds, because one piece that is gone is
 /// several hundredths of what is read in one period.
 const REMEMBERED: f64 = 0.8;
@@ -151,14 +154,15 @@ pub(crate) struct Memory {
     /// What a user fixed.
     fixed: Option<Bytes>,
     drop_behind: DropBehind,
+    /// Whether what is fetched is pinned, on the kernel's list of active pages.
+    pins: bool,
     /// What the disk transfers in the time of one switch, as last told.
     depth: f64,
     /// How full a stream's piece is on the mean: fetched and unread bytes over streams and the length of their pieces.
     fill: f64,
     limit: MemoryLimit,
     stage: Stage,
-    /// Since when, and until when at least.
-    stage_since: Nanos,
+    /// Until when at least.
     stage_until: Nanos,
     /// How long a stage lasts; grows when it comes back soon.
     lasts: Nanos,
@@ -181,17 +185,18 @@ impl Memory {
     pub(crate) fn new(
         fixed: Option<Bytes>,
         drop_behind: DropBehind,
+        pins: bool,
         limit: MemoryLimit,
         constants: Constants,
     ) -> Memory {
         Memory {
             fixed,
             drop_behind,
+            pins,
             depth: 1.0,
             fill: FILL_FIRST,
             limit,
             stage: Stage::Ample,
-            stage_since: Nanos::ZERO,
             stage_until: Nanos::ZERO,
             lasts: Nanos::ZERO,
             answered: Nanos::ZERO,
@@ -210,7 +215,7 @@ impl Memory {
 
     /// Bytes that may lie fetched and unread.
     pub(crate) fn budget(&self) -> u64 {
-        let share = Bytes((self.cache_bytes() * self.share) as u64).max(BUDGET_MIN);
+        let share = Bytes((self.cache_bytes() * self.share.min(self.share_max())) as u64).max(BUDGET_MIN);
         self.fixed.unwrap_or(share).0.max(crate::PAGE)
     }
 
@@ -218,6 +223,12 @@ impl Memory {
     /// taken.
     pub(crate) fn share(&self, streams: usize) -> u64 {
         (self.budget() as f64 / (streams.max(1) as f64 * self.fill)) as u64
+    }
+
+    /// The largest budget, as a part of the page cache. What is pinned beyond the list of active pages goes as if it were not.
+    fn share_max(&self) -> f64 {
+        let active = if self.pins { active_part(self.limit.bytes) } else { 1.0 };
+        self.constants.budget_share_max.min(active)
     }
 
     /// The disk's part of the page cache.
@@ -243,21 +254,26 @@ impl Memory {
     pub(crate) fn evicted(&mut self, now: Nanos, bytes: u64, fetched: Nanos, unread: u64) {
         let over_budget = unread as f64 > self.budget() as f64 * self.constants.blocked_over_budget;
         // What blocked clients were served over the budget says nothing about the budget.
-        if fetched < self.answered || (over_budget && self.stage != Stage::Ample) {
+        if fetched < self.answered || (over_budget && !self.may_drop_behind_first()) {
             return;
         }
         self.evicted += bytes as f64;
-        if self.stage == Stage::Ample && self.drop_behind == DropBehind::Pressure && self.too_many() {
-            let soon = self.lasts > Nanos::ZERO && now.since(self.stage_until) <= self.lasts;
-            let first = time(self.constants.drop_behind_s);
-            self.lasts = if soon { Nanos((self.lasts.0 * 2).min(first.0 * 10)) } else { first };
+        if self.may_drop_behind_first() && self.too_many() {
             self.enter(Stage::DropBehind, now);
         }
     }
 
+    /// Whether drop-behind is still to come: it costs less than a smaller budget.
+    fn may_drop_behind_first(&self) -> bool {
+        self.stage == Stage::Ample && self.drop_behind == DropBehind::Pressure
+    }
+
     fn enter(&mut self, stage: Stage, now: Nanos) {
         if self.stage == Stage::Ample {
-            self.stage_since = now;
+            let soon = self.lasts > Nanos::ZERO && now.since(self.stage_until) <= self.lasts;
+            let first = time(self.constants.drop_behind_s);
+            let longer = Nanos(self.lasts.0.saturating_mul(2).min(first.0.saturating_mul(10)));
+            self.lasts = if soon { longer } else { first };
         }
         self.stage = stage;
         self.stage_until = self.stage_until.max(now + self.lasts);
@@ -288,14 +304,16 @@ impl Memory {
             let fill = unread as f64 / (streams as f64 * self.read / self.reads);
             self.fill += FILL_NEWEST * (fill.clamp(FILL_MIN, 1.0) - self.fill);
         }
-        if self.too_many() || limit.tasks_wait {
+        if self.too_many() && self.may_drop_behind_first() && !limit.tasks_wait {
+            self.enter(Stage::DropBehind, now);
+        } else if self.too_many() || limit.tasks_wait {
             self.wall = self.share;
             self.share *= 1.0 - self.constants.budget_step;
             self.enter(Stage::Shrunk, now);
         } else {
             self.grow();
         }
-        self.share = self.share.clamp(0.05, self.constants.budget_share_max);
+        self.share = self.share.min(self.share_max()).max(SHARE_MIN);
         if self.stage != Stage::Ample {
             // A full budget makes every byte that was read and kept an eviction.
             if !self.has_to_spare(unread) {
@@ -321,7 +339,7 @@ impl Memory {
         self.evicted *= REMEMBERED;
         let Earnings { ahead, cache } = self.earnings();
         if ahead + cache > 0.0 {
-            self.aim = (ahead / (ahead + cache)).min(self.constants.budget_share_max);
+            self.aim = (ahead / (ahead + cache)).min(self.share_max());
         }
     }
 
@@ -362,6 +380,14 @@ impl Memory {
     }
 }
 
+/// How much of so much page cache can be on the kernel's list of active pages, as a part of it. The kernel takes pages off that list
+/// when there are more of them than of inactive ones, and from a GiB on when there are more than the root of ten times the GiB
+/// as many (mm/vmscan.c, `inactive_is_low`).
+fn active_part(cache: Bytes) -> f64 {
+    let ratio = (10 * (cache.0 >> 30)).isqrt().max(1) as f64;
+    ratio / (ratio + 1.0)
+}
+
 /// The memory of a disk, for reports.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -378,4 +404,316 @@ pub struct MemoryReport {
     pub ahead_earns_percent: f64,
     /// The same for a tenth more cache.
     pub cache_earns_percent: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    const G: u64 = 1 << 30;
+    const M: u64 = 1 << 20;
+
+    fn at(s: u64) -> Nanos {
+        Nanos::from_secs(s)
+    }
+
+    /// A disk with 3 GiB of page cache that reads a quarter of a GiB in each period.
+    struct Bench {
+        memory: Memory,
+        limit: MemoryLimit,
+        seen: Seen,
+        now: Nanos,
+    }
+
+    impl Bench {
+        fn new(drop_behind: DropBehind) -> Bench {
+            let limit = MemoryLimit { bytes: Bytes(3 * G), disks: 1, tasks_wait: false };
+            let memory = Memory::new(None, drop_behind, true, limit, Constants::default());
+            Bench { memory, limit, seen: Seen::default(), now: at(100) }
+        }
+
+        /// A period passes; the budget after it.
+        fn period(&mut self) -> u64 {
+            self.now += REPORT_EVERY;
+            self.seen.reads += 64;
+            self.seen.bytes_read += G / 4;
+            self.memory.limit(self.now, self.limit, self.seen, 0, 0, Bytes::mib(1));
+            self.memory.budget()
+        }
+
+        /// Evictions of what was fetched just now.
+        fn evicted(&mut self, bytes: u64) {
+            self.memory.evicted(self.now, bytes, self.now, 0);
+        }
+
+        /// Until evictions are not those of before drop-behind began.
+        fn settle(&mut self) {
+            (0..6).for_each(|_| {
+                self.period();
+            });
+        }
+
+        fn stage(&self) -> Stage {
+            self.memory.stage
+        }
+    }
+
+    #[test]
+    fn a_few_evictions_change_nothing() {
+        let mut b = Bench::new(DropBehind::Pressure);
+        let first = b.period();
+        assert!((first as f64 / (3 * G) as f64 - 0.667).abs() < 1e-3);
+        // The hundredth part of what a period may have.
+        (0..50).for_each(|_| {
+            b.evicted(G / 4 / 100_000);
+            assert_eq!((b.period(), b.stage()), (first, Stage::Ample));
+        });
+    }
+
+    #[test]
+    fn drop_behind_comes_before_a_smaller_budget() {
+        let mut b = Bench::new(DropBehind::Pressure);
+        let first = b.period();
+        assert!(!b.memory.drops_behind());
+        b.evicted(64 * M);
+        assert!(b.memory.drops_behind(), "at once");
+        assert_eq!((b.period(), b.stage()), (first, Stage::DropBehind));
+        b.settle();
+        assert_eq!(b.memory.budget(), first);
+        b.evicted(64 * M);
+        let shrunk = b.period();
+        assert_eq!(b.stage(), Stage::Shrunk);
+        assert!((shrunk as f64 / first as f64 - 0.9).abs() < 1e-6, "by a tenth");
+        assert!(b.period() >= shrunk, "once");
+    }
+
+    #[test]
+    fn an_eviction_is_answered_once() {
+        let mut b = Bench::new(DropBehind::Pressure);
+        let first = b.period();
+        let fetched = b.now;
+        b.evicted(64 * M);
+        for _ in 0..6 {
+            // What was fetched before drop-behind could tell, found gone only now.
+            b.memory.evicted(b.now, 64 * M, fetched, 0);
+            b.memory.evicted(b.now, 64 * M, fetched + at(9), 0);
+            assert_eq!((b.period(), b.stage()), (first, Stage::DropBehind));
+        }
+        b.evicted(64 * M);
+        let shrunk = b.period();
+        // The same of a smaller budget.
+        b.memory.evicted(b.now, 64 * M, b.now.since(at(1)), 0);
+        assert!(shrunk < first && b.period() >= shrunk);
+    }
+
+    #[test]
+    fn without_drop_behind_to_begin_the_budget_shrinks() {
+        for (drop_behind, gives_back) in [(DropBehind::Never, false), (DropBehind::Always, true)] {
+            let mut b = Bench::new(drop_behind);
+            let first = b.period();
+            b.evicted(64 * M);
+            assert_eq!(b.memory.drops_behind(), gives_back);
+            assert!(b.period() < first && b.stage() == Stage::Shrunk);
+            assert_eq!(b.memory.drops_behind(), gives_back, "{drop_behind} means {drop_behind}");
+        }
+    }
+
+    #[test]
+    fn what_blocked_clients_got_over_the_budget_is_no_reason_to_shrink_it() {
+        for drop_behind in [DropBehind::Never, DropBehind::Always, DropBehind::Pressure] {
+            let mut b = Bench::new(drop_behind);
+            let first = b.period();
+            if drop_behind == DropBehind::Pressure {
+                b.evicted(64 * M);
+                b.settle();
+            }
+            let unread = first / 10 * 13;
+            b.memory.evicted(b.now, 64 * M, b.now, unread);
+            assert_eq!(b.period(), first, "{drop_behind}");
+        }
+        // But what was read can make room.
+        let mut b = Bench::new(DropBehind::Pressure);
+        b.period();
+        b.memory.evicted(b.now, 64 * M, b.now, 3 * G);
+        assert!(b.memory.drops_behind());
+    }
+
+    #[test]
+    fn a_smaller_machine_is_no_eviction() {
+        let mut b = Bench::new(DropBehind::Pressure);
+        b.period();
+        b.evicted(M);
+        assert_eq!(b.stage(), Stage::Ample, "a piece of every other stream's is nothing");
+        b.seen.bytes_read += 1;
+        b.limit.bytes = Bytes::mib(64);
+        (0..3).for_each(|_| {
+            b.period();
+        });
+        assert_ne!(b.stage(), Stage::Shrunk, "drop-behind comes first here as well");
+    }
+
+    #[test]
+    fn pressure_that_comes_back_lasts_longer() {
+        let mut b = Bench::new(DropBehind::Pressure);
+        b.period();
+        // How long drop-behind goes on; how long after that it begins again.
+        let mut lasts = |wait_s: u64| {
+            b.now += at(wait_s);
+            b.evicted(64 * M);
+            let since = b.now;
+            while b.memory.drops_behind() {
+                b.period();
+            }
+            b.now.since(since).0 / 1_000_000_000
+        };
+        assert_eq!(lasts(0), 60);
+        assert_eq!([lasts(20), lasts(60), lasts(60), lasts(60), lasts(60)], [120, 240, 480, 600, 600]);
+        assert_eq!(lasts(601), 60, "not for as long as it lasted");
+    }
+
+    #[test]
+    fn memory_that_is_short_stays_so_while_the_budget_is_full() {
+        let mut b = Bench::new(DropBehind::Pressure);
+        let full = b.period();
+        b.memory.limit(b.now, b.limit, b.seen, full, 0, Bytes::mib(1));
+        assert_eq!(b.stage(), Stage::Ample, "a full budget is no sign by itself");
+        b.evicted(64 * M);
+        for _ in 0..100 {
+            b.now += REPORT_EVERY;
+            b.memory.limit(b.now, b.limit, b.seen, full, 0, Bytes::mib(1));
+            assert_eq!(b.stage(), Stage::DropBehind);
+        }
+        (0..5).for_each(|_| {
+            b.period();
+        });
+        assert_eq!(b.stage(), Stage::Ample);
+    }
+
+    #[test]
+    fn the_budget_comes_back_to_the_wall_and_slowly_beyond() {
+        let mut b = Bench::new(DropBehind::Never);
+        let first = b.period();
+        let walls: Vec<u64> = (0..5)
+            .map(|_| {
+                b.evicted(64 * M);
+                b.period()
+            })
+            .collect();
+        // The last wall is where the budget was before it shrank last.
+        let wall = walls[3];
+        let back = (0..3).fold(0, |_, _| b.period());
+        assert!(back as f64 >= 0.9 * wall as f64, "{back} of {wall}");
+        let beyond = (0..20).fold(0, |_, _| b.period());
+        assert!((beyond as f64) < 1.05 * wall as f64, "{beyond} of {wall}");
+        assert_eq!((0..400).fold(0, |_, _| b.period()), first);
+    }
+
+    #[test]
+    fn endless_pressure_leaves_a_twentieth() {
+        let mut b = Bench::new(DropBehind::Always);
+        for _ in 0..100 {
+            b.evicted(64 * M);
+            b.period();
+        }
+        assert_eq!(b.memory.budget(), 3 * G / 20);
+    }
+
+    #[test]
+    fn tasks_that_wait_for_memory_get_some_at_once() {
+        let mut b = Bench::new(DropBehind::Pressure);
+        let first = b.period();
+        b.limit.tasks_wait = true;
+        let shrunk = b.period();
+        assert!(shrunk < first && b.stage() == Stage::Shrunk && b.memory.drops_behind());
+        assert!(b.period() < shrunk, "for as long as they wait");
+        b.limit.tasks_wait = false;
+        b.period();
+        assert!(b.memory.drops_behind(), "and what was read is given back for a while");
+    }
+
+    #[test]
+    fn the_budget_moves_to_where_memory_earns_as_much_by_either_use() {
+        let mut b = Bench::new(DropBehind::Pressure);
+        let first = b.period();
+        assert_eq!(b.memory.earnings(), Earnings::default(), "nothing is requested");
+        let served = |b: &mut Bench, hits_percent: u64| {
+            (0..200).fold(0, |_, _| {
+                b.seen.requested += 100 * M;
+                b.seen.cached += hits_percent * M;
+                b.period()
+            })
+        };
+        assert_eq!(served(&mut b, 0), first, "nobody hits: all for read-ahead");
+        // Pieces of 4 MiB at 1 MiB a switch: a fifth. Half of what is read hits: the elasticity itself.
+        let aimed = served(&mut b, 50) as f64 / (3 * G) as f64;
+        let Earnings { ahead, cache } = b.memory.earnings();
+        assert!((ahead - 0.2).abs() < 1e-6 && (cache - 0.5).abs() < 1e-3, "{ahead} {cache}");
+        assert!((aimed - ahead / (ahead + cache)).abs() < 0.03, "{aimed}");
+        let more = served(&mut b, 90) as f64 / (3 * G) as f64;
+        assert!(more < aimed / 2.0, "{more} of {aimed}");
+        assert_eq!(served(&mut b, 0), first, "and back");
+    }
+
+    #[test]
+    fn a_fixed_budget_is_fixed() {
+        let limit = MemoryLimit { bytes: Bytes(3 * G), disks: 1, tasks_wait: true };
+        let fixed = Some(Bytes::mib(5));
+        let mut memory = Memory::new(fixed, DropBehind::Pressure, true, limit, Constants::default());
+        for s in 0..20 {
+            memory.evicted(at(2 * s), G, at(2 * s), 0);
+            memory.limit(at(2 * s), limit, Seen::default(), 0, 0, Bytes::mib(1));
+            assert_eq!(memory.budget(), 5 * M);
+        }
+        assert!(memory.drops_behind() && memory.report().fixed);
+        assert!(memory.has_to_spare(3 * M) && !memory.has_to_spare(4 * M));
+    }
+
+    #[test]
+    fn disks_share_the_page_cache() {
+        let mut b = Bench::new(DropBehind::Pressure);
+        let alone = b.period();
+        b.limit.disks = 3;
+        assert!(b.period().abs_diff(alone / 3) <= 1);
+        assert_eq!(b.memory.report().limit_bytes, G);
+    }
+
+    #[test]
+    fn no_more_is_pinned_than_the_active_list_takes() {
+        let part = |bytes: u64| active_part(Bytes(bytes));
+        assert_eq!([part(768 * M), part(G - 1), part(G)], [0.5, 0.5, 0.75]);
+        assert!((part(10 * G) - 10.0 / 11.0).abs() < 1e-9);
+        let budget = |pins, bytes| {
+            let limit = MemoryLimit { bytes: Bytes(bytes), ..MemoryLimit::default() };
+            let c = Constants::default();
+            Memory::new(None, DropBehind::Pressure, pins, limit, c).budget()
+        };
+        assert_eq!(budget(true, 768 * M), 384 * M);
+        assert!(budget(false, 768 * M) > 384 * M);
+        assert_eq!(budget(true, 3 * G), budget(false, 3 * G), "the share decides from a GiB on");
+    }
+
+    #[test]
+    fn nonsense_leaves_the_smallest_budget() {
+        for bytes in [0, 1, M, u64::MAX] {
+            for disks in [0, 1, u32::MAX] {
+                let limit = MemoryLimit { bytes: Bytes(bytes), disks, tasks_wait: false };
+                let none = Constants { budget_share_max: 0.05, ..Constants::default() };
+                for constants in [Constants::default(), none] {
+                    let mut memory =
+                        Memory::new(None, DropBehind::Pressure, true, limit, constants);
+                    let seen = Seen { reads: u64::MAX, bytes_read: 1, requested: 1, cached: u64::MAX };
+                    for s in [0, u64::MAX / 2_000_000_000, 1] {
+                        memory.evicted(at(s), u64::MAX, at(0), u64::MAX);
+                        memory.limit(at(s), limit, seen, u64::MAX, 0, Bytes::mib(1));
+                        memory.limit(at(s), limit, Seen::default(), 0, 0, Bytes::mib(1));
+                        let most = (bytes / u64::from(disks.max(1))).max(BUDGET_MIN.0);
+                        assert!((BUDGET_MIN.0..=most).contains(&memory.budget()), "{bytes} {disks}");
+                        let Earnings { ahead, cache } = memory.earnings();
+                        assert!((0.0..=1.0).contains(&ahead) && cache.is_finite());
+                    }
+                }
+            }
+        }
+    }
 }

@@ -27,8 +27,8 @@ use core::str::FromStr;
 use seekless_units::{Bytes, Lba, Nanos};
 
 use crate::{
-    Access, Action, Config, Demand, Event, FileId, MemoryLimit, Outcome, ReadId, Reason, Request, RequestId, Taken,
-    Verdict,
+    Access, Action, Config, Demand, Event, FileId, MemoryLimit, Outcome, ReadId, Reason, Request, RequestId,
+    Taken, Verdict,
 };
 
 /// The first line of a log.
@@ -408,7 +408,16 @@ mod tests {
             "0 1 + missing 1:2 0 4096",
             "0 1 + release 1:2 0 4096",
             "0 1 + bitrate 1:2 52375",
-            "0 1 + budget 1073741824",
+            "0 1 + opened 1:2",
+            "0 0 + memory 1073741824 1",
+            "0 1 + memory 1073741824 2 waits",
+            "0 19700000 - pin 2049:131 524288 1572864",
+            "0 1 - renew 1:2 0 4096",
+            "0 1 - probe 1:2 0 4096",
+            "0 1 - unpin 1:2 0 4096",
+            "0 1 - unpin 1:2 0 4096 cold",
+            "0 1 - header 1:2",
+            "0 59700000000 - close 2049:131",
             "0 1 + cancel 9",
         ] {
             assert_eq!(line(text).to_string(), text);
@@ -441,6 +450,10 @@ mod tests {
             "0 1 * tick",
             "0 1 + tock",
             "0 1 + tick tick",
+            "0 1 + budget 1073741824",
+            "0 1 + memory 1073741824",
+            "0 1 + memory 1073741824 2 so",
+            "0 1 - unpin 1:2 0 4096 warm",
             "x 1 + tick",
             "0 1 + done 1 so",
             "0 1 + request 7 1:2 0 1 1 ? deadline",

@@ -54,8 +54,11 @@ impl ServiceModel {
 
     fn add(&mut self, bytes: f64, seconds: f64, weight: f64) {
         let keep = if self.n > READS { 1.0 - weight / READS } else { 1.0 };
-        let news = [weight, weight * bytes, weight * seconds, weight * bytes * bytes, weight * bytes * seconds];
-        for (sum, news) in [&mut self.n, &mut self.x, &mut self.y, &mut self.xx, &mut self.xy].into_iter().zip(news) {
+        let news =
+            [weight, weight * bytes, weight * seconds, weight * bytes * bytes, weight * bytes * seconds];
+        for (sum, news) in
+            [&mut self.n, &mut self.x, &mut self.y, &mut self.xx, &mut self.xy].into_iter().zip(news)
+        {
             *sum = *sum * keep + news;
         }
     }

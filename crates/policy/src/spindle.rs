@@ -17,8 +17,8 @@ use seekless_units::{Lba, Nanos};
 
 use crate::piece::{Flight, Piece, Plan, Waiter};
 use crate::{
-    Config, Fifo, FileId, Order, OrderKind, Outcome, Place, Queued, ReadId, Reason, RequestId, Stats, StreamId,
-    Sweep, Verdict,
+    Config, Fifo, FileId, Order, OrderKind, Outcome, Place, Queued, ReadId, Reason, RequestId, Stats,
+    StreamId, Sweep, Verdict,
 };
 
 /// A request not yet answered.
@@ -66,6 +66,8 @@ pub(crate) struct Spindle {
     /// In order of arrival.
     queue: Vec<Piece>,
     flights: Vec<Flight>,
+    /// Pieces of each file that has any, queued or in flight.
+    pieces: BTreeMap<FileId, usize>,
     blocked: BTreeMap<RequestId, Blocked>,
     /// When each blocked request is looked at: it may be given up then.
     expiry: BTreeSet<(Nanos, RequestId)>,
@@ -92,6 +94,7 @@ impl Spindle {
             order,
             queue: Vec::new(),
             flights: Vec::new(),
+            pieces: BTreeMap::new(),
             blocked: BTreeMap::new(),
             expiry: BTreeSet::new(),
             last_progress: Nanos::ZERO,
@@ -153,8 +156,17 @@ impl Spindle {
 
     /// Whether a piece of the file is under way, or a request of it waits.
     pub(crate) fn uses(&self, file: FileId) -> bool {
-        let mut all = self.queue.iter().chain(self.flights.iter().map(|f| &f.piece));
-        all.any(|p| p.file == file)
+        self.pieces.contains_key(&file)
+    }
+
+    /// A piece of the file left the queue unread, or its read is over.
+    fn piece_left(&mut self, file: FileId) {
+        if let Some(pieces) = self.pieces.get_mut(&file) {
+            *pieces -= 1;
+            if *pieces == 0 {
+                self.pieces.remove(&file);
+            }
+        }
     }
 
     /// Queues a piece ahead of need.
@@ -166,6 +178,7 @@ impl Spindle {
         let NewPiece { file, start, end, lba, due, ahead_for } = new;
         let id = ReadId(self.next_read);
         self.next_read += 1;
+        *self.pieces.entry(file).or_insert(0) += 1;
         self.queue.push(Piece { id, file, start, end, lba, due, ahead_for, waiters });
         id
     }
@@ -240,7 +253,12 @@ impl Spindle {
 
     /// Everything before `upto` has been brought in by a read. Returns what of it is new: file, start, end and when the read was
     /// submitted.
-    pub(crate) fn progress(&mut self, now: Nanos, read: ReadId, upto: u64) -> Option<(FileId, u64, u64, Nanos)> {
+    pub(crate) fn progress(
+        &mut self,
+        now: Nanos,
+        read: ReadId,
+        upto: u64,
+    ) -> Option<(FileId, u64, u64, Nanos)> {
         let flight = self.flights.iter_mut().find(|f| f.piece.id == read)?;
         let before = flight.resident;
         flight.resident = upto.clamp(before, flight.piece.end);
@@ -269,6 +287,7 @@ impl Spindle {
     ) -> Option<(Flight, Vec<Answered>)> {
         let at = self.flights.iter().position(|f| f.piece.id == read)?;
         let flight = self.flights.remove(at);
+        self.piece_left(flight.piece.file);
         let resident = match outcome {
             Outcome::Ok => {
                 self.last_progress = now;
@@ -349,6 +368,7 @@ impl Spindle {
         };
         let withdrawn: Vec<Piece> = self.queue.extract_if(.., left).collect();
         stats.dropped += withdrawn.len() as u64;
+        withdrawn.iter().for_each(|piece| self.piece_left(piece.file));
         for id in ids {
             if let Some(blocked) = self.blocked.get_mut(id) {
                 blocked.pieces.clear();
@@ -357,11 +377,13 @@ impl Spindle {
         withdrawn
     }
 
-    /// A stream is over: its queued pieces would be read for nobody.
-    pub(crate) fn forget_stream(&mut self, stream: StreamId, stats: &mut Stats) {
-        let before = self.queue.len();
-        self.queue.retain(|p| p.ahead_for != Some(stream) || !p.waiters.is_empty());
-        stats.dropped += (before - self.queue.len()) as u64;
+    /// A stream is over: its queued pieces would be read for no client. Returns them.
+    pub(crate) fn forget_stream(&mut self, stream: StreamId, stats: &mut Stats) -> Vec<Piece> {
+        let over = |p: &mut Piece| p.ahead_for == Some(stream) && p.waiters.is_empty();
+        let over: Vec<Piece> = self.queue.extract_if(.., over).collect();
+        stats.dropped += over.len() as u64;
+        over.iter().for_each(|piece| self.piece_left(piece.file));
+        over
     }
 
     /// Ends a blocked request; ignored if there is none of this name. Returns it, and the pieces withdrawn with it.

@@ -97,7 +97,8 @@ struct NextPiece {
     deadline: Nanos,
 }
 
-fn next_page(offset: u64) -> u64 {
+/// Where the next page begins, at the offset itself or after it.
+pub(super) fn next_page(offset: u64) -> u64 {
     offset.min(i64::MAX as u64).next_multiple_of(PAGE)
 }
 
@@ -192,7 +193,8 @@ impl DiskEngine {
             self.stats.bytes_wasted += over.unread();
             self.leave_behind(&over);
             self.stream_ended(&over);
-            self.spindle.forget_stream(id, &mut self.stats);
+            let pieces = self.spindle.forget_stream(id, &mut self.stats);
+            self.withdrawn(&pieces);
         }
     }
 
@@ -220,13 +222,14 @@ impl DiskEngine {
 
     /// When a stream runs dry, as of its last read: what it asks for in one go it uses in the time until the next. `None` while there
     /// is nothing to read ahead for it: it is quiet, not sequential, fetched to its end, or has two pieces ahead of it (how fast it
-    /// reads is not known from its first burst).
+    /// reads is not known from its first burst). Nor is there while its file is closed, which happens to files in use when there are
+    /// too many.
     fn runs_dry(&self, following: &Following, stream: &Stream, len: PieceLen) -> Option<Nanos> {
         let quiet = self.now.since(stream.last) > time(self.config.constants.quiet_s);
         let fetched = next_page(stream.fetched) >= next_page(stream.file_size);
         let enough = stream.unread() >= len.full.saturating_mul(2);
         let sequential = stream.is_sequential(&following.config.streams);
-        if quiet || fetched || enough || len.full < PAGE || !sequential {
+        if quiet || fetched || enough || len.full < PAGE || !sequential || !self.files.is_open(stream.file) {
             return None;
         }
         Some(stream.runs_dry(stream.last, len.bitrate))
@@ -305,7 +308,13 @@ impl DiskEngine {
     }
 
     /// A stream's next piece, for one that runs dry at `dry`. `None` if the budget has no room.
-    fn next_piece(&self, following: &Following, id: StreamId, len: PieceLen, dry: Nanos) -> Option<NextPiece> {
+    fn next_piece(
+        &self,
+        following: &Following,
+        id: StreamId,
+        len: PieceLen,
+        dry: Nanos,
+    ) -> Option<NextPiece> {
         let streams = &following.table;
         let stream = streams.get(id)?;
         // Rounded up: a page that is partly fetched is fetched.

@@ -24,7 +24,9 @@ impl DiskEngine {
         self.opened(request.file);
         if let Err(reason) = self.admit(&request) {
             self.spindle.say(request.id, Verdict::Pass(reason), &mut self.stats);
-            if let Some(wanted) = Wanted::of(&request, self.config.read_max.0).filter(|_| self.streams.is_some()) {
+            if let Some(wanted) =
+                Wanted::of(&request, self.config.read_max.0).filter(|_| self.streams.is_some())
+            {
                 self.extents.left_to_client(request.file, wanted.start, wanted.end);
             }
         }
@@ -99,7 +101,9 @@ impl DiskEngine {
     /// counts as sequential from its first read, as in Linux, unless those that came as far went no further.
     fn miss_action(&self, stream: Option<StreamId>, wanted: Wanted) -> MissAction {
         let Some(following) = &self.streams else { return MissAction::ReadAhead };
-        let Some(stream) = stream.and_then(|id| following.table.get(id)) else { return MissAction::ReadAhead };
+        let Some(stream) = stream.and_then(|id| following.table.get(id)) else {
+            return MissAction::ReadAhead;
+        };
         if wanted.end >= wanted.file_end {
             return MissAction::ReadAhead;
         }
@@ -146,6 +150,7 @@ impl DiskEngine {
             following.table.lost(stream, wanted.start);
         }
         // One page is known to be missing, also where nothing is read now.
+        self.unpin(request.file, wanted.start, wanted.start + PAGE, false);
         self.extents.missing(self.now, request.file, wanted.start, wanted.start + PAGE);
         Some(stream)
     }
@@ -177,9 +182,10 @@ impl DiskEngine {
     }
 
     /// Pieces left the queue unread: nobody counts on them. They were never fetched, so they are not evicted.
-    fn withdrawn(&mut self, pieces: &[Piece]) {
+    pub(super) fn withdrawn(&mut self, pieces: &[Piece]) {
         for piece in pieces {
             self.not_coming(piece.file, piece.start);
+            self.files.released(piece.file);
         }
     }
 

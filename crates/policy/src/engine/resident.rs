@@ -7,11 +7,18 @@
 use alloc::vec::Vec;
 
 use super::DiskEngine;
+use super::follow::next_page;
 use crate::extents::Evicted;
 use crate::{Action, FileId, Outcome, PAGE, ReadId, Stream, StreamId};
 
 /// Streams whose memory is probed at each report of the machine's memory: some hundred microseconds.
 const PROBES: usize = 64;
+
+/// The whole pages of a range.
+fn whole_pages((start, end): (u64, u64)) -> (u64, u64) {
+    let end = end.min(i64::MAX as u64) / PAGE * PAGE;
+    (next_page(start).min(end), end)
+}
 
 impl DiskEngine {
     pub(super) fn found(&mut self, read: ReadId, from: u64, upto: u64) {
@@ -50,6 +57,12 @@ impl DiskEngine {
         if let Some((_, answered)) = self.spindle.done(self.now, read, outcome, &mut self.stats) {
             self.answered(&answered);
         }
+        self.files.released(file);
+        if self.streams.is_some() {
+            // Its stream may have ended while it was read: what is found gone of it later is no eviction.
+            let counting = self.counted_on(file);
+            self.extents.abandon_uncounted(file, start, end, &counting);
+        }
         if outcome == Outcome::Ok {
             self.pin(file, start, end);
         }
@@ -57,6 +70,8 @@ impl DiskEngine {
 
     /// Somebody looked, and the bytes `[start, end)` are not in memory. Streams that count on them are fetched for again.
     pub(super) fn found_missing(&mut self, file: FileId, start: u64, end: u64) {
+        // A page is missing or it is not.
+        let (start, end) = (start / PAGE * PAGE, next_page(end));
         if start >= end || self.spindle.is_under_way(file, start, end) {
             return;
         }
@@ -80,6 +95,11 @@ impl DiskEngine {
             self.stats.bytes_evicted_unused += bytes;
             self.memory.evicted(self.now, bytes, fetched, unread);
         }
+        self.unpin_forgotten();
+    }
+
+    /// What the map has no room for is not pinned any more.
+    pub(super) fn unpin_forgotten(&mut self) {
         for (file, start, end) in self.extents.take_forgotten_pins() {
             self.hints.push_back(Action::Unpin { file, offset: start, len: end - start, cold: false });
         }
@@ -94,7 +114,7 @@ impl DiskEngine {
                 return;
             };
             self.probed = Some(id);
-            if start < end {
+            if start < end && self.files.is_open(file) {
                 self.hint(Action::Probe { file, offset: start, len: end - start });
             }
         }
@@ -132,9 +152,14 @@ impl DiskEngine {
             return;
         }
         let from = self.passed_by_all(file, start, end) / PAGE * PAGE;
-        let ranges: Vec<(u64, u64)> = self.extents.unpinned(file, from.max(start), end).collect();
+        // What was pinned before and is read again had been evicted all the same.
+        let ranges: Vec<(u64, u64)> = self.extents.pinned(file, from.max(start), end).collect();
         for (from, to) in ranges {
-            if self.hint(Action::Pin { file, offset: from, len: to - from }) {
+            self.hint(Action::Renew { file, offset: from, len: to - from });
+        }
+        let ranges: Vec<(u64, u64)> = self.extents.unpinned(file, from.max(start), end).collect();
+        for (from, to) in ranges.into_iter().map(whole_pages) {
+            if from < to && self.hint(Action::Pin { file, offset: from, len: to - from }) {
                 self.extents.pin(file, from, to);
                 self.pins.pinned(file, from, to);
             }
@@ -175,17 +200,22 @@ impl DiskEngine {
         }
     }
 
+    /// The ranges that streams of a file count on, by rising offset: fetched for them and not read.
+    fn counted_on(&self, file: FileId) -> Vec<(u64, u64)> {
+        let streams = self.streams.iter().flat_map(|following| following.table.of_file(file));
+        streams.map(|(_, s)| (s.position, s.fetched)).collect()
+    }
+
     /// A stream is over: what was fetched for it alone is abandoned.
     pub(super) fn stream_ended(&mut self, over: &Stream) {
+        let counting = self.counted_on(over.file);
         let Some(following) = &mut self.streams else { return };
-        let mut counting: Vec<(u64, u64)> =
-            following.table.of_file(over.file).map(|(_, s)| (s.position, s.fetched)).collect();
-        counting.sort_unstable();
         if counting.is_empty() {
             following.bitrates.forget(over.file);
         }
         self.extents.stream_ended(over.file, over.position, &counting);
-        let ranges: Vec<(u64, u64)> = self.extents.pinned_around(over.file, over.passed, over.fetched);
+        // Of the whole file: what lies behind it or beyond a hole may have been pinned for it as well.
+        let ranges: Vec<(u64, u64)> = self.extents.pinned(over.file, 0, u64::MAX).collect();
         for (from, end) in ranges {
             let passed = self.passed_by_all(over.file, from, end) / PAGE * PAGE;
             if passed > from {
@@ -221,8 +251,7 @@ impl DiskEngine {
     fn give_back_before(&mut self, file: FileId, upto: u64, least: u64) {
         let Some(following) = &self.streams else { return };
         let upto = following.table.of_file(file).map(|(_, s)| s.passed).fold(upto, u64::min) / PAGE * PAGE;
-        let whole = |(from, to): (u64, u64)| (from.next_multiple_of(PAGE), to / PAGE * PAGE);
-        let ranges: Vec<(u64, u64)> = self.extents.resident(file, 0, upto).map(whole).collect();
+        let ranges: Vec<(u64, u64)> = self.extents.resident(file, 0, upto).map(whole_pages).collect();
         let bytes: u64 = ranges.iter().map(|(from, to)| to.saturating_sub(*from)).sum();
         if bytes < least.max(1) {
             return;
@@ -232,9 +261,10 @@ impl DiskEngine {
         }
     }
 
-    /// Gives bytes back to the system, for the `attempt`th time.
+    /// Gives bytes of an open file back to the system, for the `attempt`th time.
     fn give_back(&mut self, file: FileId, start: u64, end: u64, attempt: usize) {
-        if start >= end {
+        let (start, end) = whole_pages((start, end));
+        if start >= end || !self.files.is_open(file) {
             return;
         }
         self.unpin(file, start, end, true);
@@ -250,7 +280,7 @@ impl DiskEngine {
     /// Gives back once more what may not have left memory the time before.
     pub(super) fn drop_again(&mut self) {
         while let Some(ripe) = self.drops.ripe(self.now) {
-            if !ripe.again() {
+            if !ripe.again() || !self.files.is_open(ripe.file) {
                 self.extents.left(ripe.file, ripe.start, ripe.end);
                 continue;
             }
@@ -265,8 +295,7 @@ impl DiskEngine {
 
     /// Gives back what a cache above has now, in whole pages, unless a stream comes for it.
     pub(super) fn release(&mut self, file: FileId, start: u64, end: u64) {
-        let end = end.min(i64::MAX as u64) / PAGE * PAGE;
-        let start = start.min(end).next_multiple_of(PAGE);
+        let (start, end) = whole_pages((start, end));
         if start < end && !self.is_expected(file, start, end) {
             self.give_back(file, start, end, 1);
         }

@@ -120,7 +120,11 @@ fn pins_are_a_property_of_ranges() {
     fetch(&mut map, at(0), 1, 0, 1000);
     fetch(&mut map, at(5), 1, 1000, 2000);
     map.pin(1, 500, 3000);
-    assert_eq!(map.pinned(1, 0, u64::MAX).collect::<Vec<_>>(), [(500, 2000)], "what is not there is not pinned");
+    assert_eq!(
+        map.pinned(1, 0, u64::MAX).collect::<Vec<_>>(),
+        [(500, 2000)],
+        "what is not there is not pinned"
+    );
     assert_eq!(map.unpinned(1, 0, 3000).collect::<Vec<_>>(), [(0, 500)]);
     assert_eq!(map.pinned_around(1, 1500, 1600), [(500, 2000)]);
     map.used(1, 500, 700);
@@ -129,6 +133,25 @@ fn pins_are_a_property_of_ranges() {
     assert_eq!(map.pinned_around(1, 0, 800), [(700, 2000)]);
     map.missing(at(9), 1, 0, 5000);
     assert_eq!(map.pinned_ranges(), 0);
+}
+
+#[test]
+fn what_is_found_in_memory_can_be_pinned_and_was_fetched_by_nobody() {
+    let mut map = Extents::new(100);
+    map.read_submitted(1, 0, 300);
+    map.found(1, 100, 300);
+    map.arrived(at(1), at(1), 1, 0, 300);
+    assert_eq!(map.unpinned(1, 0, 300).collect::<Vec<_>>(), [(0, 300)]);
+    map.given_back(1, 250, 300);
+    assert_eq!(
+        map.unpinned(1, 0, 300).collect::<Vec<_>>(),
+        [(0, 250)],
+        "what is to leave memory is not pinned"
+    );
+    map.used(1, 100, 150);
+    map.missing(at(2), 1, 150, 250);
+    let t = map.totals();
+    assert_eq!((t.disk, t.cached, t.cached_unknown, t.evicted_unused, t.evicted_used), (100, 50, 50, 0, 0));
 }
 
 #[test]
@@ -205,7 +228,7 @@ impl Naive {
         match op {
             0 => Some(Facts { arriving: true, ..old.unwrap_or(Facts::of(State::Absent)) }),
             1 => match state? {
-                State::Absent => None,
+                State::Absent => Some(Facts { state: State::Found, arriving: false, pinned }),
                 State::Leaving => Some(Facts { state: State::Read, arriving: false, pinned }),
                 state => Some(Facts { state, arriving: false, pinned }),
             },
@@ -231,7 +254,7 @@ impl Naive {
                         t.first_use += 1;
                     }
                     Some(State::Read) => t.cached += 1,
-                    Some(State::Leaving) | None => {
+                    Some(State::Leaving | State::Found) | None => {
                         t.cached += 1;
                         t.cached_unknown += 1;
                     }

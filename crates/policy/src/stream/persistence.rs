@@ -36,7 +36,15 @@ pub struct Persistence {
 impl Persistence {
     /// Nothing seen yet, on a disk of this depth.
     pub fn new(depth: Bytes) -> Persistence {
-        Persistence { depth: depth.0, ended: 0, left: 0, stays: false, read: 0, read_slow: 0.0, left_slow: 0.0 }
+        Persistence {
+            depth: depth.0,
+            ended: 0,
+            left: 0,
+            stays: false,
+            read: 0,
+            read_slow: 0.0,
+            left_slow: 0.0,
+        }
     }
 
     /// The depth of the disk is known better now.
@@ -61,7 +69,8 @@ impl Persistence {
             n if u64::from(n) <= NEWEST => self.left - self.left / u64::from(n) + unread / u64::from(n),
             _ => self.left - self.left / NEWEST + unread / NEWEST,
         };
-        self.stays = self.ended >= ENDED_MIN && self.left <= if self.stays { 2 * self.depth } else { self.depth };
+        self.stays =
+            self.ended >= ENDED_MIN && self.left <= if self.stays { 2 * self.depth } else { self.depth };
     }
 
     /// Streams that have ended; bytes read for each of the last hundreds of them, by whichever stream; and the mean they left

@@ -604,7 +604,8 @@ mod tests {
 
     #[test]
     fn the_table_is_bounded() {
-        let mut streams = Streams::new(StreamConfig { streams_max: 3, ..StreamConfig::default() }, Bytes::mib(1));
+        let mut streams =
+            Streams::new(StreamConfig { streams_max: 3, ..StreamConfig::default() }, Bytes::mib(1));
         for ino in 0..10 {
             streams.observe(secs(ino), FileId { dev: 1, ino }, 0, 4096, 1 << 20);
             assert!(streams.len() <= 3);

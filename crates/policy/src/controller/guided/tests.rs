@@ -17,8 +17,15 @@ fn start(mib: u64) -> Guided {
 }
 
 /// Readers that stay, in as much memory as they like.
-const ROOMY: Situation =
-    Situation { room: 64 << 20, part: 1.0, ended: 300, used: 40.0 * MIB, left: 3.0 * MIB, pace: 0.0, depth: 0 };
+const ROOMY: Situation = Situation {
+    room: 64 << 20,
+    part: 1.0,
+    ended: 300,
+    used: 40.0 * MIB,
+    left: 3.0 * MIB,
+    pace: 0.0,
+    depth: 0,
+};
 
 /// Runs for so many seconds a disk whose time for a byte depends on the size as `curve` says, with a jitter of `jitter` from
 /// second to second.

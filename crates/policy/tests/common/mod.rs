@@ -1,0 +1,378 @@
+//! What a driver and its machine know of an engine from outside: the contract, checked action by action.
+//!
+//! [`Model`] hears of every event before the engine does and of every action after it. It panics where an action breaks
+//! the contract of the crate's documentation.
+#![allow(dead_code, reason = "each test uses a part")]
+
+pub(crate) mod strategies;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use seekless_policy::record::{Entry, Line};
+use seekless_policy::{
+    Action, Config, DiskEngine, Event, FileId, Mode, Outcome, PAGE, ReadId, Reason, Request, RequestId,
+    Verdict,
+};
+use seekless_units::Nanos;
+
+/// Ranges of bytes of files; those that touch are one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ranges(BTreeMap<FileId, Vec<(u64, u64)>>);
+
+impl Ranges {
+    pub(crate) fn add(&mut self, file: FileId, start: u64, end: u64) {
+        if start < end {
+            let of_file = self.0.entry(file).or_default();
+            let (mut from, mut to) = (start, end);
+            of_file.retain(|&(a, b)| {
+                let apart = b < start || end < a;
+                if !apart {
+                    (from, to) = (from.min(a), to.max(b));
+                }
+                apart
+            });
+            of_file.push((from, to));
+            of_file.sort_unstable();
+        }
+    }
+
+    pub(crate) fn remove(&mut self, file: FileId, start: u64, end: u64) {
+        let Some(of_file) = self.0.get_mut(&file).filter(|_| start < end) else { return };
+        let cut = |&(a, b): &(u64, u64)| [(a, b.min(start)), (a.max(end), b)];
+        *of_file = of_file.iter().flat_map(cut).filter(|(a, b)| a < b).collect();
+        if of_file.is_empty() {
+            self.0.remove(&file);
+        }
+    }
+
+    /// The parts of `[start, end)`.
+    pub(crate) fn within(&self, file: FileId, start: u64, end: u64) -> Vec<(u64, u64)> {
+        let of_file = self.0.get(&file).into_iter().flatten();
+        of_file.map(|&(a, b)| (a.max(start), b.min(end))).filter(|(a, b)| a < b).collect()
+    }
+
+    pub(crate) fn covers(&self, file: FileId, start: u64, end: u64) -> bool {
+        start >= end || self.within(file, start, end) == [(start, end)]
+    }
+
+    pub(crate) fn touches(&self, file: FileId, start: u64, end: u64) -> bool {
+        !self.within(file, start, end).is_empty()
+    }
+
+    pub(crate) fn any_of(&self, file: FileId) -> bool {
+        self.0.contains_key(&file)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.values().flatten().map(|(a, b)| b - a).sum()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (FileId, u64, u64)> {
+        self.0.iter().flat_map(|(&file, of)| of.iter().map(move |&(a, b)| (file, a, b)))
+    }
+}
+
+/// A read in flight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flight {
+    pub(crate) file: FileId,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// What lies before has been reported.
+    pub(crate) resident: u64,
+}
+
+/// A request that is not answered.
+#[derive(Clone, Debug)]
+struct Blocked {
+    request: Request,
+    /// What reads under way since it was made have reported.
+    arrived: Ranges,
+}
+
+/// What is known from outside.
+#[derive(Debug)]
+pub(crate) struct Model {
+    config: Config,
+    pub(crate) open: BTreeSet<FileId>,
+    pub(crate) pinned: Ranges,
+    pub(crate) flights: BTreeMap<ReadId, Flight>,
+    blocked: BTreeMap<RequestId, Blocked>,
+    /// Whatever was in memory once, as far as the engine can know.
+    seen: Ranges,
+    read_names: BTreeSet<ReadId>,
+    /// Requests of names in use that were not refused yet.
+    duplicates: u64,
+    /// Requests answered, by whether their bytes are there.
+    pub(crate) answered: [u64; 2],
+    /// Bytes that reads reported.
+    pub(crate) arrived: u64,
+    /// Most actions polled in a row.
+    pub(crate) burst: u64,
+    row: u64,
+}
+
+impl Model {
+    pub(crate) fn new(config: &Config) -> Model {
+        Model {
+            config: config.clone(),
+            open: BTreeSet::new(),
+            pinned: Ranges::default(),
+            flights: BTreeMap::new(),
+            blocked: BTreeMap::new(),
+            seen: Ranges::default(),
+            read_names: BTreeSet::new(),
+            duplicates: 0,
+            answered: [0; 2],
+            arrived: 0,
+            burst: 0,
+            row: 0,
+        }
+    }
+
+    /// The engine is about to hear of this.
+    pub(crate) fn event(&mut self, event: &Event) {
+        self.row = 0;
+        match *event {
+            Event::Request(request) => {
+                self.open.insert(request.file);
+                if self.blocked.contains_key(&request.id) {
+                    self.duplicates += 1;
+                    return;
+                }
+                let mut arrived = Ranges::default();
+                for flight in self.flights.values() {
+                    arrived.add(flight.file, flight.start, flight.resident);
+                }
+                self.blocked.insert(request.id, Blocked { request, arrived });
+            }
+            Event::Opened { file } => {
+                self.open.insert(file);
+            }
+            Event::Access(a) => {
+                let end = a.offset.saturating_add(a.len).min(a.file_size.max(a.offset));
+                self.seen.add(a.file, a.offset, end);
+            }
+            Event::Found { read, from, upto } => {
+                if let Some(f) = self.flights.get(&read) {
+                    self.seen.add(f.file, from.max(f.start), upto.min(f.end));
+                }
+            }
+            Event::Progress { read, upto } => self.has_come(read, upto),
+            Event::Done { read, outcome } => {
+                if outcome == Outcome::Ok {
+                    self.has_come(read, u64::MAX);
+                }
+                self.flights.remove(&read);
+            }
+            _ => {}
+        }
+    }
+
+    fn has_come(&mut self, read: ReadId, upto: u64) {
+        let Some(f) = self.flights.get_mut(&read) else { return };
+        let before = f.resident;
+        f.resident = upto.clamp(before, f.end);
+        self.arrived += f.resident - before;
+        let f = *f;
+        self.seen.add(f.file, before, f.resident);
+        for blocked in self.blocked.values_mut() {
+            blocked.arrived.add(f.file, before, f.resident);
+        }
+    }
+
+    /// The engine said this.
+    pub(crate) fn action(&mut self, action: &Action) {
+        self.row += 1;
+        self.burst = self.burst.max(self.row);
+        let whole = |offset: u64, len: u64| offset % PAGE == 0 && len % PAGE == 0 && len > 0;
+        match *action {
+            Action::Read { id, file, offset, len, .. } => self.read(id, file, offset, len),
+            Action::Answer { request, verdict } => self.answer(request, verdict),
+            Action::Drop { file, offset, len } => {
+                assert!(whole(offset, len) && self.open.contains(&file), "{action:?}");
+                assert!(!self.pinned.touches(file, offset, offset + len), "pinned: {action:?}");
+                for f in self.flights.values().filter(|f| f.file == file) {
+                    // What a client read of it has come, whether it was reported or not.
+                    let (from, to) = (offset.max(f.resident), (offset + len).min(f.end));
+                    assert!(self.seen.covers(file, from, to), "being read: {action:?}");
+                }
+            }
+            Action::Probe { file, offset, len } => {
+                assert!(len > 0 && self.open.contains(&file), "{action:?}");
+                assert!(offset.checked_add(len).is_some());
+            }
+            Action::Pin { file, offset, len } => {
+                assert!(whole(offset, len) && self.open.contains(&file), "{action:?}");
+                assert!(!self.pinned.touches(file, offset, offset + len), "pinned twice: {action:?}");
+                assert!(self.seen.covers(file, offset, offset + len), "never there: {action:?}");
+                self.pinned.add(file, offset, offset + len);
+            }
+            Action::Renew { file, offset, len } => {
+                assert!(whole(offset, len) && self.open.contains(&file), "{action:?}");
+                assert!(self.pinned.covers(file, offset, offset + len), "not pinned: {action:?}");
+            }
+            Action::Unpin { file, offset, len, .. } => {
+                assert!(whole(offset, len) && self.open.contains(&file), "{action:?}");
+                assert!(self.pinned.covers(file, offset, offset + len), "not pinned: {action:?}");
+                self.pinned.remove(file, offset, offset + len);
+            }
+            Action::Header { file } => assert!(self.open.contains(&file), "{action:?}"),
+            Action::Close { file } => {
+                assert!(self.open.remove(&file), "not open: {action:?}");
+                assert!(!self.flights.values().any(|f| f.file == file), "being read: {action:?}");
+                assert!(!self.blocked.values().any(|b| b.request.file == file), "waited for: {action:?}");
+                assert!(!self.pinned.any_of(file), "pinned: {action:?}");
+            }
+        }
+        if self.config.ahead.is_none() || self.config.mode != Mode::Both {
+            let needed = matches!(action, Action::Read { .. } | Action::Answer { .. } | Action::Close { .. });
+            assert!(needed, "streams are not followed: {action:?}");
+        }
+    }
+
+    fn read(&mut self, id: ReadId, file: FileId, start: u64, len: u64) {
+        let config = &self.config;
+        assert!(self.open.contains(&file), "not open: {file:?}");
+        assert!(self.read_names.insert(id), "a read's name came twice");
+        assert!(len >= 1 && len <= config.read_max.0, "length {len}");
+        assert_eq!(start % PAGE, 0);
+        let end = start.checked_add(len).expect("a read of bytes that can be");
+        assert!(end <= (i64::MAX as u64).next_multiple_of(PAGE));
+        let missing: u64 = self.flights.values().map(|f| f.end - f.resident).sum();
+        if config.mode.serialises() {
+            assert!(self.flights.len() < config.reads_in_flight, "too many reads in flight");
+            assert!(self.flights.is_empty() || missing <= config.overlap.0, "submitted too early");
+        } else {
+            assert_eq!(config.mode, Mode::Prefetch, "modes off and track read nothing");
+            assert!(self.flights.len() < config.queue_max);
+        }
+        let overlaps = |f: &Flight| f.file == file && f.start < end && start < f.end;
+        assert!(!self.flights.values().any(overlaps), "the same bytes are read twice at once");
+        self.flights.insert(id, Flight { file, start, end, resident: start });
+    }
+
+    fn answer(&mut self, id: RequestId, verdict: Verdict) {
+        if verdict == Verdict::Pass(Reason::Duplicate) {
+            assert!(self.duplicates > 0, "no duplicate was sent");
+            self.duplicates -= 1;
+            return;
+        }
+        let blocked = self.blocked.remove(&id);
+        let Blocked { request, arrived } =
+            blocked.unwrap_or_else(|| panic!("{id:?} answered twice: {verdict:?}"));
+        self.answered[usize::from(verdict == Verdict::Resident)] += 1;
+        if verdict == Verdict::Resident {
+            let size = request.file_size.min(i64::MAX as u64);
+            let len = if request.len == 0 { u64::MAX } else { request.len };
+            let start = request.offset / PAGE * PAGE;
+            let end = request
+                .offset
+                .saturating_add(len)
+                .min(size)
+                .min(start.saturating_add(self.config.read_max.0));
+            assert!(arrived.covers(request.file, start, end), "{request:?} is resident with {arrived:?}");
+        }
+    }
+
+    /// Requests that are not answered.
+    pub(crate) fn blocked(&self) -> impl Iterator<Item = &Request> {
+        self.blocked.values().map(|b| &b.request)
+    }
+
+    /// Every bound, as the engine reports of itself, after an event.
+    pub(crate) fn check(&self, engine: &DiskEngine, now: Nanos) {
+        let (stats, config) = (engine.stats(), &self.config);
+        let queues = [stats.waiting, stats.queued];
+        assert!(queues.into_iter().all(|q| q <= config.queue_max), "queue bound: {stats:?}");
+        assert_eq!(stats.in_flight, self.flights.len());
+        assert!(stats.pinned_ranges <= 16_384);
+        assert!(stats.streams <= config.ahead.as_ref().map_or(0, |a| a.streams.streams_max.max(1)));
+        assert!(engine.next_deadline().is_none_or(|at| at > now), "a deadline in the past");
+    }
+
+    /// The same when there is nothing more to poll.
+    fn check_polled(&self) {
+        let files_max = self.config.ahead.as_ref().map_or(self.config.queue_max, |a| a.files_max);
+        // Those that were in use stayed open; each that is opened since closes one.
+        let in_use = self.config.queue_max + self.config.queue_max.max(self.config.reads_in_flight);
+        assert!(self.open.len() <= files_max.max(1) + in_use, "{} files are open", self.open.len());
+    }
+
+    /// The clients are gone and time has passed: nothing is left.
+    pub(crate) fn check_at_rest(&self, engine: &DiskEngine) {
+        assert!(self.flights.is_empty() && self.blocked.is_empty(), "{:?} {:?}", self.flights, self.blocked);
+        assert!(self.pinned.is_empty(), "pinned for ever: {:?}", self.pinned);
+        assert!(self.open.is_empty(), "open for ever: {:?}", self.open);
+        assert_eq!(self.duplicates, 0);
+        let stats = engine.stats();
+        assert_eq!((stats.waiting, stats.queued, stats.in_flight, stats.pinned_ranges), (0, 0, 0, 0));
+        assert_eq!((stats.streams, stats.bytes_unread), (0, 0));
+        assert_eq!((stats.answers(), stats.wait.count()), (stats.requests, stats.resident));
+        let t = stats.ledger;
+        assert!(stats.bytes_evicted_unused <= t.evicted_unused, "{stats:?}");
+        assert!(t.disk <= stats.bytes_read.saturating_add(t.passed), "{stats:?}");
+        let accounted = t.first_use + t.evicted_unused + t.wasted + t.forgotten_fresh;
+        let follows = self.config.ahead.is_some() && self.config.mode == Mode::Both;
+        assert!(accounted == t.prefetched || (accounted < t.prefetched && !follows), "{t:?}");
+        // Sums stop at the largest number; some tests have lengths of that kind.
+        assert_eq!(t.first_use.saturating_add(t.cached).saturating_add(t.passed), t.requested, "{t:?}");
+    }
+}
+
+/// An engine whose every event and action is checked and written down.
+pub(crate) struct Logged {
+    pub(crate) engine: DiskEngine,
+    pub(crate) model: Model,
+    pub(crate) now: Nanos,
+    /// The decision log, line by line.
+    pub(crate) log: Vec<String>,
+}
+
+impl Logged {
+    pub(crate) fn new(config: Config) -> Logged {
+        let engine = DiskEngine::new(config);
+        let config = engine.config().clone();
+        let entry = Entry::Disk { name: "sda".into(), config: Box::new(config.clone()) };
+        let begin = Line { disk: 0, at: Nanos::ZERO, entry };
+        Logged { engine, model: Model::new(&config), now: Nanos::ZERO, log: vec![begin.to_string()] }
+    }
+
+    pub(crate) fn handle(&mut self, event: Event) {
+        self.log.push(Line { disk: 0, at: self.now, entry: Entry::Event(event) }.to_string());
+        self.model.event(&event);
+        self.engine.handle(self.now, event);
+        self.model.check(&self.engine, self.now);
+    }
+
+    pub(crate) fn poll(&mut self) -> Option<Action> {
+        let Some(action) = self.engine.poll_action() else {
+            self.model.check_polled();
+            return None;
+        };
+        self.log.push(Line { disk: 0, at: self.now, entry: Entry::Action(action) }.to_string());
+        self.model.action(&action);
+        Some(action)
+    }
+}
+
+/// Feeds the events of a log to a fresh engine: it says what the log says, action for action.
+pub(crate) fn replay(log: &[String]) {
+    let mut engine = None;
+    for text in log {
+        let line: Line = text.parse().unwrap_or_else(|wrong| panic!("{wrong}: {text}"));
+        assert_eq!(&line.to_string(), text);
+        match (line.entry, &mut engine) {
+            (Entry::Disk { config, .. }, slot) => *slot = Some(DiskEngine::new(*config)),
+            (Entry::Event(event), Some(engine)) => engine.handle(line.at, event),
+            (Entry::Action(action), Some(engine)) => assert_eq!(engine.poll_action(), Some(action), "{text}"),
+            _ => panic!("{text}"),
+        }
+    }
+    let rest = engine.and_then(|mut engine| engine.poll_action());
+    assert_eq!(rest, None, "the log was polled to its end");
+}

@@ -1,0 +1,149 @@
+//! Settings and amounts for property tests, from sensible to absurd.
+
+use proptest::prelude::*;
+use seekless_policy::bitrate::BitrateRule;
+use seekless_policy::competitive::Start;
+use seekless_policy::controller::{AdjustBy, Params};
+use seekless_policy::{
+    AheadConfig, Config, Constants, Demand, DropBehind, MemoryLimit, Mode, OrderKind, PAGE, Sizing,
+    StreamConfig, Taken,
+};
+use seekless_units::{Bytes, Nanos};
+
+/// Sizes and offsets: mostly near each other so that they overlap, some absurd.
+pub(crate) fn amount() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        8 => 0..(64 * PAGE),
+        4 => (0..64u64).prop_map(|p| p * PAGE),
+        2 => 0..(1u64 << 40),
+        1 => Just(u64::MAX),
+        1 => Just(i64::MAX as u64),
+        1 => any::<u64>(),
+    ]
+}
+
+pub(crate) fn demand() -> impl Strategy<Value = Demand> {
+    (proptest::option::of(amount().prop_map(Nanos)), proptest::option::of(amount()))
+        .prop_map(|(deadline, bitrate)| Demand { deadline, bitrate })
+}
+
+pub(crate) fn taken() -> impl Strategy<Value = Taken> {
+    proptest::sample::select(vec![Taken::All, Taken::Unknown])
+}
+
+pub(crate) fn ahead() -> impl Strategy<Value = Option<AheadConfig>> {
+    let drop = proptest::sample::select(vec![DropBehind::Never, DropBehind::Pressure, DropBehind::Always]);
+    let budget = proptest::option::of((0..200u64).prop_map(|b| Bytes(b * 3_000)));
+    let some = (0..6usize, 0..100u64, budget, drop, any::<bool>(), 0..5usize).prop_map(
+        |(streams_max, gap, budget, drop_behind, hold, files_max)| AheadConfig {
+            streams: StreamConfig { streams_max, gap: Bytes(gap * 500), ..StreamConfig::default() },
+            budget,
+            slack: Nanos::from_secs(1),
+            drop_behind,
+            hold,
+            files_max,
+        },
+    );
+    proptest::option::of(some)
+}
+
+/// Mostly as they are; each may be anything.
+pub(crate) fn constants() -> impl Strategy<Value = Constants> {
+    let absurd = vec![0.0, -1.0, 1e-9, 0.5, 3.0, 1e30, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
+    let value = || proptest::option::weighted(0.1, proptest::sample::select(absurd.clone()));
+    let whole = || proptest::option::weighted(0.1, amount());
+    (proptest::array::uniform14(value()), proptest::array::uniform3(whole())).prop_map(
+        |(values, [queue, keep, pass])| {
+            let mut c = Constants::default();
+            let wholes = [&mut c.queue_ahead, &mut c.keep_behind, &mut c.pass_through_max];
+            wholes.into_iter().zip([queue, keep, pass]).for_each(|(c, value)| *c = value.unwrap_or(*c));
+            let all = [
+                &mut c.early_s,
+                &mut c.quiet_s,
+                &mut c.taken_after_s,
+                &mut c.early_below,
+                &mut c.blocked_over_budget,
+                &mut c.evicted_share,
+                &mut c.budget_share_first,
+                &mut c.budget_share_max,
+                &mut c.budget_step,
+                &mut c.hit_elasticity,
+                &mut c.drop_behind_s,
+                &mut c.bitrate_alike,
+                &mut c.bitrate_outliers,
+            ];
+            all.into_iter().zip(values).for_each(|(c, value)| *c = value.unwrap_or(*c));
+            c
+        },
+    )
+}
+
+pub(crate) fn sizing() -> impl Strategy<Value = (Sizing, BitrateRule, Option<u64>)> {
+    let params =
+        (0..200u64, 0..50u64, 0..4_000u64, any::<bool>()).prop_map(|(start, step, interval_ms, model)| {
+            Sizing::Auto(Params {
+                start_size: Bytes(start * 3_000),
+                step_size: Bytes(step * 5_000),
+                adjust_interval: Nanos::from_millis(interval_ms),
+                adjust_busy: 0.1,
+                adjust_by: if model { AdjustBy::Model } else { AdjustBy::Gradient },
+                ..Params::default()
+            })
+        });
+    let sizing = prop_oneof![
+        2 => Just(Sizing::Fixed),
+        2 => params,
+        1 => Just(Sizing::Competitive(Start::Depth)),
+        1 => Just(Sizing::Competitive(Start::Slow)),
+    ];
+    let rules = vec![
+        BitrateRule::Same,
+        BitrateRule::SquareRoot,
+        BitrateRule::Linear,
+        BitrateRule::Factors(vec![(1e4, 0.3), (1e6, f64::NAN)]),
+    ];
+    (sizing, proptest::sample::select(rules), proptest::option::of(any::<u64>()))
+}
+
+pub(crate) fn config() -> impl Strategy<Value = Config> {
+    let mode = proptest::sample::select(Mode::ALL.to_vec());
+    let order = proptest::sample::select(OrderKind::ALL.to_vec());
+    (
+        mode,
+        order,
+        0..64u64,
+        0..80u64,
+        0..4usize,
+        0..40u64,
+        0..12usize,
+        (any::<[bool; 2]>(), sizing(), constants(), proptest::option::of(amount())),
+        ahead(),
+    )
+        .prop_map(
+            |(mode, order, prefetch, read_max, reads_in_flight, overlap, queue_max, rest, ahead)| {
+                let ([answer_early, scale_by_observed], (sizing, scale, bitrate), constants, start) = rest;
+                Config {
+                    sizing,
+                    scale,
+                    scale_by_observed,
+                    bitrate,
+                    profile: None,
+                    start_size: start.map(Bytes),
+                    memory: MemoryLimit::default(),
+                    constants,
+                    ahead,
+                    mode,
+                    order,
+                    prefetch: Bytes(prefetch * 3_000),
+                    read_max: Bytes(read_max * 5_000),
+                    reads_in_flight,
+                    overlap: Bytes(overlap * PAGE),
+                    queue_max,
+                    answer_early,
+                    age_max: Nanos::from_secs(2),
+                    wait_max: Nanos::from_secs(10),
+                    stall_max: Nanos::from_secs(6),
+                }
+            },
+        )
+}
