@@ -15,9 +15,9 @@ use seekless_kernel::prefetch::Source;
 use seekless_kernel::residency::resident_prefix;
 use seekless_policy::{FileId, Mode, RequestId, Taken};
 
+use super::beats::{Beats, ROUND};
 use super::counts::Counts;
 use super::files::Files;
-use super::keeper::{Beats, ROUND};
 use super::scope::Folders;
 use crate::held::Registry;
 use crate::settings::Settings;
