@@ -20,9 +20,8 @@ use tokio::sync::mpsc;
 
 use super::Shared;
 use super::counters::Counters;
-use super::digests::Edition;
 use super::fetch::read_past;
-use super::tree::Opened;
+use super::tree::{FileVersion, Opened};
 use crate::digest::{Algorithm, Hasher};
 use crate::multipart::Writer;
 use crate::range::{Span, merged};
@@ -63,7 +62,7 @@ struct Job {
 /// One file being downloaded.
 struct Content {
     file: Arc<Opened>,
-    edition: Edition,
+    version: FileVersion,
     clients: usize,
     blocks: HashMap<u64, Bytes>,
 }
@@ -73,7 +72,7 @@ type Given = io::Result<(u64, Bytes)>;
 struct State {
     circus: Circus,
     contents: HashMap<ContentId, Content>,
-    by_edition: HashMap<Edition, ContentId>,
+    by_version: HashMap<FileVersion, ContentId>,
     clients: HashMap<ClientId, (ContentId, mpsc::UnboundedSender<Given>)>,
     next: u64,
     refused: bool,
@@ -192,7 +191,7 @@ impl Disk {
         let state = State {
             circus: Circus::new(config),
             contents: HashMap::new(),
-            by_edition: HashMap::new(),
+            by_version: HashMap::new(),
             clients: HashMap::new(),
             next: 1,
             refused: false,
@@ -218,16 +217,16 @@ impl Disk {
         wanted: Wanted,
         tell: mpsc::UnboundedSender<Given>,
     ) -> Option<ClientId> {
-        let edition = (file.id, file.size, file.modified);
+        let version = file.version();
         let mut state = lock(&self.state);
         state.next += 2;
         let client = ClientId(state.next);
         let fresh = ContentId(state.next + 1);
-        let content = *state.by_edition.entry(edition).or_insert(fresh);
+        let content = *state.by_version.entry(version).or_insert(fresh);
         let entry = state.contents.entry(content);
         let entry = entry.or_insert_with(|| Content {
             file: file.clone(),
-            edition,
+            version,
             clients: 0,
             blocks: HashMap::new(),
         });
@@ -299,7 +298,7 @@ impl State {
             && entry.clients == 0
             && entry.blocks.is_empty()
         {
-            self.by_edition.remove(&entry.edition);
+            self.by_version.remove(&entry.version);
             self.contents.remove(&content);
         }
     }

@@ -14,8 +14,7 @@ use seekless_engine::lock;
 use seekless_levels::cache::{Cache, Origin, Replacement};
 use seekless_levels::coordinate::{Coordination, Coordinator, Request};
 
-use super::super::digests::Edition;
-use super::super::tree::Opened;
+use super::super::tree::{FileVersion, Opened};
 use super::Way;
 use crate::range::Span;
 
@@ -34,7 +33,7 @@ const FILES_MAX: usize = 65_536;
 struct State {
     coordinator: Coordinator,
     held: Cache,
-    files: HashMap<Edition, u64>,
+    files: HashMap<FileVersion, u64>,
     next: u64,
 }
 
@@ -66,18 +65,18 @@ impl Literal {
 
     /// Decides on one request of a client.
     pub(crate) fn decide(&self, client: IpAddr, file: &Opened, span: Span) -> Way {
-        let edition = (file.id, file.size, file.modified);
+        let version = file.version();
         let mut guard = lock(&self.state);
         let state = &mut *guard;
         if state.files.len() >= FILES_MAX {
             state.files.clear();
         }
         let next = state.next + 1;
-        let number = *state.files.entry(edition).or_insert(next);
+        let number = *state.files.entry(version).or_insert(next);
         state.next = state.next.max(number);
         let base = number << FILE_BITS;
         let mut hasher = DefaultHasher::new();
-        (client, edition).hash(&mut hasher);
+        (client, version).hash(&mut hasher);
         let context = (hasher.finish() % u64::from(CONTEXTS)) as u32;
         let request =
             Request { context, first: base + span.offset / BLOCK, last: base + (span.end() - 1) / BLOCK };
