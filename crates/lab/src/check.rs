@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::metric;
-use crate::results::Row;
+use crate::row::Row;
 
 /// One condition. A value (`arm`), a ratio (`arm` and `over`), a difference (`arm` and `less`), or an order (`order`, smallest first).
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -16,7 +16,7 @@ use seekless_units::{Bytes, Exit, Fault};
 use serde::{Deserialize, Serialize};
 
 pub use arm::{Arm, Door, FaultAt, FaultKind, Mode, Order, ServerKind, ServerVariant};
-pub use builtin::{all, find, nearest};
+pub use builtin::{all, find};
 pub use load::Load;
 
 use crate::check::Check;
