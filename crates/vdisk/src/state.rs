@@ -35,7 +35,7 @@ pub fn state_root() -> PathBuf {
 
 /// What is known of a disk that is up or coming up.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Record {
+pub struct DiskRecord {
     /// As it was asked for.
     #[serde(flatten)]
     pub config: DiskConfig,
@@ -179,7 +179,7 @@ impl DiskDir {
     }
 
     /// The record, if there is a readable one.
-    pub fn record(&self) -> Option<Record> {
+    pub fn record(&self) -> Option<DiskRecord> {
         serde_json::from_slice(&fs::read(self.dir.join("disk.json")).ok()?).ok()
     }
 
@@ -187,7 +187,7 @@ impl DiskDir {
     ///
     /// # Errors
     /// `Failed`, naming the path.
-    pub fn write_record(&self, record: &Record) -> Result<(), Fault> {
+    pub fn write_record(&self, record: &DiskRecord) -> Result<(), Fault> {
         let (path, fresh) = (self.dir.join("disk.json"), self.dir.join("disk.json.new"));
         let text = serde_json::to_vec_pretty(record).map_err(|e| Fault::new(Exit::Failed, e.to_string()))?;
         fs::write(&fresh, text)
