@@ -13,7 +13,7 @@ use seekless_profile::{DiskProfile, StoredProfile};
 use seekless_units::{Bytes, Exit, Fault, Lba, SECTOR_BYTES};
 use serde::Serialize;
 
-use crate::against::{Figure, Kind, WITHIN, compare};
+use crate::against::{ComparedFigure, FigureKind, WITHIN, compare};
 use crate::cli::ProfileArgs;
 use crate::measure::{Manners, Measured, measure};
 use crate::resolve::resolve;
@@ -21,7 +21,7 @@ use crate::{plot, store};
 
 /// What `--json` prints.
 #[derive(Serialize)]
-struct Report {
+struct ProfileReport {
     /// Kernel name of the disk.
     name: String,
     /// Its lasting name.
@@ -57,16 +57,17 @@ struct Against {
     /// The drive's own, without the way to it; measured it contains that way, so it is not judged.
     overhead_model_ms: f64,
     /// All figures, the one furthest off first.
-    figures: Vec<Figure>,
+    figures: Vec<ComparedFigure>,
 }
 
 impl Against {
     fn new(profile: &DiskProfile, spec: &DriveSpec, drive: &str) -> Against {
         let path_ms = profile.overhead.as_millis_f64() - spec.electronics.read_miss_ms;
         let mut figures = compare(profile, spec, path_ms);
-        figures.retain(|f| f.kind != Kind::Overhead);
+        figures.retain(|f| f.kind != FigureKind::Overhead);
         let worst = |kind| figures.iter().filter(|f| kind == f.kind).map(|f| f.off).fold(0.0, f64::max);
-        let (turn_off, rate_off, seek_off) = (worst(Kind::Turn), worst(Kind::Rate), worst(Kind::Seek));
+        let (turn_off, rate_off, seek_off) =
+            (worst(FigureKind::Turn), worst(FigureKind::Rate), worst(FigureKind::Seek));
         Against {
             drive: drive.to_string(),
             worst_off: turn_off.max(rate_off).max(seek_off),
@@ -83,8 +84,8 @@ impl Against {
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
         table.set_header(["", "measured", "model", "off"]);
-        let mut shown: Vec<&Figure> = self.figures.iter().take(5).collect();
-        for (kind, each) in [(Kind::Turn, 1), (Kind::Rate, 8), (Kind::Seek, 3)] {
+        let mut shown: Vec<&ComparedFigure> = self.figures.iter().take(5).collect();
+        for (kind, each) in [(FigureKind::Turn, 1), (FigureKind::Rate, 8), (FigureKind::Seek, 3)] {
             shown.extend(self.figures.iter().filter(|f| f.kind == kind).step_by(each));
         }
         for f in shown {
@@ -187,7 +188,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<Exit, Fault> {
     if let Some(path) = &plot_at {
         store::write(path, plot::html(&stored)?.as_bytes())?;
     }
-    let report = Report {
+    let report = ProfileReport {
         name: target.name.clone(),
         disk: id.clone(),
         label,
@@ -212,7 +213,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<Exit, Fault> {
     }
 }
 
-fn text(report: &Report) -> String {
+fn text(report: &ProfileReport) -> String {
     let s = &report.summary;
     let rotation = match (s.rotation_ms, s.rpm) {
         (Some(ms), Some(rpm)) => format!("{ms:.3} ms a turn ({rpm:.0} rpm)"),

@@ -12,20 +12,20 @@ use seekless_units::{Exit, Fault};
 use serde::Serialize;
 
 use crate::cli::TuneArgs;
-use crate::resolve::{Target, resolve};
-use crate::store::{self, Known};
-use plan::{Advice, Plan};
+use crate::resolve::{DiskTarget, resolve};
+use crate::store::{self, KnownProfile};
+use plan::{Advice, TunePlan};
 
 /// What is said of one disk.
 #[derive(Serialize)]
-struct Report {
+struct TuneReport {
     name: String,
     disk: String,
     label: String,
     /// `measured`, or why the figures are those of an assumed disk.
     profile: String,
     #[serde(flatten)]
-    plan: Plan,
+    plan: TunePlan,
     /// Set now.
     applied: bool,
     /// Put back: which settings.
@@ -51,20 +51,20 @@ pub(crate) fn run(args: &TuneArgs) -> Result<Exit, Fault> {
     Ok(Exit::Ok)
 }
 
-fn targets(args: &TuneArgs) -> Result<Vec<Target>, Fault> {
+fn targets(args: &TuneArgs) -> Result<Vec<DiskTarget>, Fault> {
     if let Some(path) = &args.target {
         // A test's tree of devices has no device files: there the name alone counts.
         if args.sys_block != Path::new(crate::resolve::SYS_BLOCK) {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            return Ok(vec![Target { identity: identity(args, &name), name }]);
+            return Ok(vec![DiskTarget { identity: identity(args, &name), name }]);
         }
         return Ok(vec![resolve(path)?]);
     }
-    let turning: Vec<Target> = Topology::of_system()
+    let turning: Vec<DiskTarget> = Topology::of_system()
         .disks()
         .into_iter()
         .filter(|d| d.rotational && !d.name.starts_with("md") && !d.name.starts_with("dm-"))
-        .map(|d| Target::by_name(&d.name))
+        .map(|d| DiskTarget::by_name(&d.name))
         .collect();
     if turning.is_empty() {
         let message = "no disk here turns: nothing to tune (name a device to see the advice anyway)";
@@ -78,7 +78,7 @@ fn identity(args: &TuneArgs, name: &str) -> seekless_kernel::identity::Identity 
     seekless_kernel::identity::Identity::of(&args.sys_block, udev, name)
 }
 
-fn one(args: &TuneArgs, target: &Target) -> Result<Report, Fault> {
+fn one(args: &TuneArgs, target: &DiskTarget) -> Result<TuneReport, Fault> {
     let queue = Queue::new(&args.sys_block, &target.name);
     let settings = queue.settings();
     if settings.read_ahead_kb.is_none() {
@@ -87,16 +87,16 @@ fn one(args: &TuneArgs, target: &Target) -> Result<Report, Fault> {
     let sectors = std::fs::read_to_string(args.sys_block.join(&target.name).join("size"));
     let sectors: u64 = sectors.ok().and_then(|s| s.trim().parse().ok()).unwrap_or(0);
     let (profile, source) = match store::load(&target.identity.id, sectors) {
-        Known::Measured(stored) => (stored.profile, "measured".to_string()),
-        Known::Unmeasured => (
+        KnownProfile::Measured(stored) => (stored.profile, "measured".to_string()),
+        KnownProfile::Unmeasured => (
             DiskProfile::assumed(sectors),
             "not measured: figures of an assumed 7200 rpm disk; see `seekless disk profile`".to_string(),
         ),
-        Known::Unusable(why) => {
+        KnownProfile::Unusable(why) => {
             (DiskProfile::assumed(sectors), format!("figures of an assumed 7200 rpm disk, since {why}"))
         }
     };
-    let mut report = Report {
+    let mut report = TuneReport {
         name: target.name.clone(),
         disk: target.identity.id.clone(),
         label: target.label(),
@@ -128,7 +128,7 @@ fn one(args: &TuneArgs, target: &Target) -> Result<Report, Fault> {
     Ok(report)
 }
 
-fn text(report: &Report, args: &TuneArgs) -> String {
+fn text(report: &TuneReport, args: &TuneArgs) -> String {
     let mut text = format!("{}: {}\n", report.label, report.profile);
     if let Some(back) = &report.reverted {
         text += &match back.as_slice() {
