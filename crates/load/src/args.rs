@@ -7,8 +7,8 @@ use seekless_units::{Bytes, Exit, Fault, Nanos};
 use seekless_workload::catalogue::{Catalogue, CatalogueSpec, Content};
 use seekless_workload::session::ClientClass;
 
-use crate::run::Settings;
-use crate::target::Target;
+use crate::run::RunSettings;
+use crate::target::TargetServer;
 
 /// Which library the server serves. The same arguments always give the same library.
 #[derive(Args, Clone, Debug)]
@@ -117,7 +117,7 @@ impl RunArgs {
     ///
     /// # Errors
     /// A wrong URL, nobody there, a warm-up as long as the run.
-    pub fn settings(&self, length: Option<Nanos>, classes: &[ClientClass]) -> Result<Settings, Fault> {
+    pub fn settings(&self, length: Option<Nanos>, classes: &[ClientClass]) -> Result<RunSettings, Fault> {
         if length.is_some_and(|l| l <= self.warmup) {
             let l = length.unwrap_or_default();
             return Err(Fault::new(
@@ -125,9 +125,9 @@ impl RunArgs {
                 format!("the warm-up of {} leaves nothing of a run of {l}; give a longer run", self.warmup),
             ));
         }
-        let target = Target::parse(&self.url, self.cacert.as_deref())?;
+        let target = TargetServer::parse(&self.url, self.cacert.as_deref())?;
         target.probe()?;
-        Ok(Settings {
+        Ok(RunSettings {
             target,
             verify: !self.no_verify,
             receive_buffer: self.receive_buffer.map(|b| u32::try_from(b.0).unwrap_or(u32::MAX)),

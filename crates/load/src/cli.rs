@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 
 use crate::args::{CatalogueArgs, LineArgs, RunArgs, classes, duration, positive, read};
 use crate::closed::{ClosedRun, closed};
-use crate::connection::Line;
+use crate::connection::ClientLink;
 use crate::downloads::{DownloadRun, arrivals_per_s, downloads};
 use crate::replay::{ReplayRun, replay};
-use crate::report::Report;
-use crate::run::{Finished, Settings};
+use crate::report::RunReport;
+use crate::run::{Finished, RunSettings};
 use crate::search::SearchArgs;
 use crate::sessions::{SessionRun, sessions};
 
@@ -251,10 +251,10 @@ fn finish(
     kind: &str,
     run: &RunArgs,
     own: Value,
-    settings: &Settings,
+    settings: &RunSettings,
     finished: &Finished,
 ) -> Result<Exit, Fault> {
-    let report = Report::new(kind, config(run, own), settings, finished);
+    let report = RunReport::new(kind, config(run, own), settings, finished);
     give(run.json.as_deref(), &report, || report.text())?;
     report.verdict()
 }
@@ -279,7 +279,7 @@ fn run_closed(a: &ClosedArgs) -> Result<Exit, Fault> {
         "library_files": catalogue.videos().len(), "clients": a.clients, "reader": spec, "handler": a.handler,
         "duration_s": a.duration.as_secs_f64(), "timeout_s": a.timeout.as_secs_f64(), "classes": class,
     });
-    let line = Line { class: 0, link_bits_per_s: class[0].link_bits_per_s, delay: a.delay };
+    let line = ClientLink { class: 0, link_bits_per_s: class[0].link_bits_per_s, delay: a.delay };
     let plan =
         ClosedRun { catalogue, spec, handler: a.handler, clients: a.clients, line, timeout: a.timeout };
     let finished = closed(&settings, plan)?;

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::{FailureExample, KINDS};
 use crate::record::{Live, Recorder, Tally, WINDOW};
-use crate::run::{Finished, Settings};
+use crate::run::{Finished, RunSettings};
 
 /// Lateness of the load that its readers must know of: 5 % of the 10 s a segment may take.
 const LAG_WARNING_MS: f64 = 500.0;
@@ -23,7 +23,7 @@ const CDF_POINTS: u32 = 200;
 
 /// The result of one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Report {
+pub struct RunReport {
     /// `closed`, `sessions` or `replay`.
     pub kind: String,
     /// What was asked for, as given.
@@ -265,16 +265,21 @@ pub fn windows(record: &Recorder, length: Nanos) -> Vec<WindowReport> {
         .collect()
 }
 
-impl Report {
+impl RunReport {
     /// The report of a finished run.
-    pub fn new(kind: &str, config: serde_json::Value, settings: &Settings, finished: &Finished) -> Report {
+    pub fn new(
+        kind: &str,
+        config: serde_json::Value,
+        settings: &RunSettings,
+        finished: &Finished,
+    ) -> RunReport {
         let r = &finished.record;
         let length = finished.length;
         let measured_s = length.since(settings.warmup).as_secs_f64();
         let (latency, first_byte) = r.all_classes();
         let Tally { requests, bytes, failures } = r.measured;
         let s = r.sessions;
-        Report {
+        RunReport {
             kind: kind.into(),
             config,
             partial: finished.partial,
@@ -443,14 +448,14 @@ impl Report {
 }
 
 /// One line on standard error while a run goes on; nothing if that is not a terminal.
-pub struct Progress {
+pub struct ProgressLine {
     bar: Option<ProgressBar>,
     last: (f64, u64),
 }
 
-impl Progress {
+impl ProgressLine {
     /// For a run with these settings.
-    pub fn new(settings: &Settings) -> Progress {
+    pub fn new(settings: &RunSettings) -> ProgressLine {
         let shown = settings.progress && std::io::stderr().is_terminal();
         let bar = shown.then(|| {
             let length = settings.length.map_or(0, |l| l.0 / 1_000_000);
@@ -461,7 +466,7 @@ impl Progress {
             }
             bar
         });
-        Progress { bar, last: (0.0, 0) }
+        ProgressLine { bar, last: (0.0, 0) }
     }
 
     /// Shows the state at `now`.
