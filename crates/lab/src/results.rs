@@ -5,7 +5,7 @@ use std::path::Path;
 use seekless_units::{Exit, Fault};
 use serde::{Deserialize, Serialize};
 
-use crate::check::{Outcome, Statistic};
+use crate::check::{CheckOutcome, Statistic};
 use crate::environment::Environment;
 pub use crate::row::Row;
 use crate::scenario::Scenario;
@@ -31,7 +31,7 @@ pub struct Results {
     /// One a run of an arm.
     pub rows: Vec<Row>,
     /// The checks with their outcomes.
-    pub checks: Vec<Outcome>,
+    pub checks: Vec<CheckOutcome>,
     /// What could not be done as the scenario says (a server that is not here, a setting the device refuses).
     pub remarks: Vec<String>,
     /// The machine.
