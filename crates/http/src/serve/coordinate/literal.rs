@@ -12,7 +12,7 @@ use std::sync::Mutex;
 
 use seekless_engine::lock;
 use seekless_levels::cache::{Cache, Origin, Replacement};
-use seekless_levels::coordinate::{Coordination, Coordinator, Request};
+use seekless_levels::coordinate::{Coordination, Coordinator, LevelRequest};
 
 use super::super::tree::{FileVersion, Opened};
 use super::Way;
@@ -78,8 +78,11 @@ impl Literal {
         let mut hasher = DefaultHasher::new();
         (client, version).hash(&mut hasher);
         let context = (hasher.finish() % u64::from(CONTEXTS)) as u32;
-        let request =
-            Request { context, first: base + span.offset / BLOCK, last: base + (span.end() - 1) / BLOCK };
+        let request = LevelRequest {
+            context,
+            first: base + span.offset / BLOCK,
+            last: base + (span.end() - 1) / BLOCK,
+        };
         let split = state.coordinator.decide(&request, &state.held);
 
         let bypass = split.bypass.min(request.len());
