@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use seekless_units::{Lba, Nanos, SECTOR_BYTES};
 
 use super::RatePoint;
-use super::procedure::{ProcedureOptions, Read, Timing, median, shift};
+use super::reads::{ProcedureOptions, Read, Timing, median, shift};
 use super::rotation::Turn;
 
 /// Sectors of one read of a sequential run on a slow disk, 256 KiB, and on a fast one, 1 MiB. While the host deals with

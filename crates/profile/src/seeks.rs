@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use seekless_units::{Lba, Nanos};
 
-use super::procedure::{ProcedureOptions, Read, Timing, median, shift};
+use super::reads::{ProcedureOptions, Read, Timing, median, shift};
 use super::rotation::Turn;
 use super::vernier::{MeasurementEnd, Vernier};
 

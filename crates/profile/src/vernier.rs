@@ -11,7 +11,7 @@
 
 use seekless_units::{Lba, Nanos};
 
-use super::procedure::{Read, Timing};
+use super::reads::{Read, Timing};
 use super::rotation::Turn;
 
 /// Part of a turn at which the halving ends.
