@@ -1,13 +1,22 @@
 //! `seekless disk list`.
 
+use std::path::PathBuf;
+
+use clap::Args;
 use comfy_table::{Table, presets};
 use seekless_kernel::topology::{Backing, MountTable, Topology};
 use seekless_units::{Exit, Fault};
 use serde::Serialize;
 
-use crate::cli::ListArgs;
 use crate::resolve::DiskTarget;
 use crate::store::{self, KnownProfile};
+
+#[derive(Args, Debug)]
+pub(crate) struct ListArgs {
+    /// Print JSON, to FILE or, without FILE or with `-`, to standard output
+    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
 
 /// One disk, as `--json` prints it.
 #[derive(Serialize)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use clap::Args;
 use comfy_table::{Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use seekless_drive::{DriveSpec, catalogue};
@@ -14,10 +15,34 @@ use seekless_units::{Bytes, Exit, Fault, Lba, SECTOR_BYTES};
 use serde::Serialize;
 
 use crate::against::{ComparedFigure, FigureKind, WITHIN, compare};
-use crate::cli::ProfileArgs;
 use crate::measure::{Manners, Measured, measure};
 use crate::resolve::resolve;
 use crate::{plot, store};
+
+#[derive(Args, Debug)]
+pub(crate) struct ProfileArgs {
+    /// A block device, or a directory or file on the disk
+    #[arg(value_name = "DEV|DIR")]
+    pub(crate) target: PathBuf,
+    /// Print JSON, to FILE or, without FILE or with `-`, to standard output
+    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Part of the disk's time to take while others use it, 1% to 100%; an idle disk is measured without pause
+    #[arg(long, default_value = "10%", value_parser = parse_share)]
+    pub(crate) share: f64,
+    /// Give up after this long, for example 90s or 20m
+    #[arg(long, default_value = "20m", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+    /// Write the plot here instead of beside the stored profile
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plot: Option<PathBuf>,
+    /// Do not store the profile
+    #[arg(long)]
+    pub(crate) no_store: bool,
+    /// Hold it against the model of this drive (`seekless vdisk drives`), for a virtual disk as large as that drive
+    #[arg(long, value_name = "DRIVE")]
+    pub(crate) against: Option<String>,
+}
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -246,4 +271,45 @@ fn text(report: &ProfileReport) -> String {
         }
     }
     text + &report.against.as_ref().map_or(String::new(), Against::table)
+}
+
+fn parse_share(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').ok_or("write a percentage, for example 10%")?;
+    let percent: f64 = number.trim().parse().map_err(|_| "write a percentage, for example 10%")?;
+    if (1.0..=100.0).contains(&percent) {
+        Ok(percent / 100.0)
+    } else {
+        Err("it lies within 1% and 100%".into())
+    }
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let wrong = || "write for example 90s, 20m or 1h".to_string();
+    let split = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
+    let number: u64 = text[..split].parse().map_err(|_| wrong())?;
+    let unit = match text[split..].trim() {
+        "s" => 1,
+        "m" | "min" => 60,
+        "h" => 3600,
+        _ => return Err(wrong()),
+    };
+    let seconds = number.checked_mul(unit).filter(|s| (10..=86_400).contains(s));
+    seconds.map(Duration::from_secs).ok_or_else(|| "it lies within 10s and 24h".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_and_durations() {
+        assert_eq!(parse_share("10%"), Ok(0.1));
+        assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
+        for wrong in ["10", "0%", "101%", "x%", "NaN%"] {
+            assert!(parse_share(wrong).is_err(), "{wrong}");
+        }
+        for wrong in ["10", "s", "1s", "99h", "5 furlongs", "99999999999999999999s"] {
+            assert!(parse_duration(wrong).is_err(), "{wrong}");
+        }
+    }
 }

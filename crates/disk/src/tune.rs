@@ -5,16 +5,44 @@ mod plan;
 
 use std::path::{Path, PathBuf};
 
+use clap::Args;
 use seekless_kernel::queue::{Queue, Setting};
 use seekless_kernel::topology::Topology;
 use seekless_profile::DiskProfile;
 use seekless_units::{Exit, Fault};
 use serde::Serialize;
 
-use crate::cli::TuneArgs;
 use crate::resolve::{DiskTarget, resolve};
 use crate::store::{self, KnownProfile};
 use plan::{Advice, TunePlan};
+
+#[derive(Args, Debug)]
+pub(crate) struct TuneArgs {
+    /// A block device, or a directory or file on the disk; all disks that turn if left out
+    #[arg(value_name = "DEV|DIR")]
+    pub(crate) target: Option<PathBuf>,
+    /// Set it now; what was set before is kept for --revert
+    #[arg(long, conflicts_with = "revert")]
+    pub(crate) apply: bool,
+    /// Put back exactly what was set before --apply, and take away the rule of --persist
+    #[arg(long, conflicts_with = "persist")]
+    pub(crate) revert: bool,
+    /// Write a udev rule so that it is set again after a restart
+    #[arg(long)]
+    pub(crate) persist: bool,
+    /// Sequential readers to expect at once
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) streams: u32,
+    /// Where udev rules go
+    #[arg(long, default_value = "/etc/udev/rules.d", hide = true)]
+    pub(crate) udev_dir: PathBuf,
+    /// Where the devices are
+    #[arg(long, default_value = "/sys/block", hide = true)]
+    pub(crate) sys_block: PathBuf,
+    /// Print JSON, to FILE or, without FILE or with `-`, to standard output
+    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
 
 /// What is said of one disk.
 #[derive(Serialize)]
