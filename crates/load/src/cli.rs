@@ -12,7 +12,7 @@ use seekless_workload::httperf;
 use seekless_workload::session::{Rate, SessionSpec, Sessions};
 use serde_json::{Value, json};
 
-use crate::args::{CatalogueArgs, LineArgs, RunArgs, classes, duration, positive, read};
+use crate::args::{CatalogueArgs, LineArgs, RunArgs, SessionArgs, classes, duration, positive, read};
 use crate::closed::{ClosedRun, closed};
 use crate::connection::ClientLink;
 use crate::downloads::{DownloadRun, arrivals_per_s, downloads};
@@ -120,26 +120,6 @@ struct DownloadsArgs {
     /// Clients at once; one more fails at once
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     max_clients: u64,
-}
-
-/// What sessions are, for the commands that run some.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct SessionArgs {
-    #[command(flatten)]
-    pub(crate) catalogue: CatalogueArgs,
-    #[command(flatten)]
-    pub(crate) run: RunArgs,
-    #[command(flatten)]
-    pub(crate) line: LineArgs,
-    /// How long a segment may take from when it was due
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
-    pub(crate) timeout: Nanos,
-    /// Sessions at once; one more fails at once
-    #[arg(long, value_name = "N", default_value_t = 20_000)]
-    pub(crate) max_clients: u64,
-    /// Start with no viewer at all instead of those of a long-running server
-    #[arg(long)]
-    pub(crate) cold_start: bool,
 }
 
 #[derive(Args, Clone, Debug)]

@@ -25,6 +25,7 @@ use seekless_workload::content::Content;
 
 use crate::failure::Failure;
 use crate::link::{Link, PacedStream};
+use crate::record::ResponseTimes;
 use crate::run::Worker;
 use crate::target::ByteStream;
 
@@ -84,15 +85,6 @@ impl FetchRequest<'_> {
             (None, None) => None,
         }
     }
-}
-
-/// A complete and correct answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ResponseTimes {
-    /// When the client had its head.
-    pub first_byte: Nanos,
-    /// When the client had its last byte.
-    pub done: Nanos,
 }
 
 /// A client's connection; made when first needed and again after a failure or when the server has closed it.

@@ -1,19 +1,16 @@
-//! What a run reports: a table for people, JSON for programs, and a line of progress meanwhile.
+//! What a run reports: a table for people, and JSON for programs.
 //!
 //! The JSON is an interface: fields are added, never renamed or given another meaning. All times and rates are in the
 //! workload's time (see [`crate::clock`]) except those that say `wall` or `cpu`.
 
 use std::fmt::Write as _;
-use std::io::IsTerminal;
-use std::sync::atomic::Ordering;
 
 use hdrhistogram::Histogram;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use seekless_units::{Exit, Fault, Nanos};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{FailureExample, KINDS};
-use crate::record::{Live, Recorder, Tally, WINDOW};
+use crate::record::{Recorder, Tally, WINDOW, mb_per_s};
 use crate::run::{Finished, RunSettings};
 
 /// Lateness of the load that its readers must know of: 5 % of the 10 s a segment may take.
@@ -240,10 +237,6 @@ pub struct Failures {
     pub corruption: Option<FailureExample>,
 }
 
-fn mb_per_s(bytes: u64, seconds: f64) -> f64 {
-    if seconds > 0.0 { bytes as f64 / 1e6 / seconds } else { 0.0 }
-}
-
 /// Windows whole within the run.
 pub fn windows(record: &Recorder, length: Nanos) -> Vec<WindowReport> {
     let seconds = WINDOW.as_secs_f64();
@@ -444,51 +437,5 @@ impl RunReport {
             ));
         }
         Ok(if self.partial { Exit::Interrupted } else { Exit::Ok })
-    }
-}
-
-/// One line on standard error while a run goes on; nothing if that is not a terminal.
-pub struct ProgressLine {
-    bar: Option<ProgressBar>,
-    last: (f64, u64),
-}
-
-impl ProgressLine {
-    /// For a run with these settings.
-    pub fn new(settings: &RunSettings) -> ProgressLine {
-        let shown = settings.progress && std::io::stderr().is_terminal();
-        let bar = shown.then(|| {
-            let length = settings.length.map_or(0, |l| l.0 / 1_000_000);
-            let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
-            let template = if length > 0 { "{bar:24} {msg}" } else { "{spinner} {msg}" };
-            if let Ok(style) = ProgressStyle::with_template(template) {
-                bar.set_style(style);
-            }
-            bar
-        });
-        ProgressLine { bar, last: (0.0, 0) }
-    }
-
-    /// Shows the state at `now`.
-    pub fn show(&mut self, now: Nanos, live: &Live) {
-        let Some(bar) = &self.bar else { return };
-        let (seconds, bytes) = (now.as_secs_f64(), live.bytes.load(Ordering::Relaxed));
-        let rate = mb_per_s(bytes - self.last.1, seconds - self.last.0);
-        self.last = (seconds, bytes);
-        bar.set_position(now.0 / 1_000_000);
-        bar.set_message(format!(
-            "{seconds:.0} s  {rate:.1} MB/s  {} clients  {} requests  {} failed",
-            live.clients.load(Ordering::Relaxed),
-            live.requests.load(Ordering::Relaxed),
-            live.failures.load(Ordering::Relaxed),
-        ));
-        bar.tick();
-    }
-
-    /// Takes the line away.
-    pub fn clear(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
     }
 }

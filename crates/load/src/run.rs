@@ -17,9 +17,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
 
 use crate::clock::Clock;
-use crate::connection::ResponseTimes;
 use crate::failure::Failure;
-use crate::record::{Live, Recorder};
+use crate::progress::ProgressLine;
+use crate::record::{Live, Recorder, ResponseTimes};
 use crate::target::TargetServer;
 
 /// What is the same for every client of a run.
@@ -216,7 +216,7 @@ where
             .map_err(failed)?;
     }
     drop(done);
-    let mut bar = crate::report::ProgressLine::new(settings);
+    let mut bar = ProgressLine::new(settings.progress, settings.length);
     let mut merged: Option<Recorder> = None;
     let (mut partial, mut ended_early) = (false, false);
     runtime.block_on(async {

@@ -25,9 +25,8 @@ use seekless_units::{Exit, Fault, Nanos};
 use seekless_workload::session::{ClientClass, Rate, SessionSpec};
 use serde::{Deserialize, Serialize};
 
-use crate::args::{duration, positive, share};
+use crate::args::{SessionArgs, duration, positive, share};
 use crate::bisection::Bisection;
-use crate::cli::SessionArgs;
 use crate::record::{Live, WINDOW};
 use crate::report::{RunReport, WindowReport, windows};
 use crate::run::{Finished, RunSettings};

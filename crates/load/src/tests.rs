@@ -15,9 +15,9 @@ use tokio::time::Instant;
 
 use crate::clock::Clock;
 use crate::closed::{ClosedRun, clients, closed};
-use crate::connection::{ClientConnection, ClientLink, FetchRequest, ResponseTimes};
+use crate::connection::{ClientConnection, ClientLink, FetchRequest};
 use crate::failure::{Failure, KINDS};
-use crate::record::{Live, Recorder};
+use crate::record::{Live, Recorder, ResponseTimes};
 use crate::replay::{self, ReplayRun};
 use crate::report::RunReport;
 use crate::run::{Finished, RunSettings, Worker};
