@@ -6,7 +6,6 @@
 //! disk that died, and whoever takes the lock may clear it away.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -15,6 +14,7 @@ use seekless_units::{Exit, Fault};
 use serde::{Deserialize, Serialize};
 
 use crate::config::DiskConfig;
+pub use crate::fault::cannot;
 
 /// The state directory: `$SEEKLESS_STATE`, else `/run/seekless` for root, else `$XDG_RUNTIME_DIR/seekless`, else
 /// `/tmp/seekless-UID`.
@@ -221,16 +221,6 @@ impl Drop for Lock {
             let _ = fs::remove_dir(folder);
         }
     }
-}
-
-/// "cannot DO PATH: why", with the exit status that fits the reason.
-pub fn cannot(what: &str, path: &Path, error: &io::Error) -> Fault {
-    let exit = match error.kind() {
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Exit::Permission,
-        io::ErrorKind::NotFound => Exit::Missing,
-        _ => Exit::Failed,
-    };
-    Fault::new(exit, format!("cannot {what} {}: {error}", path.display()))
 }
 
 #[cfg(test)]
