@@ -13,7 +13,7 @@ use seekless_kernel::ring::Consumer;
 
 use crate::listener::Listener;
 use crate::receptionist::Receptionist;
-use crate::settings::Settings;
+use crate::settings::DaemonSettings;
 use crate::start_error::StartError;
 use crate::statistics::{Ask, ReportDoor, Shared, Statistics};
 use crate::status::StatusReport;
@@ -26,7 +26,7 @@ const DESCRIPTORS_RESERVED: u64 = 64;
 
 /// A running daemon. Dropping it stops it.
 pub struct Daemon {
-    settings: Arc<Settings>,
+    settings: Arc<DaemonSettings>,
     engine: Engine,
     watch: Arc<OnceLock<ReportDoor>>,
     stop: UnixStream,
@@ -39,7 +39,7 @@ impl Daemon {
     ///
     /// # Errors
     /// The socket or the threads cannot be had.
-    pub fn start(settings: Settings) -> Result<Daemon, StartError> {
+    pub fn start(settings: DaemonSettings) -> Result<Daemon, StartError> {
         let listener = Listener::bind(&settings.socket, settings.socket_mode)?;
         Daemon::start_at(settings, listener)
     }
@@ -48,11 +48,11 @@ impl Daemon {
     ///
     /// # Errors
     /// The threads cannot be had.
-    pub(crate) fn start_unreachable(settings: Settings) -> Result<Daemon, StartError> {
+    pub(crate) fn start_unreachable(settings: DaemonSettings) -> Result<Daemon, StartError> {
         Daemon::start_at(settings, Listener::none())
     }
 
-    fn start_at(mut settings: Settings, listener: Listener) -> Result<Daemon, StartError> {
+    fn start_at(mut settings: DaemonSettings, listener: Listener) -> Result<Daemon, StartError> {
         settings.engine = settings.engine.normalised();
         settings.connections_max = settings.connections_max.clamp(1, connections_possible());
         let ring = match settings.engine.follows() {
@@ -96,7 +96,7 @@ impl Daemon {
     }
 
     /// The settings in force.
-    pub(crate) fn settings(&self) -> Arc<Settings> {
+    pub(crate) fn settings(&self) -> Arc<DaemonSettings> {
         self.settings.clone()
     }
 

@@ -41,6 +41,6 @@ mod watch;
 
 pub use daemon::Daemon;
 pub use seekless_engine::{DiskReport, Durations};
-pub use settings::Settings;
+pub use settings::DaemonSettings;
 pub use start_error::StartError;
 pub use status::{CallReport, Counters, StatusReport, WatchReport};

@@ -17,7 +17,7 @@ use seekless_engine::Engine;
 use seekless_wire::{StatusParts, Tracked};
 
 use crate::client::Client;
-use crate::settings::Settings;
+use crate::settings::DaemonSettings;
 use crate::status::{CallReport, Counters, StatusReport, WatchReport};
 
 /// Reports that may wait; at 20,000 calls a second a quarter of a second's worth.
@@ -35,7 +35,7 @@ pub(crate) type ReportDoor = Box<dyn Fn() -> WatchReport + Send + Sync>;
 /// What others let the statistics see.
 #[derive(Clone)]
 pub(crate) struct Shared {
-    pub(crate) settings: Arc<Settings>,
+    pub(crate) settings: Arc<DaemonSettings>,
     pub(crate) started: Instant,
     pub(crate) counters: Arc<Mutex<Counters>>,
     /// The readers.

@@ -16,7 +16,7 @@ use seekless_units::{Exit, Fault};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::{Door, WatchSettings};
-use crate::Settings;
+use crate::DaemonSettings;
 use crate::daemon::Daemon;
 use crate::parent::die_with;
 
@@ -28,7 +28,7 @@ const DESCRIPTORS: u64 = 65536;
 pub(crate) const READY: u8 = b'R';
 
 pub(crate) struct Worker {
-    pub(crate) settings: Settings,
+    pub(crate) settings: DaemonSettings,
     pub(crate) watch: WatchSettings,
     pub(crate) socket: bool,
     pub(crate) supervisor: i32,
