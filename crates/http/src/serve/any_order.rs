@@ -33,7 +33,7 @@ const BLOCKS_MIN: u64 = 4;
 #[derive(Debug)]
 pub(crate) struct AnyOrder {
     config: Config,
-    disks: Mutex<HashMap<u64, Arc<Disk>>>,
+    disks: Mutex<HashMap<u64, Arc<DiskCircus>>>,
 }
 
 impl AnyOrder {
@@ -42,10 +42,10 @@ impl AnyOrder {
     }
 
     /// Circus of the disk a file is on.
-    fn disk(&self, shared: &Arc<Shared>, file: &Opened) -> Option<Arc<Disk>> {
+    fn disk(&self, shared: &Arc<Shared>, file: &Opened) -> Option<Arc<DiskCircus>> {
         match lock(&self.disks).entry(file.id.dev) {
             Entry::Occupied(known) => Some(known.get().clone()),
-            Entry::Vacant(new) => Some(new.insert(Disk::start(self, shared)?).clone()),
+            Entry::Vacant(new) => Some(new.insert(DiskCircus::start(self, shared)?).clone()),
         }
     }
 }
@@ -60,7 +60,7 @@ struct Job {
 }
 
 /// One file being downloaded.
-struct Content {
+struct SharedFile {
     file: Arc<Opened>,
     version: FileVersion,
     clients: usize,
@@ -69,9 +69,9 @@ struct Content {
 
 type Given = io::Result<(u64, Bytes)>;
 
-struct State {
+struct CircusState {
     circus: Circus,
-    contents: HashMap<ContentId, Content>,
+    contents: HashMap<ContentId, SharedFile>,
     by_version: HashMap<FileVersion, ContentId>,
     clients: HashMap<ClientId, (ContentId, mpsc::UnboundedSender<Given>)>,
     next: u64,
@@ -79,16 +79,16 @@ struct State {
 }
 
 /// Circus of one disk.
-pub(crate) struct Disk {
+pub(crate) struct DiskCircus {
     block: u64,
-    state: Mutex<State>,
+    state: Mutex<CircusState>,
     jobs: Sender<Job>,
     shared: std::sync::Weak<Shared>,
 }
 
-impl std::fmt::Debug for Disk {
+impl std::fmt::Debug for DiskCircus {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Disk")
+        f.write_str("DiskCircus")
     }
 }
 
@@ -163,7 +163,7 @@ pub(crate) async fn sha256(shared: &Arc<Shared>, file: &Arc<Opened>) -> Option<V
 #[derive(Debug)]
 struct Leaves {
     id: ClientId,
-    disk: Arc<Disk>,
+    disk: Arc<DiskCircus>,
 }
 
 impl Drop for Leaves {
@@ -184,11 +184,11 @@ fn parts_of(spans: &[Span], number: u64, block: u64, size: u64) -> impl Iterator
     })
 }
 
-impl Disk {
-    fn start(any_order: &AnyOrder, shared: &Arc<Shared>) -> Option<Arc<Disk>> {
+impl DiskCircus {
+    fn start(any_order: &AnyOrder, shared: &Arc<Shared>) -> Option<Arc<DiskCircus>> {
         let config = &any_order.config;
         let (jobs, todo) = unbounded();
-        let state = State {
+        let state = CircusState {
             circus: Circus::new(config),
             contents: HashMap::new(),
             by_version: HashMap::new(),
@@ -196,7 +196,7 @@ impl Disk {
             next: 1,
             refused: false,
         };
-        let disk = Arc::new(Disk {
+        let disk = Arc::new(DiskCircus {
             block: config.block.0.max(1),
             state: Mutex::new(state),
             jobs,
@@ -224,7 +224,7 @@ impl Disk {
         let fresh = ContentId(state.next + 1);
         let content = *state.by_version.entry(version).or_insert(fresh);
         let entry = state.contents.entry(content);
-        let entry = entry.or_insert_with(|| Content {
+        let entry = entry.or_insert_with(|| SharedFile {
             file: file.clone(),
             version,
             clients: 0,
@@ -242,7 +242,7 @@ impl Disk {
     }
 
     /// Tells the machine and does what it says.
-    fn event(&self, state: &mut State, event: Event) {
+    fn event(&self, state: &mut CircusState, event: Event) {
         state.circus.handle(event);
         while let Some(action) = state.circus.poll_action() {
             match action {
@@ -282,7 +282,7 @@ impl Disk {
     }
 }
 
-impl State {
+impl CircusState {
     /// A client is gone; its channel ends with it.
     fn gone(&mut self, client: ClientId) {
         let Some((content, _)) = self.clients.remove(&client) else { return };
@@ -305,7 +305,7 @@ impl State {
 }
 
 /// A reading thread; ends with its disk.
-fn read_blocks(disk: &std::sync::Weak<Disk>, todo: &Receiver<Job>) {
+fn read_blocks(disk: &std::sync::Weak<DiskCircus>, todo: &Receiver<Job>) {
     while let Ok(job) = todo.recv() {
         let Some(disk) = disk.upgrade() else { return };
         let blocks = read(&job, disk.block);
