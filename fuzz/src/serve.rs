@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use seekless_http::multipart::{Found, Reader};
 use seekless_http::range::parse_content_range;
-use seekless_http::serve::{Patience, Server, Settings};
+use seekless_http::serve::{Patience, Server, ServerSettings};
 
 /// Length of the one film; more than four blocks, so that any order is offered.
 const FILM_BYTES: usize = 300_000;
@@ -42,7 +42,7 @@ fn site() -> &'static Site {
         }
         let _ = std::os::unix::fs::symlink("/etc/passwd", root.join("out"));
         let patience = Duration::from_secs(5);
-        let server = Server::start(Settings {
+        let server = Server::start(ServerSettings {
             roots: vec![root],
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             tls: None,

@@ -1,7 +1,7 @@
 //! What the paper concludes from each figure, as something that holds here or does not.
 
-use super::figures::{Figure, Point};
-use super::{Report, Trials};
+use super::figures::{Figure, FigurePoint};
+use super::{CircusReport, Trials};
 
 /// One conclusion of the paper, checked.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,23 +22,23 @@ impl Conclusion {
 }
 
 /// A figure's points with their results.
-struct Rows<'a>(Vec<(&'a Point, &'a Trials)>);
+struct Rows<'a>(Vec<(&'a FigurePoint, &'a Trials)>);
 
-type Of = fn(&Report) -> f64;
+type Of = fn(&CircusReport) -> f64;
 
 impl Rows<'_> {
-    fn of(&self, keep: impl Fn(&Point) -> bool) -> Vec<(&Point, &Trials)> {
+    fn of(&self, keep: impl Fn(&FigurePoint) -> bool) -> Vec<(&FigurePoint, &Trials)> {
         self.0.iter().copied().filter(|(p, _)| keep(p)).collect()
     }
 
     /// Mean over the points that are kept.
-    fn mean(&self, of: Of, keep: impl Fn(&Point) -> bool) -> f64 {
+    fn mean(&self, of: Of, keep: impl Fn(&FigurePoint) -> bool) -> f64 {
         let kept = self.of(keep);
         kept.iter().map(|(_, t)| t.mean(of)).sum::<f64>() / kept.len().max(1) as f64
     }
 
     /// Largest over smallest value of the points that are kept.
-    fn spread(&self, of: Of, keep: impl Fn(&Point) -> bool) -> f64 {
+    fn spread(&self, of: Of, keep: impl Fn(&FigurePoint) -> bool) -> f64 {
         let values: Vec<f64> = self.of(keep).iter().map(|(_, t)| t.mean(of)).collect();
         let (low, high) = values.iter().fold((f64::MAX, 0.0_f64), |(l, h), v| (l.min(*v), h.max(*v)));
         high / low
@@ -51,7 +51,7 @@ impl Rows<'_> {
     }
 
     /// Smallest over the curves of what any order carries over what is offered, all loads of a curve taken together.
-    fn carried(&self, keep: impl Fn(&Point) -> bool) -> f64 {
+    fn carried(&self, keep: impl Fn(&FigurePoint) -> bool) -> f64 {
         let share = |curve: &&str| {
             let rows = self.of(|p| !p.sequential && p.curve == **curve && keep(p));
             let offered: f64 = rows.iter().map(|(p, _)| p.setup.offered()).sum();
@@ -61,9 +61,9 @@ impl Rows<'_> {
     }
 
     /// Smallest gain of any order over sequential, among the points that are kept.
-    fn gain(&self, keep: impl Fn(&Point) -> bool) -> f64 {
+    fn gain(&self, keep: impl Fn(&FigurePoint) -> bool) -> f64 {
         let any = self.of(|p| !p.sequential && keep(p));
-        let gain = |(p, t): &(&Point, &Trials)| {
+        let gain = |(p, t): &(&FigurePoint, &Trials)| {
             let sequential = self.mean(|r| r.network, |q| q.sequential && q.curve == p.curve && q.x == p.x);
             t.mean(|r| r.network) / sequential
         };
@@ -78,7 +78,7 @@ impl Rows<'_> {
 }
 
 /// Mean time of the last class, the fastest.
-fn fastest_s(r: &Report) -> f64 {
+fn fastest_s(r: &CircusReport) -> f64 {
     r.classes.last().map_or(0.0, |c| c.mean_s)
 }
 
@@ -94,9 +94,9 @@ pub fn conclusions(figure: &Figure, results: &[Trials]) -> Vec<Conclusion> {
 fn of_figure(number: u32, rows: &Rows<'_>) -> Vec<Conclusion> {
     const MANY: f64 = f64::INFINITY;
     let network: Of = |r| r.network;
-    let miss: Of = Report::miss_ratio;
+    let miss: Of = CircusReport::miss_ratio;
     let says = |says, value, least, most| Conclusion { says, value, within: (least, most) };
-    let single = |p: &Point| !p.sequential && p.setup.classes.len() == 1;
+    let single = |p: &FigurePoint| !p.sequential && p.setup.classes.len() == 1;
     match number {
         8 => vec![
             says(

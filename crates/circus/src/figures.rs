@@ -15,7 +15,7 @@ pub const GIGABIT: f64 = 125e6;
 
 /// What the paper's text says of a point.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Published {
+pub struct PublishedFigure {
     /// Which measured figure: `network`, `disk` (MB/s), `t3_s` or `download_s` (seconds).
     pub metric: &'static str,
     /// Its value.
@@ -26,7 +26,7 @@ pub struct Published {
 
 /// One point of a figure: an experiment, and where it belongs.
 #[derive(Clone, Debug)]
-pub struct Point {
+pub struct FigurePoint {
     /// Curve: client classes or what else the figure varies besides its axis.
     pub curve: String,
     /// Value on the axis.
@@ -36,7 +36,7 @@ pub struct Point {
     /// The experiment.
     pub setup: Setup,
     /// The paper's text on it.
-    pub published: Vec<Published>,
+    pub published: Vec<PublishedFigure>,
 }
 
 /// A figure.
@@ -49,7 +49,7 @@ pub struct Figure {
     /// What its axis is.
     pub axis: &'static str,
     /// Its points.
-    pub points: Vec<Point>,
+    pub points: Vec<FigurePoint>,
 }
 
 /// Figures there are.
@@ -109,27 +109,33 @@ pub fn figure(number: u32, base: &Setup) -> Option<Figure> {
     Some(Figure { number, title, axis, points })
 }
 
-fn both(points: &mut Vec<Point>, curve: &str, x: String, setup: &Setup) {
+fn both(points: &mut Vec<FigurePoint>, curve: &str, x: String, setup: &Setup) {
     for sequential in [false, true] {
         let setup = if sequential { setup.sequential() } else { setup.clone() };
-        points.push(Point { curve: curve.to_owned(), x: x.clone(), sequential, setup, published: vec![] });
+        points.push(FigurePoint {
+            curve: curve.to_owned(),
+            x: x.clone(),
+            sequential,
+            setup,
+            published: vec![],
+        });
     }
 }
 
 /// Adds what the text says to the points it speaks of.
 fn says(
-    points: &mut [Point],
-    of: impl Fn(&Point) -> bool,
+    points: &mut [FigurePoint],
+    of: impl Fn(&FigurePoint) -> bool,
     metric: &'static str,
     sense: &'static str,
     value: f64,
 ) {
     for point in points.iter_mut().filter(|p| of(p)) {
-        point.published.push(Published { metric, value, sense });
+        point.published.push(PublishedFigure { metric, value, sense });
     }
 }
 
-fn by_load(base: &Setup, number: u32) -> Vec<Point> {
+fn by_load(base: &Setup, number: u32) -> Vec<FigurePoint> {
     let mut points = vec![];
     for (curve, clients) in [
         ("T1", classes(&[("T1", 1.0)])),
@@ -174,7 +180,7 @@ fn by_load(base: &Setup, number: u32) -> Vec<Point> {
     points
 }
 
-fn by_size(base: &Setup) -> Vec<Point> {
+fn by_size(base: &Setup) -> Vec<FigurePoint> {
     let mut points = vec![];
     for mib in [256, 384, 512, 768, 1024] {
         let setup = Setup { size: Bytes::mib(mib), classes: classes(&[("T3", 1.0)]), ..base.clone() };
@@ -185,7 +191,7 @@ fn by_size(base: &Setup) -> Vec<Point> {
     points
 }
 
-fn by_files(base: &Setup) -> Vec<Point> {
+fn by_files(base: &Setup) -> Vec<FigurePoint> {
     let mut points = vec![];
     for files in [1, 2, 4, 8, 16] {
         both(&mut points, "10T", files.to_string(), &Setup { files, ..base.clone() });
@@ -196,7 +202,7 @@ fn by_files(base: &Setup) -> Vec<Point> {
     points
 }
 
-fn by_path(base: &Setup) -> Vec<Point> {
+fn by_path(base: &Setup) -> Vec<FigurePoint> {
     let mut points = vec![];
     let far = Nanos::from_millis(75);
     let near = Nanos::from_millis(1);
@@ -219,7 +225,7 @@ fn by_path(base: &Setup) -> Vec<Point> {
     points
 }
 
-fn by_block(base: &Setup) -> Vec<Point> {
+fn by_block(base: &Setup) -> Vec<FigurePoint> {
     let mut points = vec![];
     for load in [20, 40] {
         for kib in [4, 16, 64, 256, 1024] {
@@ -236,11 +242,11 @@ fn halves() -> Vec<Class> {
     classes(&[("10T", 0.5), ("T3", 0.5)])
 }
 
-fn alone(curve: String, x: String, setup: Setup) -> Point {
-    Point { curve, x, sequential: false, setup, published: vec![] }
+fn alone(curve: String, x: String, setup: Setup) -> FigurePoint {
+    FigurePoint { curve, x, sequential: false, setup, published: vec![] }
 }
 
-fn by_queue(base: &Setup) -> Vec<Point> {
+fn by_queue(base: &Setup) -> Vec<FigurePoint> {
     let mut points = vec![];
     for load in [10, 20, 30, 40] {
         for queue in [1, 5, 20, 80, 320] {
@@ -252,7 +258,7 @@ fn by_queue(base: &Setup) -> Vec<Point> {
     points
 }
 
-fn by_threshold(base: &Setup) -> Vec<Point> {
+fn by_threshold(base: &Setup) -> Vec<FigurePoint> {
     let mut points = vec![];
     for load in [10, 20, 30] {
         for threshold in [0.25, 0.5, 0.75, 0.9] {
@@ -265,7 +271,7 @@ fn by_threshold(base: &Setup) -> Vec<Point> {
     points
 }
 
-fn by_leapfront(base: &Setup) -> Vec<Point> {
+fn by_leapfront(base: &Setup) -> Vec<FigurePoint> {
     let mut points = vec![];
     for load in [10, 20, 30, 40] {
         for factor in [0.5, 1.0, 2.0, 4.0, 8.0] {

@@ -119,7 +119,7 @@ pub struct ClassReport {
 
 /// What was measured.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Report {
+pub struct CircusReport {
     /// Delivered to clients, bytes a second.
     pub network: f64,
     /// Read from the disk, bytes a second.
@@ -142,7 +142,7 @@ pub struct Report {
     pub stale: f64,
 }
 
-impl Report {
+impl CircusReport {
     /// Disk over network throughput (\[X\] 4.2).
     pub fn miss_ratio(&self) -> f64 {
         if self.network > 0.0 { self.disk / self.network } else { 0.0 }
@@ -153,7 +153,7 @@ impl Report {
 #[derive(Clone, Debug)]
 pub struct Trials {
     /// One report a seed.
-    pub reports: Vec<Report>,
+    pub reports: Vec<CircusReport>,
 }
 
 /// Runs `trials` seeds from the setup's own on, on all threads of the pool.
@@ -167,12 +167,12 @@ pub fn trials(setup: &Setup, trials: u64) -> Trials {
 
 impl Trials {
     /// Mean of a figure over the trials.
-    pub fn mean(&self, of: impl Fn(&Report) -> f64) -> f64 {
+    pub fn mean(&self, of: impl Fn(&CircusReport) -> f64) -> f64 {
         self.reports.iter().map(of).sum::<f64>() / self.reports.len() as f64
     }
 
     /// Half-length of the 95 % confidence interval of the mean; nothing for a single trial.
-    pub fn half_length(&self, of: impl Fn(&Report) -> f64) -> Option<f64> {
+    pub fn half_length(&self, of: impl Fn(&CircusReport) -> f64) -> Option<f64> {
         /// Student's t, two-sided 95 %, for 1 to 9 degrees of freedom; beyond, 2.26 is on the safe side.
         const T: [f64; 9] = [12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26];
         let n = self.reports.len();

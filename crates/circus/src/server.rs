@@ -9,7 +9,7 @@ use seekless_units::{Lba, Nanos, SECTOR_BYTES};
 use seekless_workload::draw::Draw;
 
 use super::link::{ClientLink, ServerLink};
-use super::{ClassReport, Report, Setup};
+use super::{CircusReport, ClassReport, Setup};
 
 /// Something that will happen at a known time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,7 +66,7 @@ struct Tally {
 }
 
 /// Runs one experiment.
-pub fn run(setup: &Setup) -> Report {
+pub fn run(setup: &Setup) -> CircusReport {
     let block = setup.server.block.0.max(SECTOR_BYTES);
     let drive = Drive::new(&setup.drive);
     let mut server = setup.server.clone();
@@ -253,14 +253,14 @@ impl World<'_> {
         };
     }
 
-    fn report(mut self, end: Nanos) -> Report {
+    fn report(mut self, end: Nanos) -> CircusReport {
         let span = end.since(self.tally.from).as_secs_f64().max(1e-9);
         let (stats, before) = (self.policy.stats(), self.tally.before);
         let share = |part: u64, of: u64| if of == 0 { 0.0 } else { part as f64 / of as f64 };
         let chosen = stats.chosen - before.chosen;
         let all: Vec<f64> = self.tally.times.iter().flatten().copied().collect();
         let classes = self.tally.times.iter_mut().map(|times| class_report(times)).collect();
-        Report {
+        CircusReport {
             network: self.tally.delivered as f64 / span,
             disk: self.tally.read as f64 / span,
             disk_busy: self.tally.busy.as_secs_f64() / span,

@@ -70,7 +70,7 @@ fn every_figure_has_points_that_can_be_run() {
 
 #[test]
 fn confidence_of_several_trials() {
-    let report = |network| Report { network, ..Report::default() };
+    let report = |network| CircusReport { network, ..CircusReport::default() };
     let trials = Trials { reports: vec![report(9.0), report(10.0), report(11.0)] };
     assert_eq!(trials.mean(|r| r.network), 10.0);
     // s = 1, n = 3: 4.30 / sqrt(3).
@@ -85,11 +85,11 @@ fn every_figure_has_a_conclusion_that_can_fail() {
         let figure = figures::figure(number, &base).unwrap();
         // Nothing was delivered, or everything is alike: no figure of the paper says that.
         for network in [1.0, 1e6] {
-            let of = |p: &figures::Point| {
+            let of = |p: &figures::FigurePoint| {
                 let class = ClassReport { mean_s: 1.0, ..ClassReport::default() };
                 let classes = vec![class; p.setup.classes.len()];
                 let disk = network * 2.0;
-                Trials { reports: vec![Report { network, disk, classes, ..Report::default() }] }
+                Trials { reports: vec![CircusReport { network, disk, classes, ..CircusReport::default() }] }
             };
             let results: Vec<Trials> = figure.points.iter().map(of).collect();
             let checks = conclusions::conclusions(&figure, &results);

@@ -14,13 +14,14 @@ use seekless_units::{Exit, Fault, Nanos};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::daemon::Daemon;
-use crate::status::StatusReport;
+use crate::parent::die_with;
 use crate::{control, doctor, run, state};
 
-mod engine;
 mod watch;
 
-pub use engine::EngineArgs;
+pub use crate::doctor::DoctorArgs;
+pub use crate::engine_args::EngineArgs;
+pub use crate::run::RunArgs;
 
 /// Serves shims until it is told to stop (SIGTERM, SIGINT).
 #[derive(Args, Clone, Debug)]
@@ -67,39 +68,6 @@ enum DaemonCommand {
     },
 }
 
-/// Runs a command with the shim in front of it, starting a daemon if none runs.
-#[derive(Args, Clone, Debug)]
-pub struct RunArgs {
-    #[command(flatten)]
-    pub(crate) engine: EngineArgs,
-    /// The shim [default: $SEEKLESS_SHIM, else libseekless.so beside the program or in ../lib/seekless]
-    #[arg(long, value_name = "PATH")]
-    pub(crate) shim: Option<PathBuf>,
-    /// Socket of the daemon to use [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
-    #[arg(long, value_name = "PATH")]
-    pub(crate) socket: Option<PathBuf>,
-    /// Write the statistics of the daemon started here as JSON to FILE at the end
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
-    /// The command and its arguments
-    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
-    pub(crate) command: Vec<std::ffi::OsString>,
-}
-
-/// Says whether a process is hooked and what would help here.
-#[derive(Args, Clone, Debug)]
-pub struct DoctorArgs {
-    /// The process to look at; without it, the machine
-    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) pid: Option<u32>,
-    /// Socket of the daemon [default: the process's own SEEKLESS_SOCKET, else as for `daemon`]
-    #[arg(long, value_name = "PATH")]
-    pub(crate) socket: Option<PathBuf>,
-    /// As JSON, to standard output or to FILE
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
-}
-
 /// `seekless daemon`, and `seekless daemon status`.
 ///
 /// # Errors
@@ -137,7 +105,7 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
         }
         if let (Some(i), Some(report)) = (interval, daemon.status()) {
             next = Some(Instant::now() + i);
-            output(&report, args.json.as_deref())?;
+            report.give(args.json.as_deref())?;
             last = Some(report);
         }
     }
@@ -145,7 +113,7 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
     if let Some(report) = daemon.status().or(last)
         && args.json.is_some()
     {
-        output(&report, args.json.as_deref())?;
+        report.give(args.json.as_deref())?;
     }
     drop(daemon);
     if let (Some(_), Some(folder)) = (args.parent, folder) {
@@ -178,30 +146,6 @@ fn octal(text: &str) -> Result<u32, String> {
     bits.ok_or_else(|| "write permission bits in octal, for example 660".to_string())
 }
 
-pub(crate) fn output(report: &StatusReport, json: Option<&Path>) -> Result<(), Fault> {
-    match json {
-        Some(to) => {
-            let text = serde_json::to_string(report).map_err(|e| Fault::new(Exit::Failed, e.to_string()))?;
-            // A FIFO that nobody reads must neither hold up the statistics nor the end.
-            let written = seekless_output::offer(to, text + "\n");
-            // Standard output may be a log on a disk that is full: no reason to stop serving.
-            match written {
-                Ok(true) => Ok(()),
-                Ok(false) => {
-                    tracing::warn!("nobody reads {}; what was to be written there is lost", to.display());
-                    Ok(())
-                }
-                Err(_) if seekless_output::is_stdout(to) => Ok(()),
-                Err(fault) => Err(fault),
-            }
-        }
-        None => {
-            eprint!("{report}");
-            Ok(())
-        }
-    }
-}
-
 fn stop_on_signals(daemon: &Daemon) -> Result<(), Fault> {
     let fault = |e: io::Error| Fault::new(Exit::Failed, format!("cannot watch for signals: {e}"));
     for signal in [SIGTERM, SIGINT] {
@@ -209,18 +153,4 @@ fn stop_on_signals(daemon: &Daemon) -> Result<(), Fault> {
         signal_hook::low_level::pipe::register(signal, stopper).map_err(fault)?;
     }
     Ok(())
-}
-
-/// Arranges for a signal when our parent ends.
-pub(crate) fn die_with(parent: i32, signal: Signal) -> Result<(), Fault> {
-    let armed = rustix::process::set_parent_process_death_signal(Some(signal));
-    armed.map_err(|e| Fault::new(Exit::Failed, format!("cannot tie the daemon to its parent: {e}")))?;
-    // It may have ended before the line above.
-    match rustix::process::getppid() {
-        Some(now) if now.as_raw_nonzero().get() == parent => Ok(()),
-        _ => Err(Fault::new(
-            Exit::Failed,
-            format!("process {parent}, which this daemon was started for, is gone"),
-        )),
-    }
 }

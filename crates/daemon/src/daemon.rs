@@ -1,9 +1,7 @@
 //! A daemon from start to stop.
 
-use std::fmt;
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -12,14 +10,13 @@ use crossbeam_channel::{Sender, bounded};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use seekless_engine::{Engine, SharedDevices};
 use seekless_kernel::ring::Consumer;
-use seekless_units::{Exit, Fault};
 
 use crate::listener::Listener;
 use crate::receptionist::Receptionist;
-use crate::settings::Settings;
-use crate::statistics::{Ask, Shared, Statistics};
+use crate::settings::DaemonSettings;
+use crate::start_error::StartError;
+use crate::statistics::{Ask, ReportDoor, Shared, Statistics};
 use crate::status::StatusReport;
-use crate::watch::Announcer;
 
 /// Descriptors a waiting request holds: its connection, the file as passed, the file opened again.
 const DESCRIPTORS_PER_CONNECTION: u64 = 3;
@@ -27,81 +24,11 @@ const DESCRIPTORS_PER_CONNECTION: u64 = 3;
 /// Descriptors for everything else.
 const DESCRIPTORS_RESERVED: u64 = 64;
 
-/// Why a daemon could not start.
-#[derive(Debug)]
-pub enum StartError {
-    /// Another one answers there.
-    Running(PathBuf),
-    /// The path is taken by something that is no socket.
-    Occupied(PathBuf),
-    /// The socket's folder cannot be made.
-    Folder {
-        /// The folder.
-        dir: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
-    /// The socket cannot be made.
-    Listen {
-        /// Its path.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
-    /// The kernel gave no thread or event queue.
-    Threads(io::Error),
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StartError::Running(path) => write!(
-                f,
-                "a daemon already answers at {}; stop it, or give this one another --socket",
-                path.display()
-            ),
-            StartError::Occupied(path) => write!(
-                f,
-                "{} is in the way and is not a dead socket; remove it, or choose another --socket",
-                path.display()
-            ),
-            StartError::Folder { dir, error } => write!(
-                f,
-                "cannot make the folder {}: {error}; set SEEKLESS_STATE or --socket to a place you may write",
-                dir.display()
-            ),
-            StartError::Listen { path, error } => {
-                write!(f, "cannot listen at {}: {error}; choose another --socket", path.display())
-            }
-            StartError::Threads(error) => {
-                write!(f, "cannot start the daemon's threads: {error}; check ulimit -u")
-            }
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
-
-impl From<StartError> for Fault {
-    fn from(error: StartError) -> Fault {
-        let exit = match &error {
-            StartError::Running(_) | StartError::Occupied(_) => Exit::Busy,
-            StartError::Folder { error, .. } | StartError::Listen { error, .. } => match error.kind() {
-                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Exit::Permission,
-                io::ErrorKind::InvalidInput => Exit::Usage,
-                _ => Exit::Failed,
-            },
-            StartError::Threads(_) => Exit::Failed,
-        };
-        Fault::new(exit, error.to_string())
-    }
-}
-
 /// A running daemon. Dropping it stops it.
 pub struct Daemon {
-    settings: Arc<Settings>,
+    settings: Arc<DaemonSettings>,
     engine: Engine,
-    watch: Arc<OnceLock<Arc<Announcer>>>,
+    watch: Arc<OnceLock<ReportDoor>>,
     stop: UnixStream,
     statistics: Sender<Ask>,
     thread: Option<JoinHandle<()>>,
@@ -112,7 +39,7 @@ impl Daemon {
     ///
     /// # Errors
     /// The socket or the threads cannot be had.
-    pub fn start(settings: Settings) -> Result<Daemon, StartError> {
+    pub fn start(settings: DaemonSettings) -> Result<Daemon, StartError> {
         let listener = Listener::bind(&settings.socket, settings.socket_mode)?;
         Daemon::start_at(settings, listener)
     }
@@ -121,11 +48,11 @@ impl Daemon {
     ///
     /// # Errors
     /// The threads cannot be had.
-    pub(crate) fn start_unreachable(settings: Settings) -> Result<Daemon, StartError> {
+    pub(crate) fn start_unreachable(settings: DaemonSettings) -> Result<Daemon, StartError> {
         Daemon::start_at(settings, Listener::none())
     }
 
-    fn start_at(mut settings: Settings, listener: Listener) -> Result<Daemon, StartError> {
+    fn start_at(mut settings: DaemonSettings, listener: Listener) -> Result<Daemon, StartError> {
         settings.engine = settings.engine.normalised();
         settings.connections_max = settings.connections_max.clamp(1, connections_possible());
         let ring = match settings.engine.follows() {
@@ -169,7 +96,7 @@ impl Daemon {
     }
 
     /// The settings in force.
-    pub(crate) fn settings(&self) -> Arc<Settings> {
+    pub(crate) fn settings(&self) -> Arc<DaemonSettings> {
         self.settings.clone()
     }
 
@@ -179,8 +106,8 @@ impl Daemon {
     }
 
     /// Shows another door in the statistics; the first one, if there are several.
-    pub(crate) fn show(&self, door: Arc<Announcer>) {
-        let _ = self.watch.set(door);
+    pub(crate) fn show(&self, report: ReportDoor) {
+        let _ = self.watch.set(report);
     }
 
     /// The state of now.

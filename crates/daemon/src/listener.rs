@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use seekless_kernel::fdpass::{self, Address, Peer, SOCKET_PATH_BYTES_MAX, TwinName};
 
-use crate::daemon::StartError;
+use crate::start_error::StartError;
 
 /// Connections that may wait to be accepted; the kernel cuts it to net.core.somaxconn (4096).
 const BACKLOG: i32 = 4096;

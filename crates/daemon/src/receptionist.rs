@@ -29,7 +29,7 @@ use seekless_wire::{
 
 use crate::client::Client;
 use crate::listener::Listener;
-use crate::settings::Settings;
+use crate::settings::DaemonSettings;
 use crate::statistics::{self, Shared, Statistics};
 use crate::status::Counters;
 
@@ -74,7 +74,7 @@ struct Connection {
 }
 
 pub(crate) struct Receptionist {
-    settings: Arc<Settings>,
+    settings: Arc<DaemonSettings>,
     listener: Listener,
     stop: UnixStream,
     epoll: OwnedFd,
@@ -104,7 +104,7 @@ impl Receptionist {
     /// # Errors
     /// The kernel has no event queue to give.
     pub(crate) fn new(
-        settings: Arc<Settings>,
+        settings: Arc<DaemonSettings>,
         listener: Listener,
         stop: UnixStream,
         engine: Engine,

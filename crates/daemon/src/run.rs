@@ -16,6 +16,7 @@ use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 use seekless_units::{Exit, Fault};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
@@ -23,7 +24,7 @@ use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Origin};
 
-use crate::cli::RunArgs;
+use crate::engine_args::EngineArgs;
 use crate::{control, state};
 
 /// Signals passed on to the command.
@@ -37,6 +38,25 @@ const END_MAX: Duration = Duration::from_secs(5);
 
 /// File name of the shim.
 const SHIM: &str = "libseekless.so";
+
+/// Runs a command with the shim in front of it, starting a daemon if none runs.
+#[derive(Args, Clone, Debug)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+    /// The shim [default: $SEEKLESS_SHIM, else libseekless.so beside the program or in ../lib/seekless]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) shim: Option<PathBuf>,
+    /// Socket of the daemon to use [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Write the statistics of the daemon started here as JSON to FILE at the end
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// The command and its arguments
+    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
     let shim = find_shim(args.shim.as_deref())?;

@@ -8,7 +8,7 @@ use seekless_wire as wire;
 
 /// Settings of a daemon. Fixed while it runs.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct DaemonSettings {
     /// Path of the listening socket; the abstract twin's name follows from it.
     pub socket: PathBuf,
     /// Permission bits of the socket. Those for "others" decide about other users on the twin as well.
@@ -25,16 +25,16 @@ pub struct Settings {
     pub device_ttl: Duration,
 }
 
-impl Settings {
+impl DaemonSettings {
     /// The defaults, listening at `socket`.
     ///
     /// Servers drop privileges after they start (`www-data`, `nobody`), so the daemon of root lets any local user
     /// connect. Nothing secret passes: a client can only ask for reads of a descriptor it already holds open for
     /// reading, and is told no more than that they are done. What one user could do is fill the queue; see
-    /// [`Settings::user_share`].
-    pub fn new(socket: PathBuf) -> Settings {
+    /// [`DaemonSettings::user_share`].
+    pub fn new(socket: PathBuf) -> DaemonSettings {
         let root = rustix::process::geteuid().is_root();
-        Settings {
+        DaemonSettings {
             socket,
             socket_mode: if root { 0o666 } else { 0o600 },
             engine: seekless_engine::Settings::default(),

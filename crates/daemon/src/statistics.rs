@@ -17,9 +17,8 @@ use seekless_engine::Engine;
 use seekless_wire::{StatusParts, Tracked};
 
 use crate::client::Client;
-use crate::settings::Settings;
-use crate::status::{CallReport, Counters, StatusReport};
-use crate::watch::Announcer;
+use crate::settings::DaemonSettings;
+use crate::status::{CallReport, Counters, StatusReport, WatchReport};
 
 /// Reports that may wait; at 20,000 calls a second a quarter of a second's worth.
 const WAITING_MAX: usize = 4096;
@@ -30,16 +29,19 @@ const SEND_MAX: Duration = Duration::from_secs(2);
 /// Longest call told apart from longer ones, nanoseconds (10 minutes).
 const LONGEST_NS: u64 = 600_000_000_000;
 
+/// What the statistics show of the second door (`seekless watch`).
+pub(crate) type ReportDoor = Box<dyn Fn() -> WatchReport + Send + Sync>;
+
 /// What others let the statistics see.
 #[derive(Clone)]
 pub(crate) struct Shared {
-    pub(crate) settings: Arc<Settings>,
+    pub(crate) settings: Arc<DaemonSettings>,
     pub(crate) started: Instant,
     pub(crate) counters: Arc<Mutex<Counters>>,
     /// The readers.
     pub(crate) engine: Engine,
     /// The second door, once it is open.
-    pub(crate) watch: Arc<OnceLock<Arc<Announcer>>>,
+    pub(crate) watch: Arc<OnceLock<ReportDoor>>,
 }
 
 pub(crate) enum Ask {
@@ -129,7 +131,7 @@ fn report(shared: &Shared, calls: &Calls) -> StatusReport {
         counters: shared.counters.lock().map(|c| c.clone()).unwrap_or_default(),
         disks: shared.engine.statistics(),
         calls: calls.report(),
-        watch: shared.watch.get().map(|door| door.report()),
+        watch: shared.watch.get().map(|report| report()),
     }
 }
 

@@ -3,9 +3,10 @@
 //! Times are in milliseconds, sizes in bytes, counts since the daemon started unless the name says "now" or "max".
 
 use std::fmt;
+use std::path::Path;
 
 use seekless_engine::DiskReport;
-use seekless_units::Bytes;
+use seekless_units::{Bytes, Exit, Fault};
 use serde::{Deserialize, Serialize};
 
 /// Everything.
@@ -136,6 +137,34 @@ pub struct CallReport {
     /// The distribution: duration in milliseconds and the share of calls that took no longer, rising. Two significant
     /// digits.
     pub cdf: Vec<(f64, f64)>,
+}
+
+impl StatusReport {
+    /// Writes it out: as one line of JSON, to standard output or to this file, or to standard error for people.
+    pub(crate) fn give(&self, json: Option<&Path>) -> Result<(), Fault> {
+        match json {
+            Some(to) => {
+                let text =
+                    serde_json::to_string(self).map_err(|e| Fault::new(Exit::Failed, e.to_string()))?;
+                // A FIFO that nobody reads must neither hold up the statistics nor the end.
+                let written = seekless_output::offer(to, text + "\n");
+                // Standard output may be a log on a disk that is full: no reason to stop serving.
+                match written {
+                    Ok(true) => Ok(()),
+                    Ok(false) => {
+                        tracing::warn!("nobody reads {}; what was to be written there is lost", to.display());
+                        Ok(())
+                    }
+                    Err(_) if seekless_output::is_stdout(to) => Ok(()),
+                    Err(fault) => Err(fault),
+                }
+            }
+            None => {
+                eprint!("{self}");
+                Ok(())
+            }
+        }
+    }
 }
 
 /// For people.

@@ -18,6 +18,7 @@
 //! - [`supervisor`]: the process above, which kills a worker that does not beat. Whatever ends the worker closes the
 //!   notification group, and that releases every reader at once.
 
+mod beats;
 mod counts;
 mod events;
 mod files;
@@ -38,10 +39,11 @@ use seekless_kernel::fanotify::{Group, Scope, Unavailable};
 use seekless_units::{Exit, Fault};
 
 use crate::daemon::Daemon;
+use beats::Beats;
 use counts::Counts;
-pub(crate) use events::Announcer;
+use events::Announcer;
 use files::Files;
-use keeper::{Beats, Keeper};
+use keeper::Keeper;
 use scope::Folders;
 
 /// How the door is opened.
@@ -124,7 +126,8 @@ impl Door {
         for dir in door.folders.paths() {
             door.group.watch(dir, settings.scope).map_err(|why| unavailable(why, Some(dir)))?;
         }
-        daemon.show(door.announcer.clone());
+        let announcer = door.announcer.clone();
+        daemon.show(Box::new(move || announcer.report()));
         Ok(door)
     }
 

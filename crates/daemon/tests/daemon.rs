@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 
 use common::{Bench, Heard, cached, cold_file};
-use seekless_daemon::{Daemon, Settings, StartError, control};
+use seekless_daemon::{Daemon, DaemonSettings, StartError, control};
 use seekless_kernel::fdpass;
 use seekless_policy::Mode;
 use seekless_units::{Bytes, Exit, Fault};
@@ -200,7 +200,7 @@ fn tracked_calls_become_a_profile() {
 #[test]
 fn a_second_daemon_is_told_that_one_runs() {
     let bench = Bench::start(|_| {});
-    let error = Daemon::start(Settings::new(bench.socket.clone())).err().unwrap();
+    let error = Daemon::start(DaemonSettings::new(bench.socket.clone())).err().unwrap();
     assert!(matches!(error, StartError::Running(_)), "{error}");
     assert_eq!(Fault::from(error).exit, Exit::Busy);
     assert!(control::settings(&bench.socket).is_ok(), "the first one goes on");
@@ -214,12 +214,12 @@ fn a_dead_socket_is_replaced_and_a_file_is_not() {
     let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
     drop(fdpass::listen(fdpass::Address::Path(&name), 1).unwrap());
     assert!(path.exists(), "a killed daemon leaves its socket");
-    let daemon = Daemon::start(Settings::new(path.clone())).unwrap();
+    let daemon = Daemon::start(DaemonSettings::new(path.clone())).unwrap();
     assert!(std::fs::metadata(&path).unwrap().file_type().is_socket());
     drop(daemon);
     assert!(!path.exists());
     std::fs::write(&path, "mine").unwrap();
-    let error = Daemon::start(Settings::new(path.clone())).err().unwrap();
+    let error = Daemon::start(DaemonSettings::new(path.clone())).err().unwrap();
     assert!(matches!(error, StartError::Occupied(_)), "{error}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
 }
@@ -234,7 +234,7 @@ fn the_sockets_bits_are_as_asked() {
 #[test]
 fn an_overlong_path_is_a_clear_error() {
     let path = std::env::temp_dir().join("x".repeat(200));
-    let fault = Fault::from(Daemon::start(Settings::new(path)).err().unwrap());
+    let fault = Fault::from(Daemon::start(DaemonSettings::new(path)).err().unwrap());
     assert_eq!(fault.exit, Exit::Usage);
     assert!(fault.message.contains("107 bytes"), "{fault}");
 }

@@ -15,7 +15,7 @@ pub const WITHIN: f64 = 0.05;
 /// What kind of figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum FigureKind {
     /// Time of a turn, ms.
     Turn,
     /// Transfer rate at a place, MB/s.
@@ -28,9 +28,9 @@ pub enum Kind {
 
 /// One figure beside its model.
 #[derive(Clone, Debug, Serialize)]
-pub struct Figure {
+pub struct ComparedFigure {
     /// What kind.
-    pub kind: Kind,
+    pub kind: FigureKind,
     /// Which.
     pub what: String,
     /// As measured, in the unit of its kind.
@@ -67,14 +67,14 @@ fn middle(values: &mut [f64]) -> f64 {
 }
 
 /// Every figure, the one furthest off first. `path_ms` is what a command takes on its way to the drive and back.
-pub fn compare(profile: &DiskProfile, spec: &DriveSpec, path_ms: f64) -> Vec<Figure> {
+pub fn compare(profile: &DiskProfile, spec: &DriveSpec, path_ms: f64) -> Vec<ComparedFigure> {
     let drive = Drive::new(spec);
-    let mut figures: Vec<Figure> = Vec::new();
+    let mut figures: Vec<ComparedFigure> = Vec::new();
     let mut put = |kind, what: String, measured: f64, model: f64| {
-        figures.push(Figure { kind, what, measured, model, off: off(measured, model) });
+        figures.push(ComparedFigure { kind, what, measured, model, off: off(measured, model) });
     };
     put(
-        Kind::Turn,
+        FigureKind::Turn,
         "turn, ms".into(),
         profile.rotation.map_or(0.0, |turn| turn.as_millis_f64()),
         drive.rotation_period().as_millis_f64(),
@@ -90,7 +90,7 @@ pub fn compare(profile: &DiskProfile, spec: &DriveSpec, path_ms: f64) -> Vec<Fig
             drive.media_rate(Lba(at)) / 1e6
         });
         let nearest = around.min_by(|a, b| (a - found).abs().total_cmp(&(b - found).abs())).unwrap_or(found);
-        put(Kind::Rate, format!("rate at {i}/40, MB/s"), found, nearest);
+        put(FigureKind::Rate, format!("rate at {i}/40, MB/s"), found, nearest);
     }
     // Seeks from three places over distances of all magnitudes, by address.
     let sectors = drive.sectors();
@@ -115,16 +115,16 @@ pub fn compare(profile: &DiskProfile, spec: &DriveSpec, path_ms: f64) -> Vec<Fig
             let (model, found) = (middle(&mut model), middle(&mut found));
             // What the model contradicts itself by is taken off.
             let found = if found > model { (found - jag).max(model) } else { (found + jag).min(model) };
-            put(Kind::Seek, format!("seek from {place} over {distance:.0} sectors, ms"), found, model);
+            put(FigureKind::Seek, format!("seek from {place} over {distance:.0} sectors, ms"), found, model);
         }
     }
     let full = drive.seek_time(Lba(0), Lba(sectors - 1)).as_millis_f64();
     let found = profile.seek_time(Lba(0), Lba(sectors - 1)).as_millis_f64();
-    put(Kind::Seek, "full stroke, ms".into(), found, full);
+    put(FigureKind::Seek, "full stroke, ms".into(), found, full);
     let miss = spec.electronics.read_miss_ms + path_ms;
     let overhead = profile.overhead.as_millis_f64();
     let excess = ((overhead - miss).abs() - SECTOR_MS).max(0.0);
-    put(Kind::Overhead, "overhead, ms".into(), miss.max(0.001) + excess, miss.max(0.001));
+    put(FigureKind::Overhead, "overhead, ms".into(), miss.max(0.001) + excess, miss.max(0.001));
     figures.sort_by(|a, b| b.off.total_cmp(&a.off));
     figures
 }

@@ -1,17 +1,26 @@
 //! `seekless disk list`.
 
+use std::path::PathBuf;
+
+use clap::Args;
 use comfy_table::{Table, presets};
 use seekless_kernel::topology::{Backing, MountTable, Topology};
 use seekless_units::{Exit, Fault};
 use serde::Serialize;
 
-use crate::cli::ListArgs;
-use crate::resolve::Target;
-use crate::store::{self, Known};
+use crate::resolve::DiskTarget;
+use crate::store::{self, KnownProfile};
+
+#[derive(Args, Debug)]
+pub(crate) struct ListArgs {
+    /// Print JSON, to FILE or, without FILE or with `-`, to standard output
+    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
 
 /// One disk, as `--json` prints it.
 #[derive(Serialize)]
-struct Row {
+struct ListedDisk {
     name: String,
     disk: String,
     model: Option<String>,
@@ -37,20 +46,20 @@ pub(crate) fn run(args: &ListArgs) -> Result<Exit, Fault> {
             on_disk.push((disk.name, mount.target.display().to_string()));
         }
     }
-    let rows: Vec<Row> = topology
+    let rows: Vec<ListedDisk> = topology
         .disks()
         .into_iter()
         .map(|info| {
-            let id = Target::by_name(&info.name).identity.id;
+            let id = DiskTarget::by_name(&info.name).identity.id;
             let known = store::load(&id, info.bytes / 512);
             let mut mounts: Vec<String> =
                 on_disk.iter().filter(|(name, _)| *name == info.name).map(|(_, at)| at.clone()).collect();
             mounts.sort();
             mounts.dedup();
-            Row {
+            ListedDisk {
                 profile: known.word(),
                 profile_fault: match known {
-                    Known::Unusable(why) => Some(why),
+                    KnownProfile::Unusable(why) => Some(why),
                     _ => None,
                 },
                 disk: id,
@@ -72,7 +81,7 @@ pub(crate) fn run(args: &ListArgs) -> Result<Exit, Fault> {
     Ok(Exit::Ok)
 }
 
-fn table(rows: &[Row]) -> String {
+fn table(rows: &[ListedDisk]) -> String {
     if rows.is_empty() {
         return "no disks\n".into();
     }

@@ -16,7 +16,7 @@ use seekless_profile::{DiskProfile, Phase, Procedure, ProcedureOptions, Timing, 
 use seekless_units::{Exit, Fault, Nanos};
 
 use crate::awake::Awake;
-use crate::resolve::{SYS_BLOCK, Target};
+use crate::resolve::{DiskTarget, SYS_BLOCK};
 
 /// Longest single read of the procedure.
 const READ_MAX: usize = 2048 * 512;
@@ -56,7 +56,7 @@ pub(crate) struct Measured {
 /// # Errors
 /// `Permission`, `Missing`: the device cannot be opened. `Interrupted`. `Failed`: it cannot be measured.
 pub(crate) fn measure(
-    target: &Target,
+    target: &DiskTarget,
     manners: Manners,
     stop: &AtomicBool,
     progress: &mut dyn FnMut(f64, Phase, bool),
@@ -78,7 +78,7 @@ pub(crate) fn measure(
     // Milliseconds late by somebody else's work are milliseconds measured. Without the right to it the procedure takes
     // what it gets, or says that the host is too late.
     let _ = run_first();
-    let run = Run {
+    let run = Measurement {
         disk,
         meter,
         manners,
@@ -117,7 +117,7 @@ impl Meter {
     }
 }
 
-struct Run {
+struct Measurement {
     disk: RawDisk,
     meter: Meter,
     manners: Manners,
@@ -128,7 +128,7 @@ struct Run {
     calm: u32,
 }
 
-impl Run {
+impl Measurement {
     fn go(
         mut self,
         mut procedure: Procedure,

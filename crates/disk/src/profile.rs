@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use clap::Args;
 use comfy_table::{Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use seekless_drive::{DriveSpec, catalogue};
@@ -13,15 +14,39 @@ use seekless_profile::{DiskProfile, StoredProfile};
 use seekless_units::{Bytes, Exit, Fault, Lba, SECTOR_BYTES};
 use serde::Serialize;
 
-use crate::against::{Figure, Kind, WITHIN, compare};
-use crate::cli::ProfileArgs;
+use crate::against::{ComparedFigure, FigureKind, WITHIN, compare};
 use crate::measure::{Manners, Measured, measure};
 use crate::resolve::resolve;
 use crate::{plot, store};
 
+#[derive(Args, Debug)]
+pub(crate) struct ProfileArgs {
+    /// A block device, or a directory or file on the disk
+    #[arg(value_name = "DEV|DIR")]
+    pub(crate) target: PathBuf,
+    /// Print JSON, to FILE or, without FILE or with `-`, to standard output
+    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Part of the disk's time to take while others use it, 1% to 100%; an idle disk is measured without pause
+    #[arg(long, default_value = "10%", value_parser = parse_share)]
+    pub(crate) share: f64,
+    /// Give up after this long, for example 90s or 20m
+    #[arg(long, default_value = "20m", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+    /// Write the plot here instead of beside the stored profile
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plot: Option<PathBuf>,
+    /// Do not store the profile
+    #[arg(long)]
+    pub(crate) no_store: bool,
+    /// Hold it against the model of this drive (`seekless vdisk drives`), for a virtual disk as large as that drive
+    #[arg(long, value_name = "DRIVE")]
+    pub(crate) against: Option<String>,
+}
+
 /// What `--json` prints.
 #[derive(Serialize)]
-struct Report {
+struct ProfileReport {
     /// Kernel name of the disk.
     name: String,
     /// Its lasting name.
@@ -57,16 +82,17 @@ struct Against {
     /// The drive's own, without the way to it; measured it contains that way, so it is not judged.
     overhead_model_ms: f64,
     /// All figures, the one furthest off first.
-    figures: Vec<Figure>,
+    figures: Vec<ComparedFigure>,
 }
 
 impl Against {
     fn new(profile: &DiskProfile, spec: &DriveSpec, drive: &str) -> Against {
         let path_ms = profile.overhead.as_millis_f64() - spec.electronics.read_miss_ms;
         let mut figures = compare(profile, spec, path_ms);
-        figures.retain(|f| f.kind != Kind::Overhead);
+        figures.retain(|f| f.kind != FigureKind::Overhead);
         let worst = |kind| figures.iter().filter(|f| kind == f.kind).map(|f| f.off).fold(0.0, f64::max);
-        let (turn_off, rate_off, seek_off) = (worst(Kind::Turn), worst(Kind::Rate), worst(Kind::Seek));
+        let (turn_off, rate_off, seek_off) =
+            (worst(FigureKind::Turn), worst(FigureKind::Rate), worst(FigureKind::Seek));
         Against {
             drive: drive.to_string(),
             worst_off: turn_off.max(rate_off).max(seek_off),
@@ -83,8 +109,8 @@ impl Against {
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
         table.set_header(["", "measured", "model", "off"]);
-        let mut shown: Vec<&Figure> = self.figures.iter().take(5).collect();
-        for (kind, each) in [(Kind::Turn, 1), (Kind::Rate, 8), (Kind::Seek, 3)] {
+        let mut shown: Vec<&ComparedFigure> = self.figures.iter().take(5).collect();
+        for (kind, each) in [(FigureKind::Turn, 1), (FigureKind::Rate, 8), (FigureKind::Seek, 3)] {
             shown.extend(self.figures.iter().filter(|f| f.kind == kind).step_by(each));
         }
         for f in shown {
@@ -187,7 +213,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<Exit, Fault> {
     if let Some(path) = &plot_at {
         store::write(path, plot::html(&stored)?.as_bytes())?;
     }
-    let report = Report {
+    let report = ProfileReport {
         name: target.name.clone(),
         disk: id.clone(),
         label,
@@ -212,7 +238,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<Exit, Fault> {
     }
 }
 
-fn text(report: &Report) -> String {
+fn text(report: &ProfileReport) -> String {
     let s = &report.summary;
     let rotation = match (s.rotation_ms, s.rpm) {
         (Some(ms), Some(rpm)) => format!("{ms:.3} ms a turn ({rpm:.0} rpm)"),
@@ -245,4 +271,45 @@ fn text(report: &Report) -> String {
         }
     }
     text + &report.against.as_ref().map_or(String::new(), Against::table)
+}
+
+fn parse_share(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').ok_or("write a percentage, for example 10%")?;
+    let percent: f64 = number.trim().parse().map_err(|_| "write a percentage, for example 10%")?;
+    if (1.0..=100.0).contains(&percent) {
+        Ok(percent / 100.0)
+    } else {
+        Err("it lies within 1% and 100%".into())
+    }
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let wrong = || "write for example 90s, 20m or 1h".to_string();
+    let split = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
+    let number: u64 = text[..split].parse().map_err(|_| wrong())?;
+    let unit = match text[split..].trim() {
+        "s" => 1,
+        "m" | "min" => 60,
+        "h" => 3600,
+        _ => return Err(wrong()),
+    };
+    let seconds = number.checked_mul(unit).filter(|s| (10..=86_400).contains(s));
+    seconds.map(Duration::from_secs).ok_or_else(|| "it lies within 10s and 24h".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_and_durations() {
+        assert_eq!(parse_share("10%"), Ok(0.1));
+        assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
+        for wrong in ["10", "0%", "101%", "x%", "NaN%"] {
+            assert!(parse_share(wrong).is_err(), "{wrong}");
+        }
+        for wrong in ["10", "s", "1s", "99h", "5 furlongs", "99999999999999999999s"] {
+            assert!(parse_duration(wrong).is_err(), "{wrong}");
+        }
+    }
 }

@@ -15,18 +15,18 @@ pub(crate) const UDEV_DATA: &str = "/run/udev/data";
 
 /// A whole disk.
 #[derive(Clone, Debug)]
-pub(crate) struct Target {
+pub(crate) struct DiskTarget {
     /// Kernel name.
     pub(crate) name: String,
     /// Lasting name.
     pub(crate) identity: Identity,
 }
 
-impl Target {
+impl DiskTarget {
     /// The disk of kernel name `name`.
-    pub(crate) fn by_name(name: &str) -> Target {
+    pub(crate) fn by_name(name: &str) -> DiskTarget {
         let identity = Identity::of(Path::new(SYS_BLOCK), Path::new(UDEV_DATA), name);
-        Target { name: name.to_string(), identity }
+        DiskTarget { name: name.to_string(), identity }
     }
 
     /// Its device file.
@@ -49,7 +49,7 @@ impl Target {
 ///
 /// # Errors
 /// `Missing` or `Usage`, with what is there instead.
-pub(crate) fn resolve(path: &Path) -> Result<Target, Fault> {
+pub(crate) fn resolve(path: &Path) -> Result<DiskTarget, Fault> {
     let meta = fs::metadata(path).map_err(|e| {
         let exit = if e.kind() == std::io::ErrorKind::NotFound { Exit::Missing } else { Exit::Failed };
         Fault::new(exit, format!("{}: {e}", path.display()))
@@ -57,14 +57,14 @@ pub(crate) fn resolve(path: &Path) -> Result<Target, Fault> {
     if meta.file_type().is_block_device() {
         let dev = Dev::from_raw(meta.rdev());
         return whole(&PathBuf::from(format!("/sys/dev/block/{dev}")))
-            .map(|name| Target::by_name(&name))
+            .map(|name| DiskTarget::by_name(&name))
             .ok_or_else(|| {
                 Fault::new(Exit::Missing, format!("{}: the kernel does not list it", path.display()))
             });
     }
     match Topology::of_system().backing(Dev::from_raw(meta.dev()), None) {
         Backing::Disk { disk, .. } if Path::new(SYS_BLOCK).join(&disk.name).is_dir() => {
-            Ok(Target::by_name(&disk.name))
+            Ok(DiskTarget::by_name(&disk.name))
         }
         Backing::Disk { disk, .. } => Err(Fault::new(
             Exit::Usage,

@@ -18,7 +18,7 @@ pub(crate) fn path(id: &str) -> PathBuf {
 
 /// What is known of a disk.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Known {
+pub(crate) enum KnownProfile {
     /// Measured.
     Measured(StoredProfile),
     /// Never measured.
@@ -27,28 +27,31 @@ pub(crate) enum Known {
     Unusable(String),
 }
 
-impl Known {
+impl KnownProfile {
     /// A word for a table.
     pub(crate) fn word(&self) -> &'static str {
         match self {
-            Known::Measured(_) => "measured",
-            Known::Unmeasured => "no",
-            Known::Unusable(_) => "unusable",
+            KnownProfile::Measured(_) => "measured",
+            KnownProfile::Unmeasured => "no",
+            KnownProfile::Unusable(_) => "unusable",
         }
     }
 }
 
 /// Looks up the profile of a disk of `sectors` (0 if not known).
-pub(crate) fn load(id: &str, sectors: u64) -> Known {
+pub(crate) fn load(id: &str, sectors: u64) -> KnownProfile {
     load_file(&path(id), id, sectors)
 }
 
-fn load_file(path: &Path, id: &str, sectors: u64) -> Known {
+fn load_file(path: &Path, id: &str, sectors: u64) -> KnownProfile {
     let unusable = |why: String| {
-        Known::Unusable(format!("{}: {why}; measure again with `seekless disk profile`", path.display()))
+        KnownProfile::Unusable(format!(
+            "{}: {why}; measure again with `seekless disk profile`",
+            path.display()
+        ))
     };
     match fs::metadata(path) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Known::Unmeasured,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return KnownProfile::Unmeasured,
         Err(e) => return unusable(e.to_string()),
         Ok(meta) if meta.len() > TEXT_MAX => return unusable("it is too long to be a profile".into()),
         Ok(_) => {}
@@ -58,7 +61,7 @@ fn load_file(path: &Path, id: &str, sectors: u64) -> Known {
         Err(e) => return unusable(e.to_string()),
     };
     match StoredProfile::parse(&text, Some(id), (sectors > 0).then_some(sectors)) {
-        Ok(stored) => Known::Measured(stored),
+        Ok(stored) => KnownProfile::Measured(stored),
         Err(e) => unusable(e.to_string()),
     }
 }
@@ -100,12 +103,12 @@ mod tests {
     fn a_damaged_file_is_named_not_believed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("sub/serial-1.json");
-        assert_eq!(load_file(&path, "serial-1", 0), Known::Unmeasured);
+        assert_eq!(load_file(&path, "serial-1", 0), KnownProfile::Unmeasured);
         let stored = StoredProfile::new("serial-1", "x", 5, DiskProfile::assumed(1 << 30));
         write(&path, stored.to_text().as_bytes()).unwrap();
-        assert_eq!(load_file(&path, "serial-1", 1 << 30), Known::Measured(stored.clone()));
+        assert_eq!(load_file(&path, "serial-1", 1 << 30), KnownProfile::Measured(stored.clone()));
         let reason = |id: &str, sectors| match load_file(&path, id, sectors) {
-            Known::Unusable(why) => why,
+            KnownProfile::Unusable(why) => why,
             other => panic!("{other:?}"),
         };
         assert!(reason("serial-2", 0).contains("another disk"));

@@ -5,27 +5,55 @@ mod plan;
 
 use std::path::{Path, PathBuf};
 
+use clap::Args;
 use seekless_kernel::queue::{Queue, Setting};
 use seekless_kernel::topology::Topology;
 use seekless_profile::DiskProfile;
 use seekless_units::{Exit, Fault};
 use serde::Serialize;
 
-use crate::cli::TuneArgs;
-use crate::resolve::{Target, resolve};
-use crate::store::{self, Known};
-use plan::{Advice, Plan};
+use crate::resolve::{DiskTarget, resolve};
+use crate::store::{self, KnownProfile};
+use plan::{Advice, TunePlan};
+
+#[derive(Args, Debug)]
+pub(crate) struct TuneArgs {
+    /// A block device, or a directory or file on the disk; all disks that turn if left out
+    #[arg(value_name = "DEV|DIR")]
+    pub(crate) target: Option<PathBuf>,
+    /// Set it now; what was set before is kept for --revert
+    #[arg(long, conflicts_with = "revert")]
+    pub(crate) apply: bool,
+    /// Put back exactly what was set before --apply, and take away the rule of --persist
+    #[arg(long, conflicts_with = "persist")]
+    pub(crate) revert: bool,
+    /// Write a udev rule so that it is set again after a restart
+    #[arg(long)]
+    pub(crate) persist: bool,
+    /// Sequential readers to expect at once
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) streams: u32,
+    /// Where udev rules go
+    #[arg(long, default_value = "/etc/udev/rules.d", hide = true)]
+    pub(crate) udev_dir: PathBuf,
+    /// Where the devices are
+    #[arg(long, default_value = "/sys/block", hide = true)]
+    pub(crate) sys_block: PathBuf,
+    /// Print JSON, to FILE or, without FILE or with `-`, to standard output
+    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
 
 /// What is said of one disk.
 #[derive(Serialize)]
-struct Report {
+struct TuneReport {
     name: String,
     disk: String,
     label: String,
     /// `measured`, or why the figures are those of an assumed disk.
     profile: String,
     #[serde(flatten)]
-    plan: Plan,
+    plan: TunePlan,
     /// Set now.
     applied: bool,
     /// Put back: which settings.
@@ -51,20 +79,20 @@ pub(crate) fn run(args: &TuneArgs) -> Result<Exit, Fault> {
     Ok(Exit::Ok)
 }
 
-fn targets(args: &TuneArgs) -> Result<Vec<Target>, Fault> {
+fn targets(args: &TuneArgs) -> Result<Vec<DiskTarget>, Fault> {
     if let Some(path) = &args.target {
         // A test's tree of devices has no device files: there the name alone counts.
         if args.sys_block != Path::new(crate::resolve::SYS_BLOCK) {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            return Ok(vec![Target { identity: identity(args, &name), name }]);
+            return Ok(vec![DiskTarget { identity: identity(args, &name), name }]);
         }
         return Ok(vec![resolve(path)?]);
     }
-    let turning: Vec<Target> = Topology::of_system()
+    let turning: Vec<DiskTarget> = Topology::of_system()
         .disks()
         .into_iter()
         .filter(|d| d.rotational && !d.name.starts_with("md") && !d.name.starts_with("dm-"))
-        .map(|d| Target::by_name(&d.name))
+        .map(|d| DiskTarget::by_name(&d.name))
         .collect();
     if turning.is_empty() {
         let message = "no disk here turns: nothing to tune (name a device to see the advice anyway)";
@@ -78,7 +106,7 @@ fn identity(args: &TuneArgs, name: &str) -> seekless_kernel::identity::Identity 
     seekless_kernel::identity::Identity::of(&args.sys_block, udev, name)
 }
 
-fn one(args: &TuneArgs, target: &Target) -> Result<Report, Fault> {
+fn one(args: &TuneArgs, target: &DiskTarget) -> Result<TuneReport, Fault> {
     let queue = Queue::new(&args.sys_block, &target.name);
     let settings = queue.settings();
     if settings.read_ahead_kb.is_none() {
@@ -87,16 +115,16 @@ fn one(args: &TuneArgs, target: &Target) -> Result<Report, Fault> {
     let sectors = std::fs::read_to_string(args.sys_block.join(&target.name).join("size"));
     let sectors: u64 = sectors.ok().and_then(|s| s.trim().parse().ok()).unwrap_or(0);
     let (profile, source) = match store::load(&target.identity.id, sectors) {
-        Known::Measured(stored) => (stored.profile, "measured".to_string()),
-        Known::Unmeasured => (
+        KnownProfile::Measured(stored) => (stored.profile, "measured".to_string()),
+        KnownProfile::Unmeasured => (
             DiskProfile::assumed(sectors),
             "not measured: figures of an assumed 7200 rpm disk; see `seekless disk profile`".to_string(),
         ),
-        Known::Unusable(why) => {
+        KnownProfile::Unusable(why) => {
             (DiskProfile::assumed(sectors), format!("figures of an assumed 7200 rpm disk, since {why}"))
         }
     };
-    let mut report = Report {
+    let mut report = TuneReport {
         name: target.name.clone(),
         disk: target.identity.id.clone(),
         label: target.label(),
@@ -128,7 +156,7 @@ fn one(args: &TuneArgs, target: &Target) -> Result<Report, Fault> {
     Ok(report)
 }
 
-fn text(report: &Report, args: &TuneArgs) -> String {
+fn text(report: &TuneReport, args: &TuneArgs) -> String {
     let mut text = format!("{}: {}\n", report.label, report.profile);
     if let Some(back) = &report.reverted {
         text += &match back.as_slice() {

@@ -29,7 +29,7 @@ fn h2spec_finds_nothing() {
     fs::write(&certificates, made.cert.pem()).unwrap();
     fs::write(&key, made.signing_key.serialize_pem()).unwrap();
     let mut own = settings(&site.root);
-    own.tls = Some(tls::Files { certificates, key });
+    own.tls = Some(tls::TlsFiles { certificates, key });
     let server = Server::start(own).unwrap();
     let output = Command::new(h2spec)
         .args(["--strict", "--tls", "--insecure", "--timeout", "10", "--port"])

@@ -333,8 +333,10 @@ fn over_tls_with_http_1_and_2_a_new_certificate_and_a_wrong_one() {
     };
     make("localhost");
     let mut own = settings(&site.root);
-    let files =
-        tls::Files { certificates: site.dir.path().join("cert.pem"), key: site.dir.path().join("key.pem") };
+    let files = tls::TlsFiles {
+        certificates: site.dir.path().join("cert.pem"),
+        key: site.dir.path().join("key.pem"),
+    };
     own.tls = Some(files);
     let server = Server::start(own).unwrap();
     let url = format!("https://localhost:{}/f", server.address().port());

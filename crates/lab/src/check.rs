@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::metric;
-use crate::results::Row;
+use crate::row::Row;
 
 /// One condition. A value (`arm`), a ratio (`arm` and `over`), a difference (`arm` and `less`), or an order (`order`, smallest first).
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -104,7 +104,7 @@ impl Comparison {
 
 /// A check with its outcome, as in `results.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct CheckOutcome {
     /// What is claimed.
     pub name: String,
     /// What came out; none when a row it needs is missing, which fails the check.
@@ -153,11 +153,11 @@ impl Check {
     }
 
     /// Judges the rows. `main` is the metric meant when the check names none.
-    pub fn judge(&self, rows: &[Row], main: &str) -> Outcome {
+    pub fn judge(&self, rows: &[Row], main: &str) -> CheckOutcome {
         let metric = self.metric.as_deref().unwrap_or(main);
         let value = self.value(rows, metric);
         let pass = value.is_some_and(|v| self.is.holds(v, self.target));
-        Outcome {
+        CheckOutcome {
             name: self.name.clone(),
             value,
             comparison: self.is.sign().into(),

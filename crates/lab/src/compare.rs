@@ -19,7 +19,7 @@ pub struct Limits {
 
 /// One arm at one axis value.
 #[derive(Clone, Debug, Serialize)]
-pub struct Line {
+pub struct ComparedCell {
     /// The arm, with its axis value.
     pub label: String,
     /// The metric.
@@ -38,7 +38,7 @@ pub struct Line {
 ///
 /// # Errors
 /// [`Exit::Usage`]: the two are not a live and a simulated run of one scenario, or have no arm in common.
-pub fn compare(a: &Results, b: &Results, limits: Limits) -> Result<Vec<Line>, Fault> {
+pub fn compare(a: &Results, b: &Results, limits: Limits) -> Result<Vec<ComparedCell>, Fault> {
     let (live, simulated) = match (a.driver.as_str(), b.driver.as_str()) {
         ("live", "sim") => (a, b),
         ("sim", "live") => (b, a),
@@ -59,7 +59,14 @@ pub fn compare(a: &Results, b: &Results, limits: Limits) -> Result<Vec<Line>, Fa
             let (Some(l), Some(s)) = (value(live), value(simulated)) else { continue };
             let off = s / l - 1.0;
             let label = x.map_or(point.arm.name.clone(), |x| format!("{} @ {x}", point.arm.name));
-            lines.push(Line { label, metric, live: l, simulated: s, off, within: off.abs() <= limit });
+            lines.push(ComparedCell {
+                label,
+                metric,
+                live: l,
+                simulated: s,
+                off,
+                within: off.abs() <= limit,
+            });
         }
     }
     if lines.is_empty() {
@@ -69,7 +76,7 @@ pub fn compare(a: &Results, b: &Results, limits: Limits) -> Result<Vec<Line>, Fa
 }
 
 /// The lines as a table, and how many are within.
-pub fn text(lines: &[Line], width: u16) -> String {
+pub fn text(lines: &[ComparedCell], width: u16) -> String {
     let mut table = Table::new();
     table
         .load_style(UTF8_FULL_CONDENSED)

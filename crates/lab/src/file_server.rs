@@ -45,7 +45,7 @@ pub fn serve(root: &Path, port: u16) -> Result<Exit, Fault> {
         io::ErrorKind::AddrInUse => Fault::new(Exit::Busy, format!("port {port} is in use")),
         _ => Fault::new(Exit::Failed, format!("port {port}: {error}")),
     })?;
-    let shared = Arc::new(Shared { root, calls: Calls::default() });
+    let shared = Arc::new(FileServer { root, calls: Calls::default() });
     let open = Arc::new(AtomicUsize::new(0));
     for stream in listener.incoming() {
         let Ok(stream) = stream else { continue };
@@ -69,7 +69,7 @@ pub fn serve(root: &Path, port: u16) -> Result<Exit, Fault> {
 
 /// What all connections see.
 #[derive(Debug)]
-struct Shared {
+struct FileServer {
     root: PathBuf,
     calls: Calls,
 }
@@ -101,11 +101,11 @@ impl Calls {
 }
 
 /// Answers requests on a connection until one side closes it.
-fn converse(shared: &Shared, stream: &TcpStream) -> io::Result<()> {
+fn converse(shared: &FileServer, stream: &TcpStream) -> io::Result<()> {
     stream.set_read_timeout(Some(IDLE_MAX))?;
     stream.set_nodelay(true)?;
     let mut reader = BufReader::new(stream);
-    while let Some(request) = Request::read(&mut reader)? {
+    while let Some(request) = HttpRequest::read(&mut reader)? {
         answer(shared, stream, &request)?;
         if request.close {
             break;
@@ -116,23 +116,23 @@ fn converse(shared: &Shared, stream: &TcpStream) -> io::Result<()> {
 
 /// What we look at of a request.
 #[derive(Debug, PartialEq, Eq)]
-struct Request {
+struct HttpRequest {
     method: String,
     target: String,
     range: Option<String>,
     close: bool,
 }
 
-impl Request {
+impl HttpRequest {
     /// The next request; none when the client is done.
-    fn read(reader: &mut impl BufRead) -> io::Result<Option<Request>> {
+    fn read(reader: &mut impl BufRead) -> io::Result<Option<HttpRequest>> {
         let mut reader = reader.take(HEAD_BYTES_MAX);
         let mut line = String::new();
         if reader.read_line(&mut line)? == 0 {
             return Ok(None);
         }
         let mut words = line.split_whitespace().map(String::from);
-        let mut request = Request {
+        let mut request = HttpRequest {
             method: words.next().unwrap_or_default(),
             target: words.next().unwrap_or_default(),
             range: None,
@@ -157,7 +157,7 @@ impl Request {
     }
 }
 
-fn answer(shared: &Shared, mut stream: &TcpStream, request: &Request) -> io::Result<()> {
+fn answer(shared: &FileServer, mut stream: &TcpStream, request: &HttpRequest) -> io::Result<()> {
     if request.method != "GET" && request.method != "HEAD" {
         return refuse(stream, "405 Method Not Allowed");
     }
@@ -272,7 +272,7 @@ mod tests {
         std::fs::write(dir.path().join("f"), &bytes).unwrap();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let shared = Arc::new(Shared { root: dir.path().to_path_buf(), calls: Calls::default() });
+        let shared = Arc::new(FileServer { root: dir.path().to_path_buf(), calls: Calls::default() });
         let theirs = Arc::clone(&shared);
         let server = std::thread::spawn(move || converse(&theirs, &listener.accept().unwrap().0));
         let mut client = TcpStream::connect(address).unwrap();

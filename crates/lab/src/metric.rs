@@ -1,5 +1,7 @@
 //! Every metric a row can carry: name, unit, meaning. Checks and plots may only speak of these.
 
+use crate::nearest::nearest;
+
 /// A metric's definition.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
@@ -211,7 +213,7 @@ pub const METRICS: &[Metric] = &[
 /// Names the nearest known one.
 pub fn find(name: &str) -> Result<&'static Metric, String> {
     METRICS.iter().find(|m| m.name == name).ok_or_else(|| {
-        let hint = crate::scenario::nearest(name, METRICS.iter().map(|m| m.name));
+        let hint = nearest(name, METRICS.iter().map(|m| m.name));
         format!(
             "no metric is called `{name}`{}",
             hint.map_or(String::new(), |h| format!("; did you mean `{h}`?"))

@@ -1,13 +1,13 @@
 //! What a run leaves: `results.json`.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use seekless_units::{Exit, Fault};
 use serde::{Deserialize, Serialize};
 
-use crate::check::Outcome;
+use crate::check::{CheckOutcome, Statistic};
 use crate::environment::Environment;
+pub use crate::row::Row;
 use crate::scenario::Scenario;
 
 /// Raised when a field changes its meaning; readers refuse newer files.
@@ -31,34 +31,13 @@ pub struct Results {
     /// One a run of an arm.
     pub rows: Vec<Row>,
     /// The checks with their outcomes.
-    pub checks: Vec<Outcome>,
+    pub checks: Vec<CheckOutcome>,
     /// What could not be done as the scenario says (a server that is not here, a setting the device refuses).
     pub remarks: Vec<String>,
     /// The machine.
     pub environment: Environment,
     /// The scenario as run.
     pub scenario: Scenario,
-}
-
-/// One run of one arm.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Row {
-    /// The arm.
-    pub arm: String,
-    /// The axis value.
-    pub x: Option<String>,
-    /// Which repetition, from 0.
-    pub repetition: u32,
-    /// Place in the order things were run, from 0.
-    pub position: u32,
-    /// Numbers by name; [`crate::metric`] has units and meanings.
-    pub metrics: BTreeMap<String, f64>,
-    /// Distributions by name: (value, cumulative share) in rising order.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub cdfs: BTreeMap<String, Vec<(f64, f64)>>,
-    /// What the parts said themselves, unabridged.
-    #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
-    pub raw: serde_json::Map<String, serde_json::Value>,
 }
 
 impl Results {
@@ -72,7 +51,7 @@ impl Results {
     /// Median over repetitions of a metric of an arm at an axis value.
     pub fn median(&self, arm: &str, x: Option<&str>, metric: &str) -> Option<f64> {
         let of = self.rows.iter().filter(|r| r.arm == arm && r.x.as_deref() == x);
-        crate::check::Statistic::Median.join(of.filter_map(|r| r.metrics.get(metric).copied()).collect())
+        Statistic::Median.join(of.filter_map(|r| r.metrics.get(metric).copied()).collect())
     }
 
     /// Writes the file so that a reader never sees half of one.

@@ -7,14 +7,14 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Progress of a run of a scenario.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub(crate) struct RunProgress {
     bar: ProgressBar,
     terminal: bool,
 }
 
-impl Progress {
+impl RunProgress {
     /// For `steps` runs of arms.
-    pub(crate) fn new(steps: u64) -> Progress {
+    pub(crate) fn new(steps: u64) -> RunProgress {
         let terminal = std::io::stderr().is_terminal();
         let bar = ProgressBar::with_draw_target(
             Some(steps),
@@ -26,7 +26,7 @@ impl Progress {
             bar.set_style(style);
         }
         bar.enable_steady_tick(Duration::from_millis(200));
-        Progress { bar, terminal }
+        RunProgress { bar, terminal }
     }
 
     /// Says what is going on.
@@ -53,7 +53,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for RunProgress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }

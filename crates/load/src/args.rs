@@ -7,8 +7,8 @@ use seekless_units::{Bytes, Exit, Fault, Nanos};
 use seekless_workload::catalogue::{Catalogue, CatalogueSpec, Content};
 use seekless_workload::session::ClientClass;
 
-use crate::run::Settings;
-use crate::target::Target;
+use crate::run::RunSettings;
+use crate::target::TargetServer;
 
 /// Which library the server serves. The same arguments always give the same library.
 #[derive(Args, Clone, Debug)]
@@ -117,7 +117,7 @@ impl RunArgs {
     ///
     /// # Errors
     /// A wrong URL, nobody there, a warm-up as long as the run.
-    pub fn settings(&self, length: Option<Nanos>, classes: &[ClientClass]) -> Result<Settings, Fault> {
+    pub fn settings(&self, length: Option<Nanos>, classes: &[ClientClass]) -> Result<RunSettings, Fault> {
         if length.is_some_and(|l| l <= self.warmup) {
             let l = length.unwrap_or_default();
             return Err(Fault::new(
@@ -125,9 +125,9 @@ impl RunArgs {
                 format!("the warm-up of {} leaves nothing of a run of {l}; give a longer run", self.warmup),
             ));
         }
-        let target = Target::parse(&self.url, self.cacert.as_deref())?;
+        let target = TargetServer::parse(&self.url, self.cacert.as_deref())?;
         target.probe()?;
-        Ok(Settings {
+        Ok(RunSettings {
             target,
             verify: !self.no_verify,
             receive_buffer: self.receive_buffer.map(|b| u32::try_from(b.0).unwrap_or(u32::MAX)),
@@ -150,6 +150,26 @@ pub struct LineArgs {
     /// Delay each way
     #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = duration)]
     pub delay: Nanos,
+}
+
+/// What sessions are, for the commands that run some.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct SessionArgs {
+    #[command(flatten)]
+    pub(crate) catalogue: CatalogueArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+    #[command(flatten)]
+    pub(crate) line: LineArgs,
+    /// How long a segment may take from when it was due
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    pub(crate) timeout: Nanos,
+    /// Sessions at once; one more fails at once
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    pub(crate) max_clients: u64,
+    /// Start with no viewer at all instead of those of a long-running server
+    #[arg(long)]
+    pub(crate) cold_start: bool,
 }
 
 impl LineArgs {

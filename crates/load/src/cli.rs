@@ -12,13 +12,13 @@ use seekless_workload::httperf;
 use seekless_workload::session::{Rate, SessionSpec, Sessions};
 use serde_json::{Value, json};
 
-use crate::args::{CatalogueArgs, LineArgs, RunArgs, classes, duration, positive, read};
+use crate::args::{CatalogueArgs, LineArgs, RunArgs, SessionArgs, classes, duration, positive, read};
 use crate::closed::{ClosedRun, closed};
-use crate::connection::Line;
+use crate::connection::ClientLink;
 use crate::downloads::{DownloadRun, arrivals_per_s, downloads};
 use crate::replay::{ReplayRun, replay};
-use crate::report::Report;
-use crate::run::{Finished, Settings};
+use crate::report::RunReport;
+use crate::run::{Finished, RunSettings};
 use crate::search::SearchArgs;
 use crate::sessions::{SessionRun, sessions};
 
@@ -120,26 +120,6 @@ struct DownloadsArgs {
     /// Clients at once; one more fails at once
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     max_clients: u64,
-}
-
-/// What sessions are, for the commands that run some.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct SessionArgs {
-    #[command(flatten)]
-    pub(crate) catalogue: CatalogueArgs,
-    #[command(flatten)]
-    pub(crate) run: RunArgs,
-    #[command(flatten)]
-    pub(crate) line: LineArgs,
-    /// How long a segment may take from when it was due
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
-    pub(crate) timeout: Nanos,
-    /// Sessions at once; one more fails at once
-    #[arg(long, value_name = "N", default_value_t = 20_000)]
-    pub(crate) max_clients: u64,
-    /// Start with no viewer at all instead of those of a long-running server
-    #[arg(long)]
-    pub(crate) cold_start: bool,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -251,10 +231,10 @@ fn finish(
     kind: &str,
     run: &RunArgs,
     own: Value,
-    settings: &Settings,
+    settings: &RunSettings,
     finished: &Finished,
 ) -> Result<Exit, Fault> {
-    let report = Report::new(kind, config(run, own), settings, finished);
+    let report = RunReport::new(kind, config(run, own), settings, finished);
     give(run.json.as_deref(), &report, || report.text())?;
     report.verdict()
 }
@@ -279,7 +259,7 @@ fn run_closed(a: &ClosedArgs) -> Result<Exit, Fault> {
         "library_files": catalogue.videos().len(), "clients": a.clients, "reader": spec, "handler": a.handler,
         "duration_s": a.duration.as_secs_f64(), "timeout_s": a.timeout.as_secs_f64(), "classes": class,
     });
-    let line = Line { class: 0, link_bits_per_s: class[0].link_bits_per_s, delay: a.delay };
+    let line = ClientLink { class: 0, link_bits_per_s: class[0].link_bits_per_s, delay: a.delay };
     let plan =
         ClosedRun { catalogue, spec, handler: a.handler, clients: a.clients, line, timeout: a.timeout };
     let finished = closed(&settings, plan)?;

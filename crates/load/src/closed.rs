@@ -11,8 +11,8 @@ use seekless_workload::catalogue::Catalogue;
 use seekless_workload::closed::{ClosedReader, ClosedSpec};
 use seekless_workload::handler::{Handler, Requests, Step};
 
-use crate::connection::{Ask, Client, Line};
-use crate::run::{Backoff, Finished, Settings, Worker, run};
+use crate::connection::{ClientConnection, ClientLink, FetchRequest};
+use crate::run::{Backoff, Finished, RunSettings, Worker, run};
 
 /// A closed-loop run.
 pub struct ClosedRun {
@@ -25,7 +25,7 @@ pub struct ClosedRun {
     /// Number of clients.
     pub clients: u32,
     /// How each is connected.
-    pub line: Line,
+    pub line: ClientLink,
     /// How long a request may take.
     pub timeout: Nanos,
 }
@@ -34,7 +34,7 @@ pub struct ClosedRun {
 ///
 /// # Errors
 /// Threads could not be started.
-pub fn closed(settings: &Settings, plan: ClosedRun) -> Result<Finished, Fault> {
+pub fn closed(settings: &RunSettings, plan: ClosedRun) -> Result<Finished, Fault> {
     let plan = Arc::new(plan);
     run(settings, |_, _| true, move |worker| clients(worker, plan.clone()))
 }
@@ -63,7 +63,7 @@ fn steps(plan: &ClosedRun, number: u32) -> Box<dyn Iterator<Item = Step> + '_> {
 
 async fn client(worker: Rc<Worker>, plan: Arc<ClosedRun>, number: u32) {
     let _at_work = worker.client();
-    let mut connection = Client::new(worker.clone(), plan.line.clone());
+    let mut connection = ClientConnection::new(worker.clone(), plan.line.clone());
     let mut backoff = Backoff::new();
     let mut current = None;
     let mut due = worker.clock.now();
@@ -80,7 +80,7 @@ async fn client(worker: Rc<Worker>, plan: Arc<ClosedRun>, number: u32) {
         if current.as_ref().is_none_or(|&(index, _)| index != request.video) {
             current = Some((request.video, worker.content(&video.path)));
         }
-        let ask = Ask {
+        let ask = FetchRequest {
             path: &video.path,
             range: Some((request.offset, Some(request.offset + request.len - 1))),
             file_size: Some(video.size.0),

@@ -25,19 +25,20 @@ use seekless_workload::content::Content;
 
 use crate::failure::Failure;
 use crate::link::{Link, PacedStream};
+use crate::record::ResponseTimes;
 use crate::run::Worker;
-use crate::target::Stream;
+use crate::target::ByteStream;
 
 /// Most hyper may buffer of a connection without a link, and so the largest piece handed to us.
 const BUFFER_MAX: usize = 256 << 10;
 /// Receive buffer of a paced connection: at least this, so that TCP does not stall on a window of a few packets.
 const PACED_RECEIVE_BUFFER_MIN: u32 = 64 << 10;
 
-type Machine = http1::Connection<TokioIo<PacedStream<Box<dyn Stream>>>, Empty<Bytes>>;
+type ConnectionTask = http1::Connection<TokioIo<PacedStream<Box<dyn ByteStream>>>, Empty<Bytes>>;
 
 /// How a client is connected.
 #[derive(Clone, Debug, Default)]
-pub struct Line {
+pub struct ClientLink {
     /// Index of the client's class in the record.
     pub class: usize,
     /// Link rate; none: unlimited.
@@ -47,7 +48,7 @@ pub struct Line {
 }
 
 /// One request.
-pub struct Ask<'a> {
+pub struct FetchRequest<'a> {
     /// Path relative to the root.
     pub path: &'a str,
     /// First byte and last (included; none: to the end). None: the whole file, without a Range header.
@@ -64,7 +65,7 @@ pub struct Ask<'a> {
     pub timeout: Nanos,
 }
 
-impl Ask<'_> {
+impl FetchRequest<'_> {
     /// Whether the parts of the answer may come in any order: `Prefer: any-order` is among the headers.
     fn any_order(&self) -> bool {
         self.headers.iter().any(|(name, value)| name.eq_ignore_ascii_case("prefer") && value == "any-order")
@@ -86,19 +87,10 @@ impl Ask<'_> {
     }
 }
 
-/// A complete and correct answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// When the client had its head.
-    pub first_byte: Nanos,
-    /// When the client had its last byte.
-    pub done: Nanos,
-}
-
 /// A client's connection; made when first needed and again after a failure or when the server has closed it.
-pub struct Client {
+pub struct ClientConnection {
     worker: Rc<Worker>,
-    line: Line,
+    line: ClientLink,
     open: Option<Open>,
     connected_before: bool,
 }
@@ -106,7 +98,7 @@ pub struct Client {
 struct Open {
     sender: http1::SendRequest<Empty<Bytes>>,
     /// None once it has ended.
-    machine: Option<Pin<Box<Machine>>>,
+    machine: Option<Pin<Box<ConnectionTask>>>,
     link: Option<Rc<RefCell<Link>>>,
 }
 
@@ -118,7 +110,7 @@ impl Open {
 }
 
 /// Waits for `work` and moves the connection along meanwhile.
-async fn drive<F: Future>(machine: &mut Option<Pin<Box<Machine>>>, work: F) -> F::Output {
+async fn drive<F: Future>(machine: &mut Option<Pin<Box<ConnectionTask>>>, work: F) -> F::Output {
     let mut work = pin!(work);
     poll_fn(|cx| {
         if let Some(m) = machine
@@ -132,17 +124,17 @@ async fn drive<F: Future>(machine: &mut Option<Pin<Box<Machine>>>, work: F) -> F
     .await
 }
 
-impl Client {
+impl ClientConnection {
     /// A client without a connection yet.
-    pub fn new(worker: Rc<Worker>, line: Line) -> Client {
-        Client { worker, line, open: None, connected_before: false }
+    pub fn new(worker: Rc<Worker>, line: ClientLink) -> ClientConnection {
+        ClientConnection { worker, line, open: None, connected_before: false }
     }
 
     /// Sends one request and receives its answer; counts both in the worker's record.
     ///
     /// # Errors
     /// The failure, which is counted already. The connection is closed then.
-    pub async fn fetch(&mut self, ask: &Ask<'_>) -> Result<Answer, Failure> {
+    pub async fn fetch(&mut self, ask: &FetchRequest<'_>) -> Result<ResponseTimes, Failure> {
         let worker = self.worker.clone();
         worker.offered(ask.due);
         let deadline = ask.due + ask.timeout;
@@ -165,7 +157,7 @@ impl Client {
         result
     }
 
-    async fn exchange(&mut self, ask: &Ask<'_>) -> Result<Answer, Failure> {
+    async fn exchange(&mut self, ask: &FetchRequest<'_>) -> Result<ResponseTimes, Failure> {
         if let Some(open) = &mut self.open
             && !open.is_alive().await
         {
@@ -197,7 +189,7 @@ impl Client {
             let first_byte = self.worker.clock.now() + self.line.delay;
             let done = self.receive(&mut open, response, ask).await?;
             self.open = Some(open);
-            return Ok(Answer { first_byte, done });
+            return Ok(ResponseTimes { first_byte, done });
         }
     }
 
@@ -222,7 +214,7 @@ impl Client {
         Ok(Open { sender, machine: Some(Box::pin(machine)), link })
     }
 
-    fn request(&self, ask: &Ask<'_>) -> Result<Request<Empty<Bytes>>, Failure> {
+    fn request(&self, ask: &FetchRequest<'_>) -> Result<Request<Empty<Bytes>>, Failure> {
         let mut request =
             Request::get(self.worker.target.uri(ask.path)).header(HOST, self.worker.target.host());
         request = match ask.range {
@@ -243,7 +235,7 @@ impl Client {
         &self,
         open: &mut Open,
         response: Response<Incoming>,
-        ask: &Ask<'_>,
+        ask: &FetchRequest<'_>,
     ) -> Result<Nanos, Failure> {
         let parts = ask.any_order().then(|| content_type(&response).and_then(Reader::of)).flatten();
         if let Some(reader) = parts {
@@ -284,7 +276,7 @@ impl Client {
         &self,
         open: &mut Open,
         response: Response<Incoming>,
-        ask: &Ask<'_>,
+        ask: &FetchRequest<'_>,
         mut reader: Reader,
     ) -> Result<Nanos, Failure> {
         let status = response.status().as_u16();
@@ -328,7 +320,7 @@ fn content_type(response: &Response<Incoming>) -> Option<&str> {
 }
 
 /// Compares bytes of the file from `offset` on with what they must be.
-fn check_bytes(ask: &Ask<'_>, offset: u64, data: &[u8]) -> Result<(), Failure> {
+fn check_bytes(ask: &FetchRequest<'_>, offset: u64, data: &[u8]) -> Result<(), Failure> {
     let Some(content) = ask.content else { return Ok(()) };
     let Err(at) = content.check(offset, data) else { return Ok(()) };
     let mut expected = [0];
@@ -352,7 +344,7 @@ fn reason(e: &hyper::Error) -> String {
 }
 
 /// Status, `Content-Range` and `Content-Length` against what was asked.
-fn check_head(response: &Response<Incoming>, ask: &Ask<'_>) -> Result<(), Failure> {
+fn check_head(response: &Response<Incoming>, ask: &FetchRequest<'_>) -> Result<(), Failure> {
     let status = response.status().as_u16();
     let header =
         |name| response.headers().get(name).and_then(|v: &hyper::header::HeaderValue| v.to_str().ok());

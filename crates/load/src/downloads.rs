@@ -12,9 +12,9 @@ use seekless_workload::draw::Draw;
 use seekless_workload::session::{ClientClass, draw_class};
 use tokio::task::JoinSet;
 
-use crate::connection::{Ask, Client};
+use crate::connection::{ClientConnection, FetchRequest};
 use crate::failure::Failure;
-use crate::run::{Finished, Settings, Worker, run};
+use crate::run::{Finished, RunSettings, Worker, run};
 use crate::sessions::line;
 
 /// A run of downloads.
@@ -50,7 +50,7 @@ pub fn arrivals_per_s(clients: f64, mean_bytes: f64, classes: &[ClientClass]) ->
 ///
 /// # Errors
 /// Threads could not be started.
-pub fn downloads(settings: &Settings, plan: DownloadRun) -> Result<Finished, Fault> {
+pub fn downloads(settings: &RunSettings, plan: DownloadRun) -> Result<Finished, Fault> {
     let plan = Arc::new(plan);
     run(settings, |_, _| true, move |worker| arrivals(worker, plan.clone()))
 }
@@ -91,7 +91,7 @@ async fn download(worker: Rc<Worker>, plan: Arc<DownloadRun>, file: u32, class: 
         true => vec![("range".into(), "bytes=0-0,1-".into()), ("prefer".into(), "any-order".into())],
         false => Vec::new(),
     };
-    let ask = Ask {
+    let ask = FetchRequest {
         path: &video.path,
         range: None,
         file_size: Some(video.size.0),
@@ -101,7 +101,7 @@ async fn download(worker: Rc<Worker>, plan: Arc<DownloadRun>, file: u32, class: 
         timeout: plan.timeout,
     };
     // A failure is counted already.
-    let _ = Client::new(worker, line(class, &plan.classes[class])).fetch(&ask).await;
+    let _ = ClientConnection::new(worker, line(class, &plan.classes[class])).fetch(&ask).await;
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ pub mod connection;
 pub mod downloads;
 pub mod failure;
 pub mod link;
+mod progress;
 pub mod record;
 pub mod replay;
 pub mod report;

@@ -108,6 +108,20 @@ impl SessionTally {
     }
 }
 
+/// A complete and correct answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResponseTimes {
+    /// When the client had its head.
+    pub first_byte: Nanos,
+    /// When the client had its last byte.
+    pub done: Nanos,
+}
+
+/// Millions of bytes a second; 0 for no time at all.
+pub(crate) fn mb_per_s(bytes: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { bytes as f64 / 1e6 / seconds } else { 0.0 }
+}
+
 /// What the progress bar and the ramp watch while threads count: written by all, exact enough for that.
 #[derive(Default)]
 pub struct Live {

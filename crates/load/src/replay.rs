@@ -12,8 +12,8 @@ use seekless_workload::httperf::{LogSession, Pause};
 use seekless_workload::session::ClientClass;
 use tokio::task::JoinSet;
 
-use crate::connection::{Ask, Client};
-use crate::run::{Finished, Settings, Worker, run};
+use crate::connection::{ClientConnection, FetchRequest};
+use crate::run::{Finished, RunSettings, Worker, run};
 use crate::sessions::line;
 
 /// A run of recorded sessions.
@@ -36,7 +36,7 @@ pub struct ReplayRun {
 ///
 /// # Errors
 /// Threads could not be started.
-pub fn replay(settings: &Settings, plan: ReplayRun) -> Result<Finished, Fault> {
+pub fn replay(settings: &RunSettings, plan: ReplayRun) -> Result<Finished, Fault> {
     let plan = Arc::new(plan);
     run(settings, |_, _| true, move |worker| arrivals(worker, plan.clone()))
 }
@@ -63,7 +63,7 @@ async fn session(worker: Rc<Worker>, plan: Arc<ReplayRun>, id: u64, start: Nanos
     let _at_work = worker.client();
     let log = &plan.log[(id % plan.log.len() as u64) as usize];
     let class = (id % plan.classes.len() as u64) as usize;
-    let mut client = Client::new(worker.clone(), line(class, &plan.classes[class]));
+    let mut client = ClientConnection::new(worker.clone(), line(class, &plan.classes[class]));
     let measured = worker.record(|r| {
         let measured = r.measures(start);
         r.sessions.started += 1;
@@ -78,7 +78,7 @@ async fn session(worker: Rc<Worker>, plan: Arc<ReplayRun>, id: u64, start: Nanos
         for request in &burst.requests {
             let path = request.uri.trim_start_matches('/');
             let content = worker.content(path);
-            let ask = Ask {
+            let ask = FetchRequest {
                 path,
                 range: request.range,
                 // `size=` is the length of the answer; only without a range is it the file's.

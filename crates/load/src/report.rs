@@ -1,20 +1,17 @@
-//! What a run reports: a table for people, JSON for programs, and a line of progress meanwhile.
+//! What a run reports: a table for people, and JSON for programs.
 //!
 //! The JSON is an interface: fields are added, never renamed or given another meaning. All times and rates are in the
 //! workload's time (see [`crate::clock`]) except those that say `wall` or `cpu`.
 
 use std::fmt::Write as _;
-use std::io::IsTerminal;
-use std::sync::atomic::Ordering;
 
 use hdrhistogram::Histogram;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use seekless_units::{Exit, Fault, Nanos};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{FailureExample, KINDS};
-use crate::record::{Live, Recorder, Tally, WINDOW};
-use crate::run::{Finished, Settings};
+use crate::record::{Recorder, Tally, WINDOW, mb_per_s};
+use crate::run::{Finished, RunSettings};
 
 /// Lateness of the load that its readers must know of: 5 % of the 10 s a segment may take.
 const LAG_WARNING_MS: f64 = 500.0;
@@ -23,7 +20,7 @@ const CDF_POINTS: u32 = 200;
 
 /// The result of one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Report {
+pub struct RunReport {
     /// `closed`, `sessions` or `replay`.
     pub kind: String,
     /// What was asked for, as given.
@@ -240,10 +237,6 @@ pub struct Failures {
     pub corruption: Option<FailureExample>,
 }
 
-fn mb_per_s(bytes: u64, seconds: f64) -> f64 {
-    if seconds > 0.0 { bytes as f64 / 1e6 / seconds } else { 0.0 }
-}
-
 /// Windows whole within the run.
 pub fn windows(record: &Recorder, length: Nanos) -> Vec<WindowReport> {
     let seconds = WINDOW.as_secs_f64();
@@ -265,16 +258,21 @@ pub fn windows(record: &Recorder, length: Nanos) -> Vec<WindowReport> {
         .collect()
 }
 
-impl Report {
+impl RunReport {
     /// The report of a finished run.
-    pub fn new(kind: &str, config: serde_json::Value, settings: &Settings, finished: &Finished) -> Report {
+    pub fn new(
+        kind: &str,
+        config: serde_json::Value,
+        settings: &RunSettings,
+        finished: &Finished,
+    ) -> RunReport {
         let r = &finished.record;
         let length = finished.length;
         let measured_s = length.since(settings.warmup).as_secs_f64();
         let (latency, first_byte) = r.all_classes();
         let Tally { requests, bytes, failures } = r.measured;
         let s = r.sessions;
-        Report {
+        RunReport {
             kind: kind.into(),
             config,
             partial: finished.partial,
@@ -439,51 +437,5 @@ impl Report {
             ));
         }
         Ok(if self.partial { Exit::Interrupted } else { Exit::Ok })
-    }
-}
-
-/// One line on standard error while a run goes on; nothing if that is not a terminal.
-pub struct Progress {
-    bar: Option<ProgressBar>,
-    last: (f64, u64),
-}
-
-impl Progress {
-    /// For a run with these settings.
-    pub fn new(settings: &Settings) -> Progress {
-        let shown = settings.progress && std::io::stderr().is_terminal();
-        let bar = shown.then(|| {
-            let length = settings.length.map_or(0, |l| l.0 / 1_000_000);
-            let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
-            let template = if length > 0 { "{bar:24} {msg}" } else { "{spinner} {msg}" };
-            if let Ok(style) = ProgressStyle::with_template(template) {
-                bar.set_style(style);
-            }
-            bar
-        });
-        Progress { bar, last: (0.0, 0) }
-    }
-
-    /// Shows the state at `now`.
-    pub fn show(&mut self, now: Nanos, live: &Live) {
-        let Some(bar) = &self.bar else { return };
-        let (seconds, bytes) = (now.as_secs_f64(), live.bytes.load(Ordering::Relaxed));
-        let rate = mb_per_s(bytes - self.last.1, seconds - self.last.0);
-        self.last = (seconds, bytes);
-        bar.set_position(now.0 / 1_000_000);
-        bar.set_message(format!(
-            "{seconds:.0} s  {rate:.1} MB/s  {} clients  {} requests  {} failed",
-            live.clients.load(Ordering::Relaxed),
-            live.requests.load(Ordering::Relaxed),
-            live.failures.load(Ordering::Relaxed),
-        ));
-        bar.tick();
-    }
-
-    /// Takes the line away.
-    pub fn clear(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
     }
 }

@@ -17,16 +17,16 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
 
 use crate::clock::Clock;
-use crate::connection::Answer;
 use crate::failure::Failure;
-use crate::record::{Live, Recorder};
-use crate::target::Target;
+use crate::progress::ProgressLine;
+use crate::record::{Live, Recorder, ResponseTimes};
+use crate::target::TargetServer;
 
 /// What is the same for every client of a run.
 #[derive(Clone)]
-pub struct Settings {
+pub struct RunSettings {
     /// The server.
-    pub target: Target,
+    pub target: TargetServer,
     /// Whether bytes are compared.
     pub verify: bool,
     /// Receive buffer of clients without a link; none: the system's.
@@ -50,7 +50,7 @@ pub struct Worker {
     /// The run's clock.
     pub clock: Clock,
     /// The server.
-    pub target: Target,
+    pub target: TargetServer,
     /// Receive buffer of clients without a link.
     pub receive_buffer: Option<u32>,
     /// Number of this thread and of all threads.
@@ -61,7 +61,12 @@ pub struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(settings: &Settings, clock: Clock, live: Arc<Live>, share: (u32, u32)) -> Rc<Worker> {
+    pub(crate) fn new(
+        settings: &RunSettings,
+        clock: Clock,
+        live: Arc<Live>,
+        share: (u32, u32),
+    ) -> Rc<Worker> {
         Rc::new(Worker {
             clock,
             target: settings.target.clone(),
@@ -101,7 +106,7 @@ impl Worker {
     }
 
     /// A request was answered.
-    pub fn success(&self, class: usize, due: Nanos, answer: Answer) {
+    pub fn success(&self, class: usize, due: Nanos, answer: ResponseTimes) {
         Live::count(&self.live.requests, 1);
         self.record.borrow_mut().success(class, due, answer.first_byte, answer.done);
     }
@@ -166,7 +171,7 @@ pub struct Finished {
 /// # Errors
 /// A thread or runtime could not be started.
 pub fn run<W, F>(
-    settings: &Settings,
+    settings: &RunSettings,
     mut observe: impl FnMut(Nanos, &Live) -> bool,
     work: W,
 ) -> Result<Finished, Fault>
@@ -211,7 +216,7 @@ where
             .map_err(failed)?;
     }
     drop(done);
-    let mut bar = crate::report::Progress::new(settings);
+    let mut bar = ProgressLine::new(settings.progress, settings.length);
     let mut merged: Option<Recorder> = None;
     let (mut partial, mut ended_early) = (false, false);
     runtime.block_on(async {

@@ -25,12 +25,11 @@ use seekless_units::{Exit, Fault, Nanos};
 use seekless_workload::session::{ClientClass, Rate, SessionSpec};
 use serde::{Deserialize, Serialize};
 
-use crate::args::{duration, positive, share};
+use crate::args::{SessionArgs, duration, positive, share};
 use crate::bisection::Bisection;
-use crate::cli::SessionArgs;
 use crate::record::{Live, WINDOW};
-use crate::report::{Report, WindowReport, windows};
-use crate::run::{Finished, Settings};
+use crate::report::{RunReport, WindowReport, windows};
+use crate::run::{Finished, RunSettings};
 use crate::sessions::{SessionRun, sessions};
 
 /// A ramp ends when this many times the allowed share of requests fail...
@@ -85,7 +84,7 @@ pub(crate) struct SearchArgs {
 
 /// One run at a constant rate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Step {
+pub struct SearchStep {
     /// Rate asked for, requests a second.
     pub rate_per_s: f64,
     /// Rate at which requests really became due after the warm-up.
@@ -145,28 +144,28 @@ pub struct SearchReport {
     /// The ramp, if there was one.
     pub ramp: Option<RampResult>,
     /// The runs at constant rates, in the order they were made.
-    pub steps: Vec<Step>,
+    pub steps: Vec<SearchStep>,
     /// This and what follows: the report of the run behind `max_per_s` (the ramp, or the highest good step), so that
-    /// whoever reads runs can read a search as well. As in [`Report`].
+    /// whoever reads runs can read a search as well. As in [`RunReport`].
     pub measured: Option<crate::report::Measured>,
-    /// As in [`Report`].
+    /// As in [`RunReport`].
     pub totals: Option<crate::report::Totals>,
-    /// As in [`Report`].
+    /// As in [`RunReport`].
     pub sessions: Option<crate::report::SessionCounts>,
-    /// As in [`Report`].
+    /// As in [`RunReport`].
     pub latency_ms: Option<crate::report::Latency>,
-    /// As in [`Report`].
+    /// As in [`RunReport`].
     pub first_byte_ms: Option<crate::report::Latency>,
-    /// As in [`Report`].
+    /// As in [`RunReport`].
     pub lag_ms: Option<crate::report::Lag>,
-    /// As in [`Report`].
+    /// As in [`RunReport`].
     pub failures: Option<crate::report::Failures>,
-    /// As in [`Report`].
+    /// As in [`RunReport`].
     pub series: Vec<crate::report::SecondReport>,
 }
 
 impl SearchReport {
-    fn stands_on(&mut self, run: &Report) {
+    fn stands_on(&mut self, run: &RunReport) {
         self.measured = Some(run.measured.clone());
         self.totals = Some(run.totals.clone());
         self.sessions = run.sessions.clone();
@@ -236,7 +235,7 @@ impl Search<'_> {
         Arc::new(SessionRun { catalogue, spec, max_clients: s.max_clients, timeout: s.timeout })
     }
 
-    fn ramp(&mut self) -> Result<(Settings, Finished), Fault> {
+    fn ramp(&mut self) -> Result<(RunSettings, Finished), Fault> {
         let a = self.args;
         let settings = a.session.run.settings(Some(a.ramp_over), &self.classes)?;
         let plan = self.plan(Rate::Geometric { from_per_s: a.from, to_per_s: a.to, over: a.ramp_over });
@@ -245,16 +244,16 @@ impl Search<'_> {
         Ok((settings, finished))
     }
 
-    fn step(&mut self, rate_per_s: f64) -> Result<(Step, Report), Fault> {
+    fn step(&mut self, rate_per_s: f64) -> Result<(SearchStep, RunReport), Fault> {
         let settings = self.args.session.run.settings(Some(self.args.step), &self.classes)?;
         let plan = self.plan(Rate::Constant { per_s: rate_per_s });
         let finished = sessions(&settings, plan, |_, _| true)?;
-        let report = Report::new("sessions", serde_json::Value::Null, &settings, &finished);
+        let report = RunReport::new("sessions", serde_json::Value::Null, &settings, &finished);
         let sessions = finished.record.sessions;
         let warm: Vec<&WindowReport> =
             report.windows.iter().filter(|w| w.from_s >= settings.warmup.as_secs_f64()).collect();
         let offered = warm.iter().map(|w| w.offered_per_s).sum::<f64>() / warm.len().max(1) as f64;
-        let step = Step {
+        let step = SearchStep {
             rate_per_s,
             offered_per_s: offered,
             requests_per_s: report.measured.requests_per_s,
@@ -335,7 +334,7 @@ pub(crate) fn run_search(a: &SearchArgs) -> Result<Exit, Fault> {
     if a.method != Method::Bisect {
         let (settings, finished) = search.ramp()?;
         report.partial = finished.partial;
-        let run = Report::new("sessions", serde_json::Value::Null, &settings, &finished);
+        let run = RunReport::new("sessions", serde_json::Value::Null, &settings, &finished);
         verdict = run.verdict();
         report.stands_on(&run);
         let judged = judge_ramp(

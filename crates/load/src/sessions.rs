@@ -8,10 +8,10 @@ use seekless_workload::catalogue::Catalogue;
 use seekless_workload::session::{ClientClass, Due, Session, SessionSpec, Sessions};
 use tokio::task::JoinSet;
 
-use crate::connection::{Ask, Client, Line};
+use crate::connection::{ClientConnection, ClientLink, FetchRequest};
 use crate::failure::Failure;
 use crate::record::Live;
-use crate::run::{Finished, Settings, Worker, run};
+use crate::run::{Finished, RunSettings, Worker, run};
 
 /// A run of sessions.
 pub struct SessionRun {
@@ -30,7 +30,7 @@ pub struct SessionRun {
 /// # Errors
 /// Threads could not be started.
 pub fn sessions(
-    settings: &Settings,
+    settings: &RunSettings,
     plan: Arc<SessionRun>,
     observe: impl FnMut(Nanos, &Live) -> bool,
 ) -> Result<Finished, Fault> {
@@ -38,8 +38,8 @@ pub fn sessions(
 }
 
 /// A client of a class.
-pub fn line(class: usize, c: &ClientClass) -> Line {
-    Line { class, link_bits_per_s: c.link_bits_per_s, delay: c.delay }
+pub fn line(class: usize, c: &ClientClass) -> ClientLink {
+    ClientLink { class, link_bits_per_s: c.link_bits_per_s, delay: c.delay }
 }
 
 /// Starts this thread's share of the sessions, each when it is due, and waits for them.
@@ -85,7 +85,7 @@ async fn watch(worker: Rc<Worker>, plan: Arc<SessionRun>, session: Session) {
     let video = plan.catalogue.video(session.video);
     let content = worker.content(&video.path);
     let class = usize::from(session.class);
-    let mut client = Client::new(worker.clone(), line(class, &plan.spec.classes[class]));
+    let mut client = ClientConnection::new(worker.clone(), line(class, &plan.spec.classes[class]));
     let mut previous_done = session.start;
     let mut measured = false;
     for i in session.first..session.end {
@@ -101,7 +101,7 @@ async fn watch(worker: Rc<Worker>, plan: Arc<SessionRun>, session: Session) {
             worker.record(|r| r.sessions.measured += 1);
         }
         let range = session.range(i, &plan.catalogue);
-        let ask = Ask {
+        let ask = FetchRequest {
             path: &video.path,
             range: Some((range.offset, Some(range.offset + range.len - 1))),
             file_size: Some(video.size.0),

@@ -15,8 +15,8 @@ use tokio::net::TcpSocket;
 use tokio_rustls::TlsConnector;
 
 /// A byte stream to a server.
-pub trait Stream: AsyncRead + AsyncWrite + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
+pub trait ByteStream: AsyncRead + AsyncWrite + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Unpin> ByteStream for T {}
 
 /// How connections are made.
 #[derive(Clone)]
@@ -30,7 +30,7 @@ enum Dial {
 
 /// A server.
 #[derive(Clone)]
-pub struct Target {
+pub struct TargetServer {
     dial: Dial,
     /// Value of the Host header.
     host: String,
@@ -38,13 +38,13 @@ pub struct Target {
     base: String,
 }
 
-impl Target {
+impl TargetServer {
     /// Reads `http://host[:port]/[path/]` and looks the host up; for `https://` the server's certificate must come from one in
     /// `cacert`.
     ///
     /// # Errors
     /// Not such a URL (usage), no certificates for it (usage), or a host without an address (missing).
-    pub fn parse(url: &str, cacert: Option<&Path>) -> Result<Target, Fault> {
+    pub fn parse(url: &str, cacert: Option<&Path>) -> Result<TargetServer, Fault> {
         let usage = |why: &str| {
             Fault::new(Exit::Usage, format!("--url {url}: {why}; write for example http://127.0.0.1:8080/"))
         };
@@ -76,13 +76,15 @@ impl Target {
                 Dial::Tls(addr, connector(file)?, name)
             }
         };
-        Ok(Target { dial, host: host.to_string(), base })
+        Ok(TargetServer { dial, host: host.to_string(), base })
     }
 
     /// A target whose connections come from `connect`.
     #[cfg(test)]
-    pub(crate) fn memory(connect: impl Fn() -> tokio::io::DuplexStream + Send + Sync + 'static) -> Target {
-        Target { dial: Dial::Memory(Arc::new(connect)), host: "test".into(), base: "/".into() }
+    pub(crate) fn memory(
+        connect: impl Fn() -> tokio::io::DuplexStream + Send + Sync + 'static,
+    ) -> TargetServer {
+        TargetServer { dial: Dial::Memory(Arc::new(connect)), host: "test".into(), base: "/".into() }
     }
 
     /// Value of the Host header.
@@ -109,7 +111,7 @@ impl Target {
     ///
     /// # Errors
     /// As the system reports.
-    pub async fn dial(&self, receive_buffer: Option<u32>) -> io::Result<Box<dyn Stream>> {
+    pub async fn dial(&self, receive_buffer: Option<u32>) -> io::Result<Box<dyn ByteStream>> {
         match &self.dial {
             Dial::Tcp(addr) | Dial::Tls(addr, ..) => {
                 let socket = if addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
@@ -177,10 +179,10 @@ mod tests {
 
     #[test]
     fn urls_are_read_and_wrong_ones_named() {
-        let t = Target::parse("http://127.0.0.1:8080/videos", None).unwrap();
+        let t = TargetServer::parse("http://127.0.0.1:8080/videos", None).unwrap();
         assert_eq!((t.host(), t.uri("sd/000001.mp4").as_str()), ("127.0.0.1:8080", "/videos/sd/000001.mp4"));
         assert_eq!(t.uri("/a b%.mp4"), "/videos/a%20b%25.mp4");
-        assert_eq!(Target::parse("http://[::1]:99/", None).unwrap().host(), "[::1]:99");
+        assert_eq!(TargetServer::parse("http://[::1]:99/", None).unwrap().host(), "[::1]:99");
         for (url, exit) in [
             ("https://localhost/", Exit::Usage),
             ("ftp://localhost/", Exit::Usage),
@@ -189,7 +191,7 @@ mod tests {
             ("http://user@localhost/", Exit::Usage),
             ("http://no.such.host.invalid/", Exit::Missing),
         ] {
-            assert_eq!(Target::parse(url, None).err().map(|f| f.exit), Some(exit), "{url}");
+            assert_eq!(TargetServer::parse(url, None).err().map(|f| f.exit), Some(exit), "{url}");
         }
     }
 
@@ -197,7 +199,8 @@ mod tests {
     fn a_server_that_is_not_there_is_one_line() {
         // A port just given back by the system: nothing listens on it.
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let fault = Target::parse(&format!("http://127.0.0.1:{port}/"), None).unwrap().probe().unwrap_err();
+        let fault =
+            TargetServer::parse(&format!("http://127.0.0.1:{port}/"), None).unwrap().probe().unwrap_err();
         assert_eq!(fault.exit, Exit::Missing);
         assert!(fault.message.contains("start it") && !fault.message.contains('\n'));
     }

@@ -8,7 +8,7 @@ use seekless_workload::content::Content;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::Instant;
 
-use crate::target::Target;
+use crate::target::TargetServer;
 
 /// What the server does wrong.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -62,9 +62,9 @@ impl TestServer {
     }
 
     /// A target whose connections go straight into this server, 64 KiB buffered each way.
-    pub(crate) fn in_memory(self: &Arc<Self>) -> Target {
+    pub(crate) fn in_memory(self: &Arc<Self>) -> TargetServer {
         let server = self.clone();
-        Target::memory(move || {
+        TargetServer::memory(move || {
             let (ours, theirs) = tokio::io::duplex(64 << 10);
             tokio::spawn(server.clone().serve(theirs));
             ours

@@ -15,18 +15,18 @@ use tokio::time::Instant;
 
 use crate::clock::Clock;
 use crate::closed::{ClosedRun, clients, closed};
-use crate::connection::{Answer, Ask, Client, Line};
+use crate::connection::{ClientConnection, ClientLink, FetchRequest};
 use crate::failure::{Failure, KINDS};
-use crate::record::{Live, Recorder};
+use crate::record::{Live, Recorder, ResponseTimes};
 use crate::replay::{self, ReplayRun};
-use crate::report::Report;
-use crate::run::{Finished, Settings, Worker};
+use crate::report::RunReport;
+use crate::run::{Finished, RunSettings, Worker};
 use crate::sessions::{SessionRun, arrivals};
-use crate::target::Target;
+use crate::target::TargetServer;
 use crate::test_server::{Fault, TestServer};
 
-fn settings(target: Target) -> Settings {
-    Settings {
+fn settings(target: TargetServer) -> RunSettings {
+    RunSettings {
         target,
         verify: true,
         receive_buffer: None,
@@ -60,15 +60,15 @@ async fn on<F: Future<Output = ()>>(
 
 /// One request for `len` bytes from `first` of the first file, due now.
 async fn ask(
-    client: &mut Client,
+    client: &mut ClientConnection,
     server: &TestServer,
     first: u64,
     len: u64,
     due: Nanos,
-) -> Result<Answer, Failure> {
+) -> Result<ResponseTimes, Failure> {
     let video = &server.catalogue.videos()[0];
     let content = Content::of_path(&video.path);
-    let ask = Ask {
+    let ask = FetchRequest {
         path: &video.path,
         range: Some((first, Some(first + len - 1))),
         file_size: Some(video.size.0),
@@ -81,11 +81,11 @@ async fn ask(
 }
 
 /// The result of one such request against a server with `fault`.
-async fn one(fault: Fault) -> (Result<Answer, Failure>, Recorder) {
+async fn one(fault: Fault) -> (Result<ResponseTimes, Failure>, Recorder) {
     let server = TestServer::new(fault);
     let mut result = None;
     let record = on(&server, 100, async |worker| {
-        let mut client = Client::new(worker, Line::default());
+        let mut client = ClientConnection::new(worker, ClientLink::default());
         result = Some(ask(&mut client, &server, 1000, 50_000, Nanos::ZERO).await);
     })
     .await;
@@ -117,7 +117,7 @@ async fn each_fault_of_the_server_is_named() {
 async fn a_request_that_takes_too_long_fails_at_its_deadline_counted_from_when_it_was_due() {
     let server = TestServer::new(Fault::Stall(0, Duration::from_secs(9)));
     let record = on(&server, 100, async |worker| {
-        let mut client = Client::new(worker.clone(), Line::default());
+        let mut client = ClientConnection::new(worker.clone(), ClientLink::default());
         tokio::time::sleep(Duration::from_secs(5)).await;
         // Due 2 s ago: 9 s from now are 11 s from then.
         let due = Nanos::from_secs(3);
@@ -140,8 +140,8 @@ async fn an_answer_in_time_at_the_socket_but_late_at_the_client_is_late() {
     // 9.95 s at the server and 2 x 50 ms on the way are 10.05 s (and one round trip to connect).
     let server = TestServer::new(Fault::Stall(0, Duration::from_millis(9_950)));
     on(&server, 100, async |worker| {
-        let line = Line { delay: Nanos::from_millis(50), ..Line::default() };
-        let mut client = Client::new(worker, line);
+        let line = ClientLink { delay: Nanos::from_millis(50), ..ClientLink::default() };
+        let mut client = ClientConnection::new(worker, line);
         assert_eq!(ask(&mut client, &server, 0, 1000, Nanos::ZERO).await, Err(Failure::Timeout));
     })
     .await;
@@ -151,8 +151,8 @@ async fn an_answer_in_time_at_the_socket_but_late_at_the_client_is_late() {
 async fn delay_and_link_rate_make_the_latency() {
     let server = TestServer::new(Fault::None);
     on(&server, 100, async |worker| {
-        let line = Line { class: 1, link_bits_per_s: Some(3_500_000), delay: Nanos::from_millis(50) };
-        let mut client = Client::new(worker.clone(), line);
+        let line = ClientLink { class: 1, link_bits_per_s: Some(3_500_000), delay: Nanos::from_millis(50) };
+        let mut client = ClientConnection::new(worker.clone(), line);
         let on_link = 500_000.0 * 8.0 / 3.5e6;
         for (i, round_trips) in [(0, 2.0), (1, 1.0), (2, 1.0)] {
             let due = worker.clock.now();
@@ -173,7 +173,7 @@ async fn a_closed_connection_is_made_again() {
     for (fault, reconnects) in [(Fault::CloseAfterEach, 9), (Fault::CloseOnSecond, 9)] {
         let server = TestServer::new(fault);
         let record = on(&server, 100, async |worker| {
-            let mut client = Client::new(worker.clone(), Line::default());
+            let mut client = ClientConnection::new(worker.clone(), ClientLink::default());
             for i in 0..10 {
                 let due = worker.clock.now();
                 ask(&mut client, &server, i * 1000, 1000, due).await.unwrap();
@@ -187,7 +187,7 @@ async fn a_closed_connection_is_made_again() {
 #[tokio::test(start_paused = true)]
 async fn the_closed_loop_counts_what_the_server_sent() {
     let server = TestServer::new(Fault::None);
-    let line = Line { class: 0, link_bits_per_s: Some(8_000_000), delay: Nanos::from_millis(100) };
+    let line = ClientLink { class: 0, link_bits_per_s: Some(8_000_000), delay: Nanos::from_millis(100) };
     let plan = ClosedRun {
         catalogue: server.catalogue.clone(),
         spec: ClosedSpec { range: Bytes(100_000), ..ClosedSpec::default() },
@@ -216,7 +216,7 @@ async fn handlers_ask_block_by_block_and_think() {
         spec: ClosedSpec::default(),
         handler: Some("two-64kb-1000".parse().unwrap()),
         clients: 10,
-        line: Line::default(),
+        line: ClientLink::default(),
         timeout: Nanos::from_secs(60),
     };
     let record = on(&server, 60, |worker| clients(worker, Arc::new(plan))).await;
@@ -338,7 +338,7 @@ async fn a_session_file_is_replayed_with_its_pauses() {
 fn a_real_run_over_loopback_is_complete() {
     let server = TestServer::new(Fault::None);
     let (address, _stop) = listen(server.clone());
-    let mut settings = settings(Target::parse(&format!("http://{address}/"), None).unwrap());
+    let mut settings = settings(TargetServer::parse(&format!("http://{address}/"), None).unwrap());
     settings.threads = 2;
     settings.length = Some(Nanos::from_secs(4));
     settings.speedup = 4.0;
@@ -349,18 +349,18 @@ fn a_real_run_over_loopback_is_complete() {
         spec: ClosedSpec::default(),
         handler: None,
         clients: 8,
-        line: Line::default(),
+        line: ClientLink::default(),
         timeout: Nanos::from_secs(60),
     };
     let finished = closed(&settings, plan).unwrap();
     assert!(!finished.partial);
-    let report = Report::new("closed", serde_json::Value::Null, &settings, &finished);
+    let report = RunReport::new("closed", serde_json::Value::Null, &settings, &finished);
     assert_eq!(report.totals.failures, 0, "{:?}", report.failures);
     assert!(report.totals.requests > 0 && report.measured.bytes < report.totals.bytes);
     assert_eq!(report.length_s, 4.0);
     assert_eq!(report.verdict(), Ok(Exit::Ok));
     assert_eq!(report.latency_ms.cdf.last().unwrap().1, 1.0);
-    let json: Report = serde_json::from_str(&serde_json::to_string(&report).unwrap()).unwrap();
+    let json: RunReport = serde_json::from_str(&serde_json::to_string(&report).unwrap()).unwrap();
     assert_eq!(json.totals.bytes, report.totals.bytes);
 }
 
@@ -368,7 +368,7 @@ fn a_real_run_over_loopback_is_complete() {
 fn an_observer_ends_a_run_early() {
     let server = TestServer::new(Fault::None);
     let (address, _stop) = listen(server.clone());
-    let settings = settings(Target::parse(&format!("http://{address}/"), None).unwrap());
+    let settings = settings(TargetServer::parse(&format!("http://{address}/"), None).unwrap());
     let plan = Arc::new(session_plan(&server, 1000, Nanos::ZERO));
     let finished =
         crate::sessions::sessions(&settings, plan, |_, live| live.offered.load(Ordering::Relaxed) < 3)
@@ -378,7 +378,7 @@ fn an_observer_ends_a_run_early() {
 
 #[test]
 fn the_verdict_names_the_first_wrong_place() {
-    let settings = settings(Target::memory(|| tokio::io::duplex(1).0));
+    let settings = settings(TargetServer::memory(|| tokio::io::duplex(1).0));
     let verdict = |failure: &Failure| {
         let mut record = Recorder::new(&settings.classes, Nanos::ZERO);
         record.failure(0, Nanos::ZERO, Nanos::ZERO, failure, "sd/000007.mp4", 4096);
@@ -390,7 +390,7 @@ fn the_verdict_names_the_first_wrong_place() {
             partial: false,
             stopped: false,
         };
-        Report::new("closed", serde_json::Value::Null, &settings, &finished).verdict().unwrap_err()
+        RunReport::new("closed", serde_json::Value::Null, &settings, &finished).verdict().unwrap_err()
     };
     let fault = verdict(&Failure::WrongByte { offset: 5000, expected: 1, got: 2 });
     assert_eq!(fault.exit, Exit::Failed);

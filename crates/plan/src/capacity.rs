@@ -20,7 +20,7 @@ const PLACES: u64 = 64;
 
 /// A disk, as the model sees it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Disk {
+pub struct DiskModel {
     /// Mean time to position before an access, seconds: seek and half a turn.
     pub position_s: f64,
     /// Sequential rate, bytes a second.
@@ -41,12 +41,12 @@ pub struct Question {
     /// Block size, bytes.
     pub block: f64,
     /// Its disks.
-    pub disk: Disk,
+    pub disk: DiskModel,
 }
 
-/// The answer.
+/// What it takes to serve the clients of a [`Question`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Answer {
+pub struct Requirement {
     /// Clients that fill the link.
     pub clients: f64,
     /// Least and most memory for their buffers, bytes.
@@ -63,10 +63,10 @@ pub struct Answer {
     pub disks_any_order: u64,
 }
 
-impl Disk {
+impl DiskModel {
     /// The mean of a drive over all of its surface: positioning between independent places, and the rate at even
     /// distances.
-    pub fn of(drive: &DriveSpec) -> Disk {
+    pub fn of(drive: &DriveSpec) -> DiskModel {
         let last = drive.sectors() - 1;
         let place = |i: u64| Lba((last as u128 * u128::from(i) / u128::from(PLACES - 1)) as u64);
         let (mut seek, mut rate) = (0.0, 0.0);
@@ -77,7 +77,7 @@ impl Disk {
             }
         }
         let overhead = drive.electronics.read_miss_ms / 1e3;
-        Disk { position_s: overhead + seek + drive.rotation_period().as_secs_f64() / 2.0, rate }
+        DiskModel { position_s: overhead + seek + drive.rotation_period().as_secs_f64() / 2.0, rate }
     }
 
     /// What it delivers in blocks of a size at random places, bytes a second (Figure 2).
@@ -104,13 +104,13 @@ fn disks(rate: f64, each: f64) -> u64 {
 
 impl Question {
     /// The answer of the model.
-    pub fn answer(&self) -> Answer {
+    pub fn answer(&self) -> Requirement {
         let clients = self.link / self.client;
         let buffers = buffers(clients, self.block);
         let cache = Some(self.memory - buffers.0).filter(|c| *c >= 0.0);
         let hits = (cache.unwrap_or(0.0) / self.data).min(1.0);
         let disk = self.disk.throughput(self.block);
-        Answer {
+        Requirement {
             clients,
             buffers,
             cache,
@@ -123,7 +123,7 @@ impl Question {
 
     /// The block size, of the powers of two from 4 KiB to 64 MiB, that needs the fewest disks in the memory there is; the
     /// smallest of those that need equally many. Nothing if not even the smallest fits.
-    pub fn best_block(&self) -> Option<(f64, Answer)> {
+    pub fn best_block(&self) -> Option<(f64, Requirement)> {
         (12..=26)
             .map(|shift| Question { block: (1_u64 << shift) as f64, ..*self })
             .map(|q| (q.block, q.answer()))
@@ -138,7 +138,7 @@ mod tests {
 
     use super::*;
 
-    const PAPER: Disk = Disk { position_s: 0.005, rate: 50e6 };
+    const PAPER: DiskModel = DiskModel { position_s: 0.005, rate: 50e6 };
     /// 128 MB/s: the paper reckons 1 Gb/s so (664 clients of 193 KB/s).
     const GIGABIT: f64 = 128e6;
 
@@ -193,7 +193,7 @@ mod tests {
     /// Within what its maker says: 5.2 ms mean seek, 3 ms half turn, 26 to 40 MB/s.
     #[test]
     fn a_drive_of_the_catalogue_is_averaged() {
-        let disk = Disk::of(&catalogue::get("cheetah-18gb-10k").unwrap());
+        let disk = DiskModel::of(&catalogue::get("cheetah-18gb-10k").unwrap());
         assert!((disk.position_s - 0.00845).abs() < 0.0007, "{disk:?}");
         assert!((disk.rate / 1e6 - 34.5).abs() < 1.5, "{disk:?}");
     }

@@ -43,7 +43,7 @@ pub(crate) type MixedMap<V> = HashMap<u64, V, BuildHasherDefault<Mixed>>;
 
 /// Sums over the order of last accesses: a binary indexed tree that is packed anew when its slots run out.
 #[derive(Clone, Debug)]
-struct Order {
+struct AccessOrder {
     tree: Vec<u64>,
     keys: Vec<Option<u64>>,
     place: MixedMap<(u32, u32)>,
@@ -51,11 +51,11 @@ struct Order {
     total: u64,
 }
 
-impl Order {
-    fn new(samples_max: usize) -> Order {
+impl AccessOrder {
+    fn new(samples_max: usize) -> AccessOrder {
         // Packing costs as much as there are slots and frees at least half of them.
         let slots = samples_max * 2 + 2;
-        Order {
+        AccessOrder {
             tree: vec![0; slots + 1],
             keys: vec![None; slots],
             place: MixedMap::default(),
@@ -118,7 +118,7 @@ impl Order {
 /// Follows accesses; gives a [`Curve`].
 #[derive(Clone, Debug)]
 pub struct Distances {
-    order: Order,
+    order: AccessOrder,
     samples_max: usize,
     /// Parts with a hash below it are followed.
     threshold: u64,
@@ -139,7 +139,7 @@ impl Distances {
     pub fn new(samples_max: usize, seed: u64) -> Distances {
         let samples_max = samples_max.clamp(1, 1 << 30);
         Distances {
-            order: Order::new(samples_max),
+            order: AccessOrder::new(samples_max),
             samples_max,
             threshold: 1 << HASH_BITS,
             by_hash: BinaryHeap::new(),

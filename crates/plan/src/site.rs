@@ -39,7 +39,7 @@ const RANKS: usize = 200;
 
 /// How a log is to be read.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct LogOptions {
     /// Skip and count lines that do not fit instead of stopping at the first.
     pub lenient: bool,
     /// Follow every part.
@@ -49,7 +49,7 @@ pub struct Options {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Stream {
+struct ClientStream {
     next: u64,
     last_s: u64,
     minute: u32,
@@ -124,17 +124,17 @@ pub struct Site {
 
 /// Streams seen of late, in two generations: when the young one is full it becomes the old one.
 #[derive(Debug, Default)]
-struct Streams {
-    young: MixedMap<Stream>,
-    old: MixedMap<Stream>,
+struct ClientStreams {
+    young: MixedMap<ClientStream>,
+    old: MixedMap<ClientStream>,
 }
 
-impl Streams {
-    fn take(&mut self, key: u64) -> Option<Stream> {
+impl ClientStreams {
+    fn take(&mut self, key: u64) -> Option<ClientStream> {
         self.young.remove(&key).or_else(|| self.old.remove(&key))
     }
 
-    fn put(&mut self, key: u64, stream: Stream) {
+    fn put(&mut self, key: u64, stream: ClientStream) {
         if self.young.len() >= STREAMS_MAX / 2 {
             self.old = std::mem::take(&mut self.young);
         }
@@ -142,14 +142,14 @@ impl Streams {
     }
 }
 
-struct Reading {
-    options: Options,
+struct LogReader {
+    options: LogOptions,
     first_s: Option<u64>,
     last_s: u64,
     requests: u64,
     bytes: u64,
     stream_count: u64,
-    streams: Streams,
+    streams: ClientStreams,
     minutes: Vec<Minute>,
     files: MixedMap<FileCount>,
     /// Files are counted whose hash lies below; halved whenever there are too many.
@@ -173,19 +173,19 @@ fn hash(seed: u64, bytes: &[u8]) -> u64 {
     mix(step(h, u64::from_le_bytes(last)))
 }
 
-impl Reading {
-    fn new(options: Options) -> Reading {
+impl LogReader {
+    fn new(options: LogOptions) -> LogReader {
         let samples = if options.exact { EXACT_MAX } else { SAMPLES };
         // One is enough if it leaves nothing out.
         let second = if options.exact { 1 } else { samples };
-        Reading {
+        LogReader {
             options,
             first_s: None,
             last_s: 0,
             requests: 0,
             bytes: 0,
             stream_count: 0,
-            streams: Streams::default(),
+            streams: ClientStreams::default(),
             minutes: vec![],
             files: MixedMap::default(),
             files_below: u64::MAX,
@@ -215,7 +215,7 @@ impl Reading {
         let end = from + entry.bytes;
         self.stream_count += u64::from(begins);
         let fresh = known.is_none_or(|s| u64::from(s.minute) != minute);
-        self.streams.put(key, Stream { next: end, last_s: now_s, minute: minute as u32 });
+        self.streams.put(key, ClientStream { next: end, last_s: now_s, minute: minute as u32 });
         if self.minutes.len() <= minute as usize {
             self.minutes.resize(minute as usize + 1, Minute::default());
         }
@@ -328,11 +328,11 @@ fn zipf(ranks: &[(f64, f64)]) -> Option<f64> {
 pub fn read(
     mut log: impl BufRead,
     name: impl Display,
-    options: Options,
+    options: LogOptions,
     tick: impl Fn(),
 ) -> Result<Site, Fault> {
     let mut line = Vec::with_capacity(512);
-    let mut reading = Reading::new(options);
+    let mut reading = LogReader::new(options);
     let (mut number, mut skipped, mut others) = (0_u64, 0_u64, 0_u64);
     let mut first_skipped = None;
     loop {

@@ -18,12 +18,14 @@ mod file;
 mod overhead;
 mod procedure;
 mod rates;
+mod reads;
 mod rotation;
 mod seeks;
 mod vernier;
 
 pub use file::{ProfileError, SCHEMA, StoredProfile};
-pub use procedure::{Phase, Procedure, ProcedureOptions, Read, Timing, Unmeasurable};
+pub use procedure::{Phase, Procedure, Unmeasurable};
+pub use reads::{ProcedureOptions, Read, Timing};
 
 use alloc::string::String;
 use alloc::vec::Vec;

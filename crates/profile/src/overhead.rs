@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 
 use seekless_units::{Lba, Nanos};
 
-use super::procedure::{Read, Timing, median};
+use super::reads::{Read, Timing, median};
 use super::rotation::Turn;
 
 /// Second reads of a block.

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use seekless_units::{Lba, Nanos, SECTOR_BYTES};
 
 use super::RatePoint;
-use super::procedure::{ProcedureOptions, Read, Timing, median, shift};
+use super::reads::{ProcedureOptions, Read, Timing, median, shift};
 use super::rotation::Turn;
 
 /// Sectors of one read of a sequential run on a slow disk, 256 KiB, and on a fast one, 1 MiB. While the host deals with
@@ -56,14 +56,14 @@ pub(super) struct Rates {
     refined: u32,
     runs: Vec<(f64, u64)>,
     tries: usize,
-    run: Option<Run>,
+    run: Option<RateRun>,
     /// Nanoseconds of the run that is under way at the end of each of its reads that count, from the first on.
     marks: Vec<f64>,
     pub(super) found: Vec<RatePoint>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct RateRun {
     start: u64,
     reads: u32,
     /// Reads since the start or the last disturbance.
@@ -113,7 +113,7 @@ impl Rates {
             let inner = place > self.options.sectors / 2;
             let start = if inner { place.saturating_sub(apart) } else { place + apart };
             let start = start.saturating_sub(shift(&self.options));
-            self.run = Some(Run { start, reads: 0, undisturbed: 0, last: Nanos::ZERO, span: 0.0 });
+            self.run = Some(RateRun { start, reads: 0, undisturbed: 0, last: Nanos::ZERO, span: 0.0 });
         }
         let (start, reads) = self.run.map_or((0, 0), |r| (r.start, r.reads));
         let sectors = self.sectors();

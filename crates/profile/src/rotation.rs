@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 
 use seekless_units::{Lba, Nanos};
 
-use super::procedure::{Read, Timing, median};
+use super::reads::{Read, Timing, median};
 
 /// Blocks read without waiting.
 const COARSE: usize = 16;

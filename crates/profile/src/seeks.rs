@@ -4,9 +4,9 @@ use alloc::vec::Vec;
 
 use seekless_units::{Lba, Nanos};
 
-use super::procedure::{ProcedureOptions, Read, Timing, median, shift};
+use super::reads::{ProcedureOptions, Read, Timing, median, shift};
 use super::rotation::Turn;
-use super::vernier::{Outcome, Vernier};
+use super::vernier::{MeasurementEnd, Vernier};
 
 /// The shortest distance is this part of the disk. Disks have 10^4 to 10^6 cylinders.
 const SHORTEST: u64 = 1 << 15;
@@ -118,20 +118,20 @@ impl Seeks {
                 }
                 *at_from = !*at_from;
                 match times.len() {
-                    PLAIN_READS => Some(Outcome::Found(median(times))),
-                    _ if *reads > 40 => Some(Outcome::GaveUp),
+                    PLAIN_READS => Some(MeasurementEnd::Found(median(times))),
+                    _ if *reads > 40 => Some(MeasurementEnd::GaveUp),
                     _ => None,
                 }
             }
         };
         match outcome {
             None => return,
-            Some(Outcome::Found(nanos)) => {
+            Some(MeasurementEnd::Found(nanos)) => {
                 self.found.push(Sample { from: current.from, to: current.to, nanos });
                 self.index += 1;
                 self.tries = 0;
             }
-            Some(Outcome::GaveUp) => {
+            Some(MeasurementEnd::GaveUp) => {
                 self.tries += 1;
                 if self.tries >= TRIES_MAX {
                     self.index += 1;

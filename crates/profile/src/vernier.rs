@@ -11,7 +11,7 @@
 
 use seekless_units::{Lba, Nanos};
 
-use super::procedure::{Read, Timing};
+use super::reads::{Read, Timing};
 use super::rotation::Turn;
 
 /// Part of a turn at which the halving ends.
@@ -28,7 +28,7 @@ const PAIRS_MAX: u32 = 40;
 
 /// How a measurement ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Outcome {
+pub(super) enum MeasurementEnd {
     /// Nanoseconds from issuing the read until the block's end could be met at the earliest.
     Found(f64),
     /// No consistent answer here.
@@ -54,7 +54,7 @@ pub(super) struct Vernier {
     /// It was missed once, asked for so long before.
     missed: Option<f64>,
     pairs: u32,
-    outcome: Option<Outcome>,
+    outcome: Option<MeasurementEnd>,
 }
 
 impl Vernier {
@@ -76,7 +76,7 @@ impl Vernier {
         }
     }
 
-    pub(super) fn outcome(&self) -> Option<Outcome> {
+    pub(super) fn outcome(&self) -> Option<MeasurementEnd> {
         self.outcome
     }
 
@@ -123,7 +123,7 @@ impl Vernier {
         self.at_from = false;
         self.pairs += 1;
         if self.pairs > PAIRS_MAX {
-            self.outcome = Some(Outcome::GaveUp);
+            self.outcome = Some(MeasurementEnd::GaveUp);
         }
         if timing.disturbed {
             self.passage = None;
@@ -153,7 +153,7 @@ impl Vernier {
         }
         self.passage = Some(timing.completed);
         if self.high - self.low <= (self.turn.period * RESOLUTION).max(RESOLUTION_NS) {
-            self.outcome = Some(Outcome::Found((self.low + self.high) / 2.0));
+            self.outcome = Some(MeasurementEnd::Found((self.low + self.high) / 2.0));
         }
     }
 }

@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use super::bitmap::BlockMap;
-use super::client::{ActiveFile, Client, Limits, Role};
+use super::client::{ActiveFile, ClientDownload, Limits, Role};
 use super::memory::Memory;
 use super::reads::Reads;
 use super::{Action, BLOCKS_MAX, ClientId, Config, ContentId, Event, ReadId, Refusal, Stats, Wanted};
@@ -30,7 +30,7 @@ pub struct Circus {
     /// Longest read, blocks.
     read_blocks: u64,
     files: BTreeMap<ContentId, ActiveFile>,
-    clients: BTreeMap<ClientId, Client>,
+    clients: BTreeMap<ClientId, ClientDownload>,
     memory: Memory,
     reads: Reads,
     under: BTreeMap<ReadId, Under>,
@@ -139,7 +139,7 @@ impl Circus {
         }
         let file = self.files.entry(content).or_insert(ActiveFile { cursor: 0, blocks, clients: 0 });
         file.clients += 1;
-        let client = Client::join(content, map, file, &self.limits);
+        let client = ClientDownload::join(content, map, file, &self.limits);
         self.clients.insert(id, client);
         self.fill_queue(id);
         self.send_next(id);
@@ -250,7 +250,7 @@ impl Circus {
         if self.memory.contains(key) || self.reads.in_flight(key) {
             return false;
         }
-        let needs = |c: &Client| c.content == key.0 && !c.map.is_given(key.1);
+        let needs = |c: &ClientDownload| c.content == key.0 && !c.map.is_given(key.1);
         self.reads.is_wanted(key) || by.and_then(|id| self.clients.get(&id)).is_some_and(needs)
     }
 

@@ -50,7 +50,7 @@ pub(super) struct ActiveFile {
 
 /// A client downloading.
 #[derive(Clone, Debug)]
-pub(super) struct Client {
+pub(super) struct ClientDownload {
     pub(super) content: ContentId,
     /// Block chosen last, counted like [`ActiveFile::cursor`].
     pub(super) cursor: u64,
@@ -65,16 +65,29 @@ pub(super) struct Client {
     pub(super) waiting: bool,
 }
 
-impl Client {
+impl ClientDownload {
     /// A client that joins: in the middle of the region, or at the start of the file while the region is there.
-    pub(super) fn join(content: ContentId, map: BlockMap, file: &ActiveFile, limits: &Limits) -> Client {
+    pub(super) fn join(
+        content: ContentId,
+        map: BlockMap,
+        file: &ActiveFile,
+        limits: &Limits,
+    ) -> ClientDownload {
         let cursor = match limits.selection {
             Selection::Sequential => 0,
             Selection::Circus if file.cursor <= limits.active_length => 0,
             Selection::Circus => file.cursor - limits.active_length / 2,
         };
         let received = file.blocks - map.missing();
-        Client { content, cursor, map, received, queue: VecDeque::new(), sending: None, waiting: false }
+        ClientDownload {
+            content,
+            cursor,
+            map,
+            received,
+            queue: VecDeque::new(),
+            sending: None,
+            waiting: false,
+        }
     }
 
     /// Lines 8 to 16 of Figure 5: the next block for this client, marked as given; none if it was given all.

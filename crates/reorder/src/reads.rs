@@ -9,7 +9,7 @@ use seekless_policy::recency::{Recency, Turn};
 
 /// Place in the order of reading.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum ReadRank {
     /// Somebody waits for it.
     Urgent(Turn),
     Queued(Turn),
@@ -24,7 +24,7 @@ struct Want {
     /// Clients that can send nothing else.
     waiting: Vec<ClientId>,
     /// Where it stands, if it is to be read.
-    place: Option<Place>,
+    place: Option<ReadRank>,
     /// A read of it is under way.
     in_flight: bool,
 }
@@ -47,7 +47,7 @@ impl Reads {
         want.queued += 1;
         want.by = Some(client);
         if !resident && !want.in_flight && want.place.is_none() {
-            want.place = Some(Place::Queued(self.queued.add(key)));
+            want.place = Some(ReadRank::Queued(self.queued.add(key)));
         }
     }
 
@@ -58,14 +58,14 @@ impl Reads {
         want.waiting.push(client);
         let stale = match want.place {
             _ if want.in_flight => return false,
-            Some(Place::Urgent(_)) => return false,
-            Some(Place::Queued(turn)) => {
+            Some(ReadRank::Urgent(_)) => return false,
+            Some(ReadRank::Queued(turn)) => {
                 self.queued.remove(turn);
                 false
             }
             None => true,
         };
-        want.place = Some(Place::Urgent(self.urgent.add(key)));
+        want.place = Some(ReadRank::Urgent(self.urgent.add(key)));
         stale
     }
 
@@ -103,10 +103,10 @@ impl Reads {
     }
 
     /// It is not to be read any more.
-    fn out_of_order(&mut self, place: Option<Place>) {
+    fn out_of_order(&mut self, place: Option<ReadRank>) {
         match place {
-            Some(Place::Urgent(turn)) => self.urgent.remove(turn),
-            Some(Place::Queued(turn)) => self.queued.remove(turn),
+            Some(ReadRank::Urgent(turn)) => self.urgent.remove(turn),
+            Some(ReadRank::Queued(turn)) => self.queued.remove(turn),
             None => {}
         }
     }

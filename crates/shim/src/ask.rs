@@ -82,7 +82,7 @@ pub(crate) fn need(fd: BorrowedFd<'_>, call: Call, offset: u64, length: u64, dev
     };
     let now = host::coarse_ms();
     MEMORY.learn(answer.settings(), now);
-    reports::named(answer.ring);
+    reports::named(answer.ring, ring);
     if answer.device_ttl_ms > 0 {
         MEMORY.leave_alone(device, answer.device_ttl_ms, now);
     }
@@ -122,12 +122,12 @@ pub(crate) fn settings() -> Option<Settings> {
         }
     };
     MEMORY.learn(settings, host::coarse_ms());
-    reports::named(settings.ring);
+    reports::named(settings.ring, ring);
     Some(settings)
 }
 
 /// Asks for the ring that reads are reported through.
-pub(crate) fn ring() -> Option<OwnedFd> {
+fn ring() -> Option<OwnedFd> {
     let (pid, _) = host::pid_tid();
     let line = connect(pid)?;
     say(&line, Frame::RingAsk, None)?;

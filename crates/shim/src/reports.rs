@@ -4,12 +4,10 @@
 //! connection of its own; from then on a report costs no system call. A daemon that was started again names another ring,
 //! and the old one stays mapped, because some thread may be writing into it just now: a bounded number of times.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
 
 use seekless_kernel::ring::{Producer, Record, Ring};
-
-use crate::ask;
 
 /// Rings mapped in the life of a process, at 260 KiB each. A server that outlives so many daemons goes on without reports.
 const RINGS_MAX: u32 = 64;
@@ -20,8 +18,8 @@ static RING: AtomicPtr<Ring> = AtomicPtr::new(std::ptr::null_mut());
 static NUMBER: AtomicU8 = AtomicU8::new(0);
 static MAPPED: AtomicU32 = AtomicU32::new(0);
 
-/// The daemon named this ring.
-pub(crate) fn named(number: u8) {
+/// The daemon named this ring; `fetch` asks it for the descriptor.
+pub(crate) fn named(number: u8, fetch: fn() -> Option<OwnedFd>) {
     let known = NUMBER.load(Ordering::Relaxed);
     if number == known
         || NUMBER.compare_exchange(known, number, Ordering::Relaxed, Ordering::Relaxed).is_err()
@@ -33,7 +31,7 @@ pub(crate) fn named(number: u8) {
     if number == 0 || MAPPED.fetch_add(1, Ordering::Relaxed) >= RINGS_MAX {
         return;
     }
-    if let Some(ring) = ask::ring().and_then(|fd| Producer::open(fd.as_fd()).ok()) {
+    if let Some(ring) = fetch().and_then(|fd| Producer::open(fd.as_fd()).ok()) {
         let ring: *const Ring = ring.forever();
         RING.store(ring.cast_mut(), Ordering::Release);
     }

@@ -39,7 +39,7 @@ pub struct Edges {
 
 /// What came out, as parts of the bytes the clients received.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Outcome {
+pub struct TrafficShares {
     /// Asked for by the edge.
     pub asked: f64,
     /// Read from the disk.
@@ -100,7 +100,7 @@ impl Lower<'_> {
 ///
 /// # Errors
 /// A cache of no or of absurd size.
-pub fn run(catalogue: &Catalogue, plan: &Edges) -> Result<Outcome, Fault> {
+pub fn run(catalogue: &Catalogue, plan: &Edges) -> Result<TrafficShares, Fault> {
     let cache = |bytes: Bytes, unit: u64| {
         Cache::new(Replacement::Lru, (bytes.0 / unit).max(1))
             .map_err(|bad| Fault::new(Exit::Usage, format!("a cache of {bytes}: {bad}")))
@@ -138,7 +138,7 @@ pub fn run(catalogue: &Catalogue, plan: &Edges) -> Result<Outcome, Fault> {
         }
     }
     let over = |bytes: u64| bytes as f64 / received.max(1) as f64;
-    Ok(Outcome { asked: over(asked), disk: over(lower.read) })
+    Ok(TrafficShares { asked: over(asked), disk: over(lower.read) })
 }
 
 #[cfg(test)]

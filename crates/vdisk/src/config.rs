@@ -6,7 +6,7 @@ use seekless_drive::{DriveSpec, catalogue};
 use seekless_units::{Bytes, Exit, Fault};
 use serde::{Deserialize, Serialize};
 
-use crate::state::cannot;
+use crate::fault::cannot;
 use seekless_drive::spread::{Layout, Spread};
 
 /// The file system made on a disk.

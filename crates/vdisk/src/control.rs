@@ -13,7 +13,7 @@ use std::time::Duration;
 use seekless_units::{Exit, Fault};
 use serde::{Deserialize, Serialize};
 
-use crate::engine::Engine;
+use crate::engine::DriveEngine;
 use crate::faults::{ByteRange, Faults, RANGES_MAX, Slow};
 use crate::state::DiskDir;
 use crate::stats::{Derived, Stats};
@@ -30,7 +30,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// What can be asked of a running disk.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
-pub enum Ask {
+pub enum ControlRequest {
     /// The counters, set to zero afterwards with `reset`.
     Stats {
         /// Start again from zero.
@@ -59,11 +59,11 @@ pub enum Ask {
 /// What comes back.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Answer {
+pub enum ControlReply {
     /// Done, nothing to tell.
     Done,
     /// The counters.
-    Stats(Box<Report>),
+    Stats(Box<StatsReport>),
     /// The faults now in force.
     Faults(Faults),
     /// It could not be done, and why.
@@ -72,7 +72,7 @@ pub enum Answer {
 
 /// Counters and what goes with them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Report {
+pub struct StatsReport {
     /// Counters.
     pub stats: Stats,
     /// Rates and means.
@@ -89,7 +89,7 @@ pub struct Report {
 ///
 /// # Errors
 /// The socket cannot be made.
-pub fn listen(path: &Path, engine: Arc<Engine>, store: Option<Arc<Store>>) -> std::io::Result<()> {
+pub fn listen(path: &Path, engine: Arc<DriveEngine>, store: Option<Arc<Store>>) -> std::io::Result<()> {
     let listener = UnixListener::bind(path)?;
     let open = Arc::new(AtomicUsize::new(0));
     std::thread::Builder::new().name("control".into()).spawn(move || {
@@ -116,7 +116,7 @@ pub fn listen(path: &Path, engine: Arc<Engine>, store: Option<Arc<Store>>) -> st
     Ok(())
 }
 
-fn serve(stream: &UnixStream, engine: &Engine, store: Option<&Store>) {
+fn serve(stream: &UnixStream, engine: &DriveEngine, store: Option<&Store>) {
     let mut holds = 0;
     let mut lines = BufReader::new(stream);
     loop {
@@ -127,7 +127,7 @@ fn serve(stream: &UnixStream, engine: &Engine, store: Option<&Store>) {
         }
         let answer = match serde_json::from_str(&line) {
             Ok(ask) => answer(ask, engine, store, &mut holds),
-            Err(e) => Answer::Refused(format!("not understood: {e}")),
+            Err(e) => ControlReply::Refused(format!("not understood: {e}")),
         };
         let Ok(mut text) = serde_json::to_vec(&answer) else { break };
         text.push(b'\n');
@@ -140,23 +140,23 @@ fn serve(stream: &UnixStream, engine: &Engine, store: Option<&Store>) {
     }
 }
 
-fn answer(ask: Ask, engine: &Engine, store: Option<&Store>, holds: &mut u32) -> Answer {
+fn answer(ask: ControlRequest, engine: &DriveEngine, store: Option<&Store>, holds: &mut u32) -> ControlReply {
     match ask {
-        Ask::Stats { reset } => {
+        ControlRequest::Stats { reset } => {
             let stats = engine.stats(reset);
             let (content_runs, backing_bytes) = store.map_or((0, 0), Store::usage);
             let derived = stats.derive();
             let faults = engine.change_faults(false, |_| ());
-            Answer::Stats(Box::new(Report { stats, derived, faults, content_runs, backing_bytes }))
+            ControlReply::Stats(Box::new(StatsReport { stats, derived, faults, content_runs, backing_bytes }))
         }
-        Ask::Unthrottle => {
+        ControlRequest::Unthrottle => {
             if *holds == 0 {
                 engine.unthrottle(true);
                 *holds = 1;
             }
-            Answer::Done
+            ControlReply::Done
         }
-        Ask::Fault { eio, slow, hang_ms, clear } => {
+        ControlRequest::Fault { eio, slow, hang_ms, clear } => {
             let mut refused = false;
             let now = engine.change_faults(clear, |faults| {
                 if clear {
@@ -170,42 +170,42 @@ fn answer(ask: Ask, engine: &Engine, store: Option<&Store>, holds: &mut u32) -> 
                 }
             });
             if refused {
-                return Answer::Refused(format!(
+                return ControlReply::Refused(format!(
                     "a disk keeps {RANGES_MAX} ranges of a kind: --clear some first"
                 ));
             }
             if hang_ms > 0 {
                 engine.hang(Duration::from_millis(hang_ms));
             }
-            Answer::Faults(now)
+            ControlReply::Faults(now)
         }
-        Ask::Trace { path: None } => {
+        ControlRequest::Trace { path: None } => {
             engine.set_trace(Trace::off());
-            Answer::Done
+            ControlReply::Done
         }
-        Ask::Trace { path: Some(path) } => match Trace::create(&path) {
+        ControlRequest::Trace { path: Some(path) } => match Trace::create(&path) {
             Ok(trace) => {
                 engine.set_trace(trace);
-                Answer::Done
+                ControlReply::Done
             }
-            Err(e) => Answer::Refused(format!("cannot write {}: {e}", path.display())),
+            Err(e) => ControlReply::Refused(format!("cannot write {}: {e}", path.display())),
         },
     }
 }
 
 /// A connection to a running disk.
 #[derive(Debug)]
-pub struct Client {
+pub struct ControlClient {
     name: String,
     stream: BufReader<UnixStream>,
 }
 
-impl Client {
+impl ControlClient {
     /// Connects to the disk.
     ///
     /// # Errors
     /// `Missing`: there is no such disk, or it died.
-    pub fn connect(dir: &DiskDir) -> Result<Client, Fault> {
+    pub fn connect(dir: &DiskDir) -> Result<ControlClient, Fault> {
         let name = dir.name().to_string();
         if dir.record().is_none() {
             let message = format!("there is no disk `{name}`; `seekless vdisk list` shows those there are");
@@ -217,7 +217,7 @@ impl Client {
             Ok(stream)
         });
         match connected {
-            Ok(stream) => Ok(Client { name, stream: BufReader::new(stream) }),
+            Ok(stream) => Ok(ControlClient { name, stream: BufReader::new(stream) }),
             Err(e) => {
                 let message = format!(
                     "disk `{name}` does not answer ({e}); `seekless vdisk down --name {name}` clears it away"
@@ -231,7 +231,7 @@ impl Client {
     ///
     /// # Errors
     /// `Failed`: it refused, or the connection broke.
-    pub fn ask(&mut self, ask: &Ask) -> Result<Answer, Fault> {
+    pub fn ask(&mut self, ask: &ControlRequest) -> Result<ControlReply, Fault> {
         let failed = |why: String| Fault::new(Exit::Failed, format!("disk `{}`: {why}", self.name));
         let mut text = serde_json::to_vec(ask).map_err(|e| failed(e.to_string()))?;
         text.push(b'\n');
@@ -240,7 +240,7 @@ impl Client {
         let read = (&mut self.stream).take(LINE_MAX).read_line(&mut line);
         read.map_err(|e| failed(format!("does not answer: {e}")))?;
         match serde_json::from_str(&line) {
-            Ok(Answer::Refused(why)) => Err(failed(why)),
+            Ok(ControlReply::Refused(why)) => Err(failed(why)),
             Ok(answer) => Ok(answer),
             Err(e) => Err(failed(format!("answers nonsense: {e}"))),
         }

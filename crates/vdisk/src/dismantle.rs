@@ -13,11 +13,11 @@ use seekless_kernel::loopdev::LoopDevice;
 use seekless_kernel::{loopdev, mounts};
 
 use crate::config::FsKind;
-use crate::control::{Ask, Client};
+use crate::control::{ControlClient, ControlRequest};
 use crate::fuse_file::FILE_NAME;
 use crate::mkfs::find_program;
-use crate::queue::Queue;
-use crate::state::{DiskDir, Record};
+use crate::queue::LoopQueue;
+use crate::state::{DiskDir, DiskRecord};
 use crate::worker::source_name;
 
 /// How long an orderly unmount may take before the worker under it is ended, which fails what still waits.
@@ -26,9 +26,15 @@ const UNMOUNT_PATIENCE: Duration = Duration::from_secs(20);
 /// Takes apart what `record` names: mount, loop device, FUSE mount, mount directory. `device` is the supervisor's own
 /// handle of the loop device. `end_worker` is called once the worker is no longer needed, or when waiting for it takes
 /// too long.
-pub fn dismantle(dir: &DiskDir, record: &Record, device: Option<LoopDevice>, mut end_worker: impl FnMut()) {
+pub fn dismantle(
+    dir: &DiskDir,
+    record: &DiskRecord,
+    device: Option<LoopDevice>,
+    mut end_worker: impl FnMut(),
+) {
     // Whatever is still to be written goes at once, and a hang ends.
-    let hold = Client::connect(dir).and_then(|mut client| client.ask(&Ask::Unthrottle).map(|_| client));
+    let hold = ControlClient::connect(dir)
+        .and_then(|mut client| client.ask(&ControlRequest::Unthrottle).map(|_| client));
     if let Some(number) = record.loop_number {
         let node = PathBuf::from(format!("/dev/loop{number}"));
         // Held open, so that unmounting does not let go of the file before the queue's settings are put back.
@@ -38,7 +44,7 @@ pub fn dismantle(dir: &DiskDir, record: &Record, device: Option<LoopDevice>, mut
         }
         let bound = bound_to(number, &dir.fuse());
         if bound || loopdev::backing_file(number).is_none() {
-            Queue::undress(number, &record.queue_before);
+            LoopQueue::undress(number, &record.queue_before);
         }
         if bound {
             let _ = loopdev::detach(number);

@@ -1,6 +1,6 @@
 //! The service of one disk: requests enter the drive model when they arrive and are answered when it says.
 //!
-//! FUSE threads [`submit`](Engine::submit); one service thread sleeps until the model's next completion and answers.
+//! FUSE threads [`submit`](DriveEngine::submit); one service thread sleeps until the model's next completion and answers.
 //! Requests are decided and timed on the drive's own time line, so waking up late answers late but never slows the
 //! drive. What the model cannot queue (its command queue is bounded) waits outside in order of arrival, as in a host
 //! adapter; the number of requests present is bounded by what FUSE lets the kernel send.
@@ -24,7 +24,7 @@ use seekless_drive::spread::Layout;
 pub type Finish = Box<dyn FnOnce(bool) + Send>;
 
 /// The drive at work.
-pub struct Engine {
+pub struct DriveEngine {
     core: Mutex<Core>,
     /// Signalled when the service thread has to look again earlier than it planned.
     look: Condvar,
@@ -38,8 +38,8 @@ struct Core {
     faults: Faults,
     counter: Counter,
     trace: Trace,
-    requests: HashMap<u64, Request>,
-    commands: HashMap<u64, Part>,
+    requests: HashMap<u64, KernelRequest>,
+    commands: HashMap<u64, DriveCommand>,
     /// Commands the model's queue has no room for, oldest first.
     waiting: VecDeque<Command>,
     /// A completion kept back while drive time stands still, because its command is slowed.
@@ -56,14 +56,14 @@ struct Core {
 }
 
 /// One request of the kernel.
-struct Request {
+struct KernelRequest {
     parts: u32,
     failed: bool,
     finish: Finish,
 }
 
 /// One command to the drive: a request, or the part of it that lies in one piece.
-struct Part {
+struct DriveCommand {
     request: u64,
     disk: Lba,
     /// Drive time of arrival: for a command that had to wait outside the model, before the model's own.
@@ -72,9 +72,9 @@ struct Part {
     factor: f64,
 }
 
-impl Engine {
+impl DriveEngine {
     /// A drive at rest, under `layout`, running `speed` times as fast as life.
-    pub fn new(drive: Drive, layout: Layout, speed: f64, trace: Trace) -> Engine {
+    pub fn new(drive: Drive, layout: Layout, speed: f64, trace: Trace) -> DriveEngine {
         let core = Core {
             drive,
             clock: Clock::new(speed),
@@ -93,7 +93,7 @@ impl Engine {
             planned: Nanos::MAX,
             stopping: false,
         };
-        Engine { core: Mutex::new(core), look: Condvar::new(), epoch: Instant::now() }
+        DriveEngine { core: Mutex::new(core), look: Condvar::new(), epoch: Instant::now() }
     }
 
     // A panic inside the lock ends the whole process (see `worker`), so poison is never met.
@@ -127,7 +127,7 @@ impl Engine {
         self.lock().faults.fails(&(offset..offset + len))
     }
 
-    /// Answers requests until [`stop`](Engine::stop): the body of the service thread.
+    /// Answers requests until [`stop`](DriveEngine::stop): the body of the service thread.
     pub fn serve(&self) {
         // A sleeping thread is woken up to 50 us late by default so that wake-ups can be bundled; a disk is not.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
@@ -163,11 +163,11 @@ impl Engine {
         }
     }
 
-    /// Ends [`serve`](Engine::serve). Requests not yet answered are dropped, which answers them with an error.
+    /// Ends [`serve`](DriveEngine::serve). Requests not yet answered are dropped, which answers them with an error.
     pub fn stop(&self) {
         let mut core = self.lock();
         core.stopping = true;
-        let dropped: Vec<Request> = core.requests.drain().map(|(_, r)| r).collect();
+        let dropped: Vec<KernelRequest> = core.requests.drain().map(|(_, r)| r).collect();
         core.commands.clear();
         self.look.notify_one();
         drop(core);
@@ -260,7 +260,7 @@ impl Core {
             self.counter.arrived(queue);
             let factor = self.faults.factor(&(at..at + bytes));
             let disk = Lba(at / SECTOR_BYTES);
-            self.commands.insert(id, Part { request, disk, arrived: self.submitted, queue, factor });
+            self.commands.insert(id, DriveCommand { request, disk, arrived: self.submitted, queue, factor });
             let command = Command { id, op, lba, sectors };
             // First come, first served: nothing overtakes what already waits.
             if !self.waiting.is_empty() || self.drive.submit(self.submitted, command).is_err() {
@@ -269,7 +269,7 @@ impl Core {
             parts += 1;
             at += bytes;
         }
-        self.requests.insert(request, Request { parts, failed, finish });
+        self.requests.insert(request, KernelRequest { parts, failed, finish });
     }
 
     /// When there is something to answer: wall time, `MAX` if nothing is under way.
@@ -347,15 +347,15 @@ mod tests {
     const SIZE: u64 = 1 << 30;
 
     /// An engine a thousand times as fast as life, and its service thread.
-    fn engine() -> (Arc<Engine>, std::thread::JoinHandle<()>) {
+    fn engine() -> (Arc<DriveEngine>, std::thread::JoinHandle<()>) {
         let drive = Drive::new(&catalogue::get("wd-red-1tb").unwrap());
         let layout = Layout::new(SIZE, drive.sectors(), Spread::FULL, 1 << 20).unwrap();
-        let engine = Arc::new(Engine::new(drive, layout, 1000.0, Trace::off()));
+        let engine = Arc::new(DriveEngine::new(drive, layout, 1000.0, Trace::off()));
         let service = Arc::clone(&engine);
         (engine, std::thread::spawn(move || service.serve()))
     }
 
-    fn submit(engine: &Engine, offset: u64, len: u64, id: u64, tell: &mpsc::Sender<(u64, bool)>) {
+    fn submit(engine: &DriveEngine, offset: u64, len: u64, id: u64, tell: &mpsc::Sender<(u64, bool)>) {
         let tell = tell.clone();
         engine.submit(Op::Read, offset, len, Box::new(move |ok| tell.send((id, ok)).unwrap()));
     }

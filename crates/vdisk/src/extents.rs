@@ -9,7 +9,7 @@ use std::ops::Range;
 
 /// Neighbouring pages of the disk that hold neighbouring pages of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
+struct PageRun {
     pages: u64,
     seed: u64,
     /// Index, within the file, of the run's first page.
@@ -30,7 +30,7 @@ pub struct Segment {
 /// Runs of content by the page of the disk at which they begin; they never overlap and are never mergeable.
 #[derive(Debug, Default)]
 pub struct ExtentMap {
-    runs: BTreeMap<u64, Run>,
+    runs: BTreeMap<u64, PageRun>,
 }
 
 impl ExtentMap {
@@ -50,13 +50,13 @@ impl ExtentMap {
             return;
         }
         self.remove(first..first + pages);
-        let (mut at, mut run) = (first, Run { pages, seed, index });
+        let (mut at, mut run) = (first, PageRun { pages, seed, index });
         if let Some((&before, left)) = self.runs.range(..first).next_back()
             && before + left.pages == first
             && left.seed == seed
             && left.index.wrapping_add(left.pages) == index
         {
-            run = Run { pages: left.pages + pages, ..*left };
+            run = PageRun { pages: left.pages + pages, ..*left };
             at = before;
         }
         if let Some(right) = self.runs.get(&(first + pages))
@@ -78,7 +78,7 @@ impl ExtentMap {
         if let Some((&at, &run)) = self.runs.range(..range.start).next_back()
             && at + run.pages > range.start
         {
-            self.runs.insert(at, Run { pages: range.start - at, ..run });
+            self.runs.insert(at, PageRun { pages: range.start - at, ..run });
             self.keep_tail(at, run, range.end);
         }
         while let Some((&at, &run)) = self.runs.range(range.clone()).next() {
@@ -88,10 +88,10 @@ impl ExtentMap {
     }
 
     /// Puts back what of `run` (which began at page `at`) lies from page `end` on.
-    fn keep_tail(&mut self, at: u64, run: Run, end: u64) {
+    fn keep_tail(&mut self, at: u64, run: PageRun, end: u64) {
         if at + run.pages > end {
             let cut = end - at;
-            let tail = Run { pages: run.pages - cut, seed: run.seed, index: run.index.wrapping_add(cut) };
+            let tail = PageRun { pages: run.pages - cut, seed: run.seed, index: run.index.wrapping_add(cut) };
             self.runs.insert(end, tail);
         }
     }

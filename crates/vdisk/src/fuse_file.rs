@@ -16,7 +16,7 @@ use fuser::{
 use rustix::fs::FallocateFlags;
 use seekless_drive::Op;
 
-use crate::engine::Engine;
+use crate::engine::DriveEngine;
 use crate::scratch::scratch;
 use crate::store::Store;
 
@@ -68,13 +68,13 @@ pub(crate) fn attributes(ino: INodeNo, kind: FileType, size: u64, perm: u16) -> 
 
 /// The file system.
 pub struct DiskFile {
-    engine: Arc<Engine>,
+    engine: Arc<DriveEngine>,
     store: Arc<Store>,
 }
 
 impl DiskFile {
     /// Serves `store` in the time `engine` says.
-    pub fn new(engine: Arc<Engine>, store: Arc<Store>) -> DiskFile {
+    pub fn new(engine: Arc<DriveEngine>, store: Arc<Store>) -> DiskFile {
         DiskFile { engine, store }
     }
 

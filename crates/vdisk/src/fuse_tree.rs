@@ -18,7 +18,7 @@ use seekless_drive::Op;
 use seekless_units::{Bytes, Exit, Fault, SECTOR_BYTES};
 use seekless_workload::content::Content;
 
-use crate::engine::Engine;
+use crate::engine::DriveEngine;
 use crate::fuse_file::{FOREVER, attributes, configure};
 use crate::manifest::Manifest;
 use crate::scratch::scratch;
@@ -26,15 +26,15 @@ use crate::scratch::scratch;
 /// Files begin at multiples of this, as on any file system.
 const BLOCK: u64 = 4096;
 
-enum Node {
+enum TreeNode {
     Dir { parent: u64, children: BTreeMap<OsString, u64> },
     File { start: u64, size: u64, content: Content },
 }
 
 /// The file system. Inode numbers are indices into `nodes`, counted from 1, the root.
 pub struct Tree {
-    engine: Arc<Engine>,
-    nodes: Vec<Node>,
+    engine: Arc<DriveEngine>,
+    nodes: Vec<TreeNode>,
 }
 
 impl Tree {
@@ -42,7 +42,7 @@ impl Tree {
     ///
     /// # Errors
     /// `Usage`: they do not fit, or a path is a file and a directory at once.
-    pub fn new(engine: Arc<Engine>, manifest: &Manifest, size: u64, seed: u64) -> Result<Tree, Fault> {
+    pub fn new(engine: Arc<DriveEngine>, manifest: &Manifest, size: u64, seed: u64) -> Result<Tree, Fault> {
         let usage = |message: String| Fault::new(Exit::Usage, message);
         let need: u64 = manifest.files.iter().map(|(_, s)| s.next_multiple_of(BLOCK)).sum();
         if need > size {
@@ -50,7 +50,7 @@ impl Tree {
             return Err(usage(message));
         }
         let gap = (size - need) / manifest.files.len().max(1) as u64 / BLOCK * BLOCK;
-        let mut nodes = vec![Node::Dir { parent: 1, children: BTreeMap::new() }];
+        let mut nodes = vec![TreeNode::Dir { parent: 1, children: BTreeMap::new() }];
         let mut start = 0;
         for (path, size) in manifest.shuffled(seed) {
             let mut at = 1;
@@ -59,10 +59,10 @@ impl Tree {
                 at = child_dir(&mut nodes, at, part)
                     .ok_or_else(|| usage(format!("{path}: `{part}` is a file")))?;
             }
-            let file = Node::File { start, size: *size, content: Content::of_path(path) };
+            let file = TreeNode::File { start, size: *size, content: Content::of_path(path) };
             nodes.push(file);
             let number = nodes.len() as u64;
-            let Node::Dir { children, .. } = &mut nodes[at as usize - 1] else { continue };
+            let TreeNode::Dir { children, .. } = &mut nodes[at as usize - 1] else { continue };
             if children.insert(name.into(), number).is_some() {
                 return Err(usage(format!("{path} is a file and a directory")));
             }
@@ -71,27 +71,27 @@ impl Tree {
         Ok(Tree { engine, nodes })
     }
 
-    fn node(&self, ino: INodeNo) -> Option<&Node> {
+    fn node(&self, ino: INodeNo) -> Option<&TreeNode> {
         self.nodes.get(usize::try_from(ino.0).ok()?.checked_sub(1)?)
     }
 
     fn attr(&self, ino: INodeNo) -> Option<FileAttr> {
         Some(match self.node(ino)? {
-            Node::Dir { .. } => attributes(ino, FileType::Directory, 0, 0o555),
-            Node::File { size, .. } => attributes(ino, FileType::RegularFile, *size, 0o444),
+            TreeNode::Dir { .. } => attributes(ino, FileType::Directory, 0, 0o555),
+            TreeNode::File { size, .. } => attributes(ino, FileType::RegularFile, *size, 0o444),
         })
     }
 }
 
 /// The directory `name` in directory `at`, made if it is not there; `None` if it is a file.
-fn child_dir(nodes: &mut Vec<Node>, at: u64, name: &str) -> Option<u64> {
+fn child_dir(nodes: &mut Vec<TreeNode>, at: u64, name: &str) -> Option<u64> {
     let fresh = nodes.len() as u64 + 1;
-    let Node::Dir { children, .. } = &mut nodes[at as usize - 1] else { return None };
+    let TreeNode::Dir { children, .. } = &mut nodes[at as usize - 1] else { return None };
     let number = *children.entry(name.into()).or_insert(fresh);
     if number == fresh {
-        nodes.push(Node::Dir { parent: at, children: BTreeMap::new() });
+        nodes.push(TreeNode::Dir { parent: at, children: BTreeMap::new() });
     }
-    matches!(nodes[number as usize - 1], Node::Dir { .. }).then_some(number)
+    matches!(nodes[number as usize - 1], TreeNode::Dir { .. }).then_some(number)
 }
 
 impl Filesystem for Tree {
@@ -101,7 +101,9 @@ impl Filesystem for Tree {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let Some(Node::Dir { children, .. }) = self.node(parent) else { return reply.error(Errno::ENOTDIR) };
+        let Some(TreeNode::Dir { children, .. }) = self.node(parent) else {
+            return reply.error(Errno::ENOTDIR);
+        };
         match children.get(name).and_then(|n| self.attr(INodeNo(*n))) {
             Some(attr) => reply.entry(&FOREVER, &attr, Generation(0)),
             None => reply.error(Errno::ENOENT),
@@ -116,12 +118,14 @@ impl Filesystem for Tree {
     }
 
     fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let Some(Node::Dir { parent, children }) = self.node(ino) else { return reply.error(Errno::ENOTDIR) };
+        let Some(TreeNode::Dir { parent, children }) = self.node(ino) else {
+            return reply.error(Errno::ENOTDIR);
+        };
         let dots = [(OsStr::new("."), ino.0), (OsStr::new(".."), *parent)];
         let entries = dots.into_iter().chain(children.iter().map(|(name, n)| (name.as_os_str(), *n)));
         for (i, (name, number)) in entries.enumerate().skip(offset as usize) {
             let kind = match self.node(INodeNo(number)) {
-                Some(Node::File { .. }) => FileType::RegularFile,
+                Some(TreeNode::File { .. }) => FileType::RegularFile,
                 _ => FileType::Directory,
             };
             if reply.add(INodeNo(number), i as u64 + 1, kind, name) {
@@ -134,8 +138,8 @@ impl Filesystem for Tree {
     fn open(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         match self.node(ino) {
             // Content never changes, so what is cached stays good from one open to the next.
-            Some(Node::File { .. }) => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE),
-            Some(Node::Dir { .. }) => reply.error(Errno::EISDIR),
+            Some(TreeNode::File { .. }) => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE),
+            Some(TreeNode::Dir { .. }) => reply.error(Errno::EISDIR),
             None => reply.error(Errno::ENOENT),
         }
     }
@@ -151,7 +155,7 @@ impl Filesystem for Tree {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let Some(Node::File { start, size: file, content }) = self.node(ino) else {
+        let Some(TreeNode::File { start, size: file, content }) = self.node(ino) else {
             return reply.error(Errno::EISDIR);
         };
         let (content, len) = (*content, u64::from(size).min(file.saturating_sub(offset)));

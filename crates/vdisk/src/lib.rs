@@ -23,6 +23,7 @@ pub mod control;
 pub mod dismantle;
 pub mod engine;
 pub mod extents;
+mod fault;
 pub mod faults;
 pub mod fuse_file;
 pub mod fuse_tree;

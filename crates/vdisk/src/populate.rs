@@ -43,7 +43,7 @@ pub struct Populated {
 
 /// Settings of a population.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct PopulateOptions {
     /// Seed of the order of creation.
     pub seed: u64,
     /// Lay the files one after the other, without gaps.
@@ -58,7 +58,7 @@ pub struct Options {
 pub fn populate(
     root: &Path,
     manifest: &Manifest,
-    options: Options,
+    options: PopulateOptions,
     mut progress: impl FnMut(u64),
 ) -> Result<Populated, Fault> {
     let start = std::time::Instant::now();

@@ -11,16 +11,16 @@ const READ_AHEAD_KB: u64 = 128;
 
 /// Settings of `/sys/block/loopN/queue` and what they were before.
 #[derive(Debug)]
-pub struct Queue {
+pub struct LoopQueue {
     dir: PathBuf,
     /// File name and value before.
     pub before: Vec<(String, String)>,
 }
 
-impl Queue {
+impl LoopQueue {
     /// The queue of loop device `number`.
-    pub fn of_loop(number: u32) -> Queue {
-        Queue { dir: PathBuf::from(format!("/sys/block/loop{number}/queue")), before: Vec::new() }
+    pub fn of_loop(number: u32) -> LoopQueue {
+        LoopQueue { dir: PathBuf::from(format!("/sys/block/loop{number}/queue")), before: Vec::new() }
     }
 
     fn read(&self, name: &str) -> io::Result<String> {
@@ -102,7 +102,7 @@ impl Queue {
 
     /// Puts `before` back, as far as the kernel lets us.
     pub fn undress(number: u32, before: &[(String, String)]) {
-        let dir = Queue::of_loop(number).dir;
+        let dir = LoopQueue::of_loop(number).dir;
         // The number of requests only without a scheduler, read-ahead after all it follows.
         let _ = fs::write(dir.join("scheduler"), "none");
         let rank =

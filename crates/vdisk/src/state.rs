@@ -6,7 +6,6 @@
 //! disk that died, and whoever takes the lock may clear it away.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -15,6 +14,7 @@ use seekless_units::{Exit, Fault};
 use serde::{Deserialize, Serialize};
 
 use crate::config::DiskConfig;
+pub use crate::fault::cannot;
 
 /// The state directory: `$SEEKLESS_STATE`, else `/run/seekless` for root, else `$XDG_RUNTIME_DIR/seekless`, else
 /// `/tmp/seekless-UID`.
@@ -35,7 +35,7 @@ pub fn state_root() -> PathBuf {
 
 /// What is known of a disk that is up or coming up.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Record {
+pub struct DiskRecord {
     /// As it was asked for.
     #[serde(flatten)]
     pub config: DiskConfig,
@@ -179,7 +179,7 @@ impl DiskDir {
     }
 
     /// The record, if there is a readable one.
-    pub fn record(&self) -> Option<Record> {
+    pub fn record(&self) -> Option<DiskRecord> {
         serde_json::from_slice(&fs::read(self.dir.join("disk.json")).ok()?).ok()
     }
 
@@ -187,7 +187,7 @@ impl DiskDir {
     ///
     /// # Errors
     /// `Failed`, naming the path.
-    pub fn write_record(&self, record: &Record) -> Result<(), Fault> {
+    pub fn write_record(&self, record: &DiskRecord) -> Result<(), Fault> {
         let (path, fresh) = (self.dir.join("disk.json"), self.dir.join("disk.json.new"));
         let text = serde_json::to_vec_pretty(record).map_err(|e| Fault::new(Exit::Failed, e.to_string()))?;
         fs::write(&fresh, text)
@@ -221,16 +221,6 @@ impl Drop for Lock {
             let _ = fs::remove_dir(folder);
         }
     }
-}
-
-/// "cannot DO PATH: why", with the exit status that fits the reason.
-pub fn cannot(what: &str, path: &Path, error: &io::Error) -> Fault {
-    let exit = match error.kind() {
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Exit::Permission,
-        io::ErrorKind::NotFound => Exit::Missing,
-        _ => Exit::Failed,
-    };
-    Fault::new(exit, format!("cannot {what} {}: {error}", path.display()))
 }
 
 #[cfg(test)]

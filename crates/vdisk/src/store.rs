@@ -28,24 +28,24 @@ pub struct Store {
 
 /// What a whole page turned out to be.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum PageKind {
     Content { seed: u64, index: u64 },
     Zeros,
     Other,
 }
 
-impl Kind {
-    fn of(page: &[u8; PAGE_BYTES]) -> Kind {
+impl PageKind {
+    fn of(page: &[u8; PAGE_BYTES]) -> PageKind {
         if let Some((seed, index)) = recognise_page(page) {
-            return Kind::Content { seed, index };
+            return PageKind::Content { seed, index };
         }
-        if page.as_chunks::<8>().0.iter().all(|w| *w == [0; 8]) { Kind::Zeros } else { Kind::Other }
+        if page.as_chunks::<8>().0.iter().all(|w| *w == [0; 8]) { PageKind::Zeros } else { PageKind::Other }
     }
 
     /// Whether a page of kind `next`, `pages` after one of this kind, belongs to the same stretch.
-    fn continues(self, pages: u64, next: Kind) -> bool {
+    fn continues(self, pages: u64, next: PageKind) -> bool {
         match (self, next) {
-            (Kind::Content { seed, index }, Kind::Content { seed: s, index: i }) => {
+            (PageKind::Content { seed, index }, PageKind::Content { seed: s, index: i }) => {
                 s == seed && i == index.wrapping_add(pages)
             }
             (a, b) => a == b,
@@ -186,16 +186,19 @@ impl Store {
 
     fn write_pages(&self, mut first: u64, mut pages: &[[u8; PAGE_BYTES]]) -> io::Result<()> {
         while let Some(page) = pages.first() {
-            let kind = Kind::of(page);
-            let same =
-                1 + pages[1..].iter().zip(1..).take_while(|(p, k)| kind.continues(*k, Kind::of(p))).count();
+            let kind = PageKind::of(page);
+            let same = 1 + pages[1..]
+                .iter()
+                .zip(1..)
+                .take_while(|(p, k)| kind.continues(*k, PageKind::of(p)))
+                .count();
             let (stretch, rest) = pages.split_at(same);
             let count = same as u64;
             match kind {
-                Kind::Content { seed, index } => self.map_mut().insert(first, count, seed, index),
-                Kind::Zeros => self.zero_pages(first, count)?,
+                PageKind::Content { seed, index } => self.map_mut().insert(first, count, seed, index),
+                PageKind::Zeros => self.zero_pages(first, count)?,
                 // Bytes first, then the map: a reader in between sees the old page, never a stale one.
-                Kind::Other => {
+                PageKind::Other => {
                     self.backing.write_all_at(stretch.as_flattened(), first * PAGE)?;
                     self.map_mut().remove(first..first + count);
                 }

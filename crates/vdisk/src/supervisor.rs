@@ -14,18 +14,18 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::config::{DiskConfig, FsKind};
-use crate::control::{Ask, Client};
+use crate::control::{ControlClient, ControlRequest};
 use crate::dismantle::dismantle;
 use crate::fuse_file::FILE_NAME;
 use crate::mkfs;
-use crate::queue::Queue;
-use crate::state::{DiskDir, Lock, Record, cannot};
+use crate::queue::LoopQueue;
+use crate::state::{DiskDir, DiskRecord, Lock, cannot};
 use crate::worker::{BYE, READY};
 
 /// A disk being built or standing. Dropping it takes the disk apart, so every way out of this process does.
 struct Standing {
     dir: DiskDir,
-    record: Record,
+    record: DiskRecord,
     worker: Option<Child>,
     /// Kept open, so that a loop device not yet mounted lets go of its file when we end.
     device: Option<LoopDevice>,
@@ -60,7 +60,7 @@ fn end(worker: Option<Child>) {
 ///
 /// # Errors
 /// What kept it from coming up (nothing is left behind then), or `Failed` if the worker ended by itself.
-pub fn run(config: &DiskConfig, announce: impl FnOnce(&Record)) -> Result<Exit, Fault> {
+pub fn run(config: &DiskConfig, announce: impl FnOnce(&DiskRecord)) -> Result<Exit, Fault> {
     let dir = DiskDir::new(&config.name)?;
     let busy = || {
         let message = format!(
@@ -76,7 +76,7 @@ pub fn run(config: &DiskConfig, announce: impl FnOnce(&Record)) -> Result<Exit, 
     let (spec, _) = config.resolve()?;
     dir.create()?;
     let mut standing = Standing {
-        record: Record {
+        record: DiskRecord {
             config: config.clone(),
             drive_label: spec.label.clone(),
             pid: std::process::id(),
@@ -106,7 +106,7 @@ pub fn clear_stale(dir: &DiskDir) {
 }
 
 /// A worker without its supervisor, if it still is one of ours.
-fn kill_orphan(dir: &DiskDir, record: &Record) {
+fn kill_orphan(dir: &DiskDir, record: &DiskRecord) {
     let Some(pid) = record.worker_pid else { return };
     // The number may have gone to another process by now.
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -131,8 +131,8 @@ impl Standing {
             return Ok(());
         }
         // Making and mounting take no drive time; the hold ends with this function.
-        let mut hold = Client::connect(&self.dir)?;
-        hold.ask(&Ask::Unthrottle)?;
+        let mut hold = ControlClient::connect(&self.dir)?;
+        hold.ask(&ControlRequest::Unthrottle)?;
         let file = self.dir.fuse().join(FILE_NAME);
         let opened = fs::OpenOptions::new().read(true).write(true).open(&file);
         let opened = opened.map_err(|e| cannot("open", &file, &e))?;
@@ -146,7 +146,7 @@ impl Standing {
         self.record.loop_number = Some(device.number());
         self.record.device = Some(device.path());
         self.dir.write_record(&self.record)?;
-        let mut queue = Queue::of_loop(device.number());
+        let mut queue = LoopQueue::of_loop(device.number());
         self.device = Some(device);
         let depth = config.queue_depth.unwrap_or(drive_depth);
         let dressed =

@@ -15,7 +15,7 @@ use seekless_units::{Exit, Fault};
 
 use crate::config::{DiskConfig, FsKind};
 use crate::control;
-use crate::engine::Engine;
+use crate::engine::DriveEngine;
 use crate::fuse_file::DiskFile;
 use crate::fuse_tree::Tree;
 use crate::manifest::Manifest;
@@ -51,7 +51,7 @@ pub fn run(config: &DiskConfig) -> Result<Exit, Fault> {
         Some(path) => Trace::create(path).map_err(|e| cannot("write trace", path, &e))?,
         None => Trace::off(),
     };
-    let engine = Arc::new(Engine::new(Drive::new(&spec), layout, config.speedup, trace));
+    let engine = Arc::new(DriveEngine::new(Drive::new(&spec), layout, config.speedup, trace));
     let store = if config.fs == FsKind::Tree {
         let path = config.manifest.as_deref().unwrap_or(std::path::Path::new(""));
         let tree = Tree::new(Arc::clone(&engine), &Manifest::read(path)?, config.size.0, config.seed)?;

@@ -12,7 +12,7 @@ use super::{DaemonState, Finding, describe_findings};
 
 /// One disk.
 #[derive(Clone, Debug, Serialize)]
-struct Disk {
+struct DiskFacts {
     name: String,
     model: Option<String>,
     bytes: u64,
@@ -22,32 +22,32 @@ struct Disk {
     scheduler: Option<String>,
 }
 
-impl From<DiskInfo> for Disk {
-    fn from(info: DiskInfo) -> Disk {
+impl From<DiskInfo> for DiskFacts {
+    fn from(info: DiskInfo) -> DiskFacts {
         let DiskInfo { name, model, bytes, rotational, read_ahead_kb, max_sectors_kb, scheduler, .. } = info;
-        Disk { name, model, bytes, rotational, read_ahead_kb, max_sectors_kb, scheduler }
+        DiskFacts { name, model, bytes, rotational, read_ahead_kb, max_sectors_kb, scheduler }
     }
 }
 
 /// The doctor's word on the machine.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct MachineReport {
     kernel: String,
     pub(super) daemon: DaemonState,
-    disks: Vec<Disk>,
+    disks: Vec<DiskFacts>,
     findings: Vec<Finding>,
     recommendation: Recommendation,
 }
 
-pub(crate) fn examine(daemon: DaemonState, watchable: Result<(), &str>) -> Report {
-    let disks: Vec<Disk> = Topology::of_system().disks().into_iter().map(Disk::from).collect();
+pub(crate) fn examine(daemon: DaemonState, watchable: Result<(), &str>) -> MachineReport {
+    let disks: Vec<DiskFacts> = Topology::of_system().disks().into_iter().map(DiskFacts::from).collect();
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_string();
     let findings = findings(&disks, &daemon, idle_pager());
     let recommendation = for_machine(disks.iter().any(|d| d.rotational), daemon.answers, watchable);
-    Report { kernel, daemon, disks, findings, recommendation }
+    MachineReport { kernel, daemon, disks, findings, recommendation }
 }
 
-fn findings(disks: &[Disk], daemon: &DaemonState, pager: Option<IdlePager>) -> Vec<Finding> {
+fn findings(disks: &[DiskFacts], daemon: &DaemonState, pager: Option<IdlePager>) -> Vec<Finding> {
     let mut findings = Vec::new();
     if !disks.iter().any(|d| d.rotational) {
         findings.push(Finding {
@@ -97,7 +97,7 @@ fn findings(disks: &[Disk], daemon: &DaemonState, pager: Option<IdlePager>) -> V
     findings
 }
 
-impl Report {
+impl MachineReport {
     pub(super) fn describe(&self) -> String {
         let mut text = format!("Linux {}; {}\n", self.kernel, self.daemon.describe());
         for disk in &self.disks {
@@ -124,8 +124,8 @@ impl Report {
 mod tests {
     use super::*;
 
-    fn disk(rotational: bool, read_ahead_kb: u64) -> Disk {
-        Disk {
+    fn disk(rotational: bool, read_ahead_kb: u64) -> DiskFacts {
+        DiskFacts {
             name: "sda".into(),
             model: None,
             bytes: 1 << 40,
@@ -141,7 +141,7 @@ mod tests {
         let daemon =
             DaemonState { socket: "/s".into(), answers: true, mode: Some("both".into()), error: None };
         let kinds =
-            |disks: &[Disk]| findings(disks, &daemon, None).iter().map(|f| f.kind).collect::<Vec<_>>();
+            |disks: &[DiskFacts]| findings(disks, &daemon, None).iter().map(|f| f.kind).collect::<Vec<_>>();
         assert_eq!(kinds(&[disk(false, 128)]), ["no_heads"]);
         assert_eq!(kinds(&[disk(true, 128)]), ["read_ahead"]);
         assert_eq!(kinds(&[disk(true, 4096)]), [""; 0]);

@@ -226,7 +226,7 @@ fn differs(dir: &Path, namespace: &str) -> bool {
 
 /// The doctor's word on a process.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct ProcessReport {
     pub(crate) pid: u32,
     pub(crate) name: String,
     /// The shim is loaded and not switched off.
@@ -236,7 +236,7 @@ pub(crate) struct Report {
     pub(crate) recommendation: Recommendation,
 }
 
-impl Report {
+impl ProcessReport {
     pub(super) fn describe(&self) -> String {
         let hooked = if self.hooked { "is hooked" } else { "is NOT hooked" };
         let mut text = format!("process {} ({}) {hooked}; {}\n", self.pid, self.name, self.daemon.describe());
@@ -249,7 +249,7 @@ impl Report {
 /// What helps a server that cannot be hooked.
 const WITHOUT_US: &str = "`seekless watch` serves it without a preload, and `seekless disk tune` without us";
 
-pub(crate) fn diagnose(facts: &Facts, daemon: DaemonState, watchable: Result<(), &str>) -> Report {
+pub(crate) fn diagnose(facts: &Facts, daemon: DaemonState, watchable: Result<(), &str>) -> ProcessReport {
     let mut findings = Vec::new();
     let mut found = |kind, blocks, what: &str, advice: &str| {
         findings.push(Finding { kind, blocks, what: what.to_string(), advice: advice.to_string() });
@@ -275,7 +275,7 @@ pub(crate) fn diagnose(facts: &Facts, daemon: DaemonState, watchable: Result<(),
     let preloadable = !has(&["go", "static", "musl", "at_secure"]);
     let seen = !has(&["io_uring", "aio", "mmap"]);
     let recommendation = for_process(hooked, preloadable, seen, watchable);
-    Report { pid: facts.pid, name: facts.name.clone(), hooked, daemon, findings, recommendation }
+    ProcessReport { pid: facts.pid, name: facts.name.clone(), hooked, daemon, findings, recommendation }
 }
 
 fn why_not_hooked(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str, &str)) {

@@ -15,12 +15,12 @@ use seekless_kernel::prefetch::Source;
 use seekless_kernel::residency::resident_prefix;
 use seekless_policy::{FileId, Mode, RequestId, Taken};
 
+use super::beats::{Beats, ROUND};
 use super::counts::Counts;
 use super::files::Files;
-use super::keeper::{Beats, ROUND};
 use super::scope::Folders;
 use crate::held::Registry;
-use crate::settings::Settings;
+use crate::settings::DaemonSettings;
 use crate::status::WatchReport;
 
 /// Names of requests of this door; the receptionist counts up from one.
@@ -32,7 +32,7 @@ const FEW: usize = 4;
 /// Everything the event threads share.
 pub(crate) struct Announcer {
     pub(crate) group: Group,
-    pub(crate) settings: Arc<Settings>,
+    pub(crate) settings: Arc<DaemonSettings>,
     pub(crate) devices: SharedDevices,
     pub(crate) registry: Arc<Registry>,
     pub(crate) files: Files,

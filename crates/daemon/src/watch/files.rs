@@ -44,7 +44,7 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LOOK_SHARE: u32 = 50;
 
 #[derive(Clone, Copy)]
-struct Known {
+struct WatchedFile {
     inside: bool,
     since: Instant,
     count_after: Instant,
@@ -53,7 +53,7 @@ struct Known {
 /// The table.
 pub(crate) struct Files {
     ignore_resident: bool,
-    known: Mutex<HashMap<FileId, Known>>,
+    known: Mutex<HashMap<FileId, WatchedFile>>,
     ignored: Mutex<HashMap<FileId, FileHandle>>,
 }
 
@@ -75,7 +75,7 @@ impl Files {
             table.clear();
         }
         let count_after = table.get(&id).map_or(now, |k| k.count_after);
-        table.insert(id, Known { inside, since: now, count_after });
+        table.insert(id, WatchedFile { inside, since: now, count_after });
         inside
     }
 

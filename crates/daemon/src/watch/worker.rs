@@ -16,9 +16,9 @@ use seekless_units::{Exit, Fault};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::{Door, WatchSettings};
-use crate::Settings;
-use crate::cli::{die_with, output};
+use crate::DaemonSettings;
 use crate::daemon::Daemon;
+use crate::parent::die_with;
 
 /// Descriptors wanted: for readers held, connections, and then as many again. When none is left the kernel refuses the
 /// read of whoever waits, the one way in which this door could make a read fail; so there must always be some.
@@ -28,7 +28,7 @@ const DESCRIPTORS: u64 = 65536;
 pub(crate) const READY: u8 = b'R';
 
 pub(crate) struct Worker {
-    pub(crate) settings: Settings,
+    pub(crate) settings: DaemonSettings,
     pub(crate) watch: WatchSettings,
     pub(crate) socket: bool,
     pub(crate) supervisor: i32,
@@ -92,7 +92,7 @@ pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
         {
             next = Some(Instant::now() + interval);
             if let Some(report) = daemon.status() {
-                output(&report, worker.json.as_deref())?;
+                report.give(worker.json.as_deref())?;
                 last = Some(report);
             }
         }
@@ -102,7 +102,7 @@ pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
     if worker.json.is_some()
         && let Some(report) = daemon.status().or(last)
     {
-        output(&report, worker.json.as_deref())?;
+        report.give(worker.json.as_deref())?;
     }
     Ok(Exit::Ok)
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::Advice;
 use rustix::io::Errno;
-use seekless_daemon::{Daemon, Settings, StatusReport};
+use seekless_daemon::{Daemon, DaemonSettings, StatusReport};
 use seekless_kernel::fdpass::{self, Address, TwinName};
 use seekless_kernel::residency::cachestat;
 use seekless_wire::{Answer, Call, FRAME_BYTES_MAX, Frame, Need, Refuse};
@@ -28,10 +28,10 @@ pub struct Bench {
 
 impl Bench {
     /// A daemon that serves every file, whatever it lies on, with these changes to its settings.
-    pub fn start(change: impl FnOnce(&mut Settings)) -> Bench {
+    pub fn start(change: impl FnOnce(&mut DaemonSettings)) -> Bench {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("d.sock");
-        let mut settings = Settings::new(socket.clone());
+        let mut settings = DaemonSettings::new(socket.clone());
         settings.engine.include_ssd = true;
         change(&mut settings);
         Bench { daemon: Daemon::start(settings).unwrap(), socket, folder }

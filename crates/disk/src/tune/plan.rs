@@ -47,7 +47,7 @@ impl Advice {
 
 /// All advice for a disk.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Plan {
+pub(crate) struct TunePlan {
     /// Sequential readers at once.
     pub(crate) streams: u32,
     /// By the model, as it is set now.
@@ -70,7 +70,7 @@ struct Set {
 }
 
 /// Advice for a disk of this profile, set like this, under so many readers.
-pub(crate) fn plan(profile: &DiskProfile, now: &QueueSettings, streams: u32) -> Plan {
+pub(crate) fn plan(profile: &DiskProfile, now: &QueueSettings, streams: u32) -> TunePlan {
     let sorts = |scheduler: Option<&str>| !matches!(scheduler, None | Some("none"));
     let sorted = |scheduler: Option<&str>, depth: u64, requests: u64| {
         // Without a scheduler only what the drive holds is sorted, by the drive.
@@ -184,7 +184,7 @@ pub(crate) fn plan(profile: &DiskProfile, now: &QueueSettings, streams: u32) -> 
         expected_mb_per_s: tuned,
     });
     let memory_bytes = u64::from(streams) * ahead_kb * 1024 * 2;
-    Plan { streams, now_mb_per_s, tuned_mb_per_s: tuned, memory_bytes, settings }
+    TunePlan { streams, now_mb_per_s, tuned_mb_per_s: tuned, memory_bytes, settings }
 }
 
 /// \[C\]'s depth for seeks between independent places at the mean rate, KiB.
@@ -228,7 +228,7 @@ mod tests {
         }
     }
 
-    fn wanted(plan: &Plan) -> Vec<Option<&str>> {
+    fn wanted(plan: &TunePlan) -> Vec<Option<&str>> {
         plan.settings.iter().map(|a| a.wanted.as_deref()).collect()
     }
 

@@ -14,7 +14,7 @@ use seekless_units::{Bytes, Exit, Fault, Nanos};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::duration;
-use crate::serve::{Patience, Server, Settings, Upper, tls};
+use crate::serve::{Patience, Server, ServerSettings, Upper, tls};
 
 /// Serve files over HTTP, never waiting for a disk, until told to stop.
 ///
@@ -118,7 +118,7 @@ const DESCRIPTORS_EACH: u64 = 3;
 const WAIT_MAX: Nanos = Nanos::from_secs(40);
 
 impl ServeArgs {
-    fn settings(&self) -> Result<Settings, Fault> {
+    fn settings(&self) -> Result<ServerSettings, Fault> {
         let usage = |message: String| Fault::new(Exit::Usage, message);
         let within = |name: &str, value: Bytes, least: Bytes, most: Bytes| {
             if value < least || value > most {
@@ -143,14 +143,14 @@ impl ServeArgs {
             Some(n) => n as usize,
             None => (descriptors / DESCRIPTORS_EACH).clamp(16, 65_536) as usize,
         };
-        Ok(Settings {
+        Ok(ServerSettings {
             roots: self.dirs.clone(),
             listen: self.listen,
             tls: self
                 .tls_cert
                 .clone()
                 .zip(self.tls_key.clone())
-                .map(|(certificates, key)| tls::Files { certificates, key }),
+                .map(|(certificates, key)| tls::TlsFiles { certificates, key }),
             loops,
             // Like nginx's thread pool, 32 in all; and not one alone for any loop.
             helpers: (32 / loops).max(4),

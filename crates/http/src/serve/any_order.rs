@@ -20,9 +20,8 @@ use tokio::sync::mpsc;
 
 use super::Shared;
 use super::counters::Counters;
-use super::digests::Edition;
 use super::fetch::read_past;
-use super::tree::Opened;
+use super::tree::{FileVersion, Opened};
 use crate::digest::{Algorithm, Hasher};
 use crate::multipart::Writer;
 use crate::range::{Span, merged};
@@ -34,7 +33,7 @@ const BLOCKS_MIN: u64 = 4;
 #[derive(Debug)]
 pub(crate) struct AnyOrder {
     config: Config,
-    disks: Mutex<HashMap<u64, Arc<Disk>>>,
+    disks: Mutex<HashMap<u64, Arc<DiskCircus>>>,
 }
 
 impl AnyOrder {
@@ -43,10 +42,10 @@ impl AnyOrder {
     }
 
     /// Circus of the disk a file is on.
-    fn disk(&self, shared: &Arc<Shared>, file: &Opened) -> Option<Arc<Disk>> {
+    fn disk(&self, shared: &Arc<Shared>, file: &Opened) -> Option<Arc<DiskCircus>> {
         match lock(&self.disks).entry(file.id.dev) {
             Entry::Occupied(known) => Some(known.get().clone()),
-            Entry::Vacant(new) => Some(new.insert(Disk::start(self, shared)?).clone()),
+            Entry::Vacant(new) => Some(new.insert(DiskCircus::start(self, shared)?).clone()),
         }
     }
 }
@@ -61,35 +60,35 @@ struct Job {
 }
 
 /// One file being downloaded.
-struct Content {
+struct SharedFile {
     file: Arc<Opened>,
-    edition: Edition,
+    version: FileVersion,
     clients: usize,
     blocks: HashMap<u64, Bytes>,
 }
 
 type Given = io::Result<(u64, Bytes)>;
 
-struct State {
+struct CircusState {
     circus: Circus,
-    contents: HashMap<ContentId, Content>,
-    by_edition: HashMap<Edition, ContentId>,
+    contents: HashMap<ContentId, SharedFile>,
+    by_version: HashMap<FileVersion, ContentId>,
     clients: HashMap<ClientId, (ContentId, mpsc::UnboundedSender<Given>)>,
     next: u64,
     refused: bool,
 }
 
 /// Circus of one disk.
-pub(crate) struct Disk {
+pub(crate) struct DiskCircus {
     block: u64,
-    state: Mutex<State>,
+    state: Mutex<CircusState>,
     jobs: Sender<Job>,
     shared: std::sync::Weak<Shared>,
 }
 
-impl std::fmt::Debug for Disk {
+impl std::fmt::Debug for DiskCircus {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Disk")
+        f.write_str("DiskCircus")
     }
 }
 
@@ -164,7 +163,7 @@ pub(crate) async fn sha256(shared: &Arc<Shared>, file: &Arc<Opened>) -> Option<V
 #[derive(Debug)]
 struct Leaves {
     id: ClientId,
-    disk: Arc<Disk>,
+    disk: Arc<DiskCircus>,
 }
 
 impl Drop for Leaves {
@@ -185,19 +184,19 @@ fn parts_of(spans: &[Span], number: u64, block: u64, size: u64) -> impl Iterator
     })
 }
 
-impl Disk {
-    fn start(any_order: &AnyOrder, shared: &Arc<Shared>) -> Option<Arc<Disk>> {
+impl DiskCircus {
+    fn start(any_order: &AnyOrder, shared: &Arc<Shared>) -> Option<Arc<DiskCircus>> {
         let config = &any_order.config;
         let (jobs, todo) = unbounded();
-        let state = State {
+        let state = CircusState {
             circus: Circus::new(config),
             contents: HashMap::new(),
-            by_edition: HashMap::new(),
+            by_version: HashMap::new(),
             clients: HashMap::new(),
             next: 1,
             refused: false,
         };
-        let disk = Arc::new(Disk {
+        let disk = Arc::new(DiskCircus {
             block: config.block.0.max(1),
             state: Mutex::new(state),
             jobs,
@@ -218,16 +217,16 @@ impl Disk {
         wanted: Wanted,
         tell: mpsc::UnboundedSender<Given>,
     ) -> Option<ClientId> {
-        let edition = (file.id, file.size, file.modified);
+        let version = file.version();
         let mut state = lock(&self.state);
         state.next += 2;
         let client = ClientId(state.next);
         let fresh = ContentId(state.next + 1);
-        let content = *state.by_edition.entry(edition).or_insert(fresh);
+        let content = *state.by_version.entry(version).or_insert(fresh);
         let entry = state.contents.entry(content);
-        let entry = entry.or_insert_with(|| Content {
+        let entry = entry.or_insert_with(|| SharedFile {
             file: file.clone(),
-            edition,
+            version,
             clients: 0,
             blocks: HashMap::new(),
         });
@@ -243,7 +242,7 @@ impl Disk {
     }
 
     /// Tells the machine and does what it says.
-    fn event(&self, state: &mut State, event: Event) {
+    fn event(&self, state: &mut CircusState, event: Event) {
         state.circus.handle(event);
         while let Some(action) = state.circus.poll_action() {
             match action {
@@ -283,7 +282,7 @@ impl Disk {
     }
 }
 
-impl State {
+impl CircusState {
     /// A client is gone; its channel ends with it.
     fn gone(&mut self, client: ClientId) {
         let Some((content, _)) = self.clients.remove(&client) else { return };
@@ -299,14 +298,14 @@ impl State {
             && entry.clients == 0
             && entry.blocks.is_empty()
         {
-            self.by_edition.remove(&entry.edition);
+            self.by_version.remove(&entry.version);
             self.contents.remove(&content);
         }
     }
 }
 
 /// A reading thread; ends with its disk.
-fn read_blocks(disk: &std::sync::Weak<Disk>, todo: &Receiver<Job>) {
+fn read_blocks(disk: &std::sync::Weak<DiskCircus>, todo: &Receiver<Job>) {
     while let Ok(job) = todo.recv() {
         let Some(disk) = disk.upgrade() else { return };
         let blocks = read(&job, disk.block);

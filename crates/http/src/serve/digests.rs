@@ -9,22 +9,18 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
 
 use seekless_engine::lock;
-use seekless_policy::FileId;
 
 use super::Shared;
 use super::any_order;
-use super::tree::Opened;
+use super::tree::{FileVersion, Opened};
 use crate::digest::{self, Algorithm};
 
 /// Most digests remembered: about 1 MB.
 const REMEMBERED_MAX: usize = 8192;
 
-/// One state of a file.
-pub(crate) type Edition = (FileId, u64, (i64, u32));
-
 /// What is remembered.
 #[derive(Debug, Default)]
-pub(crate) struct Digests(Mutex<HashMap<Edition, Vec<u8>>>);
+pub(crate) struct Digests(Mutex<HashMap<FileVersion, Vec<u8>>>);
 
 struct FromStart<'a> {
     file: &'a Opened,
@@ -41,8 +37,8 @@ impl Read for FromStart<'_> {
 
 /// The digest, if it is known or the file small enough to make it; `any_order`: of what is then downloaded in any order.
 pub(crate) async fn sha256(shared: &Arc<Shared>, file: &Arc<Opened>, any_order: bool) -> Option<Vec<u8>> {
-    let edition = (file.id, file.size, file.modified);
-    if let Some(known) = lock(&shared.digests.0).get(&edition) {
+    let version = file.version();
+    if let Some(known) = lock(&shared.digests.0).get(&version) {
         return Some(known.clone());
     }
     if file.size > shared.settings.digest_max.0 {
@@ -57,7 +53,7 @@ pub(crate) async fn sha256(shared: &Arc<Shared>, file: &Arc<Opened>, any_order: 
     if known.len() >= REMEMBERED_MAX {
         known.clear();
     }
-    known.insert(edition, value.clone());
+    known.insert(version, value.clone());
     Some(value)
 }
 

@@ -18,7 +18,7 @@ use super::counters::Counters;
 /// Lines waiting to be written: at 200 bytes a line 13 MB.
 const QUEUE: usize = 65_536;
 
-enum Entry {
+enum LogItem {
     Line(String),
     Reopen,
 }
@@ -26,14 +26,14 @@ enum Entry {
 /// The way to the log.
 #[derive(Debug)]
 pub(crate) struct Log {
-    sender: Option<Sender<Entry>>,
+    sender: Option<Sender<LogItem>>,
     thread: Option<JoinHandle<()>>,
     counters: Arc<Counters>,
 }
 
-impl std::fmt::Debug for Entry {
+impl std::fmt::Debug for LogItem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Entry")
+        f.write_str("LogItem")
     }
 }
 
@@ -55,7 +55,7 @@ impl Log {
 
     /// Adds a line.
     pub(crate) fn line(&self, line: String) {
-        if self.sender.as_ref().is_some_and(|s| s.try_send(Entry::Line(line)).is_err()) {
+        if self.sender.as_ref().is_some_and(|s| s.try_send(LogItem::Line(line)).is_err()) {
             Counters::one(&self.counters.log_lines_lost);
         }
     }
@@ -63,7 +63,7 @@ impl Log {
     /// Closes the file and opens its name anew, after it was rotated away.
     pub(crate) fn reopen(&self) {
         if let Some(sender) = &self.sender {
-            let _ = sender.try_send(Entry::Reopen);
+            let _ = sender.try_send(LogItem::Reopen);
         }
     }
 }
@@ -85,7 +85,7 @@ fn open(path: &PathBuf) -> io::Result<Box<dyn Write + Send>> {
     Ok(Box::new(file))
 }
 
-fn write_all(file: Box<dyn Write + Send>, path: &PathBuf, entries: &Receiver<Entry>) {
+fn write_all(file: Box<dyn Write + Send>, path: &PathBuf, entries: &Receiver<LogItem>) {
     let mut out = BufWriter::with_capacity(64 << 10, file);
     // A full disk must neither stop the server nor fill the error log: said once, until it is well again.
     let mut complained = false;
@@ -93,8 +93,8 @@ fn write_all(file: Box<dyn Write + Send>, path: &PathBuf, entries: &Receiver<Ent
         let mut next = Some(first);
         while let Some(entry) = next {
             let result = match entry {
-                Entry::Line(line) => out.write_all(line.as_bytes()),
-                Entry::Reopen => {
+                LogItem::Line(line) => out.write_all(line.as_bytes()),
+                LogItem::Reopen => {
                     let flushed = out.flush();
                     match open(path) {
                         Ok(file) => out = BufWriter::with_capacity(64 << 10, file),

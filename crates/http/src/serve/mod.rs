@@ -59,13 +59,13 @@ use crate::range::Span;
 
 /// How a server is set up.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ServerSettings {
     /// Folders whose files are served; the first that has a name wins.
     pub roots: Vec<PathBuf>,
     /// Where to listen; port 0: any.
     pub listen: SocketAddr,
     /// Certificate and key; `None`: plain HTTP.
-    pub tls: Option<tls::Files>,
+    pub tls: Option<tls::TlsFiles>,
     /// Event loops.
     pub loops: usize,
     /// Helper threads of each loop, for what may wait for a disk outside of the engine.
@@ -104,7 +104,7 @@ pub struct Settings {
 
 /// What all loops share.
 pub(crate) struct Shared {
-    pub(crate) settings: Settings,
+    pub(crate) settings: ServerSettings,
     pub(crate) tree: Tree,
     pub(crate) engine: Engine,
     pub(crate) log: Option<Log>,
@@ -219,7 +219,7 @@ impl Server {
     ///
     /// # Errors
     /// Any of these cannot be had, or a certificate is of no use.
-    pub fn start(settings: Settings) -> Result<Server, Fault> {
+    pub fn start(settings: ServerSettings) -> Result<Server, Fault> {
         if !tree::supported() {
             let message = "this kernel has no openat2 (Linux 5.6), or a sandbox hides it: links could lead out of the tree";
             return Err(Fault::new(Exit::Missing, message));

@@ -10,7 +10,7 @@ use seekless_units::{Exit, Fault};
 
 /// Where they are.
 #[derive(Clone, Debug)]
-pub struct Files {
+pub struct TlsFiles {
     /// PEM: the server's certificate first, then those that lead to its authority.
     pub certificates: PathBuf,
     /// PEM.
@@ -21,7 +21,7 @@ pub struct Files {
 ///
 /// # Errors
 /// A file that cannot be read, holds nothing of use, or a key that does not belong to the certificate.
-pub(crate) fn load(files: &Files) -> Result<Arc<ServerConfig>, Fault> {
+pub(crate) fn load(files: &TlsFiles) -> Result<Arc<ServerConfig>, Fault> {
     let fault = |path: &Path, why: &dyn std::fmt::Display| {
         Fault::new(Exit::Usage, format!("{}: {why}", path.display()))
     };
@@ -57,7 +57,7 @@ mod tests {
         };
         let certificates = at("cert.pem", &made.cert.pem());
         let key = at("key.pem", &made.signing_key.serialize_pem());
-        assert!(load(&Files { certificates: certificates.clone(), key: key.clone() }).is_ok());
+        assert!(load(&TlsFiles { certificates: certificates.clone(), key: key.clone() }).is_ok());
         let wrong = at("other.pem", &other.signing_key.serialize_pem());
         let empty = at("empty.pem", "");
         let missing = dir.path().join("none");
@@ -67,7 +67,7 @@ mod tests {
             (&certificates, &empty, "empty.pem"),
             (&missing, &key, "none"),
         ] {
-            let fault = load(&Files { certificates: certificates.clone(), key: key.clone() }).unwrap_err();
+            let fault = load(&TlsFiles { certificates: certificates.clone(), key: key.clone() }).unwrap_err();
             assert!(fault.message.contains(named) && fault.exit == Exit::Usage, "{fault}");
         }
     }

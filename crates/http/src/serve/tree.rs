@@ -27,8 +27,16 @@ pub(crate) struct Opened {
     pub(crate) modified: (i64, u32),
 }
 
+/// One version of one file: which file, its size, and the time of its last change in seconds and nanoseconds.
+pub(crate) type FileVersion = (FileId, u64, (i64, u32));
+
 impl Opened {
-    /// Whether it is still what it was when it was opened: an answer half of which is another edition is worse than none.
+    /// The version that was opened.
+    pub(crate) fn version(&self) -> FileVersion {
+        (self.id, self.size, self.modified)
+    }
+
+    /// Whether it is still what it was when it was opened: an answer half of which is another version is worse than none.
     pub(crate) fn unchanged(&self) -> bool {
         rustix::fs::fstat(&self.fd).is_ok_and(|s| {
             (s.st_size as u64, (s.st_mtime, s.st_mtime_nsec as u32)) == (self.size, self.modified)

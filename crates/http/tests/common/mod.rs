@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use seekless_http::serve::{Patience, Settings};
+use seekless_http::serve::{Patience, ServerSettings};
 use seekless_units::Bytes;
 use seekless_workload::content::Content;
 
@@ -63,8 +63,8 @@ impl Site {
     }
 }
 
-pub fn settings(root: &Path) -> Settings {
-    Settings {
+pub fn settings(root: &Path) -> ServerSettings {
+    ServerSettings {
         roots: vec![root.into()],
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         tls: None,

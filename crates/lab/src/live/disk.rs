@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A disk that is up; taken down on drop. Its process is our child and ends with us even when we are killed.
 #[derive(Debug)]
-pub(crate) struct Disk {
+pub(crate) struct LiveDisk {
     process: Process,
     pub(crate) name: String,
     pub(crate) mount: PathBuf,
@@ -39,7 +39,7 @@ pub(crate) struct Disk {
     scratch: PathBuf,
 }
 
-impl Disk {
+impl LiveDisk {
     /// Counters since they were last set to zero.
     pub(crate) fn stats(&self, reset: bool) -> Result<Value, Fault> {
         let mut command = tools::command(&["vdisk", "stats", "--name", &self.name, "--json"])?;
@@ -126,7 +126,7 @@ impl Disk {
     }
 }
 
-impl Drop for Disk {
+impl Drop for LiveDisk {
     fn drop(&mut self) {
         for (knob, value) in &self.defaults {
             if let Some(queue) = self.queue() {
@@ -183,7 +183,7 @@ pub(crate) fn without<'a>(
 }
 
 /// Brings up a disk without a file system, as large as its drive, or of `size`.
-pub(super) fn bare(scratch: &Scratch, drive: &str, number: u32) -> Result<Disk, Fault> {
+pub(super) fn bare(scratch: &Scratch, drive: &str, number: u32) -> Result<LiveDisk, Fault> {
     let drives =
         run_json("vdisk drives", tools::command(&["vdisk", "drives", "--json"])?, PATIENCE, scratch.path())?;
     let bytes = drives
@@ -213,7 +213,7 @@ fn bring_up(
     mount: PathBuf,
     size: u64,
     scratch: &Scratch,
-) -> Result<Disk, Fault> {
+) -> Result<LiveDisk, Fault> {
     let said = scratch.path().join(format!("{name}.json"));
     let _ = std::fs::remove_file(&said);
     up.arg("--json").arg(&said).arg("--foreground");
@@ -227,7 +227,7 @@ fn bring_up(
     })?;
     let answer =
         answer.ok_or_else(|| Fault::new(Exit::Failed, "vdisk up: the disk is not there after 120 s"))?;
-    let mut up = Disk {
+    let mut up = LiveDisk {
         process,
         name,
         mount,

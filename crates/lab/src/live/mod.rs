@@ -31,9 +31,9 @@ use crate::guard::{self, Scratch};
 use crate::report::number;
 use crate::results::{Results, Row, SCHEMA};
 use crate::scenario::{Load, Point, Scenario, ServerKind};
-use crate::terminal::Progress;
+use crate::terminal::RunProgress;
 
-pub(crate) use disk::Disk;
+pub(crate) use disk::LiveDisk;
 pub(crate) use preconditions::Ground;
 
 /// What the parts of a run share.
@@ -42,7 +42,7 @@ pub(crate) struct Bench<'a> {
     pub(crate) scenario: &'a Scenario,
     pub(crate) scratch: &'a Scratch,
     pub(crate) ground: Ground,
-    pub(crate) disks: Vec<Disk>,
+    pub(crate) disks: Vec<LiveDisk>,
     /// What the servers serve: the disk itself, or a folder with one entry a disk.
     pub(crate) root: PathBuf,
     /// What could not be done as the scenario says; each once.
@@ -85,7 +85,7 @@ pub(crate) fn run(name: &str, scenario: &Scenario, quick: bool, out: &Path) -> R
     preconditions::sweep();
 
     let points = scenario.points();
-    let progress = Progress::new(points.len() as u64 * u64::from(scenario.repetitions));
+    let progress = RunProgress::new(points.len() as u64 * u64::from(scenario.repetitions));
     let scratch = Scratch::new()?;
     let mut results = Results {
         schema: SCHEMA,

@@ -48,7 +48,7 @@ enum Phase {
 }
 
 /// One of the nodes.
-struct Node {
+struct RunningNode {
     server: Option<Server>,
     port: u16,
     site: PathBuf,
@@ -61,7 +61,7 @@ struct Node {
     disk: u64,
 }
 
-impl Node {
+impl RunningNode {
     fn log(&self) -> PathBuf {
         self.site.join("access.log")
     }
@@ -191,7 +191,7 @@ pub(super) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
         }
         bench.disks[i].drop_caches()?;
         let group = bench.group(&format!("node{i}"))?;
-        let mut node = Node {
+        let mut node = RunningNode {
             server: None,
             port: 0,
             site: dir.join(format!("node{i}")),

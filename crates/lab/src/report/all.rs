@@ -8,7 +8,7 @@ use seekless_units::Fault;
 
 use super::html::{body, open, prose};
 use super::number;
-use crate::check::Outcome;
+use crate::check::CheckOutcome;
 use crate::results::Results;
 
 /// How the checks of several runs came out.
@@ -21,7 +21,7 @@ struct Totals {
 
 impl Totals {
     fn of<'a>(all: impl IntoIterator<Item = &'a Results>) -> Totals {
-        let checks: Vec<&Outcome> = all.into_iter().flat_map(|r| &r.checks).collect();
+        let checks: Vec<&CheckOutcome> = all.into_iter().flat_map(|r| &r.checks).collect();
         Totals {
             held: checks.iter().filter(|c| c.pass).count(),
             explained: checks.iter().filter(|c| c.deviation.is_some()).count(),
@@ -54,7 +54,7 @@ pub fn totals(all: &[Results], left_out: &[(String, String)]) -> String {
     text
 }
 
-fn failed(all: &[Results]) -> impl Iterator<Item = (&Results, &Outcome)> {
+fn failed(all: &[Results]) -> impl Iterator<Item = (&Results, &CheckOutcome)> {
     all.iter().flat_map(|r| r.checks.iter().filter(|c| !c.pass).map(move |c| (r, c)))
 }
 

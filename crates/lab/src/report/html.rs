@@ -6,10 +6,10 @@ use std::fmt::Write;
 use seekless_chart::escape;
 use seekless_units::Fault;
 
-use super::{Entry, entries, label, number, plot};
+use super::{ComparisonEntry, entries, label, number, plot};
 use crate::metric::{self, Metric};
 use crate::results::Results;
-use crate::scenario::{Axis, Published};
+use crate::scenario::{Axis, PublishedValue};
 
 /// Colours, type and table lines; nothing is loaded from anywhere.
 const STYLE: &str = "body{font:15px/1.45 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#222}\
@@ -45,7 +45,8 @@ pub(super) fn body(page: &mut String, results: &Results) -> Result<(), Fault> {
     head(page, results);
     checks(page, results);
     let published = |name: &str| {
-        let meant = |p: &Published| p.metric.as_deref().unwrap_or(results.scenario.main_metric()) == name;
+        let meant =
+            |p: &PublishedValue| p.metric.as_deref().unwrap_or(results.scenario.main_metric()) == name;
         results.scenario.published.iter().any(meant)
     };
     let (first, rest): (Vec<_>, Vec<_>) = results
@@ -153,13 +154,13 @@ fn checks(page: &mut String, results: &Results) {
 }
 
 /// The values, published ones beside ours: a column an arm where there is an axis, a line an arm where there is none.
-fn table(page: &mut String, results: &Results, metric: &Metric, entries: &[Entry]) {
+fn table(page: &mut String, results: &Results, metric: &Metric, entries: &[ComparisonEntry]) {
     if let Some(axis) = &results.scenario.axis {
-        let swept: Vec<Entry> = entries.iter().filter(|e| e.x.is_some()).cloned().collect();
+        let swept: Vec<ComparisonEntry> = entries.iter().filter(|e| e.x.is_some()).cloned().collect();
         if !swept.is_empty() {
             by_axis(page, axis, &swept);
         }
-        let fixed: Vec<Entry> = entries.iter().filter(|e| e.x.is_none()).cloned().collect();
+        let fixed: Vec<ComparisonEntry> = entries.iter().filter(|e| e.x.is_none()).cloned().collect();
         if fixed.is_empty() {
             return;
         }
@@ -168,7 +169,7 @@ fn table(page: &mut String, results: &Results, metric: &Metric, entries: &[Entry
     by_arm(page, metric, entries);
 }
 
-fn by_axis(page: &mut String, axis: &Axis, entries: &[Entry]) {
+fn by_axis(page: &mut String, axis: &Axis, entries: &[ComparisonEntry]) {
     let mut arms: Vec<&str> = entries.iter().map(|e| e.arm.as_str()).collect();
     arms.dedup();
     let _ = write!(page, "<div class=scroll><table><tr><th>{}</th>", escape(&axis.label));
@@ -193,7 +194,7 @@ fn by_axis(page: &mut String, axis: &Axis, entries: &[Entry]) {
 }
 
 /// Our value, its range over repetitions, the published value.
-fn cell(entry: &Entry) -> String {
+fn cell(entry: &ComparisonEntry) -> String {
     let mut text = entry.ours.map_or("-".into(), number);
     if let Some((low, high)) = entry.spread.filter(|(low, high)| low != high) {
         let _ = write!(text, " <span class=sub>({} to {})</span>", number(low), number(high));
@@ -204,7 +205,7 @@ fn cell(entry: &Entry) -> String {
     text
 }
 
-fn by_arm(page: &mut String, metric: &Metric, entries: &[Entry]) {
+fn by_arm(page: &mut String, metric: &Metric, entries: &[ComparisonEntry]) {
     let published = entries.iter().any(|e| e.published.is_some());
     let ranged = entries.iter().any(|e| e.spread.is_some_and(|(low, high)| low != high));
     let base = entries.iter().find_map(|e| e.ours).filter(|b| *b != 0.0 && entries.len() > 1);

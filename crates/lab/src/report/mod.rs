@@ -28,7 +28,7 @@ pub fn write(dir: &Path) -> Result<PathBuf, Fault> {
 
 /// One line of a comparison: what, our value, the paper's.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
+pub struct ComparisonEntry {
     /// The arm.
     pub arm: String,
     /// The axis value, where there is one.
@@ -43,7 +43,7 @@ pub struct Entry {
     pub source: Option<String>,
 }
 
-impl Entry {
+impl ComparisonEntry {
     /// Arm, with the axis value where there is one.
     pub fn label(&self) -> String {
         label(&self.arm, self.x.as_deref())
@@ -55,7 +55,7 @@ fn label(arm: &str, x: Option<&str>) -> String {
 }
 
 /// Every arm (at every axis value) with a metric, in the scenario's order.
-pub fn entries(results: &Results, metric: &str) -> Vec<Entry> {
+pub fn entries(results: &Results, metric: &str) -> Vec<ComparisonEntry> {
     let scenario = &results.scenario;
     scenario
         .points()
@@ -73,7 +73,7 @@ pub fn entries(results: &Results, metric: &str) -> Vec<Entry> {
                     && p.x == point.x
                     && p.metric.as_deref().unwrap_or(scenario.main_metric()) == metric
             });
-            Entry {
+            ComparisonEntry {
                 arm: arm.clone(),
                 x: point.x.clone(),
                 ours: results.median(arm, point.x.as_deref(), metric),

@@ -3,7 +3,7 @@
 use seekless_chart::{Axis, Bar, Bars, Chart, Colour, Mark, Scale, Series, WIDTH, colour};
 use seekless_units::Fault;
 
-use super::{Entry, label, number};
+use super::{ComparisonEntry, label, number};
 use crate::metric::Metric;
 use crate::results::{Results, Row};
 use crate::scenario;
@@ -14,7 +14,11 @@ pub(super) const BARS_MAX: usize = 40;
 const LETTER: usize = 8;
 
 /// A metric: lines when the axis is a size or a count and the metric varies along it, bars otherwise.
-pub(super) fn metric(results: &Results, metric: &Metric, entries: &[Entry]) -> Result<String, Fault> {
+pub(super) fn metric(
+    results: &Results,
+    metric: &Metric,
+    entries: &[ComparisonEntry],
+) -> Result<String, Fault> {
     match &results.scenario.axis {
         Some(axis) if is_scale(axis) && entries.iter().any(|e| e.x.is_some()) => lines(results, metric, axis),
         _ if entries.len() > BARS_MAX => Ok(String::new()),
@@ -30,8 +34,8 @@ fn is_scale(axis: &scenario::Axis) -> bool {
 }
 
 /// One bar an entry, in its arm's colour.
-fn bars(results: &Results, metric: &Metric, entries: &[Entry]) -> Result<String, Fault> {
-    let one = |entry: &Entry| Bar {
+fn bars(results: &Results, metric: &Metric, entries: &[ComparisonEntry]) -> Result<String, Fault> {
+    let one = |entry: &ComparisonEntry| Bar {
         label: entry.label(),
         value: entry.ours,
         spread: entry.spread,

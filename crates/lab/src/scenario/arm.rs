@@ -26,7 +26,7 @@ pub struct Arm {
     /// Prefetch size of the daemon (its default when absent).
     pub prefetch: Option<Bytes>,
     /// Order of the daemon's queue (its default when absent).
-    pub order: Option<Order>,
+    pub order: Option<QueueOrder>,
     /// Read ahead of need, which none of the papers does; off unless an arm asks for it.
     #[serde(default)]
     pub ahead: bool,
@@ -192,19 +192,19 @@ impl Mode {
 /// Order in which the daemon serves a disk's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Order {
+pub enum QueueOrder {
     /// As they came.
     Fifo,
     /// In disk order.
     Sweep,
 }
 
-impl Order {
+impl QueueOrder {
     /// The word the daemon's `--order` takes.
     pub fn word(self) -> &'static str {
         match self {
-            Order::Fifo => "fifo",
-            Order::Sweep => "sweep",
+            QueueOrder::Fifo => "fifo",
+            QueueOrder::Sweep => "sweep",
         }
     }
 }

@@ -15,8 +15,8 @@ use std::path::Path;
 use seekless_units::{Bytes, Exit, Fault};
 use serde::{Deserialize, Serialize};
 
-pub use arm::{Arm, Door, FaultAt, FaultKind, Mode, Order, ServerKind, ServerVariant};
-pub use builtin::{all, find, nearest};
+pub use arm::{Arm, Door, FaultAt, FaultKind, Mode, QueueOrder, ServerKind, ServerVariant};
+pub use builtin::{all, find};
 pub use load::Load;
 
 use crate::check::Check;
@@ -41,7 +41,7 @@ pub struct Scenario {
     pub repetitions: u32,
     /// Disks, each with its own copy of the library (directories `disk0`, `disk1`, ... when there is more than one).
     #[serde(rename = "disk")]
-    pub disks: Vec<Disk>,
+    pub disks: Vec<DiskSetup>,
     /// The files on each disk.
     pub library: Library,
     /// Who asks for what.
@@ -56,7 +56,7 @@ pub struct Scenario {
     pub metrics: Vec<String>,
     /// Values printed in the paper.
     #[serde(default)]
-    pub published: Vec<Published>,
+    pub published: Vec<PublishedValue>,
     /// What must hold.
     #[serde(default, rename = "check")]
     pub checks: Vec<Check>,
@@ -87,7 +87,7 @@ pub struct Sim {
 /// One software disk.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Disk {
+pub struct DiskSetup {
     /// Name of a drive in `drives/`.
     pub drive: String,
     /// Capacity of the block device; it stands for the whole drive. Must hold the library.
@@ -173,7 +173,7 @@ pub enum Knob {
 /// A value printed in the paper.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Published {
+pub struct PublishedValue {
     /// Arm it belongs to.
     pub arm: String,
     /// Axis value it belongs to; absent without an axis or for a fixed arm.

@@ -18,7 +18,7 @@ use crate::guard;
 use crate::live::{load, serve};
 use crate::results::{Results, Row, SCHEMA};
 use crate::scenario::{Arm, Load, Point, Scenario};
-use crate::terminal::Progress;
+use crate::terminal::RunProgress;
 
 pub(crate) use pool::Pool;
 pub(crate) use translate::refusal;
@@ -60,7 +60,7 @@ pub(crate) fn run(
     std::fs::create_dir_all(out).map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", out.display())))?;
     let jobs = jobs(scenario);
     pool.ask(jobs.iter().map(|job| job.args.clone()));
-    let progress = Progress::new(jobs.len() as u64);
+    let progress = RunProgress::new(jobs.len() as u64);
     progress.now(&format!("{name}: {} runs in virtual time", jobs.len()));
     let mut results = Results {
         schema: SCHEMA,

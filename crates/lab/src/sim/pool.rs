@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// What a command line gave.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct CommandResult {
     /// Its JSON.
     pub(super) value: Value,
     /// How long it took.
@@ -29,15 +29,15 @@ pub(crate) struct Answer {
 /// The queue, its answers and who waits for them.
 #[derive(Default)]
 pub(crate) struct Pool {
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     news: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct PoolState {
     queue: VecDeque<Vec<String>>,
     /// By command line; none where it is queued or runs.
-    answers: BTreeMap<Vec<String>, Option<Arc<Answer>>>,
+    answers: BTreeMap<Vec<String>, Option<Arc<CommandResult>>>,
     failed: Option<Fault>,
     closed: bool,
 }
@@ -85,7 +85,7 @@ impl Pool {
     ///
     /// # Errors
     /// That of the first run that failed, whichever it was.
-    pub(super) fn answer(&self, line: &[String]) -> Result<Arc<Answer>, Fault> {
+    pub(super) fn answer(&self, line: &[String]) -> Result<Arc<CommandResult>, Fault> {
         let mut state = self.state();
         loop {
             match (state.answers.get(line), &state.failed) {
@@ -111,7 +111,7 @@ impl Pool {
             let mut state = self.state();
             match value {
                 Ok(value) => {
-                    state.answers.insert(line, Some(Arc::new(Answer { value, seconds })));
+                    state.answers.insert(line, Some(Arc::new(CommandResult { value, seconds })));
                 }
                 // The others' answers would be thrown away.
                 Err(fault) => {
@@ -136,7 +136,7 @@ impl Pool {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 }

@@ -43,7 +43,7 @@ impl Default for Group {
 
 /// Where the index keeps the slot of a block, as long as it is there.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct IndexSlot {
     group: u32,
     within: u8,
 }
@@ -137,24 +137,24 @@ impl Index {
 
     /// The block kept there.
     #[inline]
-    pub(crate) fn block(&self, place: Place) -> u64 {
+    pub(crate) fn block(&self, place: IndexSlot) -> u64 {
         (self.groups[place.group as usize].number << GROUP_BITS) | u64::from(place.within)
     }
 
     /// Adds a block that is not there yet.
     #[inline]
-    pub(crate) fn insert(&mut self, block: u64, slot: u32) -> Place {
+    pub(crate) fn insert(&mut self, block: u64, slot: u32) -> IndexSlot {
         let (number, within) = split(block);
         if self.groups.get(self.recent as usize).is_none_or(|group| group.number != number) {
             self.recent = self.group(number);
         }
         self.groups[self.recent as usize].slots[within] = slot;
-        Place { group: self.recent, within: within as u8 }
+        IndexSlot { group: self.recent, within: within as u8 }
     }
 
     /// Takes out the block kept there.
     #[inline]
-    pub(crate) fn remove(&mut self, place: Place) {
+    pub(crate) fn remove(&mut self, place: IndexSlot) {
         let slots = &mut self.groups[place.group as usize].slots;
         slots[usize::from(place.within)] = NIL;
         if *slots == [NIL; GROUP_BLOCKS] {

@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 
 use super::Evicted;
-use super::index::{Group, Index, Place};
+use super::index::{Group, Index, IndexSlot};
 
 /// No slot.
 pub(crate) const NIL: u32 = u32::MAX;
@@ -25,8 +25,8 @@ pub(crate) mod flag {
 
 /// One cached block. 32 bytes.
 #[derive(Clone, Debug)]
-pub(crate) struct Node {
-    place: Place,
+pub(crate) struct CachedBlock {
+    place: IndexSlot,
     prev: u32,
     next: u32,
     /// Which fetch brings it, 0 once it is here.
@@ -49,7 +49,7 @@ struct List {
 /// The slab, its lists and its index.
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
-    nodes: Vec<Node>,
+    nodes: Vec<CachedBlock>,
     /// First slot without a block, threaded on through `next`.
     free: u32,
     lists: [List; LISTS],
@@ -71,7 +71,7 @@ impl Store {
 
     /// Bytes held by slab and index.
     pub(crate) fn bytes(&self) -> usize {
-        self.nodes.capacity() * size_of::<Node>() + self.index.bytes()
+        self.nodes.capacity() * size_of::<CachedBlock>() + self.index.bytes()
     }
 
     #[inline]
@@ -85,12 +85,12 @@ impl Store {
     }
 
     #[inline]
-    pub(crate) fn node(&self, slot: u32) -> &Node {
+    pub(crate) fn node(&self, slot: u32) -> &CachedBlock {
         &self.nodes[slot as usize]
     }
 
     #[inline]
-    pub(crate) fn node_mut(&mut self, slot: u32) -> &mut Node {
+    pub(crate) fn node_mut(&mut self, slot: u32) -> &mut CachedBlock {
         &mut self.nodes[slot as usize]
     }
 
@@ -119,7 +119,7 @@ impl Store {
 
     #[inline]
     fn unlink(&mut self, slot: u32) {
-        let Node { prev, next, list, .. } = self.nodes[slot as usize];
+        let CachedBlock { prev, next, list, .. } = self.nodes[slot as usize];
         let l = &mut self.lists[list as usize];
         l.len -= 1;
         if prev == NIL {
@@ -171,7 +171,7 @@ impl Store {
     pub(crate) fn insert(&mut self, block: u64, list: u8) -> u32 {
         let slot = if self.free == NIL { self.nodes.len() as u32 } else { self.free };
         let place = self.index.insert(block, slot);
-        let node = Node { place, prev: NIL, next: NIL, tag: 0, stamp: 0, stream: NIL, flags: 0, list };
+        let node = CachedBlock { place, prev: NIL, next: NIL, tag: 0, stamp: 0, stream: NIL, flags: 0, list };
         if self.free == NIL {
             self.nodes.push(node);
         } else {
@@ -210,7 +210,7 @@ impl Store {
     }
 
     /// Blocks of a list, most recently used first.
-    pub(crate) fn iter(&self, list: u8) -> impl Iterator<Item = &Node> {
+    pub(crate) fn iter(&self, list: u8) -> impl Iterator<Item = &CachedBlock> {
         let mut at = self.lists[list as usize].head;
         core::iter::from_fn(move || {
             if at == NIL {

@@ -22,7 +22,7 @@ use crate::cache::Cache;
 
 /// One request of the upper level. Blocks are inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct LevelRequest {
     /// File or client it belongs to.
     pub context: u32,
     /// First block.
@@ -31,7 +31,7 @@ pub struct Request {
     pub last: u64,
 }
 
-impl Request {
+impl LevelRequest {
     /// Blocks asked for, at least one.
     pub fn len(&self) -> u64 {
         self.last - self.first + 1
@@ -96,7 +96,7 @@ impl Coordinator {
 
     /// Decides on one request. The cache may be looked at, not touched.
     #[inline]
-    pub fn decide(&mut self, request: &Request, cache: &Cache) -> Split {
+    pub fn decide(&mut self, request: &LevelRequest, cache: &Cache) -> Split {
         match self {
             Coordinator::None => Split::default(),
             Coordinator::Du => Split { demote: true, ..Split::default() },
@@ -107,7 +107,7 @@ impl Coordinator {
 
     /// A request came at `now_ns`; to be told before [`Coordinator::decide`]. Only Steer listens.
     #[inline]
-    pub fn arrived(&mut self, now_ns: u64, request: &Request) {
+    pub fn arrived(&mut self, now_ns: u64, request: &LevelRequest) {
         if let Coordinator::Steer(steer) = self {
             steer.arrived(now_ns, request);
         }

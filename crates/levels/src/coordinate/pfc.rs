@@ -28,7 +28,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Request, Split};
+use super::{LevelRequest, Split};
 use crate::cache::{BlockQueue, Cache};
 
 /// When L1's request counts as large.
@@ -120,7 +120,7 @@ impl Pfc {
     }
 
     /// Algorithm 1, PFC_Process_Req, but for the processing itself, which is the level's.
-    pub(super) fn decide(&mut self, request: &Request, cache: &Cache) -> Split {
+    pub(super) fn decide(&mut self, request: &LevelRequest, cache: &Cache) -> Split {
         let slot = self.slot(request.context);
         if slot >= self.states.len() {
             self.states.resize(slot + 1, PfcState::default());
@@ -149,7 +149,7 @@ impl Pfc {
     }
 
     /// Algorithm 2, PFC_Set_Param.
-    fn set_param(&mut self, state: &mut PfcState, request: &Request, max_rm_size: u64, cache: &Cache) {
+    fn set_param(&mut self, state: &mut PfcState, request: &LevelRequest, max_rm_size: u64, cache: &Cache) {
         let req_size = request.len();
         // Whole numbers: 2 x req_size > blocks / requests without rounding.
         let (size, average) = (u128::from(req_size) * u128::from(state.requests), u128::from(state.blocks));

@@ -10,8 +10,8 @@
 //!    drive of the PFC paper); the second request needs no seek, since the heads are there. Contents of the caches
 //!    stay what they were. Under a backlog the scheduler below merges the two after all: then the disk's time is
 //!    worth more than anybody's wait.
-//! 2. *Trial.* Three ways to treat requests take turns: [`Way::Native`] (as they are), [`Way::Pfc`] (PFC's bypass and
-//!    readmore) and [`Way::Past`] (everything goes past the native side, which then fetches nothing ahead). Two
+//! 2. *Trial.* Three ways to treat requests take turns: [`Treatment::Native`] (as they are), [`Treatment::Pfc`] (PFC's bypass and
+//!    readmore) and [`Treatment::Past`] (everything goes past the native side, which then fetches nothing ahead). Two
 //!    things are measured: how long somebody waited for an answer on the mean, and how much of the time somebody waited at
 //!    all, each moment counted once. The first tells ways apart while the disk keeps up; the second when it does not, because
 //!    the first then tells how long the queue is and the second how fast it moves. Who waits, and that nobody waits for what
@@ -25,12 +25,12 @@
 
 use super::pfc::{Pfc, PfcParams};
 use super::waits::Waits;
-use super::{Request, Split};
+use super::{LevelRequest, Split};
 use crate::cache::Cache;
 
 /// One way to treat requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Treatment {
     /// As they are.
     Native,
     /// PFC's bypass and readmore.
@@ -39,7 +39,7 @@ pub enum Way {
     Past,
 }
 
-const WAYS: [Way; 3] = [Way::Native, Way::Pfc, Way::Past];
+const WAYS: [Treatment; 3] = [Treatment::Native, Treatment::Pfc, Treatment::Past];
 /// Counted answers after which a trial may be broken off.
 const BREAK_OFF_ANSWERS: u64 = 64;
 /// How much worse than the best a way must be to be broken off.
@@ -159,28 +159,28 @@ impl Steer {
     }
 
     /// The way in force.
-    pub fn way(&self) -> Way {
+    pub fn way(&self) -> Treatment {
         WAYS[self.way]
     }
 
     /// The way that was best when all were tried last.
-    pub fn best(&self) -> Way {
+    pub fn best(&self) -> Treatment {
         WAYS[self.best]
     }
 
-    pub(super) fn decide(&mut self, request: &Request, cache: &Cache) -> Split {
+    pub(super) fn decide(&mut self, request: &LevelRequest, cache: &Cache) -> Split {
         let demand_first = self.params.demand_first;
         // PFC goes on observing while another way is in force, so that its queues are current when its turn comes.
         let pfc = if self.params.trials { self.pfc.decide(request, cache) } else { Split::default() };
         match WAYS[self.way] {
-            Way::Native => Split { demand_first, ..Split::default() },
-            Way::Pfc => Split { demand_first, ..pfc },
-            Way::Past => Split { bypass: request.len(), ..Split::default() },
+            Treatment::Native => Split { demand_first, ..Split::default() },
+            Treatment::Pfc => Split { demand_first, ..pfc },
+            Treatment::Past => Split { bypass: request.len(), ..Split::default() },
         }
     }
 
     /// A request came at `now_ns`.
-    pub(super) fn arrived(&mut self, now_ns: u64, request: &Request) {
+    pub(super) fn arrived(&mut self, now_ns: u64, request: &LevelRequest) {
         if self.params.trials {
             self.waits.arrived(now_ns, request);
         }

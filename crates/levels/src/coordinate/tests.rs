@@ -3,12 +3,12 @@
 use proptest::prelude::*;
 
 use super::pfc::{LargeRequest, PfcParams};
-use super::steer::{SteerParams, Way};
+use super::steer::{SteerParams, Treatment};
 use super::*;
 use crate::cache::{Origin, Replacement};
 
-fn request(first: u64, len: u64) -> Request {
-    Request { context: 0, first, last: first + len - 1 }
+fn request(first: u64, len: u64) -> LevelRequest {
+    LevelRequest { context: 0, first, last: first + len - 1 }
 }
 
 fn l2(blocks: core::ops::Range<u64>) -> Cache {
@@ -91,13 +91,13 @@ fn actions_can_be_used_alone() {
 fn contexts_may_have_their_own_lengths() {
     for per_context in [false, true] {
         let mut pfc = pfc::Pfc::new(PfcParams { per_context, ..PfcParams::default() }, 1000);
-        pfc.decide(&Request { context: 1, first: 0, last: 9 }, &l2(0..0));
+        pfc.decide(&LevelRequest { context: 1, first: 0, last: 9 }, &l2(0..0));
         assert_eq!(pfc.state(2).bypass_length, if per_context { 0 } else { 10 });
     }
 }
 
 /// A world in which each way has its answer time; what Steer settles on.
-fn settled(native: u64, pfc: u64, past: u64) -> Way {
+fn settled(native: u64, pfc: u64, past: u64) -> Treatment {
     let mut coordinator = Coordinator::new(Coordination::Steer(SteerParams::default()), 1000);
     let cache = l2(0..0);
     let mut now = 0;
@@ -107,9 +107,9 @@ fn settled(native: u64, pfc: u64, past: u64) -> Way {
         coordinator.decide(&request, &cache);
         let Coordinator::Steer(steer) = &coordinator else { unreachable!() };
         let elapsed = match steer.way() {
-            Way::Native => native,
-            Way::Pfc => pfc,
-            Way::Past => past,
+            Treatment::Native => native,
+            Treatment::Pfc => pfc,
+            Treatment::Past => past,
         };
         now += elapsed + 10;
         coordinator.answered(now, elapsed, request.last);
@@ -120,10 +120,10 @@ fn settled(native: u64, pfc: u64, past: u64) -> Way {
 
 #[test]
 fn steer_settles_on_the_best_way() {
-    assert_eq!(settled(100, 50, 80), Way::Pfc);
-    assert_eq!(settled(100, 80, 50), Way::Past);
-    assert_eq!(settled(100, 200, 300), Way::Native);
-    assert_eq!(settled(100, 99, 98), Way::Native, "a difference within the margin is noise");
+    assert_eq!(settled(100, 50, 80), Treatment::Pfc);
+    assert_eq!(settled(100, 80, 50), Treatment::Past);
+    assert_eq!(settled(100, 200, 300), Treatment::Native);
+    assert_eq!(settled(100, 99, 98), Treatment::Native, "a difference within the margin is noise");
 }
 
 proptest! {
@@ -146,7 +146,7 @@ proptest! {
         let mut cache = Cache::new(Replacement::Lru, capacity as u64).unwrap();
         let mut now = 0;
         for (first, len, context, elapsed) in requests {
-            let r = Request { context, first, last: first + len - 1 };
+            let r = LevelRequest { context, first, last: first + len - 1 };
             coordinator.arrived(now, &r);
             let split = coordinator.decide(&r, &cache);
             prop_assert!(split.bypass <= r.len());

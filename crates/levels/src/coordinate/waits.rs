@@ -16,7 +16,7 @@
 use alloc::boxed::Box;
 use alloc::vec;
 
-use super::Request;
+use super::LevelRequest;
 
 /// Runs remembered, a power of two. OLTP has dozens at once, web search some thousands that soon end; 24 bytes each.
 const RUNS: usize = 4096;
@@ -55,7 +55,7 @@ impl Waits {
     }
 
     /// A request came.
-    pub(super) fn arrived(&mut self, now_ns: u64, request: &Request) {
+    pub(super) fn arrived(&mut self, now_ns: u64, request: &LevelRequest) {
         if self.ends.is_empty() {
             return;
         }
@@ -85,8 +85,8 @@ impl Waits {
 mod tests {
     use super::*;
 
-    fn request(first: u64, last: u64) -> Request {
-        Request { context: 0, first, last }
+    fn request(first: u64, last: u64) -> LevelRequest {
+        LevelRequest { context: 0, first, last }
     }
 
     #[test]

@@ -15,7 +15,7 @@
 use alloc::vec::Vec;
 
 use super::sarc::precedes_cached;
-use super::{Access, Plan, Run};
+use super::{BlockRun, LevelAccess, PrefetchPlan};
 use crate::cache::Cache;
 
 /// Parameters of AMP.
@@ -37,7 +37,7 @@ impl Default for AmpParams {
 
 /// One stream's p, g and where its newest set ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stream {
+pub struct AmpStream {
     /// p: blocks the next set will have. At least 1.
     pub degree: u32,
     /// g: distance of the marked block from the end of its set. Below `degree`.
@@ -50,7 +50,7 @@ pub struct Stream {
 #[derive(Clone, Debug)]
 pub struct Amp {
     params: AmpParams,
-    streams: Vec<Stream>,
+    streams: Vec<AmpStream>,
     /// Number the next new stream gets once all have been given out.
     next: u32,
 }
@@ -62,14 +62,14 @@ impl Amp {
     }
 
     /// The streams remembered.
-    pub fn streams(&self) -> &[Stream] {
+    pub fn streams(&self) -> &[AmpStream] {
         &self.streams
     }
 
     fn new_stream(&mut self) -> u32 {
         let limit = self.params.streams_max.max(1);
         let degree = self.params.degree_start.max(1);
-        let stream = Stream { degree, trigger_distance: 1.min(degree - 1), end: 0 };
+        let stream = AmpStream { degree, trigger_distance: 1.min(degree - 1), end: 0 };
         if (self.streams.len() as u32) < limit {
             self.streams.push(stream);
             self.streams.len() as u32 - 1
@@ -81,7 +81,7 @@ impl Amp {
         }
     }
 
-    pub(super) fn access(&mut self, access: &Access, cache: &Cache) -> Plan {
+    pub(super) fn access(&mut self, access: &LevelAccess, cache: &Cache) -> PrefetchPlan {
         if let Some(stream) = access.waited.and_then(|s| self.streams.get_mut(s as usize)) {
             stream.trigger_distance = (stream.trigger_distance + 1).min(stream.degree - 1);
         }
@@ -103,15 +103,15 @@ impl Amp {
                 };
                 (number, access.last + 1)
             }
-            _ => return Plan::default(),
+            _ => return PrefetchPlan::default(),
         };
         let stream = &mut self.streams[number as usize];
         let last = from + u64::from(stream.degree) - 1;
         stream.end = last;
         let trigger = Some(last - u64::from(stream.trigger_distance));
-        Plan {
+        PrefetchPlan {
             sequential: true,
-            run: Some(Run { first: from, last, trigger, stream: Some(number) }),
+            run: Some(BlockRun { first: from, last, trigger, stream: Some(number) }),
             stream: Some(number),
         }
     }

@@ -12,7 +12,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Access, Plan, Run};
+use super::{BlockRun, LevelAccess, PrefetchPlan};
 
 /// Parameters of the Linux read-ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Linux {
         Linux { params, files: Vec::new() }
     }
 
-    pub(super) fn access(&mut self, access: &Access) -> Plan {
+    pub(super) fn access(&mut self, access: &LevelAccess) -> PrefetchPlan {
         let file = (access.context % FILES_MAX) as usize;
         if file >= self.files.len() {
             self.files.resize(file + 1, Window::default());
@@ -81,9 +81,9 @@ impl Linux {
             let from = window.end.max(access.last) + 1;
             *window = Window { start: window.newest, newest: from, end: from + u64::from(size) - 1, size };
         } else {
-            return Plan { sequential: true, run: None, stream: None };
+            return PrefetchPlan { sequential: true, run: None, stream: None };
         }
-        let run = Run { first: window.newest, last: window.end, trigger: None, stream: None };
-        Plan { sequential: in_window, run: Some(run), stream: None }
+        let run = BlockRun { first: window.newest, last: window.end, trigger: None, stream: None };
+        PrefetchPlan { sequential: in_window, run: Some(run), stream: None }
     }
 }

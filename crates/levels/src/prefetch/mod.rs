@@ -20,7 +20,7 @@ use crate::cache::{Cache, Evicted, Hit};
 
 /// One request as a prefetcher sees it. Block numbers are inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Access {
+pub struct LevelAccess {
     /// File, client or device the request belongs to.
     pub context: u32,
     /// First block asked for.
@@ -37,10 +37,10 @@ pub struct Access {
     pub waited: Option<u32>,
 }
 
-impl Access {
+impl LevelAccess {
     /// A request of which nothing has been looked up yet.
-    pub fn new(context: u32, first: u64, last: u64) -> Access {
-        Access { context, first, last, first_miss: None, trigger: None, set_end: None, waited: None }
+    pub fn new(context: u32, first: u64, last: u64) -> LevelAccess {
+        LevelAccess { context, first, last, first_miss: None, trigger: None, set_end: None, waited: None }
     }
 
     /// Takes note of what the cache said about one block of the request that it held.
@@ -76,7 +76,7 @@ impl Access {
 
 /// A run of blocks to fetch ahead. Inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct BlockRun {
     /// First block.
     pub first: u64,
     /// Last block.
@@ -89,11 +89,11 @@ pub struct Run {
 
 /// A prefetcher's answer to one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct PrefetchPlan {
     /// The request is part of a sequential run: SARC's cache puts its blocks on SEQ.
     pub sequential: bool,
     /// What to fetch ahead, if anything.
-    pub run: Option<Run>,
+    pub run: Option<BlockRun>,
     /// Stream the missing blocks of the request themselves belong to (AMP).
     pub stream: Option<u32>,
 }
@@ -143,9 +143,9 @@ impl Prefetcher {
     /// What to fetch ahead now that this request has come. `cache` has been looked up for it already, but its
     /// missing blocks are not in yet.
     #[inline]
-    pub fn access(&mut self, access: &Access, cache: &Cache) -> Plan {
+    pub fn access(&mut self, access: &LevelAccess, cache: &Cache) -> PrefetchPlan {
         match self {
-            Prefetcher::None => Plan::default(),
+            Prefetcher::None => PrefetchPlan::default(),
             Prefetcher::Ra(ra) => ra.access(access),
             Prefetcher::Linux(linux) => linux.access(access),
             Prefetcher::Sarc(sarc) => sarc.access(access, cache),

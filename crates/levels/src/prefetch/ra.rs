@@ -8,7 +8,7 @@
 //! more than 75 % used raises P by one, fewer than 50 % lowers it by one. Ours: P starts at the fixed value and stays
 //! within 1 and `degree_max` (theirs may fall to 0 and needs a second mechanism to rise again).
 
-use super::{Access, Plan, Run};
+use super::{BlockRun, LevelAccess, PrefetchPlan};
 
 /// Parameters of RA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,10 +54,10 @@ impl Ra {
         self.degree
     }
 
-    pub(super) fn access(&mut self, access: &Access) -> Plan {
+    pub(super) fn access(&mut self, access: &LevelAccess) -> PrefetchPlan {
         let first = access.last + 1;
-        let run = Run { first, last: access.last + u64::from(self.degree), trigger: None, stream: None };
-        Plan { sequential: false, run: Some(run), stream: None }
+        let run = BlockRun { first, last: access.last + u64::from(self.degree), trigger: None, stream: None };
+        PrefetchPlan { sequential: false, run: Some(run), stream: None }
     }
 
     pub(super) fn issued(&mut self, count: u64) {

@@ -9,7 +9,7 @@
 //! defaults are ours: p = 24, between RA's 4 and Linux's 32, and g = 8, so that a third of a set hides the fetch of the next (docs/PFC.md says
 //! what other values do).
 
-use super::{Access, Plan, Run};
+use super::{BlockRun, LevelAccess, PrefetchPlan};
 use crate::cache::Cache;
 
 /// Parameters of SARC's prefetching.
@@ -41,7 +41,7 @@ impl Sarc {
         Sarc { degree: degree.into(), trigger_distance: params.trigger_distance.min(degree - 1).into() }
     }
 
-    pub(super) fn access(&mut self, access: &Access, cache: &Cache) -> Plan {
+    pub(super) fn access(&mut self, access: &LevelAccess, cache: &Cache) -> PrefetchPlan {
         let sequential_miss =
             access.first_miss.is_some_and(|block| precedes_cached(access.first, block, cache));
         let first = if let Some((marked, _)) = access.trigger {
@@ -49,11 +49,11 @@ impl Sarc {
         } else if sequential_miss {
             access.last + 1
         } else {
-            return Plan { sequential: sequential_miss, run: None, stream: None };
+            return PrefetchPlan { sequential: sequential_miss, run: None, stream: None };
         };
         let last = first + self.degree - 1;
-        let run = Run { first, last, trigger: Some(last - self.trigger_distance), stream: None };
-        Plan { sequential: true, run: Some(run), stream: None }
+        let run = BlockRun { first, last, trigger: Some(last - self.trigger_distance), stream: None };
+        PrefetchPlan { sequential: true, run: Some(run), stream: None }
     }
 }
 

@@ -22,7 +22,7 @@ impl Level {
         }
     }
 
-    fn insert(&mut self, block: u64, origin: Origin, run: Option<Run>, stream: Option<u32>) {
+    fn insert(&mut self, block: u64, origin: Origin, run: Option<BlockRun>, stream: Option<u32>) {
         let (slot, evicted) = self.cache.insert(block, origin, 0);
         match run {
             Some(run) if block >= run.first => {
@@ -37,7 +37,7 @@ impl Level {
 
     /// One request; returns what was fetched ahead, as a first and last block.
     fn request(&mut self, first: u64, last: u64) -> Option<(u64, u64)> {
-        let mut access = Access::new(0, first, last);
+        let mut access = LevelAccess::new(0, first, last);
         for block in first..=last {
             match self.cache.find(block) {
                 Some(slot) => {
@@ -152,10 +152,10 @@ fn amp_starts_earlier_when_somebody_waited() {
     let mut amp = amp::Amp::new(Default::default());
     let mut cache = Cache::new(Replacement::Lru, 100).unwrap();
     cache.insert(9, Origin::Random, 0);
-    let mut access = Access::new(0, 10, 10);
+    let mut access = LevelAccess::new(0, 10, 10);
     access.note_miss(10);
     assert_eq!(amp.access(&access, &cache).run.unwrap().trigger, Some(13));
-    let waited = Access { waited: Some(0), ..Access::new(0, 11, 11) };
+    let waited = LevelAccess { waited: Some(0), ..LevelAccess::new(0, 11, 11) };
     amp.access(&waited, &cache);
     assert_eq!(amp.streams()[0].trigger_distance, 2);
 }
@@ -182,7 +182,7 @@ proptest! {
         let mut level = Level::new(algorithms()[which], capacity);
         for (first, len, context) in requests {
             let last = first + len - 1;
-            let mut access = Access::new(context, first, last);
+            let mut access = LevelAccess::new(context, first, last);
             for block in first..=last {
                 match level.cache.find(block) {
                     Some(slot) => access.note_hit(block, level.cache.hit(slot)),

@@ -9,7 +9,7 @@ use seekless_units::{Exit, Fault};
 use serde_json::{Value, json};
 
 use super::{PlanArgs, drive, rate, table, usage};
-use crate::capacity::{Answer, Disk, Question, buffers, network_over_disk};
+use crate::capacity::{DiskModel, Question, Requirement, buffers, network_over_disk};
 use crate::format;
 use crate::page::{Page, chart};
 use crate::simulate::{figure, sim};
@@ -31,14 +31,16 @@ struct Simulated {
 
 pub(super) fn run(args: &PlanArgs) -> Result<Exit, Fault> {
     let drive = drive(args)?;
-    let own = Disk::of(&drive);
+    let own = DiskModel::of(&drive);
     let position_s = match args.position {
         Some(ms) if (0.0..=1000.0).contains(&ms) => ms / 1e3,
         Some(ms) => return Err(usage(format!("--position {ms} is not from 0 to 1000 milliseconds"))),
         None => own.position_s,
     };
-    let disk =
-        Disk { position_s, rate: args.sequential.as_ref().map_or(Ok(own.rate), |r| rate("sequential", r))? };
+    let disk = DiskModel {
+        position_s,
+        rate: args.sequential.as_ref().map_or(Ok(own.rate), |r| rate("sequential", r))?,
+    };
     let question = Question {
         link: rate("link", &args.link)?,
         client: rate("client", &args.client)?,
@@ -79,7 +81,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<Exit, Fault> {
 fn simulate(
     args: &PlanArgs,
     question: &Question,
-    answer: &Answer,
+    answer: &Requirement,
     drive: &DriveSpec,
 ) -> Result<Vec<Simulated>, Fault> {
     let share = answer.disks.max(args.data.0.div_ceil(drive.capacity().0 / 10 * 9)) as f64;
@@ -124,14 +126,14 @@ fn figure_1() -> Vec<(f64, f64)> {
 }
 
 /// Figure 2: a disk's throughput by block size, for some sequential rates and its own.
-fn figure_2(disk: &Disk) -> Vec<(String, Vec<(f64, f64)>)> {
+fn figure_2(disk: &DiskModel) -> Vec<(String, Vec<(f64, f64)>)> {
     let mut rates: Vec<(String, f64)> =
         [25e6, 50e6, 100e6, 200e6].iter().map(|r| (format::rate(*r), *r)).collect();
     rates.push((format!("this disk, {}", format::rate(disk.rate)), disk.rate));
     let line = |rate: f64| {
         (12..=25)
             .map(|shift| (1_u64 << shift) as f64)
-            .map(|b| (b, Disk { rate, ..*disk }.throughput(b) / 1e6))
+            .map(|b| (b, DiskModel { rate, ..*disk }.throughput(b) / 1e6))
             .collect()
     };
     rates.into_iter().map(|(name, rate)| (name, line(rate))).collect()
@@ -153,8 +155,8 @@ fn figure_3(question: &Question) -> Vec<(String, Vec<(f64, f64)>)> {
         .collect()
 }
 
-fn as_json(args: &PlanArgs, q: &Question, a: &Answer, simulated: &[Simulated], stored: u64) -> Value {
-    let answer = |a: &Answer| {
+fn as_json(args: &PlanArgs, q: &Question, a: &Requirement, simulated: &[Simulated], stored: u64) -> Value {
+    let answer = |a: &Requirement| {
         json!({
             "clients": a.clients,
             "buffers_bytes": [a.buffers.0, a.buffers.1],
@@ -192,7 +194,7 @@ fn as_json(args: &PlanArgs, q: &Question, a: &Answer, simulated: &[Simulated], s
     })
 }
 
-fn rows(q: &Question, a: &Answer, simulated: &[Simulated]) -> Vec<Vec<String>> {
+fn rows(q: &Question, a: &Requirement, simulated: &[Simulated]) -> Vec<Vec<String>> {
     let mut rows = vec![vec!["".to_owned(), "one disk".into(), "disks for the link".into()]];
     let cells = |name: &str, rate: String, disks: u64| vec![name.to_owned(), rate, disks.to_string()];
     rows.push(cells("formula, random blocks", format!("{} read", format::rate(a.disk)), a.disks));
@@ -212,7 +214,7 @@ fn rows(q: &Question, a: &Answer, simulated: &[Simulated]) -> Vec<Vec<String>> {
     rows
 }
 
-fn sentences(q: &Question, a: &Answer, drive: &DriveSpec, stored: u64) -> Vec<String> {
+fn sentences(q: &Question, a: &Requirement, drive: &DriveSpec, stored: u64) -> Vec<String> {
     let mut lines = vec![format!(
         "{} of link, {:.0} clients of {}; {} of data, {} of memory, blocks of {}; {}: positioning {:.1} ms, {} sequential",
         format::rate(q.link),
@@ -240,7 +242,7 @@ fn sentences(q: &Question, a: &Answer, drive: &DriveSpec, stored: u64) -> Vec<St
     lines
 }
 
-fn as_text(q: &Question, a: &Answer, simulated: &[Simulated], drive: &DriveSpec, stored: u64) -> String {
+fn as_text(q: &Question, a: &Requirement, simulated: &[Simulated], drive: &DriveSpec, stored: u64) -> String {
     let mut text = String::new();
     for line in sentences(q, a, drive, stored) {
         let _ = writeln!(text, "{line}");
@@ -251,7 +253,7 @@ fn as_text(q: &Question, a: &Answer, simulated: &[Simulated], drive: &DriveSpec,
 
 fn page(
     q: &Question,
-    a: &Answer,
+    a: &Requirement,
     simulated: &[Simulated],
     drive: &DriveSpec,
     stored: u64,

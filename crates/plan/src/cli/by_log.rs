@@ -14,11 +14,11 @@ use super::{PlanArgs, drive, rate, table, usage};
 use crate::answer::{Machine, Served};
 use crate::format;
 use crate::page::{Page, chart};
-use crate::site::{self, Options, Site};
+use crate::site::{self, LogOptions, Site};
 use crate::ways::{self, Streams, Way};
 
 /// The answer in one way, with the size of read-ahead that serves most.
-struct Line<'a> {
+struct BestOfWay<'a> {
     way: &'a Way,
     served: Served,
     disks: Option<u64>,
@@ -27,16 +27,16 @@ struct Line<'a> {
 
 /// Each way's best sizes: for what the site serves, for the fewest disks and for the least memory, which need not be the
 /// same.
-fn best<'a>(machine: &Machine<'_>, ways: &'a [Way], target: f64) -> Vec<Line<'a>> {
-    let mut lines: Vec<Line> = vec![];
+fn best<'a>(machine: &Machine<'_>, ways: &'a [Way], target: f64) -> Vec<BestOfWay<'a>> {
+    let mut lines: Vec<BestOfWay> = vec![];
     for way in ways {
-        let line = Line {
+        let line = BestOfWay {
             way,
             served: machine.serves(way),
             disks: machine.disks_for(way, target),
             memory: machine.memory_for(way, target),
         };
-        let unbounded = |l: &Line| l.served.rate.unwrap_or(f64::INFINITY);
+        let unbounded = |l: &BestOfWay| l.served.rate.unwrap_or(f64::INFINITY);
         match lines.last_mut().filter(|l| l.way.name == way.name) {
             Some(last) => {
                 let disks = [last.disks, line.disks].into_iter().flatten().min();
@@ -61,7 +61,7 @@ pub(super) fn run(args: &PlanArgs, log: &Path) -> Result<Exit, Fault> {
         return Err(usage("--disks must be 1 to 100000 and --memory at least 1MiB"));
     }
     let target = args.rate.as_ref().map(|r| rate("rate", r)).transpose()?;
-    let options = Options { lenient: args.lenient, exact: args.exact, part: args.part.0 as u32 };
+    let options = LogOptions { lenient: args.lenient, exact: args.exact, part: args.part.0 as u32 };
     let started = Instant::now();
     let input = seekless_input::open(log)?;
     let progress = bar(input.progress.total(), seekless_output::BYTES);
@@ -96,7 +96,7 @@ pub(super) fn run(args: &PlanArgs, log: &Path) -> Result<Exit, Fault> {
     Ok(Exit::Ok)
 }
 
-fn as_json(args: &PlanArgs, site: &Site, lines: &[Line], target: f64, read_s: f64) -> Value {
+fn as_json(args: &PlanArgs, site: &Site, lines: &[BestOfWay], target: f64, read_s: f64) -> Value {
     let ways: serde_json::Map<String, Value> = lines
         .iter()
         .map(|l| {
@@ -194,7 +194,7 @@ fn sentences(args: &PlanArgs, site: &Site, drive: &DriveSpec) -> Vec<String> {
     lines
 }
 
-fn rows(lines: &[Line], target: f64) -> Vec<Vec<String>> {
+fn rows(lines: &[BestOfWay], target: f64) -> Vec<Vec<String>> {
     let mut rows = vec![vec![
         "way".to_owned(),
         "reads of".into(),
@@ -228,7 +228,7 @@ fn as_text(
     args: &PlanArgs,
     site: &Site,
     drive: &DriveSpec,
-    lines: &[Line],
+    lines: &[BestOfWay],
     target: f64,
     read_s: f64,
 ) -> String {
@@ -244,7 +244,13 @@ fn as_text(
     text
 }
 
-fn page(args: &PlanArgs, site: &Site, drive: &DriveSpec, lines: &[Line], target: f64) -> Result<Page, Fault> {
+fn page(
+    args: &PlanArgs,
+    site: &Site,
+    drive: &DriveSpec,
+    lines: &[BestOfWay],
+    target: f64,
+) -> Result<Page, Fault> {
     let mut page = Page::new("What this site would serve");
     for line in sentences(args, site, drive) {
         page.note(&line);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use seekless_circus::conclusions::{Conclusion, conclusions};
-use seekless_circus::figures::{self, Figure, Point};
+use seekless_circus::figures::{self, Figure, FigurePoint};
 use seekless_circus::{Class, LINKS, Setup, Trials, trials};
 use seekless_drive::{DriveSpec, catalogue};
 use seekless_units::{Bytes, Exit, Fault, Nanos};
@@ -219,7 +219,7 @@ fn setup(args: &CircusArgs) -> Result<Setup, Fault> {
 }
 
 /// The loads asked for as points of a sweep.
-fn sweep(args: &CircusArgs, setup: &Setup) -> Result<Vec<Point>, Fault> {
+fn sweep(args: &CircusArgs, setup: &Setup) -> Result<Vec<FigurePoint>, Fault> {
     let mut points = vec![];
     let loads: Vec<&str> = args.load.split(',').map(str::trim).collect();
     if loads.len() > LOADS_MAX {
@@ -238,7 +238,7 @@ fn sweep(args: &CircusArgs, setup: &Setup) -> Result<Vec<Point>, Fault> {
             if wanted {
                 let setup = if sequential { setup.sequential() } else { setup.clone() };
                 let curve = args.clients.clone();
-                points.push(Point { curve, x: text.to_owned(), sequential, setup, published: vec![] });
+                points.push(FigurePoint { curve, x: text.to_owned(), sequential, setup, published: vec![] });
             }
         }
     }
@@ -282,7 +282,7 @@ pub(super) fn run(args: CircusArgs) -> Result<Exit, Fault> {
 }
 
 /// The measured value a published one stands beside.
-fn measured(metric: &str, point: &Point, result: &Trials) -> f64 {
+fn measured(metric: &str, point: &FigurePoint, result: &Trials) -> f64 {
     match metric {
         "network" => result.mean(|r| r.network) / 1e6,
         "disk" => result.mean(|r| r.disk) / 1e6,
@@ -294,7 +294,7 @@ fn measured(metric: &str, point: &Point, result: &Trials) -> f64 {
     }
 }
 
-fn order(point: &Point) -> &'static str {
+fn order(point: &FigurePoint) -> &'static str {
     if point.sequential { "sequential" } else { "circus" }
 }
 
@@ -322,7 +322,7 @@ fn as_json(args: &CircusArgs, figure: &Figure, results: &[Trials], checks: &[Con
     })
 }
 
-fn row(p: &Point, r: &Trials) -> Value {
+fn row(p: &FigurePoint, r: &Trials) -> Value {
     let classes: Vec<Value> = p
         .setup
         .classes
@@ -359,7 +359,7 @@ fn row(p: &Point, r: &Trials) -> Value {
         "disk_mb_per_s": r.mean(|r| r.disk) / 1e6,
         "disk_busy": r.mean(|r| r.disk_busy),
         "reads_per_s": r.mean(|r| r.reads),
-        "miss_ratio": r.mean(seekless_circus::Report::miss_ratio),
+        "miss_ratio": r.mean(seekless_circus::CircusReport::miss_ratio),
         "download_s": r.mean(|r| r.download_s),
         "downloads": r.reports.iter().map(|r| r.downloads).sum::<u64>(),
         "concurrent": r.mean(|r| r.concurrent),
@@ -413,7 +413,7 @@ fn as_text(args: &CircusArgs, figure: &Figure, results: &[Trials], checks: &[Con
             format!("{network:.1}{spread}"),
             format!("{:.1}", r.mean(|r| r.disk) / 1e6),
             format!("{:.0} %", r.mean(|r| r.disk_busy) * 100.0),
-            format!("{:.3}", r.mean(seekless_circus::Report::miss_ratio)),
+            format!("{:.3}", r.mean(seekless_circus::CircusReport::miss_ratio)),
             times.join(" / "),
             format!("{:.0}", r.mean(|r| r.concurrent)),
             said.join("; "),

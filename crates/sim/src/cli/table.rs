@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use seekless_drive::catalogue;
 use seekless_levels::coordinate::Coordination;
-use seekless_study::twolevel::study::{PREFETCHERS, Row, Study, run as run_study};
+use seekless_study::twolevel::study::{CaseRow, PREFETCHERS, Study, run as run_study};
 use seekless_units::{Exit, Fault};
 use seekless_workload::generate::Kind;
 use serde_json::{Value, json};
@@ -85,7 +85,7 @@ struct Sum {
     more: usize,
 }
 
-fn sum(names: &[String], rows: &[Row], i: usize) -> Sum {
+fn sum(names: &[String], rows: &[CaseRow], i: usize) -> Sum {
     let du = names.iter().position(|n| n == "du");
     Sum {
         improved: rows.iter().filter(|r| r.gain(i) > 0.0).count(),
@@ -95,7 +95,7 @@ fn sum(names: &[String], rows: &[Row], i: usize) -> Sum {
     }
 }
 
-fn as_json(args: &TableArgs, names: &[String], rows: &[Row]) -> Value {
+fn as_json(args: &TableArgs, names: &[String], rows: &[CaseRow]) -> Value {
     let cases: Vec<Value> = rows
         .iter()
         .map(|row| {
@@ -152,17 +152,17 @@ fn as_json(args: &TableArgs, names: &[String], rows: &[Row]) -> Value {
 }
 
 /// Each trace with each prefetcher: means over its pairs of cache sizes, as the paper's figures 6 and 7 show them.
-fn combinations(names: &[String], rows: &[Row]) -> Vec<Value> {
+fn combinations(names: &[String], rows: &[CaseRow]) -> Vec<Value> {
     let mut all = Vec::new();
     for trace in Kind::ALL {
         for (prefetcher, name) in PREFETCHERS.iter().enumerate() {
-            let of: Vec<&Row> =
+            let of: Vec<&CaseRow> =
                 rows.iter().filter(|r| r.case.trace == trace && r.case.prefetcher == prefetcher).collect();
             if of.is_empty() {
                 continue;
             }
             let mean =
-                |value: &dyn Fn(&Row) -> f64| of.iter().map(|r| value(r)).sum::<f64>() / of.len() as f64;
+                |value: &dyn Fn(&CaseRow) -> f64| of.iter().map(|r| value(r)).sum::<f64>() / of.len() as f64;
             let by: serde_json::Map<String, Value> = names
                 .iter()
                 .enumerate()
@@ -181,7 +181,7 @@ fn combinations(names: &[String], rows: &[Row]) -> Vec<Value> {
     all
 }
 
-fn as_text(names: &[String], rows: &[Row]) -> String {
+fn as_text(names: &[String], rows: &[CaseRow]) -> String {
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::UTF8_FULL_CONDENSED);
     let mut header = vec!["case".to_owned(), "none, ms".to_owned()];

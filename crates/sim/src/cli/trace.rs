@@ -12,9 +12,9 @@ use seekless_levels::prefetch::Algorithm;
 use seekless_output::{BYTES, bar, give, stream};
 use seekless_study::oracle;
 use seekless_study::spec::parse_levels;
-use seekless_study::trace::{Source, SourceSpec, Writes, info};
+use seekless_study::trace::{SourceSpec, TraceSource, Writes, info};
 use seekless_study::twolevel::report;
-use seekless_study::twolevel::{Engine, LevelSpec, Network, SystemSpec, Timing};
+use seekless_study::twolevel::{LevelSpec, Network, Pacing, Simulation, SystemSpec};
 use seekless_units::{Bytes, Exit, Fault, Nanos};
 use seekless_workload::generate::Kind;
 use seekless_workload::trace::{Format, Op, Options};
@@ -264,9 +264,9 @@ fn system(args: &RunArgs, timed: bool) -> Result<SystemSpec, Fault> {
         TimingArg::Trace if !timed => {
             return Err(usage("--timing trace: this trace has no times; use --timing closed".into()));
         }
-        TimingArg::Auto if !timed => Timing::Closed { clients: args.clients },
-        TimingArg::Auto | TimingArg::Trace => Timing::Trace { stretch: args.time_stretch },
-        TimingArg::Closed => Timing::Closed { clients: args.clients },
+        TimingArg::Auto if !timed => Pacing::Closed { clients: args.clients },
+        TimingArg::Auto | TimingArg::Trace => Pacing::Trace { stretch: args.time_stretch },
+        TimingArg::Closed => Pacing::Closed { clients: args.clients },
     };
     let network = Network {
         alpha: Nanos::from_millis_f64(positive("--alpha-ms", args.alpha_ms)?),
@@ -279,9 +279,9 @@ fn system(args: &RunArgs, timed: bool) -> Result<SystemSpec, Fault> {
 const TICK_REQUESTS: u64 = 4096;
 
 fn run_trace(args: &RunArgs) -> Result<Exit, Fault> {
-    let mut source = Source::open(&args.file.spec()?)?;
+    let mut source = TraceSource::open(&args.file.spec()?)?;
     let spec = system(args, source.timed)?;
-    let mut engine = Engine::new(&spec).map_err(|e| Fault::new(Exit::Usage, e.to_string()))?;
+    let mut engine = Simulation::new(&spec).map_err(|e| Fault::new(Exit::Usage, e.to_string()))?;
     let bar = bar(source.progress.total(), BYTES);
     let (started, cpu_started) = (std::time::Instant::now(), processor_time());
     while let Some(record) = source.next_record()? {
@@ -323,7 +323,7 @@ fn processor_time() -> f64 {
     t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
 }
 
-fn trace_json(file: &Path, source: &Source) -> Value {
+fn trace_json(file: &Path, source: &TraceSource) -> Value {
     let (skipped, first) = source.skipped();
     json!({
         "file": file.to_string_lossy(),
@@ -336,7 +336,7 @@ fn trace_json(file: &Path, source: &Source) -> Value {
 }
 
 /// The result for a reader.
-fn summary(result: &Value, source: &Source, million_per_s: f64) -> String {
+fn summary(result: &Value, source: &TraceSource, million_per_s: f64) -> String {
     let mut text = String::new();
     let number = |v: &Value| v.as_u64().unwrap_or(0);
     let real = |v: &Value| v.as_f64().unwrap_or(0.0);
@@ -412,7 +412,7 @@ fn summary(result: &Value, source: &Source, million_per_s: f64) -> String {
 
 fn run_info(args: &InfoArgs) -> Result<Exit, Fault> {
     let spec = args.file.spec()?;
-    let mut source = Source::open(&spec)?;
+    let mut source = TraceSource::open(&spec)?;
     let bar = bar(source.progress.total(), BYTES);
     let info = info::measure(&mut source, |source| {
         if source.requests.is_multiple_of(TICK_REQUESTS) {
@@ -433,7 +433,7 @@ fn run_info(args: &InfoArgs) -> Result<Exit, Fault> {
     Ok(Exit::Ok)
 }
 
-fn info_text(info: &info::Info, source: &Source, block_bytes: u64) -> String {
+fn info_text(info: &info::Info, source: &TraceSource, block_bytes: u64) -> String {
     let mut text = String::new();
     let block = Bytes(block_bytes);
     let footprint = match info.footprint_blocks {
@@ -465,7 +465,7 @@ fn optimal(args: &OptimalArgs) -> Result<Exit, Fault> {
     // One level of the `--levels` language, so that sizes are written the same way everywhere.
     let level = parse_levels(&format!("lru:{}", args.capacity), spec.block_bytes)?;
     let capacity = level[0].capacity_blocks;
-    let mut source = Source::open(&spec)?;
+    let mut source = TraceSource::open(&spec)?;
     let mut blocks = Vec::new();
     while let Some(record) = source.next_record()? {
         let request = source.blocks(&record)?;

@@ -6,7 +6,7 @@ use seekless_units::{Fault, Nanos};
 use seekless_workload::trace::Op;
 use serde_json::{Value, json};
 
-use super::source::Source;
+use super::source::TraceSource;
 
 /// A request is sequential if it begins where one of this many last requests of its file or device ended.
 const RUNS: usize = 64;
@@ -44,8 +44,8 @@ pub struct Info {
 /// Reads a whole trace.
 ///
 /// # Errors
-/// What [`Source::next_record`] and [`Source::blocks`] refuse.
-pub fn measure(source: &mut Source, mut tick: impl FnMut(&Source)) -> Result<Info, Fault> {
+/// What [`TraceSource::next_record`] and [`TraceSource::blocks`] refuse.
+pub fn measure(source: &mut TraceSource, mut tick: impl FnMut(&TraceSource)) -> Result<Info, Fault> {
     let mut info = Info { footprint_blocks: Some(0), ..Info::default() };
     let mut seen: HashSet<u64> = HashSet::new();
     let mut ends: HashMap<u32, VecDeque<u64>> = HashMap::new();

@@ -3,4 +3,4 @@
 pub mod info;
 mod source;
 
-pub use source::{Source, SourceSpec, Writes};
+pub use source::{SourceSpec, TraceSource, Writes};

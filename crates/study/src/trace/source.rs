@@ -44,7 +44,7 @@ enum Records {
 }
 
 /// An open trace.
-pub struct Source {
+pub struct TraceSource {
     records: Records,
     /// The format, or `generated`.
     pub format: String,
@@ -60,12 +60,12 @@ pub struct Source {
     pub writes_skipped: u64,
 }
 
-impl Source {
+impl TraceSource {
     /// Opens a trace.
     ///
     /// # Errors
     /// The file cannot be read, its format is not known, the generator is not.
-    pub fn open(spec: &SourceSpec) -> Result<Source, Fault> {
+    pub fn open(spec: &SourceSpec) -> Result<TraceSource, Fault> {
         let (writes, block_bytes) = (spec.writes, spec.block_bytes);
         let name = spec.file.to_string_lossy();
         if let Some(kind) = name.strip_prefix("gen:") {
@@ -79,7 +79,7 @@ impl Source {
                     format!("--scale {} is not within 0 and 100", spec.scale),
                 ));
             }
-            return Ok(Source {
+            return Ok(TraceSource {
                 records: Records::Generated(kind.generate(spec.scale, spec.seed)),
                 format: format!("generated {}", kind.name()),
                 timed: kind.timed(),
@@ -95,7 +95,7 @@ impl Source {
             let names = Format::ALL.map(Format::name).join(", ");
             Fault::new(Exit::Usage, format!("{name}: say its format with --format; there are {names}"))
         })?;
-        Ok(Source {
+        Ok(TraceSource {
             records: Records::File {
                 reader: Box::new(Reader::new(input.bytes, format, spec.options)),
                 path: name.into_owned(),

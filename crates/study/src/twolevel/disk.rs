@@ -47,7 +47,7 @@ struct Spinning {
 
 /// The disk and its scheduler.
 #[derive(Debug)]
-pub(super) struct Disk {
+pub(super) struct ScheduledDrive {
     below: Below,
     pub(super) counts: DiskCounts,
 }
@@ -62,20 +62,20 @@ pub(super) enum Submitted {
     Merged(u32),
 }
 
-impl Disk {
-    pub(super) fn instant() -> Disk {
-        Disk { below: Below::Instant, counts: DiskCounts::default() }
+impl ScheduledDrive {
+    pub(super) fn instant() -> ScheduledDrive {
+        ScheduledDrive { below: Below::Instant, counts: DiskCounts::default() }
     }
 
     /// A drive at rest; `block_bytes` is a multiple of 512.
-    pub(super) fn new(spec: &DriveSpec, block_bytes: u64) -> Disk {
+    pub(super) fn new(spec: &DriveSpec, block_bytes: u64) -> ScheduledDrive {
         let drive = Drive::new(spec);
         let sectors_per_block = (block_bytes / SECTOR_BYTES).max(1);
         let blocks = (drive.sectors() / sectors_per_block).max(1);
         let merge = (MERGED_BYTES_MAX / block_bytes).max(1);
         let queue = Deadline::new(merge);
         let spinning = Spinning { drive, queue, waiting: 0, current: None, sectors_per_block, blocks };
-        Disk { below: Below::Drive(Box::new(spinning)), counts: DiskCounts::default() }
+        ScheduledDrive { below: Below::Drive(Box::new(spinning)), counts: DiskCounts::default() }
     }
 
     /// A fetch of the blocks with keys `first..=last`; one `apart` merges only with its like unless there is a backlog.

@@ -14,12 +14,12 @@ use std::collections::BinaryHeap;
 
 use hdrhistogram::Histogram;
 use seekless_levels::cache::{BadCapacity, Cache, Near, Origin};
-use seekless_levels::coordinate::{Coordinator, Request, Split};
-use seekless_levels::prefetch::{Access, Plan, Prefetcher};
+use seekless_levels::coordinate::{Coordinator, LevelRequest, Split};
+use seekless_levels::prefetch::{LevelAccess, PrefetchPlan, Prefetcher};
 use seekless_units::Nanos;
 
-use super::disk::{DEVICE_SHIFT, Disk, DiskCounts, Submitted};
-use super::system::{BlockRequest, LevelSpec, Network, SystemSpec, Timing};
+use super::disk::{DEVICE_SHIFT, DiskCounts, ScheduledDrive, Submitted};
+use super::system::{BlockRequest, LevelSpec, Network, Pacing, SystemSpec};
 
 const NIL: u32 = u32::MAX;
 /// Number of a device's last block within it.
@@ -65,7 +65,7 @@ impl LevelCounts {
 
 /// Result of a run.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// From the application down.
     pub levels: Vec<LevelCounts>,
     /// The disk.
@@ -94,7 +94,7 @@ struct Level {
 
 impl Level {
     /// Takes room for the blocks `from..=to` that a fetch brings, those behind `last` unasked, and notes on them what was planned.
-    fn enter(&mut self, (from, to): (u64, u64), last: u64, plan: &Plan, fetch: u32) {
+    fn enter(&mut self, (from, to): (u64, u64), last: u64, plan: &PrefetchPlan, fetch: u32) {
         let asked = if plan.sequential { Origin::Sequential } else { Origin::Random };
         for block in from..=to {
             let origin = if block <= last { asked } else { Origin::Prefetch };
@@ -188,11 +188,11 @@ impl<T: Copy> Slab<T> {
 
 /// The simulated system in motion.
 #[derive(Debug)]
-pub struct Engine {
+pub struct Simulation {
     levels: Vec<Level>,
     network: Network,
-    disk: Disk,
-    timing: Timing,
+    disk: ScheduledDrive,
+    timing: Pacing,
     now: Nanos,
     fetches: Slab<Fetch>,
     waits: Slab<Wait>,
@@ -207,12 +207,12 @@ pub struct Engine {
     end: Nanos,
 }
 
-impl Engine {
+impl Simulation {
     /// A system at rest with cold caches.
     ///
     /// # Errors
     /// A cache of no blocks or of too many.
-    pub fn new(spec: &SystemSpec) -> Result<Engine, BadCapacity> {
+    pub fn new(spec: &SystemSpec) -> Result<Simulation, BadCapacity> {
         let level = |l: &LevelSpec| -> Result<Level, BadCapacity> {
             let cache = Cache::new(l.replacement, l.capacity_blocks)?;
             Ok(Level {
@@ -229,10 +229,13 @@ impl Engine {
         }
         let response_us = Histogram::new_with_bounds(1, RESPONSE_US_MAX, 3)
             .unwrap_or_else(|_| unreachable!("constant bounds are valid"));
-        Ok(Engine {
+        Ok(Simulation {
             levels,
             network: spec.network,
-            disk: spec.drive.as_ref().map_or_else(Disk::instant, |d| Disk::new(d, spec.block_bytes)),
+            disk: spec
+                .drive
+                .as_ref()
+                .map_or_else(ScheduledDrive::instant, |d| ScheduledDrive::new(d, spec.block_bytes)),
             timing: spec.timing,
             now: Nanos::ZERO,
             fetches: Slab::new(),
@@ -249,17 +252,17 @@ impl Engine {
         })
     }
 
-    /// Takes the next request of the trace. With [`Timing::Trace`] a time before that of the last one counts as that
+    /// Takes the next request of the trace. With [`Pacing::Trace`] a time before that of the last one counts as that
     /// one (the readers refuse or report such traces).
     pub fn request(&mut self, request: &BlockRequest) {
         match self.timing {
-            Timing::Trace { stretch } => {
+            Pacing::Trace { stretch } => {
                 let at =
                     if stretch == 1.0 { request.at } else { Nanos((request.at.0 as f64 * stretch) as u64) };
                 self.run_until(at);
                 self.now = self.now.max(at);
             }
-            Timing::Closed { clients } => while self.outstanding >= clients.max(1) && self.step() {},
+            Pacing::Closed { clients } => while self.outstanding >= clients.max(1) && self.step() {},
         }
         self.outstanding += 1;
         let who = Who::Application(self.now);
@@ -267,7 +270,7 @@ impl Engine {
     }
 
     /// Lets everything under way come to its end and gives the result.
-    pub fn finish(mut self) -> Outcome {
+    pub fn finish(mut self) -> RunOutcome {
         while self.step() {}
         let mut memory_bytes = 0;
         for level in &mut self.levels {
@@ -276,7 +279,7 @@ impl Engine {
         }
         // Requests served from the top level at once are counted apart: recording a million zeros one by one is slow.
         let _ = self.response_us.record_n(0, self.zero_responses);
-        Outcome {
+        RunOutcome {
             levels: self.levels.iter().map(|l| l.counts).collect(),
             disk: self.disk.counts,
             requests: self.completed,
@@ -341,7 +344,7 @@ impl Engine {
         let split = match level.coordinator {
             Coordinator::None => Split::default(),
             ref mut coordinator => {
-                let request = Request { context, first, last };
+                let request = LevelRequest { context, first, last };
                 coordinator.arrived(self.now.0, &request);
                 coordinator.decide(&request, &level.cache)
             }
@@ -412,7 +415,7 @@ impl Engine {
         own: &Wait,
         wait: &mut u32,
     ) {
-        let mut access = Access::new(context, first, more_last);
+        let mut access = LevelAccess::new(context, first, more_last);
         let mut missing = std::mem::take(&mut self.levels[at].missing);
         missing.clear();
         let mut last_fetch = 0;

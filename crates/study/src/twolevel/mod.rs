@@ -8,8 +8,8 @@ pub mod study;
 mod system;
 
 pub use disk::{DEVICE_SHIFT, DEVICES_MAX, DiskCounts};
-pub use engine::{Engine, LevelCounts, Outcome, REQUEST_BLOCKS_MAX};
-pub use system::{BlockRequest, LevelSpec, Network, SystemSpec, Timing};
+pub use engine::{LevelCounts, REQUEST_BLOCKS_MAX, RunOutcome, Simulation};
+pub use system::{BlockRequest, LevelSpec, Network, Pacing, SystemSpec};
 
 #[cfg(test)]
 mod tests;

@@ -5,8 +5,8 @@ use seekless_levels::coordinate::Coordination;
 use seekless_levels::prefetch::Algorithm;
 use serde_json::{Value, json};
 
-use super::engine::{LevelCounts, Outcome};
-use super::system::{LevelSpec, SystemSpec, Timing};
+use super::engine::{LevelCounts, RunOutcome};
+use super::system::{LevelSpec, Pacing, SystemSpec};
 
 /// Name of a replacement policy, as in `--levels`.
 pub fn cache_name(replacement: Replacement) -> &'static str {
@@ -61,7 +61,7 @@ fn level(spec: &LevelSpec, counts: &LevelCounts) -> Value {
 }
 
 /// The whole result. Equal runs give equal text.
-pub fn outcome(spec: &SystemSpec, outcome: &Outcome) -> Value {
+pub fn outcome(spec: &SystemSpec, outcome: &RunOutcome) -> Value {
     let ms = |q: f64| outcome.response_us.value_at_quantile(q) as f64 / 1e3;
     let levels: Vec<Value> = spec.levels.iter().zip(&outcome.levels).map(|(s, c)| level(s, c)).collect();
     let block_requests = outcome.levels.first().map_or(0, |l| l.blocks);
@@ -72,8 +72,8 @@ pub fn outcome(spec: &SystemSpec, outcome: &Outcome) -> Value {
             "network_alpha_ms": spec.network.alpha.as_millis_f64(),
             "network_beta_ms": spec.network.beta.as_millis_f64(),
             "timing": match spec.timing {
-                Timing::Trace { stretch } => json!({ "trace": { "stretch": stretch } }),
-                Timing::Closed { clients } => json!({ "closed": { "clients": clients } }),
+                Pacing::Trace { stretch } => json!({ "trace": { "stretch": stretch } }),
+                Pacing::Closed { clients } => json!({ "closed": { "clients": clients } }),
             },
         },
         "requests": outcome.requests,

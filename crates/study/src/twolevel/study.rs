@@ -11,8 +11,8 @@ use seekless_levels::prefetch::Algorithm;
 use seekless_units::{Exit, Fault};
 use seekless_workload::generate::{Kind, PAGE_BYTES};
 
-use super::engine::{Engine, Outcome};
-use super::system::{BlockRequest, LevelSpec, Network, SystemSpec, Timing};
+use super::engine::{RunOutcome, Simulation};
+use super::system::{BlockRequest, LevelSpec, Network, Pacing, SystemSpec};
 
 /// L1 as a share of the footprint: "high" and "low".
 pub const L1_SHARES: [(char, f64); 2] = [('H', 0.05), ('L', 0.01)];
@@ -108,7 +108,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    fn from(outcome: &Outcome) -> Cell {
+    fn from(outcome: &RunOutcome) -> Cell {
         let l2 = &outcome.levels[1];
         Cell {
             mean_ms: outcome.response_mean_ns / 1e6,
@@ -124,14 +124,14 @@ impl Cell {
 
 /// A case and what each coordinator gave, in the order asked for.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct CaseRow {
     /// Which.
     pub case: Case,
     /// One for each coordinator.
     pub cells: Vec<Cell>,
 }
 
-impl Row {
+impl CaseRow {
     /// Improvement of cell `i` over cell 0, percent of the mean response time.
     pub fn gain(&self, i: usize) -> f64 {
         let base = self.cells[0].mean_ms;
@@ -170,7 +170,7 @@ pub fn requests(kind: Kind, scale: f64, seed: u64) -> Vec<BlockRequest> {
 ///
 /// # Errors
 /// A cache that cannot be.
-pub fn run(study: &Study, tick: impl Fn() + Sync) -> Result<Vec<Row>, Fault> {
+pub fn run(study: &Study, tick: impl Fn() + Sync) -> Result<Vec<CaseRow>, Fault> {
     let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|k| study.only.is_none_or(|o| o == *k)).collect();
     let mut rows = Vec::new();
     for kind in kinds {
@@ -190,7 +190,7 @@ pub fn run(study: &Study, tick: impl Fn() + Sync) -> Result<Vec<Row>, Fault> {
         let mut cells = cells.into_iter();
         for case in cases {
             let cells = cells.by_ref().take(study.coordinators.len()).collect::<Result<_, _>>()?;
-            rows.push(Row { case, cells });
+            rows.push(CaseRow { case, cells });
         }
     }
     Ok(rows)
@@ -216,7 +216,7 @@ fn run_case(
     let level =
         |capacity_blocks, coordination| LevelSpec { replacement, prefetch, coordination, capacity_blocks };
     let timing =
-        if case.trace.timed() { Timing::Trace { stretch: 1.0 } } else { Timing::Closed { clients: 1 } };
+        if case.trace.timed() { Pacing::Trace { stretch: 1.0 } } else { Pacing::Closed { clients: 1 } };
     let spec = SystemSpec {
         levels: vec![level(case.l1_blocks, Coordination::None), level(case.l2_blocks, coordination)],
         network: Network::PFC,
@@ -225,7 +225,7 @@ fn run_case(
         timing,
     };
     let mut engine =
-        Engine::new(&spec).map_err(|e| Fault::new(Exit::Usage, format!("{}: {e}", case.name())))?;
+        Simulation::new(&spec).map_err(|e| Fault::new(Exit::Usage, format!("{}: {e}", case.name())))?;
     for request in trace {
         engine.request(request);
     }

@@ -42,7 +42,7 @@ impl Network {
 
 /// How requests are issued.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Timing {
+pub enum Pacing {
     /// At the times of the trace, multiplied by this (2 is half as fast), whatever became of earlier ones.
     Trace {
         /// Factor on the times.
@@ -67,7 +67,7 @@ pub struct SystemSpec {
     /// Bytes a block, a multiple of 512.
     pub block_bytes: u64,
     /// How requests are issued.
-    pub timing: Timing,
+    pub timing: Pacing,
 }
 
 /// One request of the application. Blocks are keys (device and number), inclusive.

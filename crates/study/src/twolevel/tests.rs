@@ -21,7 +21,7 @@ fn system(levels: Vec<LevelSpec>, drive: Option<&str>) -> SystemSpec {
         network: Network::PFC,
         drive: drive.map(|name| seekless_drive::catalogue::get(name).unwrap()),
         block_bytes: 4096,
-        timing: Timing::Closed { clients: 1 },
+        timing: Pacing::Closed { clients: 1 },
     }
 }
 
@@ -29,8 +29,8 @@ fn request(first: u64, last: u64) -> BlockRequest {
     BlockRequest { at: Nanos::ZERO, context: 0, first, last, limit: (1 << DEVICE_SHIFT) - 1 }
 }
 
-fn play(spec: &SystemSpec, requests: &[BlockRequest]) -> Outcome {
-    let mut engine = Engine::new(spec).unwrap();
+fn play(spec: &SystemSpec, requests: &[BlockRequest]) -> RunOutcome {
+    let mut engine = Simulation::new(spec).unwrap();
     for r in requests {
         engine.request(r);
     }
@@ -95,7 +95,7 @@ fn the_end_of_a_file_stops_the_top_level_only() {
 #[test]
 fn late_hits_wait_for_the_block_on_its_way() {
     let mut spec = system(vec![level(Replacement::Lru, ra(), 100)], Some("cheetah-9lp"));
-    spec.timing = Timing::Trace { stretch: 1.0 };
+    spec.timing = Pacing::Trace { stretch: 1.0 };
     let at = |us, block| BlockRequest { at: Nanos::from_micros(us), ..request(block, block) };
     let outcome = play(&spec, &[at(0, 1000), at(10, 1001)]);
     assert_eq!((outcome.levels[0].late_hits, outcome.levels[0].misses), (1, 1));
@@ -225,7 +225,7 @@ proptest! {
     ) {
         let mut spec = system(levels, drive.then_some("cheetah-9lp"));
         if !closed {
-            spec.timing = Timing::Trace { stretch: 1.0 };
+            spec.timing = Pacing::Trace { stretch: 1.0 };
         }
         let mut at = 0;
         let requests: Vec<BlockRequest> = requests.into_iter().map(|(first, len, context, gap_us)| {

@@ -11,7 +11,7 @@ use seekless_units::{Exit, Fault};
 use serde_json::json;
 
 use super::JsonArgs;
-use crate::state::{DiskDir, Lock, Record};
+use crate::state::{DiskDir, DiskRecord, Lock};
 use crate::supervisor::clear_stale;
 
 /// Longer than a supervisor takes in the worst case: two unmounts that each wait twice.
@@ -89,7 +89,7 @@ fn take_down(dir: &DiskDir) -> Result<(), Fault> {
 }
 
 /// Asks the supervisor to go. A handle of it comes back unless it is gone already.
-fn tell(record: &Record) -> rustix::io::Result<Option<OwnedFd>> {
+fn tell(record: &DiskRecord) -> rustix::io::Result<Option<OwnedFd>> {
     let Some(pid) = Pid::from_raw(record.pid as i32) else { return Ok(None) };
     let gone = |e| if e == Errno::SRCH { Ok(None) } else { Err(e) };
     match pidfd_open(pid, PidfdFlags::empty()) {

@@ -7,9 +7,9 @@ use seekless_units::{Bytes, Exit, Fault};
 
 use super::JsonArgs;
 use crate::config::FsKind;
-use crate::control::{Ask, Client};
+use crate::control::{ControlClient, ControlRequest};
 use crate::manifest::Manifest;
-use crate::populate::{Options, populate};
+use crate::populate::{PopulateOptions, populate};
 use crate::state::DiskDir;
 
 #[derive(Debug, Args)]
@@ -48,7 +48,7 @@ pub(super) fn run(args: &PopulateArgs) -> Result<Exit, Fault> {
         _ => return Err(Fault::new(Exit::Usage, "--files is out of range: 1 to 1000000")),
     };
     let dir = DiskDir::new(&args.name)?;
-    let mut client = Client::connect(&dir)?;
+    let mut client = ControlClient::connect(&dir)?;
     let config = dir.record().map(|r| r.config);
     let mount = match config {
         Some(c) if matches!(c.fs, FsKind::Ext4 | FsKind::Xfs) => c.mount,
@@ -69,9 +69,9 @@ pub(super) fn run(args: &PopulateArgs) -> Result<Exit, Fault> {
     let root = mount.join(&into);
     std::fs::create_dir_all(&root).map_err(|e| crate::state::cannot("make directory", &root, &e))?;
     // Lasts as long as the connection.
-    client.ask(&Ask::Unthrottle)?;
+    client.ask(&ControlRequest::Unthrottle)?;
     let bar = seekless_output::bar(manifest.bytes(), "{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}");
-    let options = Options { seed: args.seed, pack: args.pack };
+    let options = PopulateOptions { seed: args.seed, pack: args.pack };
     let done = populate(&root, &manifest, options, |bytes| bar.inc(bytes));
     bar.finish_and_clear();
     let done = done?;

@@ -7,7 +7,7 @@ use seekless_units::{Exit, Fault};
 use serde_json::json;
 
 use super::JsonArgs;
-use crate::control::{Answer, Ask, Client, Report};
+use crate::control::{ControlClient, ControlReply, ControlRequest, StatsReport};
 use crate::faults::{ByteRange, Slow};
 use crate::state::DiskDir;
 
@@ -23,8 +23,8 @@ pub(super) struct StatsArgs {
     json: JsonArgs,
 }
 
-fn ask(name: &str, ask: &Ask) -> Result<Answer, Fault> {
-    Client::connect(&DiskDir::new(name)?)?.ask(ask)
+fn ask(name: &str, ask: &ControlRequest) -> Result<ControlReply, Fault> {
+    ControlClient::connect(&DiskDir::new(name)?)?.ask(ask)
 }
 
 fn unexpected(name: &str) -> Fault {
@@ -35,7 +35,7 @@ fn unexpected(name: &str) -> Fault {
 }
 
 pub(super) fn stats(args: &StatsArgs) -> Result<Exit, Fault> {
-    let Answer::Stats(report) = ask(&args.name, &Ask::Stats { reset: args.reset })? else {
+    let ControlReply::Stats(report) = ask(&args.name, &ControlRequest::Stats { reset: args.reset })? else {
         return Err(unexpected(&args.name));
     };
     let mut value = serde_json::to_value(&report).unwrap_or_default();
@@ -44,7 +44,7 @@ pub(super) fn stats(args: &StatsArgs) -> Result<Exit, Fault> {
     Ok(Exit::Ok)
 }
 
-fn table(name: &str, report: &Report) -> String {
+fn table(name: &str, report: &StatsReport) -> String {
     let (s, d) = (&report.stats, &report.derived);
     let share = |ns: u64| 100.0 * ns as f64 / s.elapsed_ns.max(1) as f64;
     let seconds = |ns: u64| ns as f64 / 1e9;
@@ -125,8 +125,9 @@ fn parse_ms(text: &str) -> Result<u64, String> {
 
 pub(super) fn fault(args: &FaultArgs) -> Result<Exit, Fault> {
     let hang_ms = args.hang.unwrap_or(0);
-    let order = Ask::Fault { eio: args.eio.clone(), slow: args.slow.clone(), hang_ms, clear: args.clear };
-    let Answer::Faults(faults) = ask(&args.name, &order)? else { return Err(unexpected(&args.name)) };
+    let order =
+        ControlRequest::Fault { eio: args.eio.clone(), slow: args.slow.clone(), hang_ms, clear: args.clear };
+    let ControlReply::Faults(faults) = ask(&args.name, &order)? else { return Err(unexpected(&args.name)) };
     let value = json!({ "name": args.name, "hang_ms": hang_ms, "faults": faults });
     args.json.show(&value, || {
         let mut text = String::new();
@@ -162,7 +163,7 @@ pub(super) struct TraceArgs {
 
 pub(super) fn trace(args: &TraceArgs) -> Result<Exit, Fault> {
     let path = args.to.as_deref().map(|p| std::path::absolute(p).unwrap_or_else(|_| p.to_path_buf()));
-    ask(&args.name, &Ask::Trace { path: path.clone() })?;
+    ask(&args.name, &ControlRequest::Trace { path: path.clone() })?;
     let value = json!({ "name": args.name, "trace": path });
     args.json.show(&value, || match &path {
         Some(path) => format!("{}: traces to {}\n", args.name, path.display()),

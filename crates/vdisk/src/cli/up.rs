@@ -12,7 +12,7 @@ use super::JsonArgs;
 use crate::config::{DiskConfig, FsKind};
 use crate::manifest::Manifest;
 use crate::mkfs;
-use crate::state::{DiskDir, Record, cannot};
+use crate::state::{DiskDir, DiskRecord, cannot};
 use crate::{message, supervisor};
 use seekless_drive::spread::Spread;
 
@@ -215,7 +215,7 @@ pub(super) fn run(args: &UpArgs) -> Result<Exit, Fault> {
     if let Some(out) = supervisor.stdout.take() {
         let _ = BufReader::new(out).read_line(&mut line);
     }
-    if let Ok(record) = serde_json::from_str::<Record>(&line) {
+    if let Ok(record) = serde_json::from_str::<DiskRecord>(&line) {
         return show(args, &record).map(|()| Exit::Ok);
     }
     let status = supervisor.wait();
@@ -225,7 +225,7 @@ pub(super) fn run(args: &UpArgs) -> Result<Exit, Fault> {
     }
 }
 
-fn show(args: &UpArgs, record: &Record) -> Result<(), Fault> {
+fn show(args: &UpArgs, record: &DiskRecord) -> Result<(), Fault> {
     args.json.show(record, || {
         let c = &record.config;
         let place = match (&record.device, &c.mount) {

@@ -12,11 +12,10 @@ use std::sync::Mutex;
 
 use seekless_engine::lock;
 use seekless_levels::cache::{Cache, Origin, Replacement};
-use seekless_levels::coordinate::{Coordination, Coordinator, Request};
+use seekless_levels::coordinate::{Coordination, Coordinator, LevelRequest};
 
-use super::super::digests::Edition;
-use super::super::tree::Opened;
-use super::Way;
+use super::super::tree::{FileVersion, Opened};
+use super::SendPlan;
 use crate::range::Span;
 
 /// Unit of the model. Upper caches ask for hundreds of KiB at a time; the paper's 4 KiB would only cost memory.
@@ -31,16 +30,16 @@ const CONTEXTS: u32 = 4096;
 /// Most files told apart at once; then the numbering begins anew, and with it the model forgets.
 const FILES_MAX: usize = 65_536;
 
-struct State {
+struct LiteralState {
     coordinator: Coordinator,
     held: Cache,
-    files: HashMap<Edition, u64>,
+    files: HashMap<FileVersion, u64>,
     next: u64,
 }
 
 /// A coordinator and its model.
 pub(crate) struct Literal {
-    state: Mutex<State>,
+    state: Mutex<LiteralState>,
     /// How far the engine extends a read.
     prefetch: u64,
 }
@@ -60,27 +59,30 @@ impl Literal {
         // The bounds above are within the cache's own.
         let held = held.unwrap_or_else(|bad| unreachable!("{bad}"));
         let coordinator = Coordinator::new(coordination, capacity as usize);
-        let state = State { coordinator, held, files: HashMap::new(), next: 0 };
+        let state = LiteralState { coordinator, held, files: HashMap::new(), next: 0 };
         Literal { state: Mutex::new(state), prefetch }
     }
 
     /// Decides on one request of a client.
-    pub(crate) fn decide(&self, client: IpAddr, file: &Opened, span: Span) -> Way {
-        let edition = (file.id, file.size, file.modified);
+    pub(crate) fn decide(&self, client: IpAddr, file: &Opened, span: Span) -> SendPlan {
+        let version = file.version();
         let mut guard = lock(&self.state);
         let state = &mut *guard;
         if state.files.len() >= FILES_MAX {
             state.files.clear();
         }
         let next = state.next + 1;
-        let number = *state.files.entry(edition).or_insert(next);
+        let number = *state.files.entry(version).or_insert(next);
         state.next = state.next.max(number);
         let base = number << FILE_BITS;
         let mut hasher = DefaultHasher::new();
-        (client, edition).hash(&mut hasher);
+        (client, version).hash(&mut hasher);
         let context = (hasher.finish() % u64::from(CONTEXTS)) as u32;
-        let request =
-            Request { context, first: base + span.offset / BLOCK, last: base + (span.end() - 1) / BLOCK };
+        let request = LevelRequest {
+            context,
+            first: base + span.offset / BLOCK,
+            last: base + (span.end() - 1) / BLOCK,
+        };
         let split = state.coordinator.decide(&request, &state.held);
 
         let bypass = split.bypass.min(request.len());
@@ -105,7 +107,7 @@ impl Literal {
         let to = ((asked - base + 1) * BLOCK).min(file.size);
         let readmore = (split.readmore > 0 && to > from).then(|| Span { offset: from, len: to - from });
         let bypass_end = if bypass == 0 { 0 } else { ((native - base) * BLOCK).min(span.end()) };
-        Way { bypass_end, readmore, release: false }
+        SendPlan { bypass_end, readmore, release: false }
     }
 }
 
@@ -127,7 +129,7 @@ mod tests {
         };
         let client = "192.0.2.1".parse().unwrap();
         let none = Literal::new(Coordination::None, 64 << 20, 4 << 20);
-        assert_eq!(none.decide(client, &file, Span { offset: 0, len: 100 }), Way::default());
+        assert_eq!(none.decide(client, &file, Span { offset: 0, len: 100 }), SendPlan::default());
         let params = PfcParams { per_context: true, ..PfcParams::default() };
         let pfc = Literal::new(Coordination::Pfc(params), 64 << 20, 4 << 20);
         for offset in (0..file.size).step_by(3 << 16) {
@@ -140,6 +142,6 @@ mod tests {
         }
         // To the letter of the paper, a request longer than half the average goes past whole.
         let way = pfc.decide(client, &file, Span { offset: 0, len: 20 << 16 });
-        assert_eq!(way, Way { bypass_end: 20 << 16, readmore: None, release: false });
+        assert_eq!(way, SendPlan { bypass_end: 20 << 16, readmore: None, release: false });
     }
 }

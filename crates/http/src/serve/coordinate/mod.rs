@@ -18,7 +18,7 @@ use seekless_policy::FileId;
 use seekless_units::Bytes;
 
 use self::literal::Literal;
-use self::returns::Keeper;
+use self::returns::ReturnsKeeper;
 use super::tree::Opened;
 use crate::range::Span;
 
@@ -35,7 +35,7 @@ pub enum Upper {
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Way {
+pub(crate) struct SendPlan {
     /// Bytes before this offset go past this level.
     pub(crate) bypass_end: u64,
     /// Brought in besides, for nobody.
@@ -47,7 +47,7 @@ pub(crate) struct Way {
 /// A coordinator at work.
 #[derive(Debug)]
 pub(crate) enum Coordinate {
-    Returns(Keeper),
+    Returns(ReturnsKeeper),
     Literal(Literal),
 }
 
@@ -56,15 +56,19 @@ impl Coordinate {
     pub(crate) fn new(upper: Upper, memory: u64, prefetch: u64) -> Option<Coordinate> {
         match upper {
             Upper::None | Upper::Literal(Coordination::None) => None,
-            Upper::Returns(own) => Some(Coordinate::Returns(Keeper::new(own.map_or(memory, |own| own.0)))),
+            Upper::Returns(own) => {
+                Some(Coordinate::Returns(ReturnsKeeper::new(own.map_or(memory, |own| own.0))))
+            }
             Upper::Literal(which) => Some(Coordinate::Literal(Literal::new(which, memory, prefetch))),
         }
     }
 
     /// Decides on one request of a client.
-    pub(crate) fn decide(&self, client: IpAddr, file: &Opened, span: Span) -> Way {
+    pub(crate) fn decide(&self, client: IpAddr, file: &Opened, span: Span) -> SendPlan {
         match self {
-            Coordinate::Returns(keeper) => Way { release: !keeper.keeps(file, span), ..Way::default() },
+            Coordinate::Returns(keeper) => {
+                SendPlan { release: !keeper.keeps(file, span), ..SendPlan::default() }
+            }
             Coordinate::Literal(literal) => literal.decide(client, file, span),
         }
     }

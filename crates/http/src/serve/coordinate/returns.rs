@@ -20,23 +20,23 @@ use crate::range::Span;
 const LINGER: Duration = Duration::from_millis(500);
 
 /// Decides what stays.
-pub(crate) struct Keeper {
+pub(crate) struct ReturnsKeeper {
     returns: Mutex<Returns>,
     lingering: Mutex<Lingering<(FileId, u64)>>,
     began: Instant,
 }
 
-impl std::fmt::Debug for Keeper {
+impl std::fmt::Debug for ReturnsKeeper {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Keeper")
+        f.write_str("ReturnsKeeper")
     }
 }
 
-impl Keeper {
+impl ReturnsKeeper {
     /// For a page cache of `memory` bytes.
-    pub(crate) fn new(memory: u64) -> Keeper {
+    pub(crate) fn new(memory: u64) -> ReturnsKeeper {
         let returns = Mutex::new(Returns::new(ReturnsParams::default(), memory));
-        Keeper { returns, lingering: Mutex::default(), began: Instant::now() }
+        ReturnsKeeper { returns, lingering: Mutex::default(), began: Instant::now() }
     }
 
     /// Whether what is asked for stays here.
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn bytes_are_given_back_after_a_while_when_room_is_wanted() {
         // Room for 60 % of a GiB.
-        let keeper = Keeper::new(1 << 30);
+        let keeper = ReturnsKeeper::new(1 << 30);
         let file = FileId { dev: 1, ino: 2 };
         let mut given = Vec::new();
         let sent = |offset: u64, given: &mut Vec<u64>| {

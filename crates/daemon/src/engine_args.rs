@@ -7,7 +7,7 @@ use seekless_options::EngineOptions;
 use seekless_policy::{Mode, Prefetch};
 use seekless_units::{Bytes, Fault};
 
-use crate::settings::Settings;
+use crate::settings::DaemonSettings;
 
 /// What the daemon does with the reads it is asked about; shared by `daemon`, `run` and `watch`.
 #[derive(Args, Clone, Debug)]
@@ -43,9 +43,11 @@ pub struct EngineArgs {
 
 impl EngineArgs {
     /// What the words come to; nothing is opened or created.
-    pub(crate) fn settings(&self, socket: PathBuf) -> Result<Settings, Fault> {
-        let mut settings =
-            Settings { engine: self.engine.settings(self.mode, &self.prefetch)?, ..Settings::new(socket) };
+    pub(crate) fn settings(&self, socket: PathBuf) -> Result<DaemonSettings, Fault> {
+        let mut settings = DaemonSettings {
+            engine: self.engine.settings(self.mode, &self.prefetch)?,
+            ..DaemonSettings::new(socket)
+        };
         settings.engine.single_queue = self.single_queue;
         let spindle = &mut settings.engine.spindle;
         spindle.queue_max = self.queue as usize;
@@ -56,7 +58,7 @@ impl EngineArgs {
     }
 
     /// Begins the decision log, if there is to be one. Once a process: it makes the file anew.
-    pub(crate) fn open_log(&self, settings: &mut Settings) -> Result<(), Fault> {
+    pub(crate) fn open_log(&self, settings: &mut DaemonSettings) -> Result<(), Fault> {
         self.engine.open_log(&mut settings.engine)
     }
 
@@ -87,7 +89,7 @@ mod tests {
         engine: EngineArgs,
     }
 
-    fn settings(words: &[&str]) -> Result<Settings, Fault> {
+    fn settings(words: &[&str]) -> Result<DaemonSettings, Fault> {
         let words = std::iter::once("x").chain(words.iter().copied());
         Words::try_parse_from(words).unwrap().engine.settings("/tmp/x.sock".into())
     }
