@@ -326,7 +326,7 @@ impl Body {
         // Opened again here and not by the receptionist: opening may ask a file server that hangs.
         let source = known.unwrap_or_else(|| Arc::new(ask.passed.source()));
         self.sources.insert(ask.file, (Arc::downgrade(&source), ask.steps));
-        if self.settings.follows() {
+        if self.settings.hears_hits() {
             self.keep(
                 ask.file,
                 Kept { source: source.clone(), edition: ask.edition, start: ask.start, used: Instant::now() },
@@ -399,7 +399,7 @@ impl Body {
 
     /// What is to be done once in a while.
     fn chores(&mut self) {
-        if !self.settings.follows() {
+        if !self.settings.hears_hits() {
             return;
         }
         let now = Instant::now();

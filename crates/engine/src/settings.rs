@@ -46,7 +46,12 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Whether streams are followed, so that doors should report reads that hit.
+    /// Whether doors should report reads that hit ([`Config::hears_hits`]).
+    pub fn hears_hits(&self) -> bool {
+        self.spindle.hears_hits()
+    }
+
+    /// Whether streams are followed.
     pub fn follows(&self) -> bool {
         self.spindle.ahead.is_some() && self.spindle.mode == Mode::Both
     }

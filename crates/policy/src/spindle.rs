@@ -541,7 +541,7 @@ impl Spindle {
         self.expiry.remove(&(waiting.looked_at, id));
         if verdict == Verdict::Resident {
             self.stats.wait.record(self.now - waiting.since);
-            if self.streams.is_none() {
+            if !self.config.hears_hits() {
                 // Nobody reports the read that follows.
                 let (file, start, end) = waiting.range;
                 self.account.ledger().used(file, start, end);
@@ -555,7 +555,7 @@ impl Spindle {
     fn access(&mut self, access: Access) {
         self.stats.accesses += 1;
         let Access { file, offset, len, file_size, lba, taken } = access;
-        if self.streams.is_none() {
+        if !self.config.hears_hits() {
             return;
         }
         let end = offset.saturating_add(len).min(file_size.max(offset));

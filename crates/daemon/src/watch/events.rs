@@ -170,7 +170,7 @@ impl Announcer {
         if self.files.is_count_due(file, now) && !lock(&self.devices).needs_every_hit(file.dev) {
             self.files.ignore_if_resident(file, edition.size, &fd, &self.group, &self.counts);
         }
-        if !self.settings.engine.follows() {
+        if !self.settings.engine.hears_hits() {
             return;
         }
         if is_own_thread(tid) {

@@ -157,7 +157,7 @@ impl Shared {
     /// Bytes of a file were sent, or copied to be sent: the stream moved on, and its next piece may be due. Not before: what has
     /// been read may be given back.
     pub(crate) fn moved_on(&self, file: &Opened, offset: u64, len: u64) {
-        if len == 0 || !self.engine.settings().follows() {
+        if len == 0 || !self.engine.settings().hears_hits() {
             return;
         }
         {
