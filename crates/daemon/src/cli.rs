@@ -122,6 +122,10 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
         die_with(parent, Signal::TERM)?;
     }
     args.engine.open_log(&mut settings)?;
+    // Before anybody can ask: while they read no disk is idle enough to be looked at.
+    for disk in settings.engine.survey(None) {
+        eprintln!("seekless daemon: {disk}");
+    }
     let socket = settings.socket.clone();
     let daemon = Daemon::start(settings)?;
     stop_on_signals(&daemon)?;

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use seekless_kernel::prefetch::Steps;
-use seekless_kernel::topology::{Backing, Dev, Topology};
+use seekless_kernel::topology::{Backing, Dev, Disk, Topology};
 use seekless_policy::RequestId;
 
 use crate::door::Message;
@@ -176,7 +176,7 @@ impl Devices {
         // Only file systems without a device of their own need the mount's number.
         let mount_id = if dev.major == 0 { mount_id(fd) } else { None };
         let (disk, start, queue_of) = match topology.backing(dev, mount_id) {
-            Backing::Disk { disk, start, queue_of } if disk.rotational || self.settings.include_ssd => {
+            Backing::Disk { disk, start, queue_of } if self.serves(&disk, fd) => {
                 (Some(disk), start, queue_of)
             }
             Backing::Disk { .. } => return Ok(Place::NotADisk),
@@ -195,6 +195,12 @@ impl Devices {
             None => (None, COMMON),
         };
         Ok(Place::Reader { index: self.reader(key, name)?, start, steps })
+    }
+
+    /// Whether it seeks, or is to be served all the same.
+    fn serves(&self, disk: &Disk, fd: BorrowedFd<'_>) -> bool {
+        let settings = &self.settings;
+        settings.include_ssd || settings.kinds.seeks(disk, Some(fd), &settings.profiles)
     }
 
     fn reader(&mut self, key: Option<Dev>, name: &str) -> io::Result<usize> {

@@ -2,11 +2,13 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use seekless_policy::{Config, Mode};
 use seekless_units::Bytes;
 
 use crate::decisions::DecisionLog;
+use crate::kind::{KindReport, Kinds};
 
 /// Settings of an engine. Fixed while it runs.
 #[derive(Clone, Debug)]
@@ -26,6 +28,8 @@ pub struct Settings {
     pub start_size: Option<Bytes>,
     /// Where measured profiles and remembered sizes are kept.
     pub profiles: PathBuf,
+    /// Which disks seek, as far as it is known in this process.
+    pub kinds: Arc<Kinds>,
     /// Where every decision is logged.
     pub decisions: Option<Arc<DecisionLog>>,
 }
@@ -40,6 +44,7 @@ impl Default for Settings {
             hold: true,
             start_size: None,
             profiles: seekless_kernel::identity::profiles_dir(),
+            kinds: Arc::default(),
             decisions: None,
         }
     }
@@ -54,6 +59,15 @@ impl Settings {
     /// Whether streams are followed.
     pub fn follows(&self) -> bool {
         self.spindle.ahead.is_some() && self.spindle.mode == Mode::Both
+    }
+
+    /// Finds out which of the mounted disks (or of those under these folders) seek, and says what becomes of each; nothing where that is no
+    /// question: every disk is served, or nothing is read. Waits no longer than a second; what is not known by then goes by its flag.
+    pub fn survey(&self, folders: Option<&[PathBuf]>) -> Vec<KindReport> {
+        if self.include_ssd || matches!(self.spindle.mode, Mode::Off | Mode::Track) {
+            return Vec::new();
+        }
+        self.kinds.survey(folders, &self.profiles, Duration::from_secs(1))
     }
 
     /// The same with every value in its range.

@@ -11,6 +11,7 @@
 //! one curve holds for the whole disk.
 
 mod file;
+mod kind;
 mod overhead;
 mod procedure;
 mod rates;
@@ -19,6 +20,7 @@ mod seeks;
 mod vernier;
 
 pub use file::{ProfileError, SCHEMA, StoredProfile};
+pub use kind::{DiskKind, ProbeTimes, ROUNDS, RUN, RUNS, SMALL, place};
 pub use procedure::{Phase, Procedure, ProcedureOptions, Read, Timing, Unmeasurable};
 
 use alloc::string::String;

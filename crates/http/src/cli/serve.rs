@@ -197,6 +197,9 @@ pub fn run_serve(args: ServeArgs) -> Result<Exit, Fault> {
     let mut settings = args.settings()?;
     make_room((settings.connections as u64).saturating_mul(DESCRIPTORS_EACH).min(descriptor_limit()));
     args.engine.open_log(&mut settings.engine)?;
+    for disk in settings.engine.survey(Some(&settings.roots)) {
+        eprintln!("seekless serve: {disk}");
+    }
     let server = Server::start(settings)?;
     // Whoever started us waits for this line to know the port; a closed pipe is nobody's fault.
     let _ = writeln!(std::io::stdout(), "listening on {}", server.url());
