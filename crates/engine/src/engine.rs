@@ -191,7 +191,7 @@ impl Engine {
     }
 
     fn place(&self, file: FileId, fd: BorrowedFd<'_>) -> Result<(usize, u64, Steps), Refused> {
-        match lock(&self.shared.devices).place(file.dev, fd, Instant::now()) {
+        match lock(&self.shared.devices).place(file, fd, Instant::now()) {
             Ok(Place::Reader { index, start, steps }) => Ok((index, start, steps)),
             Ok(Place::NotADisk) => Err(Refused::NotADisk),
             Err(error) => {

@@ -232,12 +232,12 @@ fn mounted(folders: Option<&[PathBuf]>) -> Vec<Disk> {
     };
     let mut disks: Vec<Disk> = Vec::new();
     for (dev, mount) in wanted {
-        if let Backing::Disk { disk, .. } = topology.backing(dev, mount)
-            && is_block(&disk.name)
-            && !disks.iter().any(|d| d.dev == disk.dev)
-            && disks.len() < DISKS_MAX
-        {
-            disks.push(disk);
+        let Backing::Disk { disk, members, .. } = topology.backing(dev, mount) else { continue };
+        for disk in if members.is_empty() { vec![disk] } else { members } {
+            let known = disks.iter().any(|d| d.dev == disk.dev);
+            if is_block(&disk.name) && !known && disks.len() < DISKS_MAX {
+                disks.push(disk);
+            }
         }
     }
     disks
@@ -287,7 +287,8 @@ fn look(disk: &Disk, sequence: u64, file: Option<&OwnedFd>, profiles: &Path) -> 
 
 /// Probes the device and, where that may not be opened or seems not to seek, the file.
 fn probe(name: &str, file: Option<&OwnedFd>) -> Result<DiskKind, String> {
-    let uncounted = |error: io::Error| format!("not measured: the kernel does not count its commands ({error})");
+    let uncounted =
+        |error: io::Error| format!("not measured: the kernel does not count its commands ({error})");
     let usage = Queue::new(Path::new(SYS_BLOCK), name).usage().map_err(uncounted)?;
     let activity = || -> Result<Used, String> { usage.now().map_err(uncounted) };
     let before = activity()?;

@@ -166,9 +166,8 @@ impl Usage {
         let mut text = [0; 512];
         let n = self.stat.read_at(&mut text, 0)?;
         let text = String::from_utf8_lossy(&text[..n]);
-        let field = |i: usize| -> u64 {
-            text.split_whitespace().nth(i).and_then(|f| f.parse().ok()).unwrap_or(0)
-        };
+        let field =
+            |i: usize| -> u64 { text.split_whitespace().nth(i).and_then(|f| f.parse().ok()).unwrap_or(0) };
         Ok(Used {
             sectors_read: field(2),
             sectors_written: field(6),
@@ -222,8 +221,7 @@ mod tests {
     fn use_is_counted() {
         let dir = tree();
         let used = Queue::new(dir.path(), "sdx").usage().unwrap().now().unwrap();
-        let expected =
-            Used { sectors_read: 80, sectors_written: 24, in_flight: 2, commands: 13, busy_ms: 9 };
+        let expected = Used { sectors_read: 80, sectors_written: 24, in_flight: 2, commands: 13, busy_ms: 9 };
         assert_eq!(used, expected);
     }
 }

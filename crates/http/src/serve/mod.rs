@@ -169,7 +169,7 @@ impl Shared {
             }
         }
         let devices = lock(self.engine.devices());
-        if let Some(reader) = devices.reader_of(file.id.dev) {
+        if let Some(reader) = devices.reader_of(file.id) {
             // A reader that is behind misses it.
             let _ = devices.send(reader, Message::Access { file: file.id, offset, len });
         }
@@ -181,7 +181,7 @@ impl Shared {
         coordinate.sent(file.id, span, |file, span| {
             Counters::add(&self.counters.bypassed_bytes, span.len);
             let devices = lock(self.engine.devices());
-            if let Some(reader) = devices.reader_of(file.dev) {
+            if let Some(reader) = devices.reader_of(file) {
                 // A reader that is behind leaves them to the page cache.
                 let release = Message::Release { file, offset: span.offset, len: span.len };
                 let _ = devices.send(reader, release);
