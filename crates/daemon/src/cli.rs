@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use rustix::process::Signal;
-use seekless_options::seconds;
+use seekless_options::{BOUNDS, seconds};
 use seekless_units::{Exit, Fault, Nanos};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -35,13 +35,13 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// Permission bits of the socket, octal [default: 666 for root's daemon, 600 otherwise]
-    #[arg(long, value_name = "BITS", value_parser = octal)]
+    #[arg(long, value_name = "BITS", value_parser = octal, help_heading = BOUNDS, hide_short_help = true)]
     socket_mode: Option<u32>,
     /// Most shims connected at once
-    #[arg(long, default_value_t = 4096, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 4096, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = BOUNDS, hide_short_help = true)]
     connections: u32,
     /// Give up a request after this many seconds, whatever its disk does: its caller goes on by itself (a shim does after 60 in any case)
-    #[arg(long, default_value_t = 55.0, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, default_value_t = 55.0, value_name = "SECONDS", value_parser = seconds, help_heading = BOUNDS, hide_short_help = true)]
     give_up: f64,
     /// Write the statistics every so many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
@@ -90,6 +90,10 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
         die_with(parent, Signal::TERM)?;
     }
     args.engine.open_log(&mut settings)?;
+    // Before anybody can ask: while they read no disk is idle enough to be looked at.
+    for disk in settings.engine.survey(None) {
+        eprintln!("seekless daemon: {disk}");
+    }
     let socket = settings.socket.clone();
     let daemon = Daemon::start(settings)?;
     stop_on_signals(&daemon)?;

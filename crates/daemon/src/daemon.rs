@@ -55,7 +55,7 @@ impl Daemon {
     fn start_at(mut settings: DaemonSettings, listener: Listener) -> Result<Daemon, StartError> {
         settings.engine = settings.engine.normalised();
         settings.connections_max = settings.connections_max.clamp(1, connections_possible());
-        let ring = match settings.engine.follows() {
+        let ring = match settings.engine.hears_hits() {
             true => {
                 let socket = std::path::absolute(&settings.socket).unwrap_or(settings.socket.clone());
                 Some(Consumer::create(&socket).map_err(StartError::Threads)?)

@@ -10,7 +10,7 @@
 
 mod elf;
 mod machine;
-mod process;
+pub(crate) mod process;
 mod recommend;
 
 use std::fmt::Write;

@@ -3,57 +3,33 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use seekless_options::EngineOptions;
-use seekless_policy::{Mode, Prefetch};
-use seekless_units::{Bytes, Fault};
+use seekless_options::{EngineOptions, PAPERS, QueueOptions};
+use seekless_policy::Mode;
+use seekless_units::Fault;
 
 use crate::settings::DaemonSettings;
 
 /// What the daemon does with the reads it is asked about; shared by `daemon`, `run` and `watch`.
 #[derive(Args, Clone, Debug)]
 pub struct EngineArgs {
-    /// What to do: off, track (only time calls), serialise (one read at a time a disk), prefetch (enlarge reads, in
-    /// no order), both (which --prefetch auto and --ahead need)
-    #[arg(long, default_value = "both", value_name = "MODE")]
-    pub mode: Mode,
-    /// How far a read is extended: a size, for example 2MiB (the paper's) or 4MiB; auto (it finds itself; with --ahead on);
-    /// competitive (what the disk transfers in the time of one seek, from its profile)
-    #[arg(long, default_value = "2MiB", value_name = "SIZE|auto|competitive")]
-    pub prefetch: Prefetch,
-    /// One queue for all disks instead of one a disk
-    #[arg(long)]
-    pub single_queue: bool,
-    /// Most requests waiting for one disk; more are passed on to the kernel at once
-    #[arg(long, default_value_t = 4096, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
-    pub queue: u32,
-    /// Reads of one disk in flight together; 1 is strictly serial, from 2 on the next is submitted shortly before the
-    /// last one ends
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub in_flight: u32,
-    /// With --in-flight 2 and more: bytes of a read still missing when the next one is submitted
-    #[arg(long, default_value = "256KiB", value_name = "SIZE")]
-    pub overlap: Bytes,
-    /// Answer at the end of the whole read, as the paper does, instead of as soon as what was asked for has arrived
-    #[arg(long)]
-    pub answer_late: bool,
     /// What every engine is told
     #[command(flatten)]
     pub engine: EngineOptions,
+    /// What to do: off, track (only time calls), serialise (one read at a time a disk), prefetch (enlarge reads, in
+    /// no order), both (which --prefetch auto and --ahead need)
+    #[arg(long, default_value = "both", value_name = "MODE", help_heading = PAPERS, hide_short_help = true)]
+    pub mode: Mode,
+    /// How a disk's queue is served
+    #[command(flatten)]
+    pub queue: QueueOptions,
 }
 
 impl EngineArgs {
     /// What the words come to; nothing is opened or created.
     pub(crate) fn settings(&self, socket: PathBuf) -> Result<DaemonSettings, Fault> {
-        let mut settings = DaemonSettings {
-            engine: self.engine.settings(self.mode, &self.prefetch)?,
-            ..DaemonSettings::new(socket)
-        };
-        settings.engine.single_queue = self.single_queue;
-        let spindle = &mut settings.engine.spindle;
-        spindle.queue_max = self.queue as usize;
-        spindle.reads_in_flight = self.in_flight as usize;
-        spindle.overlap = self.overlap;
-        spindle.answer_early = !self.answer_late;
+        let mut settings = DaemonSettings { engine: self.engine.settings(self.mode)?, ..DaemonSettings::new(socket) };
+        settings.engine.single_queue = self.queue.single_queue;
+        self.queue.apply(&mut settings.engine.spindle);
         Ok(settings)
     }
 
@@ -64,15 +40,8 @@ impl EngineArgs {
 
     /// The same as words for another `seekless daemon`.
     pub(crate) fn words(&self) -> Vec<String> {
-        let mut words = vec![
-            format!("--mode={}", self.mode.name()),
-            format!("--prefetch={}", self.prefetch),
-            format!("--queue={}", self.queue),
-            format!("--in-flight={}", self.in_flight),
-            format!("--overlap={}", self.overlap),
-        ];
-        let flags = [("--single-queue", self.single_queue), ("--answer-late", self.answer_late)];
-        words.extend(flags.iter().filter(|f| f.1).map(|f| f.0.to_string()));
+        let mut words = vec![format!("--mode={}", self.mode.name())];
+        words.extend(self.queue.words());
         words.extend(self.engine.words());
         words
     }
@@ -100,6 +69,7 @@ mod tests {
             &["--prefetch", "auto", "--start-size", "3MiB", "--adjust-interval", "7.5", "--scale", "0.45"][..],
             &["--prefetch", "competitive", "--slow-start", "--size-max", "16MiB", "--ahead", "off"],
             &["--mode", "serialise", "--bitrate", "419000", "--budget", "1GiB", "--in-flight", "2"],
+            &["--preset", "libception", "--single-queue", "--answer-late", "--queue", "7", "--include-ssd"],
         ] {
             let args = std::iter::once("x").chain(words.iter().copied());
             let once = Words::try_parse_from(args).unwrap().engine;
@@ -113,6 +83,6 @@ mod tests {
     #[test]
     fn an_automatic_size_needs_every_read() {
         let fault = settings(&["--prefetch", "auto", "--mode", "serialise"]).map(|_| ()).unwrap_err();
-        assert!(fault.message.contains("--mode both and --ahead on"), "{}", fault.message);
+        assert!(fault.message.contains("--mode both"), "{}", fault.message);
     }
 }

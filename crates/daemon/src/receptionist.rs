@@ -311,7 +311,7 @@ impl Receptionist {
             self.counters.passed_bad_request += 1;
             return pass(PassReason::BadRequest);
         };
-        let place = lock(&self.devices).place(file.dev, fd.as_fd(), Instant::now());
+        let place = lock(&self.devices).place(file, fd.as_fd(), Instant::now());
         let (index, start, steps) = match place {
             Ok(Place::Reader { index, start, steps }) => (index, start, steps),
             Ok(Place::NotADisk) => {
@@ -376,7 +376,9 @@ impl Receptionist {
             let Some(record) = ring.consumer.pop() else { break };
             self.counters.reports += 1;
             // A device nobody has missed on yet has no reader, and no file of it is known.
-            let Some(index) = devices.reader_of(record.dev) else { continue };
+            let Some(index) = devices.reader_of(FileId { dev: record.dev, ino: record.ino }) else {
+                continue;
+            };
             if devices.send(index, read_done(&record)).is_err() {
                 self.counters.reports_dropped += 1;
             }

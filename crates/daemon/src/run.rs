@@ -13,6 +13,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,11 +26,15 @@ use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Origin};
 
+use crate::doctor::process::few_blocked_of;
 use crate::engine_args::EngineArgs;
 use crate::{control, state};
 
 /// Signals passed on to the command.
 const PASSED_ON: [i32; 8] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT];
+
+/// How long a server may take to start its workers.
+const STARTED_AFTER: Duration = Duration::from_secs(3);
 
 /// How long our daemon may take to listen.
 const START_MAX: Duration = Duration::from_secs(10);
@@ -109,13 +115,37 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
             pass_on(&origin, pid);
         }
     });
+    let ended = Arc::new(AtomicBool::new(false));
+    let advice = thread::spawn({
+        let (ended, pid) = (ended.clone(), child.id());
+        move || advise(pid, &ended)
+    });
     let status = child.wait();
+    ended.store(true, Ordering::Relaxed);
+    advice.thread().unpark();
+    let _ = advice.join();
     handle.close();
     let _ = relay.join();
     drop(daemon);
     let status =
         status.map_err(|e| Fault::new(Exit::Failed, format!("waiting for the command failed: {e}")))?;
     Ok(ExitCode::from(exit_code(status)))
+}
+
+/// Says once which setting of the server would let the disks be read in better order, when it has had time to start its workers.
+fn advise(pid: u32, ended: &AtomicBool) {
+    let until = Instant::now() + STARTED_AFTER;
+    while !ended.load(Ordering::Relaxed) {
+        match until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+            Some(left) => thread::park_timeout(left),
+            None => break,
+        }
+    }
+    if !ended.load(Ordering::Relaxed)
+        && let Some((name, finding)) = few_blocked_of(pid)
+    {
+        eprintln!("seekless run: {name}: {}: {}", finding.what, finding.advice);
+    }
 }
 
 /// Sends a signal on, unless the terminal sent it: then the command, being in our process group, has it already.

@@ -14,6 +14,7 @@ use hdrhistogram::Histogram;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use seekless_engine::Engine;
+use seekless_policy::Sizing;
 use seekless_wire::{StatusParts, Tracked};
 
 use crate::client::Client;
@@ -119,17 +120,24 @@ fn send_all(client: &Client, text: &str) {
 
 fn report(shared: &Shared, calls: &Calls) -> StatusReport {
     let settings = &shared.settings;
+    let disks = shared.engine.statistics();
+    let spindle = &settings.engine.spindle;
+    let (prefetch, prefetch_bytes) = match &spindle.sizing {
+        Sizing::Fixed => (spindle.prefetch.to_string(), spindle.prefetch.0),
+        found => (found.name().to_string(), disks.iter().map(|d| d.size.size).max().unwrap_or(0)),
+    };
     StatusReport {
         version: env!("CARGO_PKG_VERSION").to_string(),
         pid: std::process::id(),
         uptime_ms: shared.started.elapsed().as_secs_f64() * 1e3,
         socket: settings.socket.display().to_string(),
         mode: settings.engine.spindle.mode.name().to_string(),
-        prefetch_bytes: settings.engine.spindle.prefetch.0,
+        prefetch,
+        prefetch_bytes,
         order: settings.engine.spindle.order.name().to_string(),
         single_queue: settings.engine.single_queue,
         counters: shared.counters.lock().map(|c| c.clone()).unwrap_or_default(),
-        disks: shared.engine.statistics(),
+        disks,
         calls: calls.report(),
         watch: shared.watch.get().map(|report| report()),
     }

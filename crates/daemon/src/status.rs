@@ -22,7 +22,10 @@ pub struct StatusReport {
     pub socket: String,
     /// `off`, `track`, `serialise`, `prefetch` or `both`.
     pub mode: String,
-    /// How far reads are extended.
+    /// What decides how far reads are extended: a size, `auto` or `competitive`.
+    #[serde(default)]
+    pub prefetch: String,
+    /// How far reads are extended: the fixed size; otherwise the largest in force on any disk now, 0 before one is read.
     pub prefetch_bytes: u64,
     /// `fifo` or `sweep`.
     pub order: String,
@@ -165,19 +168,34 @@ impl StatusReport {
             }
         }
     }
+
+    /// The size in force, for people: `2MiB`, `auto, now 6.2 MiB`, `auto, now 2.0 to 6.2 MiB`, or `auto, nothing read yet`.
+    fn in_force(&self) -> String {
+        if !matches!(self.prefetch.as_str(), "auto" | "competitive") {
+            return Bytes(self.prefetch_bytes).to_string();
+        }
+        let sizes = || self.disks.iter().map(|d| d.size.size);
+        let mib = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
+        let now = match (sizes().min().map(mib), sizes().max().map(mib)) {
+            (Some(least), Some(most)) if least == most => format!("now {most} MiB"),
+            (Some(least), Some(most)) => format!("now {least} to {most} MiB"),
+            _ => "nothing read yet".into(),
+        };
+        format!("{}, {now}", self.prefetch)
+    }
 }
 
 /// For people.
 impl fmt::Display for StatusReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let c = &self.counters;
-        let prefetch = Bytes(self.prefetch_bytes);
         writeln!(
             f,
-            "daemon {} at {}: mode {}, prefetch {prefetch}, order {}, up {:.0} s",
+            "daemon {} at {}: mode {}, prefetch {}, order {}, up {:.0} s",
             self.pid,
             self.socket,
             self.mode,
+            self.in_force(),
             self.order,
             self.uptime_ms / 1e3
         )?;
@@ -232,5 +250,33 @@ impl fmt::Display for StatusReport {
             writeln!(f, "{} {memory}: {} calls, mean {:.3} ms", call.call, call.count, call.mean_ms)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use seekless_policy::SizeReport;
+
+    #[test]
+    fn the_size_in_force_is_said_not_the_one_that_is_not_used() {
+        let disk =
+            |size: u64| DiskReport { size: SizeReport { size, ..Default::default() }, ..Default::default() };
+        let line = |prefetch: &str, bytes: u64, disks: Vec<DiskReport>| {
+            let report = StatusReport {
+                prefetch: prefetch.into(),
+                prefetch_bytes: bytes,
+                disks,
+                ..Default::default()
+            };
+            report.to_string().lines().next().unwrap_or_default().to_string()
+        };
+        assert!(line("2MiB", 2 << 20, vec![disk(2 << 20)]).contains("prefetch 2MiB,"));
+        assert!(line("auto", 0, vec![]).contains("prefetch auto, nothing read yet,"));
+        assert!(line("auto", 6_501_171, vec![disk(6_501_171)]).contains("prefetch auto, now 6.2 MiB,"));
+        let two = vec![disk(2 << 20), disk(6_501_171)];
+        assert!(line("competitive", 6_501_171, two).contains("prefetch competitive, now 2.0 to 6.2 MiB,"));
+        // A report of an older daemon has no such word.
+        assert!(line("", 4 << 20, vec![]).contains("prefetch 4MiB,"));
     }
 }

@@ -77,7 +77,7 @@ pub(crate) fn resolve(path: &Path) -> Result<DiskTarget, Fault> {
         Backing::Memory => {
             Err(Fault::new(Exit::Usage, format!("{} lies in memory, not on a disk", path.display())))
         }
-        Backing::Unresolved(why) => Err(Fault::new(
+        Backing::Beyond(why) | Backing::Unresolved(why) => Err(Fault::new(
             Exit::Missing,
             format!("cannot tell on which disk {} lies ({why}): name the device itself", path.display()),
         )),

@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use seekless_kernel::fstype::{self, Reads};
 use seekless_kernel::prefetch::Steps;
-use seekless_kernel::topology::{Backing, Dev, Topology};
-use seekless_policy::RequestId;
+use seekless_kernel::topology::{Backing, Dev, Disk, Topology};
+use seekless_policy::{FileId, RequestId};
 
 use crate::door::Message;
 use crate::lock;
@@ -27,6 +28,9 @@ const BELIEVED: Duration = Duration::from_secs(2);
 
 /// Most devices remembered at once.
 const DEVICES_MAX: usize = 1024;
+
+/// Most files remembered whose file systems lie on several disks.
+const FILES_MAX: usize = 4096;
 
 /// Most readers. Disks beyond share the common queue.
 const READERS_MAX: usize = 256;
@@ -57,13 +61,24 @@ pub enum Place {
     NotADisk,
 }
 
+/// What is remembered of a device.
+#[derive(Clone, Copy, Debug)]
+enum Found {
+    /// All its files are read at one place.
+    At(Place),
+    /// Each lies on another file system; the number is its mount's.
+    ByFile(u64),
+}
+
 /// The readers and the way to them, for every door.
 pub type SharedDevices = Arc<Mutex<Devices>>;
 
 /// The readers and the way to them.
 pub struct Devices {
     settings: Arc<Settings>,
-    known: HashMap<u64, (Place, Instant)>,
+    known: HashMap<u64, (Found, Instant)>,
+    /// Of file systems made of others.
+    by_file: HashMap<FileId, (Place, Instant)>,
     readers: Vec<DiskThread>,
     /// How many there are, for them to share the memory.
     count: Arc<AtomicUsize>,
@@ -82,6 +97,7 @@ impl Devices {
             bitrates: Arc::default(),
             ids: 0,
             known: HashMap::new(),
+            by_file: HashMap::new(),
             readers: Vec::new(),
             count: Arc::default(),
             by_disk: HashMap::new(),
@@ -136,50 +152,102 @@ impl Devices {
         }
     }
 
-    /// The reader that serves this device, if a file of it was asked for before.
-    pub fn reader_of(&self, st_dev: u64) -> Option<usize> {
-        match self.known.get(&st_dev) {
-            Some(&(Place::Reader { index, .. }, _)) => Some(index),
-            _ => None,
+    /// The reader that serves this file, if it or one of its device was asked for before.
+    pub fn reader_of(&self, file: FileId) -> Option<usize> {
+        let place = match self.known.get(&file.dev)? {
+            (Found::At(place), _) => place,
+            (Found::ByFile(_), _) => &self.by_file.get(&file)?.0,
+        };
+        match *place {
+            Place::Reader { index, .. } => Some(index),
+            Place::NotADisk => None,
         }
     }
 
-    /// Whether every hit on this device needs to be reported now ([`seekless_policy::Stats::needs_every_hit`]).
-    pub fn needs_every_hit(&self, st_dev: u64) -> bool {
-        let reader = self.reader_of(st_dev).and_then(|index| self.readers.get(index));
+    /// Whether every hit on this file's disk needs to be reported now ([`seekless_policy::Stats::needs_every_hit`]).
+    pub fn needs_every_hit(&self, file: FileId) -> bool {
+        let reader = self.reader_of(file).and_then(|index| self.readers.get(index));
         reader.is_some_and(|reader| lock(&reader.snapshot).engine.needs_every_hit())
     }
 
-    /// The place for a file with this `st_dev`, held open as `fd`.
+    /// The place for a file, held open as `fd`.
     ///
     /// # Errors
     /// A reader had to be started and no thread could be had.
-    pub fn place(&mut self, st_dev: u64, fd: BorrowedFd<'_>, now: Instant) -> io::Result<Place> {
-        if let Some(&(place, since)) = self.known.get(&st_dev)
-            && now.duration_since(since) < BELIEVED
+    pub fn place(&mut self, file: FileId, fd: BorrowedFd<'_>, now: Instant) -> io::Result<Place> {
+        let fresh = |since: Instant| now.saturating_duration_since(since) < BELIEVED;
+        let known = self.known.get(&file.dev).filter(|k| fresh(k.1)).map(|k| k.0);
+        if let Some(Found::At(place)) = known {
+            return Ok(place);
+        }
+        if let Some(&(place, since)) = self.by_file.get(&file)
+            && fresh(since)
         {
             return Ok(place);
         }
         if self.closed {
             return Ok(Place::NotADisk);
         }
-        let place = self.look_up(Dev::from_raw(st_dev), fd)?;
+        let topology = Topology::of_system();
+        let dev = Dev::from_raw(file.dev);
+        let found = match known {
+            Some(found) => found,
+            None => self.look_up(&topology, dev, fd)?,
+        };
         if self.known.len() >= DEVICES_MAX {
             self.known.clear();
         }
-        self.known.insert(st_dev, (place, now));
+        self.known.insert(file.dev, (found, now));
+        let mount = match found {
+            Found::At(place) => return Ok(place),
+            Found::ByFile(mount) => mount,
+        };
+        // Where the layer cannot be told, what the file system as a whole lies on has to do.
+        let backing = match topology.layer_of(mount, fd) {
+            Some((below, id)) => topology.backing(below, Some(id)),
+            None => topology.backing(dev, Some(mount)),
+        };
+        let place = self.place_on(&topology, dev, backing, fd)?;
+        if self.by_file.len() >= FILES_MAX {
+            self.by_file.retain(|_, known| fresh(known.1));
+        }
+        if self.by_file.len() >= FILES_MAX {
+            self.by_file.clear();
+        }
+        self.by_file.insert(file, (place, now));
         Ok(place)
     }
 
-    fn look_up(&mut self, dev: Dev, fd: BorrowedFd<'_>) -> io::Result<Place> {
-        let topology = Topology::of_system();
+    fn look_up(&mut self, topology: &Topology, dev: Dev, fd: BorrowedFd<'_>) -> io::Result<Found> {
         // Only file systems without a device of their own need the mount's number.
         let mount_id = if dev.major == 0 { mount_id(fd) } else { None };
-        let (disk, start, queue_of) = match topology.backing(dev, mount_id) {
-            Backing::Disk { disk, start, queue_of } if disk.rotational || self.settings.include_ssd => {
+        let unseen = dev.major == 0 && !mount_id.is_some_and(|id| topology.has_mount(id));
+        // A container's mount is in no table of ours; its kind can still be asked for.
+        let kind = if unseen { fstype::of(fd).map(|t| t.reads) } else { topology.reads(mount_id) };
+        let beyond = matches!(kind, Some(Reads::OwnCache | Reads::Network));
+        if beyond || (kind == Some(Reads::Fuse) && fstype::reads_directly(fd)) {
+            return Ok(Found::At(Place::NotADisk));
+        }
+        if let Some(id) = mount_id.filter(|&id| topology.is_layered(Some(id))) {
+            return Ok(Found::ByFile(id));
+        }
+        let backing = topology.backing(dev, mount_id);
+        self.place_on(topology, dev, backing, fd).map(Found::At)
+    }
+
+    /// Where the files of a device with this under it are read.
+    fn place_on(
+        &mut self,
+        topology: &Topology,
+        dev: Dev,
+        backing: Backing,
+        fd: BorrowedFd<'_>,
+    ) -> io::Result<Place> {
+        let (disk, start, queue_of) = match backing {
+            Backing::Disk { disk, start, queue_of, members } if self.serves(&disk, &members, fd) => {
                 (Some(disk), start, queue_of)
             }
-            Backing::Disk { .. } => return Ok(Place::NotADisk),
+            Backing::Disk { .. } | Backing::Beyond(_) => return Ok(Place::NotADisk),
             Backing::Memory if !self.settings.include_ssd => return Ok(Place::NotADisk),
             Backing::Memory => (None, 0, None),
             Backing::Unresolved(why) => {
@@ -195,6 +263,18 @@ impl Devices {
             None => (None, COMMON),
         };
         Ok(Place::Reader { index: self.reader(key, name)?, start, steps })
+    }
+
+    /// Whether it seeks, or is to be served all the same.
+    fn serves(&self, disk: &Disk, members: &[Disk], fd: BorrowedFd<'_>) -> bool {
+        let settings = &self.settings;
+        let seeks = |disk: &Disk, fd| settings.kinds.seeks(disk, fd, &settings.profiles);
+        match members {
+            _ if settings.include_ssd => true,
+            [] => seeks(disk, Some(fd)),
+            // A file of a set may lie on any of them.
+            members => members.iter().filter(|m| seeks(m, None)).count() > 0,
+        }
     }
 
     fn reader(&mut self, key: Option<Dev>, name: &str) -> io::Result<usize> {

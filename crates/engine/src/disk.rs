@@ -9,7 +9,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use seekless_kernel::identity::Identity;
-use seekless_profile::{DiskProfile, StoredProfile};
+use seekless_profile::{DiskKind, DiskProfile, StoredProfile};
 use seekless_units::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -78,16 +78,7 @@ impl Disk {
         let Some(id) = self.id.as_deref().filter(|_| self.size != Some(size)) else { return };
         let path = self.size_path(id);
         let text = Remembered { schema: SCHEMA, disk: id.to_string(), prefetch_bytes: size.0 };
-        let beside = path.with_extension(format!("new-{}", std::process::id()));
-        let attempt = || -> io::Result<()> {
-            fs::create_dir_all(&self.folder)?;
-            let mut file = fs::File::create(&beside)?;
-            file.write_all(serde_json::to_string(&text)?.as_bytes())?;
-            file.write_all(b"\n")?;
-            fs::rename(&beside, &path)
-        };
-        if let Err(error) = attempt() {
-            let _ = fs::remove_file(&beside);
+        if let Err(error) = write_beside(&self.folder, &path, &text) {
             tracing::warn!(path = %path.display(), %error, "cannot remember the prefetch size");
         }
         // Once is enough, whether it worked or not.
@@ -95,17 +86,19 @@ impl Disk {
     }
 }
 
+/// A file's text if it is there, within bounds.
+fn read(path: &Path) -> Result<Option<String>, String> {
+    match fs::metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e.to_string()),
+        Ok(meta) if meta.len() > TEXT_MAX => Err("it is too long".into()),
+        Ok(_) => fs::read_to_string(path).map(Some).map_err(|e| e.to_string()),
+    }
+}
+
 /// Reads a file if it is there; says why if it cannot be used.
 fn used<T>(path: &Path, what: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
-    let read = || -> Result<Option<String>, String> {
-        match fs::metadata(path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(e.to_string()),
-            Ok(meta) if meta.len() > TEXT_MAX => Err("it is too long".into()),
-            Ok(_) => fs::read_to_string(path).map(Some).map_err(|e| e.to_string()),
-        }
-    };
-    match read().and_then(|text| text.map(|t| parse(&t)).transpose()) {
+    match read(path).and_then(|text| text.map(|t| parse(&t)).transpose()) {
         Ok(found) => found,
         Err(why) => {
             tracing::warn!("{}: this {what} is not used: {why}; going on without", path.display());
@@ -127,6 +120,87 @@ fn parse_size(text: &str, id: &str) -> Result<Bytes, String> {
         return Err(format!("a size of {} is out of range", Bytes(kept.prefetch_bytes)));
     }
     Ok(Bytes(kept.prefetch_bytes))
+}
+
+/// What is kept of a disk's kind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RememberedKind {
+    schema: u32,
+    disk: String,
+    /// The boot it was measured in, and the device's number in it: a name may mean another disk in the next.
+    boot: String,
+    sequence: u64,
+    kind: DiskKind,
+}
+
+/// What is known of a device's kind without touching it.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    id: String,
+    boot: String,
+    sequence: u64,
+    sectors: Option<u64>,
+    folder: PathBuf,
+}
+
+impl Known {
+    /// Of the block device of kernel name `name`, the `sequence`th of this boot.
+    pub(crate) fn look_up(name: &str, sequence: u64, folder: &Path) -> Known {
+        let size = Path::new(SYS_BLOCK).join(name).join("size");
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        Known {
+            id: Identity::of(Path::new(SYS_BLOCK), Path::new(UDEV_DATA), name).id,
+            boot: boot.trim().to_string(),
+            sequence,
+            sectors: fs::read_to_string(size).ok().and_then(|t| t.trim().parse().ok()),
+            folder: folder.to_path_buf(),
+        }
+    }
+
+    /// Its measured profile. One that cannot be used is named when the disk is first read.
+    pub(crate) fn profile(&self) -> Option<DiskProfile> {
+        let text = read(&self.folder.join(format!("{}.json", self.id))).ok()??;
+        StoredProfile::parse(&text, Some(&self.id), self.sectors).ok().map(|stored| stored.profile)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.join(format!("{}.kind.json", self.id))
+    }
+
+    fn entry(&self, kind: DiskKind) -> RememberedKind {
+        let Known { id, boot, sequence, .. } = self.clone();
+        RememberedKind { schema: SCHEMA, disk: id, boot, sequence, kind }
+    }
+
+    /// What was measured before, of this very device. Anything else - damaged, of another boot - is measured again.
+    pub(crate) fn kind(&self) -> Option<DiskKind> {
+        let kept: RememberedKind = serde_json::from_str(&read(&self.path()).ok()??).ok()?;
+        let certain = !self.boot.is_empty() && self.sequence > 0;
+        (certain && kept == self.entry(kept.kind)).then_some(kept.kind)
+    }
+
+    /// Keeps it for the rest of this boot.
+    pub(crate) fn remember_kind(&self, kind: DiskKind) {
+        if let Err(error) = write_beside(&self.folder, &self.path(), &self.entry(kind)) {
+            tracing::debug!(path = %self.path().display(), %error, "cannot remember the kind of a disk");
+        }
+    }
+}
+
+/// Writes JSON beside its place and renames it, so that no reader sees half of it.
+fn write_beside(folder: &Path, path: &Path, value: &impl Serialize) -> io::Result<()> {
+    let beside = path.with_extension(format!("new-{}", std::process::id()));
+    let attempt = || -> io::Result<()> {
+        fs::create_dir_all(folder)?;
+        let mut file = fs::File::create(&beside)?;
+        file.write_all(serde_json::to_string(value)?.as_bytes())?;
+        file.write_all(b"\n")?;
+        fs::rename(&beside, path)
+    };
+    attempt().inspect_err(|_| {
+        let _ = fs::remove_file(&beside);
+    })
 }
 
 #[cfg(test)]
@@ -176,5 +250,36 @@ mod tests {
     fn what_is_no_block_device_has_nothing() {
         let disk = Disk::look_up("/mnt/somewhere", Path::new("/"));
         assert!(disk.id.is_none() && disk.profile.is_none() && disk.size.is_none());
+    }
+
+    #[test]
+    fn a_kind_is_believed_of_the_same_device_in_the_same_boot_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let known = Known {
+            id: "serial-1".into(),
+            boot: "b-1".into(),
+            sequence: 7,
+            sectors: None,
+            folder: dir.path().join("sub"),
+        };
+        let kind = DiskKind { seeks: true, lost: seekless_units::Nanos(5), depth: Bytes(6) };
+        assert_eq!(known.kind(), None);
+        known.remember_kind(kind);
+        assert_eq!(known.kind(), Some(kind));
+        for other in [
+            Known { boot: "b-2".into(), ..known.clone() },
+            Known { sequence: 8, ..known.clone() },
+            Known { id: "serial-2".into(), ..known.clone() },
+        ] {
+            assert_eq!(other.kind(), None, "{other:?}");
+        }
+        // A kernel that numbers no devices cannot tell one from the next.
+        let unsure = Known { sequence: 0, ..known.clone() };
+        unsure.remember_kind(kind);
+        assert_eq!(unsure.kind(), None);
+        for bad in ["", "[]", "{\"schema\":1}"] {
+            fs::write(known.path(), bad).unwrap();
+            assert_eq!(known.kind(), None, "{bad}");
+        }
     }
 }

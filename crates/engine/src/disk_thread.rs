@@ -82,7 +82,7 @@ impl DiskThread {
         config.reads_in_flight = config.reads_in_flight.min(WORKERS_MAX);
         config.memory = memory::limit(disks.load(Ordering::Relaxed) + 1);
         config.profile = disk.profile.clone();
-        config.start_size = settings.start_size.or(disk.size);
+        config.start_size = config.start_size.or(disk.size);
         let engine = DiskEngine::new(config);
         let config = engine.config();
         if let Sizing::Auto(params) = &config.sizing {

@@ -167,7 +167,7 @@ impl Engine {
     /// Reports that bytes were read from memory: its stream moved on, and the next piece may be due. Lossy: a reader that
     /// is behind misses it.
     pub fn access(&self, fd: BorrowedFd<'_>, offset: u64, len: u64) {
-        if !self.shared.settings.follows() {
+        if !self.shared.settings.hears_hits() {
             return;
         }
         let Some((file, edition)) = readable_file(fd) else { return };
@@ -191,7 +191,7 @@ impl Engine {
     }
 
     fn place(&self, file: FileId, fd: BorrowedFd<'_>) -> Result<(usize, u64, Steps), Refused> {
-        match lock(&self.shared.devices).place(file.dev, fd, Instant::now()) {
+        match lock(&self.shared.devices).place(file, fd, Instant::now()) {
             Ok(Place::Reader { index, start, steps }) => Ok((index, start, steps)),
             Ok(Place::NotADisk) => Err(Refused::NotADisk),
             Err(error) => {

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use seekless_policy::{Config, Mode};
-use seekless_units::Bytes;
 
 use crate::decisions::DecisionLog;
+use crate::kind::{KindReport, Kinds};
 
 /// Settings of an engine. Fixed while it runs.
 #[derive(Clone, Debug)]
@@ -17,15 +18,10 @@ pub struct Settings {
     pub single_queue: bool,
     /// Serve files on solid-state disks and file systems without a disk too, instead of passing them.
     pub include_ssd: bool,
-    /// Most bytes fetched ahead of need and not yet read, of each disk; `None`: found from the memory limit and what is
-    /// observed to be evicted.
-    pub budget: Option<Bytes>,
-    /// Whether what was read ahead stays mapped until it is read ([`seekless_kernel::hold`]); only where streams are followed.
-    pub hold: bool,
-    /// Size to start with where the size is automatic; `None`: the one the disk was left with, else from its profile.
-    pub start_size: Option<Bytes>,
     /// Where measured profiles and remembered sizes are kept.
     pub profiles: PathBuf,
+    /// Which disks seek, as far as it is known in this process.
+    pub kinds: Arc<Kinds>,
     /// Where every decision is logged.
     pub decisions: Option<Arc<DecisionLog>>,
 }
@@ -36,19 +32,31 @@ impl Default for Settings {
             spindle: Config::default(),
             single_queue: false,
             include_ssd: false,
-            budget: None,
-            hold: true,
-            start_size: None,
             profiles: seekless_kernel::identity::profiles_dir(),
+            kinds: Arc::default(),
             decisions: None,
         }
     }
 }
 
 impl Settings {
-    /// Whether streams are followed, so that doors should report reads that hit.
+    /// Whether doors should report reads that hit ([`Config::hears_hits`]).
+    pub fn hears_hits(&self) -> bool {
+        self.spindle.hears_hits()
+    }
+
+    /// Whether streams are followed.
     pub fn follows(&self) -> bool {
         self.spindle.ahead.is_some() && self.spindle.mode == Mode::Both
+    }
+
+    /// Finds out which of the mounted disks (or of those under these folders) seek, and says what becomes of each; nothing where that is no
+    /// question: every disk is served, or nothing is read. Waits no longer than a second; what is not known by then goes by its flag.
+    pub fn survey(&self, folders: Option<&[PathBuf]>) -> Vec<KindReport> {
+        if self.include_ssd || matches!(self.spindle.mode, Mode::Off | Mode::Track) {
+            return Vec::new();
+        }
+        self.kinds.survey(folders, &self.profiles, Duration::from_secs(1))
     }
 
     /// The same with every value in its range.

@@ -11,6 +11,7 @@ pub mod extents;
 #[cfg(feature = "full")]
 pub mod fanotify;
 pub mod fdpass;
+pub mod fstype;
 #[cfg(feature = "full")]
 pub mod handle;
 #[cfg(feature = "full")]

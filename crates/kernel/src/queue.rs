@@ -151,6 +151,10 @@ pub struct Used {
     pub sectors_written: u64,
     /// Requests issued and not completed.
     pub in_flight: u64,
+    /// Reads and writes completed.
+    pub commands: u64,
+    /// Milliseconds with at least one request under way.
+    pub busy_ms: u64,
 }
 
 impl Usage {
@@ -162,8 +166,15 @@ impl Usage {
         let mut text = [0; 512];
         let n = self.stat.read_at(&mut text, 0)?;
         let text = String::from_utf8_lossy(&text[..n]);
-        let field = |i: usize| text.split_whitespace().nth(i).and_then(|f| f.parse().ok()).unwrap_or(0);
-        Ok(Used { sectors_read: field(2), sectors_written: field(6), in_flight: field(8) })
+        let field =
+            |i: usize| -> u64 { text.split_whitespace().nth(i).and_then(|f| f.parse().ok()).unwrap_or(0) };
+        Ok(Used {
+            sectors_read: field(2),
+            sectors_written: field(6),
+            in_flight: field(8),
+            commands: field(0).saturating_add(field(4)),
+            busy_ms: field(9),
+        })
     }
 }
 
@@ -210,6 +221,7 @@ mod tests {
     fn use_is_counted() {
         let dir = tree();
         let used = Queue::new(dir.path(), "sdx").usage().unwrap().now().unwrap();
-        assert_eq!(used, Used { sectors_read: 80, sectors_written: 24, in_flight: 2 });
+        let expected = Used { sectors_read: 80, sectors_written: 24, in_flight: 2, commands: 13, busy_ms: 9 };
+        assert_eq!(used, expected);
     }
 }

@@ -128,8 +128,7 @@ pub fn residency(file: BorrowedFd<'_>, offset: u64, length: u64, owner_uid: u32)
 
 /// Whether a file is on overlayfs, whose inodes have no pages of their own: those are the underlying file's.
 fn is_overlay(file: BorrowedFd<'_>) -> bool {
-    const OVERLAYFS_SUPER_MAGIC: rustix::fs::FsWord = 0x794c_7630;
-    rustix::fs::fstatfs(file).is_ok_and(|fs| fs.f_type == OVERLAYFS_SUPER_MAGIC)
+    crate::fstype::of(file).is_some_and(|fs| fs.magic == crate::fstype::OVERLAY)
 }
 
 /// Bytes from `offset` on, at most `length`, that are in the page cache without a gap.

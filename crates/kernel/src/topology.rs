@@ -14,12 +14,15 @@
 //! - A set (md, LVM) whose members share one disk is that disk. One that spans several counts as one disk by itself:
 //!   a piece larger than a stripe moves the heads of all of them.
 //! - Each FUSE mount counts as one disk, for the same reason as above.
-//! - Memory file systems have no disk. Everything else that cannot be followed (network, unknown) is
-//!   [`Backing::Unresolved`].
+//! - btrfs on several disks is a set of its own, named after them.
+//! - Each file of an overlay, or of a mergerfs pool, lies on one of several file systems ([`Topology::layer_of`]).
+//! - Memory file systems have no disk. ZFS has a cache of its own and network file systems no disk we could see
+//!   ([`Backing::Beyond`]). Everything else that cannot be followed is [`Backing::Unresolved`].
 //!
 //! The directory tree is an argument, so that tests can build one.
 
 mod describe;
+mod layers;
 mod mountinfo;
 
 use std::collections::BTreeSet;
@@ -27,11 +30,16 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::fstype::{self, Reads};
+
 pub use describe::DiskInfo;
 pub use mountinfo::{Mount, MountTable};
 
 /// Deepest stack of devices followed (LVM on LUKS on md on partitions is 4). A ring, were there one, ends here.
 const DEPTH_MAX: u32 = 16;
+
+/// Members that the name of a set names.
+const NAMES_MAX: usize = 4;
 
 /// A device number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -84,9 +92,13 @@ pub enum Backing {
         start: u64,
         /// The whole device directly under the file system, whose queue limits apply to its reads.
         queue_of: Option<Dev>,
+        /// The disks it is made of, where it is a file system's own set of several.
+        members: Vec<Disk>,
     },
     /// Memory: never worth a read.
     Memory,
+    /// A file system that read-ahead cannot help (a cache of its own, another machine); the text says which.
+    Beyond(String),
     /// Not known; the text says why.
     Unresolved(String),
 }
@@ -133,6 +145,17 @@ impl Topology {
         self.backing_at(dev, mount_id, 0)
     }
 
+    /// Whether the table of mounts has this one.
+    pub fn has_mount(&self, id: u64) -> bool {
+        self.mounts.by_id(id).is_some()
+    }
+
+    /// How files of this mount are read; `None` where nothing is known of its kind.
+    pub fn reads(&self, mount_id: Option<u64>) -> Option<Reads> {
+        let mount = self.mounts.by_id(mount_id?)?;
+        fstype::by_name(&mount.fs_type).map(|t| t.reads)
+    }
+
     fn backing_at(&self, dev: Dev, mount_id: Option<u64>, depth: u32) -> Backing {
         if depth > DEPTH_MAX {
             return Backing::Unresolved(format!("more than {DEPTH_MAX} devices on top of each other"));
@@ -152,11 +175,12 @@ impl Topology {
     /// By the mount table: for file systems whose `st_dev` is no block device.
     fn mounted(&self, mount: &Mount, depth: u32) -> Backing {
         let kind = mount.fs_type.as_str();
-        if matches!(
-            kind,
-            "tmpfs" | "ramfs" | "devtmpfs" | "proc" | "sysfs" | "hugetlbfs" | "cgroup" | "cgroup2"
-        ) {
-            return Backing::Memory;
+        let known = fstype::by_name(kind);
+        match known.map(|t| t.reads) {
+            Some(Reads::Memory) => return Backing::Memory,
+            Some(Reads::OwnCache) => return Backing::Beyond(format!("{kind} has a cache of its own")),
+            Some(Reads::Network) => return Backing::Beyond(format!("{kind} reads from another machine")),
+            _ => {}
         }
         if kind == "overlay"
             && let Some(below) = mount.overlay_layer().and_then(|path| self.mounts.by_path(&path))
@@ -167,27 +191,64 @@ impl Topology {
         if let Some(name) = mount.source.strip_prefix("/dev/")
             && let Some(found) = self.device_named(name, depth)
         {
-            return found;
+            return if kind == "btrfs" { self.btrfs(mount, found, depth) } else { found };
         }
-        if kind.starts_with("fuse") {
+        if known.is_some_and(|t| t.reads == Reads::Fuse) {
             let name = mount.target.display().to_string();
             let disk = Disk { dev: mount.dev, name, rotational: true };
-            return Backing::Disk { disk, start: 0, queue_of: None };
+            return Backing::Disk { disk, start: 0, queue_of: None, members: Vec::new() };
         }
         Backing::Unresolved(format!("a {kind} file system on {}", mount.source))
     }
 
+    /// btrfs joins devices itself, and the mount table names one of them. On several disks it is a set of its own, addressed as a whole;
+    /// `named` is what lies under the device it was mounted by.
+    fn btrfs(&self, mount: &Mount, named: Backing, depth: u32) -> Backing {
+        let Backing::Disk { disk: first, queue_of, .. } = &named else { return named };
+        let Ok(all) = fs::read_dir(self.sys.join("fs/btrfs")) else { return named };
+        // `/sys/fs/btrfs/UUID/devices/NAME` leads to the device; the folder `features` beside them has none.
+        let devices = |dir: PathBuf| -> Vec<Dev> {
+            let entries = fs::read_dir(dir.join("devices")).into_iter().flatten().flatten();
+            let number = |e: fs::DirEntry| Dev::parse(&fs::read_to_string(e.path().join("dev")).ok()?);
+            entries.filter_map(number).collect()
+        };
+        let source = mount.source.strip_prefix("/dev/").and_then(|name| self.number_of(name));
+        let own = all.flatten().map(|e| devices(e.path())).find(|d| source.is_some_and(|s| d.contains(&s)));
+        let mut members: Vec<Disk> = Vec::new();
+        for dev in own.into_iter().flatten() {
+            if let Some(Backing::Disk { disk, .. }) = self.block_device(dev, depth + 1)
+                && !members.iter().any(|m| m.dev == disk.dev)
+            {
+                members.push(disk);
+            }
+        }
+        members.sort_by(|a, b| a.name.cmp(&b.name));
+        if members.len() < 2 {
+            return named;
+        }
+        let names: Vec<&str> = members.iter().take(NAMES_MAX).map(|m| m.name.as_str()).collect();
+        let more = members.len() - names.len();
+        let more = if more > 0 { format!("+{more} more") } else { String::new() };
+        let name = format!("btrfs:{}{more}", names.join("+"));
+        let rotational = members.iter().any(|m| m.rotational);
+        let queue_of = queue_of.or(Some(first.dev));
+        Backing::Disk { disk: Disk { dev: mount.dev, name, rotational }, start: 0, queue_of, members }
+    }
+
     /// By a name under /dev, through the symbolic links of LVM.
     fn device_named(&self, name: &str, depth: u32) -> Option<Backing> {
+        self.block_device(self.number_of(name)?, depth)
+    }
+
+    fn number_of(&self, name: &str) -> Option<Dev> {
         let number = |name: &str| {
             let text = fs::read_to_string(self.sys.join("class/block").join(name).join("dev")).ok()?;
             Dev::parse(&text)
         };
-        let dev = number(name).or_else(|| {
+        number(name).or_else(|| {
             let target = fs::canonicalize(Path::new("/dev").join(name)).ok()?;
             number(target.file_name()?.to_str()?)
-        })?;
-        self.block_device(dev, depth)
+        })
     }
 
     /// `None` if there is no block device of this number.
@@ -209,14 +270,16 @@ impl Topology {
             let under = self.under_loop(Path::new(file.trim_end_matches('\n')), depth);
             // Addresses within the image say nothing about addresses on the disk below it.
             return Some(match under {
-                Some(disk) => Backing::Disk { disk, start: 0, queue_of },
-                None => Backing::Disk { disk: itself, start, queue_of },
+                Some(disk) => Backing::Disk { disk, start: 0, queue_of, members: Vec::new() },
+                None => Backing::Disk { disk: itself, start, queue_of, members: Vec::new() },
             });
         }
         let members = self.members(&dir, depth);
         Some(match members.first() {
-            Some(only) if members.len() == 1 => Backing::Disk { disk: only.clone(), start: 0, queue_of },
-            _ => Backing::Disk { disk: itself, start, queue_of },
+            Some(only) if members.len() == 1 => {
+                Backing::Disk { disk: only.clone(), start: 0, queue_of, members: Vec::new() }
+            }
+            _ => Backing::Disk { disk: itself, start, queue_of, members: Vec::new() },
         })
     }
 
@@ -229,7 +292,7 @@ impl Topology {
         }
         match self.backing_at(mount.dev, Some(mount.id), depth + 1) {
             Backing::Disk { disk, .. } => Some(disk),
-            Backing::Memory | Backing::Unresolved(_) => None,
+            Backing::Memory | Backing::Beyond(_) | Backing::Unresolved(_) => None,
         }
     }
 

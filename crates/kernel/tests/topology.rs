@@ -138,12 +138,56 @@ fn anonymous_devices_go_by_the_mount_table() {
     // The st_dev of a btrfs subvolume is in no mount table; its mount's number is.
     assert_eq!(found(sys.backing(mounts, "0:99", Some(7))), ("sda".into(), 2048, true));
     assert_eq!(sys.backing(mounts, "0:41", None), Backing::Memory);
-    let Backing::Unresolved(why) = sys.backing(mounts, "0:42", None) else { panic!() };
-    assert!(why.contains("nfs4") && why.contains("server:/export"), "{why}");
+    let Backing::Beyond(why) = sys.backing(mounts, "0:42", None) else { panic!() };
+    assert!(why.contains("nfs4") && why.contains("another machine"), "{why}");
     assert_eq!(found(sys.backing(mounts, "0:43", None)), ("/sshfs".into(), 0, true));
     assert_eq!(found(sys.backing(mounts, "0:44", None)), ("sda".into(), 2048, true));
     assert_eq!(found(sys.backing(mounts, "0:45", None)), ("sda".into(), 2048, true));
     assert!(matches!(sys.backing(mounts, "0:1234", None), Backing::Unresolved(_)));
+}
+
+#[test]
+fn btrfs_on_several_disks_is_a_set_of_its_own() {
+    let sys = Sys::new();
+    for (name, dev) in [("sda", "8:0"), ("sdb", "8:16"), ("sdc", "8:32")] {
+        sys.disk(name, dev, name == "sdb");
+    }
+    sys.partition("sdc", "sdc1", "8:33", 2048);
+    sys.partition("sdc", "sdc2", "8:34", 9000);
+    let uuid = |uuid: &str, devices: &[&str]| {
+        for device in devices {
+            let name = device.rsplit('/').next().unwrap();
+            fs::create_dir_all(sys.root().join(format!("fs/btrfs/{uuid}/devices"))).unwrap();
+            sys.link(device, &format!("fs/btrfs/{uuid}/devices/{name}"));
+        }
+    };
+    sys.put("fs/btrfs/features/raid1c34", "0\n");
+    uuid("1-2", &["sda", "sdb"]);
+    uuid("3-4", &["sdc/sdc1", "sdc/sdc2"]);
+    let mounts = "7 1 0:40 / /data rw - btrfs /dev/sda rw\n8 1 0:50 /sub /more rw - btrfs /dev/sdc2 rw\n";
+    let Backing::Disk { disk, start, queue_of, members } = sys.backing(mounts, "0:99", Some(7)) else {
+        panic!()
+    };
+    assert_eq!((disk.name.as_str(), disk.rotational, start), ("btrfs:sda+sdb", true, 0));
+    assert_eq!(
+        disk.dev,
+        Dev { major: 0, minor: 40 },
+        "the file system's own number, whatever the subvolume's"
+    );
+    assert_eq!(queue_of, Some(Dev { major: 8, minor: 0 }));
+    assert_eq!(members.iter().map(|m| m.name.as_str()).collect::<Vec<_>>(), ["sda", "sdb"]);
+    // Two partitions of one disk are that disk.
+    assert_eq!(found(sys.backing(mounts, "0:98", Some(8))), ("sdc".into(), 9000, false));
+}
+
+#[test]
+fn what_read_ahead_cannot_help_is_said() {
+    let sys = Sys::new();
+    for (kind, source) in [("zfs", "tank/media"), ("nfs", "a:/b"), ("cifs", "//a/b"), ("ceph", "1.2.3.4:/")] {
+        let mounts = format!("5 1 0:60 / /m rw - {kind} {source} rw\n");
+        let Backing::Beyond(why) = sys.backing(&mounts, "0:60", Some(5)) else { panic!("{kind}") };
+        assert!(why.starts_with(kind), "{why}");
+    }
 }
 
 #[test]

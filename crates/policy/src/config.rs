@@ -246,6 +246,12 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Whether reads that hit should be reported ([`crate::Event::Access`]): streams are followed through them, and an automatic
+    /// size is scored by the part of all reads that missed (\[A\] section 4).
+    pub fn hears_hits(&self) -> bool {
+        self.mode == Mode::Both && (self.ahead.is_some() || matches!(self.sizing, Sizing::Auto(_)))
+    }
+
     /// The same settings with every value inside its range.
     pub fn normalised(mut self) -> Config {
         let page = Bytes(PAGE);

@@ -15,6 +15,7 @@
 extern crate alloc;
 
 mod file;
+mod kind;
 mod overhead;
 mod procedure;
 mod rates;
@@ -24,6 +25,7 @@ mod seeks;
 mod vernier;
 
 pub use file::{ProfileError, SCHEMA, StoredProfile};
+pub use kind::{DiskKind, ProbeTimes, ROUNDS, RUN, RUNS, SMALL, place};
 pub use procedure::{Phase, Procedure, Unmeasurable};
 pub use reads::{ProcedureOptions, Read, Timing};
 

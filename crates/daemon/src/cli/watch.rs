@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use seekless_kernel::fanotify::Scope;
-use seekless_options::seconds;
+use seekless_options::{BOUNDS, seconds};
 use seekless_units::{Exit, Fault, Nanos};
 
 use super::{EngineArgs, octal};
@@ -33,16 +33,16 @@ pub struct WatchArgs {
     #[arg(long, value_enum, default_value_t = ScopeArg::Mount)]
     scope: ScopeArg,
     /// Threads that answer the kernel
-    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64), help_heading = BOUNDS, hide_short_help = true)]
     threads: u16,
     /// Have files that are wholly in memory announced too
-    #[arg(long)]
+    #[arg(long, help_heading = BOUNDS, hide_short_help = true)]
     announce_resident: bool,
     /// Let a reader go after this many seconds, whatever its disk does
-    #[arg(long, default_value_t = 55.0, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, default_value_t = 55.0, value_name = "SECONDS", value_parser = seconds, help_heading = BOUNDS, hide_short_help = true)]
     answer_within: f64,
     /// Most readers held at once; more are let go at once
-    #[arg(long, default_value_t = 4096, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    #[arg(long, default_value_t = 4096, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536), help_heading = BOUNDS, hide_short_help = true)]
     held: u32,
     /// Do not listen for shims as well
     #[arg(long)]
@@ -51,7 +51,7 @@ pub struct WatchArgs {
     #[arg(long, value_name = "PATH", conflicts_with = "no_socket")]
     socket: Option<PathBuf>,
     /// Permission bits of the socket, octal [default: 666 for root's daemon, 600 otherwise]
-    #[arg(long, value_name = "BITS", value_parser = octal)]
+    #[arg(long, value_name = "BITS", value_parser = octal, help_heading = BOUNDS, hide_short_help = true)]
     socket_mode: Option<u32>,
     /// Write the statistics every so many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]

@@ -3,8 +3,10 @@
 use std::fmt::Write;
 use std::fs;
 
+use seekless_engine::{KindReport, Settings};
+use seekless_kernel::fstype::{self, Reads};
 use seekless_kernel::memory::{IdlePager, idle_pager};
-use seekless_kernel::topology::{DiskInfo, Topology};
+use seekless_kernel::topology::{DiskInfo, MountTable, Topology};
 use serde::Serialize;
 
 use super::recommend::{Recommendation, for_machine};
@@ -16,16 +18,24 @@ struct DiskFacts {
     name: String,
     model: Option<String>,
     bytes: u64,
+    /// The kernel's flag.
     rotational: bool,
+    /// Whether it is served: measured where something of it is mounted, else the flag.
+    seeks: bool,
+    /// What was measured, or why not; only where something of it is mounted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<KindReport>,
     read_ahead_kb: Option<u64>,
     max_sectors_kb: Option<u64>,
     scheduler: Option<String>,
 }
 
-impl From<DiskInfo> for DiskFacts {
-    fn from(info: DiskInfo) -> DiskFacts {
+impl DiskFacts {
+    fn new(info: DiskInfo, kinds: &[KindReport]) -> DiskFacts {
         let DiskInfo { name, model, bytes, rotational, read_ahead_kb, max_sectors_kb, scheduler, .. } = info;
-        DiskFacts { name, model, bytes, rotational, read_ahead_kb, max_sectors_kb, scheduler }
+        let kind = kinds.iter().find(|k| k.disk == name).cloned();
+        let seeks = kind.as_ref().map_or(rotational, |k| k.seeks);
+        DiskFacts { name, model, bytes, rotational, seeks, kind, read_ahead_kb, max_sectors_kb, scheduler }
     }
 }
 
@@ -40,21 +50,24 @@ pub(crate) struct MachineReport {
 }
 
 pub(crate) fn examine(daemon: DaemonState, watchable: Result<(), &str>) -> MachineReport {
-    let disks: Vec<DiskFacts> = Topology::of_system().disks().into_iter().map(DiskFacts::from).collect();
+    let kinds = Settings::default().survey(None);
+    let disks: Vec<DiskFacts> =
+        Topology::of_system().disks().into_iter().map(|info| DiskFacts::new(info, &kinds)).collect();
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_string();
-    let findings = findings(&disks, &daemon, idle_pager());
-    let recommendation = for_machine(disks.iter().any(|d| d.rotational), daemon.answers, watchable);
+    let mut findings = findings(&disks, &daemon, idle_pager());
+    findings.extend(beyond(&MountTable::of_system()));
+    let recommendation = for_machine(disks.iter().any(|d| d.seeks), daemon.answers, watchable);
     MachineReport { kernel, daemon, disks, findings, recommendation }
 }
 
 fn findings(disks: &[DiskFacts], daemon: &DaemonState, pager: Option<IdlePager>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    if !disks.iter().any(|d| d.rotational) {
+    if !disks.iter().any(|d| d.seeks) {
         findings.push(Finding {
             kind: "no_heads",
             blocks: true,
-            what: "no disk here has heads to move".into(),
-            advice: "Seekless leaves solid-state disks alone; `--include-ssd` serves them all the same"
+            what: "no disk here seeks".into(),
+            advice: "Seekless leaves disks alone that do not; `--include-ssd` serves them all the same"
                 .into(),
         });
     }
@@ -80,7 +93,7 @@ fn findings(disks: &[DiskFacts], daemon: &DaemonState, pager: Option<IdlePager>)
             advice: advice.into(),
         });
     }
-    for disk in disks.iter().filter(|d| d.rotational) {
+    for disk in disks.iter().filter(|d| d.seeks) {
         if let Some(kb) = disk.read_ahead_kb.filter(|&kb| kb < 1024) {
             findings.push(Finding {
                 kind: "read_ahead",
@@ -97,11 +110,52 @@ fn findings(disks: &[DiskFacts], daemon: &DaemonState, pager: Option<IdlePager>)
     findings
 }
 
+/// Most mount points named in one finding.
+const NAMED_MAX: usize = 3;
+
+/// What is mounted and passed, a finding a kind of file system.
+fn beyond(mounts: &MountTable) -> Vec<Finding> {
+    let mut kinds: Vec<(&str, Reads, Vec<String>)> = Vec::new();
+    for mount in mounts.iter() {
+        let Some(reads) = fstype::by_name(&mount.fs_type).map(|t| t.reads) else { continue };
+        if !matches!(reads, Reads::OwnCache | Reads::Network | Reads::Fuse) {
+            continue;
+        }
+        let at = mount.target.display().to_string();
+        match kinds.iter_mut().find(|k| k.0 == mount.fs_type) {
+            Some(kind) => kind.2.push(at),
+            None => kinds.push((&mount.fs_type, reads, vec![at])),
+        }
+    }
+    let finding = |(kind, reads, at): (&str, Reads, Vec<String>)| {
+        let more = at.len().saturating_sub(NAMED_MAX);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let at = format!("{}{more}", at[..at.len().min(NAMED_MAX)].join(", "));
+        let (what, advice) = match reads {
+            Reads::OwnCache => (
+                format!("{at}: {kind} has a cache of its own, of which the page cache knows nothing"),
+                "its files are passed at once, and read as without Seekless; its own prefetching is what helps there",
+            ),
+            Reads::Network => (
+                format!("{at}: {kind} reads from another machine"),
+                "its files are passed at once: run Seekless where the disks are",
+            ),
+            _ => (
+                format!("{at}: {kind} is a program's, one queue a mount"),
+                "files whose reads pass by the page cache (direct I/O) are passed at once; a pool that names the disk of each \
+                 file (mergerfs) is read by those disks",
+            ),
+        };
+        Finding { kind: "file_system", blocks: false, what, advice: advice.into() }
+    };
+    kinds.into_iter().map(finding).collect()
+}
+
 impl MachineReport {
     pub(super) fn describe(&self) -> String {
         let mut text = format!("Linux {}; {}\n", self.kernel, self.daemon.describe());
         for disk in &self.disks {
-            let kind = if disk.rotational { "hard disk" } else { "solid state" };
+            let kind = if disk.seeks { "seeks," } else { "does not seek," };
             let kb = |value: Option<u64>| value.map_or("?".to_string(), |v| v.to_string());
             let _ = writeln!(
                 text,
@@ -113,6 +167,9 @@ impl MachineReport {
                 kb(disk.max_sectors_kb),
                 disk.scheduler.as_deref().unwrap_or("?"),
             );
+            if let Some(kind) = &disk.kind {
+                let _ = writeln!(text, "      {kind}");
+            }
         }
         describe_findings(&self.findings, &mut text);
         text.push_str(&self.recommendation.describe());
@@ -130,10 +187,31 @@ mod tests {
             model: None,
             bytes: 1 << 40,
             rotational,
+            seeks: rotational,
+            kind: None,
             read_ahead_kb: Some(read_ahead_kb),
             max_sectors_kb: Some(1280),
             scheduler: Some("none".into()),
         }
+    }
+
+    #[test]
+    fn file_systems_that_are_passed_are_said_once_a_kind() {
+        let mounts = MountTable::parse(
+            b"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n\
+              2 1 0:50 / /tank rw - zfs tank rw\n\
+              3 1 0:51 / /tank/a rw - zfs tank/a rw\n\
+              4 1 0:52 / /tank/b rw - zfs tank/b rw\n\
+              5 1 0:53 / /tank/c rw - zfs tank/c rw\n\
+              6 1 0:54 / /net rw - nfs4 host:/x rw\n\
+              7 1 0:55 / /pool rw - fuse.mergerfs pool rw\n\
+              8 1 0:56 / /sys/fs/fuse/connections rw - fusectl fusectl rw\n",
+        );
+        let found = beyond(&mounts);
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert!(found[0].what.starts_with("/tank, /tank/a, /tank/b and 1 more: zfs"), "{}", found[0].what);
+        assert!(found[1].what.contains("/net: nfs4") && found[2].advice.contains("mergerfs"));
+        assert!(found.iter().all(|f| f.kind == "file_system" && !f.blocks));
     }
 
     #[test]

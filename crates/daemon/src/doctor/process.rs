@@ -47,6 +47,9 @@ pub(crate) struct Facts {
     pub(crate) other_root: Option<PathBuf>,
     /// It is in another network namespace, where the socket's abstract twin is not seen.
     pub(crate) other_network: bool,
+    /// How many of its processes read files themselves, one read at a time: as many misses can be outstanding. 0 if it is no server known
+    /// to do so, or has threads to do it.
+    pub(crate) reads_at_once: usize,
 }
 
 impl Facts {
@@ -103,6 +106,7 @@ impl Facts {
         // The loader tells by its own bits when a set-uid program has given up its rights since.
         facts.at_secure |= fs::metadata(dir.join("exe")).is_ok_and(|m| m.permissions().mode() & 0o6000 != 0);
         facts.read_maps(&maps, &exe);
+        facts.reads_at_once = reads_at_once(pid, &facts.name);
         if facts.daemons.is_empty() {
             // A master leaves reading to its workers.
             let maps =
@@ -195,6 +199,56 @@ fn children(dir: &Path) -> Vec<u32> {
         .collect()
 }
 
+/// Most processes of a server that are looked at.
+const WORKERS_MAX: usize = 256;
+
+/// [`Facts::reads_at_once`]: nginx has a pool of threads in each worker where `aio threads` is set, and one thread where it is not; lighttpd
+/// has one thread in any case. A master does not read.
+fn reads_at_once(pid: u32, name: &str) -> usize {
+    if !matches!(name, "nginx" | "lighttpd") {
+        return 0;
+    }
+    let dir = |pid: u32| PathBuf::from(format!("/proc/{pid}"));
+    let same = |pid: &u32| fs::read_to_string(dir(*pid).join("comm")).is_ok_and(|comm| comm.trim() == name);
+    let mut workers: Vec<u32> = children(&dir(pid)).into_iter().filter(same).take(WORKERS_MAX).collect();
+    if workers.is_empty() {
+        workers.push(pid);
+    }
+    let alone = |pid: &u32| fs::read_dir(dir(*pid).join("task")).is_ok_and(|tasks| tasks.count() == 1);
+    if workers.iter().all(alone) { workers.len() } else { 0 }
+}
+
+/// What of a server's settings keeps the disk from being given more to choose from; for one that is hooked.
+pub(crate) fn few_blocked(name: &str, reads_at_once: usize) -> Option<Finding> {
+    if reads_at_once == 0 {
+        return None;
+    }
+    let workers =
+        if reads_at_once == 1 { "process reads".into() } else { format!("{reads_at_once} workers read") };
+    let what = format!(
+        "its {workers} files without other threads: no more than {reads_at_once} can wait for the disks at once, however many clients do"
+    );
+    let advice = match name {
+        "nginx" => {
+            "write `aio threads;` beside `sendfile on;` in nginx.conf (nginx built --with-threads): a worker then has up to 32 reads waiting, \
+             from which the next in disk order is taken, and serves from memory meanwhile; single answers may take longer at the \
+             99th percentile"
+        }
+        _ => {
+            "write `server.max-worker = 16` in lighttpd.conf: as many reads wait then, from which the next in disk order is taken, and the others \
+             serve from memory meanwhile; single answers may take longer at the 99th percentile"
+        }
+    };
+    Some(Finding { kind: "few_blocked", blocks: false, what, advice: advice.into() })
+}
+
+/// The same of a running process.
+pub(crate) fn few_blocked_of(pid: u32) -> Option<(String, Finding)> {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim().to_string();
+    let finding = few_blocked(&name, reads_at_once(pid, &name))?;
+    Some((name, finding))
+}
+
 fn at_secure(auxv: &[u8]) -> bool {
     let (pairs, _) = auxv.as_chunks::<16>();
     pairs.iter().any(|pair| {
@@ -270,6 +324,7 @@ pub(crate) fn diagnose(facts: &Facts, daemon: DaemonState, watchable: Result<(),
         found("no_daemon", true, what, "start `seekless daemon`; the process need not be started again");
     }
     bypasses(facts, &mut found);
+    findings.extend(few_blocked(&facts.name, facts.reads_at_once));
     let hooked = facts.shim_mapped && !facts.disabled;
     let has = |kinds: &[&str]| findings.iter().any(|f| kinds.contains(&f.kind));
     let preloadable = !has(&["go", "static", "musl", "at_secure"]);
@@ -414,6 +469,38 @@ mod tests {
             ..hooked
         };
         assert_eq!(kinds(&bypassing), ["io_uring", "aio", "mmap", "seccomp", "root"]);
+    }
+
+    #[test]
+    fn a_server_without_threads_is_told_which_setting_helps() {
+        let with = |name: &str, reads_at_once| {
+            let facts = Facts { shim_mapped: true, name: name.into(), reads_at_once, ..dynamic() };
+            diagnose(&facts, daemon(true), Ok(())).findings
+        };
+        let findings = with("nginx", 2);
+        assert_eq!(findings.len(), 1);
+        assert!(findings[0].what.contains("2 workers") && findings[0].advice.contains("`aio threads;`"));
+        assert!(with("lighttpd", 1)[0].advice.contains("server.max-worker"));
+        assert_eq!(with("nginx", 0), [], "it has a pool of threads");
+        // Whatever the tests run in is called otherwise.
+        assert_eq!(few_blocked_of(std::process::id()), None);
+    }
+
+    #[test]
+    fn workers_are_counted_by_their_threads() {
+        // A process of that name with one thread: `sleep` by another name.
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("nginx");
+        std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
+        let mut child = std::process::Command::new(&program).arg("60").spawn().unwrap();
+        let named = |pid| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        while named(child.id()).trim() != "nginx" {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let found = few_blocked_of(child.id());
+        let _ = child.kill();
+        let _ = child.wait();
+        assert_eq!(found.map(|(name, f)| (name, f.kind)), Some(("nginx".into(), "few_blocked")));
     }
 
     #[test]

@@ -60,11 +60,11 @@ pub(super) fn for_process(
     }
 }
 
-/// For the machine, whatever runs on it; `heads`: a disk has some.
+/// For the machine, whatever runs on it; `heads`: a disk seeks.
 pub(super) fn for_machine(heads: bool, daemon: bool, watchable: Result<(), &str>) -> Recommendation {
     let none = |why: &str| Recommendation { way: "none", command: String::new(), why: why.into() };
     if !heads {
-        return none("no disk here has heads to move");
+        return none("no disk here seeks");
     }
     match watchable {
         _ if daemon => none("a daemon answers; `seekless doctor --pid PID` says whether a server uses it"),

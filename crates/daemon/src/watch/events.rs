@@ -126,7 +126,7 @@ impl Announcer {
             counts.hits.add();
             return self.hit(event, file, edition, offset, wanted, now);
         }
-        let place = lock(&self.devices).place(file.dev, fd, now);
+        let place = lock(&self.devices).place(file, fd, now);
         let (index, start, steps) = match place {
             Ok(Place::Reader { index, start, steps }) => (index, start, steps),
             Ok(Place::NotADisk) => {
@@ -167,17 +167,17 @@ impl Announcer {
     fn hit(&self, event: Event, file: FileId, edition: Edition, offset: u64, len: u64, now: Instant) {
         let tid = event.tid();
         let Some(fd) = event.allow() else { return };
-        if self.files.is_count_due(file, now) && !lock(&self.devices).needs_every_hit(file.dev) {
+        if self.files.is_count_due(file, now) && !lock(&self.devices).needs_every_hit(file) {
             self.files.ignore_if_resident(file, edition.size, &fd, &self.group, &self.counts);
         }
-        if !self.settings.engine.follows() {
+        if !self.settings.engine.hears_hits() {
             return;
         }
         if is_own_thread(tid) {
             // The socket door's engine maps what it has brought in: that is nobody's reading. Asked when the reader has gone on.
             return self.counts.own.add();
         }
-        let place = lock(&self.devices).place(file.dev, fd.as_fd(), now);
+        let place = lock(&self.devices).place(file, fd.as_fd(), now);
         let Ok(Place::Reader { index, start, steps }) = place else { return };
         // What it is to be, and of how much, can no longer be asked: its thread has gone on.
         let taken = Taken::Unknown;

@@ -118,7 +118,7 @@ impl Files {
         folders: &Folders,
         group: &Group,
         counts: &Counts,
-        needs_every_hit: impl Fn(u64) -> bool,
+        needs_every_hit: impl Fn(FileId) -> bool,
     ) -> Duration {
         let began = Instant::now();
         let ignored: Vec<(FileId, FileHandle)> =
@@ -130,7 +130,7 @@ impl Files {
                 continue;
             };
             let size = rustix::fs::fstat(&file).map_or(0, |s| s.st_size as u64);
-            if needs_every_hit(id.dev) || !wholly_resident(file.as_fd(), size) {
+            if needs_every_hit(id) || !wholly_resident(file.as_fd(), size) {
                 lock(&self.ignored).remove(&id);
                 // Fails when the mark is gone already, with the inode.
                 let _ = group.notice(file.as_fd());

@@ -44,7 +44,8 @@ impl Keeper {
                 refresh_at = now + IGNORED_FOR;
             } else if now >= look_at {
                 look_at = now
-                    + files.look(folders, group, counts, |dev| lock(&announcer.devices).needs_every_hit(dev));
+                    + files
+                        .look(folders, group, counts, |file| lock(&announcer.devices).needs_every_hit(file));
             }
             thread::sleep(ROUND);
         }

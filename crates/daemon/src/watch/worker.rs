@@ -60,6 +60,9 @@ pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
     let each = 4;
     watch.held_max = watch.held_max.min((raise_descriptors(DESCRIPTORS) / each) as usize).max(1);
     settings.connections_max = settings.connections_max.min(watch.held_max);
+    for disk in settings.engine.survey(Some(&watch.dirs)).iter().filter(|_| worker.restarts == 0) {
+        eprintln!("seekless watch: {disk}");
+    }
     let daemon = match worker.socket {
         true => Daemon::start(settings).map_err(|error| {
             let fault = Fault::from(error);

@@ -98,6 +98,8 @@ impl Watching {
         let socket = state.path().join("d.sock");
         // What is read ahead depends on time; only the test of that wants it.
         let ahead = if options.contains(&"--ahead") { &[][..] } else { &["--ahead", "off"] };
+        // And what is counted depends on how far is read.
+        let size = if options.contains(&"--prefetch") { &[][..] } else { &["--prefetch", "2MiB"] };
         let mut supervisor = Command::new(program())
             .arg("watch")
             .args(dirs)
@@ -107,6 +109,7 @@ impl Watching {
             .arg(&socket)
             .args(options)
             .args(ahead)
+            .args(size)
             .stderr(Stdio::piped())
             .stdin(Stdio::null())
             .spawn()

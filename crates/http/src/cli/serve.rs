@@ -8,8 +8,8 @@ use std::time::Duration;
 use clap::Args;
 use seekless_levels::coordinate::Coordination;
 use seekless_levels::coordinate::pfc::PfcParams;
-use seekless_options::{EngineOptions, on_off};
-use seekless_policy::{Mode, Prefetch};
+use seekless_options::{BOUNDS, EngineOptions, PAPERS, on_off};
+use seekless_policy::Mode;
 use seekless_units::{Bytes, Exit, Fault, Nanos};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -47,52 +47,48 @@ pub struct ServeArgs {
     #[arg(long)]
     download_page: bool,
     /// Event loops [default: one a core]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = BOUNDS, hide_short_help = true)]
     loops: Option<u32>,
     /// Connections at once; more are turned away [default: as many as descriptors allow, at most 65536]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = BOUNDS, hide_short_help = true)]
     connections: Option<u32>,
     /// Connections of one client (IPv4 address, IPv6 /64) at once [default: no bound of its own]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = BOUNDS, hide_short_help = true)]
     connections_per_client: Option<u32>,
     /// Longest head of a request
-    #[arg(long, default_value = "16KiB", value_name = "SIZE")]
+    #[arg(long, default_value = "16KiB", value_name = "SIZE", help_heading = BOUNDS, hide_short_help = true)]
     head_max: Bytes,
     /// Bytes a second for each connection [default: no bound]
     #[arg(long, value_name = "SIZE")]
     rate: Option<Bytes>,
     /// How long a client may take for the head of a request
-    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = duration)]
+    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = duration, help_heading = BOUNDS, hide_short_help = true)]
     head_timeout: Duration,
     /// How long a connection may say nothing between requests
-    #[arg(long, default_value = "75s", value_name = "TIME", value_parser = duration)]
+    #[arg(long, default_value = "75s", value_name = "TIME", value_parser = duration, help_heading = BOUNDS, hide_short_help = true)]
     idle_timeout: Duration,
     /// How long a client may take no byte of an answer
-    #[arg(long, default_value = "60s", value_name = "TIME", value_parser = duration)]
+    #[arg(long, default_value = "60s", value_name = "TIME", value_parser = duration, help_heading = BOUNDS, hide_short_help = true)]
     send_timeout: Duration,
     /// How long answers under way may go on after the server is told to stop
-    #[arg(long, default_value = "30s", value_name = "TIME", value_parser = duration)]
+    #[arg(long, default_value = "30s", value_name = "TIME", value_parser = duration, help_heading = BOUNDS, hide_short_help = true)]
     grace: Duration,
     /// Largest file of which a digest is made for clients that want one (it is read whole for that)
-    #[arg(long, default_value = "16MiB", value_name = "SIZE")]
+    #[arg(long, default_value = "16MiB", value_name = "SIZE", help_heading = BOUNDS, hide_short_help = true)]
     digest_max: Bytes,
     /// Offer downloads in any order: on, or off
-    #[arg(long, default_value = "on", value_name = "on|off", value_parser = on_off, action = clap::ArgAction::Set)]
+    #[arg(long, default_value = "on", value_name = "on|off", value_parser = on_off, action = clap::ArgAction::Set, help_heading = PAPERS, hide_short_help = true)]
     any_order: bool,
     /// Memory for the blocks of such downloads, of each disk
-    #[arg(long, default_value = "128MiB", value_name = "SIZE")]
+    #[arg(long, default_value = "128MiB", value_name = "SIZE", help_heading = BOUNDS, hide_short_help = true)]
     any_order_memory: Bytes,
     /// Bytes read at once for them
-    #[arg(long, default_value = "1MiB", value_name = "SIZE")]
+    #[arg(long, default_value = "1MiB", value_name = "SIZE", help_heading = BOUNDS, hide_short_help = true)]
     any_order_read: Bytes,
     /// Coordinate with the caches that fetch from us: none; pfc (what they keep is not kept here a second time, unless it comes
     /// back); or pfc-literal (the paper's rules on each request)
-    #[arg(long, default_value = "none", value_name = "none|pfc|pfc-literal", value_parser = coordination)]
+    #[arg(long, default_value = "none", value_name = "none|pfc|pfc-literal", value_parser = coordination, help_heading = PAPERS, hide_short_help = true)]
     coordinate: Upper,
-    /// How far a read is extended: a size, for example 4MiB; auto (it finds itself; with --ahead on); competitive (what the disk
-    /// transfers in the time of one seek, from its profile)
-    #[arg(long, default_value = "4MiB", value_name = "SIZE|auto|competitive")]
-    prefetch: Prefetch,
     /// At the end, write what was counted as JSON to FILE, or to standard output
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
     json: Option<PathBuf>,
@@ -133,7 +129,7 @@ impl ServeArgs {
         if self.rate == Some(Bytes::ZERO) {
             return Err(usage("--rate 0B sends nothing; leave it away for no bound".into()));
         }
-        let mut engine = self.engine.settings(Mode::Both, &self.prefetch)?;
+        let mut engine = self.engine.settings(Mode::Both)?;
         // Every client of a server may wait for the same disk.
         engine.spindle.queue_max = 16_384;
         engine.spindle.wait_max = WAIT_MAX;
@@ -205,6 +201,9 @@ pub fn run_serve(args: ServeArgs) -> Result<Exit, Fault> {
     let mut settings = args.settings()?;
     make_room((settings.connections as u64).saturating_mul(DESCRIPTORS_EACH).min(descriptor_limit()));
     args.engine.open_log(&mut settings.engine)?;
+    for disk in settings.engine.survey(Some(&settings.roots)) {
+        eprintln!("seekless serve: {disk}");
+    }
     let server = Server::start(settings)?;
     // Whoever started us waits for this line to know the port; a closed pipe is nobody's fault.
     let _ = writeln!(std::io::stdout(), "listening on {}", server.url());

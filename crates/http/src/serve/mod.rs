@@ -157,7 +157,7 @@ impl Shared {
     /// Bytes of a file were sent, or copied to be sent: the stream moved on, and its next piece may be due. Not before: what has
     /// been read may be given back.
     pub(crate) fn moved_on(&self, file: &Opened, offset: u64, len: u64) {
-        if len == 0 || !self.engine.settings().follows() {
+        if len == 0 || !self.engine.settings().hears_hits() {
             return;
         }
         {
@@ -169,7 +169,7 @@ impl Shared {
             }
         }
         let devices = lock(self.engine.devices());
-        if let Some(reader) = devices.reader_of(file.id.dev) {
+        if let Some(reader) = devices.reader_of(file.id) {
             // A reader that is behind misses it.
             let _ = devices.send(reader, Message::Access { file: file.id, offset, len });
         }
@@ -181,7 +181,7 @@ impl Shared {
         coordinate.sent(file.id, span, |file, span| {
             Counters::add(&self.counters.bypassed_bytes, span.len);
             let devices = lock(self.engine.devices());
-            if let Some(reader) = devices.reader_of(file.dev) {
+            if let Some(reader) = devices.reader_of(file) {
                 // A reader that is behind leaves them to the page cache.
                 let release = Message::Release { file, offset: span.offset, len: span.len };
                 let _ = devices.send(reader, release);
@@ -234,8 +234,10 @@ impl Server {
         let memory = page_cache_limit().unwrap_or(512 << 20);
         let coordinate = Coordinate::new(settings.coordinate, memory, settings.engine.spindle.prefetch.0);
         let mut engine = settings.engine.clone();
-        if let (Some(Coordinate::Returns(_)), None) = (&coordinate, engine.budget) {
-            engine.budget = Some(Bytes((memory as f64 * BUDGET_SHARE) as u64));
+        if let (Some(Coordinate::Returns(_)), Some(ahead)) = (&coordinate, &mut engine.spindle.ahead)
+            && ahead.budget.is_none()
+        {
+            ahead.budget = Some(Bytes((memory as f64 * BUDGET_SHARE) as u64));
         }
         let shared = Arc::new(Shared {
             tree,

@@ -14,6 +14,8 @@ pub struct Mount {
     pub id: u64,
     /// Number of the file system.
     pub dev: Dev,
+    /// What of the file system is mounted there.
+    pub root: PathBuf,
     /// Where it is mounted.
     pub target: PathBuf,
     /// `ext4`, `fuse.sshfs`, ...
@@ -25,12 +27,41 @@ pub struct Mount {
 }
 
 impl Mount {
+    /// An overlay's layers with absolute paths, the uppermost first: the one it writes to, then the read-only ones. Colons within a
+    /// path are escaped by a backslash; since Linux 6.5 a layer may be an option of its own (`lowerdir+=`).
+    pub fn overlay_layers(&self) -> Vec<PathBuf> {
+        let mut layers = Vec::new();
+        let options = || self.options.split(',');
+        layers.extend(options().find_map(|o| o.strip_prefix("upperdir=")).map(unescape_colons));
+        for option in options() {
+            if let Some(one) = option.strip_prefix("lowerdir+=").or(option.strip_prefix("datadir+=")) {
+                layers.push(unescape_colons(one));
+            } else if let Some(list) = option.strip_prefix("lowerdir=") {
+                layers.extend(split_colons(list).filter(|l| !l.is_empty()).map(unescape_colons));
+            }
+        }
+        layers.retain(|layer| layer.is_absolute());
+        layers
+    }
+
     /// The layer an overlay writes to, or its first read-only one.
     pub(super) fn overlay_layer(&self) -> Option<PathBuf> {
-        let option = |name: &str| self.options.split(',').find_map(|o| o.strip_prefix(name));
-        let first_of_many = |list: &str| list.split(':').find(|l| !l.is_empty()).map(PathBuf::from);
-        option("upperdir=").map(PathBuf::from).or_else(|| option("lowerdir=").and_then(first_of_many))
+        self.overlay_layers().into_iter().next()
     }
+}
+
+/// Parts between colons that no backslash precedes.
+fn split_colons(list: &str) -> impl Iterator<Item = &str> {
+    let mut escaped = false;
+    list.split(move |c: char| {
+        let here = c == ':' && !escaped;
+        escaped = c == '\\' && !escaped;
+        here
+    })
+}
+
+fn unescape_colons(path: &str) -> PathBuf {
+    PathBuf::from(path.replace("\\:", ":"))
 }
 
 /// All mounts, in the table's order: later ones cover earlier ones.
@@ -78,14 +109,15 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|&b| b == b' ');
     let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
     let dev = Dev::parse(std::str::from_utf8(fields.nth(1)?).ok()?)?;
-    let target = PathBuf::from(unescape(fields.nth(1)?));
+    let root = PathBuf::from(unescape(fields.next()?));
+    let target = PathBuf::from(unescape(fields.next()?));
     // Optional fields, any number of them, end with a single dash.
     let mut after = fields.skip_while(|f| *f != b"-").skip(1);
     let text = |field: &[u8]| unescape(field).to_string_lossy().into_owned();
     let fs_type = text(after.next()?);
     let source = text(after.next()?);
     let options = after.next().map(text).unwrap_or_default();
-    Some(Mount { id, dev, target, fs_type, source, options })
+    Some(Mount { id, dev, root, target, fs_type, source, options })
 }
 
 /// Spaces, tabs, newlines and backslashes are written as a backslash and three octal digits.
@@ -127,5 +159,21 @@ mod tests {
         assert_eq!(table.by_path(Path::new("/mnt/a b/file")).unwrap().id, 30);
         assert_eq!(table.by_path(Path::new("/mnt/a")).unwrap().id, 22);
         assert_eq!(table.by_id(31).unwrap().overlay_layer(), Some(PathBuf::from("/data/up")));
+        assert_eq!(table.by_id(30).unwrap().root, Path::new("/sub"));
+    }
+
+    #[test]
+    fn layers_of_an_overlay_are_read_from_top_to_bottom() {
+        let layers = |options: &str| {
+            let line = format!("31 22 0:46 / /o rw - overlay overlay {options}\n");
+            let table = MountTable::parse(line.as_bytes());
+            let layers = table.by_id(31).unwrap().overlay_layers();
+            layers.iter().map(|l| l.to_string_lossy().into_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(layers("rw,lowerdir=/a:/b,upperdir=/u,workdir=/w"), ["/u", "/a", "/b"]);
+        // The mount table escapes the backslash of an escaped colon once more.
+        assert_eq!(layers("ro,lowerdir=/a\\134:b:/c::/data"), ["/a:b", "/c", "/data"]);
+        assert_eq!(layers("ro,lowerdir+=/x,lowerdir+=/y"), ["/x", "/y"]);
+        assert_eq!(layers("ro,lowerdir=l/ABC:l/DEF"), [""; 0], "relative to whoever mounted it");
     }
 }

@@ -23,7 +23,7 @@ pub struct Arm {
     pub door: Door,
     /// The drive a load of kind `profile` measures.
     pub drive: Option<String>,
-    /// Prefetch size of the daemon (its default when absent).
+    /// Prefetch size of the daemon (its default, which is automatic, when absent).
     pub prefetch: Option<Bytes>,
     /// Order of the daemon's queue (its default when absent).
     pub order: Option<QueueOrder>,

@@ -132,6 +132,7 @@ pub fn find(name: &str) -> Result<(String, Scenario), Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scenario::{Knob, Mode, ServerKind};
 
     #[test]
     fn every_file_is_carried_and_parses() {
@@ -148,6 +149,23 @@ mod tests {
             let quick = scenario.clone().quickened();
             assert!(!quick.checks.is_empty(), "{name} --quick checks nothing");
             assert!(quick.points().len() <= scenario.points().len());
+        }
+    }
+
+    /// What a published figure means must not change with the program's defaults.
+    #[test]
+    fn every_arm_says_how_far_it_reads() {
+        for (name, _) in ALL {
+            let (_, scenario) = find(name).unwrap();
+            let swept =
+                scenario.axis.iter().any(|axis| axis.knobs.iter().any(|knob| *knob == Knob::Prefetch));
+            for arm in &scenario.arms {
+                let extends = matches!(arm.mode, Some(Mode::Both | Mode::Prefetch));
+                let serves = arm.server == Some(ServerKind::Seekless);
+                let mut words = arm.sim.iter().chain(&arm.daemon).chain(&arm.serve);
+                let says = arm.prefetch.is_some() || swept || words.any(|w| w == "--prefetch");
+                assert!(says || !(extends || serves), "{name}, {}: how far?", arm.name);
+            }
         }
     }
 

@@ -106,11 +106,11 @@ impl DiskEngine {
     /// Notes where a stream got to, and whether its next piece is due.
     pub(super) fn access(&mut self, access: Access) {
         let Access { file, offset, len, file_size, lba, taken } = access;
-        if self.streams.is_none() || !self.files.used(self.now, file) {
+        if !self.config.hears_hits() || !self.files.used(self.now, file) {
             return;
         }
         self.stats.accesses += 1;
-        if self.config.bitrate.is_none() && self.files.read(file) {
+        if self.streams.is_some() && self.config.bitrate.is_none() && self.files.read(file) {
             self.hint(Action::Header { file });
         }
         let end = offset.saturating_add(len).min(file_size.max(offset));

@@ -25,7 +25,7 @@ impl DiskEngine {
         if let Err(reason) = self.admit(&request) {
             self.spindle.say(request.id, Verdict::Pass(reason), &mut self.stats);
             if let Some(wanted) =
-                Wanted::of(&request, self.config.read_max.0).filter(|_| self.streams.is_some())
+                Wanted::of(&request, self.config.read_max.0).filter(|_| self.config.hears_hits())
             {
                 self.extents.left_to_client(request.file, wanted.start, wanted.end);
             }
@@ -166,7 +166,7 @@ impl DiskEngine {
 
     /// Where accesses are not reported, an answer stands for the read that follows it.
     pub(super) fn answered(&mut self, answered: &[Answered]) {
-        if self.streams.is_some() {
+        if self.config.hears_hits() {
             return;
         }
         for Answered { verdict, range: (file, start, end) } in answered {

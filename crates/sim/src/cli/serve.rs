@@ -5,13 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use seekless_drive::{DriveSpec, catalogue as drives};
-use seekless_policy::bitrate::BitrateRule;
-use seekless_policy::competitive::Start;
-use seekless_policy::controller::{AdjustBy, Params};
-use seekless_policy::{
-    AheadConfig, Config as SpindleConfig, Constants, DiskEngine, DropBehind, MemoryLimit, Mode, OrderKind, PAGE,
-    Prefetch, Sizing,
-};
+use seekless_options::{BOUNDS, PAPERS, PolicyOptions, Preset, QueueOptions, time};
+use seekless_policy::{Config as SpindleConfig, Constants, DiskEngine, MemoryLimit, Mode, PAGE, Sizing};
 use seekless_units::{Bytes, Exit, Fault, Nanos};
 use seekless_workload::catalogue::{Catalogue, CatalogueSpec, Content};
 use seekless_workload::closed::{ClosedSpec, Pick};
@@ -21,6 +16,11 @@ use serde_json::{Value, json};
 
 use crate::serving::config::{Costs, DiskConfig, EngineConfig, ServerModel};
 use crate::serving::{self, Config, KernelConfig, Load, Replacement, profile_of, readahead, scheduler};
+
+/// Headings of what `--help` shows and `-h` does not.
+const LIBRARY: &str = "Library";
+const MODEL: &str = "Model of server, kernel and network";
+const LOAD: &str = "Load";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum LoadKind {
@@ -99,7 +99,7 @@ pub(super) struct ServeArgs {
     #[arg(long, value_name = "SIZE", default_value = "768MiB")]
     memory: Bytes,
     /// How the page cache chooses what leaves
-    #[arg(long, value_enum, default_value = "two-list")]
+    #[arg(long, value_enum, default_value = "two-list", help_heading = MODEL, hide_short_help = true)]
     cache: Cache,
     #[command(flatten)]
     library: LibraryArgs,
@@ -117,25 +117,25 @@ pub(super) struct ServeArgs {
 #[derive(Args, Clone, Debug)]
 struct LibraryArgs {
     /// Number of videos [default: as many as fill --library, or 20000]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = LIBRARY, hide_short_help = true)]
     videos: Option<u32>,
     /// Size of the library on each disk
     #[arg(long, value_name = "SIZE")]
     library: Option<Bytes>,
     /// Make every file this large instead of drawing durations
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", help_heading = LIBRARY, hide_short_help = true)]
     file_size: Option<Bytes>,
     /// What kind of files: videos, clips or index
-    #[arg(long, value_name = "KIND", default_value = "videos")]
+    #[arg(long, value_name = "KIND", default_value = "videos", help_heading = LIBRARY, hide_short_help = true)]
     content: Content,
     /// Share of HD (2095 kb/s) videos, 0 to 1; the rest is SD (419 kb/s)
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, help_heading = LIBRARY, hide_short_help = true)]
     hd_share: f64,
     /// Zipf exponent of the popularity
-    #[arg(long, value_name = "EXPONENT", default_value_t = 0.8)]
+    #[arg(long, value_name = "EXPONENT", default_value_t = 0.8, help_heading = LIBRARY, hide_short_help = true)]
     zipf: f64,
     /// Seed of the library
-    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    #[arg(long, value_name = "SEED", default_value_t = 1, help_heading = LIBRARY, hide_short_help = true)]
     catalogue_seed: u64,
 }
 
@@ -148,117 +148,75 @@ struct ServerArgs {
     #[arg(long, value_enum, default_value = "shipped")]
     variant: Variant,
     /// Event workers of nginx: one a processor
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256), help_heading = MODEL, hide_short_help = true)]
     workers: u32,
     /// Socket buffer of a connection behind a link
-    #[arg(long, value_name = "SIZE", default_value = "1MiB")]
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", help_heading = MODEL, hide_short_help = true)]
     socket: Bytes,
     /// Read-ahead of the kernel, in KiB
     #[arg(long, value_name = "N", default_value_t = 128)]
     read_ahead_kb: u64,
     /// Instead of --read-ahead-kb: as far as the disk transfers at that place in the time of one switch
-    #[arg(long)]
+    #[arg(long, help_heading = MODEL, hide_short_help = true)]
     competitive_read_ahead: bool,
     /// Largest request of the block layer, in KiB
-    #[arg(long, value_name = "N", default_value_t = 1280)]
+    #[arg(long, value_name = "N", default_value_t = 1280, help_heading = MODEL, hide_short_help = true)]
     max_sectors_kb: u64,
     /// Largest command to the drive, in KiB (the live software disk's file takes 1 MiB)
-    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(4..=1 << 20), help_heading = MODEL, hide_short_help = true)]
     max_command_kb: u64,
     /// Pages of one request that were allocated one by one
-    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..=1 << 20), help_heading = MODEL, hide_short_help = true)]
     max_segments: u64,
     /// Block scheduler: none, mq-deadline, bfq, anticipatory
     #[arg(long, value_name = "NAME", default_value = "none")]
     scheduler: scheduler::Kind,
     /// Requests the scheduler holds
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=100_000), help_heading = MODEL, hide_short_help = true)]
     nr_requests: u32,
     /// The kernel's read-ahead algorithm
-    #[arg(long, value_enum, default_value = "on-demand")]
+    #[arg(long, value_enum, default_value = "on-demand", help_heading = MODEL, hide_short_help = true)]
     kernel_read_ahead: KernelReadAhead,
     /// From the end of a disk command to the wake-up of who waits for it, and of a message between shim and daemon
-    #[arg(long, value_name = "TIME", default_value = "60us", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "60us", value_parser = duration, help_heading = MODEL, hide_short_help = true)]
     wake: Nanos,
     /// Cost of a request on the network, besides its bytes (alpha)
-    #[arg(long, value_name = "TIME", default_value = "100us", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "100us", value_parser = duration, help_heading = MODEL, hide_short_help = true)]
     network_alpha: Nanos,
     /// Rate of the server's network in MB/s (1 / beta)
-    #[arg(long, value_name = "MB/S", default_value_t = 1250.0)]
+    #[arg(long, value_name = "MB/S", default_value_t = 1250.0, help_heading = MODEL, hide_short_help = true)]
     network_mb_per_s: f64,
 }
 
 #[derive(Args, Clone, Debug)]
 struct EngineArgs {
-    /// What Seekless does: off, track, serialise, prefetch, both [default: it is not there]
+    /// What Seekless does: off, track, serialise, prefetch, both [default: it is not there; with --preset both]
     #[arg(long, value_name = "MODE")]
     mode: Option<Mode>,
-    /// How far a read is extended: a size, auto (with --ahead on) or competitive
-    #[arg(long, default_value = "2MiB", value_name = "SIZE|auto|competitive")]
-    prefetch: Prefetch,
-    /// With --prefetch auto: the size at the start [default: from the drive's profile and the memory]
-    #[arg(long, value_name = "SIZE")]
-    start_size: Option<Bytes>,
+    /// How far, how early and in which order, as the daemon takes it
+    #[command(flatten)]
+    policy: PolicyOptions,
+    /// How a disk's queue is served, as the daemon takes it
+    #[command(flatten)]
+    queue: QueueOptions,
     /// With --prefetch auto: the size at the start, as a multiple of what the profile and the memory say
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, conflicts_with = "start_size")]
+    #[arg(
+        long,
+        value_name = "FACTOR",
+        default_value_t = 1.0,
+        conflicts_with = "start_size",
+        help_heading = PAPERS,
+        hide_short_help = true
+    )]
     start_factor: f64,
-    /// With --prefetch auto: model, or gradient alone as in the paper
-    #[arg(long, value_name = "HOW", default_value = "model")]
-    adjust_by: AdjustBy,
-    /// With --prefetch auto: time between two adjustments
-    #[arg(long, default_value = "180s", value_name = "TIME", value_parser = duration)]
-    adjust_interval: Nanos,
-    /// With --prefetch auto: by how much the size changes
-    #[arg(long, default_value = "512KiB", value_name = "SIZE")]
-    step_size: Bytes,
-    /// No automatic or competitive size is above this
-    #[arg(long, default_value = "32MiB", value_name = "SIZE")]
-    size_max: Bytes,
-    /// With --prefetch competitive: begin with 16 pages and double, as the paper does
-    #[arg(long)]
-    slow_start: bool,
-    /// How the size depends on the bitrate: sqrt, linear, same or a factor [default: sqrt with auto, else same]
-    #[arg(long, value_name = "RULE")]
-    scale: Option<BitrateRule>,
-    /// Order in which a disk's queue is served: fifo or sweep
-    #[arg(long, default_value = "sweep", value_name = "ORDER")]
-    order: OrderKind,
-    /// One queue for all disks instead of one a disk
-    #[arg(long)]
-    single_queue: bool,
-    /// Most requests waiting for one disk
-    #[arg(long, default_value_t = 4096, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
-    queue: u32,
-    /// Reads of one disk in flight together
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
-    in_flight: u32,
-    /// With --in-flight 2 and more: bytes of a read still missing when the next one is submitted
-    #[arg(long, default_value = "256KiB", value_name = "SIZE")]
-    overlap: Bytes,
-    /// Answer at the end of the whole read instead of as soon as what was asked for has arrived
-    #[arg(long)]
-    answer_late: bool,
-    /// Read before it is needed: on or off
-    #[arg(long, default_value = "on", value_name = "on|off", value_parser = on_off, action = clap::ArgAction::Set)]
-    ahead: bool,
-    /// When bytes are given back behind the last reader of a file: never, pressure (when unread bytes are seen evicted),
-    /// always
-    #[arg(long, default_value = "pressure", value_name = "WHEN")]
-    drop_behind: DropBehind,
-    /// Hold what was read ahead on the kernel's active list until it is read: on or off
-    #[arg(long, default_value = "on", value_name = "on|off", value_parser = on_off, action = clap::ArgAction::Set)]
-    hold: bool,
-    /// Most bytes read ahead and not yet used, of each disk [default: from the memory, and what is evicted]
-    #[arg(long, value_name = "SIZE")]
-    budget: Option<Bytes>,
     /// Another value for a constant of the read path (docs/TUNING.md lists them)
     #[arg(long, value_name = "NAME=VALUE", hide = true)]
     constant: Vec<String>,
     /// Go without the drive's profile, as a daemon does on a disk that nobody measured
-    #[arg(long)]
+    #[arg(long, help_heading = BOUNDS, hide_short_help = true)]
     unprofiled: bool,
     /// Most bytes of a read that are with the disk at once [default: all of it, as the daemon submits it]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", help_heading = BOUNDS, hide_short_help = true)]
     window: Option<Bytes>,
 }
 
@@ -274,31 +232,31 @@ struct LoadArgs {
     #[arg(long, value_name = "SIZE", default_value = "512KiB")]
     range: Bytes,
     /// Handlers: what one does: index-search, or files-part-think such as one-whole-0, two-rand-0, four-64kb-0
-    #[arg(long, value_name = "NAME", default_value = "one-whole-0")]
+    #[arg(long, value_name = "NAME", default_value = "one-whole-0", help_heading = LOAD, hide_short_help = true)]
     handler: Handler,
     /// Closed: how a client chooses its next file
-    #[arg(long, value_enum, default_value = "uniform")]
+    #[arg(long, value_enum, default_value = "uniform", help_heading = LOAD, hide_short_help = true)]
     pick: PickArg,
     /// Sessions: requests a second, on each disk; search: the first rate tried
     #[arg(long, value_name = "RATE", default_value = "50", value_parser = positive)]
     rate: f64,
     /// Sessions in all, on each disk
-    #[arg(long, value_name = "N", default_value_t = u32::MAX)]
+    #[arg(long, value_name = "N", default_value_t = u32::MAX, help_heading = LOAD, hide_short_help = true)]
     sessions: u32,
     /// Link rates of the sessions' clients, in equal shares, or `none`
-    #[arg(long, value_name = "RATES", value_delimiter = ',', default_value = "3.5Mb/s,10Mb/s")]
+    #[arg(long, value_name = "RATES", value_delimiter = ',', default_value = "3.5Mb/s,10Mb/s", help_heading = LOAD, hide_short_help = true)]
     link: Vec<String>,
     /// Delay each way of the sessions' clients
-    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = duration, help_heading = LOAD, hide_short_help = true)]
     delay: Nanos,
     /// How long a segment may take from when it was due
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, help_heading = LOAD, hide_short_help = true)]
     timeout: Nanos,
     /// Start with no viewer at all instead of those of a long-running server
-    #[arg(long)]
+    #[arg(long, help_heading = LOAD, hide_short_help = true)]
     cold_start: bool,
     /// What is due before is not counted
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, help_heading = LOAD, hide_short_help = true)]
     warmup: Nanos,
     /// Length of a run, warm-up included
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
@@ -307,25 +265,17 @@ struct LoadArgs {
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
     /// Search: share of sessions that may fail
-    #[arg(long, value_name = "SHARE", default_value_t = 0.003)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.003, help_heading = LOAD, hide_short_help = true)]
     max_failed: f64,
     /// Search: no higher rate is tried
-    #[arg(long, value_name = "RATE", default_value = "1000", value_parser = positive)]
+    #[arg(long, value_name = "RATE", default_value = "1000", value_parser = positive, help_heading = LOAD, hide_short_help = true)]
     rate_max: f64,
     /// Search: ends when the highest good and the lowest bad rate are this close
-    #[arg(long, value_name = "SHARE", default_value_t = 0.03)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.03, help_heading = LOAD, hide_short_help = true)]
     precision: f64,
     /// Search: most runs
-    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=50))]
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=50), help_heading = LOAD, hide_short_help = true)]
     runs: u32,
-}
-
-fn on_off(word: &str) -> Result<bool, String> {
-    match word {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err("write on or off".into()),
-    }
 }
 
 fn positive(text: &str) -> Result<f64, String> {
@@ -335,18 +285,10 @@ fn positive(text: &str) -> Result<f64, String> {
 
 /// Reads `30s`, `500ms`, `20us`, `5min`.
 pub(super) fn duration(text: &str) -> Result<Nanos, String> {
-    let wrong = || format!("`{text}` is not a time; write for example 30s, 500ms or 5min");
-    let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).ok_or_else(wrong)?;
-    let number: f64 = text[..split].parse().map_err(|_| wrong())?;
-    let seconds = match text[split..].trim() {
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "s" => 1.0,
-        "min" => 60.0,
-        "h" => 3600.0,
-        _ => return Err(wrong()),
-    };
-    Ok(Nanos::from_secs_f64(number * seconds))
+    if text.trim().parse::<f64>().is_ok() {
+        return Err(format!("`{text}` is not a time; write for example 30s, 500ms or 5min"));
+    }
+    time(text)
 }
 
 /// Reads `3.5Mb/s`, `500kb/s`, or `none`.
@@ -509,79 +451,31 @@ impl ServerArgs {
 impl EngineArgs {
     /// `drive`: the first one; all disks of a run go by its profile.
     fn config(&self, drive: &DriveSpec, memory: Bytes) -> Result<Option<EngineConfig>, Fault> {
-        let Some(mode) = self.mode else { return Ok(None) };
-        let default = SpindleConfig::default();
-        let (size, sizing, most) = match self.prefetch {
-            Prefetch::Fixed(size) if size < Bytes(PAGE) || size > Bytes::gib(1) => {
-                return Err(usage(format!("--prefetch {size} is out of range; write 4KiB to 1GiB")));
-            }
-            Prefetch::Fixed(size) => (size, Sizing::Fixed, size),
-            Prefetch::Auto if !self.ahead || mode != Mode::Both => {
-                return Err(usage(
-                    "--prefetch auto learns from every read: it needs --mode both and --ahead on",
-                ));
-            }
-            Prefetch::Auto => {
-                let params = Params {
-                    adjust_interval: self.adjust_interval,
-                    step_size: self.step_size,
-                    size_max: self.size_max,
-                    start_size: self.start_size.unwrap_or(self.size_max),
-                    adjust_by: self.adjust_by,
-                    ..Params::default()
-                };
-                if !(self.start_factor.is_finite() && (0.01..=100.0).contains(&self.start_factor)) {
-                    return Err(usage("--start-factor lies within 0.01 and 100"));
-                }
-                params.check().map_err(usage)?;
-                (default.prefetch, Sizing::Auto(params), self.size_max)
-            }
-            Prefetch::Competitive => {
-                let start = if self.slow_start { Start::Slow } else { Start::Depth };
-                (default.prefetch, Sizing::Competitive(start), self.size_max)
-            }
-        };
-        let automatic = matches!(sizing, Sizing::Auto(_));
-        let rule = if automatic { BitrateRule::SquareRoot } else { BitrateRule::Same };
-        let spindle = SpindleConfig {
-            mode,
-            order: self.order,
-            prefetch: size,
-            profile: (!self.unprofiled).then(|| profile_of(drive)),
-            sizing,
-            scale: self.scale.clone().unwrap_or(rule),
-            // Nobody tells a bitrate here: a rule asked for can only go by what readers show.
-            scale_by_observed: self.scale.is_some(),
-            read_max: default.read_max.max(most),
-            queue_max: self.queue as usize,
-            reads_in_flight: self.in_flight as usize,
-            overlap: self.overlap,
-            answer_early: !self.answer_late,
-            ahead: self.ahead.then(|| AheadConfig {
-                drop_behind: self.drop_behind,
-                budget: self.budget,
-                hold: self.hold,
-                ..AheadConfig::default()
-            }),
-            start_size: self.start_size,
-            constants: self.constants()?,
-            ..default
-        };
-        let start_size = self.scaled_start(&spindle, memory).or(self.start_size);
-        let spindle = SpindleConfig { start_size, ..spindle };
-        Ok(Some(EngineConfig { spindle, single_queue: self.single_queue, window: self.window }))
+        let preset = (self.policy.preset != Preset::default()).then_some(Mode::Both);
+        let Some(mode) = self.mode.or(preset) else { return Ok(None) };
+        let mut spindle = self.policy.config(mode)?;
+        self.queue.apply(&mut spindle);
+        spindle.profile = (!self.unprofiled).then(|| profile_of(drive));
+        spindle.constants = self.constants()?;
+        if let Some(start) = self.scaled_start(&spindle, memory)? {
+            spindle.start_size = Some(start);
+        }
+        Ok(Some(EngineConfig { spindle, single_queue: self.queue.single_queue, window: self.window }))
     }
-}
 
-impl EngineArgs {
     /// The size that an automatic one would start with, times the factor that was asked for.
-    fn scaled_start(&self, config: &SpindleConfig, memory: Bytes) -> Option<Bytes> {
+    fn scaled_start(&self, config: &SpindleConfig, memory: Bytes) -> Result<Option<Bytes>, Fault> {
+        if !(self.start_factor.is_finite() && (0.01..=100.0).contains(&self.start_factor)) {
+            return Err(usage("--start-factor lies within 0.01 and 100"));
+        }
+        let Sizing::Auto(params) = config.sizing else { return Ok(None) };
         if self.start_factor == 1.0 {
-            return None;
+            return Ok(None);
         }
         let memory = MemoryLimit { bytes: memory, ..MemoryLimit::default() };
         let start = DiskEngine::new(SpindleConfig { memory, ..config.clone() }).stats().size.size as f64;
-        Some(Bytes((start * self.start_factor) as u64 / PAGE * PAGE).clamp(Bytes(PAGE), self.size_max))
+        let size = Bytes((start * self.start_factor) as u64 / PAGE * PAGE);
+        Ok(Some(size.clamp(Bytes(PAGE), params.size_max)))
     }
 
     /// The constants of the read path, with those that were given.
@@ -589,7 +483,8 @@ impl EngineArgs {
         let mut constants = json!(Constants::default());
         for given in &self.constant {
             let known = || {
-                let names: Vec<&str> = constants.as_object().into_iter().flat_map(|c| c.keys()).map(|k| &**k).collect();
+                let names: Vec<&str> =
+                    constants.as_object().into_iter().flat_map(|c| c.keys()).map(|k| &**k).collect();
                 usage(format!("--constant {given}: write NAME=VALUE; the names are {}", names.join(", ")))
             };
             let (name, value) = given.split_once('=').ok_or_else(known)?;

@@ -341,7 +341,7 @@ impl Machine<'_> {
         let (file, offset, len) = (k.file, k.call_start, k.at - k.call_start);
         let Some(engine) = &self.config.engine else { return };
         let reports = engine.acts() && engine.spindle.mode.serialises() && self.config.server.how != How::Map;
-        if !reports || len == 0 || engine.spindle.ahead.is_none() {
+        if !reports || len == 0 || !engine.spindle.hears_hits() {
             return;
         }
         let e = self.engine_of(self.clients[c as usize].disk);

@@ -1,0 +1,418 @@
+//! Which disks seek: measured, not believed.
+//!
+//! The kernel's `rotational` flag says what a driver was told. Hardware RAID, virtio, bcache and volumes of all sorts say 0 over
+//! disks with arms, and virtual machines say 1 over flash. So a disk is looked at once, by the first of these that answers:
+//!
+//! 1. its stored profile (`seekless disk profile`);
+//! 2. what a probe found before, in this boot, of this very device (`<disk>.kind.json` beside the profiles; a device that is attached
+//!    anew has another `diskseq`);
+//! 3. a probe now: some fifty small reads past the page cache ([`seekless_policy::profile::ProbeTimes`]), under a second, read-only,
+//!    of the device or, where that may not be opened, of the file in question; only while the disk has next to nothing else to do;
+//! 4. the flag, until the disk has been idle for long enough.
+//!
+//! Space that was never written answers at once on a volume that allocates late, whatever lies below, so a device that seems not to seek
+//! is asked again by way of a file, if there is one.
+//!
+//! A disk may hang, so all of it happens in a thread of its own that nobody waits for longer than they like.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use seekless_kernel::queue::{Queue, Used};
+use seekless_kernel::rawio::RawDisk;
+use seekless_kernel::topology::{Backing, Dev, Disk, MountTable, Topology};
+use seekless_profile::{DiskKind, ProbeTimes, ROUNDS, RUN, RUNS, SMALL, place};
+use seekless_units::{Bytes, Nanos};
+use serde::Serialize;
+
+use crate::disk::Known;
+use crate::lock;
+
+const SYS_BLOCK: &str = "/sys/block";
+
+/// A probe ends after so long, with what it has: a disk of 5400 rpm takes 0.4 s.
+const PROBE_MAX: Duration = Duration::from_millis(800);
+
+/// How long is watched whether the disk has anything else to do.
+const IDLE_FOR: Duration = Duration::from_millis(60);
+
+/// Part of that for which it may be busy all the same, in per cent: the medians of a probe bear a few disturbed reads.
+const BUSY_MAX: u64 = 20;
+
+/// A disk of which only the flag is known is looked at again after so long.
+const RETRY: Duration = Duration::from_secs(60);
+
+/// Jumps within a smaller file say nothing: a drive may have all of it in its buffer.
+const FILE_MIN: u64 = 64 << 20;
+
+/// Most disks remembered, and most looked at at once.
+const DISKS_MAX: usize = 1024;
+const THREADS_MAX: usize = 64;
+
+/// By what it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KnownBy {
+    /// Its stored profile.
+    Profile,
+    /// A probe of this boot.
+    Probe,
+    /// The kernel's flag alone.
+    Flag,
+}
+
+/// What is known of a disk, for people and scripts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KindReport {
+    /// Kernel name of the disk.
+    pub disk: String,
+    /// Whether it is served: whether it seeks.
+    pub seeks: bool,
+    /// What the kernel's flag says.
+    pub rotational: bool,
+    /// By what it is known.
+    pub by: KnownBy,
+    /// The measured kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<DiskKind>,
+    /// Why it was not measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_measured: Option<String>,
+}
+
+impl fmt::Display for KindReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (does, how) =
+            if self.seeks { ("served", "it seeks") } else { ("left alone", "it does not seek") };
+        write!(f, "{} is {does}: ", self.disk)?;
+        let flag = u8::from(self.rotational);
+        let lies = if self.seeks == self.rotational {
+            String::new()
+        } else {
+            format!(", though its flag is rotational={flag}")
+        };
+        match self.kind {
+            Some(kind) => {
+                let by = if self.by == KnownBy::Profile { "its profile" } else { "measured" };
+                let lost = kind.lost.as_millis_f64();
+                let mib = kind.depth.0 as f64 / f64::from(1 << 20);
+                write!(f, "{how} (a jump costs {lost:.2} ms, the transfer of {mib:.2} MiB; {by}{lies})")?;
+            }
+            None => {
+                let why = self.not_measured.as_deref().unwrap_or("not measured");
+                write!(f, "the kernel says rotational={flag} ({why})")?;
+            }
+        }
+        if self.seeks { Ok(()) } else { f.write_str("; --include-ssd serves it all the same") }
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// `diskseq`: another one is another disk of the same number.
+    sequence: u64,
+    /// What it is, as far as is known now.
+    report: KindReport,
+    measuring: bool,
+    since: Instant,
+    /// Looked at by way of a file, too.
+    with_file: bool,
+}
+
+/// What is known of every disk. Shared by whoever asks in one process.
+#[derive(Debug, Default)]
+pub struct Kinds {
+    table: Mutex<HashMap<Dev, Entry>>,
+    changed: Condvar,
+}
+
+impl Kinds {
+    /// Whether a disk seeks, as far as is known now; starts to find out if it is not. Never waits. `fd` is a file on it, `profiles` the folder of
+    /// profiles. What is no block device counts as what its topology said.
+    pub(crate) fn seeks(self: &Arc<Self>, disk: &Disk, fd: Option<BorrowedFd<'_>>, profiles: &Path) -> bool {
+        if !is_block(&disk.name) {
+            return disk.rotational;
+        }
+        let sequence = number(&Path::new(SYS_BLOCK).join(&disk.name).join("diskseq")).unwrap_or(0);
+        let mut table = lock(&self.table);
+        if table.len() >= DISKS_MAX && !table.contains_key(&disk.dev) {
+            table.retain(|_, e| e.measuring);
+        }
+        let known = table.get(&disk.dev).filter(|e| e.sequence == sequence);
+        if let Some(entry) = known {
+            let settled = entry.measuring || entry.report.by != KnownBy::Flag;
+            let untried = fd.is_some() && !entry.with_file;
+            if settled || (entry.since.elapsed() < RETRY && !untried) {
+                return entry.report.seeks;
+            }
+        }
+        let flag = |why: &str| by_flag(disk, why.into());
+        let report = known.map_or_else(|| flag("not measured yet"), |e| e.report.clone());
+        let seeks = report.seeks;
+        let with_file = fd.is_some();
+        let measuring = table.values().filter(|e| e.measuring).count() < THREADS_MAX;
+        let entry = Entry { sequence, report, measuring, since: Instant::now(), with_file };
+        table.insert(disk.dev, entry);
+        if !measuring {
+            return seeks;
+        }
+        drop(table);
+        let file = fd.and_then(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 3).ok());
+        let (kinds, of, folder) = (self.clone(), disk.clone(), profiles.to_path_buf());
+        let work = move || {
+            let report = look(&of, sequence, file.as_ref(), &folder);
+            kinds.found(of.dev, sequence, report);
+        };
+        if let Err(error) = thread::Builder::new().name(format!("kind {}", disk.name)).spawn(work) {
+            self.found(disk.dev, sequence, flag(&format!("no thread to measure it: {error}")));
+        }
+        seeks
+    }
+
+    fn found(&self, dev: Dev, sequence: u64, report: KindReport) {
+        let mut table = lock(&self.table);
+        if let Some(entry) = table.get_mut(&dev).filter(|e| e.sequence == sequence) {
+            if entry.report.seeks != report.seeks {
+                tracing::info!("{report}");
+            }
+            (entry.report, entry.measuring, entry.since) = (report, false, Instant::now());
+        }
+        self.changed.notify_all();
+    }
+
+    /// Looks at the disks under what is mounted (or only under these folders), waits for it no longer than `patience`, and says what is
+    /// known of each, by name.
+    pub fn survey(
+        self: &Arc<Self>,
+        folders: Option<&[PathBuf]>,
+        profiles: &Path,
+        patience: Duration,
+    ) -> Vec<KindReport> {
+        let until = Instant::now() + patience;
+        let disks = mounted(folders);
+        for disk in &disks {
+            self.seeks(disk, None, profiles);
+        }
+        let mut table = lock(&self.table);
+        let under_way = |table: &HashMap<Dev, Entry>| {
+            disks.iter().any(|d| table.get(&d.dev).is_some_and(|e| e.measuring))
+        };
+        while under_way(&table)
+            && let Some(left) = until.checked_duration_since(Instant::now()).filter(|l| !l.is_zero())
+        {
+            table = match self.changed.wait_timeout(table, left) {
+                Ok((table, _)) => table,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
+        let mut reports: Vec<KindReport> =
+            disks.iter().filter_map(|d| table.get(&d.dev)).map(|e| e.report.clone()).collect();
+        reports.sort_by(|a, b| a.disk.cmp(&b.disk));
+        reports
+    }
+}
+
+/// The different block devices that hold what is mounted.
+fn mounted(folders: Option<&[PathBuf]>) -> Vec<Disk> {
+    let mounts = MountTable::of_system();
+    let topology = Topology::new("/sys", mounts.clone());
+    let wanted: Vec<(Dev, Option<u64>)> = match folders {
+        None => mounts.iter().map(|m| (m.dev, Some(m.id))).collect(),
+        Some(folders) => {
+            let paths = folders.iter().filter_map(|f| fs::canonicalize(f).ok());
+            paths.filter_map(|p| mounts.by_path(&p).map(|m| (m.dev, Some(m.id)))).collect()
+        }
+    };
+    let mut disks: Vec<Disk> = Vec::new();
+    for (dev, mount) in wanted {
+        let Backing::Disk { disk, members, .. } = topology.backing(dev, mount) else { continue };
+        for disk in if members.is_empty() { vec![disk] } else { members } {
+            let known = disks.iter().any(|d| d.dev == disk.dev);
+            if is_block(&disk.name) && !known && disks.len() < DISKS_MAX {
+                disks.push(disk);
+            }
+        }
+    }
+    disks
+}
+
+fn is_block(name: &str) -> bool {
+    // A mount point is no block device, and no path below /sys/block.
+    !name.contains('/') && Path::new(SYS_BLOCK).join(name).is_dir()
+}
+
+fn by_flag(disk: &Disk, why: String) -> KindReport {
+    KindReport {
+        disk: disk.name.clone(),
+        seeks: disk.rotational,
+        rotational: disk.rotational,
+        by: KnownBy::Flag,
+        kind: None,
+        not_measured: Some(why),
+    }
+}
+
+/// All there is to find out. May take as long as the disk likes.
+fn look(disk: &Disk, sequence: u64, file: Option<&OwnedFd>, profiles: &Path) -> KindReport {
+    let known = Known::look_up(&disk.name, sequence, profiles);
+    let report = |by, kind: DiskKind| KindReport {
+        disk: disk.name.clone(),
+        seeks: kind.seeks,
+        rotational: disk.rotational,
+        by,
+        kind: Some(kind),
+        not_measured: None,
+    };
+    if let Some(profile) = known.profile() {
+        return report(KnownBy::Profile, DiskKind::of_profile(&profile));
+    }
+    if let Some(kind) = known.kind() {
+        return report(KnownBy::Probe, kind);
+    }
+    match probe(&disk.name, file) {
+        Ok(kind) => {
+            known.remember_kind(kind);
+            report(KnownBy::Probe, kind)
+        }
+        Err(why) => by_flag(disk, why),
+    }
+}
+
+/// Probes the device and, where that may not be opened or seems not to seek, the file.
+fn probe(name: &str, file: Option<&OwnedFd>) -> Result<DiskKind, String> {
+    let uncounted =
+        |error: io::Error| format!("not measured: the kernel does not count its commands ({error})");
+    let usage = Queue::new(Path::new(SYS_BLOCK), name).usage().map_err(uncounted)?;
+    let activity = || -> Result<Used, String> { usage.now().map_err(uncounted) };
+    let before = activity()?;
+    thread::sleep(IDLE_FOR);
+    let now = activity()?;
+    let busy_ms = now.busy_ms.saturating_sub(before.busy_ms);
+    if now.in_flight > 0 || busy_ms * 100 > IDLE_FOR.as_millis() as u64 * BUSY_MAX {
+        return Err("not measured: busy".into());
+    }
+    let path = Path::new("/dev").join(name.replace('!', "/"));
+    let mut found = timed(&path, 0).map_err(|error| format!("not measured: {}: {error}", path.display()));
+    // An open descriptor's path opens the same file anew, with an offset and flags of its own.
+    let own = file.map(|f| PathBuf::from(format!("/proc/self/fd/{}", f.as_raw_fd())));
+    if let Some(own) = own
+        && !matches!(&found, Ok(times) if times.kind().is_some_and(|k| k.seeks))
+    {
+        match timed(&own, FILE_MIN) {
+            Ok(times) if times.kind().is_some() => found = Ok(times),
+            // What the device said stands.
+            Ok(_) => {}
+            Err(error) if found.is_err() => found = Err(format!("not measured: {error}")),
+            Err(_) => {}
+        }
+    }
+    let times = found?;
+    let after = activity()?;
+    let own = (times.jump.len() + times.next.len() + times.again.len()) as u64;
+    // A run is cut into a few commands, up to RUN / 4 KiB; others' come on top of as many.
+    let cut = Bytes(RUN.0 / 4096).0 * times.run.len() as u64;
+    if after.commands.saturating_sub(now.commands) > own * 2 + cut {
+        return Err("not measured: busy".into());
+    }
+    times.kind().ok_or_else(|| "not measured: too slow an answer".to_string())
+}
+
+/// Times the reads of a probe on a device or file of at least so many bytes.
+fn timed(path: &Path, least: u64) -> io::Result<ProbeTimes> {
+    let began = Instant::now();
+    let mut raw = RawDisk::open(path, RUN.0 as usize)?;
+    let bytes = Bytes(raw.sectors().saturating_mul(512));
+    let span = Bytes(SMALL.0 + RUN.0);
+    if bytes.0 < least.max(2 * span.0) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "too small to jump in"));
+    }
+    let mut times = ProbeTimes::default();
+    let mut read = |lba: u64, len: Bytes| -> io::Result<Nanos> {
+        let start = Instant::now();
+        raw.read(lba, (len.0 / 512) as u32)?;
+        Ok(Nanos(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)))
+    };
+    for round in 0..ROUNDS {
+        if began.elapsed() >= PROBE_MAX {
+            break;
+        }
+        let lba = place(bytes, span, round).0;
+        let behind = lba + SMALL.0 / 512;
+        times.jump.push(read(lba, SMALL)?);
+        times.next.push(read(behind, SMALL)?);
+        times.again.push(read(lba, SMALL)?);
+        if round % (ROUNDS / RUNS) == 0 {
+            times.run.push(read(behind, RUN)?);
+        }
+    }
+    Ok(times)
+}
+
+fn number(path: &Path) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn disk(name: &str, rotational: bool) -> Disk {
+        Disk { dev: Dev { major: 250, minor: 7 }, name: name.into(), rotational }
+    }
+
+    #[test]
+    fn what_is_no_block_device_is_what_its_topology_says() {
+        let kinds = Arc::new(Kinds::default());
+        for rotational in [false, true] {
+            assert_eq!(kinds.seeks(&disk("/mnt/x", rotational), None, Path::new("/nowhere")), rotational);
+        }
+        assert!(lock(&kinds.table).is_empty());
+    }
+
+    #[test]
+    fn a_line_says_what_is_done_and_why() {
+        let kind = DiskKind { seeks: true, lost: Nanos::from_micros(12_340), depth: Bytes::mib(1) };
+        let found = |seeks, rotational| KindReport {
+            disk: "sda".into(),
+            seeks,
+            rotational,
+            by: KnownBy::Probe,
+            kind: Some(DiskKind { seeks, ..kind }),
+            not_measured: None,
+        };
+        let line = found(true, false).to_string();
+        assert_eq!(
+            line,
+            "sda is served: it seeks (a jump costs 12.34 ms, the transfer of 1.00 MiB; measured, though its flag is rotational=0)"
+        );
+        let line = found(false, true).to_string();
+        assert!(
+            line.contains("left alone") && line.contains("rotational=1") && line.contains("--include-ssd")
+        );
+        assert!(!found(true, true).to_string().contains("though"));
+        let line = by_flag(&disk("sdb", true), "not measured: busy".into()).to_string();
+        assert_eq!(line, "sdb is served: the kernel says rotational=1 (not measured: busy)");
+    }
+
+    #[test]
+    fn a_file_in_memory_does_not_seek_and_a_small_one_says_nothing() {
+        let file = tempfile::tempfile().unwrap();
+        let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        file.set_len(1 << 20).unwrap();
+        assert_eq!(timed(&path, 0).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        file.set_len(FILE_MIN).unwrap();
+        match timed(&path, FILE_MIN) {
+            // Holes: nothing is read.
+            Ok(times) => assert!(times.kind().is_some_and(|k| !k.seeks), "{times:?}"),
+            Err(error) => println!("skipped: no reads past the page cache here: {error}"),
+        }
+        assert!(timed(Path::new("/nowhere/at/all"), 0).is_err());
+    }
+}

@@ -1,0 +1,139 @@
+//! File systems: how reads of their files reach a disk, and so what read-ahead can do for them. The one table.
+//!
+//! Magic numbers are those of `statfs` (`f_type`, linux/magic.h); names those of the mount table. What is not in the table is taken
+//! for an ordinary file system: its pages are in the page cache and come from the block device below it.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+/// How reads reach a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    /// Through the page cache, from block devices.
+    Disk,
+    /// There is no disk.
+    Memory,
+    /// Through a cache of its own, which the page cache knows nothing of: everything would look missing, and what is read ahead
+    /// would lie in memory twice.
+    OwnCache,
+    /// From another machine, whose disks cannot be seen.
+    Network,
+    /// From the files of other file systems, one of several for each file.
+    Layers,
+    /// From a program, which may have the page cache keep what it says or not ([`reads_directly`]).
+    Fuse,
+}
+
+/// A file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FsType {
+    /// Its name in the mount table.
+    pub name: &'static str,
+    /// `f_type`; 0 where another has the same.
+    pub magic: u64,
+    /// How it reads.
+    pub reads: Reads,
+}
+
+/// `OVERLAYFS_SUPER_MAGIC`.
+pub const OVERLAY: u64 = 0x794c_7630;
+/// `FUSE_SUPER_MAGIC`.
+pub const FUSE: u64 = 0x6573_5546;
+
+/// What differs from an ordinary file system on a block device, and the ordinary ones by name.
+pub const TABLE: &[FsType] = &[
+    row("ext4", 0xef53, Reads::Disk),
+    row("xfs", 0x5846_5342, Reads::Disk),
+    row("btrfs", 0x9123_683e, Reads::Disk),
+    row("f2fs", 0xf2f5_2010, Reads::Disk),
+    row("bcachefs", 0xca45_1a4e, Reads::Disk),
+    // NTFS and exFAT by programs: FUSE by its magic, a block device by its name.
+    row("fuseblk", 0, Reads::Disk),
+    row("tmpfs", 0x0102_1994, Reads::Memory),
+    row("ramfs", 0x8584_58f6, Reads::Memory),
+    row("devtmpfs", 0, Reads::Memory),
+    row("hugetlbfs", 0x9584_58f6, Reads::Memory),
+    row("proc", 0x9fa0, Reads::Memory),
+    row("sysfs", 0x6265_6572, Reads::Memory),
+    row("cgroup", 0x0027_e0eb, Reads::Memory),
+    row("cgroup2", 0x6367_7270, Reads::Memory),
+    row("zfs", 0x2fc1_2fc1, Reads::OwnCache),
+    row("nfs", 0x6969, Reads::Network),
+    row("nfs4", 0, Reads::Network),
+    row("cifs", 0xff53_4d42, Reads::Network),
+    row("smb2", 0xfe53_4d42, Reads::Network),
+    row("smb3", 0, Reads::Network),
+    row("smbfs", 0x517b, Reads::Network),
+    row("ceph", 0x00c3_6400, Reads::Network),
+    row("afs", 0x5346_414f, Reads::Network),
+    row("9p", 0x0102_1997, Reads::Network),
+    row("lustre", 0x0bd0_0bd0, Reads::Network),
+    row("overlay", OVERLAY, Reads::Layers),
+    row("fuse", FUSE, Reads::Fuse),
+    row("virtiofs", 0, Reads::Fuse),
+];
+
+const fn row(name: &'static str, magic: u64, reads: Reads) -> FsType {
+    FsType { name, magic, reads }
+}
+
+/// By `f_type`.
+pub fn by_magic(magic: u64) -> Option<&'static FsType> {
+    TABLE.iter().find(|t| t.magic != 0 && t.magic == magic)
+}
+
+/// By the mount table's word; `fuse.sshfs` is FUSE.
+pub fn by_name(name: &str) -> Option<&'static FsType> {
+    let plain = name.split_once('.').map_or(name, |(kind, _)| kind);
+    TABLE.iter().find(|t| t.name == name || t.name == plain)
+}
+
+/// Of an open file.
+pub fn of(file: impl AsFd) -> Option<&'static FsType> {
+    let stat = rustix::fs::fstatfs(file).ok()?;
+    #[allow(clippy::unnecessary_cast, reason = "the type of f_type differs between architectures")]
+    by_magic(stat.f_type as u64)
+}
+
+/// Whether reads of an open FUSE file pass by the page cache (`FOPEN_DIRECT_IO`, which its program chose when it was opened). Nothing
+/// shows that flag; but the kernel refuses to share a map of such a file (`ENODEV`), and no byte is read to find out. A program that
+/// asks for such maps all the same (`FUSE_DIRECT_IO_ALLOW_MMAP`, Linux 6.6) is not recognised.
+pub fn reads_directly(file: BorrowedFd<'_>) -> bool {
+    let (prot, flags) = (libc::PROT_READ, libc::MAP_SHARED);
+    // SAFETY: a new mapping at an address of the kernel's choice, of an open descriptor; nothing of it is ever touched.
+    let address = unsafe { libc::mmap(std::ptr::null_mut(), PAGE, prot, flags, file.as_raw_fd(), 0) };
+    if address == libc::MAP_FAILED {
+        return io::Error::last_os_error().raw_os_error() == Some(libc::ENODEV);
+    }
+    // SAFETY: the mapping made above, of this length, which nobody else knows of.
+    unsafe { libc::munmap(address, PAGE) };
+    false
+}
+
+/// Any length is a page at least.
+const PAGE: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_found_by_its_name_and_number() {
+        for (i, row) in TABLE.iter().enumerate() {
+            assert_eq!(by_name(row.name), Some(row));
+            assert!(row.magic == 0 || by_magic(row.magic) == Some(row), "{}", row.name);
+            assert!(!TABLE[..i].iter().any(|other| other.name == row.name), "{} twice", row.name);
+        }
+        assert_eq!(by_name("fuse.mergerfs").unwrap().reads, Reads::Fuse);
+        assert_eq!(by_name("zfs").unwrap().reads, Reads::OwnCache);
+        assert_eq!((by_name("nosuchfs"), by_magic(0), by_magic(0x1234_5678)), (None, None, None));
+    }
+
+    #[test]
+    fn ordinary_files_are_read_through_the_page_cache() {
+        let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
+        assert!(!reads_directly(file.as_fd()));
+        let proc = std::fs::File::open("/proc/self/status").unwrap();
+        assert_eq!(of(&proc).map(|t| t.name), Some("proc"));
+    }
+}

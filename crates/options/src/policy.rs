@@ -1,0 +1,281 @@
+//! What the policy is to do: from words of a command line to the configuration of a spindle.
+
+use clap::Args;
+use seekless_policy::bitrate::BitrateRule;
+use seekless_policy::competitive::Start;
+use seekless_policy::controller::AdjustBy;
+use seekless_policy::{
+    AheadConfig, Config, DEFAULT_PREFETCH, DropBehind, Mode, OrderKind, PAGE, Prefetch, Sizing,
+};
+use seekless_units::{Bytes, Exit, Fault, Nanos};
+
+use crate::{BOUNDS, PAPERS, Preset, Table2, on_off, seconds};
+
+/// Largest fixed size.
+const PREFETCH_MAX: Bytes = Bytes::gib(1);
+
+/// How far, how early and in which order it is read. One group for every command that has the policy in it.
+#[derive(Args, Clone, Debug)]
+pub struct PolicyOptions {
+    /// Values for the options below that are not given
+    #[arg(long, value_enum, value_name = "NAME", default_value_t)]
+    pub preset: Preset,
+    /// How far a read is extended: auto (tuned continuously), competitive (what the disk transfers in the time of one seek, from
+    /// its profile), or a size, for example 4MiB [default: auto, or the preset's]
+    #[arg(long, value_name = "SIZE|auto|competitive")]
+    pub prefetch: Option<Prefetch>,
+    /// Order in which a disk's queue is served: sweep (by disk address) or fifo [default: sweep, or the preset's]
+    #[arg(long, value_name = "ORDER")]
+    pub order: Option<OrderKind>,
+    /// Read before it is needed: follow streams through reads that hit as well, and fetch their next pieces under
+    /// deadlines: on, or off for the papers' prefetching on a miss [default: on, or the preset's]
+    #[arg(long, value_name = "on|off", value_parser = on_off)]
+    pub ahead: Option<bool>,
+    /// Keep what was read ahead mapped until it is read, so that reclaim takes it last, and a pager of idle memory that spares mapped
+    /// pages (DAMON, by its filter) not at all: on or off [default: on, or the preset's]
+    #[arg(long, value_name = "on|off", value_parser = on_off)]
+    pub hold: Option<bool>,
+    /// Most bytes read ahead and not yet used, of each disk [default: from the memory limit, and what is observed]
+    #[arg(long, value_name = "SIZE")]
+    pub budget: Option<Bytes>,
+    /// When bytes are given back behind the last reader of a file: never, pressure (when unread bytes are seen evicted),
+    /// always
+    #[arg(long, default_value = "pressure", value_name = "WHEN", help_heading = BOUNDS, hide_short_help = true)]
+    pub drop_behind: DropBehind,
+    /// Let requests go when their disk has read nothing for this many seconds; their callers then read for themselves
+    #[arg(
+        long,
+        default_value_t = 30.0,
+        value_name = "SECONDS",
+        value_parser = seconds,
+        help_heading = BOUNDS,
+        hide_short_help = true
+    )]
+    pub stalled: f64,
+    /// Bitrate of all streams in bits a second, where it is known [default: from the files' headers, else observed]
+    #[arg(
+        long,
+        value_name = "BITS",
+        value_parser = clap::value_parser!(u64).range(8..=1_000_000_000_000),
+        help_heading = PAPERS,
+        hide_short_help = true
+    )]
+    pub bitrate: Option<u64>,
+    /// How the size depends on a stream's bitrate: sqrt, linear, same, one factor (0 to 1) for lower bitrates, or
+    /// BYTES_PER_S=FACTOR,... [default: sqrt with --prefetch auto for bitrates that are known, else same]
+    #[arg(long, value_name = "RULE", help_heading = PAPERS, hide_short_help = true)]
+    pub scale: Option<BitrateRule>,
+    /// With --prefetch competitive: begin with 16 pages and double, as the paper does, instead of the whole depth
+    #[arg(long, help_heading = PAPERS, hide_short_help = true)]
+    pub slow_start: bool,
+    /// With --prefetch auto: the parameters of the paper's Table 2, by its names
+    #[command(flatten)]
+    pub table2: Table2,
+}
+
+impl PolicyOptions {
+    /// What the words come to in this mode.
+    ///
+    /// # Errors
+    /// A size or parameter out of range; an automatic size in a mode that does not extend reads in the policy, or by a model
+    /// that lacks the streams it is a model of.
+    pub fn config(&self, mode: Mode) -> Result<Config, Fault> {
+        let usage = |message: String| Err(Fault::new(Exit::Usage, message));
+        let preset = self.preset.values();
+        let ahead = self.ahead.unwrap_or(preset.ahead);
+        let mut spindle = Config { mode, order: self.order.unwrap_or(preset.order), ..Config::default() };
+        let size_max = self.table2.size_max;
+        // Only mode `both` has the policy extend reads. A size that a preset finds means nothing in the others; the shim, which
+        // extends them in mode `prefetch`, needs a number.
+        let found = if mode == Mode::Both { preset.prefetch } else { Prefetch::Fixed(DEFAULT_PREFETCH) };
+        let prefetch = self.prefetch.unwrap_or(found);
+        let by_default = if ahead { preset.adjust_by } else { AdjustBy::Gradient };
+        let adjust_by = self.table2.adjust_by.unwrap_or(by_default);
+        // Checked whatever the size is, so that a mistake is not met later.
+        let params = self.table2.params(adjust_by)?;
+        match prefetch {
+            Prefetch::Fixed(size) => {
+                let page = Bytes(PAGE);
+                if size < page || size > PREFETCH_MAX {
+                    return usage(format!(
+                        "--prefetch {size} is out of range; write {page} to {PREFETCH_MAX}"
+                    ));
+                }
+                spindle.prefetch = size;
+                spindle.read_max = spindle.read_max.max(size);
+            }
+            Prefetch::Auto if mode != Mode::Both => {
+                return usage("--prefetch auto learns from every read: it needs --mode both".into());
+            }
+            Prefetch::Auto if !ahead && adjust_by == AdjustBy::Model => {
+                return usage(
+                    "--adjust-by model goes by streams: it needs --ahead on, or write --adjust-by gradient"
+                        .into(),
+                );
+            }
+            Prefetch::Auto => {
+                spindle.sizing = Sizing::Auto(params);
+                spindle.read_max = spindle.read_max.max(size_max);
+            }
+            Prefetch::Competitive => {
+                spindle.sizing =
+                    Sizing::Competitive(if self.slow_start { Start::Slow } else { Start::Depth });
+                spindle.read_max = spindle.read_max.max(size_max);
+            }
+        }
+        spindle.stall_max = Nanos::from_secs_f64(self.stalled);
+        spindle.scale_by_observed = self.scale.is_some();
+        spindle.scale = self.scale.clone().unwrap_or(match prefetch {
+            Prefetch::Auto => BitrateRule::SquareRoot,
+            _ => BitrateRule::Same,
+        });
+        spindle.bitrate = self.bitrate.map(|bits| bits / 8);
+        spindle.ahead = ahead.then(|| AheadConfig {
+            budget: self.budget,
+            drop_behind: self.drop_behind,
+            hold: self.hold.unwrap_or(preset.hold),
+            ..AheadConfig::default()
+        });
+        spindle.start_size = self.table2.start_size;
+        Ok(spindle)
+    }
+
+    /// The same as words for another command.
+    pub fn words(&self) -> Vec<String> {
+        let on_off = |on: bool| if on { "on" } else { "off" };
+        let mut words = vec![
+            format!("--preset={}", self.preset.name()),
+            format!("--drop-behind={}", self.drop_behind),
+            format!("--stalled={}", self.stalled),
+        ];
+        words.extend(self.prefetch.map(|p| format!("--prefetch={p}")));
+        words.extend(self.order.map(|o| format!("--order={}", o.name())));
+        words.extend(self.ahead.map(|on| format!("--ahead={}", on_off(on))));
+        words.extend(self.hold.map(|on| format!("--hold={}", on_off(on))));
+        words.extend(self.budget.map(|b| format!("--budget={b}")));
+        words.extend(self.bitrate.map(|b| format!("--bitrate={b}")));
+        words.extend(self.scale.as_ref().map(|s| format!("--scale={s}")));
+        words.extend(self.slow_start.then(|| "--slow-start".to_string()));
+        words.extend(self.table2.words());
+        words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{CommandFactory, Parser};
+    use seekless_policy::controller::Params;
+
+    #[derive(Parser)]
+    struct Words {
+        #[command(flatten)]
+        policy: PolicyOptions,
+        #[command(flatten)]
+        queue: crate::QueueOptions,
+    }
+
+    fn parsed(words: &[&str]) -> PolicyOptions {
+        Words::try_parse_from(std::iter::once("x").chain(words.iter().copied())).unwrap().policy
+    }
+
+    fn choice(words: &[&str]) -> Result<Config, Fault> {
+        parsed(words).config(Mode::Both)
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_named() {
+        let fault = |words: &[&str]| choice(words).map(|_| ()).unwrap_err().message;
+        assert!(fault(&["--prefetch", "2GiB"]).contains("--prefetch 2GiB"));
+        assert!(fault(&["--adjust-by", "model", "--ahead", "off"]).contains("--ahead on"));
+        assert!(fault(&["--adjust-busy", "1.5"]).contains("--adjust-busy = 1.5"));
+        assert!(fault(&["--adjust-interval", "0"]).contains("--adjust-interval"));
+        assert!(fault(&["--start-size", "64MiB"]).contains("--start-size"));
+        assert!(fault(&["--step-size", "0B"]).contains("--step-size"));
+        assert!(fault(&["--score-deflation-factor=2"]).contains("--score-deflation-factor"));
+        // Said of a size that is not even automatic, before anybody relies on it.
+        assert!(fault(&["--prefetch", "4MiB", "--adjust-evict", "200"]).contains("--adjust-evict"));
+    }
+
+    #[test]
+    fn the_default_is_the_automatic_size_ahead_of_need_in_disk_order_and_held() {
+        let auto = choice(&[]).unwrap();
+        assert_eq!(auto.sizing, Sizing::Auto(Params::default()));
+        assert_eq!((auto.order, auto.ahead.is_some()), (OrderKind::Sweep, true));
+        let ahead = auto.ahead.clone().unwrap();
+        assert_eq!((ahead.hold, ahead.budget, auto.start_size), (true, None, None));
+        assert_eq!(auto.scale, BitrateRule::SquareRoot);
+        assert_eq!(auto, choice(&["--preset", "auto"]).unwrap());
+        let said = ["--prefetch", "auto", "--ahead", "on", "--order", "sweep", "--hold", "on"];
+        assert_eq!(auto, choice(&said).unwrap());
+    }
+
+    #[test]
+    fn a_preset_is_what_its_paper_does() {
+        let libception = choice(&["--preset", "libception"]).unwrap();
+        assert_eq!((libception.sizing, libception.prefetch), (Sizing::Fixed, Bytes::mib(2)));
+        assert_eq!((libception.order, libception.ahead), (OrderKind::Fifo, None));
+        assert_eq!(libception.scale, BitrateRule::Same);
+        assert_eq!(libception.reads_in_flight, 1, "serialised");
+
+        let asap = choice(&["--preset", "asap"]).unwrap();
+        let table2 = Params { adjust_by: AdjustBy::Gradient, ..Params::default() };
+        assert_eq!(asap.sizing, Sizing::Auto(table2));
+        assert_eq!((asap.order, asap.ahead), (OrderKind::Fifo, None));
+
+        let competitive = choice(&["--preset", "competitive"]).unwrap();
+        assert_eq!(competitive.sizing, Sizing::Competitive(Start::Depth));
+        assert_eq!(competitive.order, OrderKind::Sweep);
+        assert!(competitive.ahead.is_some_and(|ahead| ahead.hold));
+    }
+
+    #[test]
+    fn what_is_given_overrides_its_part_of_the_preset() {
+        let mixed = choice(&["--preset", "libception", "--order", "sweep", "--prefetch", "8MiB"]).unwrap();
+        assert_eq!((mixed.order, mixed.prefetch), (OrderKind::Sweep, Bytes::mib(8)));
+        assert_eq!(mixed.ahead, None, "the rest stays the preset's");
+        let off = choice(&["--ahead", "off"]).unwrap();
+        let Sizing::Auto(params) = off.sizing else { panic!("not automatic") };
+        assert_eq!(params.adjust_by, AdjustBy::Gradient, "the model needs streams");
+        let held = choice(&["--preset", "asap", "--ahead", "on", "--hold", "on"]).unwrap();
+        assert!(held.ahead.is_some_and(|ahead| ahead.hold));
+    }
+
+    #[test]
+    fn a_mode_that_extends_nothing_here_has_a_fixed_size() {
+        for mode in [Mode::Off, Mode::Track, Mode::Serialise, Mode::Prefetch] {
+            let choice = parsed(&[]).config(mode).unwrap();
+            assert_eq!((choice.sizing, choice.prefetch), (Sizing::Fixed, DEFAULT_PREFETCH));
+            let fault = parsed(&["--prefetch", "auto"]).config(mode).map(|_| ()).unwrap_err();
+            assert!(fault.message.contains("--mode both"), "{}", fault.message);
+        }
+    }
+
+    #[test]
+    fn the_words_for_another_command_mean_the_same() {
+        for words in [
+            &[][..],
+            &["--preset", "asap", "--hold", "on", "--adjust-interval", "90ms"],
+            &["--prefetch", "auto", "--start-size", "3MiB", "--adjust-interval", "7.5", "--scale", "0.45"],
+            &["--prefetch", "competitive", "--slow-start", "--size-max", "16MiB", "--ahead", "off"],
+            &["--preset", "libception", "--bitrate", "419000", "--budget", "1GiB"],
+        ] {
+            let again = parsed(words).words();
+            let again: Vec<&str> = again.iter().map(String::as_str).collect();
+            assert_eq!(choice(words).unwrap(), choice(&again).unwrap(), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn short_help_shows_what_people_use_and_long_help_the_papers_too() {
+        let short = Words::command().render_help().to_string();
+        let long = Words::command().render_long_help().to_string();
+        for person in ["--preset", "--prefetch", "--order", "--ahead", "--hold", "--budget"] {
+            assert!(short.contains(person) && long.contains(person), "{person}");
+        }
+        for paper in ["--adjust-busy", "--score-deflation-factor", "--slow-start", "--answer-late"] {
+            assert!(!short.contains(paper) && long.contains(paper), "{paper}");
+        }
+        assert!(long.contains(PAPERS) && !short.contains(PAPERS));
+    }
+}

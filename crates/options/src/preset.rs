@@ -1,0 +1,59 @@
+//! Named sets of values: what Seekless does by itself, and what each paper does.
+
+use clap::ValueEnum;
+use seekless_policy::controller::AdjustBy;
+use seekless_policy::{DEFAULT_PREFETCH, OrderKind, Prefetch};
+
+/// A set of values for options that are not given. An option that is given always wins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Preset {
+    /// The best we know: an automatic size, read ahead of need, by disk address, held until read
+    #[default]
+    Auto,
+    /// Libception (2018): 2 MiB on a miss, one piece at a time, in order of arrival
+    Libception,
+    /// Automated prefetch sizing (2014): the size is searched by its gradient, on a miss, in order of arrival
+    Asap,
+    /// Competitive prefetching (2007): as far as the disk transfers in the time of one seek; the rest as auto
+    Competitive,
+}
+
+/// What a preset says where nothing else does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Values {
+    pub(crate) prefetch: Prefetch,
+    pub(crate) order: OrderKind,
+    pub(crate) ahead: bool,
+    pub(crate) hold: bool,
+    pub(crate) adjust_by: AdjustBy,
+}
+
+impl Preset {
+    /// The word used on the command line and in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Preset::Auto => "auto",
+            Preset::Libception => "libception",
+            Preset::Asap => "asap",
+            Preset::Competitive => "competitive",
+        }
+    }
+
+    pub(crate) const fn values(self) -> Values {
+        let auto = Values {
+            prefetch: Prefetch::Auto,
+            order: OrderKind::Sweep,
+            ahead: true,
+            hold: true,
+            adjust_by: AdjustBy::Model,
+        };
+        // Neither paper's server reads before a miss or sorts its queue.
+        let on_a_miss = Values { order: OrderKind::Fifo, ahead: false, hold: false, ..auto };
+        match self {
+            Preset::Auto => auto,
+            Preset::Libception => Values { prefetch: Prefetch::Fixed(DEFAULT_PREFETCH), ..on_a_miss },
+            Preset::Asap => Values { adjust_by: AdjustBy::Gradient, ..on_a_miss },
+            Preset::Competitive => Values { prefetch: Prefetch::Competitive, ..auto },
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! How a disk's queue is served: options of the commands that stand for the paper's daemon, real or simulated.
+
+use clap::Args;
+use seekless_policy::Config;
+use seekless_units::Bytes;
+
+use crate::{BOUNDS, PAPERS};
+
+/// How a disk's queue is served.
+#[derive(Args, Clone, Debug)]
+pub struct QueueOptions {
+    /// One queue for all disks instead of one a disk
+    #[arg(long, help_heading = PAPERS, hide_short_help = true)]
+    pub single_queue: bool,
+    /// Most requests waiting for one disk; more are passed on to the kernel at once
+    #[arg(
+        long,
+        default_value_t = 4096,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=65536),
+        help_heading = BOUNDS,
+        hide_short_help = true
+    )]
+    pub queue: u32,
+    /// Reads of one disk in flight together; 1 is strictly serial, from 2 on the next is submitted shortly before the
+    /// last one ends
+    #[arg(
+        long,
+        default_value_t = 1,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=64),
+        help_heading = PAPERS,
+        hide_short_help = true
+    )]
+    pub in_flight: u32,
+    /// With --in-flight 2 and more: bytes of a read still missing when the next one is submitted
+    #[arg(long, default_value = "256KiB", value_name = "SIZE", help_heading = PAPERS, hide_short_help = true)]
+    pub overlap: Bytes,
+    /// Answer at the end of the whole read, as the paper does, instead of as soon as what was asked for has arrived
+    #[arg(long, help_heading = PAPERS, hide_short_help = true)]
+    pub answer_late: bool,
+}
+
+impl QueueOptions {
+    /// Puts them into the configuration of a spindle; `single_queue` is a matter of the driver.
+    pub fn apply(&self, spindle: &mut Config) {
+        spindle.queue_max = self.queue as usize;
+        spindle.reads_in_flight = self.in_flight as usize;
+        spindle.overlap = self.overlap;
+        spindle.answer_early = !self.answer_late;
+    }
+
+    /// The same as words for another command.
+    pub fn words(&self) -> Vec<String> {
+        let mut words = vec![
+            format!("--queue={}", self.queue),
+            format!("--in-flight={}", self.in_flight),
+            format!("--overlap={}", self.overlap),
+        ];
+        let flags = [("--single-queue", self.single_queue), ("--answer-late", self.answer_late)];
+        words.extend(flags.iter().filter(|f| f.1).map(|f| f.0.to_string()));
+        words
+    }
+}
