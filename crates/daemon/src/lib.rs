@@ -10,7 +10,8 @@
 //! ```
 //!
 //! - The *receptionist* thread (`receptionist`) takes connections and requests, answers what is resident already, finds
-//!   the disk of each file, keeps waiting shims informed, and notices those that hang up.
+//!   the disk of each file, keeps waiting shims informed, and notices those that hang up. What one user may take of what
+//!   all share is bounded (`shares`); reads are reported through a ring a user (`rings`).
 //! - One *reader* thread a disk, with its workers, is the engine's ([`seekless_engine`]).
 //! - The *statistics* thread (`statistics`) collects reports of tracked calls and answers status questions.
 //!
@@ -29,8 +30,10 @@ pub mod doctor;
 mod held;
 mod listener;
 mod receptionist;
+mod rings;
 pub mod run;
 mod settings;
+mod shares;
 pub mod state;
 mod statistics;
 mod status;
