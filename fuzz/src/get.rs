@@ -99,6 +99,7 @@ pub fn run(data: &[u8]) {
         timeout: Duration::from_secs(2),
         any_order: choice & 1 != 0,
         trust: fake.trust.clone(),
+        size_max: None,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let (_stop, mut stopped) = tokio::sync::watch::channel(false);

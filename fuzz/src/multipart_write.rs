@@ -23,7 +23,7 @@ fn written(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
         spans.push(Span { offset: base + offset, len: len.min(4000) });
     }
     let byte = |at: u64| (at.wrapping_mul(0x9e37_79b9) >> 7) as u8;
-    let writer = Writer::new("video/mp4", base + size, unique);
+    let writer = Writer::new("video/mp4", base + size, u128::from(unique));
     let mut body = Vec::new();
     for span in &spans {
         let before = body.len();

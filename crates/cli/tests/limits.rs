@@ -293,6 +293,40 @@ fn windows_of_one_byte() {
     drop(connections);
 }
 
+/// A client that opens streams, takes nothing of them, and says every now and then that it is there: what waits for it is given back after
+/// `--send-timeout`. One that takes a little stays.
+#[test]
+fn clients_that_take_nothing_of_their_streams_are_ended() {
+    let site = Site::start(true, &["--send-timeout", "2s", "--idle-timeout", "10min"]);
+    let open = |window: u32| {
+        let mut stream = site.http2();
+        let settings = [&[0, 4], &window.to_be_bytes()[..]].concat();
+        let mut frames = frame(4, 0, 0, &settings);
+        for n in 0..100 {
+            frames.extend(frame(1, 5, 2 * n + 1, HEAD_OF_FILE));
+        }
+        stream.write_all(&frames).unwrap();
+        stream
+    };
+    let (mut taking, mut stuck) = (open(1), open(0));
+    let start = Instant::now();
+    let mut ended = false;
+    while start.elapsed() < Duration::from_secs(20) && !ended {
+        std::thread::sleep(Duration::from_millis(200));
+        let ping = frame(6, 0, 0, b"eightbyt");
+        ended = stuck.write_all(&ping).and_then(|()| stuck.flush()).is_err();
+        // One byte more of each answer.
+        let more: Vec<u8> = (0..100).flat_map(|n| frame(8, 0, 2 * n + 1, &[0, 0, 0, 1])).collect();
+        taking.write_all(&more).and_then(|()| taking.flush()).expect("who takes a little is let be");
+    }
+    assert!(ended, "it holds its streams for ever");
+    println!(
+        "100 streams that nothing is taken of: ended after {:.1} s of PINGs",
+        start.elapsed().as_secs_f64()
+    );
+    site.answers();
+}
+
 /// Both doors of the number of connections.
 #[test]
 fn connections_are_counted() {

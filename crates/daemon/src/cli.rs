@@ -74,14 +74,14 @@ enum DaemonCommand {
 /// The daemon cannot start, or none answers.
 pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
     if let Some(DaemonCommand::Status { socket, json }) = args.command {
-        let (text, report) = control::status(&socket.unwrap_or_else(state::socket))?;
+        let (text, report) = control::status(&socket.map_or_else(state::socket, Ok)?)?;
         match json {
             Some(to) => seekless_output::write(&to, text + "\n")?,
             None => seekless_output::print(report.to_string())?,
         }
         return Ok(Exit::Ok);
     }
-    let mut settings = args.engine.settings(args.socket.unwrap_or_else(state::socket))?;
+    let mut settings = args.engine.settings(args.socket.map_or_else(state::own_socket, Ok)?)?;
     settings.socket_mode = args.socket_mode.unwrap_or(settings.socket_mode);
     settings.connections_max = args.connections as usize;
     settings.engine.spindle.wait_max = Nanos::from_secs_f64(args.give_up);

@@ -1,7 +1,7 @@
 //! One connection of a shim, shared by the receptionist, who reads from it, and the reader who answers.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::io::Errno;
 use seekless_kernel::fdpass;
@@ -18,11 +18,13 @@ pub(crate) struct Client {
     /// The request that waits for an answer; [`NONE`] if none does. Whoever takes it out answers, so no request is
     /// answered twice whatever crosses.
     waiting: AtomicU64,
+    /// A status is on its way.
+    status: AtomicBool,
 }
 
 impl Client {
     pub(crate) fn new(socket: OwnedFd) -> Client {
-        Client { socket, waiting: AtomicU64::new(NONE) }
+        Client { socket, waiting: AtomicU64::new(NONE), status: AtomicBool::new(false) }
     }
 
     /// Notes that a request waits. `false` if one does already.
@@ -33,6 +35,16 @@ impl Client {
     /// The request that waits.
     pub(crate) fn waiting(&self) -> Option<RequestId> {
         Some(self.waiting.load(Ordering::Acquire)).filter(|&id| id != NONE).map(RequestId)
+    }
+
+    /// Notes that a status is on its way. `false` if one is already.
+    pub(crate) fn begin_status(&self) -> bool {
+        !self.status.swap(true, Ordering::AcqRel)
+    }
+
+    /// The status has been sent whole.
+    pub(crate) fn end_status(&self) {
+        self.status.store(false, Ordering::Release);
     }
 
     /// Answers the request, if it still waits.

@@ -9,10 +9,9 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Sender, bounded};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use seekless_engine::{Engine, SharedDevices};
-use seekless_kernel::ring::Consumer;
-
 use crate::listener::Listener;
 use crate::receptionist::Receptionist;
+use crate::rings::Rings;
 use crate::settings::DaemonSettings;
 use crate::start_error::StartError;
 use crate::statistics::{Ask, ReportDoor, Shared, Statistics};
@@ -23,6 +22,9 @@ const DESCRIPTORS_PER_CONNECTION: u64 = 3;
 
 /// Descriptors for everything else.
 const DESCRIPTORS_RESERVED: u64 = 64;
+
+/// Descriptors for the files that one disk's streams keep open; where the limit is low, a quarter of it.
+const DESCRIPTORS_KEPT: u64 = 2048;
 
 /// A running daemon. Dropping it stops it.
 pub struct Daemon {
@@ -55,14 +57,7 @@ impl Daemon {
     fn start_at(mut settings: DaemonSettings, listener: Listener) -> Result<Daemon, StartError> {
         settings.engine = settings.engine.normalised();
         settings.connections_max = settings.connections_max.clamp(1, connections_possible());
-        let ring = match settings.engine.hears_hits() {
-            true => {
-                let socket = std::path::absolute(&settings.socket).unwrap_or(settings.socket.clone());
-                Some(Consumer::create(&socket).map_err(StartError::Threads)?)
-            }
-            false => None,
-        };
-        settings.ring = ring.as_ref().map_or(0, |_| ring_number());
+        let rings = settings.engine.hears_hits().then(|| Rings::new(&settings.socket, ring_number()));
         let settings = Arc::new(settings);
         let engine = Engine::start(settings.engine.clone());
         let watch = Arc::new(OnceLock::new());
@@ -78,7 +73,7 @@ impl Daemon {
         let (stop, stopped) = UnixStream::pair().map_err(StartError::Threads)?;
         stop.set_nonblocking(true).map_err(StartError::Threads)?;
         let receptionist =
-            Receptionist::new(settings.clone(), listener, stopped, engine.clone(), statistics, shared, ring)
+            Receptionist::new(settings.clone(), listener, stopped, engine.clone(), statistics, shared, rings)
                 .map_err(StartError::Threads)?;
         let thread = thread::Builder::new()
             .name("receptionist".into())
@@ -141,8 +136,8 @@ impl Drop for Daemon {
     }
 }
 
-/// A number for a new ring that differs from the last daemon's, most likely: shims with an old one mapped see by it that
-/// they must ask. 1 to 255.
+/// A number for the rings to count on from that differs from the last daemon's, most likely: shims with an old ring mapped see
+/// by another number that they must ask. 1 to 255.
 fn ring_number() -> u8 {
     let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     (since_epoch.as_millis() % 255) as u8 + 1
@@ -157,7 +152,8 @@ fn connections_possible() -> usize {
         Err(_) => limit.current,
     };
     let descriptors = current.unwrap_or(u64::MAX);
-    usize::try_from(descriptors.saturating_sub(DESCRIPTORS_RESERVED) / DESCRIPTORS_PER_CONNECTION)
+    let others = DESCRIPTORS_RESERVED + DESCRIPTORS_KEPT.min(descriptors / 4);
+    usize::try_from(descriptors.saturating_sub(others) / DESCRIPTORS_PER_CONNECTION)
         .unwrap_or(usize::MAX)
         .max(1)
 }

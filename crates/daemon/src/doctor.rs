@@ -70,6 +70,19 @@ impl DaemonState {
         DaemonState { socket: socket.to_path_buf(), answers, mode, error }
     }
 
+    /// Where one listens if nobody says otherwise.
+    fn usual() -> DaemonState {
+        state::socket().map_or_else(
+            |fault| DaemonState {
+                socket: seekless_kernel::state::path().join("daemon.sock"),
+                answers: false,
+                mode: None,
+                error: Some(fault.to_string()),
+            },
+            |socket| DaemonState::at(&socket),
+        )
+    }
+
     fn describe(&self) -> String {
         match (&self.mode, &self.error) {
             (Some(mode), _) => format!("a daemon answers at {} (mode {mode})", self.socket.display()),
@@ -91,8 +104,8 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Exit, Fault> {
             (report.hooked && report.daemon.answers, report.describe(), pretty(&report)?)
         }
         None => {
-            let socket = args.socket.clone().unwrap_or_else(state::socket);
-            let report = machine::examine(DaemonState::at(&socket), recommend::watchable());
+            let daemon = args.socket.as_deref().map_or_else(DaemonState::usual, DaemonState::at);
+            let report = machine::examine(daemon, recommend::watchable());
             (report.daemon.answers, report.describe(), pretty(&report)?)
         }
     };
@@ -108,7 +121,7 @@ fn daemon_of(facts: &process::Facts) -> DaemonState {
     let talked_to = facts.daemons.iter().map(|socket| DaemonState::at(socket)).find(|d| d.answers);
     talked_to.unwrap_or_else(|| {
         let named = facts.socket.clone().or(facts.daemons.last().cloned());
-        DaemonState::at(&named.unwrap_or_else(state::socket))
+        named.as_deref().map_or_else(DaemonState::usual, DaemonState::at)
     })
 }
 

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! - The *receptionist* thread (`receptionist`) takes connections and requests, answers what is resident already, finds
-//!   the disk of each file, keeps waiting shims informed, and notices those that hang up.
+//!   the disk of each file, keeps waiting shims informed, and notices those that hang up. What one user may take of what
+//!   all share is bounded (`shares`); reads are reported through a ring a user (`rings`).
 //! - One *reader* thread a disk, with its workers, is the engine's ([`seekless_engine`]).
 //! - The *statistics* thread (`statistics`) collects reports of tracked calls and answers status questions.
 //!
@@ -31,8 +32,10 @@ mod held;
 mod listener;
 mod parent;
 mod receptionist;
+mod rings;
 pub mod run;
 mod settings;
+mod shares;
 mod start_error;
 pub mod state;
 mod statistics;

@@ -15,12 +15,12 @@ use rustix::event::{Timespec, epoll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use seekless_engine::{
-    Answer as Outcome, Ask, Demand, Engine, Message, Passed, Place, SharedDevices, lock, readable_file,
-    run_first,
+    Answer as Outcome, Ask, Demand, Devices, Engine, Message, Passed, Place, SharedDevices, lock,
+    readable_file, run_first,
 };
 use seekless_kernel::fdpass;
 use seekless_kernel::residency::resident_prefix;
-use seekless_kernel::ring::{Consumer, Record};
+use seekless_kernel::ring::Record;
 use seekless_policy::{FileId, Mode, Reason, RequestId};
 use seekless_wire::{
     Answer, Call, DecodeError, FRAME_BYTES_MAX, Frame, Need, PassReason, Refuse, RefuseReason,
@@ -29,7 +29,9 @@ use seekless_wire::{
 
 use crate::client::Client;
 use crate::listener::Listener;
+use crate::rings::Rings;
 use crate::settings::DaemonSettings;
+use crate::shares::{self, Shares};
 use crate::statistics::{self, Shared, Statistics};
 use crate::status::Counters;
 
@@ -47,11 +49,8 @@ const ACCEPTS: usize = 64;
 /// Frames read from one connection at once, for the same reason.
 const FRAMES: usize = 8;
 
-/// How often the ring is emptied once somebody writes to it. A viewer of 10 Mb/s reads 6 KiB meanwhile.
+/// How often the rings are emptied once there is one. A viewer of 10 Mb/s reads 6 KiB meanwhile.
 const REPORTS_EVERY: Duration = Duration::from_millis(5);
-
-/// Reports taken at once, before connections get their turn.
-const REPORTS: usize = 1024;
 
 /// How often waiting connections are looked through.
 const TICK: Duration = Duration::from_millis(200);
@@ -71,6 +70,8 @@ struct Connection {
     reader: usize,
     /// The request is advice: whoever gave it hangs up at once and wants it done all the same.
     advice: bool,
+    /// The place in the queue of the last request.
+    place: Option<shares::PlaceTaken>,
 }
 
 pub(crate) struct Receptionist {
@@ -88,16 +89,9 @@ pub(crate) struct Receptionist {
     statistics: Statistics,
     shared: Shared,
     counters: Counters,
-    ring: Option<Reports>,
-}
-
-/// Where shims report what was read.
-struct Reports {
-    consumer: Consumer,
-    /// What they are given.
-    fd: OwnedFd,
-    /// Whether anybody has it.
-    given: bool,
+    shares: Shares,
+    /// Where shims report what was read; `None`: in this mode nobody wants to know.
+    rings: Option<Rings>,
 }
 
 impl Receptionist {
@@ -110,7 +104,7 @@ impl Receptionist {
         engine: Engine,
         statistics: Statistics,
         shared: Shared,
-        ring: Option<(Consumer, OwnedFd)>,
+        rings: Option<Rings>,
     ) -> io::Result<Receptionist> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let add = |fd: BorrowedFd<'_>, mark: u64| {
@@ -122,6 +116,7 @@ impl Receptionist {
         }
         Ok(Receptionist {
             devices: engine.devices().clone(),
+            shares: Shares::new(settings.engine.spindle.queue_max, rustix::process::geteuid().as_raw()),
             settings,
             listener,
             stop,
@@ -135,7 +130,7 @@ impl Receptionist {
             statistics,
             shared,
             counters: Counters::default(),
-            ring: ring.map(|(consumer, fd)| Reports { consumer, fd, given: false }),
+            rings,
         })
     }
 
@@ -145,7 +140,7 @@ impl Receptionist {
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS];
         let mut ticked = Instant::now();
         'serve: loop {
-            let reports = self.ring.as_ref().is_some_and(|r| r.given);
+            let reports = self.rings.as_ref().is_some_and(Rings::any);
             let wait = if reports { REPORTS_EVERY } else { TICK };
             let timeout = Timespec { tv_sec: 0, tv_nsec: wait.as_nanos() as _ };
             let marks: Vec<u64> = match epoll::wait(&self.epoll, &mut events, Some(&timeout)) {
@@ -186,6 +181,14 @@ impl Receptionist {
 
     fn publish(&mut self) {
         self.counters.connections_now = self.connections.len() as u64;
+        if let Some(rings) = &self.rings {
+            let counts = rings.counts();
+            self.counters.rings_now = rings.now() as u64;
+            self.counters.rings_replaced = counts.replaced;
+            self.counters.rings_refused = counts.refused;
+            self.counters.reports_unknown = counts.unknown;
+            self.counters.ring_dropped = rings.dropped();
+        }
         if let Ok(mut shared) = self.shared.counters.lock() {
             shared.clone_from(&self.counters);
         }
@@ -233,7 +236,7 @@ impl Receptionist {
         let client = Arc::new(Client::new(socket));
         self.connections.insert(
             mark,
-            Connection { client, uid: peer.uid, last: Instant::now(), reader: 0, advice: false },
+            Connection { client, uid: peer.uid, last: Instant::now(), reader: 0, advice: false, place: None },
         );
         // The first frame usually is there already.
         self.readable(mark);
@@ -254,6 +257,7 @@ impl Receptionist {
                 Err(_) => return self.hang_up(mark),
             };
             connection.last = Instant::now();
+            let uid = connection.uid;
             let frame = match Frame::decode(&packet[..received.length]) {
                 Ok(frame) => frame,
                 Err(DecodeError::Version { .. }) => return self.refuse(mark, RefuseReason::Version, 0),
@@ -268,22 +272,35 @@ impl Receptionist {
                     if client.waiting().is_some() {
                         return self.refuse(mark, RefuseReason::Malformed, frame.kind());
                     }
-                    self.need(mark, &client, need, fd);
+                    self.need(mark, &client, uid, need, fd);
                 }
                 (Frame::Hello { .. }, _) => {
-                    let _ = client.send(Frame::Settings(self.settings.wire()));
+                    let settings = self.told(uid);
+                    let _ = client.send(Frame::Settings(settings));
                 }
-                (Frame::RingAsk, _) => match &mut self.ring {
-                    Some(ring) => {
-                        ring.given |= client.send_with(Frame::Ring, Some(ring.fd.as_fd())).is_ok();
+                (Frame::RingAsk, _) => {
+                    let ring = self.rings.as_mut().map(|rings| rings.ring(uid, Instant::now()));
+                    match ring {
+                        Some(Ok(Some(ring))) => {
+                            let _ = client.send_with(Frame::Ring, Some(ring));
+                        }
+                        // Without one reads go unreported, and the rest works.
+                        Some(Err(error)) => {
+                            tracing::warn!(%error, "no ring of reports for user {uid}");
+                            return self.refuse(mark, RefuseReason::Kind, frame.kind());
+                        }
+                        Some(Ok(None)) | None => return self.refuse(mark, RefuseReason::Kind, frame.kind()),
                     }
-                    None => return self.refuse(mark, RefuseReason::Kind, frame.kind()),
-                },
-                (Frame::Tracked(tracked), _) => {
+                }
+                // In other modes no shim has anything to say here.
+                (Frame::Tracked(tracked), _) if self.settings.engine.spindle.mode == Mode::Track => {
                     let taken = self.statistics.send(statistics::Ask::Tracked(tracked));
                     self.counters.tracked_dropped += u64::from(!taken);
                 }
                 (Frame::StatusAsk, _) => {
+                    if !client.begin_status() {
+                        return self.refuse(mark, RefuseReason::Malformed, frame.kind());
+                    }
                     // Its counters are those of this moment.
                     self.publish();
                     if !self.statistics.send(statistics::Ask::Status(client)) {
@@ -295,12 +312,18 @@ impl Receptionist {
         }
     }
 
-    fn need(&mut self, mark: u64, client: &Arc<Client>, need: Need, fd: OwnedFd) {
+    /// The settings as a process of this user is told them.
+    fn told(&mut self, uid: u32) -> Settled {
+        let ring = self.rings.as_mut().map_or(0, |rings| rings.number(uid, Instant::now()));
+        self.settings.wire(ring)
+    }
+
+    fn need(&mut self, mark: u64, client: &Arc<Client>, uid: u32, need: Need, fd: OwnedFd) {
         self.counters.needs += 1;
         let id = RequestId(self.next_request);
         self.next_request += 1;
         client.begin(id);
-        let wire = self.settings.wire();
+        let wire = self.told(uid);
         let pass = |reason| client.answer(id, Frame::Answer(Answer::pass(reason, wire)));
 
         if !matches!(self.settings.engine.spindle.mode, Mode::Serialise | Mode::Both) {
@@ -311,7 +334,7 @@ impl Receptionist {
             self.counters.passed_bad_request += 1;
             return pass(PassReason::BadRequest);
         };
-        let place = lock(&self.devices).place(file, fd.as_fd(), Instant::now());
+        let place = self.place(uid, file, fd.as_fd());
         let (index, start, steps) = match place {
             Ok(Place::Reader { index, start, steps }) => (index, start, steps),
             Ok(Place::NotADisk) => {
@@ -327,6 +350,11 @@ impl Receptionist {
             }
         };
 
+        // Whoever asks has reported what he read before. Heard of only after the question, those reads look like somebody else's.
+        self.take_reports_of(uid);
+        if let Some(rings) = &mut self.rings {
+            rings.shown(uid, file, Instant::now());
+        }
         let wanted = self.wanted(&need, edition.size);
         let reach = wanted.max(wire.prefetch_bytes).min(edition.size - need.offset);
         // Where the kernel does not tell, nothing is taken for resident.
@@ -335,13 +363,19 @@ impl Receptionist {
             self.counters.hits_on_arrival += 1;
             return client.answer(id, Frame::Answer(Answer::resident(resident, wire)));
         }
-        // Whoever asks has reported what he read before. Heard of only after the question, those reads look like somebody else's.
-        self.take_reports();
+        let Some(place) = self.shares.place(uid, index) else {
+            self.counters.passed_share += 1;
+            return pass(PassReason::Full);
+        };
+        let watched = place.watch();
         let ask = Ask {
             id,
             on_answer: {
                 let client = client.clone();
-                Box::new(move |outcome| client.answer(id, Frame::Answer(in_words(outcome, wire))))
+                Box::new(move |outcome| {
+                    client.answer(id, Frame::Answer(in_words(outcome, wire)));
+                    drop(place);
+                })
             },
             passed: Passed::Shared(fd),
             file,
@@ -364,26 +398,46 @@ impl Receptionist {
         self.counters.queued += 1;
         if let Some(connection) = self.connections.get_mut(&mark) {
             connection.reader = index;
-            connection.advice = matches!(need.call, Call::Madvise | Call::Fadvise | Call::Readahead);
+            connection.advice = need.call.is_advice();
+            connection.place = Some(watched);
         }
+    }
+
+    /// Where the files of a device are read.
+    fn place(&mut self, uid: u32, file: FileId, fd: BorrowedFd<'_>) -> io::Result<Place> {
+        // Files that live in memory alone (memfd, tmpfs) have seals, all others have not. Where we do not see what they are
+        // mounted at they would go to the common queue.
+        if !self.settings.engine.include_ssd && rustix::fs::fcntl_get_seals(fd).is_ok() {
+            return Ok(Place::NotADisk);
+        }
+        let mut devices = lock(&self.devices);
+        // No block device: its user may have made it.
+        let own = rustix::fs::major(file.dev) == 0 && devices.reader_of(file).is_none();
+        if own && !self.shares.may_bring_disk(uid) {
+            return Ok(Place::NotADisk);
+        }
+        let before = devices.views().len();
+        let place = devices.place(file, fd, Instant::now());
+        if own && devices.views().len() > before {
+            self.shares.brought_disk(uid);
+        }
+        place
     }
 
     /// Hands what shims report to the readers of its disks.
     fn take_reports(&mut self) {
-        let Some(ring) = &mut self.ring else { return };
+        let Some(rings) = &mut self.rings else { return };
         let devices = lock(&self.devices);
-        for _ in 0..REPORTS {
-            let Some(record) = ring.consumer.pop() else { break };
-            self.counters.reports += 1;
-            // A device nobody has missed on yet has no reader, and no file of it is known.
-            let Some(index) = devices.reader_of(FileId { dev: record.dev, ino: record.ino }) else {
-                continue;
-            };
-            if devices.send(index, read_done(&record)).is_err() {
-                self.counters.reports_dropped += 1;
-            }
-        }
-        self.counters.ring_dropped = ring.consumer.dropped();
+        let counters = &mut self.counters;
+        rings.take_all(Instant::now(), |record| hand_on(record, &devices, counters));
+    }
+
+    /// The same for those of one user.
+    fn take_reports_of(&mut self, uid: u32) {
+        let Some(rings) = &mut self.rings else { return };
+        let devices = lock(&self.devices);
+        let counters = &mut self.counters;
+        rings.take_of(uid, Instant::now(), |record| hand_on(record, &devices, counters));
     }
 
     /// How much of a need is waited for. Calls that may do less than asked (a socket takes what fits its buffer) name the
@@ -419,12 +473,16 @@ impl Receptionist {
         }
         if let Some(id) = connection.client.waiting().filter(|_| !connection.advice) {
             self.counters.hang_ups += 1;
+            if let Some(place) = connection.place.and_then(|place| place.hold()) {
+                self.shares.given_up(connection.uid, place, Instant::now());
+            }
             // If the reader is too busy to hear it, the read is done for nobody.
             let _ = lock(&self.devices).send(connection.reader, Message::Cancel(id));
         }
     }
 
     fn tick(&mut self, now: Instant) {
+        self.shares.tick(now);
         let mut idle = Vec::new();
         for (&mark, connection) in &mut self.connections {
             let silent = now.saturating_duration_since(connection.last);
@@ -463,10 +521,14 @@ fn in_words(outcome: Outcome<'_>, wire: Settled) -> Answer {
     }
 }
 
-/// A shim's report in a reader's words.
-fn read_done(record: &Record) -> Message {
+/// Hands a shim's report to the reader of its disk.
+fn hand_on(record: &Record, devices: &Devices, counters: &mut Counters) {
+    counters.reports += 1;
+    // A device nobody has missed on yet has no reader, and no file of it is known.
     let file = FileId { dev: record.dev, ino: record.ino };
-    Message::Access { file, offset: record.offset, len: record.len }
+    let Some(index) = devices.reader_of(file) else { return };
+    let access = Message::Access { file, offset: record.offset, len: record.len };
+    counters.reports_dropped += u64::from(devices.send(index, access).is_err());
 }
 
 fn spare() -> Option<OwnedFd> {

@@ -69,7 +69,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
     // Before anything is started, so that no signal is lost between.
     let mut signals = SignalsInfo::<WithOrigin>::new(PASSED_ON)
         .map_err(|e| Fault::new(Exit::Failed, format!("cannot watch for signals: {e}")))?;
-    let shared = args.socket.clone().unwrap_or_else(state::socket);
+    let shared = args.socket.clone().map_or_else(state::socket, Ok)?;
     let (socket, daemon) = match control::settings(&shared) {
         Ok(settings) => {
             eprintln!(

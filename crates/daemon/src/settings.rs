@@ -17,8 +17,6 @@ pub struct DaemonSettings {
     pub engine: seekless_engine::Settings,
     /// Most connections open at once; cut further to what the descriptor limit allows.
     pub connections_max: usize,
-    /// Number of the ring that reads are reported through; 0: none. The daemon chooses it when it starts.
-    pub(crate) ring: u8,
     /// How long shims may believe the mode and prefetch size without asking again.
     pub settings_ttl: Duration,
     /// How long shims leave a device alone that is no disk.
@@ -30,8 +28,8 @@ impl DaemonSettings {
     ///
     /// Servers drop privileges after they start (`www-data`, `nobody`), so the daemon of root lets any local user
     /// connect. Nothing secret passes: a client can only ask for reads of a descriptor it already holds open for
-    /// reading, and is told no more than that they are done. What one user could do is fill the queue; see
-    /// [`DaemonSettings::user_share`].
+    /// reading, is told no more than that they are done, and shares the memory it reports reads through with no other user.
+    /// What one user could do is fill what all share: docs/SECURITY.md has the bounds.
     pub fn new(socket: PathBuf) -> DaemonSettings {
         let root = rustix::process::geteuid().is_root();
         DaemonSettings {
@@ -39,7 +37,6 @@ impl DaemonSettings {
             socket_mode: if root { 0o666 } else { 0o600 },
             engine: seekless_engine::Settings::default(),
             connections_max: 4096,
-            ring: 0,
             settings_ttl: Duration::from_secs(1),
             // Long enough to cost nothing, short enough that a device number used anew is noticed.
             device_ttl: Duration::from_secs(10),
@@ -48,7 +45,7 @@ impl DaemonSettings {
 
     /// Most connections one user other than root may hold: three quarters, so that a second user always gets in.
     pub fn user_share(&self) -> usize {
-        (self.connections_max / 4 * 3).max(1)
+        crate::shares::of(self.connections_max)
     }
 
     /// The mode in the wire's words.
@@ -62,12 +59,12 @@ impl DaemonSettings {
         }
     }
 
-    /// What shims are told.
-    pub(crate) fn wire(&self) -> wire::Settings {
+    /// What shims are told; `ring` is the number of the ring they are to report through, 0: none.
+    pub(crate) fn wire(&self, ring: u8) -> wire::Settings {
         let ms = |d: Duration| u32::try_from(d.as_millis()).unwrap_or(u32::MAX);
         wire::Settings {
             mode: self.wire_mode(),
-            ring: self.ring,
+            ring,
             settings_ttl_ms: ms(self.settings_ttl),
             prefetch_bytes: self.engine.spindle.prefetch.0,
         }

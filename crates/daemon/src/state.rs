@@ -3,26 +3,40 @@
 use std::env;
 use std::path::PathBuf;
 
-/// The folder for sockets and other state of running processes: `$SEEKLESS_STATE`, else `/run/seekless` for root, else
-/// `$XDG_RUNTIME_DIR/seekless`, else `/tmp/seekless-$UID`.
-pub fn dir() -> PathBuf {
-    if let Some(dir) = env::var_os("SEEKLESS_STATE").filter(|d| !d.is_empty()) {
-        return dir.into();
-    }
-    let uid = rustix::process::geteuid();
-    if uid.is_root() {
-        return "/run/seekless".into();
-    }
-    match env::var_os("XDG_RUNTIME_DIR").filter(|d| !d.is_empty()) {
-        Some(dir) => PathBuf::from(dir).join("seekless"),
-        None => format!("/tmp/seekless-{}", uid.as_raw()).into(),
-    }
+use seekless_kernel::state::{self, StateError};
+use seekless_units::{Exit, Fault};
+
+/// A daemon's socket, to ask it: `$SEEKLESS_SOCKET`, else `daemon.sock` in the state folder.
+///
+/// # Errors
+/// `Permission`: somebody else could have put what is in the state folder there.
+pub fn socket() -> Result<PathBuf, Fault> {
+    named().map_or_else(|| state::folder().map(in_folder).map_err(fault), Ok)
 }
 
-/// The daemon's socket: `$SEEKLESS_SOCKET`, else `daemon.sock` in [`dir`].
-pub fn socket() -> PathBuf {
-    match env::var_os("SEEKLESS_SOCKET").filter(|s| !s.is_empty()) {
-        Some(path) => path.into(),
-        None => dir().join("daemon.sock"),
-    }
+/// The same, to listen at it: the state folder is made if it is not there.
+///
+/// # Errors
+/// Those of [`socket`]; the folder cannot be made.
+pub fn own_socket() -> Result<PathBuf, Fault> {
+    named().map_or_else(|| state::made_folder().map(in_folder).map_err(fault), Ok)
+}
+
+fn named() -> Option<PathBuf> {
+    env::var_os("SEEKLESS_SOCKET").filter(|s| !s.is_empty()).map(PathBuf::from)
+}
+
+fn in_folder(folder: PathBuf) -> PathBuf {
+    folder.join("daemon.sock")
+}
+
+fn fault(error: StateError) -> Fault {
+    let exit = match &error {
+        StateError::Untrusted { .. } => Exit::Permission,
+        StateError::Unusable { error, .. } => match error.kind() {
+            std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => Exit::Permission,
+            _ => Exit::Failed,
+        },
+    };
+    Fault::new(exit, error.to_string())
 }

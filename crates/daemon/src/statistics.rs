@@ -1,17 +1,16 @@
 //! The statistics thread: what tracked calls took, and the answers to status questions.
 //!
-//! Its own thread, because a tool that asks for the status and reads slowly must not hold up requests.
+//! Its own thread, because writing the status as text takes a millisecond. A tool that does not take its answer holds up nobody:
+//! what its socket has no room for waits beside, and is given up after [`SEND_MAX`] or when too many wait.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use hdrhistogram::Histogram;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use seekless_engine::Engine;
 use seekless_policy::Sizing;
@@ -26,6 +25,16 @@ const WAITING_MAX: usize = 4096;
 
 /// How long a tool may take to read its answer.
 const SEND_MAX: Duration = Duration::from_secs(2);
+
+/// Most answers that wait for their readers, each of them at most a MiB; the one that has waited longest makes room.
+const SENDINGS_MAX: usize = 32;
+
+/// How often it is looked whether a reader has made room. A whole answer fits a socket's buffer but on machines with hundreds of disks.
+const SEND_AGAIN: Duration = Duration::from_millis(10);
+
+/// From so many questions in line on, one text answers all of the next [`SAME_FOR`]: writing it takes a hundred times as long as sending it.
+const CROWDED: usize = 16;
+const SAME_FOR: Duration = Duration::from_millis(100);
 
 /// Longest call told apart from longer ones, nanoseconds (10 minutes).
 const LONGEST_NS: u64 = 600_000_000_000;
@@ -71,9 +80,10 @@ impl Statistics {
         Ok(Statistics { sender, thread })
     }
 
-    /// Hands something over; `false` if the thread is behind.
+    /// Hands something over; `false` if the thread is behind. Reports of calls may not fill the way for questions.
     pub(crate) fn send(&self, ask: Ask) -> bool {
-        self.sender.try_send(ask).is_ok()
+        let crowded = matches!(ask, Ask::Tracked(_)) && self.sender.len() >= WAITING_MAX / 2;
+        !crowded && self.sender.try_send(ask).is_ok()
     }
 
     /// A way to ask from other threads.
@@ -90,31 +100,67 @@ impl Statistics {
 
 fn run(shared: &Shared, asks: &Receiver<Ask>) {
     let mut calls = Calls::default();
-    for ask in asks {
+    let mut sendings: VecDeque<Sending> = VecDeque::new();
+    let mut looked = Instant::now();
+    let mut last: Option<(Arc<str>, Instant)> = None;
+    loop {
+        if looked.elapsed() >= SEND_AGAIN {
+            sendings.retain_mut(|sending| !sending.go_on());
+            looked = Instant::now();
+        }
+        let ask = if sendings.is_empty() {
+            asks.recv().map_err(|_| RecvTimeoutError::Disconnected)
+        } else {
+            asks.recv_timeout(SEND_AGAIN)
+        };
         match ask {
-            Ask::Tracked(tracked) => calls.record(&tracked),
-            Ask::Status(client) => {
-                let text = serde_json::to_string(&report(shared, &calls)).unwrap_or_default();
-                send_all(&client, &text);
+            Ok(Ask::Tracked(tracked)) => calls.record(&tracked),
+            Ok(Ask::Status(client)) => {
+                let same = last.as_ref().filter(|(_, at)| asks.len() >= CROWDED && at.elapsed() < SAME_FOR);
+                let text = same.map(|(text, _)| text.clone()).unwrap_or_else(|| {
+                    serde_json::to_string(&report(shared, &calls)).unwrap_or_default().into()
+                });
+                if asks.len() >= CROWDED && same.is_none() {
+                    last = Some((text.clone(), Instant::now()));
+                }
+                let mut sending = Sending { client, text, sent: 0, until: Instant::now() + SEND_MAX };
+                if !sending.go_on() {
+                    if sendings.len() >= SENDINGS_MAX {
+                        sendings.pop_front();
+                    }
+                    sendings.push_back(sending);
+                }
             }
-            Ask::Report(to) => {
+            Ok(Ask::Report(to)) => {
                 let _ = to.send(report(shared, &calls));
             }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
         }
     }
 }
 
-/// Sends a text in parts, waiting for the reader of them within bounds.
-fn send_all(client: &Client, text: &str) {
-    let until = Instant::now() + SEND_MAX;
-    for part in StatusParts::new(text) {
-        while let Err(error) = client.send(part) {
-            if error != Errno::AGAIN || Instant::now() >= until {
-                return;
+/// A status on its way.
+struct Sending {
+    client: Arc<Client>,
+    text: Arc<str>,
+    /// Parts that are sent.
+    sent: usize,
+    until: Instant,
+}
+
+impl Sending {
+    /// Sends what there is room for; whether that was the end of it.
+    fn go_on(&mut self) -> bool {
+        for part in StatusParts::new(&self.text).skip(self.sent) {
+            match self.client.send(part) {
+                Ok(()) => self.sent += 1,
+                Err(Errno::AGAIN) => return Instant::now() >= self.until,
+                Err(_) => return true,
             }
-            let mut room = [PollFd::from_borrowed_fd(client.as_fd(), PollFlags::OUT)];
-            let _ = poll(&mut room, Some(&Timespec { tv_sec: 0, tv_nsec: 100_000_000 }));
         }
+        self.client.end_status();
+        true
     }
 }
 

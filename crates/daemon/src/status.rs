@@ -104,6 +104,9 @@ pub struct Counters {
     pub passed_bad_request: u64,
     /// Passed because a reader could not take more.
     pub passed_full: u64,
+    /// Passed because their user has its share of the queue.
+    #[serde(default)]
+    pub passed_share: u64,
     /// Handed to a reader.
     pub queued: u64,
     /// Shims that hung up while they waited.
@@ -114,11 +117,23 @@ pub struct Counters {
     pub working_sent: u64,
     /// Reports of tracked calls that could not be taken in.
     pub tracked_dropped: u64,
-    /// Reads reported through the ring.
+    /// Rings there are now, one a user.
+    #[serde(default)]
+    pub rings_now: u64,
+    /// Rings replaced because somebody had written impossible indices into them.
+    #[serde(default)]
+    pub rings_replaced: u64,
+    /// Times a user was told to go without a ring because there were too many users.
+    #[serde(default)]
+    pub rings_refused: u64,
+    /// Reads reported through rings.
     pub reports: u64,
     /// Of them not handed on, because a reader could not take more.
     pub reports_dropped: u64,
-    /// Reads not reported because the ring was full.
+    /// Reads reported of files that their user had not asked for lately: not counted in `reports`.
+    #[serde(default)]
+    pub reports_unknown: u64,
+    /// Reads not reported because a ring was full.
     pub ring_dropped: u64,
 }
 
@@ -207,7 +222,7 @@ impl fmt::Display for StatusReport {
             c.queued,
             c.passed_not_a_disk,
             c.passed_mode,
-            c.passed_full + c.passed_bad_request,
+            c.passed_full + c.passed_share + c.passed_bad_request,
             c.connections_now
         )?;
         for d in &self.disks {

@@ -40,7 +40,15 @@ impl DecisionLog {
     /// # Errors
     /// It cannot be created.
     pub fn create(path: &Path, most: u64) -> io::Result<DecisionLog> {
-        let mut out = BufWriter::with_capacity(64 << 10, File::create(path)?);
+        DecisionLog::begin(File::create(path)?, most)
+    }
+
+    /// The same in an empty file that is open already.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn begin(file: File, most: u64) -> io::Result<DecisionLog> {
+        let mut out = BufWriter::with_capacity(64 << 10, file);
         writeln!(out, "{FIRST_LINE}")?;
         let inner = Inner { out, written: 0, most, left_out: 0, disks: 0, failed: false, ended: false };
         Ok(DecisionLog { inner: Mutex::new(inner) })

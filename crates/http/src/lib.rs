@@ -12,6 +12,7 @@ pub mod conditional;
 pub mod content_type;
 pub mod digest;
 pub mod get;
+pub mod host;
 pub mod path;
 pub mod prefer;
 pub mod serve;

@@ -24,7 +24,13 @@ impl Progress for Quiet {
 }
 
 fn options() -> Options {
-    Options { retries: 2, timeout: Duration::from_secs(10), any_order: true, trust: trust(None).unwrap() }
+    Options {
+        retries: 2,
+        timeout: Duration::from_secs(10),
+        any_order: true,
+        trust: trust(None).unwrap(),
+        size_max: None,
+    }
 }
 
 fn fetch_with(url: &str, target: &Path, options: &Options) -> Result<Outcome, Fault> {
@@ -378,4 +384,88 @@ fn over_tls_with_http_1_and_2_a_new_certificate_and_a_wrong_one() {
     let kept = Options { retries: 0, ..new };
     fetch_with(&url, &target, &kept).unwrap();
     server.stop();
+}
+
+/// A server that answers every request with `head`, and then with what `more` gives until the client has had enough.
+fn endless(head: &'static str, more: impl Fn(u64) -> Vec<u8> + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream: TcpStream = stream.unwrap();
+            let mut request = Vec::new();
+            let mut byte = [0];
+            while !request.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) == 1 {
+                request.push(byte[0]);
+            }
+            let mut sent = stream.write_all(&answer(head, b""));
+            for n in 0.. {
+                let next = more(n);
+                if next.is_empty() || sent.is_err() {
+                    break;
+                }
+                sent = stream.write_all(&next);
+            }
+        }
+    });
+    address
+}
+
+/// Chunked, so no length is told; the digest makes it acceptable.
+#[test]
+fn an_endless_body_is_given_up_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("f");
+    let chunk = [format!("{:x}\r\n", 1 << 20).into_bytes(), vec![7; 1 << 20], b"\r\n".to_vec()].concat();
+    let head = "HTTP/1.1 200 OK\nTransfer-Encoding: chunked\nRepr-Digest: sha-256=:AAAA:";
+    let address = endless(head, move |_| chunk.clone());
+    let own = Options { size_max: Some(20 << 20), ..options() };
+    let fault = fetch_with(&format!("http://{address}/f"), &target, &own).unwrap_err();
+    assert!(fault.exit == Exit::Failed && fault.message.contains("--size-max"), "{fault}");
+    assert!(!fault.message.contains('\n'), "{fault}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "the room it took is free again");
+    // A length that is told is believed, and too long at once.
+    let server = fake(vec![says("HTTP/1.1 200 OK\nContent-Length: 999999999", b"abc")]);
+    let fault = fetch_with(&url(&server), &target, &own).unwrap_err();
+    assert!(fault.message.contains("999999999 bytes, more than 20971520"), "{fault}");
+    assert_eq!(server.requests.load(Ordering::SeqCst), 1);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+/// The same part over and over, and what comes behind the last one, would keep a client busy for ever.
+#[test]
+fn an_answer_that_repeats_itself_is_broken_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("f");
+    let head = "HTTP/1.1 206 Partial Content\nETag: \"a\"\nContent-Type: multipart/byteranges; boundary=b";
+    let part = b"\r\n--b\r\nContent-Range: bytes 0-0/5\r\n\r\na".repeat(1000);
+    let repeated = endless(head, move |_| part.clone());
+    let closed = b"\r\n--b\r\nContent-Range: bytes 0-0/5\r\n\r\na\r\n--b--\r\n";
+    let epilogue = endless(head, move |n| if n == 0 { closed.to_vec() } else { vec![b'x'; 1 << 16] });
+    for address in [repeated, epilogue] {
+        let own = Options { retries: 0, ..options() };
+        let fault = fetch_with(&format!("http://{address}/f"), &target, &own).unwrap_err();
+        assert!(fault.message.contains("more than twice as long as the file"), "{fault}");
+    }
+}
+
+/// Single bytes far apart: what is remembered of them is bounded, in memory and in the map beside the file.
+#[test]
+fn a_million_parts_of_a_byte_do_not_fill_the_memory() {
+    use seekless_http::blockmap::RANGES_MAX;
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("f");
+    let head = "HTTP/1.1 206 Partial Content\nETag: \"a\"\nContent-Type: multipart/byteranges; boundary=b";
+    let parts = RANGES_MAX as u64 + 50_000;
+    let address = endless(head, move |n| {
+        let some = (n * 1000..(n + 1) * 1000).take_while(|i| *i < parts);
+        let one = |i: u64| format!("\r\n--b\r\nContent-Range: bytes {0}-{0}/4000000000\r\n\r\na", 2 * i);
+        some.map(one).collect::<String>().into_bytes()
+    });
+    let own = Options { retries: 0, ..options() };
+    let fault = fetch_with(&format!("http://{address}/f"), &target, &own).unwrap_err();
+    assert!(fault.message.contains("before its last part"), "{fault}");
+    let map: serde_json::Value =
+        serde_json::from_slice(&fs::read(dir.path().join("f.part.map")).unwrap()).unwrap();
+    assert_eq!(map["have"].as_array().unwrap().len(), RANGES_MAX);
 }

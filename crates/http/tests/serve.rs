@@ -108,6 +108,64 @@ fn an_index_and_a_listing() {
     server.stop();
 }
 
+/// RFC 9112, 3.2: two parties on the way may take such a request for one to different hosts.
+#[test]
+fn a_request_without_one_good_host_is_refused() {
+    let site = Site::new();
+    let film = site.film("f", 1000);
+    let server = Server::start(settings(&site.root)).unwrap();
+    for (version, fields, status) in [
+        ("1.1", "", 400),
+        ("1.1", "Host: a\r\nHost: a\r\n", 400),
+        ("1.1", "Host: a b\r\n", 400),
+        ("1.1", "Host: user@a\r\n", 400),
+        ("1.1", "Host: a/b\r\n", 400),
+        ("1.1", "Host: a:port\r\n", 400),
+        ("1.1", "Host: a\r\n", 200),
+        ("1.1", "Host: a.example:8080\r\n", 200),
+        ("1.1", "Host: [::1]:80\r\n", 200),
+        ("1.1", "Host:\r\n", 200),
+        ("1.0", "", 200),
+        ("1.0", "Host: a\r\nHost: b\r\n", 400),
+        ("1.0", "Host: a b\r\n", 400),
+    ] {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.write_all(format!("GET /f HTTP/{version}\r\n{fields}\r\n").as_bytes()).unwrap();
+        let answer = read_answer(&mut stream, &mut Vec::new(), "GET");
+        assert_eq!(answer.status, status, "HTTP/{version} {fields:?}");
+        assert_eq!(answer.body == film, status == 200, "HTTP/{version} {fields:?}");
+    }
+    server.stop();
+}
+
+/// Whoever can write into a file and knows the boundary before could write ends of parts into it.
+#[test]
+fn boundaries_cannot_be_foreseen() {
+    let site = Site::new();
+    site.film("f", 1000);
+    let boundaries = || -> Vec<u128> {
+        let server = Server::start(settings(&site.root)).unwrap();
+        let one = || {
+            let answer = get(server.address(), "/f", &[("Range", "bytes=0-1,500-501")]);
+            let kind = answer.header("content-type").unwrap().to_string();
+            u128::from_str_radix(kind.split_once("boundary=").unwrap().1, 16).unwrap()
+        };
+        let all = (0..50).map(|_| one()).collect();
+        server.stop();
+        all
+    };
+    let mut all = [boundaries(), boundaries()].concat();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), 100, "a server started anew begins anew");
+    // Every bit is set in about half of them. (That one of 128 is not in 15 to 85 of 100 happens once in 10^10 runs.)
+    for bit in 0..128 {
+        let set = all.iter().filter(|b| *b >> bit & 1 == 1).count();
+        assert!((15..=85).contains(&set), "bit {bit} is set in {set} of 100");
+    }
+}
+
 #[test]
 fn many_requests_on_one_connection_and_pipelined() {
     let site = Site::new();

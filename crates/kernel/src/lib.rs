@@ -37,4 +37,6 @@ pub mod sched;
 #[cfg(feature = "full")]
 pub mod spawn;
 #[cfg(feature = "full")]
+pub mod state;
+#[cfg(feature = "full")]
 pub mod topology;

@@ -55,7 +55,9 @@ impl Source {
             return Source { fd: passed, own: false };
         }
         let path = format!("/proc/self/fd/{}", passed.as_raw_fd());
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+        // Without NONBLOCK, opening a file on which somebody holds a lease waits for it to be given up, up to 45 seconds
+        // (/proc/sys/fs/lease-break-time), and the whole disk with it. Reads of regular files do not look at it.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         // Without NOATIME our one-byte reads would write access times; it takes the owner or CAP_FOWNER.
         let again = rustix::fs::open(path.as_str(), flags | OFlags::NOATIME, Mode::empty())
             .or_else(|_| rustix::fs::open(path.as_str(), flags, Mode::empty()));

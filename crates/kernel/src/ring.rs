@@ -11,7 +11,9 @@
 //! - a producer may be killed between claiming a slot and filling it. The consumer waits for it for [`STALL_POLLS`] polls
 //!   and then steps over the slot;
 //! - nothing read from the memory is trusted: capacity and indices are the consumer's own, and a record is only a hint
-//!   that the reader checks like any other input.
+//!   that the reader checks like any other input. Indices that no honest producer can leave behind (a tail further than a
+//!   round from the head, a slot whose turn it cannot be) would stop reports for good: the consumer knows such a ring
+//!   ([`Consumer::is_impossible`]), and its owner hands out another.
 
 use std::ffi::OsStr;
 use std::io;
@@ -122,12 +124,13 @@ pub fn listens_at(mapping: &[u8]) -> Option<&Path> {
     (!socket.is_empty()).then(|| Path::new(OsStr::from_bytes(socket)))
 }
 
-/// The daemon's end.
+/// The daemon's end. Dropped, it marks the ring as one that nobody reads ([`Ring::is_read`]).
 pub struct Consumer {
     map: Map,
     head: u64,
     stalled: u32,
     lost: u64,
+    impossible: bool,
 }
 
 impl Consumer {
@@ -145,16 +148,28 @@ impl Consumer {
             slot.seq.store(position as u64, Ordering::Relaxed);
         }
         ring.magic.value.store(MAGIC, Ordering::Release);
-        Ok((Consumer { map, head: 0, stalled: 0, lost: 0 }, fd))
+        Ok((Consumer { map, head: 0, stalled: 0, lost: 0, impossible: false }, fd))
     }
 
-    /// The next record, oldest first; `None` when there is none now.
+    /// The next record, oldest first; `None` when there is none now, or never will be.
     pub fn pop(&mut self) -> Option<Record> {
         // A claimed slot that was never filled is stepped over at most `CAPACITY` times a call.
         for _ in 0..CAPACITY {
             let ring = self.map.ring();
             let slot = &ring.slots[self.head as usize % CAPACITY];
-            if slot.seq.load(Ordering::Acquire) == self.head + 1 {
+            let turn = slot.seq.load(Ordering::Acquire);
+            let claimed = ring.tail.value.load(Ordering::Acquire);
+            // The slot at the head is free, claimed or full. A producer claims no slot that was not given free, and those
+            // are the next `CAPACITY`. (One that slept through [`STALL_POLLS`] and fills its slot a round too late leaves a
+            // turn that is over; no producer could ever claim that slot again.)
+            let possible = turn.wrapping_sub(self.head) <= 1
+                && claimed >= self.head
+                && claimed - self.head <= CAPACITY as u64;
+            self.impossible |= !possible;
+            if self.impossible {
+                return None;
+            }
+            if turn == self.head + 1 {
                 let field = |i: usize| slot.fields[i].load(Ordering::Relaxed);
                 let record = Record {
                     dev: field(0),
@@ -167,8 +182,7 @@ impl Consumer {
                 return Some(record);
             }
             // Nothing claimed, as far as we know; or claimed and about to be filled.
-            let claimed = ring.tail.value.load(Ordering::Acquire);
-            if claimed <= self.head {
+            if claimed == self.head {
                 self.stalled = 0;
                 return None;
             }
@@ -179,6 +193,11 @@ impl Consumer {
             self.free(true);
         }
         None
+    }
+
+    /// Whether somebody has written what no producer writes: nothing comes out of this ring any more.
+    pub fn is_impossible(&self) -> bool {
+        self.impossible
     }
 
     /// Records the ring had no room for, plus those whose producer died while writing them.
@@ -192,6 +211,12 @@ impl Consumer {
         self.head += 1;
         self.stalled = 0;
         self.lost += u64::from(lost);
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        self.map.ring().magic.value.store(0, Ordering::Release);
     }
 }
 
@@ -232,6 +257,11 @@ impl Producer {
 }
 
 impl Ring {
+    /// Whether its consumer is there, as far as that has said. One that was killed says nothing.
+    pub fn is_read(&self) -> bool {
+        self.magic.value.load(Ordering::Acquire) == MAGIC
+    }
+
     /// Puts a record in; `false` (and counted) if there is no room. Never waits, never calls the system.
     pub fn push(&self, record: &Record) -> bool {
         let ring = self;
@@ -365,6 +395,56 @@ mod tests {
             consumer.pop();
         }
         producer.push(&record(1));
+    }
+
+    #[test]
+    fn impossible_indices_are_known_for_what_they_are() {
+        type Harm = fn(&Ring);
+        let harms: [(&str, Harm); 5] = [
+            ("a tail beyond a round", |r| r.tail.value.store(u64::MAX, Ordering::Relaxed)),
+            ("a tail one slot beyond a round", |r| {
+                r.tail.value.store(3 + CAPACITY as u64, Ordering::Relaxed)
+            }),
+            ("a tail behind the head", |r| r.tail.value.store(0, Ordering::Relaxed)),
+            ("a slot whose turn never comes", |r| r.slots[2].seq.store(u64::MAX / 3, Ordering::Relaxed)),
+            ("a slot filled a round too late", |r| r.slots[2].seq.store(1, Ordering::Relaxed)),
+        ];
+        for (what, harm) in harms {
+            let (mut consumer, fd) = Consumer::create(Path::new("/run/x.sock")).unwrap();
+            let producer = Producer::open(&fd).unwrap();
+            for n in 0..2 {
+                assert!(producer.push(&record(n)));
+                assert_eq!(consumer.pop(), Some(record(n)));
+            }
+            assert!(consumer.pop().is_none() && !consumer.is_impossible(), "empty is possible");
+            harm(producer.map.ring());
+            let popped = (0..STALL_POLLS as usize * 2).filter(|_| consumer.pop().is_some()).count();
+            assert!(popped == 0 && consumer.is_impossible(), "{what}");
+            let ring = producer.map.ring();
+            assert!(ring.is_read(), "{what}");
+            drop(consumer);
+            assert!(!ring.is_read() && Producer::open(&fd).is_err(), "{what}: nobody reads it");
+        }
+    }
+
+    #[test]
+    fn a_full_ring_is_possible() {
+        let (mut consumer, fd) = Consumer::create(Path::new("/run/x.sock")).unwrap();
+        let producer = Producer::open(&fd).unwrap();
+        for round in 0..3 {
+            while producer.push(&record(round)) {}
+            while consumer.pop().is_some() {}
+            assert!(!consumer.is_impossible());
+        }
+        // Claimed and never filled, all of it: stepped over, and as good as new.
+        let ring = producer.map.ring();
+        ring.tail.value.fetch_add(CAPACITY as u64, Ordering::AcqRel);
+        for _ in 0..STALL_POLLS as usize * CAPACITY {
+            consumer.pop();
+        }
+        assert!(!consumer.is_impossible());
+        assert!(producer.push(&record(9)));
+        assert_eq!(consumer.pop(), Some(record(9)));
     }
 
     #[test]

@@ -79,3 +79,34 @@ fn what_cannot_be_read_is_an_error_not_a_hang() {
     let error = bring_in(&source(&dir), 0, 4096, STEPS, |_| {}).unwrap_err();
     assert!(error.to_string().contains("offset 0"), "{error}");
 }
+
+/// A lease lets its holder decide when others may open a file: up to 45 seconds, in which the disk's reader would do nothing else.
+#[test]
+#[allow(unsafe_code)]
+fn a_leased_file_is_not_waited_for() {
+    use std::os::fd::AsRawFd;
+    let Some(file) = cold_file(1 << 20) else { return };
+    // The holder is told by a signal that is ignored by default; that of leases ends a process.
+    const F_SETSIG: i32 = 10;
+    // SAFETY: plain calls on a descriptor of ours, that read and write no memory.
+    let leased = unsafe {
+        libc::fcntl(file.as_raw_fd(), F_SETSIG, libc::SIGURG);
+        libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK)
+    };
+    if leased != 0 {
+        return println!("skipped: no leases here ({})", std::io::Error::last_os_error());
+    }
+    // The passed descriptor shares its struct file with the holder's, so that the lease stands.
+    let passed = file.try_clone().unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let source = Source::reopen(OwnedFd::from(passed));
+        bring_in(&source, 0, 1 << 20, STEPS, |_| ()).unwrap();
+        let _ = tell.send(());
+    });
+    let came = told.recv_timeout(std::time::Duration::from_secs(10));
+    // SAFETY: as above.
+    unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK) };
+    came.expect("the holder of a lease holds up the disk");
+    assert_eq!(cached(&file, 0, 1 << 20), Some(1 << 20));
+}

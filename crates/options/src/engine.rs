@@ -52,7 +52,9 @@ impl EngineOptions {
     /// The file cannot be written.
     pub fn open_log(&self, settings: &mut Settings) -> Result<(), Fault> {
         let Some(path) = &self.decisions else { return Ok(()) };
-        let log = DecisionLog::create(path, self.decisions_max.0).map_err(|e| {
+        let begun =
+            seekless_output::create(path).and_then(|file| DecisionLog::begin(file, self.decisions_max.0));
+        let log = begun.map_err(|e| {
             let message =
                 format!("cannot write {}: {e}; choose another file for --decisions", path.display());
             Fault::new(Exit::Failed, message)

@@ -4,6 +4,9 @@
 //! (a device, a FIFO, a socket, a symlink; so `/dev/null`, `/dev/stdout` and `>(jq)`) is written straight to and never
 //! replaced. A reader that went away (`| head`) is no error.
 //!
+//! Root follows no symlink that another user has made, wherever it stands: in a folder that others may write to, it could
+//! lead to any file of the system. (`fs.protected_symlinks` does as much in folders like `/tmp`, where it is on.)
+//!
 //! Must not know: what is given out; who asked for it.
 
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -98,7 +101,7 @@ pub fn offer(path: &Path, text: impl AsRef<[u8]>) -> Result<bool, Fault> {
     if is_stdout(path) || !fs::metadata(path).is_ok_and(|there| there.file_type().is_fifo()) {
         return write(path, text).map(|()| true);
     }
-    match pour(path, text.as_ref()) {
+    match follow(path).and_then(|_| pour(path, text.as_ref())) {
         Ok(()) => Ok(true),
         Err(e) if e.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) => Ok(false),
         Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::BrokenPipe) => Ok(false),
@@ -106,15 +109,27 @@ pub fn offer(path: &Path, text: impl AsRef<[u8]>) -> Result<bool, Fault> {
     }
 }
 
+/// Makes a file anew, or empties the one that is there, for those who write to it bit by bit.
+///
+/// # Errors
+/// As the system gave it; `PermissionDenied`: it is a symlink that root does not follow.
+pub fn create(path: &Path) -> io::Result<File> {
+    straight_to(path, true)
+}
+
 /// Where a file lies that is to be replaced by renaming another to its name: the path with the symlinks at its end followed, so
 /// that they stay. What the last of them names need not be there.
 ///
 /// # Errors
-/// As the system gave it; symlinks that lead round; a symlink like `/dev/stdout` to a file that has lost its name.
+/// As the system gave it; symlinks that lead round; a symlink like `/dev/stdout` to a file that has lost its name; one that root does
+/// not follow.
 pub fn place(path: &Path) -> io::Result<PathBuf> {
     let mut at = path.to_owned();
     for _ in 0..LINKS_MAX {
-        if !fs::symlink_metadata(&at).is_ok_and(|there| there.is_symlink()) {
+        let link = fs::symlink_metadata(&at).ok().filter(Metadata::is_symlink);
+        if let Some(link) = &link {
+            trusted(&at, link)?;
+        } else {
             let same = |a: &Metadata, b: &Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
             return match (fs::metadata(path), fs::metadata(&at)) {
                 (Ok(meant), Ok(found)) if !same(&meant, &found) => Err(io::ErrorKind::NotFound.into()),
@@ -192,9 +207,7 @@ fn fill(path: &Path, content: impl FnOnce(&mut File) -> io::Result<()>) -> io::R
     if let Some(special) = there.as_ref().filter(|m| !m.is_file()) {
         // Only a symlink may point at what is yet to be made. In a folder like /tmp, Linux refuses to *create* another
         // user's FIFO, root included (fs.protected_fifos).
-        let mut options = OpenOptions::new();
-        let mut file = options.write(true).truncate(true).create(special.is_symlink()).open(path)?;
-        return heard(content(&mut file));
+        return heard(content(&mut straight_to(path, special.is_symlink())?));
     }
     let beside = beside(path);
     // Of a process that had our number and was killed.
@@ -207,6 +220,44 @@ fn fill(path: &Path, content: impl FnOnce(&mut File) -> io::Result<()>) -> io::R
         let _ = fs::remove_file(&beside);
     }
     filled
+}
+
+/// Opens what stands there to write to it; with `make`, also what does not.
+fn straight_to(path: &Path, make: bool) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).truncate(true).create(make);
+    if !follow(path)? {
+        // It is no symlink, and does not become one now.
+        options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+    }
+    options.open(path)
+}
+
+/// Whether a path is a symlink, and may be followed to its end.
+///
+/// # Errors
+/// `PermissionDenied`: it may not.
+fn follow(path: &Path) -> io::Result<bool> {
+    let mut at = path.to_owned();
+    for followed in 0..LINKS_MAX {
+        let Some(link) = fs::symlink_metadata(&at).ok().filter(Metadata::is_symlink) else {
+            return Ok(followed > 0);
+        };
+        trusted(&at, &link)?;
+        let target = fs::read_link(&at)?;
+        at = at.parent().unwrap_or(Path::new("")).join(target);
+    }
+    Err(rustix::io::Errno::LOOP.into())
+}
+
+/// Whether a symlink is one that this process may follow.
+fn trusted(path: &Path, link: &Metadata) -> io::Result<()> {
+    if rustix::process::geteuid().is_root() && link.uid() != 0 {
+        let why =
+            format!("{} is a symlink of user {}, which root does not follow", path.display(), link.uid());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
+    Ok(())
 }
 
 /// Gives a FIFO's reader what it takes.

@@ -28,6 +28,47 @@ fn a_file_has_the_new_text_and_keeps_its_mode() {
     assert_eq!(names(dir.path()), ["r.json"]);
 }
 
+/// A symlink that another user has put where root writes; not in a folder with the sticky bit, where Linux itself may refuse.
+#[test]
+fn root_follows_no_symlink_of_another_user() {
+    use std::os::unix::fs::lchown;
+    if !rustix::process::geteuid().is_root() {
+        return println!("skipped: only root can give symlinks away");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    fs::write(at("victim"), "precious").unwrap();
+    for (link, target) in [("planted", "victim"), ("dangling", "nowhere")] {
+        symlink(target, at(link)).unwrap();
+        lchown(at(link), Some(65534), Some(65534)).unwrap();
+        // One of root's own that leads to it.
+        symlink(link, at(&format!("by-{link}"))).unwrap();
+        for path in [at(link), at(&format!("by-{link}"))] {
+            let fault = whole(&path, "text").unwrap_err();
+            assert!(
+                fault.message.contains("symlink of user 65534") && !fault.message.contains('\n'),
+                "{fault}"
+            );
+            assert!(offer(&path, "text").is_err());
+            assert_eq!(create(&path).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+            assert_eq!(place(&path).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        }
+    }
+    make(&at("fifo"), FileType::Fifo, 0).unwrap();
+    symlink("fifo", at("to-fifo")).unwrap();
+    lchown(at("to-fifo"), Some(65534), None).unwrap();
+    assert!(offer(&at("to-fifo"), "text").is_err());
+    assert_eq!(fs::read(at("victim")).unwrap(), b"precious");
+    assert!(!at("nowhere").exists());
+    // Its own are followed, as ever.
+    symlink("victim", at("own")).unwrap();
+    whole(&at("own"), "new").unwrap();
+    assert_eq!(fs::read(at("victim")).unwrap(), b"new");
+    drop(create(&at("own")).unwrap());
+    assert_eq!(fs::read(at("victim")).unwrap(), b"");
+    assert_eq!(place(&at("own")).unwrap(), at("victim"));
+}
+
 #[test]
 fn what_fails_midway_leaves_the_old_text_and_nothing_beside() {
     let dir = tempfile::tempdir().unwrap();

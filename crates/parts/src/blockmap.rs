@@ -2,25 +2,36 @@
 //!
 //! Circus keeps a bit a block. Servers other than ours answer with ranges of any size, and a transfer may break anywhere,
 //! so this map keeps exact ranges; blocks that arrive next to each other join, and a download in the server's order has
-//! few.
+//! few. A server that sends single bytes far apart could make the map as large as it likes, so ranges are bounded: at the
+//! bound only what joins a range is taken, and the rest counts as missing.
 
 use std::collections::BTreeMap;
 
 use crate::range::Span;
 
+/// Most ranges of one map, some 12 MB. A file in blocks of 1 MiB that arrive in the worst order, every second one first, has as
+/// many at 512 GiB. At half of it such a file of 512 GiB would have blocks sent twice; at double, the map takes 24 MB.
+pub const RANGES_MAX: usize = 1 << 18;
+
 /// A set of bytes of a file of known size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockMap {
     size: u64,
+    ranges_max: usize,
     /// First byte to one past the last; disjoint, not even touching.
     have: BTreeMap<u64, u64>,
     received: u64,
 }
 
 impl BlockMap {
-    /// Nothing of `size` bytes.
+    /// Nothing of `size` bytes, at most [`RANGES_MAX`] ranges.
     pub fn new(size: u64) -> BlockMap {
-        BlockMap { size, have: BTreeMap::new(), received: 0 }
+        BlockMap::bounded(size, RANGES_MAX)
+    }
+
+    /// Nothing of `size` bytes, at most `ranges_max` ranges (at least one).
+    pub fn bounded(size: u64, ranges_max: usize) -> BlockMap {
+        BlockMap { size, ranges_max: ranges_max.max(1), have: BTreeMap::new(), received: 0 }
     }
 
     /// Size of the file.
@@ -38,7 +49,8 @@ impl BlockMap {
         self.received == self.size
     }
 
-    /// Adds a range; what lies beyond the end is left out. Returns how many of its bytes are new.
+    /// Adds a range; what lies beyond the end is left out, and a range that would be one too many is not taken. Returns how many
+    /// of its bytes are new.
     pub fn insert(&mut self, span: Span) -> u64 {
         let end = span.offset.saturating_add(span.len).min(self.size);
         let mut start = span.offset;
@@ -59,6 +71,10 @@ impl BlockMap {
         while let Some((&first, &last)) = self.have.range(start..=end_joined).next() {
             end_joined = end_joined.max(last);
             self.take(first);
+        }
+        if self.have.len() >= self.ranges_max {
+            // Nothing was joined, or there would be room.
+            return 0;
         }
         self.have.insert(start, end_joined);
         self.received += end_joined - start;
@@ -117,6 +133,27 @@ mod tests {
         assert_eq!(map.insert(span(u64::MAX, 5)), 0);
         assert!(map.complete() && map.missing(9).is_empty());
         assert!(BlockMap::new(0).complete());
+    }
+
+    #[test]
+    fn ranges_are_bounded_and_the_file_still_becomes_whole() {
+        let mut map = BlockMap::bounded(1000, 10);
+        let span = |offset, len| Span { offset, len };
+        // Every second byte: ten are kept.
+        let kept: u64 = (0..500).map(|i| map.insert(span(2 * i, 1))).sum();
+        assert_eq!((kept, map.received(), map.spans().count()), (10, 10, 10));
+        assert_eq!(map.insert(span(999, 1)), 0);
+        assert_eq!(map.insert(span(1, 1)), 1, "what joins is taken");
+        assert_eq!(map.insert(span(999, 1)), 1, "and makes room");
+        // Whoever asks for what is missing, a few at a time, comes to the end.
+        let mut rounds = 0;
+        while !map.complete() {
+            for gap in map.missing(3) {
+                map.insert(gap);
+            }
+            rounds += 1;
+            assert!(rounds < 20 && map.spans().count() <= 10);
+        }
     }
 
     proptest! {

@@ -64,6 +64,12 @@ impl Drop for Line {
     }
 }
 
+/// Nobody listens any more.
+fn gone() {
+    MEMORY.gone(host::coarse_ms());
+    reports::daemon_gone();
+}
+
 /// Asks for bytes and waits until they are resident or the daemon lets us go. `None`: nobody answered.
 pub(crate) fn need(fd: BorrowedFd<'_>, call: Call, offset: u64, length: u64, device: u64) -> Option<Answer> {
     let line = send_need(fd, call, offset, length)?;
@@ -76,7 +82,7 @@ pub(crate) fn need(fd: BorrowedFd<'_>, call: Call, offset: u64, length: u64, dev
             return None;
         }
         Err(Failed::Gone) => {
-            MEMORY.gone(host::coarse_ms());
+            gone();
             return None;
         }
     };
@@ -117,7 +123,7 @@ pub(crate) fn settings() -> Option<Settings> {
             return None;
         }
         Err(Failed::Gone) => {
-            MEMORY.gone(host::coarse_ms());
+            gone();
             return None;
         }
     };
@@ -179,7 +185,7 @@ fn connect(own_pid: u32) -> Option<Line> {
         // Busy, or we are out of descriptors: the next call may be luckier.
         Err(Errno::AGAIN | Errno::MFILE | Errno::NFILE) => None,
         Err(_) => {
-            MEMORY.gone(host::coarse_ms());
+            gone();
             None
         }
     }
@@ -191,7 +197,7 @@ fn say(line: &Line, frame: Frame<'_>, descriptor: Option<BorrowedFd<'_>>) -> Opt
     match fdpass::send(line.socket()?, packet, descriptor) {
         Ok(()) => Some(()),
         Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {
-            MEMORY.gone(host::coarse_ms());
+            gone();
             None
         }
         // Too many descriptors in flight, no memory, or the host closed the descriptor under us: only this call.

@@ -347,6 +347,28 @@ fn switched_off_by_the_environment() {
     }
 }
 
+/// A process that changes its user from call to call is named another ring at each change: it asks for each once, and reports each
+/// read through the one that was named last.
+#[test]
+fn rings_of_several_users_are_asked_for_once_each() {
+    let folder = folder();
+    let Some(file) = ColdFile::new(folder.path(), "data") else { return };
+    let daemon = Fake::start(folder.path(), Manner::RingsByTurns, SETTINGS);
+    let Some(mut host) = Host::start(folder.path(), &file, &daemon.path) else { return };
+    for number in 0..8 {
+        host.read(&file, number * 8);
+    }
+    assert_eq!(daemon.needs().len(), 8, "every read missed");
+    let mut record = daemon.record.lock().unwrap();
+    assert_eq!(record.ring_asks, 2);
+    let reports: Vec<Vec<u64>> = record
+        .rings
+        .values_mut()
+        .map(|(ring, _)| std::iter::from_fn(|| ring.pop()).map(|report| report.offset / CHUNK / 8).collect())
+        .collect();
+    assert_eq!(reports, [[1, 3, 5, 7], [0, 2, 4, 6]]);
+}
+
 /// The folder of the state stands in for the path of the socket.
 #[test]
 fn the_socket_is_found_by_its_folder() {

@@ -31,6 +31,7 @@ pub mod manifest;
 pub mod message;
 pub mod mkfs;
 pub mod populate;
+mod process;
 pub mod queue;
 pub mod scratch;
 pub mod state;

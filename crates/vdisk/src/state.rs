@@ -10,27 +10,19 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
+use seekless_kernel::state;
 use seekless_units::{Exit, Fault};
 use serde::{Deserialize, Serialize};
 
 use crate::config::DiskConfig;
 pub use crate::fault::cannot;
 
-/// The state directory: `$SEEKLESS_STATE`, else `/run/seekless` for root, else `$XDG_RUNTIME_DIR/seekless`, else
-/// `/tmp/seekless-UID`.
-pub fn state_root() -> PathBuf {
-    let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    if let Some(root) = var("SEEKLESS_STATE") {
-        return root;
-    }
-    let uid = rustix::process::geteuid();
-    if uid.is_root() {
-        return PathBuf::from("/run/seekless");
-    }
-    match var("XDG_RUNTIME_DIR") {
-        Some(dir) => dir.join("seekless"),
-        None => PathBuf::from(format!("/tmp/seekless-{}", uid.as_raw())),
-    }
+/// The state directory ([`seekless_kernel::state`]).
+///
+/// # Errors
+/// `Permission`: somebody else could have put what is in it there; nothing in it is believed.
+fn state_root() -> Result<PathBuf, Fault> {
+    state::folder().map_err(|e| Fault::new(Exit::Permission, e.to_string()))
 }
 
 /// What is known of a disk that is up or coming up.
@@ -43,6 +35,9 @@ pub struct DiskRecord {
     pub drive_label: String,
     /// The process that holds it all together; end it to take the disk down.
     pub pid: u32,
+    /// When that process started, in clock ticks since the machine did: another one may have its number by now.
+    #[serde(default)]
+    pub started: Option<u64>,
     /// The process that serves the bytes.
     pub worker_pid: Option<u32>,
     /// `/dev/loopN`, absent for a tree.
@@ -69,7 +64,8 @@ impl DiskDir {
     /// The places of disk `name`; nothing is made yet.
     ///
     /// # Errors
-    /// `Usage` if the name is not 1 to 48 of letters, digits, `.`, `_`, `-` (not first), or its socket's path too long.
+    /// `Usage` if the name is not 1 to 48 of letters, digits, `.`, `_`, `-` (not first), or its socket's path too long;
+    /// `Permission` if the state directory is not to be trusted.
     pub fn new(name: &str) -> Result<DiskDir, Fault> {
         let good = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(good) || name.starts_with(['.', '-'])
@@ -79,7 +75,7 @@ impl DiskDir {
             );
             return Err(Fault::new(Exit::Usage, message));
         }
-        let dir = state_root().join("vdisk").join(name);
+        let dir = state_root()?.join("vdisk").join(name);
         let dir = std::path::absolute(&dir).unwrap_or(dir);
         // A Unix socket's path has 108 bytes, the final zero among them.
         if dir.join("control.sock").as_os_str().len() > 107 {
@@ -91,15 +87,18 @@ impl DiskDir {
     }
 
     /// Every disk that has a directory, running or not, by name.
-    pub fn all() -> Vec<DiskDir> {
-        let Ok(entries) = fs::read_dir(state_root().join("vdisk")) else { return Vec::new() };
+    ///
+    /// # Errors
+    /// `Permission`: the state directory is not to be trusted.
+    pub fn all() -> Result<Vec<DiskDir>, Fault> {
+        let Ok(entries) = fs::read_dir(state_root()?.join("vdisk")) else { return Ok(Vec::new()) };
         let mut found: Vec<DiskDir> = entries
             .filter_map(Result::ok)
             .filter(|e| e.file_type().is_ok_and(|t| t.is_dir()))
             .filter_map(|e| DiskDir::new(e.file_name().to_str()?).ok())
             .collect();
         found.sort_by(|a, b| a.name.cmp(&b.name));
-        found
+        Ok(found)
     }
 
     /// The disk's name.
@@ -145,6 +144,8 @@ impl DiskDir {
     /// # Errors
     /// The state directory cannot be made or written.
     pub fn try_lock(&self) -> Result<Option<Lock>, Fault> {
+        // Made first and looked at then: nobody else can have made it in between.
+        state::made_folder().map_err(|e| Fault::new(Exit::Permission, e.to_string()))?;
         let path = self.lock_path();
         let parent = path.parent().unwrap_or(Path::new("/"));
         fs::DirBuilder::new()

@@ -18,6 +18,7 @@ use crate::control::{ControlClient, ControlRequest};
 use crate::dismantle::dismantle;
 use crate::fuse_file::FILE_NAME;
 use crate::mkfs;
+use crate::process;
 use crate::queue::LoopQueue;
 use crate::state::{DiskDir, DiskRecord, Lock, cannot};
 use crate::worker::{BYE, READY};
@@ -80,6 +81,7 @@ pub fn run(config: &DiskConfig, announce: impl FnOnce(&DiskRecord)) -> Result<Ex
             config: config.clone(),
             drive_label: spec.label.clone(),
             pid: std::process::id(),
+            started: process::started(std::process::id()),
             worker_pid: None,
             device: None,
             loop_number: None,
@@ -108,13 +110,8 @@ pub fn clear_stale(dir: &DiskDir) {
 /// A worker without its supervisor, if it still is one of ours.
 fn kill_orphan(dir: &DiskDir, record: &DiskRecord) {
     let Some(pid) = record.worker_pid else { return };
-    // The number may have gone to another process by now.
-    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let words: Vec<&[u8]> = line.split(|b| *b == 0).collect();
-    let ours = words.windows(2).any(|w| w == [b"vdisk".as_slice(), b"worker".as_slice()])
-        && String::from_utf8_lossy(&line).contains(&format!("\"name\":\"{}\"", dir.name()));
-    if let (true, Some(pid)) = (ours, rustix::process::Pid::from_raw(pid as i32)) {
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    if let Ok(Some(worker)) = process::Ours::find(pid, None, &["worker"], dir.name()) {
+        let _ = worker.signal(rustix::process::Signal::KILL);
     }
 }
 

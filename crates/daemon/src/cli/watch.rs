@@ -76,7 +76,7 @@ pub struct WatchArgs {
 /// dying.
 pub fn run_watch(args: WatchArgs) -> Result<Exit, Fault> {
     // Checked here as well, so that a mistake is met before a process is started for it.
-    let mut settings = args.engine.settings(args.socket.clone().unwrap_or_else(state::socket))?;
+    let mut settings = args.engine.settings(args.socket.clone().map_or_else(state::own_socket, Ok)?)?;
     let Some(supervisor) = args.supervisor else {
         // Our own command line, whatever stands before it; what the worker needs more is added at the end.
         let words: Vec<OsString> = std::env::args_os().skip(1).collect();

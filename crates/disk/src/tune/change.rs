@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use seekless_kernel::identity::Identity;
 use seekless_kernel::queue::{Queue, Setting};
+use seekless_kernel::state::{self, StateError};
 use seekless_units::{Exit, Fault};
 use serde::{Deserialize, Serialize};
 
@@ -23,26 +24,10 @@ struct Before {
     settings: BTreeMap<String, String>,
 }
 
-/// `$SEEKLESS_STATE`, else `/run/seekless` (root), else `$XDG_RUNTIME_DIR/seekless`, else `/tmp/seekless-$UID`.
-fn state_dir() -> PathBuf {
-    let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    if let Some(dir) = set("SEEKLESS_STATE") {
-        return dir;
-    }
-    let uid = effective_uid();
-    if uid == 0 {
-        return "/run/seekless".into();
-    }
-    set("XDG_RUNTIME_DIR").map_or_else(|| format!("/tmp/seekless-{uid}").into(), |dir| dir.join("seekless"))
-}
-
-fn effective_uid() -> u32 {
-    use std::os::unix::fs::MetadataExt as _;
-    std::fs::metadata("/proc/self").map_or(0, |meta| meta.uid())
-}
-
-fn record(id: &str) -> PathBuf {
-    state_dir().join("tune").join(format!("{id}.json"))
+/// Where the record of a disk is; `folder` is the state folder ([`state`]).
+fn record(folder: Result<PathBuf, StateError>, id: &str) -> Result<PathBuf, Fault> {
+    let folder = folder.map_err(|e| Fault::new(Exit::Permission, e.to_string()))?;
+    Ok(folder.join("tune").join(format!("{id}.json")))
 }
 
 fn values(queue: &Queue) -> BTreeMap<String, String> {
@@ -74,7 +59,7 @@ pub(super) fn apply(queue: &Queue, id: &str, name: &str, changes: &[(Setting, St
         return Ok(());
     }
     let before = values(queue);
-    let path = record(id);
+    let path = record(state::made_folder(), id)?;
     let fresh = !path.exists();
     if fresh {
         let noted = Before { disk: id.to_string(), settings: before.clone() };
@@ -100,7 +85,7 @@ pub(super) fn apply(queue: &Queue, id: &str, name: &str, changes: &[(Setting, St
 /// # Errors
 /// `Permission` or `Failed`: the record stays, to try again.
 pub(super) fn revert(queue: &Queue, id: &str, name: &str) -> Result<Option<Vec<Setting>>, Fault> {
-    let path = record(id);
+    let path = record(state::folder(), id)?;
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),

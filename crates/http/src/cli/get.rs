@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use seekless_units::{Exit, Fault};
+use seekless_units::{Bytes, Exit, Fault};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -42,6 +42,9 @@ pub struct GetArgs {
     /// Longest silence of a server
     #[arg(long, default_value = "60s", value_name = "TIME", value_parser = duration)]
     timeout: Duration,
+    /// Longest file; one that is longer is given up [default: none, and half of the free space where the server tells no length]
+    #[arg(long, value_name = "SIZE")]
+    size_max: Option<Bytes>,
     /// Believe only the certificate authorities in this file (PEM)
     #[arg(long, value_name = "FILE")]
     cacert: Option<PathBuf>,
@@ -107,6 +110,7 @@ pub fn run_get(args: GetArgs) -> Result<Exit, Fault> {
         timeout: args.timeout,
         any_order: !args.in_order,
         trust: trust(args.cacert.as_ref())?,
+        size_max: args.size_max.map(|size| size.0),
     };
     let failed = |e: std::io::Error| Fault::new(Exit::Failed, format!("cannot start: {e}"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;

@@ -23,6 +23,11 @@ use crate::range::{Span, parse_content_range};
 /// Most ranges in one request; the rest is asked for in the next.
 const RANGES_MAX: usize = 64;
 
+/// An answer may have this much beside what is missing: heads of parts, and parts that are here already. At half of it parts of
+/// single bytes from a server that merges nothing are broken off earlier; at double, a server that repeats itself is heard out
+/// for twice as long.
+const BESIDE_MAX: u64 = 16 << 20;
+
 /// How to ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asking {
@@ -210,6 +215,8 @@ struct Sink<'a> {
     silence_max: Duration,
     /// Of the answer's own bytes, where the server states one.
     hasher: Option<(Hasher, Vec<u8>)>,
+    /// Bytes of the answer so far.
+    came: u64,
 }
 
 impl<'a> Sink<'a> {
@@ -223,7 +230,7 @@ impl<'a> Sink<'a> {
         let (head, body) = response.into_parts();
         let hasher = digest::stated(&head.headers, &digest::CONTENT_DIGEST)
             .map(|stated| (Hasher::new(stated.algorithm), stated.value));
-        Sink { part, outcome, progress, headers: head.headers, body, silence_max, hasher }
+        Sink { part, outcome, progress, headers: head.headers, body, silence_max, hasher, came: 0 }
     }
 
     fn header(&self, name: HeaderName) -> Option<&str> {
@@ -257,6 +264,9 @@ impl<'a> Sink<'a> {
         }
         if length.is_some_and(|size| !self.part.size_is(size)) {
             return Err(Trouble::Changed("the file changed its size on the server".into()));
+        }
+        if let Some(fault) = self.part.too_long() {
+            return Err(Trouble::Fatal(fault));
         }
         let mut at = 0;
         while let Some(data) = self.data().await? {
@@ -335,11 +345,18 @@ impl<'a> Sink<'a> {
             None if self.part.known.size.is_some_and(|size| span.end() <= size) => {}
             None => return Err(Trouble::Plainly("the server does not say how long the file is".into())),
         }
+        if let Some(fault) = self.part.too_long() {
+            return Err(Trouble::Fatal(fault));
+        }
         Ok(())
     }
 
     fn write(&mut self, at: u64, data: &[u8]) -> Result<(), Trouble> {
         self.part.write(at, data)?;
+        if let Some(fault) = self.part.too_long() {
+            self.part.reset()?;
+            return Err(Trouble::Fatal(fault));
+        }
         self.outcome.received_bytes += data.len() as u64;
         self.progress.at(self.part.have(), self.part.known.size);
         Ok(())
@@ -353,6 +370,13 @@ impl<'a> Sink<'a> {
             let Some(frame) = frame else { return Ok(None) };
             let frame = frame.map_err(|e| again(format!("the connection broke: {}", deepest(&e))))?;
             if let Ok(data) = frame.into_data() {
+                self.came += data.len() as u64;
+                // Twice: a part of single bytes has a head a hundred times as long, and it is asked for again what is missing then.
+                if let Some(size) = self.part.known.size
+                    && self.came > size.saturating_mul(2).saturating_add(BESIDE_MAX)
+                {
+                    return Err(again("the answer is more than twice as long as the file"));
+                }
                 if let Some((hasher, _)) = &mut self.hasher {
                     hasher.update(&data);
                 }

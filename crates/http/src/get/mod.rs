@@ -46,6 +46,8 @@ pub struct Options {
     pub any_order: bool,
     /// Certificate authorities.
     pub trust: Trust,
+    /// Longest file; `None`: whatever length a server states, and half of the free space where it states none.
+    pub size_max: Option<u64>,
 }
 
 /// How a download went.
@@ -93,7 +95,7 @@ pub async fn download(
 ) -> Result<Outcome, Fault> {
     let began = Instant::now();
     let mut uri: Uri = parse(url)?;
-    let mut part = PartFile::open(target, url)?;
+    let mut part = PartFile::open(target, url, options.size_max)?;
     let mut outcome = Outcome { resumed_bytes: part.have(), ..Outcome::default() };
     let mut asking = Asking { ranges: true, any_order: options.any_order };
     let (mut failures, mut redirects) = (0, 0);

@@ -2,14 +2,18 @@
 //!
 //! The map is written only after the data it speaks of has been synced, and by rename, so that after any end of the
 //! process (or the machine) it is true.
+//!
+//! The folder may be one that others write to (`/tmp`). What stands at these names is used only if it is a regular file of
+//! our own with no other name: no symlink is followed, and no file of somebody else's is written or believed.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::fs::OFlags;
 use seekless_units::{Exit, Fault};
 use serde::{Deserialize, Serialize};
 
@@ -23,8 +27,11 @@ const VERSION: u32 = 1;
 /// How often the map is saved while data arrives: what a killed process has to fetch again is at most this much.
 const SAVE_EVERY: Duration = Duration::from_secs(5);
 
-/// Longest map file read: a million ranges.
+/// Longest map file read: as many ranges as a map has, at 40 digits each, three times over.
 const MAP_BYTES_MAX: u64 = 32 << 20;
+
+/// Part of the free space that a file of a length nobody told may take, where no bound is given.
+const UNTOLD_SHARE: u64 = 2;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -58,6 +65,10 @@ pub(crate) struct PartFile {
     map: Option<BlockMap>,
     /// Bytes received in order of a file whose size nobody told.
     streamed: u64,
+    /// Longest file, as far as that was given.
+    size_max: Option<u64>,
+    /// Longest file whose size nobody told.
+    untold_max: u64,
     /// That stream has ended as it should.
     ended: bool,
     saved: Instant,
@@ -74,8 +85,8 @@ impl PartFile {
         fault(&self.path, e)
     }
 
-    /// Opens the part file, with its map if there is one for this URL.
-    pub(crate) fn open(target: &Path, url: &str) -> Result<PartFile, Fault> {
+    /// Opens the part file, with its map if there is one for this URL. `size_max`: longest file.
+    pub(crate) fn open(target: &Path, url: &str, size_max: Option<u64>) -> Result<PartFile, Fault> {
         // It could never take its name, or would take that of a device.
         if fs::metadata(target).is_ok_and(|there| !there.is_file()) {
             let message = format!("{} is no regular file; name another for the download", target.display());
@@ -85,14 +96,16 @@ impl PartFile {
         let target = &seekless_output::place(target).map_err(|e| fault(target, &e))?;
         let path = with_suffix(target, ".part");
         let map_path = with_suffix(target, ".part.map");
-        let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create(true).truncate(false).open(&path);
-        let file = file.map_err(|e| fault(&path, &e))?;
+        let file = open_own(&path, OpenOptions::new().read(true).write(true).create(true).truncate(false))?;
         // Two downloads into one file would spoil each other's.
         if rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
             let message = format!("{} is being written by another download", path.display());
             return Err(Fault::new(Exit::Busy, message));
         }
+        let untold_max = size_max.unwrap_or_else(|| {
+            let free = rustix::fs::fstatvfs(&file).map(|fs| fs.f_bavail.saturating_mul(fs.f_frsize));
+            free.map_or(u64::MAX, |free| free / UNTOLD_SHARE)
+        });
         let mut part = PartFile {
             url: url.into(),
             target: target.into(),
@@ -102,6 +115,8 @@ impl PartFile {
             known: Known::default(),
             map: None,
             streamed: 0,
+            size_max,
+            untold_max,
             ended: false,
             saved: Instant::now(),
         };
@@ -117,11 +132,13 @@ impl PartFile {
 
     /// The saved map, if it is ours and the data are there.
     fn load(&self) -> Option<(Known, BlockMap)> {
-        let about = fs::metadata(&self.map_path).ok()?;
-        if about.len() > MAP_BYTES_MAX {
+        let file = open_own(&self.map_path, OpenOptions::new().read(true)).ok()?;
+        let mut text = Vec::new();
+        file.take(MAP_BYTES_MAX + 1).read_to_end(&mut text).ok()?;
+        if text.len() as u64 > MAP_BYTES_MAX {
             return None;
         }
-        let saved: Saved = serde_json::from_slice(&fs::read(&self.map_path).ok()?).ok()?;
+        let saved: Saved = serde_json::from_slice(&text).ok()?;
         if saved.version != VERSION || saved.url != self.url {
             return None;
         }
@@ -176,6 +193,25 @@ impl PartFile {
         }
     }
 
+    /// Whether the file is longer than it may be, as far as is told; else why it is given up.
+    pub(crate) fn too_long(&self) -> Option<Fault> {
+        let (size, most, whose) = match (self.known.size, self.size_max) {
+            (Some(size), Some(most)) => (size, most, "--size-max"),
+            (None, Some(most)) => (self.streamed, most, "--size-max"),
+            (None, None) => {
+                (self.streamed, self.untold_max, "half of what was free, and nobody tells its length")
+            }
+            (Some(_), None) => return None,
+        };
+        (size > most).then(|| {
+            let at_least = if self.known.size.is_some() { "" } else { "at least " };
+            let message = format!(
+                "it has {at_least}{size} bytes, more than {most} ({whose}); give a larger --size-max if that is right"
+            );
+            Fault::new(Exit::Failed, message)
+        })
+    }
+
     /// Data of the file. Returns how many bytes are new; what lies beyond its end is not written.
     pub(crate) fn write(&mut self, offset: u64, data: &[u8]) -> Result<u64, Fault> {
         let room = self.known.size.map_or(u64::MAX, |size| size.saturating_sub(offset));
@@ -217,7 +253,9 @@ impl PartFile {
         };
         let new = with_suffix(&self.map_path, ".new");
         let write = || -> io::Result<()> {
-            let mut file = File::create(&new)?;
+            // Left by a process that was killed, or put there by somebody else: never written to.
+            let _ = fs::remove_file(&new);
+            let mut file = OpenOptions::new().write(true).create_new(true).open(&new)?;
             file.write_all(serde_json::to_string(&saved)?.as_bytes())?;
             file.sync_data()?;
             fs::rename(&new, &self.map_path)
@@ -234,7 +272,9 @@ impl PartFile {
         let have = self.have();
         self.file.set_len(have).map_err(|e| self.fault(&e))?;
         let Some(stated) = self.known.digest.clone() else { return Ok(None) };
-        let mut reader = File::open(&self.path).map_err(|e| self.fault(&e))?;
+        // Through the descriptor that wrote it: the name may lead elsewhere by now.
+        let mut reader = &self.file;
+        reader.rewind().map_err(|e| self.fault(&e))?;
         let (value, read) = digest::of(stated.algorithm, &mut reader).map_err(|e| self.fault(&e))?;
         if read != have || value != stated.value {
             self.reset()?;
@@ -265,6 +305,33 @@ impl Drop for PartFile {
     }
 }
 
+/// Opens a file of our own that nobody else had a hand in.
+fn open_own(path: &Path, options: &mut OpenOptions) -> Result<File, Fault> {
+    let in_the_way = |what: String| {
+        let message = format!("{} {what}; remove it or name another file", path.display());
+        Fault::new(Exit::Usage, message)
+    };
+    // A FIFO is not waited for.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let file = options.custom_flags(flags).open(path).map_err(|e| {
+        if fs::symlink_metadata(path).is_ok_and(|m| m.is_symlink()) {
+            return in_the_way("is a symlink, and a download follows none".into());
+        }
+        fault(path, &e)
+    })?;
+    let about = file.metadata().map_err(|e| fault(path, &e))?;
+    if !about.is_file() {
+        return Err(in_the_way("is no regular file".into()));
+    }
+    if about.uid() != rustix::process::geteuid().as_raw() {
+        return Err(in_the_way(format!("belongs to user {}", about.uid())));
+    }
+    if about.nlink() > 1 {
+        return Err(in_the_way("has another name as well".into()));
+    }
+    Ok(file)
+}
+
 fn fault(path: &Path, e: &io::Error) -> Fault {
     let (exit, advice) = match e.kind() {
         io::ErrorKind::PermissionDenied => (Exit::Permission, ""),
@@ -287,25 +354,25 @@ mod tests {
         let target = dir.path().join("f");
         let url = "http://h/f";
         {
-            let mut part = PartFile::open(&target, url).unwrap();
+            let mut part = PartFile::open(&target, url, None).unwrap();
             assert!(part.size_is(10) && !part.size_is(11));
             part.known.validator = Some("\"x\"".into());
             assert_eq!(part.write(4, b"abcd").unwrap(), 4);
             assert_eq!(part.write(6, b"cdefgh").unwrap(), 2, "what lies beyond the end is cut off");
             part.save().unwrap();
-            assert_eq!(PartFile::open(&target, url).map(|_| ()).unwrap_err().exit, Exit::Busy);
+            assert_eq!(PartFile::open(&target, url, None).map(|_| ()).unwrap_err().exit, Exit::Busy);
         }
         {
-            let part = PartFile::open(&target, url).unwrap();
+            let part = PartFile::open(&target, url, None).unwrap();
             assert_eq!(part.missing(9), Some(vec![Span { offset: 0, len: 4 }]));
             assert_eq!(part.known.validator.as_deref(), Some("\"x\""));
         }
         // Another URL, and data that are not there.
-        assert_eq!(PartFile::open(&target, "http://h/g").unwrap().have(), 0);
+        assert_eq!(PartFile::open(&target, "http://h/g", None).unwrap().have(), 0);
         fs::write(with_suffix(&target, ".part"), "abc").unwrap();
         let lie = r#"{"version":1,"url":"http://h/f","size":10,"validator":"x","have":[[0,10]]}"#;
         fs::write(with_suffix(&target, ".part.map"), lie).unwrap();
-        assert_eq!(PartFile::open(&target, url).unwrap().have(), 0);
+        assert_eq!(PartFile::open(&target, url, None).unwrap().have(), 0);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left of nothing");
     }
 
@@ -316,7 +383,7 @@ mod tests {
         std::os::unix::fs::symlink("/dev/null", &null).unwrap();
         fs::create_dir(&folder).unwrap();
         for target in [&null, &folder] {
-            let fault = PartFile::open(target, "u").map(|_| ()).unwrap_err();
+            let fault = PartFile::open(target, "u", None).map(|_| ()).unwrap_err();
             assert_eq!(fault.exit, Exit::Usage);
             assert!(fault.message.starts_with(&target.display().to_string()), "{fault}");
             assert!(!fault.message.contains('\n'), "{fault}");
@@ -326,7 +393,7 @@ mod tests {
         let (link, file) = (dir.path().join("link"), dir.path().join("file"));
         fs::write(&file, "old").unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
-        assert!(PartFile::open(&link, "u").is_ok());
+        assert!(PartFile::open(&link, "u", None).is_ok());
     }
 
     /// What `-o /dev/stdout` with standard output in a file is, and a symlink to a file that is yet to be made.
@@ -339,7 +406,7 @@ mod tests {
         std::os::unix::fs::symlink(descriptor, at("stdout")).unwrap();
         std::os::unix::fs::symlink("new", at("dangling")).unwrap();
         for (link, target) in [("stdout", "redirected"), ("dangling", "new")] {
-            let mut part = PartFile::open(&at(link), "u").unwrap();
+            let mut part = PartFile::open(&at(link), "u", None).unwrap();
             part.size_is(3);
             part.write(0, b"abc").unwrap();
             assert!(at(target).with_extension("part").exists(), "beside what it will be");
@@ -354,21 +421,93 @@ mod tests {
         let descriptor = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&gone));
         std::os::unix::fs::symlink(descriptor, at("lost")).unwrap();
         fs::remove_file(at("redirected")).unwrap();
-        let fault = PartFile::open(&at("lost"), "u").map(|_| ()).unwrap_err();
+        let fault = PartFile::open(&at("lost"), "u", None).map(|_| ()).unwrap_err();
         assert!(fault.message.contains("lost") && !fault.message.contains('\n'), "{fault}");
+    }
+
+    /// What somebody else can put into a folder that both write to.
+    #[test]
+    fn nothing_planted_is_followed_written_or_believed() {
+        use std::os::unix::fs::symlink;
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let victim = at("victim");
+        fs::write(&victim, "precious").unwrap();
+        let precious = || assert_eq!(fs::read(at("victim")).unwrap(), b"precious");
+        let refused = |name: &str| {
+            let fault = PartFile::open(&at(name), "u", None).map(|_| ()).unwrap_err();
+            assert_eq!(fault.exit, Exit::Usage, "{name}: {fault}");
+            assert!(
+                fault.message.contains(&format!("{name}.part")) && !fault.message.contains('\n'),
+                "{fault}"
+            );
+            precious();
+        };
+        symlink(&victim, at("link.part")).unwrap();
+        refused("link");
+        symlink(at("nowhere"), at("dangling.part")).unwrap();
+        refused("dangling");
+        assert!(!at("nowhere").exists());
+        fs::hard_link(&victim, at("hard.part")).unwrap();
+        refused("hard");
+        fs::remove_file(at("hard.part")).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            at("fifo.part"),
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RWXU,
+            0,
+        )
+        .unwrap();
+        refused("fifo");
+        if rustix::process::geteuid().is_root() {
+            fs::write(at("other.part"), "x").unwrap();
+            std::os::unix::fs::chown(at("other.part"), Some(65534), None).unwrap();
+            refused("other");
+        } else {
+            println!("skipped in part: only root can give a file away");
+        }
+        // Beside a part of our own: a map that is no file of ours is not believed, and what stands where the next map is written
+        // is not written to.
+        let lie = r#"{"version":1,"url":"u","size":3,"validator":"x","have":[[0,3]]}"#;
+        fs::write(at("lie"), lie).unwrap();
+        fs::write(at("f.part"), "xyz").unwrap();
+        symlink(at("lie"), at("f.part.map")).unwrap();
+        symlink(&victim, at("f.part.map.new")).unwrap();
+        let mut part = PartFile::open(&at("f"), "u", None).unwrap();
+        assert_eq!(part.have(), 0, "the planted map");
+        part.size_is(3);
+        part.known.validator = Some("\"x\"".into());
+        part.write(0, b"ab").unwrap();
+        part.save().unwrap();
+        precious();
+        assert_eq!(fs::read_to_string(at("lie")).unwrap(), lie);
+        drop(part);
+        assert_eq!(PartFile::open(&at("f"), "u", None).unwrap().have(), 2, "our own map");
+        // A FIFO in its place is not waited for.
+        fs::remove_file(at("f.part.map")).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            at("f.part.map"),
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RWXU,
+            0,
+        )
+        .unwrap();
+        assert_eq!(PartFile::open(&at("f"), "u", None).unwrap().have(), 0);
     }
 
     #[test]
     fn only_what_is_right_gets_its_name() {
         let dir = tempfile::tempdir().unwrap();
         let target = dir.path().join("f");
-        let mut part = PartFile::open(&target, "u").unwrap();
+        let mut part = PartFile::open(&target, "u", None).unwrap();
         part.size_is(3);
         part.write(0, b"abc").unwrap();
         part.known.digest = Some(Stated { algorithm: Algorithm::Sha256, value: vec![0; 32] });
         assert!(part.complete() && part.check().is_err() && !target.exists());
         drop(part);
-        let mut part = PartFile::open(&target, "u").unwrap();
+        let mut part = PartFile::open(&target, "u", None).unwrap();
         part.size_is(3);
         part.write(0, b"abc").unwrap();
         let (value, _) = digest::of(Algorithm::Sha256, &mut &b"abc"[..]).unwrap();

@@ -1,9 +1,10 @@
 //! From a request to an answer (RFC 9110): which file, which bytes of it, under which status.
 
+use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Instant, SystemTime};
 
 use bytes::Bytes;
@@ -15,17 +16,20 @@ use hyper::header::{
     RETRY_AFTER, SERVER, USER_AGENT,
 };
 use hyper::{Method, Request, Response, StatusCode, Version};
+use rustls::crypto::SecureRandom;
 
 use super::any_order::{self, Download};
 use super::body::{FileBody, Part};
 use super::counters::Counters;
 use super::log::Record;
 use super::playing::Playing;
+use super::taking::Taking;
 use super::tree::{Entry, OpenError, Opened, open_below};
 use super::wire::{Outbox, Tally};
 use super::{Shared, fetch, listing, page};
 use crate::conditional::{Validators, Verdict, evaluate};
 use crate::digest;
+use crate::host;
 use crate::multipart::Writer;
 use crate::path::{BadTarget, Target, resolve};
 use crate::prefer::{ANY_ORDER, PREFER, PREFERENCE_APPLIED};
@@ -38,6 +42,8 @@ pub(crate) struct Connection {
     pub(crate) peer: SocketAddr,
     /// On HTTP/1.1, with the flag whether sendfile can be used.
     pub(crate) outbox: Option<(Rc<Outbox>, bool)>,
+    /// On HTTP/2.
+    pub(crate) taking: Option<Rc<Taking>>,
 }
 
 /// An answer before it is bound to a connection.
@@ -70,7 +76,11 @@ pub(crate) async fn answer(connection: Rc<Connection>, request: Request<Incoming
     if head.version == Version::HTTP_2 && !body.is_end_stream() {
         let _ = tokio::time::timeout(shared.settings.patience.head, ignore(body)).await;
     }
-    let draft = draft(&shared, &head.method, head.uri.path(), &head.headers).await;
+    let draft = match host::is_good(head.version, &head.headers) {
+        true => draft(&shared, &head.method, head.uri.path(), &head.headers).await,
+        // Two parties on the way may take such a request for one to different hosts.
+        false => plain(StatusCode::BAD_REQUEST),
+    };
     let (mut bypass_end, mut release) = (0, None);
     if let (Some(coordinate), Content::File(file, parts)) = (&shared.coordinate, &draft.content)
         // Several parts are no reader's sequence.
@@ -118,7 +128,7 @@ pub(crate) async fn answer(connection: Rc<Connection>, request: Request<Incoming
             FileBody::new(shared, None, [], outbox, tally)
         }
     };
-    let mut response = Response::new(body);
+    let mut response = Response::new(body.taken(connection.taking.clone()));
     *response.status_mut() = draft.status;
     *response.headers_mut() = headers;
     response
@@ -135,6 +145,23 @@ async fn ignore(mut body: Incoming) {
         seen += frame.data_ref().map_or(0, Bytes::len);
         if seen > BODY_MAX {
             return;
+        }
+    }
+}
+
+/// What makes the boundary of an answer in parts: whoever can write into a file and could foresee it would choose where readers
+/// that search for it see the end of a part.
+pub(super) fn boundary() -> u128 {
+    /// The source that TLS draws its keys from.
+    static RANDOM: LazyLock<&dyn SecureRandom> =
+        LazyLock::new(|| rustls::crypto::ring::default_provider().secure_random);
+    let mut bytes = [0; 16];
+    match RANDOM.fill(&mut bytes) {
+        Ok(()) => u128::from_ne_bytes(bytes),
+        // The system gives no random numbers: the standard library's hashes are seeded with what it gave before.
+        Err(_) => {
+            let half = || u128::from(RandomState::new().hash_one(Instant::now()));
+            half() << 64 | half()
         }
     }
 }
@@ -241,10 +268,11 @@ async fn in_folder(
 ) -> Draft {
     use std::os::fd::AsFd;
     let (list, hidden, title) = (shared.settings.listing, shared.settings.hidden, target.path.clone());
+    let all = shared.clone();
     let looked = helped(move || match open_below(folder.as_fd(), Path::new("index.html"), true) {
         Ok(Entry::File(file)) => Ok(Ok(file)),
         Ok(Entry::Folder(_)) | Err(OpenError::NotFound) if list => {
-            listing::page(folder.as_fd(), &title, hidden).map(Err).map_err(OpenError::Failed)
+            listing::page(&all.tree, folder.as_fd(), &title, hidden).map(Err).map_err(OpenError::Failed)
         }
         Ok(Entry::Folder(_)) | Err(OpenError::NotFound) => Err(OpenError::Forbidden),
         Err(other) => Err(other),
@@ -331,7 +359,7 @@ async fn of_file(
         put(CONTENT_RANGE, &span.content_range(size));
         return Draft { status, headers, content: Content::File(file, vec![Part::Span(span)]) };
     }
-    let writer = Writer::new(kind, size, shared.unique());
+    let writer = Writer::new(kind, size, boundary());
     put(CONTENT_LENGTH, &writer.length(spans.iter().copied()).to_string());
     put(CONTENT_TYPE, &writer.content_type());
     let mut parts = Vec::with_capacity(2 * spans.len() + 1);

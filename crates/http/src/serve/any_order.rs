@@ -111,7 +111,7 @@ pub(crate) fn join(
     let spans = merged(spans.to_vec());
     let disk = any_order.disk(shared, file)?;
     let ranges: Vec<Range<u64>> = spans.iter().map(|s| s.offset / block..s.end().div_ceil(block)).collect();
-    let writer = Writer::new(kind, file.size, shared.unique());
+    let writer = Writer::new(kind, file.size, super::answer::boundary());
     let parts: u64 = spans.iter().map(|span| writer.cut_length(*span, block)).sum();
     let len = parts + writer.tail().len() as u64;
     let (tell, blocks) = mpsc::unbounded_channel();

@@ -20,6 +20,7 @@ use super::any_order::Download;
 use super::counters::Counters;
 use super::playing::Playing;
 use super::ready::{COPY_MAX, Ready, read_ready, ready};
+use super::taking::Taking;
 use super::tree::{Opened, changed};
 use super::wire::{Outbox, Piece, Segment, Tally};
 use super::{Shared, fetch};
@@ -69,6 +70,8 @@ pub(crate) struct FileBody {
     /// Where segments go on HTTP/1.1; with the flag whether sendfile can be used.
     outbox: Option<(Rc<Outbox>, bool)>,
     tally: Rc<Tally>,
+    /// On HTTP/2; with the flag whether it waits for the disk.
+    taking: Option<(Rc<Taking>, bool)>,
 }
 
 impl FileBody {
@@ -93,6 +96,7 @@ impl FileBody {
             pending: None,
             outbox,
             tally,
+            taking: None,
         }
     }
 
@@ -100,6 +104,25 @@ impl FileBody {
     pub(crate) fn played(mut self, playing: Playing) -> FileBody {
         self.playing = Some(playing);
         self
+    }
+
+    /// Who takes it, on HTTP/2.
+    pub(crate) fn taken(mut self, by: Option<Rc<Taking>>) -> FileBody {
+        self.taking = by.map(|taking| {
+            taking.begins();
+            (taking, false)
+        });
+        self
+    }
+
+    /// Notes whether it waits for the disk.
+    fn waits(&mut self, for_disk: bool) {
+        if let Some((taking, waits)) = &mut self.taking {
+            if *waits != for_disk {
+                *waits = for_disk;
+                taking.at_disk(for_disk);
+            }
+        }
     }
 
     /// Bytes of the file before `bypass_end` are read past the page cache.
@@ -127,6 +150,7 @@ impl FileBody {
             pending: None,
             outbox,
             tally,
+            taking: None,
         }
     }
 
@@ -270,7 +294,9 @@ impl Body for FileBody {
         if this.left == 0 {
             return Poll::Ready(None);
         }
-        let segment = match ready!(this.poll_segment(cx)) {
+        let polled = this.poll_segment(cx);
+        this.waits(polled.is_pending());
+        let segment = match ready!(polled) {
             Some(Ok(segment)) => segment,
             Some(Err(e)) => return Poll::Ready(Some(Err(this.broken_off(e)))),
             None => {
@@ -287,6 +313,9 @@ impl Body for FileBody {
             }
             (None, Segment::Memory(bytes)) => {
                 this.tally.add(len);
+                if let Some((taking, _)) = &this.taking {
+                    taking.handed(len);
+                }
                 Piece::Bytes(bytes)
             }
             (None, Segment::Span { .. }) => return Poll::Ready(Some(Err(io::ErrorKind::InvalidData.into()))),
@@ -307,6 +336,10 @@ impl Drop for FileBody {
     fn drop(&mut self) {
         if let Some((outbox, _)) = &self.outbox {
             outbox.answer_ends();
+        }
+        self.waits(false);
+        if let Some((taking, _)) = &self.taking {
+            taking.ends();
         }
     }
 }

@@ -18,6 +18,7 @@ use seekless_kernel::memory::trim_heap;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
+use tokio::time::MissedTickBehavior;
 use tokio_rustls::TlsAcceptor;
 
 use super::Shared;
@@ -25,6 +26,7 @@ use super::answer::{Connection, answer};
 use super::body::FileBody;
 use super::connections::Admitted;
 use super::counters::Counters;
+use super::taking::Taking;
 use super::wire::{Outbox, Wire};
 
 /// Requests of one HTTP/2 connection answered at once.
@@ -42,6 +44,17 @@ const LOOKS_EVERY: Duration = Duration::from_secs(2);
 /// the allocator keeps it. Fewer are not worth the looking through.
 const TRIM_EVERY: Duration = Duration::from_secs(5);
 const TRIM_FROM: u64 = 256;
+
+/// Streams that a client may have reset before we came to them, and those we may have reset for its errors, before its connection is
+/// closed ("rapid reset", CVE-2023-44487). Browsers that seek in a film reset a few at once. At half of the first a player that
+/// seeks wildly loses its connection; at ten times, a connection has ten times as many requests begun for nothing. These are
+/// the library's own values, set here so that they do not change with it.
+const RESETS_PENDING_MAX: usize = 20;
+const RESETS_MAX: usize = 1024;
+
+/// An HTTP/2 client that takes nothing of its answers is noticed a quarter of `--send-timeout` late at most.
+const LOOKS_IN_PATIENCE: u32 = 4;
+const LOOK_EVERY_MIN: Duration = Duration::from_millis(50);
 
 /// How often we ask an HTTP/2 client that says nothing whether it is still there, and how long it may take to answer.
 const PING_EVERY: Duration = Duration::from_secs(60);
@@ -164,7 +177,7 @@ async fn over_tls(
     let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
     let wire = Wire::tls(tls, outbox.clone(), shared.clone());
     match http2 {
-        true => Box::pin(on_http2(wire.multiplexed(), peer, shared, stopped)).await,
+        true => Box::pin(on_http2(wire, peer, shared, stopped)).await,
         false => Box::pin(on_http1(wire, peer, shared, (outbox, false), stopped)).await,
     }
 }
@@ -179,7 +192,7 @@ async fn on_http1(
     mut stopped: watch::Receiver<bool>,
 ) -> hyper::Result<()> {
     let quiet = outbox.0.clone();
-    let own = Rc::new(Connection { shared: shared.clone(), peer, outbox: Some(outbox) });
+    let own = Rc::new(Connection { shared: shared.clone(), peer, outbox: Some(outbox), taking: None });
     loop {
         let own = own.clone();
         let service = service_fn(move |request| {
@@ -239,7 +252,9 @@ async fn on_http2(
     shared: &Arc<Shared>,
     mut stopped: watch::Receiver<bool>,
 ) -> hyper::Result<()> {
-    let own = Rc::new(Connection { shared: shared.clone(), peer, outbox: None });
+    let taking = Rc::new(Taking::default());
+    let own =
+        Rc::new(Connection { shared: shared.clone(), peer, outbox: None, taking: Some(taking.clone()) });
     let service = service_fn(move |request| {
         let own = own.clone();
         async move { Ok::<_, Infallible>(answer(own, request).await) }
@@ -249,14 +264,30 @@ async fn on_http2(
             .timer(TokioTimer::new())
             .max_concurrent_streams(STREAMS_MAX)
             .max_send_buf_size(SEND_BUFFER)
+            .max_pending_accept_reset_streams(RESETS_PENDING_MAX)
+            .max_local_error_reset_streams(Some(RESETS_MAX))
             .max_header_list_size(shared.settings.head_bytes)
             .keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PONG_WITHIN)
-            .serve_connection(TokioIo::new(wire), service)
+            .serve_connection(TokioIo::new(wire.multiplexed(taking.clone())), service)
     );
-    tokio::select! {
-        result = connection.as_mut() => return result,
-        _ = stopped.wait_for(|stop| *stop) => connection.as_mut().graceful_shutdown(),
+    let send = shared.settings.patience.send;
+    let mut look = tokio::time::interval((send / LOOKS_IN_PATIENCE).max(LOOK_EVERY_MIN));
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut stopping = false;
+    loop {
+        tokio::select! {
+            result = connection.as_mut() => return result,
+            _ = stopped.wait_for(|stop| *stop), if !stopping => {
+                stopping = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            _ = look.tick() => {
+                if taking.stalled(send) {
+                    tracing::debug!(%peer, "it takes nothing of its answers");
+                    return Ok(());
+                }
+            }
+        }
     }
-    connection.await
 }

@@ -1,22 +1,30 @@
 //! A folder's content as a page. Made by a helper thread: reading a directory may wait for the disk.
 
+use std::ffi::OsStr;
 use std::fmt::Write;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Dir, FileType};
+use rustix::fs::Dir;
 
+use super::tree::{Entry, Tree};
 use crate::path::encode_segment;
 
 /// Most entries shown. A page of more is of no use to anybody and takes memory.
 const ENTRIES_MAX: usize = 10_000;
 
-/// The page for an open folder shown as `title`.
+/// The page for an open folder shown as `title`. It lists what can be fetched: each name is opened as for a request, so nothing
+/// is told of what lies outside of the tree or may not be read.
 ///
 /// # Errors
 /// The directory cannot be read.
-pub(crate) fn page(folder: BorrowedFd<'_>, title: &Path, hidden: bool) -> rustix::io::Result<String> {
+pub(crate) fn page(
+    tree: &Tree,
+    folder: BorrowedFd<'_>,
+    title: &Path,
+    hidden: bool,
+) -> rustix::io::Result<String> {
     let mut entries: Vec<(bool, Vec<u8>, u64)> = Vec::new();
     let mut more = false;
     for entry in Dir::read_from(folder)? {
@@ -29,14 +37,12 @@ pub(crate) fn page(folder: BorrowedFd<'_>, title: &Path, hidden: bool) -> rustix
             more = true;
             break;
         }
-        // Links are shown for what they lead to; those that lead nowhere are left out.
-        let Ok(stat) = rustix::fs::statat(folder, entry.file_name(), AtFlags::empty()) else { continue };
-        let is_folder = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => true,
-            FileType::RegularFile => false,
-            _ => continue,
+        let (is_folder, size) = match tree.get(&title.join(OsStr::from_bytes(name)), true) {
+            Ok(Entry::Folder(_)) => (true, 0),
+            Ok(Entry::File(file)) => (false, file.size),
+            Err(_) => continue,
         };
-        entries.push((is_folder, name.to_vec(), stat.st_size as u64));
+        entries.push((is_folder, name.to_vec(), size));
     }
     entries.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
     let title = escape(&String::from_utf8_lossy(title.as_os_str().as_bytes()));
@@ -69,18 +75,50 @@ mod tests {
     use super::*;
     use std::os::fd::AsFd;
 
+    fn listed(root: &Path, sub: &str) -> String {
+        let tree = Tree::open(&[root.to_path_buf()]).unwrap();
+        let folder = std::fs::File::open(root.join(sub)).unwrap();
+        page(&tree, folder.as_fd(), Path::new(sub), false).unwrap()
+    }
+
     #[test]
     fn names_are_shown_and_cannot_break_the_page() {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir(dir.path().join("sub")).unwrap();
-        std::fs::write(dir.path().join("<b>&\"x y"), "123").unwrap();
-        std::fs::write(dir.path().join(".secret"), "").unwrap();
-        std::os::unix::fs::symlink("/nowhere", dir.path().join("dangling")).unwrap();
-        let folder = std::fs::File::open(dir.path()).unwrap();
-        let page = page(folder.as_fd(), Path::new("a&b"), false).unwrap();
+        let at = |name: &str| dir.path().join("a&b").join(name);
+        std::fs::create_dir_all(at("sub")).unwrap();
+        std::fs::write(at("<b>&\"x y"), "123").unwrap();
+        std::fs::write(at(".secret"), "").unwrap();
+        std::os::unix::fs::symlink("/nowhere", at("dangling")).unwrap();
+        let page = listed(dir.path(), "a&b");
         assert!(page.contains("<a href=\"./sub/\">sub/</a>"), "{page}");
         assert!(page.contains("3  <a href=\"./%3Cb%3E%26%22x%20y\">&lt;b&gt;&amp;&quot;x y</a>"), "{page}");
         assert!(page.contains("<h1>/a&amp;b</h1>") && page.contains("../"), "{page}");
         assert!(!page.contains("secret") && !page.contains("dangling"), "{page}");
+    }
+
+    /// Whether a name leads out of the tree is decided by the kernel, in the listing as for a request.
+    #[test]
+    fn nothing_is_told_of_what_lies_outside_or_cannot_be_fetched() {
+        use std::os::unix::fs::symlink;
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("www");
+        std::fs::create_dir_all(root.join("sub/deep")).unwrap();
+        std::fs::write(dir.path().join("outside"), vec![0; 123_456]).unwrap();
+        std::fs::write(root.join("inside"), vec![0; 654_321]).unwrap();
+        symlink("../../outside", root.join("sub/leads-out")).unwrap();
+        symlink(dir.path(), root.join("sub/folder-outside")).unwrap();
+        symlink("/etc/hostname", root.join("sub/absolute")).unwrap();
+        symlink("../inside", root.join("sub/stays-inside")).unwrap();
+        symlink("deep", root.join("sub/folder-inside")).unwrap();
+        let fifo = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, root.join("sub/fifo"), fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+        let page = listed(&root, "sub");
+        for name in ["stays-inside", "folder-inside/", "deep/"] {
+            assert!(page.contains(name), "{name}: {page}");
+        }
+        assert!(page.contains("654321"), "{page}");
+        for hidden in ["leads-out", "123456", "folder-outside", "absolute", "fifo"] {
+            assert!(!page.contains(hidden), "{hidden}: {page}");
+        }
     }
 }

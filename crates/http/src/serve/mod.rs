@@ -25,6 +25,7 @@ mod log;
 mod page;
 mod playing;
 mod ready;
+mod taking;
 pub mod tls;
 mod tree;
 mod wire;
@@ -33,7 +34,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -116,7 +117,6 @@ pub(crate) struct Shared {
     /// Turns of reads past the page cache.
     pub(crate) past: tokio::sync::Semaphore,
     tls: RwLock<Option<Arc<rustls::ServerConfig>>>,
-    unique: AtomicU64,
     /// Connections that went to sleep since the heap was last trimmed.
     pub(crate) slept: AtomicU64,
     /// Files the engine was asked about lately: only of those does it want to hear of reads that hit.
@@ -136,11 +136,6 @@ const FOLLOWED_FOR: Duration = Duration::from_secs(35);
 const FOLLOWED_MAX: usize = 16_384;
 
 impl Shared {
-    /// A number no other answer of this process has.
-    pub(crate) fn unique(&self) -> u64 {
-        self.unique.fetch_add(1, Ordering::Relaxed)
-    }
-
     /// The engine was asked about this file.
     pub(crate) fn follow(&self, file: &Opened) {
         let now = Instant::now();
@@ -250,7 +245,6 @@ impl Server {
             coordinate,
             past: tokio::sync::Semaphore::new(2),
             tls: RwLock::new(tls),
-            unique: AtomicU64::new(1),
             slept: AtomicU64::new(0),
             followed: Mutex::default(),
             settings,

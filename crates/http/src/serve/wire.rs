@@ -32,6 +32,7 @@ use tokio_rustls::server::TlsStream;
 use super::counters::Counters;
 use super::log::{Log, Record};
 use super::ready::{Ready, ready};
+use super::taking::Taking;
 use super::tree::{Opened, changed};
 use super::{Shared, fetch};
 use crate::range::Span;
@@ -229,8 +230,8 @@ pub(crate) struct Wire {
     again: Option<Again>,
     stalled_since: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
-    /// HTTP/2: requests come and go inside; only silence of both sides counts.
-    multiplexed: bool,
+    /// HTTP/2: requests come and go inside; silence of both sides counts, and whether the client takes its answers.
+    multiplexed: Option<Rc<Taking>>,
     pace: Option<Pace>,
 }
 
@@ -286,14 +287,14 @@ impl Wire {
             again: None,
             stalled_since: None,
             timer: None,
-            multiplexed: false,
+            multiplexed: None,
             pace,
         }
     }
 
     /// For HTTP/2.
-    pub(crate) fn multiplexed(mut self) -> Wire {
-        self.multiplexed = true;
+    pub(crate) fn multiplexed(mut self, taking: Rc<Taking>) -> Wire {
+        self.multiplexed = Some(taking);
         self
     }
 
@@ -332,7 +333,7 @@ impl Wire {
             done => {
                 self.stalled_since = None;
                 self.outbox.stalled.set(false);
-                if self.multiplexed {
+                if self.multiplexed.is_some() {
                     self.outbox.idle_since.set(Instant::now());
                 }
                 if let (Poll::Ready(Ok(n)), Some(pace)) = (&done, &mut self.pace) {
@@ -523,7 +524,7 @@ impl AsyncRead for Wire {
         let busy = self.outbox.busy.get();
         if buf.filled().len() > before {
             self.outbox.received.set(true);
-            if self.multiplexed {
+            if self.multiplexed.is_some() {
                 self.outbox.idle_since.set(Instant::now());
             } else if !busy && self.outbox.head_since.get().is_none() {
                 self.outbox.head_since.set(Some(Instant::now()));
@@ -567,7 +568,16 @@ impl AsyncWrite for Wire {
             this.poll_outbox(cx, most)
         } else {
             let run = bufs.iter().take_while(|b| !is_stand_in(b)).count();
-            this.poll_memory(cx, &bufs[..run], run < bufs.len())
+            let result = this.poll_memory(cx, &bufs[..run], run < bufs.len());
+            if let (Some(taking), Poll::Ready(Ok(sent))) = (&this.multiplexed, &result) {
+                let mut left = *sent;
+                for buf in bufs {
+                    let part = left.min(buf.len());
+                    taking.sent(&buf[..part]);
+                    left -= part;
+                }
+            }
+            result
         };
         this.progress(cx, result)
     }

@@ -1,5 +1,6 @@
 //! A daemon of the tests' own: records what it hears and answers as told.
 
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use seekless_kernel::fdpass::{self, Address, TwinName};
 use seekless_kernel::residency;
+use seekless_kernel::ring::Consumer;
 use seekless_wire::{
     Answer, Call, FRAME_BYTES_MAX, Frame, Mode, Need, PassReason, Refuse, RefuseReason, Settings, Tracked,
 };
@@ -41,6 +43,8 @@ pub enum Manner {
     Refuse,
     /// Sends a descriptor along that nobody asked for.
     ExtraDescriptor,
+    /// Serves, and names one of two rings by turns, as to a process that changes its user from call to call.
+    RingsByTurns,
 }
 
 /// A need as it arrived.
@@ -58,6 +62,10 @@ pub struct Record {
     pub needs: Vec<Seen>,
     pub tracked: Vec<Tracked>,
     pub hellos: usize,
+    /// The ring named last, every ring that was asked for, and how often.
+    pub named: u8,
+    pub rings: BTreeMap<u8, (Consumer, OwnedFd)>,
+    pub ring_asks: usize,
     /// Frames or descriptors that should not have come.
     pub wrong: Vec<String>,
 }
@@ -231,7 +239,7 @@ fn hear(
         Ok(Frame::Hello { .. }) => {
             record.hellos += 1;
             // A daemon that is ill is ill towards everybody, but for the settings, which let the needs come.
-            tell(socket, Frame::Settings(settings));
+            tell(socket, Frame::Settings(Settings { ring: record.named, ..settings }));
             false
         }
         Ok(Frame::Tracked(t)) => {
@@ -247,8 +255,19 @@ fn hear(
                 device: stat.st_dev,
                 inode: stat.st_ino,
             });
+            if manner == Manner::RingsByTurns {
+                record.named = [5, 9][record.needs.len() % 2];
+            }
+            let settings = Settings { ring: record.named, ..settings };
             drop(record);
             misbehave(client, need, descriptor, manner, settings)
+        }
+        Ok(Frame::RingAsk) if manner == Manner::RingsByTurns => {
+            record.ring_asks += 1;
+            let named = record.named;
+            let ring = record.rings.entry(named).or_insert_with(|| Consumer::create(Path::new("/x")).unwrap());
+            let _ = fdpass::send(socket, Frame::Ring.encode().unwrap().as_bytes(), Some(ring.1.as_fd()));
+            false
         }
         other => {
             record.wrong.push(format!("{other:?}"));
@@ -267,7 +286,7 @@ fn misbehave(
     let socket = client.socket.as_fd();
     let good = Answer::resident(need.length, settings);
     match manner {
-        Manner::Serve => answer(socket, &need, descriptor.as_ref(), settings),
+        Manner::Serve | Manner::RingsByTurns => answer(socket, &need, descriptor.as_ref(), settings),
         Manner::ServeSlowly(ms) => {
             client.due = Some((Instant::now() + Duration::from_millis(ms), need, descriptor));
             return true;

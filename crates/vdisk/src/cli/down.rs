@@ -1,16 +1,16 @@
 //! `seekless vdisk down`.
 
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::Signal;
 use seekless_units::{Exit, Fault};
 use serde_json::json;
 
 use super::JsonArgs;
+use crate::process::Ours;
 use crate::state::{DiskDir, DiskRecord, Lock};
 use crate::supervisor::clear_stale;
 
@@ -40,7 +40,7 @@ pub(super) fn run(args: &DownArgs) -> Result<Exit, Fault> {
             }
             vec![dir]
         }
-        None => DiskDir::all(),
+        None => DiskDir::all()?,
     };
     let mut gone = Vec::new();
     for dir in &disks {
@@ -64,10 +64,7 @@ fn take_down(dir: &DiskDir) -> Result<(), Fault> {
     while Instant::now() < patience {
         // Whoever holds the lock wrote the record; it may be about to.
         if let (None, Some(record)) = (&told, dir.record()) {
-            told = Some(tell(&record).map_err(|e| {
-                let message = format!("cannot end disk `{}` (process {}): {e}", dir.name(), record.pid);
-                Fault::new(Exit::Permission, message)
-            })?);
+            told = Some(tell(dir, &record)?);
         }
         std::thread::sleep(Duration::from_millis(5));
         if let Some(lock) = dir.try_lock()? {
@@ -89,12 +86,32 @@ fn take_down(dir: &DiskDir) -> Result<(), Fault> {
 }
 
 /// Asks the supervisor to go. A handle of it comes back unless it is gone already.
-fn tell(record: &DiskRecord) -> rustix::io::Result<Option<OwnedFd>> {
-    let Some(pid) = Pid::from_raw(record.pid as i32) else { return Ok(None) };
-    let gone = |e| if e == Errno::SRCH { Ok(None) } else { Err(e) };
-    match pidfd_open(pid, PidfdFlags::empty()) {
-        Ok(process) => pidfd_send_signal(&process, Signal::TERM).map(|()| Some(process)).or_else(gone),
-        Err(e) => gone(e),
+fn tell(dir: &DiskDir, record: &DiskRecord) -> Result<Option<Ours>, Fault> {
+    let cannot = |e: Errno| {
+        let message = format!("cannot end disk `{}` (process {}): {e}", dir.name(), record.pid);
+        Fault::new(Exit::Permission, message)
+    };
+    let Some(process) =
+        Ours::find(record.pid, record.started, &["supervise", "up"], dir.name()).map_err(cannot)?
+    else {
+        return match std::path::Path::new(&format!("/proc/{}", record.pid)).exists() {
+            false => Ok(None),
+            true => Err(Fault::new(
+                Exit::Failed,
+                format!(
+                    "the record of disk `{}` names process {}, which is not its supervisor: it is left alone; see which process \
+                     holds {} (fuser -v) and end it",
+                    dir.name(),
+                    record.pid,
+                    dir.path().with_file_name(format!("{}.lock", dir.name())).display(),
+                ),
+            )),
+        };
+    };
+    match process.signal(Signal::TERM) {
+        Ok(()) => Ok(Some(process)),
+        Err(Errno::SRCH) => Ok(None),
+        Err(e) => Err(cannot(e)),
     }
 }
 

@@ -17,7 +17,7 @@ pub(super) struct ListArgs {
 pub(super) fn run(args: &ListArgs) -> Result<Exit, Fault> {
     let mut rows: Vec<Value> = Vec::new();
     let mut text = String::new();
-    for dir in DiskDir::all() {
+    for dir in DiskDir::all()? {
         let state = if dir.running() { "up" } else { "stale" };
         let Some(record) = dir.record() else {
             rows.push(json!({ "name": dir.name(), "state": state }));

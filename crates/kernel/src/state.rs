@@ -1,0 +1,178 @@
+//! The folder where running parts of Seekless find each other: sockets, records of software disks and of tuned settings.
+//!
+//! What stands there is acted upon: processes named in it are ended, settings are written back, descriptors are handed to
+//! whoever listens. So it is used only if nobody else can have put anything into it: a folder of our own or of root's that
+//! nobody else may write to. The last place it may be, in `/tmp`, can be taken by anybody first.
+
+use std::env;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Why the folder is not used. One line that says how to mend it.
+#[derive(Debug)]
+pub enum StateError {
+    /// Somebody else can put things into it, or is it no folder.
+    Untrusted {
+        /// The folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// It cannot be made or looked at.
+    Unusable {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for StateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StateError::Untrusted { path, what } => write!(
+                f,
+                "the state folder {} {what}, so what is in it is not believed; remove it, or set SEEKLESS_STATE to a \
+                 folder of your own",
+                path.display()
+            ),
+            StateError::Unusable { path, error } => write!(
+                f,
+                "cannot use the state folder {}: {error}; set SEEKLESS_STATE to a place you may write",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for StateError {}
+
+/// Its path: `$SEEKLESS_STATE`, else `/run/seekless` for root, else `$XDG_RUNTIME_DIR/seekless`, else
+/// `/tmp/seekless-$UID`. Nothing is looked at.
+pub fn path() -> PathBuf {
+    let set = |name: &str| env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    if let Some(dir) = set("SEEKLESS_STATE") {
+        return dir;
+    }
+    let uid = rustix::process::geteuid();
+    if uid.is_root() {
+        return "/run/seekless".into();
+    }
+    match set("XDG_RUNTIME_DIR") {
+        Some(dir) => dir.join("seekless"),
+        None => format!("/tmp/seekless-{}", uid.as_raw()).into(),
+    }
+}
+
+/// The folder, to look into. It need not be there.
+///
+/// # Errors
+/// [`StateError::Untrusted`]: others may write there, or could have made it.
+pub fn folder() -> Result<PathBuf, StateError> {
+    let path = path();
+    check(&path)?;
+    Ok(path)
+}
+
+/// The folder, to write into: made if it is not there, for others to enter and not to write.
+///
+/// # Errors
+/// Those of [`folder`]; it cannot be made.
+pub fn made_folder() -> Result<PathBuf, StateError> {
+    let path = path();
+    let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(&path);
+    // A symlink that leads nowhere is "there" and no folder: what it is comes first.
+    check(&path)?;
+    made.map_err(|error| StateError::Unusable { path: path.clone(), error })?;
+    Ok(path)
+}
+
+/// Whether a folder, if it is there, is one that only we and root have a say in.
+///
+/// # Errors
+/// [`StateError::Untrusted`]: it is not. [`StateError::Unusable`]: it cannot be looked at.
+pub fn check(path: &Path) -> Result<(), StateError> {
+    let untrusted = |what: String| Err(StateError::Untrusted { path: path.to_path_buf(), what });
+    let unusable = |error| StateError::Unusable { path: path.to_path_buf(), error };
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let trusted = |owner: u32| owner == 0 || owner == uid;
+    let itself = match fs::symlink_metadata(path) {
+        Ok(itself) => itself,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(unusable(e)),
+    };
+    if !trusted(itself.uid()) {
+        return untrusted(format!("belongs to user {}", itself.uid()));
+    }
+    let about = match fs::metadata(path) {
+        Ok(about) => about,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            return untrusted("is a symlink that leads nowhere".into());
+        }
+        Err(e) => return Err(unusable(e)),
+    };
+    if !about.is_dir() {
+        return untrusted("is no folder".into());
+    }
+    if !trusted(about.uid()) {
+        return untrusted(format!("belongs to user {}", about.uid()));
+    }
+    // A group of one's own may write: where every user has one, folders are made so.
+    let mode = about.mode();
+    if mode & 0o002 != 0 || (mode & 0o020 != 0 && about.gid() != gid) {
+        return untrusted(format!("may be written by others (mode {:o})", mode & 0o7777));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
+
+    fn why(path: &Path) -> String {
+        let error = check(path).expect_err("it is not to be trusted").to_string();
+        assert!(error.contains(&path.display().to_string()) && !error.contains('\n'), "{error}");
+        error
+    }
+
+    #[test]
+    fn only_a_folder_that_nobody_else_has_a_say_in_is_trusted() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let folder = |name: &str, mode: u32| {
+            fs::create_dir(at(name)).unwrap();
+            fs::set_permissions(at(name), fs::Permissions::from_mode(mode)).unwrap();
+            at(name)
+        };
+        assert!(check(&at("missing")).is_ok());
+        for mode in [0o700, 0o755, 0o770] {
+            assert!(check(&folder(&format!("ok{mode:o}"), mode)).is_ok(), "{mode:o}");
+        }
+        for mode in [0o777, 0o1777, 0o702] {
+            assert!(why(&folder(&format!("bad{mode:o}"), mode)).contains("written by others"), "{mode:o}");
+        }
+        fs::write(at("file"), "").unwrap();
+        assert!(why(&at("file")).contains("no folder"));
+        symlink("ok700", at("link")).unwrap();
+        assert!(check(&at("link")).is_ok(), "a symlink of our own");
+        symlink("bad777", at("to-bad")).unwrap();
+        assert!(why(&at("to-bad")).contains("written by others"));
+        symlink("nowhere", at("dangling")).unwrap();
+        assert!(why(&at("dangling")).contains("leads nowhere"));
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped in part: only root can give folders away");
+            return;
+        }
+        chown(folder("theirs", 0o755), Some(65534), None).unwrap();
+        assert!(why(&at("theirs")).contains("user 65534"));
+        symlink("ok700", at("their-link")).unwrap();
+        lchown(at("their-link"), Some(65534), None).unwrap();
+        assert!(why(&at("their-link")).contains("user 65534"));
+        chown(folder("group", 0o775), None, Some(65534)).unwrap();
+        assert!(why(&at("group")).contains("written by others"));
+    }
+}
