@@ -43,6 +43,8 @@ enum Work {
     Best(Vec<Candidate>),
     /// By one process at the load that the run of this arm ended with.
     LoadOf(String),
+    /// It was had before.
+    Kept(Box<Row>),
 }
 
 impl Job {
@@ -51,9 +53,29 @@ impl Job {
         match &self.work {
             Work::Line(line) => vec![line.clone()],
             Work::Best(candidates) => candidates.iter().map(|c| c.line.clone()).collect(),
-            Work::LoadOf(_) => Vec::new(),
+            Work::LoadOf(_) | Work::Kept(_) => Vec::new(),
         }
     }
+}
+
+/// Rows of an earlier run of the scenario by arms without Seekless: neither policy nor options change what they give. Those of
+/// arms that were set otherwise then are left out.
+///
+/// # Errors
+/// Those of [`Results::read`]; results of another scenario.
+pub(crate) fn kept(dir: &Path, name: &str, scenario: &Scenario) -> Result<Vec<Row>, Fault> {
+    let path = dir.join("results.json");
+    let before = Results::read(&path)?;
+    if before.name != name || before.driver != "sim" {
+        let message = format!("{} is a run of `{}` ({})", path.display(), before.name, before.driver);
+        return Err(Fault::new(Exit::Usage, message));
+    }
+    let same = |row: &Row| {
+        let set = |s: &Scenario| s.arms.iter().find(|a| a.name == row.arm).map(|a| serde_json::json!(a));
+        scenario.arms.iter().any(|a| a.name == row.arm && a.mode.is_none())
+            && set(scenario) == set(&before.scenario)
+    };
+    Ok(before.rows.into_iter().filter(same).collect())
 }
 
 /// Queues the runs of a scenario before [`run`] waits for them; those that depend on others' results are left to that.
@@ -71,6 +93,7 @@ pub(crate) fn run(
     name: &str,
     scenario: &Scenario,
     quick: bool,
+    kept: &[Row],
     pool: &Pool,
     out: &Path,
 ) -> Result<Results, Fault> {
@@ -85,7 +108,14 @@ pub(crate) fn run(
     }
     guard::catch_signals();
     std::fs::create_dir_all(out).map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", out.display())))?;
-    let jobs = jobs(scenario)?;
+    let mut jobs = jobs(scenario)?;
+    for job in &mut jobs {
+        let same =
+            |r: &&Row| r.arm == job.point.arm.name && r.x == job.point.x && r.repetition == job.repetition;
+        if let Some(row) = kept.iter().find(same) {
+            job.work = Work::Kept(Box::new(row.clone()));
+        }
+    }
     let runs = Runs { pool, progress: Progress::new(0), seconds: RefCell::default() };
     runs.ask(jobs.iter().flat_map(Job::lines));
     runs.progress.now(&format!("{name}: {} rows in virtual time", jobs.len()));
@@ -151,6 +181,9 @@ impl Runs<'_> {
 
     /// The row of a job that depends on no other.
     fn row(&self, job: &Job, position: usize) -> Result<Row, Fault> {
+        if let Work::Kept(row) = &job.work {
+            return Ok(Row { position: position as u32, ..row.as_ref().clone() });
+        }
         let lines = job.lines();
         let answers = lines.iter().map(|line| self.answer(line)).collect::<Result<Vec<_>, _>>()?;
         let best = grid::best(answers.iter().map(|a| &a.value));
