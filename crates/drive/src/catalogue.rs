@@ -1,5 +1,9 @@
-//! The drives that come with the program: the files of `drives/`, compiled in.
+//! The drives a name can mean: the files of `drives/`, compiled in, and those that [`crate::draw`] draws.
 
+use alloc::format;
+use alloc::vec::Vec;
+
+use crate::draw;
 use crate::spec::{DriveSpec, SpecError};
 
 macro_rules! drives {
@@ -29,16 +33,34 @@ drives![
     "wd-red-1tb",
 ];
 
-/// Names of the drives, in alphabetical order.
+/// Names of the drives of `drives/`, in alphabetical order.
 pub fn names() -> impl Iterator<Item = &'static str> {
     FILES.iter().map(|(name, _)| *name)
 }
 
-/// The drive of that name, or nothing when there is none ([`names`] lists them).
+/// The drive of that name, or nothing when there is none: one of [`names`], or `drawn:SEED:INDEX` for one that
+/// [`crate::draw::draw`] draws.
 pub fn get(name: &str) -> Option<DriveSpec> {
+    if name.starts_with(draw::PREFIX) {
+        return draw::named(name);
+    }
     let (_, text) = FILES.iter().find(|(n, _)| *n == name)?;
     // A test parses every file; one that cannot be parsed never ships.
     parse(text).ok()
+}
+
+/// As [`get`], with what to say when there is no such drive.
+///
+/// # Errors
+/// One line with the names there are.
+pub fn find(name: &str) -> Result<DriveSpec, SpecError> {
+    get(name).ok_or_else(|| {
+        let names: Vec<&str> = names().collect();
+        SpecError(format!(
+            "no drive is called `{name}`; there are {}, and drawn:SEED:INDEX with two whole numbers",
+            names.join(", ")
+        ))
+    })
 }
 
 /// A drive of one's own, from the text of a file like those in `drives/`.
@@ -61,5 +83,24 @@ mod tests {
         }
         assert!(FILES.is_sorted(), "names() promises alphabetical order");
         assert!(get("no-such-drive").is_none());
+    }
+
+    #[test]
+    fn a_drawn_drive_has_one_name() {
+        assert_eq!(get("drawn:7:3").map(|d| d.name).as_deref(), Some("drawn-7-3"));
+        for wrong in [
+            "drawn:",
+            "drawn:7",
+            "drawn:7:",
+            "drawn::3",
+            "drawn:7:-3",
+            "drawn:+7:3",
+            "drawn:7:3:1",
+            "drawn:7:x",
+        ] {
+            assert!(get(wrong).is_none(), "{wrong}");
+            let why = find(wrong).unwrap_err();
+            assert!(format!("{why}").contains("drawn:SEED:INDEX"), "{why}");
+        }
     }
 }

@@ -24,6 +24,7 @@ extern crate alloc;
 mod buffer;
 pub mod catalogue;
 mod command;
+pub mod draw;
 mod drive;
 mod geometry;
 mod seek;

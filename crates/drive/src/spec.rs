@@ -133,53 +133,53 @@ pub struct Electronics {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawSeek {
+pub(crate) struct RawSeek {
     /// Points [cylinders, milliseconds].
-    table: Option<Vec<(u32, f64)>>,
+    pub(crate) table: Option<Vec<(u32, f64)>>,
     /// `a + b * sqrt(d) + c * d`, milliseconds.
-    fit: Option<RawFit>,
-    head_switch_ms: f64,
+    pub(crate) fit: Option<RawFit>,
+    pub(crate) head_switch_ms: f64,
     #[serde(default)]
-    write_settle_ms: f64,
+    pub(crate) write_settle_ms: f64,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawFit {
-    a_ms: f64,
-    b_ms: f64,
-    c_ms: f64,
+pub(crate) struct RawFit {
+    pub(crate) a_ms: f64,
+    pub(crate) b_ms: f64,
+    pub(crate) c_ms: f64,
 }
 
 /// One zone: its first cylinder, sectors a track, skew at a head switch and at a cylinder switch in sectors.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawZone {
-    first_cylinder: u32,
-    sectors_per_track: u32,
-    track_skew: u32,
-    cylinder_skew: u32,
+pub(crate) struct RawZone {
+    pub(crate) first_cylinder: u32,
+    pub(crate) sectors_per_track: u32,
+    pub(crate) track_skew: u32,
+    pub(crate) cylinder_skew: u32,
     /// Addresses in the zone when spares and defects leave fewer than its tracks hold.
-    sectors: Option<u64>,
+    pub(crate) sectors: Option<u64>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawSpec {
-    name: String,
-    label: String,
-    source: String,
-    notes: String,
-    rpm: f64,
-    heads: u32,
-    cylinders: u32,
-    sectors: Option<u64>,
-    zones: Vec<RawZone>,
-    seek: RawSeek,
-    electronics: Electronics,
-    buffer: Buffer,
-    queue: Queue,
-    published: Published,
+pub(crate) struct RawSpec {
+    pub(crate) name: String,
+    pub(crate) label: String,
+    pub(crate) source: String,
+    pub(crate) notes: String,
+    pub(crate) rpm: f64,
+    pub(crate) heads: u32,
+    pub(crate) cylinders: u32,
+    pub(crate) sectors: Option<u64>,
+    pub(crate) zones: Vec<RawZone>,
+    pub(crate) seek: RawSeek,
+    pub(crate) electronics: Electronics,
+    pub(crate) buffer: Buffer,
+    pub(crate) queue: Queue,
+    pub(crate) published: Published,
 }
 
 /// One drive, described, checked and ready to be built into a [`crate::Drive`].

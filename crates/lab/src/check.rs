@@ -30,6 +30,8 @@ pub struct Check {
     pub over_x: Option<String>,
     /// Arms (or `arm@x`) whose values must rise in this order; the value judged is the smallest step's ratio.
     pub order: Option<Vec<String>>,
+    /// Only runs of `arm` of which this holds are judged. When it holds of none there is nothing to judge, and the check holds.
+    pub having: Option<Having>,
     /// How repetitions and axis values are joined into one number.
     #[serde(default)]
     pub of: Statistic,
@@ -41,6 +43,24 @@ pub struct Check {
     pub target: f64,
     /// Why it does not hold where it is known not to: the report says so beside it.
     pub deviation: Option<String>,
+}
+
+/// A condition on a run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Having {
+    /// The metric it is about; it does not hold of a run without it.
+    pub metric: String,
+    /// How value and target are compared.
+    pub is: Comparison,
+    /// The target.
+    pub target: f64,
+}
+
+impl Having {
+    fn holds(&self, row: &Row) -> bool {
+        row.metrics.get(&self.metric).is_some_and(|value| self.is.holds(*value, self.target))
+    }
 }
 
 /// How many values become one.
@@ -139,8 +159,11 @@ impl Check {
     /// # Errors
     /// When the fields do not make one of these shapes.
     pub(crate) fn validate(&self) -> Result<(), String> {
-        if let Some(name) = &self.metric {
+        for name in self.metric.iter().chain(self.having.iter().map(|h| &h.metric)) {
             metric::find(name)?;
+        }
+        if self.having.is_some() && self.arm.is_none() {
+            return Err("`having` is about runs of an `arm`, and an `order` has none".into());
         }
         match (&self.arm, self.over.is_some() as u8 + self.less.is_some() as u8, &self.order) {
             (None, _, Some(_)) if self.repetitions.is_some() => {
@@ -156,7 +179,10 @@ impl Check {
     pub fn judge(&self, rows: &[Row], main: &str) -> CheckOutcome {
         let metric = self.metric.as_deref().unwrap_or(main);
         let value = self.value(rows, metric);
-        let pass = value.is_some_and(|v| self.is.holds(v, self.target));
+        let pass = match value {
+            Some(value) => self.is.holds(value, self.target),
+            None => self.concerns_none(rows),
+        };
         CheckOutcome {
             name: self.name.clone(),
             value,
@@ -166,6 +192,13 @@ impl Check {
             metric: metric.into(),
             deviation: self.deviation.clone().filter(|_| !pass),
         }
+    }
+
+    /// Whether there are runs, and none of them is such as the check is about.
+    fn concerns_none(&self, rows: &[Row]) -> bool {
+        let Some((having, arm)) = self.having.as_ref().zip(self.arm.as_deref()) else { return false };
+        let mut runs = rows.iter().filter(|r| r.arm == arm).peekable();
+        runs.peek().is_some() && runs.all(|row| !having.holds(row))
     }
 
     fn value(&self, rows: &[Row], metric: &str) -> Option<f64> {
@@ -181,7 +214,10 @@ impl Check {
             let steps: Vec<f64> = values?.windows(2).map(|pair| pair[1] / pair[0]).collect();
             return steps.iter().all(|s| s.is_finite()).then(|| steps.into_iter().reduce(f64::min))?;
         }
-        let arm = select(rows, metric, self.arm.as_deref()?, self.x.as_deref());
+        let mut arm = select(rows, metric, self.arm.as_deref()?, self.x.as_deref());
+        if let Some(having) = &self.having {
+            arm.retain(|(row, _)| having.holds(row));
+        }
         let Some(over) = self.over.as_ref().or(self.less.as_ref()) else {
             return self.join(arm);
         };
@@ -327,6 +363,27 @@ mod tests {
         assert_eq!(value("less='b'\nof='min'\nrepetitions='max'"), Some(4.0));
         let order = check("name='x'\norder=['a','b']\nis='>'\ntarget=1\nrepetitions='min'");
         assert!(order.validate().is_err());
+    }
+
+    #[test]
+    fn runs_that_do_not_meet_the_condition_are_not_judged() {
+        let with = |x: &str, value: f64, p99: f64| {
+            let mut row = row("a", Some(x), 0, value);
+            row.metrics.insert("p99_ms".into(), p99);
+            row
+        };
+        let rows =
+            [with("1", 1.0, 5.0), with("2", 7.0, 50.0), with("3", 9.0, 60.0), row("a", Some("4"), 0, 0.5)];
+        let least = |limit: u32| {
+            let text = format!("having = {{ metric='p99_ms', is='>=', target={limit} }}");
+            check(&format!("name='x'\narm='a'\nof='min'\nis='>='\ntarget=5\n{text}")).judge(&rows, "mb_s")
+        };
+        assert_eq!((least(50).value, least(50).pass), (Some(7.0), true));
+        assert_eq!((least(0).value, least(0).pass), (Some(1.0), false));
+        assert_eq!((least(99).value, least(99).pass), (None, true), "it is about none of them");
+        let of_nothing =
+            check("name='x'\narm='b'\nis='>='\ntarget=5\nhaving={metric='mb_s',is='>',target=0}");
+        assert!(!of_nothing.judge(&rows, "mb_s").pass, "no run at all is not measured");
     }
 
     #[test]

@@ -95,6 +95,18 @@ struct RunArgs {
     /// With --sim: runs at a time; the results do not depend on it [default: one a processor]
     #[arg(long, value_name = "N", conflicts_with = "live", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
+    /// Where machines are drawn: from this seed [default: the scenario's]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Where machines are drawn: so many of them [default: as many as the scenario has]
+    #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    machines: Option<u32>,
+    /// With --sim: further options of `seekless sim serve` for every arm with Seekless, as one word
+    #[arg(long, value_name = "OPTIONS", conflicts_with = "live", allow_hyphen_values = true)]
+    engine: Option<String>,
+    /// With --sim: take the rows of arms without Seekless from the earlier run in this folder instead of running them again
+    #[arg(long, value_name = "DIR", conflicts_with = "live")]
+    keep: Option<PathBuf>,
     /// Write the results as JSON, to FILE or standard output
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
     json: Option<PathBuf>,
@@ -184,14 +196,26 @@ fn drivers(scenario: &Scenario) -> Vec<&'static str> {
 
 fn run_scenario(args: &RunArgs) -> Result<Exit, Fault> {
     if args.sim && args.scenario == "all" {
+        if args.seed.is_some() || args.machines.is_some() || args.engine.is_some() || args.keep.is_some() {
+            let message = "--seed, --machines, --engine and --keep are for one scenario, not for `all`";
+            return Err(Fault::new(Exit::Usage, message));
+        }
         return run_all(args);
     }
-    let (name, scenario) = scenario::find(&args.scenario)?;
-    let scenario = if args.quick { scenario.quickened() } else { scenario };
+    let (name, mut scenario) = scenario::find(&args.scenario)?;
+    drawn_as_asked(args, &mut scenario)?;
+    let mut scenario = if args.quick { scenario.quickened() } else { scenario };
+    if let Some(options) = &args.engine {
+        let words: Vec<String> = options.split_whitespace().map(String::from).collect();
+        scenario.arms.iter_mut().filter(|a| a.mode.is_some()).for_each(|a| a.sim.extend(words.clone()));
+    }
     let default = if args.sim { format!("{name}-sim") } else { name.clone() };
     let out = args.out.clone().unwrap_or_else(|| Path::new("lab-out").join(default));
     let results = match args.sim {
-        true => sim::Pool::with(threads(args), |pool| sim::run(&name, &scenario, args.quick, pool, &out))?,
+        true => {
+            let kept = args.keep.as_deref().map_or(Ok(Vec::new()), |dir| sim::kept(dir, &name, &scenario))?;
+            sim::Pool::with(threads(args), |pool| sim::run(&name, &scenario, args.quick, &kept, pool, &out))?
+        }
         false if scenario.sim.only => {
             let message = format!("`{name}` runs in the simulator only: use --sim");
             return Err(Fault::new(Exit::Missing, message));
@@ -200,6 +224,18 @@ fn run_scenario(args: &RunArgs) -> Result<Exit, Fault> {
     };
     give(args.json.as_deref(), &results, || summary(&results, &out))?;
     Ok(if results.pass { Exit::Ok } else { Exit::Failed })
+}
+
+/// The machines of the command line instead of the scenario's.
+fn drawn_as_asked(args: &RunArgs, scenario: &mut Scenario) -> Result<(), Fault> {
+    if args.seed.is_none() && args.machines.is_none() {
+        return Ok(());
+    }
+    let own = scenario.axis.as_ref().and_then(|axis| axis.drawn);
+    let (seed, machines) = own.map_or((1, 1), |own| (own.seed, own.machines));
+    scenario
+        .draw(args.seed.unwrap_or(seed), args.machines.unwrap_or(machines))
+        .map_err(|why| Fault::new(Exit::Usage, format!("`{}`: {why}", args.scenario)))
 }
 
 /// Simulator runs at a time.
@@ -291,7 +327,7 @@ fn run_one_of_all(
     pool: &sim::Pool,
     out: &Path,
 ) -> Result<Results, Fault> {
-    let results = sim::run(name, scenario, quick, pool, &out.join(name))?;
+    let results = sim::run(name, scenario, quick, &[], pool, &out.join(name))?;
     let held = results.checks.iter().filter(|c| c.pass).count();
     eprintln!("  {held} of {} checks hold", results.checks.len());
     Ok(results)
@@ -318,6 +354,9 @@ mod tests {
             ("run closed-lop", Exit::Usage, "closed-loop"),
             ("run ./nowhere.toml", Exit::Missing, "nowhere.toml"),
             ("run hot-cache --sim", Exit::Missing, "--live"),
+            ("run all --sim --seed 3", Exit::Usage, "--seed"),
+            ("run closed-loop --sim --seed 3", Exit::Usage, "machines"),
+            ("run any-disk --sim --machines 2 --keep /nowhere/at/all", Exit::Missing, "results.json"),
             ("report /nowhere/at/all", Exit::Missing, "results.json"),
         ] {
             let fault = lab(line).unwrap_err();

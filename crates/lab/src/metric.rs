@@ -20,6 +20,11 @@ const fn metric(name: &'static str, unit: &'static str, meaning: &'static str) -
 /// All of them.
 pub const METRICS: &[Metric] = &[
     metric("mb_s", "MB/s", "bytes of answers received and verified by the clients, a second of real time"),
+    metric(
+        "score_mb_s",
+        "MB/s",
+        "what a drawn machine is judged by: MB/s of a closed loop, or of sessions at the highest rate that failed none",
+    ),
     metric("disk_mb_s", "MB/s", "bytes the disks transferred, a second of disk time"),
     metric(
         "optimum_mb_s",
@@ -204,6 +209,25 @@ pub const METRICS: &[Metric] = &[
     metric("loop_calls", "", "calls by which the event loops of seekless serve read or sent from memory"),
     metric("slow_calls", "", "of those, slower than 5 ms: a wait for a disk, or for the processor"),
     metric("cpu_server_s", "s", "processor time the server used"),
+    metric("memory_mib", "MiB", "page cache of a drawn machine"),
+    metric("clients", "", "clients of a drawn machine's closed loop"),
+    metric("media_mb_s", "MB/s", "a read of the whole of a drawn drive, from end to end"),
+    metric("depth_kib", "KiB", "what a drawn drive transfers in the time of a mean seek and half a turn"),
+    metric(
+        "media_share",
+        "",
+        "bytes the disk of a closed loop transferred over what it would have in one read from end to end in that time",
+    ),
+    metric(
+        "memory_per_client_mib",
+        "MiB",
+        "memory for each client: of a closed loop, or of the most sessions there were at once",
+    ),
+    metric(
+        "depths_per_client",
+        "",
+        "two thirds of the memory for each client, in depths: what of it may be read ahead and not used yet",
+    ),
     metric("mb_cpu_s", "MB/s", "bytes of answers a second of the server's processor time"),
 ];
 

@@ -37,6 +37,20 @@ impl RunProgress {
         }
     }
 
+    /// So many runs more are to come.
+    pub(crate) fn more(&self, runs: u64) {
+        self.bar.inc_length(runs);
+    }
+
+    /// A line that stays above the bar.
+    pub(crate) fn say(&self, line: &str) {
+        if self.terminal {
+            self.bar.println(line);
+        } else {
+            eprintln!("  {line}");
+        }
+    }
+
     /// So many runs are over; nothing is said about them.
     pub(crate) fn step(&self, runs: u64) {
         self.bar.inc(runs);

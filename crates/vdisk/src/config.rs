@@ -82,7 +82,7 @@ pub fn find_drive(name: &str) -> Result<DriveSpec, Fault> {
         _ => String::new(),
     };
     let message = format!(
-        "unknown drive `{name}`{hint}; there are: {}; or give the path of a .toml file",
+        "unknown drive `{name}`{hint}; there are: {}; or write drawn:SEED:INDEX, or the path of a .toml file",
         names.join(", ")
     );
     Err(Fault::new(Exit::Usage, message))

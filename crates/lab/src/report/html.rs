@@ -44,6 +44,7 @@ pub(super) fn open(title: &str) -> String {
 pub(super) fn body(page: &mut String, results: &Results) -> Result<(), Fault> {
     head(page, results);
     checks(page, results);
+    super::machines::html(page, results);
     let published = |name: &str| {
         let meant =
             |p: &PublishedValue| p.metric.as_deref().unwrap_or(results.scenario.main_metric()) == name;

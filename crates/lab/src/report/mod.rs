@@ -2,6 +2,7 @@
 
 mod all;
 mod html;
+pub(crate) mod machines;
 mod plot;
 mod table;
 

@@ -20,6 +20,9 @@ fn new_table(width: u16) -> Table {
 
 /// Every arm with the scenario's metrics, and the published value of the main one.
 pub fn comparison(results: &Results, width: u16) -> String {
+    if let Some(table) = super::machines::table(results) {
+        return table;
+    }
     let scenario = &results.scenario;
     let columns: Vec<_> = scenario.metrics.iter().filter_map(|name| metric::find(name).ok()).collect();
     let mut table = new_table(width);

@@ -5,6 +5,8 @@ use std::str::FromStr;
 use seekless_units::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::{Knob, Load};
+
 /// What is run and how the machine is set for it. Absent kernel settings mean the device's defaults.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -84,6 +86,56 @@ pub struct Arm {
     /// What goes wrong while the load runs.
     #[serde(default, rename = "fault")]
     pub faults: Vec<FaultAt>,
+    /// All settings are those of the arm of this name; besides, this arm may have `best`, `load_of` and more `sim` words.
+    pub like: Option<String>,
+    /// Instead of one setting the best of many, searched at every axis value. Simulator only.
+    pub best: Option<Best>,
+    /// Run at the load that the search for this arm's highest rate ended with. Simulator only.
+    pub load_of: Option<String>,
+}
+
+/// The best of a grid: every combination of values runs, and the one that serves most is the arm's row.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Best {
+    /// What is turned. The knob `variant` tries only what the server has.
+    pub grid: Vec<Turn>,
+}
+
+/// A knob and what it is tried at.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Turn {
+    /// The knob.
+    pub knob: Knob,
+    /// Values in its notation.
+    pub values: Vec<String>,
+}
+
+impl Best {
+    /// `arm` at every combination, with the value of each knob.
+    ///
+    /// # Errors
+    /// A value that its knob does not take.
+    pub fn candidates(&self, arm: &Arm, load: &Load) -> Result<Vec<(Vec<String>, Arm)>, String> {
+        let mut all = vec![(Vec::new(), arm.clone())];
+        for turn in &self.grid {
+            let mut more = Vec::new();
+            for (words, arm) in &all {
+                for value in &turn.values {
+                    let turned = turn.knob.turn(arm.clone(), &mut load.clone(), value)?;
+                    let has = |kind: ServerKind| kind.variants().contains(&turned.variant);
+                    if turn.knob == Knob::Variant && !turned.server.is_some_and(has) {
+                        continue;
+                    }
+                    let words = words.iter().cloned().chain([value.clone()]).collect();
+                    more.push((words, turned));
+                }
+            }
+            all = more;
+        }
+        Ok(all)
+    }
 }
 
 /// A server we can configure and start.
@@ -117,6 +169,17 @@ impl ServerKind {
             ServerKind::Caddy => "caddy",
             ServerKind::GoFile => "gofile",
             ServerKind::Seekless => "seekless",
+        }
+    }
+
+    /// The configurations that differ.
+    pub fn variants(self) -> &'static [ServerVariant] {
+        use ServerVariant::{Reads, Shipped, Threads};
+        match self {
+            ServerKind::Nginx => &[Shipped, Threads, Reads],
+            ServerKind::Apache => &[Shipped, Threads],
+            ServerKind::Builtin => &[Shipped, Reads],
+            _ => &[Shipped],
         }
     }
 }
@@ -158,6 +221,27 @@ pub enum ServerVariant {
     /// nginx with `aio threads` and `sendfile off`: it reads 32 KiB at a time (`output_buffers`), as the paper's servers asked for little at a
     /// time (\[L\] 6.4). The others have nothing to turn.
     Reads,
+}
+
+impl ServerVariant {
+    /// Name in scenarios and on the simulator's command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            ServerVariant::Shipped => "shipped",
+            ServerVariant::Threads => "threads",
+            ServerVariant::Reads => "reads",
+        }
+    }
+}
+
+impl FromStr for ServerVariant {
+    type Err = String;
+    fn from_str(s: &str) -> Result<ServerVariant, String> {
+        [ServerVariant::Shipped, ServerVariant::Threads, ServerVariant::Reads]
+            .into_iter()
+            .find(|v| v.name() == s)
+            .ok_or_else(|| format!("`{s}` is not a configuration (shipped, threads, reads)"))
+    }
 }
 
 /// The paper's modes (\[L\] 6.4) and the daemon's `--mode` words.

@@ -18,6 +18,7 @@ macro_rules! scenarios {
 
 scenarios![
     "ahead-of-need",
+    "any-disk",
     "asap-fig1",
     "asap-fig10",
     "asap-fig5",

@@ -106,6 +106,8 @@ pub enum Load {
         #[serde(default)]
         needs: Vec<PathBuf>,
     },
+    /// That of the machine, where the axis has the knob `machine`.
+    Drawn {},
     /// `seekless disk profile` of a whole drive, held against its model; no library, no server. The disk is the first one of the
     /// scenario, with the arm's drive, as large as that.
     Profile {},
@@ -131,7 +133,17 @@ impl Load {
                 *warmup_s = warmup.unwrap_or(*warmup_s);
                 *duration_s = duration.unwrap_or(*duration_s);
             }
-            Load::Diff { .. } | Load::Command { .. } | Load::Profile {} => {}
+            Load::Diff { .. } | Load::Command { .. } | Load::Drawn {} | Load::Profile {} => {}
+        }
+    }
+
+    /// Instead of a search for the highest rate of sessions, a run at this one.
+    pub(crate) fn at_rate(&self, rate: f64) -> Load {
+        match self {
+            Load::Search { warmup_s, duration_s, .. } => {
+                Load::Sessions { rate, warmup_s: *warmup_s, duration_s: *duration_s }
+            }
+            other => other.clone(),
         }
     }
 
@@ -146,6 +158,7 @@ impl Load {
             | Load::Sessions { .. }
             | Load::Search { .. }
             | Load::Command { .. }
+            | Load::Drawn {}
             | Load::Profile {} => {}
         }
     }

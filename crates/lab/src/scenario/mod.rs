@@ -7,6 +7,7 @@
 mod arm;
 mod builtin;
 mod load;
+mod machine;
 mod validate;
 
 use std::collections::BTreeMap;
@@ -15,9 +16,10 @@ use std::path::Path;
 use seekless_units::{Bytes, Exit, Fault};
 use serde::{Deserialize, Serialize};
 
-pub use arm::{Arm, Door, FaultAt, FaultKind, Mode, QueueOrder, ServerKind, ServerVariant};
+pub use arm::{Arm, Best, Door, FaultAt, FaultKind, Mode, QueueOrder, ServerKind, ServerVariant, Turn};
 pub use builtin::{all, find};
 pub use load::Load;
+pub use machine::Machine;
 
 use crate::check::Check;
 
@@ -34,15 +36,18 @@ pub struct Scenario {
     /// What a reader of the report must know to judge it: departures from the paper, reasons for sizes.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// Limit on the page cache and memory of server and daemon together.
+    /// Limit on the page cache and memory of server and daemon together. Needed, as disks and library are, unless the machines
+    /// are drawn.
+    #[serde(default)]
     pub memory: Bytes,
     /// How often each arm is run; arms alternate. 1-100.
     #[serde(default = "one")]
     pub repetitions: u32,
     /// Disks, each with its own copy of the library (directories `disk0`, `disk1`, ... when there is more than one).
-    #[serde(rename = "disk")]
+    #[serde(default, rename = "disk")]
     pub disks: Vec<DiskSetup>,
     /// The files on each disk.
+    #[serde(default)]
     pub library: Library,
     /// Who asks for what.
     pub load: Load,
@@ -127,6 +132,21 @@ pub struct Library {
     pub seed: u64,
 }
 
+impl Default for Library {
+    fn default() -> Library {
+        Library {
+            times_memory: 0.0,
+            size: None,
+            videos: None,
+            content: videos(),
+            file_size: None,
+            bitrate: sd(),
+            zipf: zipf(),
+            seed: seed(),
+        }
+    }
+}
+
 /// A setting swept over values; every arm that is not `fixed` is run at each.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -135,13 +155,26 @@ pub struct Axis {
     pub label: String,
     /// The settings that take the value, together.
     pub knobs: Vec<Knob>,
-    /// Values in the knob's own notation, in plotting order.
+    /// Values in the knob's own notation, in plotting order. For the knob `machine` they may be left out: `drawn` gives them.
+    #[serde(default)]
     pub values: Vec<String>,
+    /// For the knob `machine`: so many machines of a seed.
+    pub drawn: Option<Drawn>,
     /// For the knob `sim`: the argument of `seekless sim serve` that takes the value.
     pub flag: Option<String>,
     /// For the knob `sim`, instead of `flag`: the arguments of `seekless sim serve` each value stands for.
     #[serde(default)]
     pub points: BTreeMap<String, Vec<String>>,
+}
+
+/// Machines that are drawn.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Drawn {
+    /// The seed, unless the command line gives one.
+    pub seed: u64,
+    /// How many, unless the command line says so.
+    pub machines: u32,
 }
 
 /// Something an axis can turn.
@@ -164,6 +197,11 @@ pub enum Knob {
     Clients,
     /// What a load of kind `handlers` asks for, e.g. `one-rand-10`.
     Handler,
+    /// Configuration of the server: `shipped`, `threads`, `reads`.
+    Variant,
+    /// All of the machine: drive, memory, library, server and load, as its name `SEED:INDEX` draws them. The scenario's own are
+    /// not used. Simulator only.
+    Machine,
     /// An argument of the simulator, named by the axis' `flag`.
     Sim,
     /// Nothing: the values are those of a command's answer, which has a row for each (load `command` with `rows`).
@@ -204,6 +242,8 @@ pub struct Quick {
     pub times_memory: Option<f64>,
     /// A smaller memory limit (and with it a smaller library).
     pub memory: Option<Bytes>,
+    /// No more drawn machines than this.
+    pub machines: Option<u32>,
 }
 
 fn one() -> u32 {
@@ -238,14 +278,57 @@ impl Scenario {
     /// # Errors
     /// [`Exit::Usage`] with the line of a syntax error or unknown field, or with what does not fit together.
     pub fn parse(text: &str, origin: &str) -> Result<Scenario, Fault> {
-        let scenario: Scenario = toml::from_str(text).map_err(|error| {
+        let mut scenario: Scenario = toml::from_str(text).map_err(|error| {
             let line =
                 error.span().map_or(0, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
             let message = error.message().replace('\n', " ");
             Fault::new(Exit::Usage, format!("{origin}, line {line}: {message}"))
         })?;
-        scenario.validate().map_err(|why| Fault::new(Exit::Usage, format!("{origin}: {why}")))?;
+        let usage = |why: String| Fault::new(Exit::Usage, format!("{origin}: {why}"));
+        scenario.resolve().map_err(usage)?;
+        scenario.validate().map_err(usage)?;
         Ok(scenario)
+    }
+
+    /// Puts in what the file says by reference: settings of `like` arms, names of drawn machines.
+    fn resolve(&mut self) -> Result<(), String> {
+        let arms = self.arms.clone();
+        for arm in &mut self.arms {
+            let Some(name) = &arm.like else { continue };
+            let base = arms.iter().find(|a| a.name == *name && a.like.is_none() && a.best.is_none());
+            let base = base.ok_or_else(|| {
+                format!("arm `{}`: like = \"{name}\" names no arm that has settings of its own", arm.name)
+            })?;
+            let own = arm.clone();
+            *arm = Arm {
+                name: own.name,
+                like: own.like,
+                best: own.best,
+                load_of: own.load_of,
+                sim: base.sim.iter().chain(&own.sim).cloned().collect(),
+                ..base.clone()
+            };
+        }
+        match self.axis.as_ref().and_then(|a| a.drawn) {
+            Some(drawn) => self.draw(drawn.seed, drawn.machines),
+            None => Ok(()),
+        }
+    }
+
+    /// So many machines of this seed instead of those the file asks for.
+    ///
+    /// # Errors
+    /// The scenario has no axis of drawn machines, or there are too many.
+    pub fn draw(&mut self, seed: u64, machines: u32) -> Result<(), String> {
+        let axis = self.axis.as_mut().filter(|a| a.drawn.is_some() && a.knobs == [Knob::Machine]);
+        let axis =
+            axis.ok_or("no machines are drawn here: it needs an axis with the knob `machine` and `drawn`")?;
+        if !(1..=machine::MOST).contains(&machines) {
+            return Err(format!("{machines} machines: 1 to {}", machine::MOST));
+        }
+        axis.drawn = Some(Drawn { seed, machines });
+        axis.values = (0..machines).map(|index| format!("{seed}:{index}")).collect();
+        Ok(())
     }
 
     /// Reads a scenario from a file.
@@ -267,6 +350,9 @@ impl Scenario {
         self.load.shorten(quick.warmup_s, quick.duration_s);
         if let (Some(axis), Some(values)) = (&mut self.axis, quick.axis_values) {
             axis.values = values;
+        }
+        if let (Some(axis), Some(machines)) = (&mut self.axis, quick.machines) {
+            axis.values.truncate(machines as usize);
         }
         if let Some(arms) = quick.arms {
             self.arms.retain(|arm| arms.contains(&arm.name));
@@ -299,9 +385,14 @@ impl Scenario {
                         // Parsing has tried every knob with every value.
                         axis.turn(*knob, arm, &mut load, value).unwrap_or_else(|why| panic!("{why}"))
                     });
-                    Point { arm, load, x: Some(value.clone()) }
+                    // As above.
+                    let machine = axis.knobs.contains(&Knob::Machine).then(|| value.parse().ok()).flatten();
+                    Point { arm, load, x: Some(value.clone()), machine }
                 })),
-                _ => points.push(Point { arm: arm.clone(), load: self.load.clone(), x: None }),
+                _ => {
+                    let (arm, load) = (arm.clone(), self.load.clone());
+                    points.push(Point { arm, load, x: None, machine: None });
+                }
             }
         }
         points
@@ -322,6 +413,8 @@ pub struct Point {
     pub load: Load,
     /// The axis value; none without an axis and for fixed arms.
     pub x: Option<String>,
+    /// The machine, where the axis has the knob `machine`; it stands for the scenario's disks, memory and library.
+    pub machine: Option<Machine>,
 }
 
 impl Axis {
@@ -367,6 +460,13 @@ impl Knob {
             Knob::Scheduler => arm.scheduler = Some(value.to_string()),
             Knob::Server => arm.server = Some(value.parse()?),
             Knob::Drive => arm.drive = Some(value.to_string()),
+            Knob::Variant => arm.variant = value.parse()?,
+            Knob::Machine => {
+                let machine: Machine = value.parse()?;
+                arm.server = Some(machine.server);
+                arm.variant = machine.variant;
+                *load = machine.load;
+            }
             Knob::Sim | Knob::Row => {}
             Knob::Clients => {
                 load.set_clients(value.parse().map_err(|_| format!("`{value}` is not a count"))?)

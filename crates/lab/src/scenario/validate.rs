@@ -15,27 +15,13 @@ impl Scenario {
         if !(1..=100).contains(&self.repetitions) {
             return Err(format!("repetitions = {}: 1 to 100", self.repetitions));
         }
-        if !(1..=16).contains(&self.disks.len()) {
-            return Err(format!("{} disks: 1 to 16", self.disks.len()));
+        let drawn = self.axis.as_ref().is_some_and(|a| a.knobs.contains(&super::Knob::Machine));
+        if drawn {
+            self.validate_drawn()?;
+        } else {
+            self.validate_setting()?;
         }
-        if self.disks.iter().any(|d| !(d.speedup >= 1.0 && d.speedup <= 1000.0)) {
-            return Err("speedup: 1 to 1000".into());
-        }
-        if self.disks.iter().any(|d| d.speedup != self.disks[0].speedup) {
-            return Err("speedup: the same on every disk, sessions are sped up by it".into());
-        }
-        let library = &self.library;
-        if !["videos", "clips", "index"].contains(&library.content.as_str()) {
-            return Err(format!("library.content = `{}`: videos, clips or index", library.content));
-        }
-        let given = library.size.is_some() || library.videos.is_some();
-        let sized = library.times_memory > 0.0 && library.times_memory <= 1000.0;
-        if !given && !sized {
-            return Err("library.times_memory: above 0, at most 1000".into());
-        }
-        if given && library.times_memory != 0.0 {
-            return Err("library: give times_memory, or size and videos, not both".into());
-        }
+
         let profile = matches!(self.load, super::Load::Profile {});
         let swept = self.axis.as_ref().is_some_and(|a| a.knobs.contains(&super::Knob::Drive));
         if self.arms.iter().any(|a| profile != (a.drive.is_some() || (swept && !a.fixed))) {
@@ -72,6 +58,96 @@ impl Scenario {
         }
         self.validate_operands()?;
         self.validate_quick()
+    }
+
+    /// Memory, disks and library of a machine that is not drawn.
+    fn validate_setting(&self) -> Result<(), String> {
+        if matches!(self.load, Load::Drawn {}) {
+            return Err("a load of kind `drawn` needs an axis with the knob `machine`".into());
+        }
+        if self.memory.0 == 0 {
+            return Err("memory: the limit on the page cache is missing".into());
+        }
+        if !(1..=16).contains(&self.disks.len()) {
+            return Err(format!("{} disks: 1 to 16", self.disks.len()));
+        }
+        if self.disks.iter().any(|d| !(d.speedup >= 1.0 && d.speedup <= 1000.0)) {
+            return Err("speedup: 1 to 1000".into());
+        }
+        if self.disks.iter().any(|d| d.speedup != self.disks[0].speedup) {
+            return Err("speedup: the same on every disk, sessions are sped up by it".into());
+        }
+        let library = &self.library;
+        if !["videos", "clips", "index"].contains(&library.content.as_str()) {
+            return Err(format!("library.content = `{}`: videos, clips or index", library.content));
+        }
+        let given = library.size.is_some() || library.videos.is_some();
+        let sized = library.times_memory > 0.0 && library.times_memory <= 1000.0;
+        if !given && !sized {
+            return Err("library.times_memory: above 0, at most 1000".into());
+        }
+        if given && library.times_memory != 0.0 {
+            return Err("library: give times_memory, or size and videos, not both".into());
+        }
+        Ok(())
+    }
+
+    /// All of this comes from the machines.
+    fn validate_drawn(&self) -> Result<(), String> {
+        if !matches!(self.load, Load::Drawn {}) || !self.disks.is_empty() || self.memory.0 != 0 {
+            return Err(
+                "axis: the knob `machine` brings memory, disks and load: write only load.kind = \"drawn\""
+                    .into(),
+            );
+        }
+        if !self.sim.only {
+            return Err("axis: the knob `machine` is for the simulator alone: set sim.only".into());
+        }
+        Ok(())
+    }
+
+    /// Arms whose settings or load are found by other runs.
+    fn validate_search(&self, arm: &super::Arm) -> Result<(), String> {
+        let here = |why: &str| Err(format!("arm `{}`: {why}", arm.name));
+        if (arm.best.is_some() || arm.load_of.is_some()) && !self.sim.only {
+            return here("best and load_of are for the simulator alone: set sim.only");
+        }
+        if arm.best.is_some() && arm.load_of.is_some() {
+            return here("best and load_of exclude each other");
+        }
+        if let Some(name) = &arm.load_of
+            && !self.arms.iter().any(|a| a.name == *name && a.load_of.is_none())
+        {
+            return here(&format!("load_of = \"{name}\" names no arm with a load of its own"));
+        }
+        let Some(best) = &arm.best else { return Ok(()) };
+        if best.grid.is_empty() || best.grid.iter().any(|turn| turn.values.is_empty()) {
+            return here("best.grid: at least one knob, and a value for each");
+        }
+        let bound = |knob| {
+            matches!(
+                knob,
+                super::Knob::ReadAhead
+                    | super::Knob::MaxSectors
+                    | super::Knob::Scheduler
+                    | super::Knob::Variant
+                    | super::Knob::Prefetch
+            )
+        };
+        if best.grid.iter().any(|turn| !bound(turn.knob)) {
+            return here(
+                "best.grid: prefetch, read_ahead, max_sectors, scheduler and variant can be searched",
+            );
+        }
+        // Every value must be one that its knob takes, whatever the server.
+        for turn in &best.grid {
+            for value in &turn.values {
+                if let Err(why) = turn.knob.turn(arm.clone(), &mut self.load.clone(), value) {
+                    return here(&format!("best.grid: {why}"));
+                }
+            }
+        }
+        Ok(())
     }
 
     fn validate_arms(&self) -> Result<(), String> {
@@ -135,7 +211,9 @@ impl Scenario {
             if arm.door == super::Door::Watch && (arm.mode.is_none() || arm.no_daemon) {
                 return here("door = \"watch\" needs a mode and a daemon");
             }
-            let swept = self.axis.as_ref().is_some_and(|a| a.knobs.contains(&super::Knob::Server));
+            self.validate_search(arm)?;
+            let turns = |knob| self.axis.as_ref().is_some_and(|a| a.knobs.contains(&knob));
+            let swept = turns(super::Knob::Server) || turns(super::Knob::Machine);
             if self.load.is_http() && arm.server.is_none() && (!swept || arm.fixed) {
                 return here("no server, and the axis does not sweep servers");
             }

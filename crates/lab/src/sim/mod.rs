@@ -4,11 +4,14 @@
 //! many at once as there are processors ([`Pool`]). A run is deterministic, so a repetition differs by its seed alone. Rows
 //! come out in the order the live runner has them, whatever process ends first.
 
+mod grid;
 mod pool;
 mod translate;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use seekless_units::{Exit, Fault};
 use serde_json::Value;
@@ -17,22 +20,68 @@ use crate::environment::Environment;
 use crate::guard;
 use crate::live::{load, serve};
 use crate::results::{Results, Row, SCHEMA};
-use crate::scenario::{Arm, Load, Point, Scenario};
+use crate::scenario::{Arm, Load, Machine, Point, Scenario};
 use crate::terminal::RunProgress;
 
+use grid::Candidate;
+use pool::CommandResult;
 pub(crate) use pool::Pool;
 pub(crate) use translate::refusal;
 
-/// One process to start.
+/// One row to come.
 struct Job {
     point: Point,
     repetition: u32,
-    args: Vec<String>,
+    work: Work,
 }
 
-/// Queues the runs of a scenario before [`run`] waits for them.
+/// How a row is had.
+enum Work {
+    /// By one process.
+    Line(Vec<String>),
+    /// By one for each of these, whose best it is.
+    Best(Vec<Candidate>),
+    /// By one process at the load that the run of this arm ended with.
+    LoadOf(String),
+    /// It was had before.
+    Kept(Box<Row>),
+}
+
+impl Job {
+    /// What can be run now.
+    fn lines(&self) -> Vec<Vec<String>> {
+        match &self.work {
+            Work::Line(line) => vec![line.clone()],
+            Work::Best(candidates) => candidates.iter().map(|c| c.line.clone()).collect(),
+            Work::LoadOf(_) | Work::Kept(_) => Vec::new(),
+        }
+    }
+}
+
+/// Rows of an earlier run of the scenario by arms without Seekless: neither policy nor options change what they give. Those of
+/// arms that were set otherwise then are left out.
+///
+/// # Errors
+/// Those of [`Results::read`]; results of another scenario.
+pub(crate) fn kept(dir: &Path, name: &str, scenario: &Scenario) -> Result<Vec<Row>, Fault> {
+    let path = dir.join("results.json");
+    let before = Results::read(&path)?;
+    if before.name != name || before.driver != "sim" {
+        let message = format!("{} is a run of `{}` ({})", path.display(), before.name, before.driver);
+        return Err(Fault::new(Exit::Usage, message));
+    }
+    let same = |row: &Row| {
+        let set = |s: &Scenario| s.arms.iter().find(|a| a.name == row.arm).map(|a| serde_json::json!(a));
+        scenario.arms.iter().any(|a| a.name == row.arm && a.mode.is_none())
+            && set(scenario) == set(&before.scenario)
+    };
+    Ok(before.rows.into_iter().filter(same).collect())
+}
+
+/// Queues the runs of a scenario before [`run`] waits for them; those that depend on others' results are left to that.
 pub(crate) fn ask(scenario: &Scenario, pool: &Pool) {
-    pool.ask(jobs(scenario).into_iter().map(|job| job.args));
+    let jobs = jobs(scenario).unwrap_or_default();
+    pool.ask(jobs.iter().flat_map(Job::lines));
 }
 
 /// Runs a scenario in the simulator and leaves `results.json` and `report.html` in `out`.
@@ -44,6 +93,7 @@ pub(crate) fn run(
     name: &str,
     scenario: &Scenario,
     quick: bool,
+    kept: &[Row],
     pool: &Pool,
     out: &Path,
 ) -> Result<Results, Fault> {
@@ -58,10 +108,17 @@ pub(crate) fn run(
     }
     guard::catch_signals();
     std::fs::create_dir_all(out).map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", out.display())))?;
-    let jobs = jobs(scenario);
-    pool.ask(jobs.iter().map(|job| job.args.clone()));
-    let progress = RunProgress::new(jobs.len() as u64);
-    progress.now(&format!("{name}: {} runs in virtual time", jobs.len()));
+    let mut jobs = jobs(scenario)?;
+    for job in &mut jobs {
+        let same =
+            |r: &&Row| r.arm == job.point.arm.name && r.x == job.point.x && r.repetition == job.repetition;
+        if let Some(row) = kept.iter().find(same) {
+            job.work = Work::Kept(Box::new(row.clone()));
+        }
+    }
+    let runs = Runs { pool, progress: RunProgress::new(0), seconds: RefCell::default() };
+    runs.ask(jobs.iter().flat_map(Job::lines));
+    runs.progress.now(&format!("{name}: {} rows in virtual time", jobs.len()));
     let mut results = Results {
         schema: SCHEMA,
         name: name.to_string(),
@@ -75,37 +132,116 @@ pub(crate) fn run(
         environment: Environment::here(),
         scenario: scenario.clone(),
     };
-    let mut seconds = BTreeMap::new();
-    for (position, job) in jobs.iter().enumerate() {
-        let answer = pool.answer(&job.args)?;
-        progress.step(1);
-        seconds.insert(&job.args, answer.seconds);
-        results.rows.push(row(job, position as u32, &answer.value)?);
+    // What depends on other rows comes when these are there.
+    let (dependent, first): (Vec<_>, Vec<_>) =
+        jobs.iter().enumerate().partition(|(_, job)| matches!(job.work, Work::LoadOf(_)));
+    for (position, job) in first {
+        results.rows.push(runs.row(job, position)?);
     }
-    results.environment.elapsed_s = seconds.values().sum();
+    let mut lines = Vec::new();
+    for (position, job) in dependent {
+        let line = at_load(scenario, &results.rows, job)?;
+        runs.ask([line.clone()]);
+        lines.push((position, job, line));
+    }
+    for (position, job, line) in lines {
+        let answer = runs.answer(&line)?;
+        results.rows.push(row(job, position, &line, &answer.value)?);
+    }
+    results.rows.sort_by_key(|row| row.position);
+    results.environment.elapsed_s = runs.seconds.borrow().values().sum();
+    results.remarks.extend(crate::report::machines::summary(&results));
     results.judge();
     results.write(&out.join("results.json"))?;
     crate::report::write(out)?;
     Ok(results)
 }
 
-fn jobs(scenario: &Scenario) -> Vec<Job> {
-    let points = scenario.points();
-    (0..scenario.repetitions)
-        .flat_map(|repetition| points.iter().map(move |point| (repetition, point.clone())))
-        .map(|(repetition, point)| {
-            let args = translate::arguments(scenario, &point, repetition);
-            Job { point, repetition, args }
-        })
-        .collect()
+/// The runs of a scenario, with what is shown of them.
+struct Runs<'a> {
+    pool: &'a Pool,
+    progress: RunProgress,
+    /// What each line took.
+    seconds: RefCell<BTreeMap<Vec<String>, f64>>,
 }
 
-fn row(job: &Job, position: u32, answer: &Value) -> Result<Row, Fault> {
+impl Runs<'_> {
+    fn ask(&self, lines: impl IntoIterator<Item = Vec<String>>) {
+        let lines: Vec<_> = lines.into_iter().collect();
+        self.progress.more(lines.len() as u64);
+        self.pool.ask(lines);
+    }
+
+    fn answer(&self, line: &[String]) -> Result<Arc<CommandResult>, Fault> {
+        let answer = self.pool.answer(line)?;
+        self.progress.step(1);
+        self.seconds.borrow_mut().insert(line.to_vec(), answer.seconds);
+        Ok(answer)
+    }
+
+    /// The row of a job that depends on no other.
+    fn row(&self, job: &Job, position: usize) -> Result<Row, Fault> {
+        if let Work::Kept(row) = &job.work {
+            return Ok(Row { position: position as u32, ..row.as_ref().clone() });
+        }
+        let lines = job.lines();
+        let answers = lines.iter().map(|line| self.answer(line)).collect::<Result<Vec<_>, _>>()?;
+        let best = grid::best(answers.iter().map(|a| &a.value));
+        let mut row = row(job, position, &lines[best], &answers[best].value)?;
+        if let Work::Best(candidates) = &job.work {
+            let words = &candidates[best].words;
+            let x = row.x.as_deref().unwrap_or_default();
+            self.progress.say(&format!("{x}: {} is {}", row.arm, words.join(", ")));
+            row.raw.insert("settings".into(), words.as_slice().into());
+        }
+        Ok(row)
+    }
+}
+
+/// The command line of a job that runs at the load of another arm.
+fn at_load(scenario: &Scenario, rows: &[Row], job: &Job) -> Result<Vec<String>, Fault> {
+    let point = &job.point;
+    let Work::LoadOf(name) = &job.work else { return Ok(Vec::new()) };
+    let same = |row: &&Row| row.arm == *name && row.x == point.x && row.repetition == job.repetition;
+    let other = rows.iter().find(same).ok_or_else(|| {
+        Fault::new(
+            Exit::Usage,
+            format!("arm `{}`: load_of = \"{name}\": it was not run here", point.arm.name),
+        )
+    })?;
+    // Where no rate held there is none to compare at: the first that was asked for stands for it.
+    let asked = match point.load {
+        Load::Search { rate, .. } => rate,
+        _ => 0.0,
+    };
+    let held = other.metrics.get("failure_free_req_s").copied().filter(|rate| *rate > 0.0);
+    let load = point.load.at_rate(held.unwrap_or(asked));
+    Ok(translate::arguments(scenario, &Point { load, ..point.clone() }, job.repetition))
+}
+
+fn jobs(scenario: &Scenario) -> Result<Vec<Job>, Fault> {
+    let points = scenario.points();
+    let each = (0..scenario.repetitions).flat_map(|n| points.iter().map(move |point| (n, point.clone())));
+    each.map(|(repetition, point)| {
+        let work = match (&point.arm.best, &point.arm.load_of) {
+            (Some(best), _) => {
+                let all = grid::candidates(scenario, &point, repetition, best);
+                Work::Best(all.map_err(|why| Fault::new(Exit::Usage, why))?)
+            }
+            (None, Some(arm)) => Work::LoadOf(arm.clone()),
+            (None, None) => Work::Line(translate::arguments(scenario, &point, repetition)),
+        };
+        Ok(Job { point, repetition, work })
+    })
+    .collect()
+}
+
+fn row(job: &Job, position: usize, line: &[String], answer: &Value) -> Result<Row, Fault> {
     let mut row = Row {
         arm: job.point.arm.name.clone(),
         x: job.point.x.clone(),
         repetition: job.repetition,
-        position,
+        position: position as u32,
         ..Row::default()
     };
     match &job.point.load {
@@ -114,8 +250,10 @@ fn row(job: &Job, position: u32, answer: &Value) -> Result<Row, Fault> {
         }
         _ => account(&mut row, answer),
     }
-    let line = job.args.join(" ");
-    row.raw.insert("command".into(), format!("seekless {line}").into());
+    if let Some(machine) = &job.point.machine {
+        account_machine(&mut row, machine, answer);
+    }
+    row.raw.insert("command".into(), format!("seekless {}", line.join(" ")).into());
     Ok(row)
 }
 
@@ -168,6 +306,22 @@ fn account(row: &mut Row, answer: &Value) {
     for name in ["engines", "cache"] {
         row.raw.insert(name.into(), answer[name].clone());
     }
+}
+
+/// Adds what is known of a drawn machine, and what is judged by it.
+fn account_machine(row: &mut Row, machine: &Machine, answer: &Value) {
+    row.metrics.insert("score_mb_s".into(), grid::score(answer));
+    row.metrics.extend(machine.facts());
+    if let (Load::Closed { .. }, Some(disk)) = (&machine.load, row.metrics.get("disk_mb_s").copied()) {
+        row.metrics.insert("media_share".into(), disk / machine.media_mb_s);
+    }
+    let at_once = answer.pointer("/load/sessions/at_once_max").and_then(Value::as_f64);
+    if let Some(clients) = row.metrics.get("clients").copied().or(at_once).filter(|c| *c > 0.0) {
+        let each = machine.memory.0 as f64 / clients;
+        row.metrics.insert("memory_per_client_mib".into(), each / f64::from(1 << 20));
+        row.metrics.insert("depths_per_client".into(), each * 2.0 / 3.0 / machine.depth.0 as f64);
+    }
+    row.raw.insert("machine".into(), machine.text().into());
 }
 
 /// Fills a row by the arm's own pointers into the answer, or into the element of its list `rows` that the arm means.

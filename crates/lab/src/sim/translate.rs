@@ -1,7 +1,7 @@
 //! A scenario's arm as arguments of `seekless sim serve`.
 
 use crate::live::load::SEARCH_RUNS;
-use crate::scenario::{Arm, Load, Point, Scenario, ServerKind, ServerVariant};
+use crate::scenario::{Arm, Load, Point, Scenario, ServerKind};
 
 /// Seconds a run at one rate takes where a scenario asks for a ramp.
 const RAMP_STEP_S: (f64, f64) = (60.0, 240.0);
@@ -95,17 +95,31 @@ pub(super) fn arguments(scenario: &Scenario, point: &Point, repetition: u32) -> 
         return finish(line, words);
     }
     line.push("serve".into());
-    // A drive of the arm's own stands for the scenario's.
-    if !arm.sim.iter().any(|w| w == "--drive") {
-        for disk in &scenario.disks {
-            line.extend(["--drive".into(), disk.drive.clone()]);
-        }
-    }
     let mut words = Words::default();
-    words.put("--size", scenario.disks[0].size);
-    words.put("--memory", scenario.memory);
-    for pair in crate::live::disk::catalogue_args(scenario).chunks(2) {
-        words.put(&pair[0], &pair[1]);
+    match &point.machine {
+        Some(machine) => {
+            line.extend(["--drive".into(), machine.drive.clone()]);
+            words.put("--size", machine.size);
+            words.put("--memory", machine.memory);
+            words.put("--library", machine.library);
+            words.put("--hd-share", machine.hd_share);
+            words.put("--link", machine.link);
+            words.put("--zipf", scenario.library.zipf);
+            words.put("--catalogue-seed", scenario.library.seed);
+        }
+        None => {
+            // A drive of the arm's own stands for the scenario's.
+            if !arm.sim.iter().any(|w| w == "--drive") {
+                for disk in &scenario.disks {
+                    line.extend(["--drive".into(), disk.drive.clone()]);
+                }
+            }
+            words.put("--size", scenario.disks[0].size);
+            words.put("--memory", scenario.memory);
+            for pair in crate::live::disk::catalogue_args(scenario).chunks(2) {
+                words.put(&pair[0], &pair[1]);
+            }
+        }
     }
     server(&mut words, arm);
     engine(&mut words, arm);
@@ -125,12 +139,7 @@ fn finish(mut line: Vec<String>, words: Words) -> Vec<String> {
 
 fn server(words: &mut Words, arm: &Arm) {
     words.put("--server", arm.server.unwrap_or(ServerKind::Builtin).name());
-    let variant = match arm.variant {
-        ServerVariant::Shipped => "shipped",
-        ServerVariant::Threads => "threads",
-        ServerVariant::Reads => "reads",
-    };
-    words.put("--variant", variant);
+    words.put("--variant", arm.variant.name());
     if let Some(scheduler) = &arm.scheduler {
         words.put("--scheduler", scheduler);
     }
@@ -214,7 +223,11 @@ fn load(words: &mut Words, load: &Load, repetition: u32) {
             words.put("--precision", precision);
             words.put("--runs", SEARCH_RUNS);
         }
-        Load::Diff { .. } | Load::Downloads { .. } | Load::Command { .. } | Load::Profile {} => {}
+        Load::Diff { .. }
+        | Load::Downloads { .. }
+        | Load::Command { .. }
+        | Load::Drawn {}
+        | Load::Profile {} => {}
     }
 }
 

@@ -87,10 +87,7 @@ fn usage(message: impl Into<String>) -> Fault {
 }
 
 fn drive(args: &PlanArgs) -> Result<DriveSpec, Fault> {
-    catalogue::get(&args.drive).ok_or_else(|| {
-        let names: Vec<&str> = catalogue::names().collect();
-        usage(format!("no drive is called `{}`; there are {}", args.drive, names.join(", ")))
-    })
+    catalogue::find(&args.drive).map_err(|why| usage(why.to_string()))
 }
 
 /// Reads `500MB/s` or `10Gb/s`, bytes a second.

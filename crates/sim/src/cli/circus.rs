@@ -163,10 +163,7 @@ fn parse_clients(text: &str) -> Result<Vec<Class>, Fault> {
 fn drive(args: &CircusArgs) -> Result<DriveSpec, Fault> {
     let default = if args.figure.is_some() { "cheetah-18gb-10k" } else { "wd-red-1tb" };
     let name = args.drive.as_deref().unwrap_or(default);
-    catalogue::get(name).ok_or_else(|| {
-        let names: Vec<&str> = catalogue::names().collect();
-        usage(format!("no drive is called `{name}`; there are {}", names.join(", ")))
-    })
+    catalogue::find(name).map_err(|why| usage(why.to_string()))
 }
 
 /// The experiment the options describe, load apart.

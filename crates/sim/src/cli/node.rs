@@ -165,10 +165,7 @@ impl NodeArgs {
     fn config(&self, seed: u64) -> Result<Config, Fault> {
         let killed = self.before[1];
         let returned = killed + self.away;
-        let drive = drives::get(&self.drive).ok_or_else(|| {
-            let names: Vec<&str> = drives::names().collect();
-            usage(format!("no drive is called `{}`; there are {}", self.drive, names.join(", ")))
-        })?;
+        let drive = drives::find(&self.drive).map_err(|why| usage(why.to_string()))?;
         let link = link_rate(&self.link)?.ok_or_else(|| usage("--link: a viewer here has one"))?;
         let default = SpindleConfig::default();
         let spindle = SpindleConfig {

@@ -78,12 +78,7 @@ fn changed(args: &ReplayArgs, recorded: &Config) -> Config {
 
 fn what_if(args: &ReplayArgs) -> Result<Vec<WhatIf>, Fault> {
     let usage = |m: String| Fault::new(Exit::Usage, m);
-    let named = |name: &str| {
-        catalogue::get(name).ok_or_else(|| {
-            let names: Vec<&str> = catalogue::names().collect();
-            usage(format!("no drive is called `{name}`; there are {}", names.join(", ")))
-        })
-    };
+    let named = |name: &str| catalogue::find(name).map_err(|why| usage(why.to_string()));
     if args.memory.is_some_and(|m| m < Bytes::mib(1)) {
         return Err(usage("--memory must be at least 1MiB".into()));
     }

@@ -349,10 +349,7 @@ impl ServeArgs {
         }
         let library = catalogue.total().0 + catalogue.videos().len() as u64 * PAGE;
         let disks = self.drive.iter().map(|name| {
-            let drive = drives::get(name).ok_or_else(|| {
-                let names: Vec<&str> = drives::names().collect();
-                usage(format!("no drive is called `{name}`; there are {}", names.join(", ")))
-            })?;
+            let drive = drives::find(name).map_err(|why| usage(why.to_string()))?;
             let size =
                 self.size.unwrap_or(Bytes((library + library / 10 + (64 << 20)).min(drive.capacity().0)));
             Ok(DiskConfig { drive, size, speedup: 1.0 })

@@ -53,10 +53,7 @@ pub(super) fn run(args: TableArgs) -> Result<Exit, Fault> {
             usage(format!("no trace is called `{name}`; there are {names}"))
         })?),
     };
-    let drive = catalogue::get(&args.drive).ok_or_else(|| {
-        let names: Vec<&str> = catalogue::names().collect();
-        usage(format!("no drive is called `{}`; there are {}", args.drive, names.join(", ")))
-    })?;
+    let drive = catalogue::find(&args.drive).map_err(|why| usage(why.to_string()))?;
     let mut names = vec!["none".to_owned()];
     let mut coordinators = vec![Coordination::None];
     for name in args.coordinate.split(',').map(str::trim).filter(|n| *n != "none") {

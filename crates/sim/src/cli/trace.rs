@@ -249,10 +249,7 @@ fn system(args: &RunArgs, timed: bool) -> Result<SystemSpec, Fault> {
     coordinate(&mut levels, &args.coordinate, &args.pfc)?;
     let drive = match args.drive.as_str() {
         "none" => None,
-        name => Some(catalogue::get(name).ok_or_else(|| {
-            let names: Vec<&str> = catalogue::names().collect();
-            usage(format!("no drive is called `{name}`; there are none, {}", names.join(", ")))
-        })?),
+        name => Some(catalogue::find(name).map_err(|why| usage(format!("{why}; or none")))?),
     };
     if !(args.time_stretch > 0.0 && args.time_stretch <= 1e6) {
         return Err(usage(format!("--time-stretch {} is not within 0 and 1,000,000", args.time_stretch)));
