@@ -6,9 +6,6 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Sender, bounded};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use seekless_engine::{Engine, SharedDevices};
 use crate::listener::Listener;
 use crate::receptionist::Receptionist;
 use crate::rings::Rings;
@@ -16,6 +13,9 @@ use crate::settings::DaemonSettings;
 use crate::start_error::StartError;
 use crate::statistics::{Ask, ReportDoor, Shared, Statistics};
 use crate::status::StatusReport;
+use crossbeam_channel::{Sender, bounded};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use seekless_engine::{Engine, SharedDevices};
 
 /// Descriptors a waiting request holds: its connection, the file as passed, the file opened again.
 const DESCRIPTORS_PER_CONNECTION: u64 = 3;

@@ -27,7 +27,8 @@ pub struct EngineArgs {
 impl EngineArgs {
     /// What the words come to; nothing is opened or created.
     pub(crate) fn settings(&self, socket: PathBuf) -> Result<DaemonSettings, Fault> {
-        let mut settings = DaemonSettings { engine: self.engine.settings(self.mode)?, ..DaemonSettings::new(socket) };
+        let mut settings =
+            DaemonSettings { engine: self.engine.settings(self.mode)?, ..DaemonSettings::new(socket) };
         settings.engine.single_queue = self.queue.single_queue;
         self.queue.apply(&mut settings.engine.spindle);
         Ok(settings)

@@ -16,10 +16,10 @@ use seekless_kernel::prefetch::Steps;
 use seekless_kernel::topology::{Backing, Dev, Disk, Topology};
 use seekless_policy::{FileId, RequestId};
 
+use crate::disk_thread::{DiskThread, Snapshot};
 use crate::door::Message;
 use crate::lock;
 use crate::media::Bitrates;
-use crate::disk_thread::{DiskThread, Snapshot};
 use crate::report::DiskReport;
 use crate::settings::Settings;
 

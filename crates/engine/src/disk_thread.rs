@@ -293,13 +293,27 @@ impl Body {
         steps: Steps,
         source: impl FnOnce() -> Arc<Source>,
     ) -> Arc<Source> {
-        let open = self.files.entry(file).or_insert_with(|| OpenFile { source: source(), edition, start, steps });
+        let open =
+            self.files.entry(file).or_insert_with(|| OpenFile { source: source(), edition, start, steps });
         (open.edition, open.start, open.steps) = (edition, start, steps);
         open.source.clone()
     }
 
     fn ask(&mut self, ask: Ask) {
-        let Ask { id, on_answer, passed, file, edition, need_offset, need_len, offset, len, start, steps, .. } = ask;
+        let Ask {
+            id,
+            on_answer,
+            passed,
+            file,
+            edition,
+            need_offset,
+            need_len,
+            offset,
+            len,
+            start,
+            steps,
+            ..
+        } = ask;
         let source = self.open(file, edition, start, steps, || Arc::new(passed.source()));
         let lba = self.addresses.lba(file, edition, &source, offset, start);
         let answer_is_read = ask.answer_is_read;

@@ -149,7 +149,8 @@ impl Hold {
     pub fn split_off(&mut self, at: u64) -> Hold {
         let at = (at / page_bytes() * page_bytes()).clamp(self.offset, self.end);
         HOLDS.fetch_add(1, Ordering::Relaxed);
-        let rest = Hold { at: self.at.wrapping_byte_add((at - self.offset) as usize), offset: at, end: self.end };
+        let rest =
+            Hold { at: self.at.wrapping_byte_add((at - self.offset) as usize), offset: at, end: self.end };
         self.end = at;
         rest
     }

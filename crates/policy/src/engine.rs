@@ -33,7 +33,9 @@ use crate::pins::Pins;
 use crate::service::ServiceModel;
 use crate::size::{AsAsked, start_size};
 use crate::spindle::Spindle;
-use crate::{Action, AheadConfig, Config, Event, FileId, Mode, PrefetchSize, Sizing, Stats, StreamId, Verdict};
+use crate::{
+    Action, AheadConfig, Config, Event, FileId, Mode, PrefetchSize, Sizing, Stats, StreamId, Verdict,
+};
 use follow::Following;
 use seekless_profile::DiskProfile;
 
@@ -92,7 +94,8 @@ impl DiskEngine {
             }
             false => Box::new(AsAsked),
         };
-        let hears = config.hears_hits().then(|| follows.as_ref().map_or_else(AheadConfig::default, Clone::clone));
+        let hears =
+            config.hears_hits().then(|| follows.as_ref().map_or_else(AheadConfig::default, Clone::clone));
         let keep = hears.map_or(Nanos::ZERO, |a| a.streams.idle + FILE_LINGERS);
         let files_max = follows.as_ref().map_or(config.queue_max, |a| a.files_max);
         let service = ServiceModel::new(&profile, config.profile.is_some(), size.full(None, 0.0));

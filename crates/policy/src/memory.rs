@@ -700,8 +700,7 @@ mod tests {
                 let limit = MemoryLimit { bytes: Bytes(bytes), disks, tasks_wait: false };
                 let none = Constants { budget_share_max: 0.05, ..Constants::default() };
                 for constants in [Constants::default(), none] {
-                    let mut memory =
-                        Memory::new(None, DropBehind::Pressure, true, limit, constants);
+                    let mut memory = Memory::new(None, DropBehind::Pressure, true, limit, constants);
                     let seen = Seen { reads: u64::MAX, bytes_read: 1, requested: 1, cached: u64::MAX };
                     for s in [0, u64::MAX / 2_000_000_000, 1] {
                         memory.evicted(at(s), u64::MAX, at(0), u64::MAX);

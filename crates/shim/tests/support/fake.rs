@@ -265,7 +265,8 @@ fn hear(
         Ok(Frame::RingAsk) if manner == Manner::RingsByTurns => {
             record.ring_asks += 1;
             let named = record.named;
-            let ring = record.rings.entry(named).or_insert_with(|| Consumer::create(Path::new("/x")).unwrap());
+            let ring =
+                record.rings.entry(named).or_insert_with(|| Consumer::create(Path::new("/x")).unwrap());
             let _ = fdpass::send(socket, Frame::Ring.encode().unwrap().as_bytes(), Some(ring.1.as_fd()));
             false
         }
