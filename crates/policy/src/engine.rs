@@ -82,8 +82,7 @@ impl DiskEngine {
         let follows = config.ahead.clone().filter(|_| config.mode == Mode::Both);
         let (fixed, drop_behind) =
             follows.as_ref().map_or((None, Default::default()), |a| (a.budget, a.drop_behind));
-        let pins = follows.as_ref().is_some_and(|a| a.hold);
-        let memory = Memory::new(fixed, drop_behind, pins, config.memory, config.constants);
+        let memory = Memory::new(fixed, drop_behind, config.memory, config.constants);
         if let Sizing::Auto(params) = &mut config.sizing {
             let model = || start_size(&profile, Bytes(memory.budget()), params);
             params.start_size = config.start_size.unwrap_or_else(model);

@@ -40,7 +40,8 @@ const REMEMBERED: f64 = 0.8;
 /// Time until what drop-behind gives back has left memory. Sockets hold pages until their clients have received them.
 const SETTLES: Nanos = Nanos::from_secs(10);
 
-/// How full a stream's piece is on the mean, before it was seen: half read.
+/// How full a stream's piece is on the mean, before it was seen: half read. None counts as fuller: what is more was fetched early, and
+/// makes way.
 const FILL_FIRST: f64 = 0.5;
 
 /// No piece counts as emptier: clients that take whole pieces at once may stop doing so at once.
@@ -154,8 +155,6 @@ pub(crate) struct Memory {
     /// What a user fixed.
     fixed: Option<Bytes>,
     drop_behind: DropBehind,
-    /// Whether what is fetched is pinned, on the kernel's list of active pages.
-    pins: bool,
     /// What the disk transfers in the time of one switch, as last told.
     depth: f64,
     /// How full a stream's piece is on the mean: fetched and unread bytes over streams and the length of their pieces.
@@ -185,14 +184,12 @@ impl Memory {
     pub(crate) fn new(
         fixed: Option<Bytes>,
         drop_behind: DropBehind,
-        pins: bool,
         limit: MemoryLimit,
         constants: Constants,
     ) -> Memory {
         Memory {
             fixed,
             drop_behind,
-            pins,
             depth: 1.0,
             fill: FILL_FIRST,
             limit,
@@ -215,7 +212,8 @@ impl Memory {
 
     /// Bytes that may lie fetched and unread.
     pub(crate) fn budget(&self) -> u64 {
-        let share = Bytes((self.cache_bytes() * self.share.min(self.share_max())) as u64).max(BUDGET_MIN);
+        let share = Bytes((self.cache_bytes() * self.share.min(self.constants.budget_share_max)) as u64)
+            .max(BUDGET_MIN);
         self.fixed.unwrap_or(share).0.max(crate::PAGE)
     }
 
@@ -223,12 +221,6 @@ impl Memory {
     /// taken.
     pub(crate) fn share(&self, streams: usize) -> u64 {
         (self.budget() as f64 / (streams.max(1) as f64 * self.fill)) as u64
-    }
-
-    /// The largest budget, as a part of the page cache. What is pinned beyond the list of active pages goes as if it were not.
-    fn share_max(&self) -> f64 {
-        let active = if self.pins { active_part(self.limit.bytes) } else { 1.0 };
-        self.constants.budget_share_max.min(active)
     }
 
     /// The disk's part of the page cache.
@@ -302,7 +294,7 @@ impl Memory {
         self.count(seen);
         if self.reads >= 1.0 && streams > 0 {
             let fill = unread as f64 / (streams as f64 * self.read / self.reads);
-            self.fill += FILL_NEWEST * (fill.clamp(FILL_MIN, 1.0) - self.fill);
+            self.fill += FILL_NEWEST * (fill.clamp(FILL_MIN, FILL_FIRST) - self.fill);
         }
         if self.too_many() && self.may_drop_behind_first() && !limit.tasks_wait {
             self.enter(Stage::DropBehind, now);
@@ -313,7 +305,7 @@ impl Memory {
         } else {
             self.grow();
         }
-        self.share = self.share.min(self.share_max()).max(SHARE_MIN);
+        self.share = self.share.min(self.constants.budget_share_max).max(SHARE_MIN);
         if self.stage != Stage::Ample {
             // A full budget makes every byte that was read and kept an eviction.
             if !self.has_to_spare(unread) {
@@ -339,7 +331,7 @@ impl Memory {
         self.evicted *= REMEMBERED;
         let Earnings { ahead, cache } = self.earnings();
         if ahead + cache > 0.0 {
-            self.aim = (ahead / (ahead + cache)).min(self.share_max());
+            self.aim = (ahead / (ahead + cache)).min(self.constants.budget_share_max);
         }
     }
 
@@ -378,14 +370,6 @@ impl Memory {
             cache_earns_percent: cache * 10.0,
         }
     }
-}
-
-/// How much of so much page cache can be on the kernel's list of active pages, as a part of it. The kernel takes pages off that list
-/// when there are more of them than of inactive ones, and from a GiB on when there are more than the root of ten times the GiB
-/// as many (mm/vmscan.c, `inactive_is_low`).
-fn active_part(cache: Bytes) -> f64 {
-    let ratio = (10 * (cache.0 >> 30)).isqrt().max(1) as f64;
-    ratio / (ratio + 1.0)
 }
 
 /// The memory of a disk, for reports.
@@ -429,7 +413,7 @@ mod tests {
     impl Bench {
         fn new(drop_behind: DropBehind) -> Bench {
             let limit = MemoryLimit { bytes: Bytes(3 * G), disks: 1, tasks_wait: false };
-            let memory = Memory::new(None, drop_behind, true, limit, Constants::default());
+            let memory = Memory::new(None, drop_behind, limit, Constants::default());
             Bench { memory, limit, seen: Seen::default(), now: at(100) }
         }
 
@@ -659,7 +643,7 @@ mod tests {
     fn a_fixed_budget_is_fixed() {
         let limit = MemoryLimit { bytes: Bytes(3 * G), disks: 1, tasks_wait: true };
         let fixed = Some(Bytes::mib(5));
-        let mut memory = Memory::new(fixed, DropBehind::Pressure, true, limit, Constants::default());
+        let mut memory = Memory::new(fixed, DropBehind::Pressure, limit, Constants::default());
         for s in 0..20 {
             memory.evicted(at(2 * s), G, at(2 * s), 0);
             memory.limit(at(2 * s), limit, Seen::default(), 0, 0, Bytes::mib(1));
@@ -679,28 +663,13 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_pinned_than_the_active_list_takes() {
-        let part = |bytes: u64| active_part(Bytes(bytes));
-        assert_eq!([part(768 * M), part(G - 1), part(G)], [0.5, 0.5, 0.75]);
-        assert!((part(10 * G) - 10.0 / 11.0).abs() < 1e-9);
-        let budget = |pins, bytes| {
-            let limit = MemoryLimit { bytes: Bytes(bytes), ..MemoryLimit::default() };
-            let c = Constants::default();
-            Memory::new(None, DropBehind::Pressure, pins, limit, c).budget()
-        };
-        assert_eq!(budget(true, 768 * M), 384 * M);
-        assert!(budget(false, 768 * M) > 384 * M);
-        assert_eq!(budget(true, 3 * G), budget(false, 3 * G), "the share decides from a GiB on");
-    }
-
-    #[test]
     fn nonsense_leaves_the_smallest_budget() {
         for bytes in [0, 1, M, u64::MAX] {
             for disks in [0, 1, u32::MAX] {
                 let limit = MemoryLimit { bytes: Bytes(bytes), disks, tasks_wait: false };
                 let none = Constants { budget_share_max: 0.05, ..Constants::default() };
                 for constants in [Constants::default(), none] {
-                    let mut memory = Memory::new(None, DropBehind::Pressure, true, limit, constants);
+                    let mut memory = Memory::new(None, DropBehind::Pressure, limit, constants);
                     let seen = Seen { reads: u64::MAX, bytes_read: 1, requested: 1, cached: u64::MAX };
                     for s in [0, u64::MAX / 2_000_000_000, 1] {
                         memory.evicted(at(s), u64::MAX, at(0), u64::MAX);

@@ -101,7 +101,8 @@ fn what_is_held_is_not_read_again() {
     let catalogue = Catalogue::new(&CatalogueSpec { size, ..CatalogueSpec::default() }).unwrap();
     let read_again = |hold| {
         let mut engine = engine(Mode::Both, true).unwrap();
-        (engine.hold, engine.budget) = (hold, Some(Bytes::mib(600)));
+        let ahead = engine.spindle.ahead.as_mut().unwrap();
+        (ahead.hold, ahead.budget) = (hold, Some(Bytes::mib(600)));
         engine.spindle.ahead = Some(AheadConfig { drop_behind: DropBehind::Never, ..AheadConfig::default() });
         let Config { mut disks, .. } = closed(1);
         disks[0].size = Bytes::gib(30);
