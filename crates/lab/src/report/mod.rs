@@ -2,6 +2,7 @@
 
 mod all;
 mod html;
+pub mod pages;
 mod plot;
 mod table;
 
@@ -102,7 +103,7 @@ pub fn number(value: f64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use seekless_units::Exit;
 
     use super::*;
@@ -110,8 +111,8 @@ mod tests {
     use crate::results::{Row, SCHEMA};
     use crate::scenario;
 
-    /// Rows nobody measured, for a scenario with an axis, published values and distributions.
-    fn made_up(name: &str) -> Results {
+    /// Invented rows for a scenario: every metric at every point, and a distribution.
+    pub(crate) fn made_up(name: &str) -> Results {
         let (name, scenario) = scenario::find(name).unwrap();
         let mut rows = Vec::new();
         for (position, point) in scenario.points().into_iter().enumerate() {
