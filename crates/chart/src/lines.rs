@@ -59,7 +59,7 @@ pub enum Mark {
     Line,
     /// A line with a dot at each point.
     DottedLine,
-    /// A dashed line with a ring at each point: somebody else's values.
+    /// A dashed line with a ring at each point: published values.
     Dashed,
     /// Dots without a line.
     Dots,
