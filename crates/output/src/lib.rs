@@ -1,10 +1,11 @@
-//! Giving out what commands make: text and JSON, to standard output or to a file, and a progress bar meanwhile.
+//! Writes what commands produce: text and JSON, to standard output or to a file, with a progress bar
+//! meanwhile.
 //!
-//! A file appears whole or not at all: it is written beside and renamed. What stands at its place and is no regular file
-//! (a device, a FIFO, a socket, a symlink; so `/dev/null`, `/dev/stdout` and `>(jq)`) is written straight to and never
-//! replaced. A reader that went away (`| head`) is no error.
+//! A file appears whole or not at all: it is written beside and renamed. What stands at its place and is no
+//! regular file (a device, a FIFO, a socket, a symlink; so `/dev/null`, `/dev/stdout` and `>(jq)`) is written
+//! straight to and never replaced. A reader that went away (`| head`) is no error.
 //!
-//! Must not know: what is given out; who asked for it.
+//! Must not know: what is written; which command asked for it.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -58,7 +59,7 @@ fn unwritten(path: &Path, e: &io::Error) -> Fault {
     Fault::new(Exit::Failed, format!("cannot write {}: {e}; choose another file", path.display()))
 }
 
-/// [`whole`], for those who say of an error what it means to them.
+/// [`whole`], with the plain error, for callers that explain it themselves.
 ///
 /// # Errors
 /// As the system gave it.
@@ -89,8 +90,8 @@ pub fn write(path: &Path, text: impl AsRef<[u8]>) -> Result<(), Fault> {
     if is_stdout(path) { print(text) } else { whole(path, text) }
 }
 
-/// [`write()`], for those who must not wait: where a FIFO is named, its reader has to be there and to take what it is given. What
-/// one leaves for a second is lost to it. Whether it was all taken.
+/// [`write()`] for callers that must not wait. The reading end of a FIFO must be open and take the text: what
+/// it leaves for a second is lost. Returns whether all was taken.
 ///
 /// # Errors
 /// Those of [`write()`].
@@ -106,11 +107,12 @@ pub fn offer(path: &Path, text: impl AsRef<[u8]>) -> Result<bool, Fault> {
     }
 }
 
-/// Where a file lies that is to be replaced by renaming another to its name: the path with the symlinks at its end followed, so
-/// that they stay. What the last of them names need not be there.
+/// Where a file lies that is to be replaced by renaming another to its name: the path with the symlinks at
+/// its end followed, so that they stay. What the last of them names need not be there.
 ///
 /// # Errors
-/// As the system gave it; symlinks that lead round; a symlink like `/dev/stdout` to a file that has lost its name.
+/// As the system gave it; symlinks that lead round; a symlink like `/dev/stdout` to a file that has lost its
+/// name.
 pub fn place(path: &Path) -> io::Result<PathBuf> {
     let mut at = path.to_owned();
     for _ in 0..LINKS_MAX {
@@ -146,7 +148,8 @@ pub fn json(path: &Path, value: &impl Serialize) -> Result<(), Fault> {
     write(path, pretty(value)?)
 }
 
-/// Gives out a result: as JSON where that was asked for, and as text for people unless the JSON went to standard output.
+/// Gives out a result: as JSON where that was asked for, and as text for people unless the JSON went to
+/// standard output.
 ///
 /// # Errors
 /// Those of [`json()`] and [`print()`].
@@ -178,7 +181,7 @@ pub fn bar(total: u64, template: &str) -> ProgressBar {
     bar
 }
 
-/// What was written, or wanted by nobody any more.
+/// Success, also when the reading end was closed.
 fn heard(written: io::Result<()>) -> io::Result<()> {
     match written {
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -186,12 +189,13 @@ fn heard(written: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Lets `content` fill what `path` names: a new file that then takes its name, or what is there and is no regular file.
+/// Lets `content` fill what `path` names: a new file that then takes its name, or what is there and is no
+/// regular file.
 fn fill(path: &Path, content: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let there = fs::symlink_metadata(path).ok();
     if let Some(special) = there.as_ref().filter(|m| !m.is_file()) {
-        // Only a symlink may point at what is yet to be made. In a folder like /tmp, Linux refuses to *create* another
-        // user's FIFO, root included (fs.protected_fifos).
+        // Only a symlink may point at what is yet to be made. In a folder like /tmp, Linux refuses to
+        // *create* another user's FIFO, root included (fs.protected_fifos).
         let mut options = OpenOptions::new();
         let mut file = options.write(true).truncate(true).create(special.is_symlink()).open(path)?;
         return heard(content(&mut file));

@@ -48,7 +48,7 @@ fn what_fails_midway_leaves_the_old_text_and_nothing_beside() {
 #[test]
 fn a_place_that_cannot_be_written_is_named_in_one_line() {
     let dir = tempfile::tempdir().unwrap();
-    // Nobody makes files in /proc, root neither; and a folder is no file.
+    // Not even root can make files in /proc, and a folder is no file.
     for path in [dir.path().join("no/such"), "/proc/seekless.json".into(), dir.path().into()] {
         let fault = whole(&path, "text").unwrap_err();
         assert_eq!(fault.exit, Exit::Failed);
@@ -118,7 +118,7 @@ fn a_fifo_hands_on_the_whole_text() {
         move || fs::read_to_string(fifo).unwrap()
     });
     whole(&fifo, &text).unwrap();
-    // First of all: the reader of a FIFO that was replaced would wait for ever.
+    // First of all: the reader of a FIFO that was replaced would wait forever.
     assert!(fs::symlink_metadata(&fifo).unwrap().file_type().is_fifo());
     assert!(reader.join().unwrap() == text);
     assert_eq!(names(dir.path()), ["fifo"]);
