@@ -1,8 +1,8 @@
 //! Which bytes of a file have arrived.
 //!
-//! Circus keeps a bit a block. Servers other than ours answer with ranges of any size, and a transfer may break anywhere,
-//! so this map keeps exact ranges; blocks that arrive next to each other join, and a download in the server's order has
-//! few.
+//! Circus keeps a bit a block. Other servers answer with ranges of any size, and a transfer may break
+//! anywhere, so this map keeps exact ranges; blocks that arrive next to each other join, and a download in
+//! the server's order has few.
 
 use std::collections::BTreeMap;
 

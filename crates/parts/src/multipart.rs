@@ -1,8 +1,8 @@
 //! `multipart/byteranges` (RFC 9110, 14.6), both ways.
 //!
-//! The reader goes by the lengths the parts themselves state (`Content-Range`) and checks that a boundary stands where
-//! each part ends; it never searches the data, which may contain anything. It is fed as bytes arrive and holds no
-//! more than one line.
+//! The reader goes by the lengths the parts themselves state (`Content-Range`) and checks that a boundary
+//! stands where each part ends; it never searches the data, which may contain anything. It is fed as bytes
+//! arrive and holds no more than one line.
 
 use bytes::{Buf, Bytes};
 
@@ -17,9 +17,11 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// For a file of `size` bytes. `unique` must differ between answers on one connection; it makes the boundary.
+    /// For a file of `size` bytes. `unique` must differ between answers on one connection; it makes the
+    /// boundary.
     pub fn new(content_type: &'static str, size: u64, unique: u64) -> Writer {
-        // The RFC wants a boundary that does not occur in the data; readers go by the lengths, and 16 digits do.
+        // The RFC wants a boundary that does not occur in the data; readers go by the lengths, and 16 digits
+        // do.
         let mixed = unique.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Writer { boundary: format!("{mixed:016x}{:04x}", unique & 0xffff), content_type, size }
     }
@@ -53,8 +55,8 @@ impl Writer {
         self.frame() + numbers + span.len
     }
 
-    /// Length of a span that is sent as one part for each block of `block` bytes it touches. Takes the same time for a
-    /// terabyte as for a megabyte: parts differ in length only by the digits of their places.
+    /// Length of a span that is sent as one part for each block of `block` bytes it touches. Takes the same
+    /// time for a terabyte as for a megabyte: parts differ in length only by the digits of their places.
     pub fn cut_length(&self, span: Span, block: u64) -> u64 {
         let last = (span.end() - 1) / block;
         let first = span.offset / block;
@@ -77,7 +79,8 @@ fn digits(n: u64) -> u64 {
     u64::from(n.checked_ilog10().unwrap_or(0)) + 1
 }
 
-/// Digits of `count` numbers from `first` on, `step` apart, together: as many rounds as there are lengths of numbers.
+/// Digits of `count` numbers from `first` on, `step` apart, together: as many rounds as there are lengths of
+/// numbers.
 fn digit_sum(first: u64, mut count: u64, step: u64) -> u64 {
     let (mut at, mut sum) = (first, 0);
     while count > 0 {
