@@ -1,12 +1,12 @@
 //! The capacity model of Circus \[X\] 2: what it takes to fill a link with files from disks, by formula.
 //!
 //! - `N = Rn / Rc` clients of rate `Rc` fill a link of rate `Rn`.
-//! - Accesses are spread evenly over the data, so a cache of size `M` answers a share `M / L` of them (2.1), and the
-//!   network carries at most `1 / (1 - M/L)` times what the disks deliver (Figure 1).
+//! - Accesses are spread evenly over the data, so a cache of size `M` answers a share `M / L` of them (2.1),
+//!   and the network carries at most `1 / (1 - M/L)` times what the disks deliver (Figure 1).
 //! - A disk that positions for `Tpos` before each block of `B` bytes delivers `B / (Tpos + B/Rd)` (Figure 2).
 //! - `D = Rn (1 - M/L) / (B / (Tpos + B/Rd))` disks fill the link (2.2 states it without a cache).
-//! - Between disk and network every client has at least half a block and at most two in memory: `N B / 2` to `2 N B`
-//!   (Figure 3).
+//! - Between disk and network every client has at least half a block and at most two in memory: `N B / 2` to
+//!   `2 N B` (Figure 3).
 
 use seekless_drive::DriveSpec;
 use seekless_units::Lba;
@@ -59,13 +59,14 @@ pub struct Answer {
     pub disk: f64,
     /// Disks that fill the link.
     pub disks: u64,
-    /// The same with any order and every client sharing each read (\[X\] 3): one client's rate a popular file.
+    /// The same with any order and every client sharing each read (\[X\] 3): one client's rate a popular
+    /// file.
     pub disks_any_order: u64,
 }
 
 impl Disk {
-    /// The mean of a drive over all of its surface: positioning between independent places, and the rate at even
-    /// distances.
+    /// The mean of a drive over all of its surface: positioning between independent places, and the rate at
+    /// even distances.
     pub fn of(drive: &DriveSpec) -> Disk {
         let last = drive.sectors() - 1;
         let place = |i: u64| Lba((last as u128 * u128::from(i) / u128::from(PLACES - 1)) as u64);
@@ -86,8 +87,8 @@ impl Disk {
     }
 }
 
-/// The most the network can carry over what the disks deliver, with a share of the data in memory (Figure 1); nothing
-/// bounds it when all is.
+/// The most the network can carry over what the disks deliver, with a share of the data in memory (Figure 1);
+/// nothing bounds it when all is.
 pub fn network_over_disk(share: f64) -> Option<f64> {
     (share < 1.0).then(|| 1.0 / (1.0 - share.max(0.0)))
 }
@@ -121,8 +122,8 @@ impl Question {
         }
     }
 
-    /// The block size, of the powers of two from 4 KiB to 64 MiB, that needs the fewest disks in the memory there is; the
-    /// smallest of those that need equally many. Nothing if not even the smallest fits.
+    /// The block size, of the powers of two from 4 KiB to 64 MiB, that needs the fewest disks in the memory
+    /// there is; the smallest of those that need equally many. Nothing if not even the smallest fits.
     pub fn best_block(&self) -> Option<(f64, Answer)> {
         (12..=26)
             .map(|shift| Question { block: (1_u64 << shift) as f64, ..*self })
@@ -153,7 +154,7 @@ mod tests {
         let a = question(193e3, 256.0 * kib).answer();
         assert_eq!(a.clients.ceil(), 664.0);
         assert!((a.disk / 1e6 - 25.0).abs() < 1.0, "{}", a.disk);
-        // 5.001 with 128 MB/s, which nobody would buy a sixth disk for.
+        // 5.001 with 128 MB/s, which is no reason for a sixth disk.
         let decimal = Question { link: 125e6, ..question(193e3, 256.0 * kib) };
         assert_eq!(decimal.answer().disks, 5);
         assert!((a.buffers.0 / 1e6 - 87.0).abs() < 1.0, "{}", a.buffers.0);

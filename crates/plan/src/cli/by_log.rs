@@ -25,8 +25,8 @@ struct Line<'a> {
     memory: Option<f64>,
 }
 
-/// Each way's best sizes: for what the site serves, for the fewest disks and for the least memory, which need not be the
-/// same.
+/// Each way's best sizes: for what the site serves, for the fewest disks and for the least memory, which need
+/// not be the same.
 fn best<'a>(machine: &Machine<'_>, ways: &'a [Way], target: f64) -> Vec<Line<'a>> {
     let mut lines: Vec<Line> = vec![];
     for way in ways {
