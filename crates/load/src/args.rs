@@ -98,7 +98,7 @@ pub struct RunArgs {
     /// Worker threads; one carries several GB/s
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub threads: u32,
-    /// Do not compare the bytes received (for libraries that are not ours)
+    /// Do not compare the bytes received (for libraries not made by `load catalogue`)
     #[arg(long)]
     pub no_verify: bool,
     /// Receive buffer of clients without a link [default: the system's]
@@ -116,7 +116,7 @@ impl RunArgs {
     /// The settings of a run of `length` (warm-up included; none: until the work is done) with these classes.
     ///
     /// # Errors
-    /// A wrong URL, nobody there, a warm-up as long as the run.
+    /// A wrong URL, no server, a warm-up as long as the run.
     pub fn settings(&self, length: Option<Nanos>, classes: &[ClientClass]) -> Result<Settings, Fault> {
         if length.is_some_and(|l| l <= self.warmup) {
             let l = length.unwrap_or_default();
@@ -144,7 +144,8 @@ impl RunArgs {
 /// The clients' lines.
 #[derive(Args, Clone, Debug)]
 pub struct LineArgs {
-    /// Link rates of the clients, such as 3.5Mb/s,10Mb/s (equal shares; a rate named twice has two), or `none` for no limit
+    /// Link rates of the clients, such as 3.5Mb/s,10Mb/s (equal shares; a rate named twice has two), or
+    /// `none` for no limit
     #[arg(long, value_name = "RATES", value_delimiter = ',', default_value = "3.5Mb/s,10Mb/s")]
     pub link: Vec<String>,
     /// Delay each way

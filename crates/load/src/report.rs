@@ -1,7 +1,7 @@
 //! What a run reports: a table for people, JSON for programs, and a line of progress meanwhile.
 //!
-//! The JSON is an interface: fields are added, never renamed or given another meaning. All times and rates are in the
-//! workload's time (see [`crate::clock`]) except those that say `wall` or `cpu`.
+//! The JSON is an interface: fields are added, never renamed or given another meaning. All times and rates
+//! are in the workload's time (see [`crate::clock`]) except those that say `wall` or `cpu`.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal;
@@ -16,7 +16,7 @@ use crate::failure::{FailureExample, KINDS};
 use crate::record::{Live, Recorder, Tally, WINDOW};
 use crate::run::{Finished, Settings};
 
-/// Lateness of the load that its readers must know of: 5 % of the 10 s a segment may take.
+/// Lateness of the load that the report must mention: 5 % of the 10 s a segment may take.
 const LAG_WARNING_MS: f64 = 500.0;
 /// Points of a cumulative distribution in the report.
 const CDF_POINTS: u32 = 200;
@@ -60,8 +60,8 @@ pub struct Report {
     pub failures: Failures,
 }
 
-/// How late this machine was in sending what was due, milliseconds of the workload's time. Large values mean that the
-/// load, not the server, was the limit.
+/// How late this machine was in sending what was due, milliseconds of the workload's time. Large values mean
+/// that the load, not the server, was the limit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Lag {
     /// Median.
@@ -220,8 +220,8 @@ pub struct WindowReport {
     pub completed_per_s: f64,
     /// Of these, failed.
     pub failed: u64,
-    /// Of these, failed, as a share of those due. A paced session is due once in a window, so this is close to the
-    /// share of running sessions that failed.
+    /// Of these, failed, as a share of those due. A paced session is due once in a window, so this is close
+    /// to the share of running sessions that failed.
     pub failed_share: f64,
     /// Body megabytes a second.
     pub mb_per_s: f64,
@@ -413,8 +413,8 @@ impl Report {
         out
     }
 
-    /// How the command ends: bytes that are not the file's, or not one right answer, are a failure of the run; other
-    /// failures are results.
+    /// How the command ends: bytes that are not the file's, or not one right answer, are a failure of the
+    /// run; other failures are results.
     ///
     /// # Errors
     /// As said, in one line with the first place.

@@ -1,18 +1,19 @@
 //! The highest request rate a server carries without failures.
 //!
-//! The papers' figures are maximum failure-free rates: the highest rate at which fewer than 0.3 % of the sessions
-//! fail (\[L\] section 4), or none (\[A\] section 6.2). Two ways to find it:
+//! The papers' figures are maximum failure-free rates: the highest rate at which fewer than 0.3 % of the
+//! sessions fail (\[L\] section 4), or none (\[A\] section 6.2). Two ways to find it:
 //!
-//! **Ramp.** One run whose rate rises slowly until failures exceed the limit for good. Cheap (a few minutes) and a
-//! single pass over the library, so it suits live comparisons. A server driven over its limit fails only once 10 s of
-//! backlog have built up, and meanwhile the offered rate rises on; so what counts is not the rate offered at the first
-//! failure but the rate *carried*: over 20 s before the limit was exceeded, the lower of requests due and requests
-//! complete. The ramp is geometric, so that what error remains is the same factor for every server. It still errs to
-//! the high side: a server carries a rate for a minute that it would not carry for an hour.
+//! **Ramp.** One run whose rate rises slowly until failures exceed the limit for good. Cheap (a few minutes)
+//! and a single pass over the library, so it suits live comparisons. A server driven over its limit fails
+//! only once 10 s of backlog have built up, and meanwhile the offered rate rises on; so what counts is not
+//! the rate offered at the first failure but the rate *carried*: over 20 s before the limit was exceeded, the
+//! lower of requests due and requests complete. The ramp is geometric, so that what error remains is the same
+//! factor for every server. It still errs to the high side: a server carries a rate for a minute that it
+//! would not carry for an hour.
 //!
-//! **Bisection.** Runs at constant rates, each from a warm start: raised (or lowered) until one holds and one fails,
-//! then the geometric middle, until the two are within the precision or the runs are used up. Each run has a seed of
-//! its own, else the second would find in memory what the first had asked for.
+//! **Bisection.** Runs at constant rates, each from a warm start: raised (or lowered) until one holds and one
+//! fails, then the geometric middle, until the two are within the precision or the runs are used up. Each run
+//! has a seed of its own, else the second would find in memory what the first had asked for.
 //!
 //! **Both**: the ramp gives the bracket, bisection the figure.
 
@@ -104,7 +105,8 @@ pub struct Step {
     pub good: bool,
 }
 
-/// What a ramp found. Rates are carried rates: the lower of requests due and requests complete a second, over 20 s.
+/// What a ramp found. Rates are carried rates: the lower of requests due and requests complete a second, over
+/// 20 s.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RampResult {
     /// Highest rate before the first window in which any request failed.
@@ -136,7 +138,8 @@ pub struct SearchReport {
     pub partial: bool,
     /// Share of sessions that may fail.
     pub max_failed: f64,
-    /// The maximum failure-free rate: the highest good step, else what the ramp found. None: even the lowest failed.
+    /// The maximum failure-free rate: the highest good step, else what the ramp found. None: even the lowest
+    /// failed.
     pub max_per_s: Option<f64>,
     /// Throughput at it, MB/s.
     pub max_mb_per_s: Option<f64>,
@@ -146,8 +149,8 @@ pub struct SearchReport {
     pub ramp: Option<RampResult>,
     /// The runs at constant rates, in the order they were made.
     pub steps: Vec<Step>,
-    /// This and what follows: the report of the run behind `max_per_s` (the ramp, or the highest good step), so that
-    /// whoever reads runs can read a search as well. As in [`Report`].
+    /// This and what follows: the report of the run behind `max_per_s` (the ramp, or the highest good step),
+    /// so that a program that reads runs can read a search as well. As in [`Report`].
     pub measured: Option<crate::report::Measured>,
     /// As in [`Report`].
     pub totals: Option<crate::report::Totals>,
@@ -178,8 +181,8 @@ impl SearchReport {
     }
 }
 
-/// What a ramp's windows say about the limit `max_failed`. Requests due after `resolved_s` may still have been under way
-/// when the run ended: such a window counts only if it is over the limit already.
+/// What a ramp's windows say about the limit `max_failed`. Requests due after `resolved_s` may still have
+/// been under way when the run ended: such a window counts only if it is over the limit already.
 pub fn judge_ramp(mut windows: Vec<WindowReport>, max_failed: f64, resolved_s: f64) -> RampResult {
     windows.retain(|w| {
         w.from_s + WINDOW.as_secs_f64() <= resolved_s || (w.failed > 0 && w.failed_share > max_failed)
@@ -273,8 +276,8 @@ fn holds(failed_share: f64, max_failed: f64) -> bool {
     failed_share < max_failed || failed_share == 0.0
 }
 
-/// Decides from the live counts when a ramp has shown enough: failures well over the limit among the requests that
-/// became due in the last two windows or so. Only when to stop; the result comes from the exact counts.
+/// Decides from the live counts when a ramp has shown enough: failures well over the limit among the requests
+/// that became due in the last two windows or so. Only when to stop; the result comes from the exact counts.
 struct RampWatch {
     stop_share: f64,
     /// Counts at the starts of the last windows: (when, offered, failed).

@@ -39,8 +39,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// Reads `http://host[:port]/[path/]` and looks the host up; for `https://` the server's certificate must come from one in
-    /// `cacert`.
+    /// Reads `http://host[:port]/[path/]` and looks the host up; for `https://` the server's certificate must
+    /// come from one in `cacert`.
     ///
     /// # Errors
     /// Not such a URL (usage), no certificates for it (usage), or a host without an address (missing).
@@ -104,8 +104,8 @@ impl Target {
         uri
     }
 
-    /// Makes a connection, with a receive buffer of `receive_buffer` bytes if given (the kernel doubles it and uses
-    /// half for its own accounting).
+    /// Makes a connection, with a receive buffer of `receive_buffer` bytes if given (the kernel doubles it
+    /// and uses half for its own accounting).
     ///
     /// # Errors
     /// As the system reports.
