@@ -1,9 +1,9 @@
-//! The drive's own time against ours.
+//! The drive's own time against real time.
 //!
-//! The drive model lives on a time line of its own. It runs `speed` times as fast as the wall's, and it can stand
-//! still: while the drive hangs, or while a slowed command takes longer than the model says. Both are one mechanism, a
-//! stall: drive time stays at a point until a moment on the wall, then goes on from there. Nothing else bends it, so a
-//! late wake-up of ours never slows the drive.
+//! The drive model lives on a time line of its own. It runs `speed` times as fast as the wall's, and it can
+//! stand still: while the drive hangs, or while a slowed command takes longer than the model says. Both are
+//! one mechanism, a stall: drive time stays at a point until a moment on the wall, then goes on from there.
+//! Nothing else bends it, so a late wake-up never slows the drive.
 
 use seekless_units::Nanos;
 

@@ -1,7 +1,8 @@
 //! Taking a disk apart, from whatever state it was left in.
 //!
-//! Each step checks that the thing is ours before it is touched - a mount whose source is our loop device, a loop
-//! device whose file is ours - so it can run twice, after a crash, or beside a stranger who took the freed loop device.
+//! Each step first checks that the thing belongs to this disk: a mount whose source is its loop device, a
+//! loop device whose file is its own. So it can run twice, after a crash, or when another program took the
+//! freed loop device.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -23,9 +24,9 @@ use crate::worker::source_name;
 /// How long an orderly unmount may take before the worker under it is ended, which fails what still waits.
 const UNMOUNT_PATIENCE: Duration = Duration::from_secs(20);
 
-/// Takes apart what `record` names: mount, loop device, FUSE mount, mount directory. `device` is the supervisor's own
-/// handle of the loop device. `end_worker` is called once the worker is no longer needed, or when waiting for it takes
-/// too long.
+/// Takes apart what `record` names: mount, loop device, FUSE mount, mount directory. `device` is the
+/// supervisor's own handle of the loop device. `end_worker` is called once the worker is no longer needed, or
+/// when waiting for it takes too long.
 pub fn dismantle(dir: &DiskDir, record: &Record, device: Option<LoopDevice>, mut end_worker: impl FnMut()) {
     // Whatever is still to be written goes at once, and a hang ends.
     let hold = Client::connect(dir).and_then(|mut client| client.ask(&Ask::Unthrottle).map(|_| client));
@@ -44,7 +45,8 @@ pub fn dismantle(dir: &DiskDir, record: &Record, device: Option<LoopDevice>, mut
             let _ = loopdev::detach(number);
         }
         drop((open, device));
-        // Detached at its last close; that was ours, but for a moment something may look at every new device.
+        // It is detached at its last close. That was this one, unless a program that looks at every new
+        // device has it open.
         let patience = Instant::now() + Duration::from_secs(2);
         while bound && bound_to(number, &dir.fuse()) && Instant::now() < patience {
             std::thread::sleep(Duration::from_millis(5));
@@ -73,10 +75,10 @@ fn bound_to(number: u32, fuse: &Path) -> bool {
     })
 }
 
-/// Unmounts `source` from `target` as often as it is mounted there; if it is in use, it leaves the tree of directories
-/// at once and goes when the last user closes.
+/// Unmounts `source` from `target` as often as it is mounted there; if it is in use, it leaves the tree of
+/// directories at once and goes when the last user closes.
 fn unmount_all(target: &Path, source: &Path, end_worker: &mut impl FnMut()) {
-    // Bounded: a mount that cannot be undone must not hold us for ever.
+    // Bounded: a mount that cannot be undone must not block the end forever.
     for _ in 0..8 {
         let ours =
             mounts::mounts().is_ok_and(|all| all.iter().any(|m| m.target == target && m.source == source));

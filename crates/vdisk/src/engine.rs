@@ -1,9 +1,10 @@
 //! The service of one disk: requests enter the drive model when they arrive and are answered when it says.
 //!
-//! FUSE threads [`submit`](Engine::submit); one service thread sleeps until the model's next completion and answers.
-//! Requests are decided and timed on the drive's own time line, so waking up late answers late but never slows the
-//! drive. What the model cannot queue (its command queue is bounded) waits outside in order of arrival, as in a host
-//! adapter; the number of requests present is bounded by what FUSE lets the kernel send.
+//! FUSE threads [`submit`](Engine::submit); one service thread sleeps until the model's next completion and
+//! answers. Requests are decided and timed on the drive's own time line, so waking up late answers late but
+//! never slows the drive. What the model cannot queue (its command queue is bounded) waits outside in order
+//! of arrival, as in a host adapter; the number of requests present is bounded by what FUSE lets the kernel
+//! send.
 //!
 //! In unthrottled mode, for population and for dismantling, requests are answered at once and no time passes.
 
@@ -105,8 +106,8 @@ impl Engine {
         Nanos(self.epoch.elapsed().as_nanos() as u64)
     }
 
-    /// A request for `len` bytes at `offset` of the disk. `finish` runs when the drive is done with it: on this thread
-    /// in unthrottled mode, else on the service thread.
+    /// A request for `len` bytes at `offset` of the disk. `finish` runs when the drive is done with it: on
+    /// this thread in unthrottled mode, else on the service thread.
     pub fn submit(&self, op: Op, offset: u64, len: u64, finish: Finish) {
         let mut core = self.lock();
         if core.unthrottled > 0 || len == 0 {
@@ -129,10 +130,11 @@ impl Engine {
 
     /// Answers requests until [`stop`](Engine::stop): the body of the service thread.
     pub fn serve(&self) {
-        // A sleeping thread is woken up to 50 us late by default so that wake-ups can be bundled; a disk is not.
+        // A sleeping thread is woken up to 50 us late by default so that wake-ups can be bundled; a disk is
+        // not.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-        // And it is not kept from its work by the programs that use it. Without the right to that it is as late as they
-        // make it, which shows in latency at low queue depths, not in what the drive can do.
+        // And it is not kept from its work by the programs that use it. Without the right to that it is as
+        // late as they make it, which shows in latency at low queue depths, not in what the drive can do.
         let _ = seekless_kernel::sched::run_first();
         let mut done = Vec::new();
         let mut core = self.lock();
@@ -163,7 +165,8 @@ impl Engine {
         }
     }
 
-    /// Ends [`serve`](Engine::serve). Requests not yet answered are dropped, which answers them with an error.
+    /// Ends [`serve`](Engine::serve). Requests not yet answered are dropped, which answers them with an
+    /// error.
     pub fn stop(&self) {
         let mut core = self.lock();
         core.stopping = true;
@@ -417,7 +420,8 @@ mod tests {
         let start = Instant::now();
         submit(&engine, SIZE / 2, 65536, 1, &tell);
         assert_eq!(told.recv_timeout(SOON), Ok((1, true)));
-        // Over 10 ms of seek and half the bytes of a track, a thousandth of that in our time, 20,000 times that.
+        // Over 10 ms of seek and half the bytes of a track, a thousandth of that in our time, 20,000 times
+        // that.
         assert!(start.elapsed() >= Duration::from_millis(100), "{:?}", start.elapsed());
         let stats = engine.stats(false);
         assert!(stats.busy_ns < 100_000_000, "the model's own time does not change: {stats:?}");

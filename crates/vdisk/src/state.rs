@@ -1,9 +1,9 @@
 //! Where a running disk is recorded, and how two commands keep out of each other's way.
 //!
-//! Each disk has a directory `vdisk/NAME` in the state directory: `disk.json` (what it is), `control.sock`, `fuse` (the
-//! mount point of the file below the loop device), `log`. Beside it lies `NAME.lock`, locked as long as the disk's
-//! supervisor lives: the kernel drops the lock however the supervisor ends, so a directory without a held lock is a
-//! disk that died, and whoever takes the lock may clear it away.
+//! Each disk has a directory `vdisk/NAME` in the state directory: `disk.json` (what it is), `control.sock`,
+//! `fuse` (the mount point of the file below the loop device), `log`. Beside it lies `NAME.lock`, locked as
+//! long as the disk's supervisor lives: the kernel drops the lock however the supervisor ends, so a directory
+//! without a held lock is a disk that died, and a process that takes the lock may clear it away.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::DiskConfig;
 
-/// The state directory: `$SEEKLESS_STATE`, else `/run/seekless` for root, else `$XDG_RUNTIME_DIR/seekless`, else
-/// `/tmp/seekless-UID`.
+/// The state directory: `$SEEKLESS_STATE`, else `/run/seekless` for root, else `$XDG_RUNTIME_DIR/seekless`,
+/// else `/tmp/seekless-UID`.
 pub fn state_root() -> PathBuf {
     let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     if let Some(root) = var("SEEKLESS_STATE") {
@@ -69,7 +69,8 @@ impl DiskDir {
     /// The places of disk `name`; nothing is made yet.
     ///
     /// # Errors
-    /// `Usage` if the name is not 1 to 48 of letters, digits, `.`, `_`, `-` (not first), or its socket's path too long.
+    /// `Usage` if the name is not 1 to 48 of letters, digits, `.`, `_`, `-` (not first), or its socket's path
+    /// too long.
     pub fn new(name: &str) -> Result<DiskDir, Fault> {
         let good = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(good) || name.starts_with(['.', '-'])
@@ -195,7 +196,7 @@ impl DiskDir {
             .map_err(|e| cannot("write", &path, &e))
     }
 
-    /// Removes the directory. Only files of ours are touched: were something still mounted inside, its content stays.
+    /// Removes the directory. Only the files of this disk are touched: content of a mount inside stays.
     pub fn remove(&self) {
         for file in ["disk.json", "disk.json.new", "control.sock", "log"] {
             let _ = fs::remove_file(self.dir.join(file));
@@ -214,7 +215,7 @@ pub struct Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // While still locked, so that nobody can lock the file and then find it gone unnoticed.
+        // While still locked, so that no process can lock the file and then find it gone unnoticed.
         let _ = fs::remove_file(&self.path);
         // The last disk takes the folders with it, a folder in use stays.
         for folder in self.path.ancestors().skip(1).take(2) {

@@ -1,5 +1,6 @@
-//! The process that holds a disk together: it starts the worker, builds what stands on its file (loop device, file
-//! system, mount), waits, and takes everything apart again when it is told to, or when the worker ends in any way.
+//! The process that holds a disk together: it starts the worker, builds what stands on its file (loop device,
+//! file system, mount), waits, and takes everything apart again when it is told to, or when the worker ends
+//! in any way.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -105,7 +106,7 @@ pub fn clear_stale(dir: &DiskDir) {
     }
 }
 
-/// A worker without its supervisor, if it still is one of ours.
+/// A worker without its supervisor, if it is still a vdisk worker.
 fn kill_orphan(dir: &DiskDir, record: &Record) {
     let Some(pid) = record.worker_pid else { return };
     // The number may have gone to another process by now.

@@ -1,7 +1,8 @@
-//! Disks brought up for real: FUSE, loop device, ext4, faults, and what is left when they end in every way there is.
+//! Disks brought up for real: FUSE, loop device, ext4, faults, and what is left when they end in every way
+//! there is.
 //!
-//! Needs root, `/dev/fuse` and loop devices; without them each test says `skipped:` and passes. Every disk lives in a
-//! state directory of its own test, and a guard takes it down also when the test fails.
+//! Needs root, `/dev/fuse` and loop devices; without them each test says `skipped:` and passes. Every disk
+//! lives in a state directory of its own test, and a guard takes it down also when the test fails.
 
 mod common;
 
@@ -273,7 +274,7 @@ fn bad_input_is_one_clear_line_and_leaves_nothing() {
     bench.assert_clean();
 }
 
-/// What a user of a tree sees, whoever mounted it.
+/// What a user of a tree sees, whichever user mounted it.
 fn check_tree(bench: &Bench, mount: &Path) {
     let content = Content::of_path("a/b/1.mp4");
     let read = || {
