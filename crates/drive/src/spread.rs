@@ -145,7 +145,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn reaches_both_ends() {
+    fn a_spread_reaches_both_ends_of_its_part() {
         let drive = 2_000_000_000;
         let layout = Layout::new(1 << 30, drive, Spread::FULL, 64 << 20).unwrap();
         assert_eq!(layout.locate(0).0, Lba(0));
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn too_large_is_said() {
+    fn a_disk_larger_than_its_part_of_the_drive_is_refused() {
         assert!(
             Layout::new(1 << 20, 2047, Spread::FULL, 4096).unwrap_err().contains("larger than the drive")
         );

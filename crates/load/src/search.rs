@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_than_the_limit_or_none() {
+    fn a_rate_holds_below_the_limit_of_failures() {
         assert!(holds(0.0, 0.0) && holds(0.0, 0.003) && holds(0.0029, 0.003));
         assert!(!holds(0.003, 0.003) && !holds(0.0001, 0.0));
     }

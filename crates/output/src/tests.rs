@@ -17,7 +17,7 @@ fn make(path: &Path, kind: FileType, device: u64) -> rustix::io::Result<()> {
 }
 
 #[test]
-fn a_file_has_the_new_text_and_keeps_its_mode() {
+fn a_replaced_file_keeps_its_mode() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r.json");
     whole(&path, "a longer first text").unwrap();
@@ -29,7 +29,7 @@ fn a_file_has_the_new_text_and_keeps_its_mode() {
 }
 
 #[test]
-fn what_fails_midway_leaves_the_old_text_and_nothing_beside() {
+fn a_failed_write_leaves_the_old_text_and_no_other_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r.json");
     let half = |file: &mut File| {
@@ -196,7 +196,7 @@ fn a_fifo_with_a_reader_hands_on_what_is_offered() {
 }
 
 #[test]
-fn a_place_is_behind_its_symlinks() {
+fn a_place_is_found_through_its_symlinks() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     fs::create_dir(at("sub")).unwrap();

@@ -102,7 +102,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn neighbours_join() {
+    fn adjacent_ranges_join() {
         let mut map = BlockMap::new(100);
         let span = |offset, len| Span { offset, len };
         assert_eq!(map.missing(9), [span(0, 100)]);

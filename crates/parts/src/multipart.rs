@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn lies_are_found_out() {
+    fn a_malformed_multipart_answer_is_refused() {
         let read = |raw: &str| {
             let mut reader = Reader::of("Multipart/ByteRanges;x=y; Boundary=\"b\"").unwrap();
             read(&mut reader, raw.as_bytes(), 5)

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_ignored_and_what_is_not_there_refused() {
+    fn unknown_ranges_are_ignored_and_absent_ones_refused() {
         for header in [
             "bytes",
             "bytes=",

@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn bounded_however_many_parts_there_are() {
+    fn memory_is_bounded_for_any_number_of_parts() {
         let mut d = Distances::new(100, 1);
         for i in 0..200_000_u64 {
             d.access(mix(i), 4096);
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_for_ratios_are_the_inverse() {
+    fn size_for_ratio_is_the_inverse_of_the_curve() {
         let accesses = zipf_accesses(100_000);
         let mut d = Distances::new(1 << 20, 1);
         accesses.iter().for_each(|(k, b)| d.access(*k, *b));

@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn unthrottled_mode_lets_go_of_what_hangs_and_takes_no_time() {
+    fn unthrottled_mode_answers_hanging_requests_and_takes_no_time() {
         let (engine, service) = engine();
         engine.hang(Duration::from_secs(36_000));
         let (tell, told) = mpsc::channel();
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn slowness_is_drive_time_standing_still() {
+    fn a_slowed_command_takes_no_time_of_the_model() {
         let (engine, service) = engine();
         engine.change_faults(false, |f| f.slow.push("20000".parse().unwrap()));
         let (tell, told) = mpsc::channel();

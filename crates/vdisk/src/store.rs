@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_end() {
+    fn writes_past_the_end_fail_and_reads_give_zeros() {
         let store = store(10_000);
         assert!(store.write(9_999, &[1, 2]).is_err());
         store.write(9_999, &[1]).unwrap();

@@ -91,7 +91,7 @@ fn a_library_is_served_verified_and_traced() {
 }
 
 #[test]
-fn faults_strike_where_and_when_told() {
+fn faults_act_only_in_their_range_and_until_cleared() {
     let Some(bench) = Bench::new() else { return };
     let up = bench.up(&["--fs", "none", "--speedup", "50"]);
     let device = PathBuf::from(up["device"].as_str().unwrap());
@@ -193,7 +193,7 @@ fn down_clears_away_what_two_kills_left_and_up_works_again() {
 }
 
 #[test]
-fn a_disk_in_use_goes_down_all_the_same() {
+fn a_disk_in_use_can_be_taken_down() {
     let Some(bench) = Bench::new() else { return };
     let mount = bench.path("mnt");
     bench.up(&["--mount", mount.to_str().unwrap()]);

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn means_are_what_they_should_be() {
+    fn draws_have_their_theoretical_means() {
         let mut d = Draw::new(7, "means");
         let n = 200_000;
         let unit: f64 = (0..n).map(|_| d.unit()).sum::<f64>() / f64::from(n);

@@ -429,7 +429,7 @@ mod tests {
     /// \[L\] section 4: mean session 160 s, 14,400 sessions ask for 118 GB (GiB fits best), about 650 at
     /// once.
     #[test]
-    fn the_papers_totals_come_out() {
+    fn session_totals_are_the_papers() {
         let c = catalogue(0.0);
         let spec = spec(CONSTANT, 14_400, false);
         let sessions: Vec<Session> = Sessions::new(&c, &spec).collect();
