@@ -98,7 +98,8 @@ pub fn number(value: f64) -> String {
         m if m >= 0.1 || m == 0.0 => 2,
         _ => 4,
     };
-    let text = format!("{value:.places$}");
+    // The sum of no values is -0.
+    let text = format!("{:.places$}", value + 0.0);
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_string() } else { text }
 }
 
@@ -220,6 +221,7 @@ pub(crate) mod tests {
             (16.52, "16.5"),
             (4.5, "4.5"),
             (0.0, "0"),
+            (-0.0, "0"),
             (0.00312, "0.0031"),
         ] {
             assert_eq!(number(value), text);

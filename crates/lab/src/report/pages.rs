@@ -149,7 +149,8 @@ fn section(text: &mut String, entry: &Entry) {
     let Entry { name, scenario, record } = entry;
     let figure = scenario.figure.as_deref().map_or(String::new(), |f| format!("{f}. "));
     let _ = write!(text, "\n## {name}\n\n{}\n", wrapped(&format!("{figure}{}.", scenario.title)));
-    for note in &scenario.notes {
+    for (i, note) in scenario.notes.iter().enumerate() {
+        *text += if i == 0 { "\n" } else { "" };
         let _ = writeln!(text, "{}", item(note));
     }
     let runs: Vec<_> =
