@@ -1,5 +1,5 @@
-//! Charts of the HTML reports as SVG text, in one style: colours, axes, lines, bars, and a key below the chart, where it
-//! covers nothing.
+//! Charts of the HTML reports as SVG text, in one style: colours, axes, lines, bars, and a key below the
+//! chart, where it covers nothing.
 //!
 //! Must not know: what is drawn, and where the page goes.
 
@@ -37,7 +37,7 @@ const LARGE: (&str, u32) = ("sans-serif", 14);
 /// What stands at an axis.
 const SMALL: (&str, u32) = ("sans-serif", 13);
 
-/// The colour of the `index`-th of what is told apart; after eight they come again.
+/// The colour of the `index`-th of what is told apart; after eight they repeat.
 pub fn colour(index: usize) -> Colour {
     COLOURS[index % COLOURS.len()]
 }

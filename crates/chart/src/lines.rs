@@ -59,7 +59,7 @@ pub enum Mark {
     Line,
     /// A line with a dot at each point.
     DottedLine,
-    /// A dashed line with a ring at each point: somebody else's values.
+    /// A dashed line with a ring at each point: published values.
     Dashed,
     /// Dots without a line.
     Dots,
@@ -237,14 +237,14 @@ mod tests {
     }
 
     #[test]
-    fn words_stand_below_their_places() {
+    fn words_replace_numbers_on_the_axis() {
         let words = ["few".to_string(), "many".to_string()];
         let drawn = chart(Scale::Linear, &words, "", &[(0.0, 2.0), (1.0, 3.0)]);
         assert!(drawn.contains("few") && drawn.contains("many") && !drawn.contains("x=0"));
     }
 
     #[test]
-    fn what_has_no_extent_or_no_logarithm_is_left_out() {
+    fn charts_without_extent_and_points_without_logarithm_are_left_out() {
         assert_eq!(chart(Scale::Linear, &[], "a", &[]), "");
         assert_eq!(chart(Scale::Linear, &[], "a", &[(1.0, 2.0)]), "");
         assert_eq!(chart(Scale::Log10, &[], "a", &[(0.0, 1.0), (-1.0, 1.0), (2.0, 0.0)]), "");

@@ -1,8 +1,8 @@
 //! The one command: `seekless`.
 //!
-//! It only joins the applications' own argument parsers and turns their errors into one line on standard error and a
-//! documented exit status ([`Exit`]). Standard output belongs to results; a reader that closes it early (`| head`)
-//! ends the command quietly.
+//! It only joins the applications' own argument parsers and turns their errors into one line on standard
+//! error and a documented exit status ([`Exit`]). Standard output belongs to results; a reader that closes it
+//! early (`| head`) ends the command quietly.
 
 use std::io::Write;
 use std::process::ExitCode;

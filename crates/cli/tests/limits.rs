@@ -1,6 +1,7 @@
-//! What hostile or merely many clients can make `seekless serve` hold: memory and counts are bounded, and it goes on serving.
+//! What hostile or merely many clients can make `seekless serve` hold: memory and counts are bounded, and it goes
+//! on serving.
 //!
-//! `cargo test --release -p seekless-cli --test limits -- --nocapture --test-threads 1` prints the figures of docs/HTTP.md.
+//! `cargo test --release -p seekless-cli --test limits -- --nocapture --test-threads 1` prints the figures.
 
 mod common;
 

@@ -32,8 +32,8 @@ impl Segments {
         self.all[index]
     }
 
-    /// The segment that holds `lba`, or, if there is none, the one that ends just before it. Of several that hold it, the first; of
-    /// several that end there, the last.
+    /// The segment that holds `lba`, or, if there is none, the one that ends just before it. Of several that
+    /// hold it, the first; of several that end there, the last.
     pub(crate) fn find(&self, lba: u64) -> Option<usize> {
         // None is longer than `sectors`, so none that starts before this reaches `lba`.
         let earliest = lba.saturating_sub(self.sectors);

@@ -33,8 +33,8 @@ pub struct ServiceTime {
     pub seek: Nanos,
     /// Wait for the first sector to come round.
     pub rotation: Nanos,
-    /// Passage of the sectors under the heads, with the track switches between them, or over the bus, whichever
-    /// ended later.
+    /// Passage of the sectors under the heads, with the track switches between them, or over the bus,
+    /// whichever ended later.
     pub transfer: Nanos,
     /// Cylinders crossed by the seek.
     pub seek_distance: u32,

@@ -1,11 +1,11 @@
 //! The drive in motion: queue, mechanism, buffer and bus, driven by time as an argument.
 //!
-//! The drive decides what to do next when its mechanism comes free, among the commands that had arrived by then, and
-//! at the next arrival if there were none. These instants belong to the drive's own time: a host that polls late
-//! gets its completions late, but the drive went on working meanwhile. After a read the heads go on along the track
-//! (look-ahead) until something else is to be done, the segment is full, or the limit is reached; a read that finds
-//! its sectors in the buffer is served at bus speed, and one that continues the stream joins it without waiting for
-//! another turn of the platter.
+//! The drive decides what to do next when its mechanism comes free, among the commands that had arrived by
+//! then, and at the next arrival if there were none. These instants belong to the drive's own time: a host
+//! that polls late gets its completions late, but the drive went on working meanwhile. After a read the heads
+//! go on along the track (look-ahead) until something else is to be done, the segment is full, or the limit
+//! is reached; a read that finds its sectors in the buffer is served at bus speed, and one that continues the
+//! stream joins it without waiting for another turn of the platter.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -142,13 +142,14 @@ impl Drive {
         self.spec.rotation_period()
     }
 
-    /// Commands submitted whose completion has not been polled yet: each occupies a place in the queue, as a tag does
-    /// until its completion has been seen.
+    /// Commands submitted whose completion has not been polled yet: each occupies a place in the queue, as a
+    /// tag does until its completion has been seen.
     pub fn queue_len(&self) -> usize {
         self.queue.len() + self.done.len()
     }
 
-    /// A command arrives at `now`. Time must not go backwards; a `now` before one already told counts as that one.
+    /// A command arrives at `now`. Time must not go backwards; a `now` before one already told counts as that
+    /// one.
     ///
     /// # Errors
     /// [`QueueFull`] when [`DriveSpec::queue`]'s depth is reached; nothing has changed then.
@@ -173,8 +174,8 @@ impl Drive {
         if self.run_next(self.clock) {
             return self.done.front().map(|c| c.finished);
         }
-        // Nothing is queued, or the choice is still open and a command that arrives before then may be nearer: look
-        // forward on a copy.
+        // Nothing is queued, or the choice is still open and a command that arrives before then may be
+        // nearer: look forward on a copy.
         if self.queue.is_empty() {
             return None;
         }
@@ -204,7 +205,8 @@ impl Drive {
         &self.spec.geometry
     }
 
-    /// Chooses the next command and carries it out, if the time of the choice is not after `until`. Whether it did.
+    /// Chooses the next command and carries it out, if the time of the choice is not after `until`. Whether
+    /// it did.
     fn run_next(&mut self, until: u64) -> bool {
         loop {
             let Some(earliest) = self.queue.iter().map(|q| q.arrived).min() else { return false };
@@ -214,8 +216,8 @@ impl Drive {
             }
             self.read_ahead_until(at);
             let (index, near) = self.choose(at);
-            // A fetch that will not be broken off delays every jump, and with it the choice: what arrives meanwhile
-            // may be nearer, or in the buffer.
+            // A fetch that will not be broken off delays every jump, and with it the choice: what arrives
+            // meanwhile may be nearer, or in the buffer.
             if let Some(end) = self.fetch_end().filter(|&t| !near && t > at) {
                 let next_arrival = self.queue.iter().map(|q| q.arrived).filter(|&a| a > at).min();
                 self.put_off = Some(next_arrival.map_or(end, |a| a.min(end)));
@@ -287,8 +289,8 @@ impl Drive {
         if op == Op::Write { self.spec.write_settle } else { 0 }
     }
 
-    /// When the electronics are done with a command: their work runs from its arrival on, beside the mechanism's
-    /// work on another command.
+    /// When the electronics are done with a command: their work runs from its arrival on, beside the
+    /// mechanism's work on another command.
     fn ready(&self, at: u64, q: &Queued, found: &LookUp) -> u64 {
         let overhead = match q.command.op {
             Op::Write => self.times.write,
@@ -333,8 +335,8 @@ impl Drive {
             return self.finish(at, q, over_bus, service);
         }
 
-        // What the buffer does not have comes from the medium: on from the stream, or after positioning (what the
-        // buffer has goes out meanwhile).
+        // What the buffer does not have comes from the medium: on from the stream, or after positioning (what
+        // the buffer has goes out meanwhile).
         let (segment, floor) = match found.segment {
             Some(segment) if found.near => {
                 service.joined_stream = true;

@@ -1,11 +1,12 @@
 //! Where a sector is, and when it passes under a head.
 //!
-//! A platter turns at a constant speed, so the angle under the heads is a function of time alone: `t mod period`.
-//! A sector's angle follows from its place on the track and from the skew that shifts each track's first sector so
-//! that a switch to the next track does not miss it. Addresses run along a track, then through the heads of a
-//! cylinder, then to the next cylinder inwards. Everything here is integer nanoseconds and whole sectors, with one
-//! rounding rule (`floor(position * period / sectors per track)`), so that a stream resumed in mid-track meets its
-//! next sector at the very nanosecond the one before it ended instead of missing it by one and losing a turn.
+//! A platter turns at a constant speed, so the angle under the heads is a function of time alone: `t mod
+//! period`. A sector's angle follows from its place on the track and from the skew that shifts each track's
+//! first sector so that a switch to the next track does not miss it. Addresses run along a track, then
+//! through the heads of a cylinder, then to the next cylinder inwards. Everything here is integer nanoseconds
+//! and whole sectors, with one rounding rule (`floor(position * period / sectors per track)`), so that a
+//! stream resumed in mid-track meets its next sector at the very nanosecond the one before it ended instead
+//! of missing it by one and losing a turn.
 
 use alloc::vec::Vec;
 
@@ -111,16 +112,16 @@ impl Geometry {
         if start >= now { start - now } else { start + self.period - now }
     }
 
-    /// The angle, in nanoseconds of rotation, at which the `offset`th sector after `place` starts (unwrapped within
-    /// a track's length when `offset` is not zero).
+    /// The angle, in nanoseconds of rotation, at which the `offset`th sector after `place` starts (unwrapped
+    /// within a track's length when `offset` is not zero).
     fn angle(&self, place: &Place, offset: u64) -> u64 {
         let position = (place.sector + place.skew) % place.sectors_per_track + offset;
         position * self.period / place.sectors_per_track
     }
 
-    /// Reads or writes on from `lba`, track after track, until `limit` is reached or the next sector would end
-    /// after `until`. Returns the first address not covered; `head` is left where the passage ended, at the time it
-    /// did. One step a track, never one a sector.
+    /// Reads or writes on from `lba`, track after track, until `limit` is reached or the next sector would
+    /// end after `until`. Returns the first address not covered; `head` is left where the passage ended, at
+    /// the time it did. One step a track, never one a sector.
     pub(crate) fn sweep(&self, head: &mut Head, mut lba: u64, limit: u64, until: u64) -> u64 {
         let limit = limit.min(self.sectors);
         while lba < limit {

@@ -1,9 +1,9 @@
 //! How long the arm takes to cross a number of cylinders and settle.
 //!
 //! Short seeks are dominated by acceleration (time grows with the square root of the distance), long ones by
-//! coasting (time grows with the distance). A drive is described by measured points, joined by straight lines as
-//! DiskSim does, or by the customary fit `a + b * sqrt(d) + c * d` (Ruemmler and Wilkes, "An introduction to disk
-//! drive modeling", 1994).
+//! coasting (time grows with the distance). A drive is described by measured points, joined by straight lines
+//! as DiskSim does, or by the customary fit `a + b * sqrt(d) + c * d` (Ruemmler and Wilkes, "An introduction
+//! to disk drive modeling", 1994).
 
 use alloc::vec::Vec;
 

@@ -1,7 +1,8 @@
 //! The description of one drive: what a file in `drives/` says, checked and compiled.
 //!
-//! A file gives what a source states (rotation, zones, seek times, buffer) and says in `notes` which of it was
-//! fitted and to what. Unknown fields are refused: a misspelt parameter must not silently become a default.
+//! A file gives what a source states (rotation, zones, seek times, buffer) and says in `notes` which of it
+//! was fitted and to what. Unknown fields are refused: a misspelt parameter must not silently become a
+//! default.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -30,8 +31,8 @@ fn bad<T>(message: impl Into<String>) -> Result<T, SpecError> {
     Err(SpecError(message.into()))
 }
 
-/// How fast a source says the drive is; the tests hold the model to it. Every figure is optional: a source states
-/// what it states. Rates are in MB/s of 1,000,000 bytes.
+/// How fast a source says the drive is; the tests hold the model to it. Every figure is optional: a source
+/// states what it states. Rates are in MB/s of 1,000,000 bytes.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Published {
@@ -45,8 +46,8 @@ pub struct Published {
     pub inner_mb_per_s: Option<f64>,
     /// Sequential rate averaged over the whole surface.
     pub average_mb_per_s: Option<f64>,
-    /// Milliseconds a single-sector read takes in FreeBSD `diskinfo`'s full-stroke test: seek, rotation and command
-    /// overhead together.
+    /// Milliseconds a single-sector read takes in FreeBSD `diskinfo`'s full-stroke test: seek, rotation and
+    /// command overhead together.
     pub full_stroke_access_ms: Option<f64>,
     /// The same for its half-stroke test.
     pub half_stroke_access_ms: Option<f64>,
@@ -72,22 +73,23 @@ pub struct Buffer {
     pub segments: u32,
     /// Sectors one segment holds; it keeps the latest of them.
     pub segment_sectors: u32,
-    /// How many sectors past the last one asked for the drive reads on while nothing else is to be done; 0 turns
-    /// look-ahead off.
+    /// How many sectors past the last one asked for the drive reads on while nothing else is to be done; 0
+    /// turns look-ahead off.
     pub look_ahead_sectors: u32,
-    /// If given, look-ahead also stops at the end of this many-th track after the one that holds the last sector
-    /// asked for (0: that track's own end).
+    /// If given, look-ahead also stops at the end of this many-th track after the one that holds the last
+    /// sector asked for (0: that track's own end).
     pub look_ahead_tracks: Option<u32>,
-    /// Sectors the drive fetches before it leaves a place, whatever else is queued, when it came there for a read
-    /// that continues a run in its buffer (those asked for included): with a sequential reader recognised, jumping
-    /// away earlier would waste the seek. 0: it leaves at once.
+    /// Sectors the drive fetches before it leaves a place, whatever else is queued, when it came there for a
+    /// read that continues a run in its buffer (those asked for included): with a sequential reader
+    /// recognised, jumping away earlier would waste the seek. 0: it leaves at once.
     #[serde(default)]
     pub minimum_fetch_sectors: u32,
     /// Whether an idle drive starts to read ahead again when a read is served wholly from the buffer.
     #[serde(default)]
     pub resume_on_hit: bool,
-    /// Whether a write is acknowledged once its data is in the buffer. The mechanism then writes it at once, before
-    /// anything else: latency is hidden, order and throughput stay. Off in drives that must not lose data.
+    /// Whether a write is acknowledged once its data is in the buffer. The mechanism then writes it at once,
+    /// before anything else: latency is hidden, order and throughput stay. Off in drives that must not lose
+    /// data.
     #[serde(default)]
     pub write_back: bool,
 }
@@ -101,7 +103,8 @@ pub struct Queue {
     /// How the drive picks the next of them.
     #[serde(default)]
     pub order: Order,
-    /// A command that has waited this many milliseconds is next, whatever is nearer; the oldest of them first.
+    /// A command that has waited this many milliseconds is next, whatever is nearer; the oldest of them
+    /// first.
     pub age_ms_max: f64,
 }
 
@@ -120,8 +123,8 @@ pub enum Order {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Electronics {
-    /// Milliseconds from a command's arrival until the mechanism can start on it (it is spent while the mechanism
-    /// still works on another command, when the queue is not empty).
+    /// Milliseconds from a command's arrival until the mechanism can start on it (it is spent while the
+    /// mechanism still works on another command, when the queue is not empty).
     pub read_miss_ms: f64,
     /// The same for a read served from the buffer.
     pub read_hit_ms: f64,
@@ -323,7 +326,8 @@ impl TryFrom<RawSpec> for DriveSpec {
 }
 
 impl DriveSpec {
-    /// Checks the public fields, which a caller may have changed; [`crate::Drive::new`] clamps what this refuses.
+    /// Checks the public fields, which a caller may have changed; [`crate::Drive::new`] clamps what this
+    /// refuses.
     ///
     /// # Errors
     /// The first field out of range, with the range.
@@ -367,13 +371,14 @@ impl DriveSpec {
         self.geometry.cylinders
     }
 
-    /// Bytes a second a long sequential read gets around `lba`: what passes under the heads, less the switches
-    /// between tracks and cylinders. Addresses past the end count as the last.
+    /// Bytes a second a long sequential read gets around `lba`: what passes under the heads, less the
+    /// switches between tracks and cylinders. Addresses past the end count as the last.
     pub fn media_rate(&self, lba: Lba) -> f64 {
         self.geometry.media_rate(lba.0)
     }
 
-    /// Time to bring the heads from the track of one address to that of another, settling included, rotation not.
+    /// Time to bring the heads from the track of one address to that of another, settling included, rotation
+    /// not.
     pub fn seek_time(&self, from: Lba, to: Lba) -> Nanos {
         let last = self.geometry.sectors - 1;
         let (from, to) = (self.geometry.place(from.0.min(last)), self.geometry.place(to.0.min(last)));

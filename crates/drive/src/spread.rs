@@ -1,9 +1,10 @@
 //! Where on the modelled drive the bytes of a smaller disk lie.
 //!
-//! The libraries of the papers filled their drives. A disk of 64 GiB kept in the first 64 GiB of a 1 TB drive would
-//! have short seeks and only the fastest zone. So a small disk is cut into chunks, contiguous inside, laid evenly over
-//! the whole stroke: a seek between two random places then costs what it costs on the full drive, every zone is used
-//! by its share, and a sequential reader pays one short seek a chunk (64 MiB: under one per cent of its time).
+//! The libraries of the papers filled their drives. A disk of 64 GiB kept in the first 64 GiB of a 1 TB drive
+//! would have short seeks and only the fastest zone. So a small disk is cut into chunks, contiguous inside,
+//! laid evenly over the whole stroke: a seek between two random places then costs what it costs on the full
+//! drive, every zone is used by its share, and a sequential reader pays one short seek a chunk (64 MiB: under
+//! one per cent of its time).
 
 use alloc::format;
 use alloc::string::String;
@@ -95,8 +96,8 @@ impl Layout {
             return Err(format!("is larger than {part} ({} bytes)", room * SECTOR_BYTES));
         }
         let chunks = sectors.div_ceil(chunk);
-        // With no more places than chunks (the disk is as large as its part of the drive), or when nothing is to be
-        // spread, everything stays in one piece.
+        // With no more places than chunks (the disk is as large as its part of the drive), or when nothing is
+        // to be spread, everything stays in one piece.
         let places = room / chunk;
         if matches!(spread, Spread::None) || places <= chunks {
             return Ok(Layout { chunk: sectors.max(1), chunks: 1, start, places: 1 });
@@ -144,7 +145,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn reaches_both_ends() {
+    fn a_spread_reaches_both_ends_of_its_part() {
         let drive = 2_000_000_000;
         let layout = Layout::new(1 << 30, drive, Spread::FULL, 64 << 20).unwrap();
         assert_eq!(layout.locate(0).0, Lba(0));
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn too_large_is_said() {
+    fn a_disk_larger_than_its_part_of_the_drive_is_refused() {
         assert!(
             Layout::new(1 << 20, 2047, Spread::FULL, 4096).unwrap_err().contains("larger than the drive")
         );

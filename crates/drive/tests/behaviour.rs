@@ -1,6 +1,6 @@
-//! What the mechanism does, on a drive so simple that every figure can be checked by hand: one surface, a turn of
-//! 10 ms, 1,000 sectors a track (10 us each), 1 ms to the next cylinder and a skew that hides it exactly, a bus and
-//! electronics that take next to no time.
+//! What the mechanism does, on a drive so simple that every figure can be checked by hand: one surface, a
+//! turn of 10 ms, 1,000 sectors a track (10 us each), 1 ms to the next cylinder and a skew that hides it
+//! exactly, a bus and electronics that take next to no time.
 
 mod common;
 
@@ -61,8 +61,8 @@ fn a_whole_track_takes_one_turn() {
 #[test]
 fn seek_and_rotation_follow_from_the_angle() {
     let mut drive = Drive::new(&simple(0));
-    // 500 cylinders take 1 + 499 * 0.01 = 5.99 ms; skewed by 500 * 100 sectors, whole turns, sector 0 of that track
-    // starts at angle 0 and comes round at 10 ms.
+    // 500 cylinders take 1 + 499 * 0.01 = 5.99 ms; skewed by 500 * 100 sectors, whole turns, sector 0 of that
+    // track starts at angle 0 and comes round at 10 ms.
     let done = one(&mut drive, Nanos::ZERO, read(1, 500_000, 1));
     about(done.service.seek, 5_990_000);
     about(done.service.rotation, TURN - 5_990_000);
@@ -247,7 +247,8 @@ fn a_command_that_never_is_the_nearest_is_served_at_the_bound() {
     let mut now = Nanos::ZERO;
     let mut near = 0;
     let done = loop {
-        // Two reads on the first three cylinders are always waiting: one of them is nearer than 999 cylinders.
+        // Two reads on the first three cylinders are always waiting: one of them is nearer than 999
+        // cylinders.
         while drive.queue_len() < 3 {
             near += 1;
             drive.submit(now, read(near, near * 370 % 3000, 1)).unwrap();

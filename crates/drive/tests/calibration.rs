@@ -1,4 +1,5 @@
-//! The WD Red model under the loads the project is about, against what the papers and common sense say of them.
+//! The WD Red model under the loads the project is about, against what the papers and common sense say of
+//! them.
 
 mod common;
 
@@ -8,8 +9,8 @@ use rand_pcg::Pcg64;
 use seekless_drive::{Drive, DriveSpec};
 use seekless_units::{Lba, Nanos};
 
-/// MB/s that `readers` sequential readers get together, each at a random place, each asking for its next `sectors`
-/// in turn, `depth` commands outstanding.
+/// MB/s that `readers` sequential readers get together, each at a random place, each asking for its next
+/// `sectors` in turn, `depth` commands outstanding.
 fn interleaved(spec: &DriveSpec, readers: usize, sectors: u32, depth: usize, commands: usize) -> f64 {
     let mut rng = Pcg64::seed_from_u64(7);
     let mut drive = Drive::new(spec);
@@ -30,8 +31,8 @@ fn interleaved(spec: &DriveSpec, readers: usize, sectors: u32, depth: usize, com
     commands as f64 * f64::from(sectors) * 512.0 / 1e6 / now.as_secs_f64()
 }
 
-/// MB/s of reads of `bytes` at random places, one after another, each cut into commands of 512 KiB of which two
-/// are outstanding.
+/// MB/s of reads of `bytes` at random places, one after another, each cut into commands of 512 KiB of which
+/// two are outstanding.
 fn serialised(spec: &DriveSpec, bytes: u64, reads: u64) -> f64 {
     let mut rng = Pcg64::seed_from_u64(11);
     let mut drive = Drive::new(spec);

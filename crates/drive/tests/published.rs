@@ -1,9 +1,9 @@
 //! Every drive of the catalogue is held to what its source publishes, within 3 %.
 //!
 //! Rates and access times of the papers' drives were measured with FreeBSD's `diskinfo -t`; its procedure is
-//! followed step by step here (usr.sbin/diskinfo/diskinfo.c): single-sector reads that alternate between two ends
-//! moving by a step, one outstanding, so that an access is seek, rotation and overhead together; and 100 MiB read
-//! in pieces of 128 KiB, as FreeBSD splits them, at the first, middle and last addresses.
+//! followed step by step here (usr.sbin/diskinfo/diskinfo.c): single-sector reads that alternate between two
+//! ends moving by a step, one outstanding, so that an access is seek, rotation and overhead together; and 100
+//! MiB read in pieces of 128 KiB, as FreeBSD splits them, at the first, middle and last addresses.
 
 mod common;
 

@@ -1,6 +1,6 @@
 //! The Cheetah 9LP model against response times that DiskSim gave for the same drive: one request at a time,
-//! look-ahead on, 0.0064 ms a sector on the bus. The recordings lie beside the repository; without them the tests
-//! say so and pass.
+//! look-ahead on, 0.0064 ms a sector on the bus. The recordings lie beside the repository; without them the
+//! tests say so and pass.
 
 mod common;
 

@@ -1,11 +1,11 @@
-//! Opening what people hand us (logs, traces): a file or standard input, plain or packed with gzip, xz or zstd, told
+//! Opens input files (logs, traces): a file or standard input, plain or packed with gzip, xz or zstd, told
 //! apart by its first bytes and read as one stream.
 //!
-//! Memory does not grow with the file: it is the read buffers and the unpacker's window (64 MiB for `xz -9`; a zstd
-//! window above 100 MiB, which takes `--long=27`, is refused). A stream that is damaged or ends too early is an
-//! error, never a short result: whatever checksum the format carries is compared.
+//! Memory does not grow with the file: it is the read buffers and the unpacker's window (64 MiB for `xz -9`;
+//! a zstd window above 100 MiB, which takes `--long=27`, is refused). A stream that is damaged or ends too
+//! early is an error, never a short result: whatever checksum the format carries is compared.
 //!
-//! Must not know: what is in the file; who reads it.
+//! Must not know: what is in the file; which code reads it.
 
 mod zstd;
 
@@ -127,8 +127,8 @@ impl<R: Read> Read for Counted<R> {
 /// Opens a file; `-` is standard input.
 ///
 /// # Errors
-/// No such file (`Missing`), no permission (`Permission`), a directory (`Usage`), a disk that fails (`Failed`). What is
-/// packed and damaged fails where it is read.
+/// No such file (`Missing`), no permission (`Permission`), a directory (`Usage`), a disk that fails
+/// (`Failed`). What is packed and damaged fails where it is read.
 pub fn open(path: &Path) -> Result<Input, Fault> {
     let fault = |e: io::Error| {
         let exit = match e.kind() {

@@ -41,7 +41,7 @@ fn unpack(packed: &[u8]) -> io::Result<Vec<u8>> {
 }
 
 #[test]
-fn what_was_packed_comes_out_in_one_piece_or_several() {
+fn packed_streams_are_read_whole_in_one_frame_or_several() {
     // Several times the read buffer, so that streams straddle its ends.
     let (one, two) = (text(40_000), text(3));
     assert!(one.len() > 4 * BUFFER_BYTES);
@@ -80,7 +80,7 @@ fn other_programs_files_are_read() {
 }
 
 #[test]
-fn what_is_cut_short_or_changed_is_an_error_and_never_another_text() {
+fn a_damaged_or_short_stream_is_an_error_and_never_another_text() {
     let text = text(60);
     for (packing, pack) in PACKERS {
         let packed = pack(&text);

@@ -1,5 +1,5 @@
-//! Zstandard as files have it: frames one after another, some of them to be skipped, each with its checksum. The library
-//! decodes one frame and leaves the rest, the comparison included, to its caller.
+//! Zstandard as files have it: frames one after another, some of them to be skipped, each with its checksum.
+//! The library decodes one frame and leaves the rest, the comparison included, to its caller.
 
 use std::fmt::Display;
 use std::io::{self, BufRead, Read};

@@ -1,7 +1,8 @@
 //! What must hold of a run, as arithmetic over its rows.
 //!
-//! A ratio is taken inside each repetition, and then the median over repetitions where nothing else is said: the two runs it
-//! compares were neighbours in time, so what the machine did meanwhile hit both. Nothing here knows an absolute time.
+//! A ratio is taken inside each repetition, and then the median over repetitions where nothing else is said:
+//! the two runs it compares were neighbours in time, so what the machine did meanwhile hit both. Nothing here
+//! knows an absolute time.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::metric;
 use crate::row::Row;
 
-/// One condition. A value (`arm`), a ratio (`arm` and `over`), a difference (`arm` and `less`), or an order (`order`, smallest first).
+/// One condition. A value (`arm`), a ratio (`arm` and `over`), a difference (`arm` and `less`), or an order
+/// (`order`, smallest first).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Check {
@@ -41,7 +43,8 @@ pub struct Check {
     pub is: Comparison,
     /// The target.
     pub target: f64,
-    /// Why it does not hold where it is known not to: the report says so beside it.
+    /// The known cause of a failure, without values. Reports show it only beside a check that fails, with its
+    /// value.
     pub deviation: Option<String>,
 }
 
@@ -225,7 +228,8 @@ impl Check {
         let ratios: Vec<(&Row, f64)> = arm
             .iter()
             .filter_map(|(row, value)| {
-                // The partner of the same repetition and axis value; a fixed arm's only row serves every axis value.
+                // The partner of the same repetition and axis value; a fixed arm's only row serves every axis
+                // value.
                 let same_x = |other: &Row| {
                     other.x == row.x || other.x.is_none() || row.x.is_none() || self.over_x.is_some()
                 };

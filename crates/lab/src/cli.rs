@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use seekless_output::give;
 use seekless_units::{Exit, Fault};
 
+use crate::record;
 use crate::results::Results;
 use crate::scenario::{self, Scenario};
 use crate::{compare, demo, file_server, live, report, sim, terminal};
@@ -28,13 +29,41 @@ enum LabCommand {
     },
     /// Run a scenario; ends with status 0 only if every check holds
     Run(RunArgs),
-    /// Compare a live run of a scenario with its simulation; ends with status 0 only if every prediction is within the limits
+    /// Compare a live run of a scenario with its simulation; ends with status 0 only if every prediction is
+    /// within the limits
     Compare(CompareArgs),
     /// Draw the report of a run again from its results.json
     Report {
         /// Folder of the run
         dir: PathBuf,
         /// Also write the results as JSON, to FILE or standard output
+        #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
+        json: Option<PathBuf>,
+    },
+    /// Keep finished runs as the recorded ones, for the pages of docs/results
+    Record {
+        /// Folders of runs
+        #[arg(required = true)]
+        dirs: Vec<PathBuf>,
+        /// Folder of the records
+        #[arg(long, value_name = "DIR", default_value = record::FOLDER)]
+        records: PathBuf,
+        /// Write the files written as JSON, to FILE or standard output
+        #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
+        json: Option<PathBuf>,
+    },
+    /// Write the pages of docs/results from the recorded runs
+    Docs {
+        /// Write nothing; end with status 1 if a page is not what the records give
+        #[arg(long)]
+        check: bool,
+        /// Folder of the records
+        #[arg(long, value_name = "DIR", default_value = record::FOLDER)]
+        records: PathBuf,
+        /// Folder of the pages
+        #[arg(long, value_name = "DIR", default_value = report::pages::FOLDER)]
+        out: PathBuf,
+        /// Write the pages written (or with --check those that differ) as JSON, to FILE or standard output
         #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
         json: Option<PathBuf>,
     },
@@ -113,6 +142,9 @@ struct RunArgs {
     /// Folder for results.json and report.html [default: lab-out/SCENARIO]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Keep the run as the recorded one, in DIR (see `lab docs`) [default DIR: results]
+    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = record::FOLDER, conflicts_with = "quick")]
+    record: Option<PathBuf>,
 }
 
 /// Show on this machine what Seekless gains: a virtual disk, a video library, a web server, in a few minutes.
@@ -129,8 +161,9 @@ pub struct DemoArgs {
 /// `seekless lab`.
 ///
 /// # Errors
-/// In one line each: unknown scenario or field ([`Exit::Usage`]), a system that does not let us ([`Exit::Permission`]),
-/// something that is not here ([`Exit::Missing`]), a part that does not start ([`Exit::Failed`]).
+/// In one line each: unknown scenario or field ([`Exit::Usage`]), a system that does not let us
+/// ([`Exit::Permission`]), something that is not here ([`Exit::Missing`]), a part that does not start
+/// ([`Exit::Failed`]).
 pub fn run(args: LabArgs) -> Result<Exit, Fault> {
     match args.command {
         LabCommand::List { json } => list(json.as_deref()),
@@ -142,6 +175,31 @@ pub fn run(args: LabArgs) -> Result<Exit, Fault> {
             let path = report::write(&dir)?;
             let results = Results::read(&dir.join("results.json"))?;
             give(json.as_deref(), &results, || format!("{}\n", path.display()))?;
+            Ok(Exit::Ok)
+        }
+        LabCommand::Record { dirs, records, json } => {
+            let keep = |dir: &PathBuf| record::add(&records, &Results::read(&dir.join("results.json"))?);
+            let written = dirs.iter().map(keep).collect::<Result<Vec<_>, _>>()?;
+            give(json.as_deref(), &written, || lines(written.iter().map(|p| p.display().to_string())))?;
+            Ok(Exit::Ok)
+        }
+        LabCommand::Docs { check: true, records, out, json } => {
+            let differ = report::pages::differences(&records, &out)?;
+            let say = |name: &String| {
+                let page = out.join(name);
+                format!(
+                    "{} is not what the records give; `seekless lab docs` writes the pages",
+                    page.display()
+                )
+            };
+            give(json.as_deref(), &differ, || lines(differ.iter().map(say)))?;
+            Ok(if differ.is_empty() { Exit::Ok } else { Exit::Failed })
+        }
+        LabCommand::Docs { check: false, records, out, json } => {
+            let written = report::pages::write(&records, &out)?;
+            give(json.as_deref(), &written, || {
+                lines(written.iter().map(|n| out.join(n).display().to_string()))
+            })?;
             Ok(Exit::Ok)
         }
         LabCommand::Compare(args) => {
@@ -164,6 +222,10 @@ pub fn run_demo(args: DemoArgs) -> Result<Exit, Fault> {
     let results = demo::run(&args.out)?;
     give(args.json.as_deref(), &results, || demo::text(&results, &args.out))?;
     Ok(if results.pass { Exit::Ok } else { Exit::Failed })
+}
+
+fn lines(all: impl Iterator<Item = String>) -> String {
+    all.map(|line| line + "\n").collect()
 }
 
 fn list(json: Option<&Path>) -> Result<Exit, Fault> {
@@ -195,6 +257,14 @@ fn drivers(scenario: &Scenario) -> Vec<&'static str> {
 }
 
 fn run_scenario(args: &RunArgs) -> Result<Exit, Fault> {
+    // Before hours of work whose end would find no place.
+    if let Some(folder) = args.record.as_deref().filter(|folder| !folder.is_dir()) {
+        let message = format!(
+            "--record={}: no such folder; call this in a checkout, or name its folder",
+            folder.display()
+        );
+        return Err(Fault::new(Exit::Missing, message));
+    }
     if args.sim && args.scenario == "all" {
         if args.seed.is_some() || args.machines.is_some() || args.engine.is_some() || args.keep.is_some() {
             let message = "--seed, --machines, --engine and --keep are for one scenario, not for `all`";
@@ -222,6 +292,9 @@ fn run_scenario(args: &RunArgs) -> Result<Exit, Fault> {
         }
         false => live::run(&name, &scenario, args.quick, &out)?,
     };
+    if let Some(folder) = &args.record {
+        record::add(folder, &results)?;
+    }
     give(args.json.as_deref(), &results, || summary(&results, &out))?;
     Ok(if results.pass { Exit::Ok } else { Exit::Failed })
 }
@@ -270,7 +343,7 @@ fn run_all(args: &RunArgs) -> Result<Exit, Fault> {
     }
     let all = sim::Pool::with(threads(args), |pool| {
         wanted.iter().for_each(|(_, scenario)| sim::ask(scenario, pool));
-        wanted.iter().map(|(name, scenario)| run_one_of_all(name, scenario, args.quick, pool, &out)).collect()
+        wanted.iter().map(|(name, scenario)| run_one_of_all(name, scenario, args, pool, &out)).collect()
     });
     let all: Vec<Results> = all?;
     write_all(&out, &all, &left_out, Some(begun.elapsed()), args.json.as_deref())
@@ -323,11 +396,14 @@ fn why_left_out(scenario: &Scenario) -> Option<String> {
 fn run_one_of_all(
     name: &str,
     scenario: &Scenario,
-    quick: bool,
+    args: &RunArgs,
     pool: &sim::Pool,
     out: &Path,
 ) -> Result<Results, Fault> {
-    let results = sim::run(name, scenario, quick, &[], pool, &out.join(name))?;
+    let results = sim::run(name, scenario, args.quick, &[], pool, &out.join(name))?;
+    if let Some(folder) = &args.record {
+        record::add(folder, &results)?;
+    }
     let held = results.checks.iter().filter(|c| c.pass).count();
     eprintln!("  {held} of {} checks hold", results.checks.len());
     Ok(results)
@@ -358,6 +434,9 @@ mod tests {
             ("run closed-loop --sim --seed 3", Exit::Usage, "machines"),
             ("run any-disk --sim --machines 2 --keep /nowhere/at/all", Exit::Missing, "results.json"),
             ("report /nowhere/at/all", Exit::Missing, "results.json"),
+            ("record /nowhere/at/all", Exit::Missing, "results.json"),
+            ("run all --sim --record=/nowhere/at/all", Exit::Missing, "/nowhere/at/all"),
+            ("docs --check --records /nowhere/at/all", Exit::Missing, "/nowhere/at/all"),
         ] {
             let fault = lab(line).unwrap_err();
             assert_eq!(fault.exit, exit, "{fault}");

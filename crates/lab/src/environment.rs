@@ -62,11 +62,16 @@ fn field(path: &str, name: &str) -> String {
     line.split_once(':').map_or("", |(_, value)| value).trim().to_string()
 }
 
-/// The commit of the checkout the program was built in, if it still lies in one.
+/// What a program is built from. Documents and recorded results do not make a build differ from its commit.
+const SOURCES: [&str; 5] = [":/crates", ":/drives", ":/scenarios", ":/Cargo.toml", ":/Cargo.lock"];
+
+/// The commit of the checkout the program was built in, if it still lies in one; `-dirty` if its sources
+/// differ.
 fn commit() -> Option<String> {
     let dir = std::env::current_exe().ok()?.parent()?.to_path_buf();
-    let output =
-        Command::new("git").args(["describe", "--always", "--dirty"]).current_dir(dir).output().ok()?;
-    let text = String::from_utf8(output.stdout).ok()?.trim().to_string();
-    (output.status.success() && !text.is_empty()).then_some(text)
+    let git = |args: &[&str]| Command::new("git").args(args).current_dir(&dir).output().ok();
+    let output = git(&["rev-parse", "--short=12", "HEAD"]).filter(|o| o.status.success())?;
+    let commit = String::from_utf8(output.stdout).ok()?.trim().to_string();
+    let same = git(&[&["diff", "--quiet", "HEAD", "--"], &SOURCES[..]].concat())?.status.success();
+    (!commit.is_empty()).then(|| if same { commit } else { commit + "-dirty" })
 }

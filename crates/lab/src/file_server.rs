@@ -1,8 +1,9 @@
 //! The baseline where no other server can be had: a file server of one thread a connection.
 //!
-//! `GET` and `HEAD`, one byte range, keep-alive; bodies go out through the C library's sendfile, the call a preloaded
-//! shim sees, exactly as nginx's do. Each call sends at most 128 KiB and is timed inside the server, as the paper's own
-//! server timed its own (\[L\] 6.6); `GET /.calls` tells the histogram. It exists for measurements on loopback: no TLS, no logs, no directory listings.
+//! `GET` and `HEAD`, one byte range, keep-alive; bodies go out through the C library's sendfile, the call a
+//! preloaded shim sees, exactly as nginx's do. Each call sends at most 128 KiB and is timed inside the
+//! server, as the paper's own server timed its own (\[L\] 6.6); `GET /.calls` tells the histogram. It exists
+//! for measurements on loopback: no TLS, no logs, no directory listings.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};

@@ -1,9 +1,9 @@
 //! Ending early without leaving anything behind.
 //!
-//! Everything the lab starts or makes is owned by a value whose drop undoes it, so a panic or an error on the way
-//! cleans up by unwinding. Signals become a flag that every wait looks at; the wait then returns an error and the
-//! same unwinding does the rest. What SIGKILL leaves is dealt with elsewhere: processes die with their parent, control
-//! groups are swept by the next run.
+//! Everything the lab starts or makes is owned by a value whose drop undoes it, so a panic or an error on the
+//! way cleans up by unwinding. Signals become a flag that every wait looks at; the wait then returns an error
+//! and the same unwinding does the rest. What SIGKILL leaves is dealt with elsewhere: processes die with
+//! their parent, control groups are swept by the next run.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,7 +74,8 @@ pub(crate) fn sleep(time: Duration) -> Result<(), Fault> {
     wait_for(time, || Ok(None::<()>)).map(|_| ())
 }
 
-/// A folder of scratch files, removed with everything in it on drop. Others may enter it: servers give up root.
+/// A folder of scratch files, removed with everything in it on drop. Others may enter it: servers give up
+/// root.
 #[derive(Debug)]
 pub(crate) struct Scratch(tempfile::TempDir);
 

@@ -115,7 +115,8 @@ impl Process {
     /// The processor time it and the children it waited for have used, seconds. Read it before it ends.
     pub(crate) fn cpu_s(pid: u32) -> f64 {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // Fields count from the closing bracket: a command name may hold spaces. 14-17 are u, s, cu, cs times.
+        // Fields count from the closing bracket: a command name may hold spaces. 14-17 are u, s, cu, cs
+        // times.
         let after: Vec<&str> =
             stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
         let ticks: f64 = after.iter().skip(11).take(4).filter_map(|t| t.parse::<f64>().ok()).sum();
@@ -142,8 +143,8 @@ pub(crate) fn last_line(log: &Path) -> String {
     line.trim().chars().take(300).collect()
 }
 
-/// Runs a command of ours that prints one JSON value, and returns that. Its own one-line error and exit status are
-/// passed on as they are.
+/// Runs a command of ours that prints one JSON value, and returns that. Its own one-line error and exit
+/// status are passed on as they are.
 pub(crate) fn run_json(
     what: &str,
     mut command: Command,

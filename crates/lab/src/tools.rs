@@ -42,8 +42,8 @@ pub(crate) fn shim() -> Result<PathBuf, Fault> {
         })
 }
 
-/// Folders programs were unpacked into: `$SEEKLESS_TOOLS`, else `.cache/debian/root` in a folder above the program or
-/// the current one.
+/// Folders programs were unpacked into: `$SEEKLESS_TOOLS`, else `.cache/debian/root` in a folder above the
+/// program or the current one.
 fn roots() -> Vec<PathBuf> {
     if let Some(root) = std::env::var_os("SEEKLESS_TOOLS") {
         return vec![root.into()];
@@ -56,7 +56,8 @@ fn roots() -> Vec<PathBuf> {
 /// An unpacked or installed program.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
-    /// The executable itself, no launcher script: what is preloaded into it must not be preloaded into a shell.
+    /// The executable itself, no launcher script: what is preloaded into it must not be preloaded into a
+    /// shell.
     pub(crate) path: PathBuf,
     /// Root of the unpacked tree, or `/`.
     pub(crate) root: PathBuf,

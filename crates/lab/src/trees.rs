@@ -1,14 +1,15 @@
 //! Source trees for `diff -r`, with the file sizes of the Linux kernel's (\[L\] Figure 19).
 //!
-//! The text gives two points of the distribution: files over 16 KiB are less than a tenth of the files and about half of
-//! the bytes. A lognormal distribution has exactly one shape through both: if a tenth of the files exceed `a`, `a` lies
-//! 1.2816 standard deviations above the median of the logarithm, and the share of bytes above `a` is that of
-//! a normal variable above `1.2816 - s`, which is a half when `s = 1.2816`. So the median is
-//! `a / exp(1.2816^2)`, about 3.2 kB, and the mean about 7.2 kB.
+//! The text gives two points of the distribution: files over 16 KiB are less than a tenth of the files and
+//! about half of the bytes. A lognormal distribution has exactly one shape through both: if a tenth of the
+//! files exceed `a`, `a` lies 1.2816 standard deviations above the median of the logarithm, and the share of
+//! bytes above `a` is that of a normal variable above `1.2816 - s`, which is a half when `s = 1.2816`. So the
+//! median is `a / exp(1.2816^2)`, about 3.2 kB, and the mean about 7.2 kB.
 //!
-//! Folders are written in random order, each with its files in theirs: ext4 spreads the folders of a large tree over its
-//! block groups, and `diff` goes through them by name, so it finds neighbours inside a folder but not between folders.
-//! A small tree on a small disk, written in the order it is read, would be one contiguous piece instead.
+//! Folders are written in random order, each with its files in theirs: ext4 spreads the folders of a large
+//! tree over its block groups, and `diff` goes through them by name, so it finds neighbours inside a folder
+//! but not between folders. A small tree on a small disk, written in the order it is read, would be one
+//! contiguous piece instead.
 //!
 //! The two trees of a pair differ in one file of fifty (by one byte at its end, so that both are read whole).
 
@@ -70,7 +71,8 @@ pub fn write(root: &Path, files: &[TreeFile], second: bool) -> io::Result<()> {
         }
         text.resize(file.bytes as usize, 0);
         Content::of_path(&file.path.to_string_lossy()).fill(0, &mut text);
-        // Letters and line ends: `diff` compares text line by line and gives up on binary files at the first block.
+        // Letters and line ends: `diff` compares text line by line and gives up on binary files at the first
+        // block.
         for (i, byte) in text.iter_mut().enumerate() {
             *byte = if i % 40 == 39 { b'\n' } else { b'a' + (*byte & 15) };
         }

@@ -73,7 +73,8 @@ struct ClosedArgs {
     /// Length of the run, warm-up included
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     duration: Nanos,
-    /// Ask for what a request handler reads, block by block: index-search, or files-part-think such as one-rand-10
+    /// Ask for what a request handler reads, block by block: index-search, or files-part-think such as
+    /// one-rand-10
     #[arg(long, value_name = "NAME", conflicts_with_all = ["range", "pick", "from_start"])]
     handler: Option<Handler>,
     /// How a client chooses its next file

@@ -1,9 +1,10 @@
 //! One clock for a whole run, in the workload's time.
 //!
-//! With `--speedup K` the disk under the server works K times faster than life, so everything about the clients must
-//! too: schedules, link rates, delays and timeouts. Instead of scaling each of them, the clock runs K times faster
-//! than real time and the rest of the crate never sees real time. Results are in the workload's time as well: at
-//! speedup 8, 60 s of load take 7.5 s, and 100 MB/s reported are 800 MB/s over the wire.
+//! With `--speedup K` the disk under the server works K times faster than life, so everything about the
+//! clients must too: schedules, link rates, delays and timeouts. Instead of scaling each of them, the clock
+//! runs K times faster than real time and the rest of the crate never sees real time. Results are in the
+//! workload's time as well: at speedup 8, 60 s of load take 7.5 s, and 100 MB/s reported are 800 MB/s over
+//! the wire.
 
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
 //! The closed loop: a fixed number of clients, each asking for the next range as soon as it has the last.
 //!
-//! Or they ask as a request handler reads ([`Handler`]): parts of several files in turn, with think times. Each block is then a
-//! request over HTTP, for which the server opens the file anew, so the kernel's read-ahead sees less than of a handler in the server.
+//! Or they ask as a request handler reads ([`Handler`]): parts of several files in turn, with think times.
+//! Each block is then a request over HTTP, for which the server opens the file anew, so the kernel's
+//! read-ahead sees less than of a handler in the server.
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -1,10 +1,11 @@
 //! One keep-alive connection and one request at a time on it, checked to the last byte.
 //!
-//! The connection's protocol machine is driven by the task that waits for the answer, so that nothing is read for a
-//! client that is not asking, and a client costs one task. Body bytes are compared where hyper put them.
+//! The connection's protocol machine is driven by the task that waits for the answer, so that nothing is read
+//! for a client that is not asking, and a client costs one task. Body bytes are compared where hyper put
+//! them.
 //!
-//! A client's delay is added here: a request leaves `delay` after it was due, an answer is complete `delay` after its
-//! last byte left the link, and a new connection costs one round trip before its first request.
+//! A client's delay is added here: a request leaves `delay` after it was due, an answer is complete `delay`
+//! after its last byte left the link, and a new connection costs one round trip before its first request.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -31,7 +32,8 @@ use crate::target::ByteStream;
 
 /// Most hyper may buffer of a connection without a link, and so the largest piece handed to us.
 const BUFFER_MAX: usize = 256 << 10;
-/// Receive buffer of a paced connection: at least this, so that TCP does not stall on a window of a few packets.
+/// Receive buffer of a paced connection: at least this, so that TCP does not stall on a window of a few
+/// packets.
 const PACED_RECEIVE_BUFFER_MIN: u32 = 64 << 10;
 
 type ConnectionTask = http1::Connection<TokioIo<PacedStream<Box<dyn ByteStream>>>, Empty<Bytes>>;
@@ -178,8 +180,8 @@ impl ClientConnection {
             let sent = open.sender.send_request(request);
             let response = match drive(&mut open.machine, sent).await {
                 Ok(response) => response,
-                // The server closed the idle connection just as we asked: RFC 9112 section 9.3.1 lets a client try
-                // again on a new one. Once, and only if nothing of an answer had come.
+                // The server closed the idle connection just as we asked: RFC 9112 section 9.3.1 lets a
+                // client try again on a new one. Once, and only if nothing of an answer had come.
                 Err(e) if reused && (e.is_canceled() || e.is_closed() || e.is_incomplete_message()) => {
                     reused = false;
                     continue;

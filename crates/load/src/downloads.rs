@@ -1,7 +1,8 @@
-//! Downloads of whole files, arriving at random (Circus \[X\] 4.2): in order as any client asks, or in any order.
+//! Downloads of whole files, arriving at random (Circus \[X\] 4.2): in order as any client asks, or in any
+//! order.
 //!
-//! Arrivals are Poisson. The load is given as the number of clients that would be at work at once if every one got its
-//! link's rate all the time: what a server that keeps up has on average.
+//! Arrivals are Poisson. The load is given as the number of clients that would be at work at once if every
+//! one got its link's rate all the time: what a server that keeps up has on average.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -35,8 +36,8 @@ pub struct DownloadRun {
     pub seed: u64,
 }
 
-/// Downloads begun a second so that `clients` are at work on average, each class for as long as files of `mean_bytes` take on
-/// its link; `None` if a class has no link rate.
+/// Downloads begun a second so that `clients` are at work on average, each class for as long as files of
+/// `mean_bytes` take on its link; `None` if a class has no link rate.
 pub fn arrivals_per_s(clients: f64, mean_bytes: f64, classes: &[ClientClass]) -> Option<f64> {
     let (mut shares, mut seconds) = (0.0, 0.0);
     for class in classes {

@@ -1,11 +1,12 @@
 //! The client's link: how fast its bytes may be taken from the socket.
 //!
-//! A viewer on a 3.5 Mb/s line keeps the server's connection busy for a second and more for each segment. Reading no
-//! faster than that (with a small receive buffer) lets TCP push back to the server exactly as a slow line does, and
-//! no privilege is needed, as it would be for a traffic shaper in the kernel.
+//! A viewer on a 3.5 Mb/s line keeps the server's connection busy for a second and more for each segment.
+//! Reading no faster than that (with a small receive buffer) lets TCP push back to the server exactly as a
+//! slow line does, and no privilege is needed, as it would be for a traffic shaper in the kernel.
 //!
-//! The link is a queue with one server: bytes leave it one after the other, each taking its time. Reads happen in
-//! quanta; [`Link::free_at`] says when the last byte taken has really left the link. Not modelled: slow start, loss.
+//! The link is a queue with one server: bytes leave it one after the other, each taking its time. Reads
+//! happen in quanta; [`Link::free_at`] says when the last byte taken has really left the link. Not modelled:
+//! slow start, loss.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -20,15 +21,17 @@ use tokio::time::Sleep;
 
 use crate::clock::Clock;
 
-/// Real time of one quantum of reading. A read costs about 10 us of processor time (timer, poll, system call), so this
-/// keeps a transferring client below 0.03 % of a core, while 40 ms are far below every latency we judge.
+/// Real time of one quantum of reading. A read costs about 10 us of processor time (timer, poll, system
+/// call), so this keeps a transferring client below 0.03 % of a core, while 40 ms are far below every latency
+/// we judge.
 const QUANTUM_S: f64 = 0.040;
 /// Smallest quantum: less would be less than a loopback segment carries.
 const QUANTUM_MIN: f64 = 8.0 * 1024.0;
 /// Largest quantum: bounds the buffer behind it.
 const QUANTUM_MAX: f64 = 256.0 * 1024.0;
-/// How far behind a late reader may be and still catch up, in quanta. Timers fire late by a millisecond or so; without
-/// catching up the link would be that much slower. A link that waits for the server saves nothing up.
+/// How far behind a late reader may be and still catch up, in quanta. Timers fire late by a millisecond or
+/// so; without catching up the link would be that much slower. A link that waits for the server saves nothing
+/// up.
 const CATCH_UP_QUANTA: f64 = 2.0;
 
 /// The state of a link. Pure: time comes in as an argument.
@@ -41,8 +44,8 @@ pub struct Link {
 }
 
 impl Link {
-    /// A link of `bits_per_s` (in the workload's time; at least 1) on a clock that runs `speedup` times faster than
-    /// real time.
+    /// A link of `bits_per_s` (in the workload's time; at least 1) on a clock that runs `speedup` times
+    /// faster than real time.
     pub fn new(bits_per_s: u64, speedup: f64) -> Link {
         let bytes_per_s = bits_per_s.max(1) as f64 / 8.0;
         let quantum = (bytes_per_s * speedup * QUANTUM_S).clamp(QUANTUM_MIN, QUANTUM_MAX);
@@ -73,7 +76,8 @@ impl Link {
         if self.free_at <= now { Ok(self.quantum) } else { Err(self.free_at) }
     }
 
-    /// `n` bytes were read. `idle`: the link had been waiting for them (else they had been waiting for the link).
+    /// `n` bytes were read. `idle`: the link had been waiting for them (else they had been waiting for the
+    /// link).
     pub fn took(&mut self, now: Nanos, n: usize, idle: bool) {
         let from = self.free_at.max(if idle { now } else { now - self.catch_up });
         self.free_at = from + Nanos((n as f64 * self.ns_per_byte) as u64);

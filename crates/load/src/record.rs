@@ -1,8 +1,8 @@
 //! Counting: what one worker thread saw, and how the threads are added up.
 //!
-//! Latency counts from when a request was *due*, so a server that stalls cannot hide it by making the clients late. A
-//! request given up after its timeout enters the histogram at that time: leaving it out would flatter the tail.
-//! Everything is counted in the workload's time.
+//! Latency counts from when a request was *due*, so a server that stalls cannot hide it by making the clients
+//! late. A request given up after its timeout enters the histogram at that time: leaving it out would flatter
+//! the tail. Everything is counted in the workload's time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -159,10 +159,11 @@ pub struct Recorder {
     pub examples: Vec<FailureExample>,
     /// First answer that was not the file.
     pub corruption: Option<FailureExample>,
-    /// Connections made again because the server had closed an idle one, or closed on a request without answering.
+    /// Connections made again because the server had closed an idle one, or closed on a request without
+    /// answering.
     pub reconnects: u64,
-    /// How late clients woke for a request that was due (after the warm-up), microseconds: this machine's fault, not
-    /// the server's.
+    /// How late clients woke for a request that was due (after the warm-up), microseconds: this machine's
+    /// fault, not the server's.
     pub lag_us: Histogram<u64>,
     /// Sessions (none in a closed loop).
     pub sessions: SessionTally,
@@ -202,8 +203,8 @@ impl Recorder {
         }
     }
 
-    /// From now on requests that were under way when the warm-up ended are measured as well: where one takes as long as the
-    /// measuring, hardly any is due after the warm-up and over before the end.
+    /// From now on requests that were under way when the warm-up ended are measured as well: where one takes
+    /// as long as the measuring, hardly any is due after the warm-up and over before the end.
     pub fn measure_by_end(&mut self) {
         self.by_end = true;
     }

@@ -1,7 +1,8 @@
-//! Replays httperf session files: bursts and pauses as written, sessions begun at a rate, in turn, over and over.
+//! Replays httperf session files: bursts and pauses as written, sessions begun at a rate, in turn, over and
+//! over.
 //!
-//! httperf sends the requests of a burst on one connection without waiting for answers if told to pipeline, else one
-//! after the other; we do the latter. All are due when the burst begins.
+//! httperf sends the requests of a burst on one connection without waiting for answers if told to pipeline,
+//! else one after the other; we do the latter. All are due when the burst begins.
 
 use std::rc::Rc;
 use std::sync::Arc;

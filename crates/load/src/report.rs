@@ -1,7 +1,7 @@
 //! What a run reports: a table for people, and JSON for programs.
 //!
-//! The JSON is an interface: fields are added, never renamed or given another meaning. All times and rates are in the
-//! workload's time (see [`crate::clock`]) except those that say `wall` or `cpu`.
+//! The JSON is an interface: fields are added, never renamed or given another meaning. All times and rates
+//! are in the workload's time (see [`crate::clock`]) except those that say `wall` or `cpu`.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ use crate::failure::{FailureExample, KINDS};
 use crate::record::{Recorder, Tally, WINDOW, mb_per_s};
 use crate::run::{Finished, RunSettings};
 
-/// Lateness of the load that its readers must know of: 5 % of the 10 s a segment may take.
+/// Lateness of the load that the report must mention: 5 % of the 10 s a segment may take.
 const LAG_WARNING_MS: f64 = 500.0;
 /// Points of a cumulative distribution in the report.
 const CDF_POINTS: u32 = 200;
@@ -57,8 +57,8 @@ pub struct RunReport {
     pub failures: Failures,
 }
 
-/// How late this machine was in sending what was due, milliseconds of the workload's time. Large values mean that the
-/// load, not the server, was the limit.
+/// How late this machine was in sending what was due, milliseconds of the workload's time. Large values mean
+/// that the load, not the server, was the limit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Lag {
     /// Median.
@@ -217,8 +217,8 @@ pub struct WindowReport {
     pub completed_per_s: f64,
     /// Of these, failed.
     pub failed: u64,
-    /// Of these, failed, as a share of those due. A paced session is due once in a window, so this is close to the
-    /// share of running sessions that failed.
+    /// Of these, failed, as a share of those due. A paced session is due once in a window, so this is close
+    /// to the share of running sessions that failed.
     pub failed_share: f64,
     /// Body megabytes a second.
     pub mb_per_s: f64,
@@ -411,8 +411,8 @@ impl RunReport {
         out
     }
 
-    /// How the command ends: bytes that are not the file's, or not one right answer, are a failure of the run; other
-    /// failures are results.
+    /// How the command ends: bytes that are not the file's, or not one right answer, are a failure of the
+    /// run; other failures are results.
     ///
     /// # Errors
     /// As said, in one line with the first place.

@@ -1,7 +1,8 @@
 //! A run: worker threads, the way they end, and what is seen of them meanwhile.
 //!
-//! Each worker thread has a runtime of its own and counts alone. The main thread shows progress and waits for the
-//! workers, the end of the time or a signal; a signal ends the run cleanly with what was counted until then.
+//! Each worker thread has a runtime of its own and counts alone. The main thread shows progress and waits for
+//! the workers, the end of the time or a signal; a signal ends the run cleanly with what was counted until
+//! then.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -164,7 +165,8 @@ pub struct Finished {
     pub stopped: bool,
 }
 
-/// Runs `work` in every worker thread until all are done, the time is over, `observe` says stop, or a signal comes.
+/// Runs `work` in every worker thread until all are done, the time is over, `observe` says stop, or a signal
+/// comes.
 ///
 /// `observe` is called about four times a second with the time of the run and the live counts.
 ///
@@ -300,8 +302,8 @@ fn cpu_seconds() -> f64 {
     t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
 }
 
-/// Bounds a backoff after failures: 10 ms, doubled each time, at most a second (real time), so that clients of a dead
-/// server do not spin.
+/// Bounds a backoff after failures: 10 ms, doubled each time, at most a second (real time), so that clients
+/// of a dead server do not spin.
 pub struct Backoff(u32);
 
 impl Backoff {

@@ -17,7 +17,7 @@ use crate::run::{Finished, RunSettings, Worker, run};
 pub struct SessionRun {
     /// The library.
     pub catalogue: Arc<Catalogue>,
-    /// Who arrives when.
+    /// Which viewer arrives when.
     pub spec: SessionSpec,
     /// Sessions at once, beyond which a new one fails at once (it would only measure this machine).
     pub max_clients: u64,

@@ -28,8 +28,8 @@ pub(crate) enum Fault {
     NoRanges,
     /// The connection is closed after every answer, without a word about it.
     CloseAfterEach,
-    /// The connection is closed after the second request has come, without an answer; every one that has had an
-    /// answer before.
+    /// The connection is closed after the second request has come, without an answer; every one that has had
+    /// an answer before.
     CloseOnSecond,
 }
 

@@ -201,7 +201,8 @@ async fn the_closed_loop_counts_what_the_server_sent() {
     let sent = server.sent.load(Ordering::Relaxed);
     // What was sent and not received is in the buffers between: 64 KiB a client.
     assert!(record.total.bytes <= sent && sent - record.total.bytes <= 10 * (80 << 10));
-    // A range takes 0.1 s on the link and 0.2 s of delay: 3.3 a second a client (the last of a file is shorter).
+    // A range takes 0.1 s on the link and 0.2 s of delay: 3.3 a second a client (the last of a file is
+    // shorter).
     let per_s = record.total.bytes as f64 / 60.0 / 10.0;
     assert!((310_000.0..=334_000.0).contains(&per_s), "{per_s}");
     assert_eq!(record.seconds.iter().map(|s| s.tally.bytes).sum::<u64>(), record.total.bytes);
@@ -221,7 +222,8 @@ async fn handlers_ask_block_by_block_and_think() {
     };
     let record = on(&server, 60, |worker| clients(worker, Arc::new(plan))).await;
     assert_eq!(record.total.failures, 0, "{:?}", record.examples);
-    // Two blocks, and four seconds of thinking: 15 requests of a handler in a minute, a few of their blocks before the first pause.
+    // Two blocks, and four seconds of thinking: 15 requests of a handler in a minute, a few of their blocks
+    // before the first pause.
     assert!((10 * 28..=10 * 32).contains(&record.total.requests), "{}", record.total.requests);
     assert_eq!(record.total.bytes, record.total.requests * 65_536);
 }
@@ -268,7 +270,8 @@ async fn sessions_keep_their_schedule_to_the_millisecond() {
         let due = start + 10_000.0 * (i as f64 - 2.0) + delay.as_millis_f64();
         assert!((0.0..3.0).contains(&(at - due)), "segment {i} asked for at {at} ms, due at {due}");
     }
-    // Back to back: the second goes out when the first is complete, all three well within the first ten seconds.
+    // Back to back: the second goes out when the first is complete, all three well within the first ten
+    // seconds.
     let third = seen[2].at.duration_since(began).as_secs_f64() * 1e3;
     assert!(third > start + 600.0 && third < start + 10_000.0, "{third}");
     assert_eq!((record.sessions.started, record.sessions.completed, record.sessions.failed), (1, 1, 0));

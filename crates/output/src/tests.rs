@@ -17,7 +17,7 @@ fn make(path: &Path, kind: FileType, device: u64) -> rustix::io::Result<()> {
 }
 
 #[test]
-fn a_file_has_the_new_text_and_keeps_its_mode() {
+fn a_replaced_file_keeps_its_mode() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r.json");
     whole(&path, "a longer first text").unwrap();
@@ -70,7 +70,7 @@ fn root_follows_no_symlink_of_another_user() {
 }
 
 #[test]
-fn what_fails_midway_leaves_the_old_text_and_nothing_beside() {
+fn a_failed_write_leaves_the_old_text_and_no_other_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r.json");
     let half = |file: &mut File| {
@@ -89,7 +89,7 @@ fn what_fails_midway_leaves_the_old_text_and_nothing_beside() {
 #[test]
 fn a_place_that_cannot_be_written_is_named_in_one_line() {
     let dir = tempfile::tempdir().unwrap();
-    // Nobody makes files in /proc, root neither; and a folder is no file.
+    // Not even root can make files in /proc, and a folder is no file.
     for path in [dir.path().join("no/such"), "/proc/seekless.json".into(), dir.path().into()] {
         let fault = whole(&path, "text").unwrap_err();
         assert_eq!(fault.exit, Exit::Failed);
@@ -159,7 +159,7 @@ fn a_fifo_hands_on_the_whole_text() {
         move || fs::read_to_string(fifo).unwrap()
     });
     whole(&fifo, &text).unwrap();
-    // First of all: the reader of a FIFO that was replaced would wait for ever.
+    // First of all: the reader of a FIFO that was replaced would wait forever.
     assert!(fs::symlink_metadata(&fifo).unwrap().file_type().is_fifo());
     assert!(reader.join().unwrap() == text);
     assert_eq!(names(dir.path()), ["fifo"]);
@@ -237,7 +237,7 @@ fn a_fifo_with_a_reader_hands_on_what_is_offered() {
 }
 
 #[test]
-fn a_place_is_behind_its_symlinks() {
+fn a_place_is_found_through_its_symlinks() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     fs::create_dir(at("sub")).unwrap();

@@ -1,4 +1,5 @@
-//! Parts of files over HTTP: which bytes were asked for, how several parts travel in one answer, and which have arrived.
+//! Parts of files over HTTP: which bytes were asked for, how several parts travel in one answer, and which
+//! have arrived.
 //!
 //! Pure: bytes in, bytes out. Shared by the server and download client (`http`) and the load (`load`).
 //!

@@ -1,12 +1,14 @@
 //! Which bytes of a file a `Range` header asks for (RFC 9110, section 14).
 //!
-//! A header that is not understood is ignored, as the RFC says: the answer is the whole file. Overlapping ranges are
-//! merged, so that no header, however long, is answered with more bytes than the file has (a *range bomb*).
+//! A header that is not understood is ignored, as the RFC says: the answer is the whole file. Overlapping
+//! ranges are merged, so that no header, however long, is answered with more bytes than the file has (a
+//! *range bomb*).
 
 /// Longest header looked at. Every client that has a reason to ask for many ranges can ask again.
 const HEADER_BYTES_MAX: usize = 8192;
 
-/// Most ranges answered one by one; more are merged in file order, and if that does not help the whole file is sent.
+/// Most ranges answered one by one; more are merged in file order, and if that does not help the whole file
+/// is sent.
 pub const RANGES_MAX: usize = 256;
 
 /// Part of a file: `len` bytes from `offset`, never empty.
@@ -160,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_ignored_and_what_is_not_there_refused() {
+    fn unknown_ranges_are_ignored_and_absent_ones_refused() {
         for header in [
             "bytes",
             "bytes=",

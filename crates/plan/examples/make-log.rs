@@ -1,8 +1,9 @@
 //! Writes an access log of a site of videos to standard output: `make-log LINES [FILES [SEED]]`.
 //!
-//! Viewers arrive at random, choose a file by popularity (Zipf 0.8), watch a measured share of it and ask for 512 KiB every
-//! ten seconds, as in the video papers; a hundredth of the requests are downloads of a whole file. Lines are written as
-//! requests end, in order of time. For measurements of `seekless plan`, which must not depend on somebody's real log.
+//! Viewers arrive at random, choose a file by popularity (Zipf 0.8), watch a measured share of it and ask for
+//! 512 KiB every ten seconds, as in the video papers; a hundredth of the requests are downloads of a whole
+//! file. Lines are written as requests end, in order of time. For measurements of `seekless plan`, which must
+//! not depend on a real log.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,14 +1,14 @@
 //! From a log's curve and a disk's rates to what a site would serve, and what it would need.
 //!
-//! A site that serves `r` bytes a second has `r / c` streams, `c` being the rate of one as the log has it at its busiest.
-//! The memory `M` holds a cache `C`, which misses a share `m(C)` of the bytes (the log's curve), and what is read ahead
-//! for the streams that miss, `a` bytes each: who finds his bytes in the cache needs nothing read ahead. The disks must
-//! deliver `r m`; so the site serves the largest `r` with
+//! A site that serves `r` bytes a second has `r / c` streams, `c` being the rate of one as the log has it at
+//! its busiest. The memory `M` holds a cache `C`, which misses a share `m(C)` of the bytes (the log's curve),
+//! and what is read ahead for the streams that miss, `a` bytes each: a stream that hits needs nothing read
+//! ahead. The disks must deliver `r m`; so the site serves the largest `r` with
 //!
 //! `r m(C) <= D X`, `C` the largest cache with `C + a m(C) r / c <= M`
 //!
-//! for `D` disks of `X` bytes a second. More than that the log does not tell: processor and network are taken to be
-//! enough, files to be spread evenly over the disks, and the future to ask as the past did.
+//! for `D` disks of `X` bytes a second. More than that the log does not tell: processor and network are taken
+//! to be enough, files to be spread evenly over the disks, and the future to ask as the past did.
 
 use crate::distances::Curve;
 use crate::ways::Way;
@@ -17,7 +17,7 @@ use crate::ways::Way;
 const RATE_MAX: f64 = 1e12;
 /// More disks than any machine has.
 const DISKS_MAX: u64 = 100_000;
-/// Rounds in which cache and read-ahead come to terms; each round leaves less to settle, and most settle in three.
+/// Rounds of the division of memory between cache and read-ahead. Most converge in three.
 const ROUNDS: usize = 64;
 /// Caches tried for the least memory, by the part of the allowed misses they leave.
 const PARTS: u32 = 20;
@@ -54,8 +54,8 @@ impl Machine<'_> {
         way.ahead * miss * rate / self.stream_rate
     }
 
-    /// Cache left and share of misses at a rate: the largest cache that leaves room for the read-ahead, come to from
-    /// above (less cache misses more, which takes more of it).
+    /// Cache left and share of misses at a rate: the largest cache that leaves room for the read-ahead, come
+    /// to from above (less cache misses more, which takes more of it).
     fn misses(&self, way: &Way, rate: f64) -> (f64, f64) {
         let mut cache = self.memory;
         for _ in 0..ROUNDS {
@@ -69,7 +69,8 @@ impl Machine<'_> {
         (cache, self.curve.miss_ratio(cache))
     }
 
-    /// Whether there is memory for the read-ahead of every stream that misses. Without, what is read is lost before it is used.
+    /// Whether there is memory for the read-ahead of every stream that misses. Without, what is read is lost
+    /// before it is used.
     fn fits(&self, way: &Way, rate: f64) -> bool {
         let (cache, miss) = self.misses(way, rate);
         cache > 0.0 || self.ahead(way, rate, miss) <= self.memory
@@ -104,7 +105,8 @@ impl Machine<'_> {
         (disks <= DISKS_MAX as f64).then_some(disks as u64)
     }
 
-    /// Memory for a rate with the disks there are, bytes; nothing if first accesses alone are more than they deliver.
+    /// Memory for a rate with the disks there are, bytes; nothing if first accesses alone are more than they
+    /// deliver.
     pub fn memory_for(&self, way: &Way, rate: f64) -> Option<f64> {
         let allowed = self.disks as f64 * way.rate / rate;
         // A larger cache than the disks need can be cheaper: it spares read-ahead.
@@ -123,7 +125,8 @@ mod tests {
     use crate::distances::Distances;
     use seekless_workload::splitmix::mix;
 
-    /// 1000 parts of 1 MB read round and round: everything misses below 1 GB, nothing but the first round above.
+    /// 1000 parts of 1 MB read round and round: everything misses below 1 GB, nothing but the first round
+    /// above.
     fn loop_curve() -> Curve {
         let mut d = Distances::new(1 << 12, 1);
         for i in 0..10_000_u64 {
@@ -159,7 +162,7 @@ mod tests {
         assert_eq!(m.memory_for(&way(50e6, 0.0), 600e6), None);
     }
 
-    /// What streams need for read-ahead is taken from the cache, and is a limit of its own.
+    /// Read-ahead of streams takes its memory from the cache, and is a limit of its own.
     #[test]
     fn read_ahead_costs_memory() {
         let curve = loop_curve();
@@ -169,9 +172,9 @@ mod tests {
         assert_eq!(m.disks_for(&way(100e6, 2e6), 300e6), None);
     }
 
-    /// What fits the memory is answered from it, however much would be read ahead of those who missed.
+    /// What fits the memory is answered from it, however much would be read ahead of streams that miss.
     #[test]
-    fn who_finds_his_bytes_in_the_cache_needs_no_read_ahead() {
+    fn a_stream_that_hits_needs_no_read_ahead() {
         let mut d = Distances::new(1 << 12, 1);
         (0..100_000_u64).for_each(|i| d.access(mix(i % 300), 1_000_000));
         let curve = d.curve();

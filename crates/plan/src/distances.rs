@@ -1,13 +1,16 @@
-//! Miss-ratio curves: what share of the accesses a least-recently-used cache of each size would miss, from one pass.
+//! Miss-ratio curves: what share of the accesses a least-recently-used cache of each size would miss, from
+//! one pass.
 //!
-//! An access hits in every cache at least as large as its *stack distance*: the bytes of all different parts accessed since
-//! the last access to the same part, its own included (Mattson et al. 1970). Distances come from a tree of partial sums
-//! over the order of last accesses (Olken 1981), in time logarithmic in the number of parts.
+//! An access hits in every cache at least as large as its *stack distance*: the bytes of all different parts
+//! accessed since the last access to the same part, its own included (Mattson et al. 1970). Distances come
+//! from a tree of partial sums over the order of last accesses (Olken 1981), in time logarithmic in the
+//! number of parts.
 //!
-//! Memory is bounded by following only a sample of the parts: those whose hash lies below a threshold, which is lowered
-//! whenever the sample grows too large, and all distances are scaled up by the sampled share (SHARDS with a fixed number
-//! of samples, Waldspurger et al., FAST 2015; with its correction for the difference between expected and actual number
-//! of sampled accesses). While nothing has been left out, the curve is exact.
+//! Memory is bounded by following only a sample of the parts: those whose hash lies below a threshold, which
+//! is lowered whenever the sample grows too large, and all distances are scaled up by the sampled share
+//! (SHARDS with a fixed number of samples, Waldspurger et al., FAST 2015; with its correction for the
+//! difference between expected and actual number of sampled accesses). While nothing has been left out, the
+//! curve is exact.
 
 use std::collections::{BinaryHeap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -207,7 +210,8 @@ impl Distances {
         let sampled: f64 = buckets.iter().sum::<f64>() + self.first;
         let expected = self.bytes * self.share();
         if self.share() < 1.0 {
-            // What the sample missed or has too much of are accesses to very popular parts: they hit in any cache.
+            // What the sample missed or has too much of are accesses to very popular parts: they hit in any
+            // cache.
             buckets[0] += expected - sampled;
         }
         let mut hits = Vec::with_capacity(buckets.len());
@@ -355,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn bounded_however_many_parts_there_are() {
+    fn memory_is_bounded_for_any_number_of_parts() {
         let mut d = Distances::new(100, 1);
         for i in 0..200_000_u64 {
             d.access(mix(i), 4096);
@@ -367,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_for_ratios_are_the_inverse() {
+    fn size_for_ratio_is_the_inverse_of_the_curve() {
         let accesses = zipf_accesses(100_000);
         let mut d = Distances::new(1 << 20, 1);
         accesses.iter().for_each(|(k, b)| d.access(*k, *b));

@@ -1,11 +1,13 @@
 //! What an access log says about a site, in one pass and bounded memory.
 //!
-//! A log says who got how many bytes of what, not where a part began. A whole answer (200) is read from the first byte to
-//! the last. A part (206) is taken to go on where the same client's last part of the same file ended, as players and
-//! resumed downloads do, if that was not long ago; else to begin at the first byte. Such a run of requests is a *stream*.
+//! A log says which client got how many bytes of what, not where a part began. A whole answer (200) is read
+//! from the first byte to the last. A part (206) is taken to go on where the same client's last part of the
+//! same file ended, as players and resumed downloads do, if that was not long ago; else to begin at the first
+//! byte. Such a run of requests is a *stream*.
 //!
-//! Files are looked at in parts of 256 KiB or as asked. A request accesses the parts whose first byte it covers, and the
-//! part in which its stream begins, so that consecutive requests do not count the part they share twice.
+//! Files are looked at in parts of 256 KiB or as asked. A request accesses the parts whose first byte it
+//! covers, and the part in which its stream begins, so that consecutive requests do not count the part they
+//! share twice.
 
 use std::fmt::Display;
 use std::io::BufRead;
@@ -16,15 +18,15 @@ use seekless_workload::trace::{Entry, LINE_BYTES_MAX, entry, read_line};
 
 use crate::distances::{Curve, Distances, MixedMap};
 
-/// A client that asked for nothing of a file for so long begins anew: longer than pauses between the segments of a
-/// player, of whatever length.
+/// A client that asked for nothing of a file for so long begins anew: longer than pauses between the segments
+/// of a player, of whatever length.
 const STREAM_IDLE_S: u64 = 300;
 /// Streams remembered, in two generations of half as many; about 100 MB at the most.
 const STREAMS_MAX: usize = 1 << 20;
 /// Files counted one by one; beyond, a sample. About 100 MB at the most.
 const FILES_MAX: usize = 1 << 20;
-/// Parts followed in each of two samples. SHARDS' mean error is below 0.01 from 8,192 on (Waldspurger et al. 2015); this
-/// is four times as much, in 5 MB.
+/// Parts followed in each of two samples. SHARDS' mean error is below 0.01 from 8,192 on (Waldspurger et al.
+/// 2015); this is four times as much, in 5 MB.
 const SAMPLES: usize = 32_768;
 /// With `exact`, parts followed at most: 2.5 GB of memory.
 const EXACT_MAX: usize = 1 << 24;
@@ -59,7 +61,7 @@ struct ClientStream {
 struct FileCount {
     requests: u32,
     bytes: u64,
-    /// Furthest byte sent, which is the size once somebody has got all of it.
+    /// Furthest byte sent, which is the size once a client has got all of it.
     end: u64,
 }
 
@@ -306,8 +308,8 @@ impl LogReader {
     }
 }
 
-/// Least squares of log requests over log rank, over ranks even on that scale, as far as files have at least five
-/// requests: below, ranks tie.
+/// Least squares of log requests over log rank, over ranks even on that scale, as far as files have at least
+/// five requests: below, ranks tie.
 fn zipf(ranks: &[(f64, f64)]) -> Option<f64> {
     let points: Vec<(f64, f64)> =
         ranks.iter().filter(|(_, r)| *r >= 5.0).map(|(rank, r)| (rank.ln(), r.ln())).collect();
@@ -324,7 +326,8 @@ fn zipf(ranks: &[(f64, f64)]) -> Option<f64> {
 /// Reads a log called `name` in messages, and calls `tick` now and then on the way.
 ///
 /// # Errors
-/// The bytes cannot be read; a line does not fit (unless lenient); nothing in it is a request answered with bytes.
+/// The bytes cannot be read; a line does not fit (unless lenient); nothing in it is a request answered with
+/// bytes.
 pub fn read(
     mut log: impl BufRead,
     name: impl Display,

@@ -1,8 +1,9 @@
 //! What one disk delivers to a server of streams: as shipped, tuned, and with Seekless.
 //!
-//! Measured by simulation of a closed loop: clients that each read a file of their own from start to end, asking for the
-//! next range as soon as they have the last, on a library many times the memory, so that the page cache answers next to
-//! nothing of itself. What a real cache answers comes from the log's own curve ([`crate::answer`]).
+//! Measured by simulation of a closed loop: clients that each read a file of their own from start to end,
+//! asking for the next range as soon as they have the last, on a library many times the memory, so that the
+//! page cache answers next to nothing of itself. What a real cache answers comes from the log's own curve
+//! ([`crate::answer`]).
 
 use seekless_drive::DriveSpec;
 use seekless_units::{Bytes, Fault};
@@ -21,8 +22,8 @@ pub struct Way {
     pub name: &'static str,
     /// What it is.
     pub what: &'static str,
-    /// What is read at once, bytes, which is also the memory a stream takes: half of the piece being sent and half of the
-    /// next, on the mean.
+    /// What is read at once, bytes, which is also the memory a stream takes: half of the piece being sent and
+    /// half of the next, on the mean.
     pub ahead: f64,
     /// Useful bytes a second one disk delivers to streams.
     pub rate: f64,
@@ -43,8 +44,8 @@ pub struct Streams {
     pub memory: Bytes,
 }
 
-/// Name, what it is, sizes read at once in KiB, arguments. The larger the size the more a disk delivers and the more memory
-/// each stream takes: which is best depends on the site, so each is measured.
+/// Name, what it is, sizes read at once in KiB, arguments. The larger the size the more a disk delivers and
+/// the more memory each stream takes: which is best depends on the site, so each is measured.
 const WAYS: [(&str, &str, &[u64], &[&str]); 3] = [
     ("shipped", "nginx and Linux as they are shipped: read-ahead of 128 KiB", &[128], &[]),
     (

@@ -7,8 +7,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A number of bytes. Addition and subtraction saturate.
 ///
-/// Written and read with a unit: `2MiB`, `512 KiB`, `64GiB` (powers of 1024) or `146GB`, `500 MB`, `8kB` (powers
-/// of 1000), `0B`, or a bare number of bytes. Letter case of the unit does not matter.
+/// Written and read with a unit: `2MiB`, `512 KiB`, `64GiB` (powers of 1024) or `146GB`, `500 MB`, `8kB`
+/// (powers of 1000), `0B`, or a bare number of bytes. Letter case of the unit does not matter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes(pub u64);
 
@@ -31,7 +31,7 @@ impl Bytes {
         Bytes(n.saturating_mul(1 << 30))
     }
 
-    /// This many megabytes of 1,000,000 bytes, the unit of every throughput we print.
+    /// This many megabytes of 1,000,000 bytes, the unit of every printed throughput.
     pub fn as_mb(self) -> f64 {
         self.0 as f64 / 1e6
     }

@@ -7,11 +7,12 @@ use core::fmt;
 pub enum Exit {
     /// Done, and every check held.
     Ok = 0,
-    /// It ran, but what was asked did not come out: a check failed, a process did not start, an input/output error.
+    /// It ran, but what was asked did not come out: a check failed, a process did not start, an input/output
+    /// error.
     Failed = 1,
     /// The command line or a file was wrong: unknown name or field, bad unit, value out of range.
     Usage = 2,
-    /// The system does not let us: no root, no FUSE, no loop device, no writable cgroup.
+    /// The system does not permit it: no root, no FUSE, no loop device, no writable cgroup.
     Permission = 3,
     /// The name, address or file is in use by something else.
     Busy = 4,
@@ -21,8 +22,8 @@ pub enum Exit {
     Interrupted = 130,
 }
 
-/// An error a person reads: one line that says what, where and how to mend it, and the exit status that goes with
-/// it. Library crates keep their own typed errors and turn them into this at their edge.
+/// An error a person reads: one line that says what, where and how to mend it, and the exit status that goes
+/// with it. Library crates keep their own typed errors and turn them into this at their edge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The status the command ends with.

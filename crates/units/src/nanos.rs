@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 /// A point in time or a span of it, in nanoseconds.
 ///
-/// A point counts from an origin that the driver chose (boot, start of a simulation); the pure crates never ask
-/// which. Range: 584 years. Addition and subtraction saturate.
+/// A point counts from an origin that the driver chose (boot, start of a simulation); the pure crates never
+/// ask which. Range: 584 years. Addition and subtraction saturate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Nanos(pub u64);

@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 
-/// Bytes in one addressable sector. Every interface of ours counts 512-byte sectors, as the kernel's block layer
-/// does, whatever the drive's physical sector is.
+/// Bytes in one addressable sector. Every interface of Seekless counts 512-byte sectors, as the kernel's
+/// block layer does, whatever the drive's physical sector is.
 pub const SECTOR_BYTES: u64 = 512;
 
 /// A disk address: the number of a 512-byte sector from the start of the whole disk (not of a partition).

@@ -1,9 +1,9 @@
-//! The drive's own time against ours.
+//! The drive's own time against real time.
 //!
-//! The drive model lives on a time line of its own. It runs `speed` times as fast as the wall's, and it can stand
-//! still: while the drive hangs, or while a slowed command takes longer than the model says. Both are one mechanism, a
-//! stall: drive time stays at a point until a moment on the wall, then goes on from there. Nothing else bends it, so a
-//! late wake-up of ours never slows the drive.
+//! The drive model lives on a time line of its own. It runs `speed` times as fast as the wall's, and it can
+//! stand still: while the drive hangs, or while a slowed command takes longer than the model says. Both are
+//! one mechanism, a stall: drive time stays at a point until a moment on the wall, then goes on from there.
+//! Nothing else bends it, so a late wake-up never slows the drive.
 
 use seekless_units::Nanos;
 
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn speed_stall_and_back() {
+    fn drive_time_runs_at_its_speed_and_stalls_on_demand() {
         let mut clock = Clock::new(4.0);
         assert_eq!(clock.drive_at(Nanos(100)), Nanos(400));
         assert_eq!(clock.wall_at(Nanos(402)), Nanos(101), "rounded up");
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn waking_at_the_moment_finds_the_drive_there() {
+    fn a_wake_up_is_never_before_its_drive_time() {
         for speed in [0.3, 1.0, 3.0, 7.7] {
             let clock = Clock::new(speed);
             for drive in (0..1_000_000_007).step_by(99_999_989) {

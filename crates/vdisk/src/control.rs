@@ -1,7 +1,7 @@
 //! The control socket of a disk: a line of JSON each way.
 //!
-//! The right to unthrottled mode belongs to a connection: when it closes, however its owner ends, the disk is in time
-//! again.
+//! The right to unthrottled mode belongs to a connection: when it closes, however its owner ends, the disk is
+//! in time again.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};

@@ -1,8 +1,9 @@
 //! Which pages of the disk hold content of which file: an extent map.
 //!
-//! A page written with [`seekless_workload::content`] is kept as two numbers, the seed of the file and the page's index
-//! in it. Files are written in long runs, so neighbouring pages whose indices follow one another become one run and a
-//! library of terabytes fits into a few thousand entries. Pages in no run belong to the backing file.
+//! A page written with [`seekless_workload::content`] is kept as two numbers, the seed of the file and the
+//! page's index in it. Files are written in long runs, so neighbouring pages whose indices follow one another
+//! become one run and a library of terabytes fits into a few thousand entries. Pages in no run belong to the
+//! backing file.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

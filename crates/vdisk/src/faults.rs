@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_and_factors() {
+    fn faults_apply_to_overlapping_ranges_and_the_largest_factor_counts() {
         let faults = Faults {
             eio: vec!["1MiB+4KiB".parse().unwrap()],
             slow: vec!["4".parse().unwrap(), "9,0+1MiB".parse().unwrap()],

@@ -1,7 +1,7 @@
 //! A file system of one file, `disk`: the bytes of the software disk, for a loop device to stand on.
 //!
-//! The loop device reads and writes it with direct, asynchronous I/O, so what arrives here is what its block layer
-//! dispatched, all of it at once, and nothing is cached below.
+//! The loop device reads and writes it with direct, asynchronous I/O, so what arrives here is what its block
+//! layer dispatched, all of it at once, and nothing is cached below.
 
 use std::ffi::OsStr;
 use std::io;
@@ -26,8 +26,8 @@ pub const FILE_NAME: &str = "disk";
 /// Largest request: 256 pages, the kernel's own limit (`/proc/sys/fs/fuse/max_pages_limit`).
 pub const REQUEST_MAX: u32 = 1 << 20;
 
-/// Requests the kernel may have outstanding. Above what a loop device dispatches (128) cut into requests of the largest
-/// size; it is what bounds our memory.
+/// Requests the kernel may have outstanding. Above what a loop device dispatches (128) cut into requests of
+/// the largest size; it is what bounds our memory.
 pub const BACKGROUND_MAX: u16 = 512;
 
 /// Attributes never change behind the kernel's back.
@@ -35,7 +35,7 @@ pub(crate) const FOREVER: Duration = Duration::from_secs(3600);
 
 const FILE: INodeNo = INodeNo(2);
 
-/// The settings every file system of ours asks of the kernel.
+/// The settings every software disk asks of the kernel.
 pub(crate) fn configure(config: &mut KernelConfig) {
     // An older kernel without one of them works, slower; nothing to report.
     let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
@@ -44,7 +44,7 @@ pub(crate) fn configure(config: &mut KernelConfig) {
     let _ = config.set_congestion_threshold(BACKGROUND_MAX);
 }
 
-/// Attributes of a file or directory of ours.
+/// Attributes of a file or directory of the software disk.
 pub(crate) fn attributes(ino: INodeNo, kind: FileType, size: u64, perm: u16) -> FileAttr {
     let time = SystemTime::UNIX_EPOCH;
     FileAttr {
@@ -176,8 +176,8 @@ impl Filesystem for DiskFile {
         if offset.checked_add(len).is_none_or(|end| end > self.store.size()) {
             return reply.error(Errno::EFBIG);
         }
-        // The bytes are taken over now, while the kernel's buffer is ours; nobody may rely on the old ones until the
-        // write is answered. A write that is to fail leaves the disk as it was.
+        // The bytes are taken over now, while the kernel's buffer is valid; no client may rely on the old
+        // ones until the write is answered. A write that is to fail leaves the disk as it was.
         let taken = if self.engine.fails(offset, len) { Ok(()) } else { self.store.write(offset, data) };
         let finish = move |ok: bool| match (ok, taken) {
             (true, Ok(())) => reply.written(len as u32),
@@ -187,7 +187,8 @@ impl Filesystem for DiskFile {
         self.engine.submit(Op::Write, offset, len, Box::new(finish));
     }
 
-    /// The block layer's request to zero a range. It frees what was there and takes as long as writing zeros would.
+    /// The block layer's request to zero a range. It frees what was there and takes as long as writing zeros
+    /// would.
     fn fallocate(
         &self,
         _: &Request,

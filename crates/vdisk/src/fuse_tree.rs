@@ -1,9 +1,10 @@
 //! A directory of files straight from the drive model, for users who may not have a block device.
 //!
-//! Files lie on the drive one after the other in an order given by a seed, with even gaps between them so that the
-//! library takes the whole of the disk, and hold the content of their paths. The kernel caches what it reads as for any
-//! file system, so a server meets a page cache and its misses meet the drive; what is missing against the block device
-//! is the block layer (schedulers, request sizes) and a file system's own reads.
+//! Files lie on the drive one after the other in an order given by a seed, with even gaps between them so
+//! that the library takes the whole of the disk, and hold the content of their paths. The kernel caches what
+//! it reads as for any file system, so a server meets a page cache and its misses meet the drive; what is
+//! missing against the block device is the block layer (schedulers, request sizes) and a file system's own
+//! reads.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};

@@ -10,9 +10,9 @@
 //!                     store:  extents (content by seed and page) + backing file (the rest)
 //! ```
 //!
-//! Without root the loop device and what is above it are left out: [`fuse_tree`] is a directory of files straight from
-//! the engine. Three processes make a disk: `up` returns when it stands; the [`supervisor`] builds and dismantles; the
-//! [`worker`] serves. Each of them may be killed at any time, see [`dismantle`].
+//! Without root the loop device and what is above it are left out: [`fuse_tree`] is a directory of files
+//! straight from the engine. Three processes make a disk: `up` returns when it stands; the [`supervisor`]
+//! builds and dismantles; the [`worker`] serves. Each of them may be killed at any time, see [`dismantle`].
 //!
 //! Must not know: the other applications (daemon, load, lab).
 

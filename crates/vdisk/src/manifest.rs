@@ -1,7 +1,7 @@
 //! Which files a library has: lines of size and path.
 //!
-//! `1048576 videos/000001.mp4` or `1MiB videos/000001.mp4`; empty lines and lines that begin with `#` do not count.
-//! Paths are relative to the library's root.
+//! `1048576 videos/000001.mp4` or `1MiB videos/000001.mp4`; empty lines and lines that begin with `#` do not
+//! count. Paths are relative to the library's root.
 
 use std::collections::HashSet;
 use std::path::{Component, Path};
@@ -35,8 +35,8 @@ impl Manifest {
     /// Reads lines of size and path.
     ///
     /// # Errors
-    /// The first wrong line and what is wrong with it: no size, no path, a path that leaves the library or is listed
-    /// twice; or no file at all.
+    /// The first wrong line and what is wrong with it: no size, no path, a path that leaves the library or is
+    /// listed twice; or no file at all.
     pub fn parse(text: &str) -> Result<Manifest, String> {
         let (mut files, mut seen) = (Vec::new(), HashSet::new());
         for (number, line) in text.lines().enumerate() {
@@ -72,8 +72,8 @@ impl Manifest {
         self.files.iter().map(|(_, size)| size).sum()
     }
 
-    /// The files in the order in which they came to the disk: any, but always the same for a seed. A library filled
-    /// over time holds neighbours in the catalogue far apart.
+    /// The files in the order in which they came to the disk: any, but always the same for a seed. A library
+    /// filled over time holds neighbours in the catalogue far apart.
     pub fn shuffled(&self, seed: u64) -> Vec<&(String, u64)> {
         let mut order: Vec<_> = self.files.iter().collect();
         order.shuffle(&mut rand_pcg::Pcg64::seed_from_u64(seed));

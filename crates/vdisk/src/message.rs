@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_and_back() {
+    fn a_fault_reads_back_as_sent() {
         for exit in
             [Exit::Failed, Exit::Usage, Exit::Permission, Exit::Busy, Exit::Missing, Exit::Interrupted]
         {

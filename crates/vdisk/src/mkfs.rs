@@ -1,4 +1,5 @@
-//! File systems for the disk: made at once and complete, so that nothing is left to initialise under the first load.
+//! File systems for the disk: made at once and complete, so that nothing is left to initialise under the
+//! first load.
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
@@ -13,8 +14,9 @@ use crate::state::cannot;
 /// The program that makes a file system, its arguments, and the package that brings it.
 fn maker(fs: FsKind) -> Option<(&'static str, &'static [&'static str], &'static str)> {
     match fs {
-        // An inode for each 64 KiB: enough for a source tree, a quarter of the default's tables. No discard (a hard
-        // disk has none), no blocks reserved for root, tables and journal written now and not by a kernel thread later.
+        // An inode for each 64 KiB: enough for a source tree, a quarter of the default's tables. No discard
+        // (a hard disk has none), no blocks reserved for root, tables and journal written now and not by a
+        // kernel thread later.
         FsKind::Ext4 => Some((
             "mkfs.ext4",
             &["-q", "-F", "-m", "0", "-i", "65536", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"],
@@ -69,8 +71,8 @@ pub fn make(fs: FsKind, device: &Path) -> Result<(), Fault> {
 /// Mounts `device` at `target`. Access times are not kept: readers would turn into writers.
 ///
 /// # Errors
-/// `Permission`, `Usage` for options the file system does not know, `Missing` for a file system the kernel does not
-/// know.
+/// `Permission`, `Usage` for options the file system does not know, `Missing` for a file system the kernel
+/// does not know.
 pub fn mount_at(fs: FsKind, device: &Path, target: &Path, options: Option<&str>) -> Result<(), Fault> {
     let kind = match fs {
         FsKind::Ext4 => "ext4",

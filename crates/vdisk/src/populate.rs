@@ -1,9 +1,10 @@
 //! Filling a mounted disk with a library, as fast as the machine goes.
 //!
-//! Files are written one after the other with large direct writes into space allocated beforehand, so that each is one
-//! piece; the order is shuffled by seed, as in a library that was filled over time. Each file is allocated with its
-//! share of the free space behind it, which is given back at the end: so a library smaller than its disk still takes
-//! the whole of it, wherever the file system begins, and seeks are as long as on a full one.
+//! Files are written one after the other with large direct writes into space allocated beforehand, so that
+//! each is one piece; the order is shuffled by seed, as in a library that was filled over time. Each file is
+//! allocated with its share of the free space behind it, which is given back at the end: so a library smaller
+//! than its disk still takes the whole of it, wherever the file system begins, and seeks are as long as on a
+//! full one.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -50,11 +51,12 @@ pub struct PopulateOptions {
     pub pack: bool,
 }
 
-/// Writes the files of `manifest` below `root` with the content of their paths; `progress` hears of bytes written.
+/// Writes the files of `manifest` below `root` with the content of their paths; `progress` hears of bytes
+/// written.
 ///
 /// # Errors
-/// `Usage` if they do not fit, `Busy` if a file is there already, else what the system says of which file. Files
-/// written so far stay.
+/// `Usage` if they do not fit, `Busy` if a file is there already, else what the system says of which file.
+/// Files written so far stay.
 pub fn populate(
     root: &Path,
     manifest: &Manifest,
@@ -98,7 +100,8 @@ pub fn populate(
         let cut = OpenOptions::new().write(true).open(&full).and_then(|file| file.set_len(*size));
         cut.map_err(|e| cannot("cut to size", &full, &e))?;
     }
-    // All of it, the journal included, while nothing takes time: no write-back follows into the first experiment.
+    // All of it, the journal included, while nothing takes time: no write-back follows into the first
+    // experiment.
     rustix::fs::syncfs(&dir).map_err(|e| cannot("sync", root, &e.into()))?;
     let _ = seekless_kernel::mounts::settle(dir.as_fd());
     // Cutting a page brought it into the cache; a populated library starts cold.

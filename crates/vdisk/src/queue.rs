@@ -36,9 +36,10 @@ impl LoopQueue {
 
     /// A disk that turns, and dispatches `depth` commands at once.
     ///
-    /// A loop device dispatches up to 128 requests at once; a disk's command queue holds 32 or fewer, and what does not
-    /// fit stays with the scheduler, which can then still sort it. The number can be set only while no scheduler is
-    /// chosen and stays when one is. A loop device's read-ahead follows its largest request; a disk's is 128 KiB.
+    /// A loop device dispatches up to 128 requests at once; a disk's command queue holds 32 or fewer, and
+    /// what does not fit stays with the scheduler, which can then still sort it. The number can be set only
+    /// while no scheduler is chosen and stays when one is. A loop device's read-ahead follows its largest
+    /// request; a disk's is 128 KiB.
     ///
     /// # Errors
     /// `Usage`: a scheduler or size the kernel refuses, with those it offers. `Failed`: the rest.
@@ -94,8 +95,9 @@ impl LoopQueue {
         Ok(())
     }
 
-    /// Read-ahead once more, after the file system was made: wherever the loop driver changes its limits, as at the first
-    /// request to zero a range that the file below refuses, the kernel derives read-ahead from them anew.
+    /// Read-ahead once more, after the file system was made: wherever the loop driver changes its limits, as
+    /// at the first request to zero a range that the file below refuses, the kernel derives read-ahead from
+    /// them anew.
     pub fn set_read_ahead(&self, kb: Option<u64>) {
         let _ = self.set("read_ahead_kb", &kb.unwrap_or(READ_AHEAD_KB).to_string());
     }

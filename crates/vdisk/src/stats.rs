@@ -1,10 +1,10 @@
 //! Where the drive's time went.
 //!
-//! All times are drive time, so that figures do not depend on the speed a disk is run at. `elapsed = busy + idle`, where
-//! busy is as iostat's %util: a command is present. Of that, `service` is the time in which one is being carried out; in
-//! the rest the drive finishes a look-ahead that its firmware will not break off. `seek`, `rotation`, `transfer` and
-//! `overhead` are sums over commands (they can add up to more than `service` where a command served from the track
-//! buffer runs beside the mechanism).
+//! All times are drive time, so that figures do not depend on the speed a disk is run at. `elapsed = busy +
+//! idle`, where busy is as iostat's %util: a command is present. Of that, `service` is the time in which one
+//! is being carried out; in the rest the drive finishes a look-ahead that its firmware will not break off.
+//! `seek`, `rotation`, `transfer` and `overhead` are sums over commands (they can add up to more than
+//! `service` where a command served from the track buffer runs beside the mechanism).
 
 use seekless_drive::{Completion, Op};
 use seekless_units::{Lba, Nanos};
@@ -100,7 +100,8 @@ impl Counter {
         self.stats.queue_max = self.stats.queue_max.max(queue as u64);
     }
 
-    /// A command is done; `oldest` is the earliest arrival among the commands present until then, this one included.
+    /// A command is done; `oldest` is the earliest arrival among the commands present until then, this one
+    /// included.
     pub fn completed(&mut self, done: &Completion, oldest: Nanos, failed: bool) {
         let bytes = u64::from(done.sectors) * seekless_units::SECTOR_BYTES;
         let s = &mut self.stats;

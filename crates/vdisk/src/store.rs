@@ -1,9 +1,9 @@
 //! What the disk holds: runs of recognised content, and a sparse unnamed file for everything else.
 //!
-//! Videos of a populated library never touch real storage: a page that is exactly somebody's content is kept in the
-//! [`ExtentMap`] and made again when read. Metadata of the file system and foreign data go to a backing file without a
-//! name (`O_TMPFILE`), which the system frees however the process ends. Pages of zeros become holes in it, so that mkfs
-//! may zero gigabytes at no cost. Never written pages read as zeros.
+//! Videos of a populated library never touch real storage: a page that is exactly generated content is kept
+//! in the [`ExtentMap`] and made again when read. Metadata of the file system and foreign data go to a
+//! backing file without a name (`O_TMPFILE`), which the system frees however the process ends. Pages of zeros
+//! become holes in it, so that mkfs may zero gigabytes at no cost. Never written pages read as zeros.
 
 use std::fs::File;
 use std::io;
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_end() {
+    fn writes_past_the_end_fail_and_reads_give_zeros() {
         let store = store(10_000);
         assert!(store.write(9_999, &[1, 2]).is_err());
         store.write(9_999, &[1]).unwrap();

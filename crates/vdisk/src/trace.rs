@@ -1,8 +1,9 @@
 //! A line of CSV for every command the drive completed.
 //!
-//! Columns: `arrival_ns,op,lba,sectors,started_ns,finished_ns,queue,disk_lba`. Times are drive time; `lba` is the
-//! address on the modelled drive, `disk_lba` that on the disk as the system sees it (they differ where a small disk is
-//! spread over the drive); `queue` counts the commands present at arrival, this one included; `op` is `R` or `W`.
+//! Columns: `arrival_ns,op,lba,sectors,started_ns,finished_ns,queue,disk_lba`. Times are drive time; `lba` is
+//! the address on the modelled drive, `disk_lba` that on the disk as the system sees it (they differ where a
+//! small disk is spread over the drive); `queue` counts the commands present at arrival, this one included;
+//! `op` is `R` or `W`.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

@@ -1,9 +1,9 @@
 //! The process that serves a disk's bytes: FUSE on one side, the drive model on the other.
 //!
 //! It does nothing that could wait for itself: attaching, making and mounting what lies above its file is the
-//! supervisor's work. So it can be killed at any point; the kernel then ends the FUSE connection, everything that waits
-//! for it fails, and the supervisor clears up. Should the supervisor die first, the pipe between them breaks and the
-//! worker starts a cleaner.
+//! supervisor's work. So it can be killed at any point; the kernel then ends the FUSE connection, everything
+//! that waits for it fails, and the supervisor clears up. Should the supervisor die first, the pipe between
+//! them breaks and the worker starts a cleaner.
 
 use std::io::{Read, Write};
 use std::process::Command;
@@ -38,7 +38,7 @@ pub fn source_name(name: &str) -> String {
 /// # Errors
 /// Whatever keeps the disk from coming up; also written to the supervisor, as JSON.
 pub fn run(config: &DiskConfig) -> Result<Exit, Fault> {
-    // One thread's panic is the disk's end: half a disk would leave readers waiting for ever.
+    // One thread's panic is the disk's end: half a disk would leave callers waiting forever.
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         print(info);
@@ -91,7 +91,8 @@ fn serve<F: Filesystem>(
     options.mount_options = vec![MountOption::FSName(source_name(&config.name)), MountOption::NoAtime];
     if shared {
         options.mount_options.extend([MountOption::RO, MountOption::NoSuid, MountOption::NoDev]);
-        // Servers drop to a user of their own, who has to see the tree. Without root only /etc/fuse.conf may allow it.
+        // Servers drop to a user of their own, which has to see the tree. Without root only /etc/fuse.conf
+        // may allow it.
         let allowed = rustix::process::geteuid().is_root() || user_allow_other();
         options.acl = if allowed { SessionACL::All } else { SessionACL::Owner };
     }
@@ -113,7 +114,8 @@ fn serve<F: Filesystem>(
     std::thread::Builder::new()
         .name("fuse".into())
         .spawn(move || {
-            // A request arrives at the drive when the thread that reads it runs; fuser starts it, and it inherits this.
+            // A request arrives at the drive when the thread that reads it runs; fuser starts it, and it
+            // inherits this.
             let _ = seekless_kernel::sched::run_first();
             let _ = session.run();
             // Unmounted under us, or the connection was aborted.
@@ -145,8 +147,8 @@ fn forward_signals() -> Result<(), Fault> {
     Ok(())
 }
 
-/// Waits on the pipe from the supervisor. A word of farewell ends the worker; a pipe that breaks without one means
-/// that the supervisor was killed, and that clearing up is left to us.
+/// Waits on the pipe from the supervisor. A word of farewell ends the worker; a pipe that breaks without one
+/// means that the supervisor was killed, and that clearing up is left to us.
 fn wait_for_the_end(dir: &DiskDir) {
     let mut byte = [0];
     if matches!(std::io::stdin().read(&mut byte), Ok(1)) && byte[0] == BYE {

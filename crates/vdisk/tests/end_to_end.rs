@@ -1,7 +1,8 @@
-//! Disks brought up for real: FUSE, loop device, ext4, faults, and what is left when they end in every way there is.
+//! Disks brought up for real: FUSE, loop device, ext4, faults, and what is left when they end in every way
+//! there is.
 //!
-//! Needs root, `/dev/fuse` and loop devices; without them each test says `skipped:` and passes. Every disk lives in a
-//! state directory of its own test, and a guard takes it down also when the test fails.
+//! Needs root, `/dev/fuse` and loop devices; without them each test says `skipped:` and passes. Every disk
+//! lives in a state directory of its own test, and a guard takes it down also when the test fails.
 
 mod common;
 
@@ -90,7 +91,7 @@ fn a_library_is_served_verified_and_traced() {
 }
 
 #[test]
-fn faults_strike_where_and_when_told() {
+fn faults_act_only_in_their_range_and_until_cleared() {
     let Some(bench) = Bench::new() else { return };
     let up = bench.up(&["--fs", "none", "--speedup", "50"]);
     let device = PathBuf::from(up["device"].as_str().unwrap());
@@ -192,7 +193,7 @@ fn down_clears_away_what_two_kills_left_and_up_works_again() {
 }
 
 #[test]
-fn a_disk_in_use_goes_down_all_the_same() {
+fn a_disk_in_use_can_be_taken_down() {
     let Some(bench) = Bench::new() else { return };
     let mount = bench.path("mnt");
     bench.up(&["--mount", mount.to_str().unwrap()]);
@@ -273,7 +274,7 @@ fn bad_input_is_one_clear_line_and_leaves_nothing() {
     bench.assert_clean();
 }
 
-/// What a user of a tree sees, whoever mounted it.
+/// What a user of a tree sees, whichever user mounted it.
 fn check_tree(bench: &Bench, mount: &Path) {
     let content = Content::of_path("a/b/1.mp4");
     let read = || {

@@ -1,9 +1,11 @@
 //! What a live disk did against what the model says of it: every command of a recorded run once more through
-//! `seekless_drive`, in virtual time, as the simulator drives it, and every service time must be the recorded one.
+//! `seekless_drive`, in virtual time, as the simulator drives it, and every service time must be the recorded
+//! one.
 //!
-//! The live disk runs on a clock, is woken late and asked by several threads, while the simulator knows when to look.
-//! Drive time is the same for both, so the comparison is exact and a busy machine changes nothing: it changes when commands
-//! arrive, and their arrivals are part of the recording. Needs what every live disk needs, else says `skipped:`.
+//! The live disk runs on a clock, is woken late and asked by several threads, while the simulator knows when
+//! to look. Drive time is the same for both, so the comparison is exact and a busy machine changes nothing:
+//! it changes when commands arrive, and their arrivals are part of the recording. Needs what every live disk
+//! needs, else says `skipped:`.
 
 mod common;
 
@@ -18,8 +20,9 @@ use seekless_workload::draw::Draw;
 
 use common::{Bench, open_direct, read_direct};
 
-/// Commands the kernel has with the drive at most. Each may be two on the FUSE file (longer than 1 MiB) and two more on
-/// the drive (across the end of a chunk): never more than the 32 the drives here queue, so none waits outside the model.
+/// Commands the kernel has with the drive at most. Each may be two on the FUSE file (longer than 1 MiB) and
+/// two more on the drive (across the end of a chunk): never more than the 32 the drives here queue, so none
+/// waits outside the model.
 const QUEUE_DEPTH: usize = 8;
 const FILES: u64 = 24;
 const FILE_BYTES: u64 = 8 << 20;
@@ -89,7 +92,7 @@ fn differing(recorded: &[Recorded], replayed: &[Completion]) -> Vec<String> {
     differ.map(|(r, c)| format!("recorded {r:?}, replayed {c:?}")).collect()
 }
 
-/// Readers from front to back through the page cache, readers at random past it, and a writer who syncs.
+/// Readers from front to back through the page cache, readers at random past it, and a writer that syncs.
 fn mixed_load(mount: &Path) {
     let path = |file: u64| mount.join(format!("{file:03}"));
     thread::scope(|scope| {
@@ -147,7 +150,8 @@ fn service_times_of_a_live_disk_are_the_models() {
         println!("{drive}: {} reads, {} writes, {deepest:?} at once", reads.len(), writes.len());
         assert!(off.is_empty(), "{drive}: {} of {} differ; {}", off.len(), recorded.len(), off[0]);
 
-        // The comparison sees nanoseconds: on a bus slower by a hundredth, every read from the medium ends later.
+        // The comparison sees nanoseconds: on a bus slower by a hundredth, every read from the medium ends
+        // later.
         let mut slower = spec;
         slower.electronics.bus_mb_per_s *= 0.99;
         let seen = differing(&recorded, &replayed(&slower, &recorded)).len();

@@ -1,4 +1,5 @@
-//! How fast content is made, verified and recognised, on one core: `cargo run --release --example content_speed`.
+//! How fast content is made, verified and recognised, on one core: `cargo run --release --example
+//! content_speed`.
 
 use std::hint::black_box;
 use std::time::Instant;

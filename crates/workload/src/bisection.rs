@@ -1,5 +1,6 @@
-//! Which rates a bisection tries: raised (or lowered) by a fifth, then twice as far, and so on up to a factor of two, until one
-//! holds and one fails; then the geometric middle. A good first guess so costs four or five runs, a bad one no more than doubling.
+//! Which rates a bisection tries: raised (or lowered) by a fifth, then twice as far, and so on up to a factor
+//! of two, until one holds and one fails; then the geometric middle. So a good first guess costs four or five
+//! runs; a bad one is reached by doubling.
 
 /// The state of a bisection. Pure, so that its bounds can be tested without a server.
 #[derive(Clone, Debug)]

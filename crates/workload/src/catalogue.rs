@@ -1,14 +1,16 @@
 //! The library of a server: which files there are, how large, how popular.
 //!
-//! A video is a duration (drawn from the measured distribution) at one of two bitrates, SD 419 kb/s or HD 2095 kb/s
-//! (\[A\] section 6.2: ten seconds are 0.5 MiB and 2.5 MiB), in one file (\[L\] section 4 stores each video in one file,
-//! because that was faster than one file a segment). Popularity is Zipf; a seeded permutation says which file has
-//! which rank, so that popular files lie anywhere on the disk and are of any length.
+//! A video is a duration (drawn from the measured distribution) at one of two bitrates, SD 419 kb/s or HD
+//! 2095 kb/s (\[A\] section 6.2: ten seconds are 0.5 MiB and 2.5 MiB), in one file (\[L\] section 4 stores
+//! each video in one file, because that was faster than one file a segment). Popularity is Zipf; a seeded
+//! permutation says which file has which rank, so that popular files lie anywhere on the disk and are of any
+//! length.
 //!
-//! Names are `sd/000123.mp4` and `hd/000124.mp4`, relative to the library's root. A manifest is the text form: one
-//! `size path` line a file, in bytes.
+//! Names are `sd/000123.mp4` and `hd/000124.mp4`, relative to the library's root. A manifest is the text
+//! form: one `size path` line a file, in bytes.
 //!
-//! [`Content`] has two other libraries, those of the competitive prefetching paper's applications (\[C\] section 3.1).
+//! [`Content`] has two other libraries, those of the competitive prefetching paper's applications (\[C\]
+//! section 3.1).
 
 use core::fmt;
 
@@ -28,7 +30,7 @@ pub const HD_BITS_PER_S: u64 = 2_095_000;
 const MIN_DURATION_S: f64 = 5.0;
 /// More files than any test disk holds; bounds the memory of a catalogue to about 400 MB.
 pub const MAX_VIDEOS: usize = 10_000_000;
-/// A library is not filled up with a file smaller than this (one page): it is left that much short instead.
+/// A library ends without a file smaller than this (one page): it stays that much below its size.
 const SMALLEST_FILL: u64 = 4096;
 
 /// Files of a search index: eight parts of 18.5 GB together (\[C\] section 3.1).
@@ -40,9 +42,9 @@ const INDEX_MAPPING_BYTES: u64 = 522_000_000;
 
 /// Share of video clips among media clips (\[C\] section 3.1: "about 9 %").
 const CLIPS_VIDEO_SHARE: f64 = 0.09;
-/// Audio and video clips, bytes. \[C\] gives the ends, 24 and 1418 KB, and the mean of all, 152 KB. Where audio ends and video begins
-/// is guessed so that this mean comes out: audio sizes with evenly distributed logarithms (mean 77.4), video sizes evenly distributed
-/// (mean 906).
+/// Audio and video clips, bytes. \[C\] gives the ends, 24 and 1418 KB, and the mean of all, 152 KB. Where
+/// audio ends and video begins is guessed so that this mean comes out: audio sizes with evenly distributed
+/// logarithms (mean 77.4), video sizes evenly distributed (mean 906).
 const CLIPS_AUDIO: (f64, f64) = (24e3, 180e3);
 const CLIPS_VIDEO: (f64, f64) = (394e3, 1418e3);
 
@@ -76,10 +78,11 @@ impl core::str::FromStr for Content {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CatalogueSpec {
-    /// Number of videos. None: as many as fill `size`, or 20,000 (\[L\] section 4) if that is not given either.
+    /// Number of videos. None: as many as fill `size`, or 20,000 (\[L\] section 4) if that is not given
+    /// either.
     pub videos: Option<u32>,
-    /// Size of the whole library. With `videos`, all durations are scaled so that the sum comes out; without, videos
-    /// are drawn until it is reached and the last one is cut.
+    /// Size of the whole library. With `videos`, all durations are scaled so that the sum comes out; without,
+    /// videos are drawn until it is reached and the last one is cut.
     pub size: Option<Bytes>,
     /// Every file has this size instead of a drawn duration.
     pub file_size: Option<Bytes>,
@@ -238,8 +241,8 @@ impl Catalogue {
         Catalogue::with_popularity(files, spec.zipf, spec.seed)
     }
 
-    /// A library read from a manifest: one `size path` line a file; blank lines and lines that start with `#` are
-    /// skipped. Files under `hd/` play at the HD bitrate, all others at the SD bitrate.
+    /// A library read from a manifest: one `size path` line a file; blank lines and lines that start with `#`
+    /// are skipped. Files under `hd/` play at the HD bitrate, all others at the SD bitrate.
     ///
     /// # Errors
     /// The first line that is not a size and a path, or no file at all.
@@ -371,7 +374,8 @@ mod tests {
     ];
     const GOLDEN_PICKS: [u32; 4] = [241, 596, 167, 813];
 
-    /// \[L\] section 4: 20,000 files at 420 kb/s average 13 MB; \[A\] section 6.2: SD 13 MB, HD 66 MB (MiB), 267 s.
+    /// \[L\] section 4: 20,000 files at 420 kb/s average 13 MB; \[A\] section 6.2: SD 13 MB, HD 66 MB (MiB),
+    /// 267 s.
     #[test]
     fn sizes_are_the_papers() {
         let c = Catalogue::new(&CatalogueSpec::default()).unwrap();
@@ -385,7 +389,8 @@ mod tests {
         assert!((seconds / 258.4 - 1.0).abs() < 0.02, "{seconds}");
     }
 
-    /// \[C\] section 3.1: clips of 24 to 1418 KB, 152 KB on average, about 9 % video; 18.5 GB of index and 522 MB of mapping.
+    /// \[C\] section 3.1: clips of 24 to 1418 KB, 152 KB on average, about 9 % video; 18.5 GB of index and
+    /// 522 MB of mapping.
     #[test]
     fn clips_and_index_are_the_papers() {
         let c = Catalogue::new(&spec("content = \"clips\"\nsize = \"20.4GB\"")).unwrap();

@@ -1,8 +1,8 @@
 //! Closed-loop readers: each asks for the next range as soon as it has the last.
 //!
-//! A reader picks a file, reads consecutive ranges of it to its end, then picks the next. With hundreds of readers a
-//! disk sees that many interleaved sequential streams, which is what takes a stock server down to seeking speed. The
-//! offered load adapts to the server, so the measure is throughput alone.
+//! A reader picks a file, reads consecutive ranges of it to its end, then picks the next. With hundreds of
+//! readers a disk sees that many interleaved sequential streams, which is what takes a stock server down to
+//! seeking speed. The offered load adapts to the server, so the measure is throughput alone.
 
 use seekless_units::Bytes;
 use serde::{Deserialize, Serialize};

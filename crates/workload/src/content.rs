@@ -1,13 +1,15 @@
 //! What is in a file: a pure function of its path and the offset.
 //!
-//! A client that knows the path of what it asked for can so verify every byte it receives without a copy of the
-//! library, and the software disk can keep a page written with such content as two numbers instead of 4 KiB.
+//! So a client that knows the path of what it asked for can verify every byte it receives without a copy of
+//! the library, and the software disk can keep a page written with such content as two numbers instead of 4
+//! KiB.
 //!
-//! A file is a row of 4 KiB pages of 512 little-endian words. Word 0 of page `p` is the file's seed, word 1 is `p`;
-//! word `i` from 2 on is `base + TABLE[i]`, where `base` is a strong mix of seed and page and `TABLE` holds fixed
-//! random words. The first two words let a reader of raw pages recognise whose page it holds; the rest differ in
-//! every word between any two pages (but for a chance of 2^-64), so that a swapped, shifted or stale page is found
-//! from any part of it. One addition a word keeps this at memory speed: it runs on every byte served and verified.
+//! A file is a row of 4 KiB pages of 512 little-endian words. Word 0 of page `p` is the file's seed, word 1
+//! is `p`; word `i` from 2 on is `base + TABLE[i]`, where `base` is a strong mix of seed and page and `TABLE`
+//! holds fixed random words. The first two words let a reader of raw pages recognise whose page it holds; the
+//! rest differ in every word between any two pages (but for a chance of 2^-64), so that a swapped, shifted or
+//! stale page is found from any part of it. One addition a word keeps this at memory speed: it runs on every
+//! byte served and verified.
 
 use crate::splitmix::{GOLDEN, mix};
 
@@ -85,7 +87,8 @@ fn word_at(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// A stretch of a buffer that lies in one page: the page, the byte in it where the stretch begins, its length.
+/// A stretch of a buffer that lies in one page: the page, the byte in it where the stretch begins, its
+/// length.
 fn next_stretch(seed: u64, offset: u64, left: usize) -> (Page, usize, usize) {
     let within = (offset % PAGE_BYTES as u64) as usize;
     (Page::new(seed, offset / PAGE_BYTES as u64), within, left.min(PAGE_BYTES - within))
@@ -160,8 +163,8 @@ impl Content {
     }
 }
 
-/// Whose page this is: `(seed, page index)` if the whole page is exactly that content, `None` for anything else
-/// (a page of zeros included).
+/// Whose page this is: `(seed, page index)` if the whole page is exactly that content, `None` for anything
+/// else (a page of zeros included).
 pub fn recognise_page(page: &[u8; PAGE_BYTES]) -> Option<(u64, u64)> {
     let claimed = Page::new(word_at(&page[0..]), word_at(&page[8..]));
     // One word settles nearly every page that is not content.

@@ -1,7 +1,8 @@
-//! Measured distributions: how long the videos of a public video site are, and how much of one a viewer watches.
+//! Measured distributions: how long the videos of a public video site are, and how much of one a viewer
+//! watches.
 //!
-//! Each is a cumulative table with straight lines between its points, starting at (0, 0). Read that way the two tables
-//! have the means their publisher computed: 258.4 s and 0.597.
+//! Each is a cumulative table with straight lines between its points, starting at (0, 0). Read that way the
+//! two tables have the means their publisher computed: 258.4 s and 0.597.
 
 /// A distribution given as a cumulative table.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -13,8 +14,8 @@ pub struct Empirical {
 /// Duration of a video, in seconds.
 ///
 /// Source: the published data tables of the video workload of Summers, Brecht, Eager and Wong (SYSTOR 2012;
-/// University of Waterloo 2011), as distributed with the media-streaming benchmark of CloudSuite; they condense
-/// Finamore et al., "YouTube Everywhere" (IMC 2011). The last two points are both 1000 s.
+/// University of Waterloo 2011), as distributed with the media-streaming benchmark of CloudSuite; they
+/// condense Finamore et al., "YouTube Everywhere" (IMC 2011). The last two points are both 1000 s.
 pub const DURATION_S: Empirical = Empirical {
     table: &[
         (0.018, 15.0),

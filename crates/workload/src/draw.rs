@@ -1,9 +1,9 @@
 //! Random draws whose values never change.
 //!
-//! The generator is PCG64 (`rand_pcg::Pcg64`, PCG XSL RR 128/64), whose output sequence is part of its definition.
-//! What turns its 64-bit words into numbers is written out here instead of taken from `rand`, because a library may
-//! improve its sampling in any release and with it change every catalogue, every session and every recorded result
-//! that rests on them. Golden tests hold the first draws.
+//! The generator is PCG64 (`rand_pcg::Pcg64`, PCG XSL RR 128/64), whose output sequence is part of its
+//! definition. What turns its 64-bit words into numbers is written out here instead of taken from `rand`,
+//! because a library may improve its sampling in any release and with it change every catalogue, every
+//! session and every recorded result that rests on them. Golden tests hold the first draws.
 
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
@@ -22,9 +22,9 @@ pub struct Draw {
 impl Draw {
     /// The draws of `seed` for one `purpose` ("catalogue durations", "session arrivals", ...).
     ///
-    /// Each purpose has draws of its own, so that asking for more of one thing never shifts another. The purpose goes
-    /// into the state by FNV-1a and SplitMix64, not into PCG's stream number: streams that differ only in their
-    /// number may be correlated.
+    /// Each purpose has draws of its own, so that asking for more of one thing never shifts another. The
+    /// purpose goes into the state by FNV-1a and SplitMix64, not into PCG's stream number: streams that
+    /// differ only in their number may be correlated.
     pub fn new(seed: u64, purpose: &str) -> Draw {
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;
         for byte in purpose.bytes() {
@@ -45,8 +45,8 @@ impl Draw {
         (self.word() >> 11) as f64 * (1.0 / (1_u64 << 53) as f64)
     }
 
-    /// Uniform in 0..`n`; 0 if `n` is 0. Multiply and shift (Lemire 2019) without its rejection step: the bias is
-    /// below `n` / 2^64, and one draw always takes exactly one word.
+    /// Uniform in 0..`n`; 0 if `n` is 0. Multiply and shift (Lemire 2019) without its rejection step: the
+    /// bias is below `n` / 2^64, and one draw always takes exactly one word.
     pub fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.word()) * u128::from(n)) >> 64) as u64
     }
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn means_are_what_they_should_be() {
+    fn draws_have_their_theoretical_means() {
         let mut d = Draw::new(7, "means");
         let n = 200_000;
         let unit: f64 = (0..n).map(|_| d.unit()).sum::<f64>() / f64::from(n);

@@ -1,15 +1,18 @@
-//! Request handlers of a data-intensive server: what each reads from its disk, and when it thinks (\[C\] section 3.1).
+//! Request handlers of a data-intensive server: what each reads from its disk, and when it thinks (\[C\]
+//! section 3.1).
 //!
-//! A handler serves one request: it opens files, reads them block by block in one thread, and sends a short answer. The
-//! paper's microbenchmarks are named by what a handler does: how many files it reads, which part of each, and how
-//! many milliseconds it thinks, so `two-rand-0` is "a random portion of two files, no think time". Files are
-//! chosen at random, portions begin at the head of a file, and several files are read in turn, a block of each.
+//! A handler serves one request: it opens files, reads them block by block in one thread, and sends a short
+//! answer. The paper's microbenchmarks are named by what a handler does: how many files it reads, which part
+//! of each, and how many milliseconds it thinks, so `two-rand-0` is "a random portion of two files, no think
+//! time". Files are chosen at random, portions begin at the head of a file, and several files are read in
+//! turn, a block of each.
 //!
-//! `index-search` is a query of several keywords: for each a binary search of the mapping file, then all keywords' lists
-//! side by side. The paper's index and trace are not public. Of the index it gives the sizes ([`Content::Index`]); how many
-//! keywords a query has is that of AltaVista in 1998 (Silverstein, Henzinger, Marais, Moricz, SIGIR Forum 1999, table 3:
-//! 1, 2, 3 and more in 25.8, 26.0, 15.0 and 12.6 of 100 queries, the rest empty). Guessed: lists of 16 KiB to 4 MiB, their
-//! logarithms evenly distributed, anywhere in the index.
+//! `index-search` is a query of several keywords: for each a binary search of the mapping file, then all
+//! keywords' lists side by side. The paper's index and trace are not public. Of the index it gives the sizes
+//! ([`Content::Index`]); how many keywords a query has is that of AltaVista in 1998 (Silverstein, Henzinger,
+//! Marais, Moricz, SIGIR Forum 1999, table 3: 1, 2, 3 and more in 25.8, 26.0, 15.0 and 12.6 of 100 queries,
+//! the rest empty). Guessed: lists of 16 KiB to 4 MiB, their logarithms evenly distributed, anywhere in the
+//! index.
 //!
 //! [`Content::Index`]: crate::catalogue::Content::Index
 

@@ -1,7 +1,7 @@
 //! Session files of httperf's `wsesslog` module, read and written.
 //!
-//! Two video papers drove their servers from such files, in a variant with three more parameters (University of
-//! Waterloo; also in CloudSuite's media-streaming benchmark):
+//! Two video papers drove their servers from such files, in a variant with three more parameters (University
+//! of Waterloo; also in CloudSuite's media-streaming benchmark):
 //!
 //! ```text
 //! # a comment
@@ -12,13 +12,14 @@
 //! /sd/000002.mp4 think=2.5
 //! ```
 //!
-//! A blank line ends a session. A line that begins with white space belongs to the burst of the line before: its
-//! requests go out together with it. After a burst the session waits: `think=S` seconds from the burst's end, or
-//! `pace_time=S` seconds from the burst's *start* (at once if that is past: httperf waits the full time then, which
-//! would make a late session later still; a player does not). `timeout=S` is the time a request may take. `headers=` and
-//! `cookie=` are quoted with `'` or `"`, with `\n`, `\r`, `\t` and `\` before any other character as escapes.
-//! `method=GET` and `http=1.1` are accepted, `size=N` is checked by nobody but kept. What this reader cannot replay it
-//! refuses: other methods, `contents=`, HTTP/1.0, `session` lines that name another server.
+//! A blank line ends a session. A line that begins with white space belongs to the burst of the line before:
+//! its requests go out together with it. After a burst the session waits: `think=S` seconds from the burst's
+//! end, or `pace_time=S` seconds from the burst's *start* (at once if that is past: httperf waits the full
+//! time then, which would make a late session later still; a player does not). `timeout=S` is the time a
+//! request may take. `headers=` and `cookie=` are quoted with `'` or `"`, with `\n`, `\r`, `\t` and `\`
+//! before any other character as escapes. `method=GET` and `http=1.1` are accepted, `size=N` is kept and not
+//! checked. What this reader cannot replay it refuses: other methods, `contents=`, HTTP/1.0, `session` lines
+//! that name another server.
 
 use core::fmt::{self, Write};
 
@@ -286,8 +287,8 @@ fn write_request(out: &mut String, request: &LogRequest, pause: Option<Pause>, i
 
 /// The session file's form of a viewing session: unpaced segments without pause, then one every 10 s.
 ///
-/// What the form cannot express is lost: the time of arrival (httperf takes it from `--rate`), the client's link, and
-/// the absolute schedule, which becomes 10 s from the start of the request before.
+/// What the form cannot express is lost: the time of arrival (httperf takes it from `--rate`), the client's
+/// link, and the absolute schedule, which becomes 10 s from the start of the request before.
 pub fn from_session(session: &Session, catalogue: &Catalogue) -> LogSession {
     let bursts = (session.first..session.end)
         .map(|i| {

@@ -1,10 +1,10 @@
-//! Who asks for what, when: the files of a library, the sessions and readers that ask for them, and what the bytes
-//! of every file are.
+//! Which client asks for what, when: the files of a library, the sessions and closed-loop clients that ask
+//! for them, and what the bytes of every file are.
 //!
-//! Everything here is a pure function of a specification and a seed: the same pair gives the same library and the
-//! same requests on every machine and in every release ([`draw`] says how), so that a live run, a simulated run and
-//! the run of a year ago can be compared. Times are [`seekless_units::Nanos`] from the start of the run; whoever
-//! runs the workload owns the clock and decides how fast it goes.
+//! Everything here is a pure function of a specification and a seed: the same pair gives the same library and
+//! the same requests on every machine and in every release ([`draw`] says how), so that a live run, a
+//! simulated run and the run of a year ago can be compared. Times are [`seekless_units::Nanos`] from the
+//! start of the run; the driver of the workload owns the clock and decides how fast it goes.
 //!
 //! Must not know: sockets, files, clocks. Readers of files take bytes.
 

@@ -1,18 +1,21 @@
 //! Viewing sessions, as in both video papers (\[L\] section 4, \[A\] section 6.2).
 //!
-//! A session is one viewer: a video chosen by popularity, watched from its beginning for a drawn fraction of its
-//! length, asked for in segments of 10 s. The first three segments are asked for back to back (the player fills its
-//! buffer), every later one on a fixed schedule, 10 s apart from the session's start. The schedule is absolute: a slow
-//! answer does not push back what follows, and a request's latency counts from the moment it was due. A segment
-//! that is not complete 10 s after it was due is a rebuffering viewer: the session has failed and ends.
+//! A session is one viewer: a video chosen by popularity, watched from its beginning for a drawn fraction of
+//! its length, asked for in segments of 10 s. The first three segments are asked for back to back (the player
+//! fills its buffer), every later one on a fixed schedule, 10 s apart from the session's start. The schedule
+//! is absolute: a slow answer does not push back what follows, and a request's latency counts from the moment
+//! it was due. A segment that is not complete 10 s after it was due is a rebuffering viewer: the session has
+//! failed and ends.
 //!
-//! Sessions arrive by a Poisson process. The rate is given as requests a second, the axis of the papers' figures;
-//! the rate of arrivals is that divided by the mean number of requests in a session of this catalogue.
+//! Sessions arrive by a Poisson process. The rate is given as requests a second, the axis of the papers'
+//! figures; the rate of arrivals is that divided by the mean number of requests in a session of this
+//! catalogue.
 //!
-//! **Warm start.** A session lasts 160 s on average, up to 1,000 s, so a run that starts empty takes many minutes to
-//! reach the rate it is meant to offer. With `warm_start` the arrivals begin long before time zero and whatever would
-//! have been asked for before zero is left out: the run starts with the viewers of a long-running server, most of them
-//! in the middle of a film, and offers its full rate from the first second on.
+//! **Warm start.** A session lasts 160 s on average, up to 1,000 s, so a run that starts empty takes many
+//! minutes to reach the rate it is meant to offer. With `warm_start` the arrivals begin long before time zero
+//! and whatever would have been asked for before zero is left out: the run starts with the viewers of a
+//! long-running server, most of them in the middle of a film, and offers its full rate from the first second
+//! on.
 
 use seekless_units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
@@ -86,9 +89,9 @@ pub enum Rate {
     },
     /// From one rate to another by the same factor each second, then constant.
     ///
-    /// A server driven over its limit answers late only once a backlog has built up, and meanwhile the rate goes on
-    /// rising. On a geometric ramp that overshoot is the same *factor* whatever the limit, so servers compare fairly; on
-    /// a straight one the slower server's figure is flattered more.
+    /// A server driven over its limit answers late only once a backlog has built up, and meanwhile the rate
+    /// goes on rising. On a geometric ramp that overshoot is the same *factor* whatever the limit, so servers
+    /// compare fairly; on a straight one the slower server's figure is flattered more.
     Geometric {
         /// Requests a second at time zero, above 0.
         from_per_s: f64,
@@ -153,7 +156,8 @@ impl Rate {
 pub struct SessionSpec {
     /// Offered rate, requests a second, above 0.
     pub rate: Rate,
-    /// Sessions in all; those running at a warm start included. The papers: 14,400 and 12,000 (SD), 4,000 (HD).
+    /// Sessions in all; those running at a warm start included. The papers: 14,400 and 12,000 (SD), 4,000
+    /// (HD).
     pub sessions: u32,
     /// Start with the viewers of a long-running server instead of none.
     pub warm_start: bool,
@@ -422,9 +426,10 @@ mod tests {
         }
     }
 
-    /// \[L\] section 4: mean session 160 s, 14,400 sessions ask for 118 GB (GiB fits best), about 650 at once.
+    /// \[L\] section 4: mean session 160 s, 14,400 sessions ask for 118 GB (GiB fits best), about 650 at
+    /// once.
     #[test]
-    fn the_papers_totals_come_out() {
+    fn session_totals_are_the_papers() {
         let c = catalogue(0.0);
         let spec = spec(CONSTANT, 14_400, false);
         let sessions: Vec<Session> = Sessions::new(&c, &spec).collect();
@@ -446,7 +451,8 @@ mod tests {
         assert!((half - 0.5).abs() < 0.02, "{half}");
     }
 
-    /// Requests due in each 10 s of a warm start: the full rate from the first on. A cold start offers far less.
+    /// Requests due in each 10 s of a warm start: the full rate from the first on. A cold start offers far
+    /// less.
     #[test]
     fn a_warm_start_offers_its_rate_at_once() {
         let c = catalogue(0.0);

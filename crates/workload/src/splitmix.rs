@@ -1,4 +1,5 @@
-//! SplitMix64 (Steele, Lea and Flood 2014): a generator with one word of state, and its finaliser as a hash of a word.
+//! SplitMix64 (Steele, Lea and Flood 2014): a generator with one word of state, and its finaliser as a hash
+//! of a word.
 
 /// 2^64 divided by the golden ratio: what the state grows by each step.
 pub const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;

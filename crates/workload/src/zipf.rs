@@ -1,7 +1,7 @@
 //! Zipf popularity: the file of rank `r` (from 1) is asked for in proportion to `1 / r^exponent`.
 //!
-//! Sampled exactly by inversion of the finite cumulative sum (a binary search), so one draw takes one random word and
-//! the result does not depend on a library's approximation. 8 bytes of table a rank.
+//! Sampled exactly by inversion of the finite cumulative sum (a binary search), so one draw takes one random
+//! word and the result does not depend on a library's approximation. 8 bytes of table a rank.
 
 use crate::draw::Draw;
 
@@ -41,8 +41,8 @@ impl Zipf {
 mod tests {
     use super::*;
 
-    /// Libception section 4: 14,400 sessions over 20,000 videos with exponent 0.8 asked for 6,581 different videos,
-    /// 67.8 % of them once.
+    /// Libception section 4: 14,400 sessions over 20,000 videos with exponent 0.8 asked for 6,581 different
+    /// videos, 67.8 % of them once.
     #[test]
     fn the_papers_sessions_touch_as_many_videos() {
         let zipf = Zipf::new(20_000, 0.8);

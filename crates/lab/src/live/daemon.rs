@@ -133,12 +133,13 @@ impl Daemon {
         std::iter::once(pid).chain(children.split_whitespace().filter_map(|p| p.parse().ok())).collect()
     }
 
-    /// SIGKILL to its first process; returns when all of them are gone, whose threads may still be in the kernel, or after
-    /// [`GONE_PATIENCE`].
+    /// SIGKILL to its first process; returns when all of them are gone, whose threads may still be in the
+    /// kernel, or after [`GONE_PATIENCE`].
     pub(crate) fn kill(&mut self) -> Result<(), Fault> {
         let pids = self.pids();
         self.process.kill();
-        // The folder of descriptors of a process that has ended cannot be read, even while it waits for its parent.
+        // The folder of descriptors of a process that has ended cannot be read, even while it waits for its
+        // parent.
         let gone = |pid: &u32| !Path::new(&format!("/proc/{pid}/fd/0")).exists();
         guard::wait_for(GONE_PATIENCE, || Ok(pids.iter().all(gone).then_some(()))).map(drop)
     }

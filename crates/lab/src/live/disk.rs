@@ -19,8 +19,9 @@ const UP_PATIENCE: Duration = Duration::from_secs(120);
 const POPULATE_PATIENCE: Duration = Duration::from_secs(1800);
 /// Unmounting waits for what is still dirty.
 const DOWN_PATIENCE: Duration = Duration::from_secs(60);
-/// The block layer's settings, in an order in which none undoes another: a new scheduler resets the queue's length, and
-/// a new request size makes recent kernels (6.17 and later) raise the read-ahead of a rotating disk to twice it.
+/// The block layer's settings, in an order in which none undoes another: a new scheduler resets the queue's
+/// length, and a new request size makes recent kernels (6.17 and later) raise the read-ahead of a rotating
+/// disk to twice it.
 const KNOBS: [&str; 4] = ["scheduler", "nr_requests", "max_sectors_kb", "read_ahead_kb"];
 /// Anything else.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -66,8 +67,8 @@ impl LiveDisk {
         run_json("vdisk trace", command, PATIENCE, &self.scratch).map(drop)
     }
 
-    /// Sets scheduler, read-ahead and request size for an arm; what it does not name is set back to the default.
-    /// Returns what the device did not accept as asked.
+    /// Sets scheduler, read-ahead and request size for an arm; what it does not name is set back to the
+    /// default. Returns what the device did not accept as asked.
     pub(crate) fn turn_knobs(&self, arm: &Arm) -> Result<Vec<String>, Fault> {
         let Some(queue) = self.queue() else {
             let asked =

@@ -16,8 +16,9 @@ use crate::scenario::{Arm, Door, FaultAt, FaultKind, Point};
 
 /// A broken disk returns EIO for so many stretches, together a tenth of it.
 const BROKEN_STRETCHES: u64 = 10;
-/// Where a stretch begins in its tenth of the disk. ext4 keeps inode tables at the beginnings of groups of block
-/// groups, at multiples of 2 GiB; this keeps clear of them, so that files break and not the file system.
+/// Where a stretch begins in its tenth of the disk. ext4 keeps inode tables at the beginnings of groups of
+/// block groups, at multiples of 2 GiB; this keeps clear of them, so that files break and not the file
+/// system.
 const STRETCH_AT: f64 = 0.6;
 
 /// Faults in the order they are due.

@@ -142,7 +142,8 @@ impl Clients {
     pub(crate) fn finish(mut self) -> Result<Value, Fault> {
         let status = self.process.wait(self.patience)?;
         let text = std::fs::read_to_string(&self.result).unwrap_or_default();
-        // A run whose requests failed ends with 1 and still has its result: failures are what some arms measure.
+        // A run whose requests failed ends with 1 and still has its result: failures are what some arms
+        // measure.
         serde_json::from_str(&text).map_err(|_| {
             let line = self.process.last_line();
             Fault::new(

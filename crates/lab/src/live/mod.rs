@@ -1,10 +1,10 @@
 //! The live runner: real processes, a software disk, this machine's kernel.
 //!
 //! One run of a scenario: bring the disks up and fill them; then for every repetition every arm, forwards and
-//! backwards in turn. An arm is: set the block layer's knobs, empty the caches by unmounting and mounting again, make
-//! a control group, start daemon and server inside it, let the load run, meanwhile let faults happen, read the counters
-//! of disk and daemon, stop everything. Rows are written to `results.json` as they come, so an interrupted run keeps
-//! what it has.
+//! backwards in turn. An arm is: set the block layer's knobs, empty the caches by unmounting and mounting
+//! again, make a control group, start daemon and server inside it, let the load run, meanwhile let faults
+//! happen, read the counters of disk and daemon, stop everything. Rows are written to `results.json` as they
+//! come, so an interrupted run keeps what it has.
 
 mod daemon;
 mod diff;
@@ -57,7 +57,8 @@ impl Bench<'_> {
         }
     }
 
-    /// A fresh group for server and daemon, of a name no other has at the time; none where the system does not let us.
+    /// A fresh group for server and daemon, of a name no other has at the time; none where the system does
+    /// not let us.
     pub(crate) fn group(&mut self, name: &str) -> Result<Option<MemoryGroup>, Fault> {
         if !self.ground.groups {
             return Ok(None);

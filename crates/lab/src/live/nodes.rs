@@ -1,9 +1,10 @@
-//! Several nodes behind a balancer: one `seekless serve` a disk, each with memory of its own, and HAProxy in front of them with the
-//! very configuration of `deploy/haproxy.cfg`.
+//! Several nodes behind a balancer: one `seekless serve` a disk, each with memory of its own, and HAProxy in
+//! front of them with the very configuration of `deploy/haproxy.cfg`.
 //!
-//! While the load runs against the balancer, `seekless get` downloads files through it, one after the other. Each node's access
-//! log tells which file came from which node, its disk what it had to read. Three phases are told apart: before the middle node is
-//! killed, while it is away, and after it is back. A killed node's memory goes with it.
+//! While the load runs against the balancer, `seekless get` downloads files through it, one after the other.
+//! Each node's access log tells which file came from which node, its disk what it had to read. Three phases
+//! are told apart: before the middle node is killed, while it is away, and after it is back. A killed node's
+//! memory goes with it.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, SeekFrom};
@@ -27,8 +28,8 @@ use crate::tools;
 
 /// How often logs and disks are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(4);
-/// The balancer asks every second and believes the second answer: so long after a node went or came, its share may not have moved
-/// yet, and nothing is counted.
+/// The balancer asks every second and believes the second answer: so long after a node went or came, its
+/// share may not have moved yet, and nothing is counted.
 const SETTLES: Duration = Duration::from_secs(4);
 /// Downloads by `seekless get` at a time.
 const GETTERS: usize = 2;
@@ -314,7 +315,8 @@ pub(super) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     Ok(())
 }
 
-/// The killed node's hit ratio before it was killed, at the end, and how long after its return it had come back.
+/// The killed node's hit ratio before it was killed, at the end, and how long after its return it had come
+/// back.
 fn hit_ratio(row: &mut Row, series: &[Look], killed: usize, (warmup_s, returned): (f64, f64)) {
     let hits = |looks: &[&Look]| {
         let (served, disk) = looks.iter().fold((0, 0), |sum, look| {

@@ -91,9 +91,10 @@ pub(super) fn fixed_list(bench: &Bench<'_>, url: &str) -> Result<f64, Fault> {
 
 /// Kills `seekless watch` under readers it holds. Returns the longest wait after a kill, in ms.
 ///
-/// Supervisor and worker are stopped, so that neither answers nor the supervisor kills the worker, and a reader is held. Its
-/// bytes are brought into the cache by a descriptor opened before the watch began, whose reads are not announced. Then the
-/// supervisor is killed: what the reader still waits is the wait `watch` adds by dying.
+/// Supervisor and worker are stopped, so that neither answers nor the supervisor kills the worker, and a
+/// reader is held. Its bytes are brought into the cache by a descriptor opened before the watch began, whose
+/// reads are not announced. Then the supervisor is killed: what the reader still waits is the wait `watch`
+/// adds by dying.
 pub(super) fn after_a_watch_is_killed(bench: &Bench<'_>, arm: &Arm, dir: &Path) -> Result<f64, Fault> {
     let disk = &bench.disks[0];
     let mut waited: f64 = 0.0;
@@ -128,8 +129,8 @@ pub(super) fn after_a_watch_is_killed(bench: &Bench<'_>, arm: &Arm, dir: &Path) 
     Ok(waited)
 }
 
-/// Median microseconds a 4 KiB read of cached bytes takes more while `watch` hears of it, and more while `watch` runs and the
-/// file is wholly in memory. Arms in turn, [`COST_ROUNDS`] rounds.
+/// Median microseconds a 4 KiB read of cached bytes takes more while `watch` hears of it, and more while
+/// `watch` runs and the file is wholly in memory. Arms in turn, [`COST_ROUNDS`] rounds.
 pub(super) fn cost_of_watching(bench: &Bench<'_>, arm: &Arm, dir: &Path) -> Result<(f64, f64), Fault> {
     let disk = &bench.disks[0];
     let file = any_file(&disk.mount)?;
@@ -166,8 +167,8 @@ fn signal(pid: u32, signal: Signal) {
     }
 }
 
-/// Kills daemons under readers that wait for them. Returns the longest wait after a kill and the longest call on
-/// cached bytes with no daemon there, in ms.
+/// Kills daemons under readers that wait for them. Returns the longest wait after a kill and the longest call
+/// on cached bytes with no daemon there, in ms.
 pub(super) fn after_a_kill(bench: &Bench<'_>, arm: &Arm, dir: &Path) -> Result<(f64, f64), Fault> {
     let disk = &bench.disks[0];
     let mut waited: f64 = 0.0;
@@ -261,8 +262,8 @@ fn now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// `seekless lab probe`: reads a range of a file `times` times with pread; prints when the last was done on the
-/// monotonic clock, how long the longest took and how long the median one, all in ns.
+/// `seekless lab probe`: reads a range of a file `times` times with pread; prints when the last was done on
+/// the monotonic clock, how long the longest took and how long the median one, all in ns.
 pub(crate) fn read(file: &Path, offset: u64, bytes: usize, times: usize) -> Result<Exit, Fault> {
     let opened = File::open(file).map_err(|e| fault(file, &e))?;
     let mut buffer = vec![0; bytes];

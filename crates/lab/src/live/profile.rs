@@ -1,4 +1,5 @@
-//! An arm of `seekless disk profile`: a whole drive in software, measured as any disk is, held against its model.
+//! An arm of `seekless disk profile`: a whole drive in software, measured as any disk is, held against its
+//! model.
 
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
 //! Contiguous sequences on the disk, from the trace of its commands (\[L\] section 5.5).
 //!
-//! A sequence is a run of reads each of which starts at the sector where the one before it ended, in the order the
-//! disk served them. What counts is bytes: of a hundred megabytes, how many were read in sequences of at most 128 KiB?
+//! A sequence is a run of reads each of which starts at the sector where the one before it ended, in the
+//! order the disk served them. What counts is bytes: of a hundred megabytes, how many were read in sequences
+//! of at most 128 KiB?
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};

@@ -1,5 +1,5 @@
-//! What is looked at once a second while a long run goes on: memory and descriptors of daemon and server, and how long a
-//! reader who asks for a little waits.
+//! What is looked at once a second while a long run goes on: memory and descriptors of daemon and server, and
+//! how long a reader who asks for a little waits.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -150,8 +150,8 @@ impl Series {
     }
 }
 
-/// Growth from the second quarter of a series to the last: memory as a factor of the means, descriptors as a difference
-/// of the maxima. The first quarter is warming up.
+/// Growth from the second quarter of a series to the last: memory as a factor of the means, descriptors as a
+/// difference of the maxima. The first quarter is warming up.
 fn growth(samples: &[Sample]) -> (f64, f64) {
     let quarter = |i: usize| &samples[samples.len() * i / 4..samples.len() * (i + 1) / 4];
     let mean =
@@ -161,8 +161,8 @@ fn growth(samples: &[Sample]) -> (f64, f64) {
     (mean(after) / mean(before).max(1.0), most(after) - most(before))
 }
 
-/// Resident memory that is no file's, in KiB, and open descriptors of a process. What an engine has mapped of the files it reads ahead is
-/// page cache, and goes by the budget.
+/// Resident memory that is no file's, in KiB, and open descriptors of a process. What an engine has mapped of
+/// the files it reads ahead is page cache, and goes by the budget.
 fn usage(pid: u32) -> Option<(u64, u64)> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let kib = |name: &str| -> Option<u64> {

@@ -154,8 +154,8 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     bench.disks.iter().try_for_each(|d| if arm.faults.is_empty() { Ok(()) } else { d.fault(&["--clear"]) })
 }
 
-/// While the disk hangs or is broken readers wait or fail with and without us; for a moment after it, too, until what
-/// was held up has been read.
+/// While the disk hangs or is broken readers wait or fail with and without us; for a moment after it, too,
+/// until what was held up has been read.
 fn excuse(series: &mut Series, fault: &FaultAt, all: &[FaultAt]) {
     /// Seconds in which a backlog is worked off.
     const AFTER_S: f64 = 5.0;
@@ -231,7 +231,8 @@ pub(crate) fn account_disks(row: &mut Row, disks: &[Value]) {
     row.raw.insert("disks".into(), disks.to_vec().into());
 }
 
-/// Adds the parts of the disks' time that went into transfers nobody had use of: these parts of what was read.
+/// Adds the parts of the disks' time that went into transfers nobody had use of: these parts of what was
+/// read.
 pub(crate) fn account_transfer(row: &mut Row, reread: f64, wasted: f64) {
     let Some(transfer) = row.metrics.get("time_transfer").copied() else { return };
     row.metrics.insert("time_reread".into(), transfer * reread);

@@ -1,8 +1,9 @@
 //! Whether the threads of a server that talk to clients ever wait for a disk.
 //!
-//! A thread that waits for a page from a disk is in uninterruptible sleep, state D of `/proc/PID/task/TID/stat`. It is looked
-//! at every 20 ms, which a wait of 10 ms meets half of the time; over a run of minutes a server that blocks is found out.
-//! Other causes of state D (memory reclaim, a file system's lock) count too.
+//! A thread that waits for a page from a disk is in uninterruptible sleep, state D of
+//! `/proc/PID/task/TID/stat`. It is looked at every 20 ms, which a wait of 10 ms meets half of the time; over
+//! a run of minutes a server that blocks is found out. Other causes of state D (memory reclaim, a file
+//! system's lock) count too.
 
 use crate::server::Server;
 
@@ -14,8 +15,8 @@ pub(super) struct Sampled {
 }
 
 impl Sampled {
-    /// Looks once at every thread that talks to clients: those of event loops where a process has threads so named
-    /// (`seekless serve`), else the first of each process (nginx's workers).
+    /// Looks once at every thread that talks to clients: those of event loops where a process has threads so
+    /// named (`seekless serve`), else the first of each process (nginx's workers).
     pub(super) fn look(&mut self, server: &Server) {
         for pid in server.pids() {
             let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { continue };

@@ -1,4 +1,5 @@
-//! Several runs as one page: totals, a list by paper, what does not hold and why, then each run's own page folded.
+//! Several runs as one page: totals, a list by paper, what does not hold and why, then each run's own page
+//! folded.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use super::html::{body, open, prose};
 use super::number;
 use crate::check::CheckOutcome;
 use crate::results::Results;
+use crate::scenario::Scenario;
 
 /// How the checks of several runs came out.
 struct Totals {
@@ -154,12 +156,15 @@ fn heading(paper: Option<&str>) -> String {
 /// A paper's runs, figures by number, then tables.
 fn of_paper<'a>(all: &'a [Results], paper: Option<&str>) -> Vec<&'a Results> {
     let mut runs: Vec<&Results> = all.iter().filter(|r| r.scenario.paper.as_deref() == paper).collect();
-    runs.sort_by_key(|r| {
-        let figure = r.scenario.figure.as_deref().unwrap_or_default();
-        let number = figure.split(|c: char| !c.is_ascii_digit()).find_map(|n| n.parse::<u32>().ok());
-        (!figure.starts_with("Figure"), !figure.starts_with("Table"), number)
-    });
+    runs.sort_by_key(|r| figure_order(&r.scenario));
     runs
+}
+
+/// Figures by number, then tables, then the rest.
+pub(super) fn figure_order(scenario: &Scenario) -> (bool, bool, Option<u32>) {
+    let figure = scenario.figure.as_deref().unwrap_or_default();
+    let number = figure.split(|c: char| !c.is_ascii_digit()).find_map(|n| n.parse().ok());
+    (!figure.starts_with("Figure"), !figure.starts_with("Table"), number)
 }
 
 /// The papers the runs belong to, in order of first mention; our own benchmarks last.

@@ -154,7 +154,8 @@ fn checks(page: &mut String, results: &Results) {
     *page += "</table></div>";
 }
 
-/// The values, published ones beside ours: a column an arm where there is an axis, a line an arm where there is none.
+/// The values, published ones beside ours: a column an arm where there is an axis, a line an arm where there
+/// is none.
 fn table(page: &mut String, results: &Results, metric: &Metric, entries: &[ComparisonEntry]) {
     if let Some(axis) = &results.scenario.axis {
         let swept: Vec<ComparisonEntry> = entries.iter().filter(|e| e.x.is_some()).cloned().collect();

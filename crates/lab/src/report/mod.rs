@@ -3,6 +3,7 @@
 mod all;
 mod html;
 pub(crate) mod machines;
+pub mod pages;
 mod plot;
 mod table;
 
@@ -98,12 +99,13 @@ pub fn number(value: f64) -> String {
         m if m >= 0.1 || m == 0.0 => 2,
         _ => 4,
     };
-    let text = format!("{value:.places$}");
+    // The sum of no values is -0.
+    let text = format!("{:.places$}", value + 0.0);
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_string() } else { text }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use seekless_units::Exit;
 
     use super::*;
@@ -111,8 +113,8 @@ mod tests {
     use crate::results::{Row, SCHEMA};
     use crate::scenario;
 
-    /// Rows nobody measured, for a scenario with an axis, published values and distributions.
-    fn made_up(name: &str) -> Results {
+    /// Invented rows for a scenario: every metric at every point, and a distribution.
+    pub(crate) fn made_up(name: &str) -> Results {
         let (name, scenario) = scenario::find(name).unwrap();
         let mut rows = Vec::new();
         for (position, point) in scenario.points().into_iter().enumerate() {
@@ -220,6 +222,7 @@ mod tests {
             (16.52, "16.5"),
             (4.5, "4.5"),
             (0.0, "0"),
+            (-0.0, "0"),
             (0.00312, "0.0031"),
         ] {
             assert_eq!(number(value), text);

@@ -44,7 +44,8 @@ pub struct Arm {
     /// One queue for all disks, as the paper's default, instead of one a disk.
     #[serde(default)]
     pub single_queue: bool,
-    /// Further options of the daemon or of `watch`; what the simulator calls the same goes into `sim` as well.
+    /// Further options of the daemon or of `watch`; what the simulator calls the same goes into `sim` as
+    /// well.
     #[serde(default)]
     pub daemon: Vec<String>,
     /// Further options of `seekless serve`, where that is the server.
@@ -53,8 +54,8 @@ pub struct Arm {
     /// The server speaks TLS, with a certificate made for the run; HTTP/1.1. nginx and `seekless serve` only.
     #[serde(default)]
     pub tls: bool,
-    /// A cache in front of the server, which the clients ask instead: nginx with `proxy_cache` and 1 MiB slices, whose cache
-    /// on disk is so large.
+    /// A cache in front of the server, which the clients ask instead: nginx with `proxy_cache` and 1 MiB
+    /// slices, whose cache on disk is so large.
     pub edge: Option<Bytes>,
     /// HAProxy in front of one server a disk, which the clients ask instead (`server = "seekless"`).
     #[serde(default)]
@@ -80,7 +81,8 @@ pub struct Arm {
     /// Where a `command` load's answer has each metric: name to JSON pointer.
     #[serde(default)]
     pub read: std::collections::BTreeMap<String, String>,
-    /// Which element of the answer's `rows` this arm is: the fields it must have. Empty: the arm reads the whole answer.
+    /// Which element of the answer's `rows` this arm is: the fields it must have. Empty: the arm reads the
+    /// whole answer.
     #[serde(default)]
     pub row: std::collections::BTreeMap<String, String>,
     /// What goes wrong while the load runs.
@@ -215,11 +217,12 @@ pub enum ServerVariant {
     /// What the distribution's package does.
     #[default]
     Shipped,
-    /// What the server's manual advises for large files on disks that are slow to answer: nginx `aio threads`,
-    /// Apache `EnableMMAP Off` with `EnableSendfile On`; lighttpd and the built-in server have nothing to turn.
+    /// What the server's manual advises for large files on disks that are slow to answer: nginx `aio
+    /// threads`, Apache `EnableMMAP Off` with `EnableSendfile On`; lighttpd and the built-in server have
+    /// nothing to turn.
     Threads,
-    /// nginx with `aio threads` and `sendfile off`: it reads 32 KiB at a time (`output_buffers`), as the paper's servers asked for little at a
-    /// time (\[L\] 6.4). The others have nothing to turn.
+    /// nginx with `aio threads` and `sendfile off`: it reads 32 KiB at a time (`output_buffers`), as the
+    /// paper's servers asked for little at a time (\[L\] 6.4). The others have nothing to turn.
     Reads,
 }
 

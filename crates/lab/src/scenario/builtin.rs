@@ -108,7 +108,8 @@ pub fn all() -> &'static [(&'static str, &'static str)] {
 /// reports and folders are called after.
 ///
 /// # Errors
-/// [`Exit::Usage`] naming the nearest scenario when there is none of that name, else those of [`Scenario::parse`].
+/// [`Exit::Usage`] naming the nearest scenario when there is none of that name, else those of
+/// [`Scenario::parse`].
 pub fn find(name: &str) -> Result<(String, Scenario), Fault> {
     if name.contains('/') || name.ends_with(".toml") {
         let path = Path::new(name);

@@ -23,14 +23,16 @@ pub enum Load {
         /// Files are chosen by the library's popularity, not all equally often.
         #[serde(default)]
         popular: bool,
-        /// Link rate of every client, such as `20Mb/s`: the load is then what the links carry, whatever the server could do.
+        /// Link rate of every client, such as `20Mb/s`: the load is then what the links carry, whatever the
+        /// server could do.
         link: Option<String>,
         /// Read the whole library into the page cache first (for the cost of the shim on hits).
         #[serde(default)]
         preload: bool,
     },
-    /// Clients that send the next request to a handler as soon as the last is answered. A handler reads several files, in part, in
-    /// turn, and thinks. Live each block is a request over HTTP, for which the server opens the file anew.
+    /// Clients that send the next request to a handler as soon as the last is answered. A handler reads
+    /// several files, in part, in turn, and thinks. Live each block is a request over HTTP, for which the
+    /// server opens the file anew.
     Handlers {
         /// Clients on each disk.
         clients: u32,
@@ -58,7 +60,8 @@ pub enum Load {
     Downloads {
         /// Clients at work on average, if every one gets its link's rate all the time.
         clients: u32,
-        /// Link rates of the clients, such as `10Mb/s` or, the second twice as often, `1.5Mb/s,10Mb/s,10Mb/s`.
+        /// Link rates of the clients, such as `10Mb/s` or, the second twice as often,
+        /// `1.5Mb/s,10Mb/s,10Mb/s`.
         link: String,
         /// Number of files, equally likely.
         files: u32,
@@ -78,7 +81,8 @@ pub enum Load {
         /// Seconds counted.
         duration_s: f64,
     },
-    /// The highest rate of video sessions at which fewer than a share of them fail, by runs at constant rates.
+    /// The highest rate of video sessions at which fewer than a share of them fail, by runs at constant
+    /// rates.
     Search {
         /// First rate tried, requests a second.
         rate: f64,
@@ -93,23 +97,25 @@ pub enum Load {
         /// Seconds counted, of each run.
         duration_s: f64,
     },
-    /// A command of `seekless sim` that answers in JSON; each arm reads its metrics out of it. Simulator only.
+    /// A command of `seekless sim` that answers in JSON; each arm reads its metrics out of it. Simulator
+    /// only.
     Command {
         /// Its words, without `--json`.
         command: Vec<String>,
-        /// JSON pointer to a list in the answer, of which each arm picks one element (its `row`); the arm's pointers are then
-        /// into that element.
+        /// JSON pointer to a list in the answer, of which each arm picks one element (its `row`); the arm's
+        /// pointers are then into that element.
         rows: Option<String>,
         /// Field of an element that must be the axis value, where there is an axis.
         x: Option<String>,
-        /// Files without which it cannot run, from the folder the lab is started in; a run of all scenarios goes on without it.
+        /// Files without which it cannot run, from the folder the lab is started in; a run of all scenarios
+        /// goes on without it.
         #[serde(default)]
         needs: Vec<PathBuf>,
     },
     /// That of the machine, where the axis has the knob `machine`.
     Drawn {},
-    /// `seekless disk profile` of a whole drive, held against its model; no library, no server. The disk is the first one of the
-    /// scenario, with the arm's drive, as large as that.
+    /// `seekless disk profile` of a whole drive, held against its model; no library, no server. The disk is
+    /// the first one of the scenario, with the arm's drive, as large as that.
     Profile {},
     /// `diff -r` of two source trees, `instances` pairs at once; reports the completion time.
     Diff {

@@ -1,8 +1,8 @@
 //! A scenario: one figure, table or benchmark as data.
 //!
-//! Unknown fields are errors, and [`Scenario::parse`] also refuses what the types cannot: a check of an arm that does
-//! not exist, an axis whose values its knob cannot take, Seekless settings on an arm without Seekless. So a file that
-//! parses runs.
+//! Unknown fields are errors, and [`Scenario::parse`] also refuses what the types cannot: a check of an arm
+//! that does not exist, an axis whose values its knob cannot take, Seekless settings on an arm without
+//! Seekless. So a file that parses runs.
 
 mod arm;
 mod builtin;
@@ -43,7 +43,8 @@ pub struct Scenario {
     /// How often each arm is run; arms alternate. 1-100.
     #[serde(default = "one")]
     pub repetitions: u32,
-    /// Disks, each with its own copy of the library (directories `disk0`, `disk1`, ... when there is more than one).
+    /// Disks, each with its own copy of the library (directories `disk0`, `disk1`, ... when there is more
+    /// than one).
     #[serde(default, rename = "disk")]
     pub disks: Vec<DiskSetup>,
     /// The files on each disk.
@@ -204,7 +205,8 @@ pub enum Knob {
     Machine,
     /// An argument of the simulator, named by the axis' `flag`.
     Sim,
-    /// Nothing: the values are those of a command's answer, which has a row for each (load `command` with `rows`).
+    /// Nothing: the values are those of a command's answer, which has a row for each (load `command` with
+    /// `rows`).
     Row,
 }
 

@@ -10,9 +10,9 @@ use crate::tools;
 
 /// The configuration and the command that runs it.
 ///
-/// As shipped, Apache maps files into memory and faults them in while writing to the socket. Page faults are not
-/// calls, so no preload can see them: the `threads` variant turns maps off and sendfile on, as its manual (EnableMMAP,
-/// EnableSendfile) describes.
+/// As shipped, Apache maps files into memory and faults them in while writing to the socket. Page faults are
+/// not calls, so no preload can see them: the `threads` variant turns maps off and sendfile on, as its manual
+/// (EnableMMAP, EnableSendfile) describes.
 pub(super) fn command(variant: ServerVariant, site: &Site<'_>, port: u16) -> Result<Command, Fault> {
     let program = tools::find("apache2")?;
     let modules = program.file("usr/lib/apache2/modules");

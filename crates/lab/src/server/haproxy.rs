@@ -1,4 +1,5 @@
-//! HAProxy before several nodes: `deploy/haproxy.cfg` with addresses of this machine in the place of its examples.
+//! HAProxy before several nodes: `deploy/haproxy.cfg` with addresses of this machine in the place of its
+//! examples.
 
 use std::process::Command;
 

@@ -1,8 +1,10 @@
-//! The servers: configurations as the distribution ships them, started on loopback from their unpacked packages.
+//! The servers: configurations as the distribution ships them, started on loopback from their unpacked
+//! packages.
 //!
-//! Each server gets a folder of its own for configuration, logs and temporary files, a free port, and workers that run
-//! as www-data (or nobody) when we are root. Its configuration is written from what Debian's package contains for
-//! serving files, without what has nothing to do with that. "As shipped" changes nothing that decides throughput.
+//! Each server gets a folder of its own for configuration, logs and temporary files, a free port, and workers
+//! that run as www-data (or nobody) when we are root. Its configuration is written from what Debian's package
+//! contains for serving files, without what has nothing to do with that. "As shipped" changes nothing that
+//! decides throughput.
 
 mod apache;
 mod go;
@@ -65,7 +67,8 @@ impl Server {
     /// Writes the configuration, starts the server and waits until it answers.
     ///
     /// # Errors
-    /// [`Exit::Missing`] when it is not here, [`Exit::Failed`] with the last line of its log when it does not start.
+    /// [`Exit::Missing`] when it is not here, [`Exit::Failed`] with the last line of its log when it does not
+    /// start.
     pub fn start(kind: ServerKind, variant: ServerVariant, site: &Site<'_>) -> Result<Server, Fault> {
         let mut last = Fault::new(Exit::Failed, "no attempt was made");
         for _ in 0..PORT_ATTEMPTS {

@@ -8,7 +8,8 @@ use super::{CERTIFICATE, KEY, Site, worker_user, write};
 use crate::scenario::ServerVariant;
 use crate::tools;
 
-/// An edge: a cache of `size` on disk in front of `origin`, fetching 1 MiB slices as the manual of the slice module proposes.
+/// An edge: a cache of `size` on disk in front of `origin`, fetching 1 MiB slices as the manual of the slice
+/// module proposes.
 pub(super) fn edge(site: &Site<'_>, port: u16, origin: &str, size: Bytes) -> Result<Command, Fault> {
     let program = tools::find("nginx")?;
     let user = worker_user().map_or(String::new(), |user| format!("user {user};\n"));
@@ -48,14 +49,15 @@ pub(super) fn command(variant: ServerVariant, site: &Site<'_>, port: u16) -> Res
     let program = tools::find("nginx")?;
     let user = worker_user().map_or(String::new(), |user| format!("user {user};\n"));
     let dir = site.dir.display();
-    // A thread pool as the manual proposes it: a worker no longer stops at every disk read. 32 threads is the default.
+    // A thread pool as the manual proposes it: a worker no longer stops at every disk read. 32 threads is the
+    // default.
     let reading = match variant {
         ServerVariant::Shipped => "    sendfile on;\n",
         ServerVariant::Threads => "    sendfile on;\n    aio threads;\n",
         ServerVariant::Reads => "    sendfile off;\n    aio threads;\n    output_buffers 2 32k;\n",
     };
-    // As packaged; who sets up threads for a loaded server raises it as well: an open viewer's connection is one of them,
-    // and beyond the limit nginx resets those that are idle.
+    // As packaged; who sets up threads for a loaded server raises it as well: an open viewer's connection is
+    // one of them, and beyond the limit nginx resets those that are idle.
     let (connections, descriptors) = match variant {
         ServerVariant::Shipped => (768, ""),
         ServerVariant::Threads | ServerVariant::Reads => (4096, "worker_rlimit_nofile 16384;\n"),

@@ -1,8 +1,9 @@
 //! The simulator as a runner: the same scenario, in virtual time.
 //!
-//! Every run of an arm becomes one `seekless sim` process (the lab knows the simulator only as a command line and its JSON), as
-//! many at once as there are processors ([`Pool`]). A run is deterministic, so a repetition differs by its seed alone. Rows
-//! come out in the order the live runner has them, whatever process ends first.
+//! Every run of an arm becomes one `seekless sim` process (the lab knows the simulator only as a command line
+//! and its JSON), as many at once as there are processors ([`Pool`]). A run is deterministic, so a repetition
+//! differs by its seed alone. Rows come out in the order the live runner has them, whatever process ends
+//! first.
 
 mod grid;
 mod pool;
@@ -87,8 +88,8 @@ pub(crate) fn ask(scenario: &Scenario, pool: &Pool) {
 /// Runs a scenario in the simulator and leaves `results.json` and `report.html` in `out`.
 ///
 /// # Errors
-/// [`Exit::Missing`] when the scenario can only run live or needs a file that is not here; else what stops the run. A check
-/// that fails is no error.
+/// [`Exit::Missing`] when the scenario can only run live or needs a file that is not here; else what stops
+/// the run. A check that fails is no error.
 pub(crate) fn run(
     name: &str,
     scenario: &Scenario,
@@ -284,8 +285,8 @@ fn account(row: &mut Row, answer: &Value) {
     }
     let served = number(answer, "/load/measured/bytes").unwrap_or(0.0);
     if served > 0.0 {
-        // As the prefetch sizing paper counts: evicted is what had to be read again, wasted what nobody came for; what neither
-        // these nor the disk explain came out of the cache.
+        // As the prefetch sizing paper counts: evicted is what had to be read again, wasted what nobody came
+        // for; what neither these nor the disk explain came out of the cache.
         let share = |name: &str| number(answer, &format!("/cache/{name}")).unwrap_or(0.0) * 4096.0 / served;
         let (evicted, disk) = (share("refetched"), bytes / served);
         let wasted = (share("evicted_unused") + share("dropped_unused") - evicted).max(0.0);
@@ -324,7 +325,8 @@ fn account_machine(row: &mut Row, machine: &Machine, answer: &Value) {
     row.raw.insert("machine".into(), machine.text().into());
 }
 
-/// Fills a row by the arm's own pointers into the answer, or into the element of its list `rows` that the arm means.
+/// Fills a row by the arm's own pointers into the answer, or into the element of its list `rows` that the arm
+/// means.
 fn read(row: &mut Row, arm: &Arm, rows: Option<&str>, x: Option<&str>, answer: &Value) -> Result<(), Fault> {
     let here = |what: String| Fault::new(Exit::Usage, format!("arm `{}`: {what}", arm.name));
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_string);

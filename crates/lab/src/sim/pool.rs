@@ -1,6 +1,6 @@
-//! `seekless sim` command lines, several at a time: one queue for all scenarios of a call, so that no processor waits for the
-//! longest run of each. A command line that is asked for twice runs once: several figures show the same experiments, and the
-//! same line gives the same answer.
+//! `seekless sim` command lines, several at a time: one queue for all scenarios of a call, so that no
+//! processor waits for the longest run of each. A command line that is asked for twice runs once: several
+//! figures show the same experiments, and the same line gives the same answer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;

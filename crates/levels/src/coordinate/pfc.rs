@@ -14,7 +14,7 @@
 //!
 //! # Where the pseudo code leaves a choice
 //!
-//! The default is the letter of it; [`PfcParams`] offers the other reading. docs/PFC.md shows what each gives.
+//! The default is the letter of it; [`PfcParams`] offers the other reading. docs/PFC.md lists the options.
 //!
 //! - *Half the average.* Algorithm 2 and the text both say larger than half the average ([`LargeRequest::Half`]): nearly
 //!   every request is. The other reading is larger than the average by half ([`LargeRequest::OneAndHalf`]).

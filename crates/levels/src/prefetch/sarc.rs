@@ -5,9 +5,9 @@
 //! The cache that belongs to it is `cache::Replacement::Sarc`.
 //!
 //! The SARC paper works in tracks of a disk array and counts adjacent tracks up to a threshold of two; here a request
-//! of any length whose predecessor is cached meets that threshold. PFC does not say which p and g it used; the
-//! defaults are ours: p = 24, between RA's 4 and Linux's 32, and g = 8, so that a third of a set hides the fetch of the next (docs/PFC.md says
-//! what other values do).
+//! of any length whose predecessor is cached meets that threshold. PFC does not say which p and g it used. The
+//! defaults are assumed: p = 24, between RA's 4 and Linux's 32, and g = 8, so that a third of a set hides the
+//! fetch of the next. docs/PFC.md says how they were chosen.
 
 use super::{BlockRun, LevelAccess, PrefetchPlan};
 use crate::cache::Cache;

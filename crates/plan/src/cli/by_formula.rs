@@ -16,7 +16,8 @@ use crate::simulate::{figure, sim};
 
 /// A simulated download takes about so long, so that a simulation has many of them.
 const DOWNLOAD_S: f64 = 400.0;
-/// The simulated disk is offered so many times what the formula says it carries, so that it, not the clients, is the limit.
+/// The simulated disk is offered so many times what the formula says it carries, so that it, not the clients,
+/// is the limit.
 const OVERLOAD: f64 = 8.0;
 
 /// What a simulation says.

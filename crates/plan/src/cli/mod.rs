@@ -9,7 +9,8 @@ use clap::Args;
 use seekless_drive::{DriveSpec, catalogue};
 use seekless_units::{Bytes, Exit, Fault};
 
-/// What a site needs: from its access log with --log, else by the capacity model of Circus for a link full of clients.
+/// What a site needs: from its access log with --log, else by the capacity model of Circus for a link full of
+/// clients.
 #[derive(Args, Clone, Debug)]
 pub struct PlanArgs {
     /// Access log, common or combined, plain or packed (gzip, xz, zstd); `-` for standard input
@@ -33,7 +34,8 @@ pub struct PlanArgs {
     /// Memory of the machine for page cache, buffers and read-ahead
     #[arg(long, default_value = "8GiB", value_name = "SIZE")]
     memory: Bytes,
-    /// With --log: what it would need for this rate, such as 500MB/s or 10Gb/s [default: twice the log's busiest minute]
+    /// With --log: what it would need for this rate, such as 500MB/s or 10Gb/s [default: twice the log's
+    /// busiest minute]
     #[arg(long, value_name = "RATE", requires = "log")]
     rate: Option<String>,
     /// With --log: streams at once for which the drive is measured

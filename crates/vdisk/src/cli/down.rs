@@ -62,14 +62,14 @@ fn take_down(dir: &DiskDir) -> Result<(), Fault> {
     let patience = Instant::now() + PATIENCE;
     let mut told = None;
     while Instant::now() < patience {
-        // Whoever holds the lock wrote the record; it may be about to.
+        // The holder of the lock wrote the record, or is about to.
         if let (None, Some(record)) = (&told, dir.record()) {
             told = Some(tell(dir, &record)?);
         }
         std::thread::sleep(Duration::from_millis(5));
         if let Some(lock) = dir.try_lock()? {
             finish(dir, lock)?;
-            // Its last steps are quick; waited for, so that whoever counts processes finds none.
+            // Its last steps are quick. They are waited for, so that a count of processes finds none.
             if let Some(Some(process)) = told {
                 let mut ended = [PollFd::new(&process, PollFlags::IN)];
                 let _ = poll(&mut ended, Some(&Timespec { tv_sec: 2, tv_nsec: 0 }));
@@ -115,7 +115,7 @@ fn tell(dir: &DiskDir, record: &DiskRecord) -> Result<Option<Ours>, Fault> {
     }
 }
 
-/// The supervisor is gone. Should it have been killed meanwhile, its work is ours.
+/// The supervisor is gone. If it was killed meanwhile, its work is done here.
 fn finish(dir: &DiskDir, lock: Lock) -> Result<(), Fault> {
     if dir.path().exists() {
         clear_stale(dir);

@@ -75,7 +75,7 @@ impl JsonArgs {
         if seekless_output::is_stdout(path) {
             return seekless_output::json(path, value);
         }
-        // As for every path of these commands, the exit status says whether it is missing or not ours.
+        // As for every path of these commands, the exit status says whether it is missing or not permitted.
         let written = seekless_output::replace(path, seekless_output::pretty(value)?);
         written.map_err(|e| crate::state::cannot("write", path, &e))
     }
@@ -96,7 +96,7 @@ pub fn run(args: VdiskArgs) -> Result<Exit, Fault> {
         Command::Populate(args) => populate::run(&args),
         Command::Drives(args) => list::drives(&args),
         Command::Supervise(args) => {
-            // A session of our own: the terminal's end is not ours.
+            // A session of its own: the end of the terminal does not end the disk.
             let _ = rustix::process::setsid();
             inner(&args, |config| {
                 supervisor::run(config, |record| {
@@ -109,7 +109,7 @@ pub fn run(args: VdiskArgs) -> Result<Exit, Fault> {
     }
 }
 
-/// Runs a process of ours whose first words go to the process that started it, as JSON, faults included.
+/// Runs a child whose first words go to the process that started it, as JSON, faults included.
 fn inner(args: &InnerArgs, run: impl FnOnce(&DiskConfig) -> Result<Exit, Fault>) -> Result<Exit, Fault> {
     let config: DiskConfig = serde_json::from_str(&args.config)
         .map_err(|e| Fault::new(Exit::Usage, format!("--config is not a disk's configuration: {e}")))?;

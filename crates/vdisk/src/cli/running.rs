@@ -177,7 +177,7 @@ mod tests {
     use super::parse_ms;
 
     #[test]
-    fn times_with_units() {
+    fn times_need_a_unit() {
         assert_eq!((parse_ms("5s"), parse_ms("200ms"), parse_ms("0.25s")), (Ok(5000), Ok(200), Ok(250)));
         for text in ["5", "s", "-1s", "2h", "3601s", "nans"] {
             assert!(parse_ms(text).is_err(), "{text}");

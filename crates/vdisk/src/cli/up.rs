@@ -43,7 +43,8 @@ pub(super) struct UpArgs {
     /// Run this many times as fast as life
     #[arg(long, value_name = "K", default_value_t = 1.0)]
     speedup: f64,
-    /// Part of the drive the disk takes: full, none (its first addresses, in one piece), or percentages as 0-25
+    /// Part of the drive the disk takes: full, none (its first addresses, in one piece), or percentages as
+    /// 0-25
     #[arg(long, default_value = "full", value_parser = parse_spread)]
     spread: Spread,
     /// Bytes that stay together where the disk is spread over the drive

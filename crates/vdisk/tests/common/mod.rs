@@ -124,7 +124,7 @@ impl Bench {
         found
     }
 
-    /// Waits until everything is gone, as after a kill nobody waits for the clearing up.
+    /// Waits until everything is gone: after a kill no command waits for the clearing up.
     pub(crate) fn wait_clean(&self) {
         let patience = Instant::now() + Duration::from_secs(60);
         while Instant::now() < patience && (self.path("state").exists() || !self.processes().is_empty()) {

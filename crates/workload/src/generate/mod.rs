@@ -1,10 +1,11 @@
 //! Generated block traces in the likeness of those PFC used: OLTP, web search, several applications.
 //!
-//! The originals cannot be shipped. What PFC (section 4.2) says of them is held exactly: the share of random requests
-//! (11, 74 and 25 %), the footprint (529, 8,392 and 792 MB), 12,514 files in the last, the first 10 GB of requests of the first
-//! two, times of their own in the first two and none in the last. *Random* means: the request does not begin where
-//! an earlier request of the same file ended, among the runs under way. What PFC does not say is a constant
-//! of each generator, with its reason; docs/PFC.md says which values were tried and that the results were looked at.
+//! The originals cannot be shipped. What PFC (section 4.2) says of them is held exactly: the share of random
+//! requests (11, 74 and 25 %), the footprint (529, 8,392 and 792 MB), 12,514 files in the last, the first 10
+//! GB of requests of the first two, arrival times in the first two and none in the last. *Random* means: the
+//! request does not begin where an earlier request of the same file ended, among the runs under way. What PFC
+//! does not say is a constant of each generator, with its reason; docs/PFC.md says how the values were
+//! chosen.
 //!
 //! Same kind, scale and seed: same trace, on every machine.
 
@@ -79,8 +80,8 @@ impl Kind {
         self != Kind::Multi
     }
 
-    /// The trace. `scale` multiplies footprint and length alike (1 is the paper's), so that cache sizes given as a share
-    /// of the footprint mean the same at every scale.
+    /// The trace. `scale` multiplies footprint and length alike (1 is the paper's), so that cache sizes given
+    /// as a share of the footprint mean the same at every scale.
     pub fn generate(self, scale: f64, seed: u64) -> Box<dyn Iterator<Item = Record> + Send> {
         match self {
             Kind::Oltp => Box::new(Oltp::new(scale, seed)),
@@ -90,8 +91,8 @@ impl Kind {
     }
 }
 
-/// A pseudo-random order of `0..n` without a table: a four-round Feistel network over the next power of four, walked
-/// until it falls within the range.
+/// A pseudo-random order of `0..n` without a table: a four-round Feistel network over the next power of four,
+/// walked until it falls within the range.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Permutation {
     n: u64,

@@ -1,14 +1,15 @@
-//! Multi-application-like: 12,514 files read by three applications, one request at a time (PFC: csscope, gcc, viewperf).
+//! Multi-application-like: 12,514 files read by three applications, one request at a time (PFC: csscope, gcc,
+//! viewperf).
 
 use super::oltp::pick;
 use super::{Kind, PAGE_BYTES, Permutation};
 use crate::draw::Draw;
 use crate::trace::{Op, Record};
 
-/// Files at scale 1, and share of the footprint, of each application: many sources (csscope), fewer sources (gcc), few large
-/// models (viewperf). PFC gives the sums (12,514 files, 792 MB); the split is ours, in the proportions the three
-/// programs are known for. Last, the share of requests, ours as well: small files begin so often that a larger
-/// share of the first two would exceed the 25 % of random requests.
+/// Files at scale 1, and share of the footprint, of each application: many sources (csscope), fewer sources
+/// (gcc), few large models (viewperf). PFC gives the sums (12,514 files, 792 MB); the split is assumed, in
+/// the proportions the three programs are known for. Last, the share of requests, assumed as well: small
+/// files begin so often that a larger share of the first two would exceed the 25 % of random requests.
 const APPLICATIONS: [(f64, f64, f64); 3] = [(10_114.0, 0.33, 0.4), (2_100.0, 0.05, 0.1), (300.0, 0.62, 0.5)];
 /// Requests a footprint page is asked for on the mean: sources and headers are read again and again.
 const PASSES: f64 = 3.0;

@@ -8,20 +8,20 @@ use crate::trace::{Op, Record};
 
 /// Bytes of requests in the trace at scale 1: "the first 10GB of data requests".
 const REQUESTED_BYTES: u64 = 10_000_000_000;
-/// Scans under way at once at scale 1, each in a table of its own: few enough that the smaller L1 (1,291 blocks) can hold what
-/// Linux fetches ahead for all of them (64 blocks each).
+/// Scans under way at once at scale 1, each in a table of its own: few enough that the smaller L1 (1,291
+/// blocks) can hold what Linux fetches ahead for all of them (64 blocks each).
 const SCANS: f64 = 12.0;
 /// Tables a scan, each a file of equal size: a scan that ends goes on in another of its own tables.
 const TABLES_PER_SCAN: u64 = 2;
 /// Mean length of a scan, requests: short enough that scans end and begin all the time.
 const SCAN_REQUESTS: f64 = 64.0;
-/// Pages a request and its share: between the 2 to 4 KB of the SPC financial traces and the 17 KB a request that "10 GB are
-/// 10.8 % of the requests" implies.
+/// Pages a request and its share: between the 2 to 4 KB of the SPC financial traces and the 17 KB a request
+/// that "10 GB are 10.8 % of the requests" implies.
 const SIZES: [(u64, f64); 4] = [(1, 0.35), (2, 0.25), (4, 0.25), (8, 0.15)];
 /// Requests over which a deviation from the random share is made up.
 const STEERING: f64 = 64.0;
-/// Mean requests a second. The SPC financial trace has 122 on the mean of 12 hours; 200 keeps the disk of the study between a third and
-/// three quarters busy without coordination, as the paper's gains suggest it was.
+/// Mean requests a second. The SPC financial trace has 122 on the mean of 12 hours; 200 keeps the disk of the
+/// study between a third and three quarters busy without coordination, as the paper's gains suggest it was.
 const RATE_PER_S: f64 = 200.0;
 
 #[derive(Clone, Copy, Debug)]
@@ -39,8 +39,8 @@ pub struct Oltp {
     table_pages: u64,
     pages_left: u64,
     at: f64,
-    /// Requests so far and random ones among them, beginnings of scans included: the share is steered, since scans also
-    /// end where their table ends.
+    /// Requests so far and random ones among them, beginnings of scans included: the share is steered, since
+    /// scans also end where their table ends.
     requests: u64,
     randoms: u64,
 }

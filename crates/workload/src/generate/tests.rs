@@ -10,7 +10,8 @@ fn a_permutation_meets_every_number_once() {
     }
 }
 
-/// Share of requests that do not begin where one of the last 64 of the same context ended, footprint in pages, pages in all.
+/// Share of requests that do not begin where one of the last 64 of the same context ended, footprint in
+/// pages, pages in all.
 fn measure(kind: Kind, scale: f64, seed: u64) -> (f64, u64, u64) {
     let mut ends = std::collections::VecDeque::new();
     let mut touched = std::collections::HashSet::new();

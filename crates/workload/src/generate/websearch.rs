@@ -1,4 +1,5 @@
-//! Web-search-like: mostly random reads of a few pages over an index far larger than any cache, short runs between.
+//! Web-search-like: mostly random reads of a few pages over an index far larger than any cache, short runs
+//! between.
 
 use seekless_units::Nanos;
 
@@ -13,12 +14,13 @@ const REQUESTED_BYTES: u64 = 10_000_000_000;
 const FILES: u64 = 6;
 /// Pages a request and its share: 8 KB to 32 KB with a mean near 15.5 KB, as in the SPC web-search traces.
 const SIZES: [(u64, f64); 4] = [(2, 0.50), (4, 0.23), (6, 0.10), (8, 0.17)];
-/// Runs begin at multiples of this, about the mean run, so that 10 GB of requests touch nearly the whole footprint.
+/// Runs begin at multiples of this, about the mean run, so that 10 GB of requests touch nearly the whole
+/// footprint.
 const PLACE_PAGES: u64 = 5;
 /// Requests over which a deviation from the random share is made up.
 const STEERING: f64 = 64.0;
-/// Mean requests a second. The original asks about 400 of six disks. A queue that only grows would drown every difference
-/// in waiting, so a rate that the one disk of the study just carries without coordination.
+/// Mean requests a second. The original asks about 400 of six disks. A queue that only grows would drown
+/// every difference in waiting, so a rate that the one disk of the study just carries without coordination.
 const RATE_PER_S: f64 = 110.0;
 /// Popularity of places asked for again: index positions drawn as n^u (log-uniform, Zipf with exponent 1).
 const REVISIT_SHARE: f64 = 0.05;
@@ -35,8 +37,8 @@ pub struct Websearch {
     at: f64,
     /// Where a run may go on.
     last_end: u64,
-    /// Requests so far and random ones among them: the share is steered, since runs also end at the end of a file or where
-    /// another run happens to have ended before.
+    /// Requests so far and random ones among them: the share is steered, since runs also end at the end of a
+    /// file or where another run happens to have ended before.
     requests: u64,
     randoms: u64,
 }

@@ -21,7 +21,8 @@ pub enum Format {
     Srt,
     /// DiskSim ASCII: `milliseconds device block blocks flags` (512-byte blocks, flag bit 0 = read).
     DiskSim,
-    /// ARC (`.lis`): `first block, blocks, ignored, sequence number`; blocks of a size of their own, no times.
+    /// ARC (`.lis`): `first block, blocks, ignored, sequence number`; blocks of a size of their own, no
+    /// times.
     Lis,
     /// One block number a line, `*` lines are breaks; no times.
     Blocks,

@@ -3,8 +3,8 @@
 use std::fmt::Display;
 use std::io::{BufRead, Read};
 
-/// Longest line of a log or a text trace, bytes; servers limit a request's head to 8 KiB or so, and a log line holds two
-/// of its fields.
+/// Longest line of a log or a text trace, bytes; servers limit a request's head to 8 KiB or so, and a log
+/// line holds two of its fields.
 pub const LINE_BYTES_MAX: usize = 1 << 16;
 
 /// Reads the next line, without its end, into `line`; false after the last. `what` names what is being read.

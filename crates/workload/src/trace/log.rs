@@ -1,7 +1,9 @@
-//! Access logs, common or combined: `host ident user [17/May/2015:10:05:03 +0000] "GET /path HTTP/1.1" 200 5120 ...`.
+//! Access logs, common or combined: `host ident user [17/May/2015:10:05:03 +0000] "GET /path HTTP/1.1" 200
+//! 5120 ...`.
 //!
-//! Every GET answered with bytes (200 or 206) is a read of that many bytes of its object. A log does not say where a range
-//! begins, so every read starts at the beginning. Everything else moves no bytes from a disk and is passed over.
+//! Every GET answered with bytes (200 or 206) is a read of that many bytes of its object. A log does not say
+//! where a range begins, so every read starts at the beginning. Everything else moves no bytes from a disk
+//! and is passed over.
 
 use super::{Line, Names, Op, RawRequest};
 

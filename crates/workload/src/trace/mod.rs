@@ -1,9 +1,10 @@
 //! Block traces: one record type, a reader for each format people keep them in.
 //!
-//! A [`Reader`] takes any `BufRead` (decompression is its caller's), reads one line at a time and keeps nothing but the
-//! last time and the numbers it gave to devices and files, so a trace of any length takes bounded memory. A line that
-//! does not fit its format is an error with its number; a lenient reader skips and counts it. What is refused: text
-//! that is no number, negative and absurdly large addresses, requests of no bytes, times that run backwards.
+//! A [`Reader`] takes any `BufRead` (decompression is its caller's), reads one line at a time and keeps
+//! nothing but the last time and the numbers it gave to devices and files, so a trace of any length takes
+//! bounded memory. A line that does not fit its format is an error with its number; a lenient reader skips
+//! and counts it. What is refused: text that is no number, negative and absurdly large addresses, requests of
+//! no bytes, times that run backwards.
 
 mod format;
 mod line;
@@ -35,7 +36,8 @@ pub enum Op {
 pub struct Record {
     /// From the first request of the trace; formats without times have none.
     pub at: Option<Nanos>,
-    /// Disk, volume or object: addresses of different devices have nothing to do with one another. Dense from 0.
+    /// Disk, volume or object: addresses of different devices have nothing to do with one another. Dense from
+    /// 0.
     pub device: u32,
     /// What prefetchers keep apart: the file where the trace knows it, else the device.
     pub context: u32,
@@ -174,7 +176,8 @@ impl<R: BufRead> Reader<R> {
         self.skipped
     }
 
-    /// Requests so far that came slightly out of order in an access log, whose lines are written when a request *ends*.
+    /// Requests so far that came slightly out of order in an access log, whose lines are written when a
+    /// request *ends*.
     pub fn reordered(&self) -> u64 {
         self.reordered
     }

@@ -1,5 +1,5 @@
-//! Text formats with one request a line. Fields are parsed by hand: a replay of millions of lines a second leaves
-//! little time for any of them.
+//! Text formats with one request a line. Fields are parsed by hand: a replay of millions of lines a second
+//! leaves little time for any of them.
 
 use super::{Line, Names, Op, RawRequest};
 
@@ -163,7 +163,7 @@ pub(super) fn msr(line: &[u8], number: u64, names: &mut Names) -> Result<Line, S
     Ok(request(Some(u128::from(ticks) * 100), device, op, offset, bytes))
 }
 
-/// What a SCSI command does, by its operation code; `None` if it moves no data of ours.
+/// What a SCSI command does, by its operation code; `None` if it moves no data of interest.
 pub(super) fn scsi_op(code: u64) -> Option<Op> {
     match code {
         // READ (6), (10), (12), (16)
@@ -208,7 +208,8 @@ pub(super) fn srt(line: &[u8], number: u64) -> Result<Line, String> {
     Ok(request(Some(time), device, op, offset, bytes))
 }
 
-/// `arrival device block blocks flags`: milliseconds, 512-byte blocks; flags in hexadecimal, bit 0 set for a read.
+/// `arrival device block blocks flags`: milliseconds, 512-byte blocks; flags in hexadecimal, bit 0 set for a
+/// read.
 pub(super) fn disksim(line: &[u8]) -> Result<Line, String> {
     if is_blank(line) || line.first() == Some(&b'#') {
         return Ok(Line::Nothing);

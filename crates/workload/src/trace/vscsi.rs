@@ -1,6 +1,7 @@
-//! CloudPhysics' binary records, little-endian, as libCacheSim describes them: version 1 has 32 bytes (serial, length,
-//! segments, command, version, block, time), version 2 has 40 (command, version, serial, length, segments, block, time,
-//! response time). The version is the high byte of its field. Lengths in bytes, blocks of 512, times in microseconds.
+//! CloudPhysics' binary records, little-endian, as libCacheSim describes them: version 1 has 32 bytes
+//! (serial, length, segments, command, version, block, time), version 2 has 40 (command, version, serial,
+//! length, segments, block, time, response time). The version is the high byte of its field. Lengths in
+//! bytes, blocks of 512, times in microseconds.
 
 use std::io::BufRead;
 

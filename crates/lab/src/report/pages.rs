@@ -1,0 +1,397 @@
+//! The pages of `docs/results`: what was measured last, as Markdown written from the records.
+//!
+//! A page is a function of the records and of the scenarios' own words, so a page that somebody edited, or a
+//! record without its page, shows as a difference ([`differences`]).
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+
+use seekless_units::{Exit, Fault};
+
+use super::{entries, number};
+use crate::metric;
+use crate::record::{Record, Recorded};
+use crate::results::Results;
+use crate::scenario::{self, Axis, Scenario};
+
+/// Folder of the pages in a checkout.
+pub const FOLDER: &str = "docs/results";
+/// Longest line of prose.
+const WIDTH: usize = 110;
+/// Page of the scenarios that belong to no paper.
+const OWN: &str = "Benchmarks of this project";
+
+/// One scenario with its record.
+struct Entry {
+    name: &'static str,
+    scenario: Scenario,
+    record: Option<Record>,
+}
+
+/// Every page: file name and text.
+///
+/// # Errors
+/// Those of reading the records.
+pub fn render(records: &Path) -> Result<BTreeMap<String, String>, Fault> {
+    if !records.is_dir() {
+        let message =
+            format!("{}: no such folder; call this in a checkout, or name its folder", records.display());
+        return Err(Fault::new(Exit::Missing, message));
+    }
+    let mut by_page: BTreeMap<String, Vec<Entry>> = BTreeMap::new();
+    for (name, text) in scenario::all() {
+        let scenario = Scenario::parse(text, name)?;
+        let record = Record::read(records, name)?;
+        let heading = scenario.paper.clone().unwrap_or_else(|| OWN.into());
+        by_page.entry(heading).or_default().push(Entry { name, scenario, record });
+    }
+    for scenarios in by_page.values_mut() {
+        scenarios.sort_by_key(|e| super::all::figure_order(&e.scenario));
+    }
+    let mut pages = BTreeMap::from([("README.md".to_string(), index(&by_page))]);
+    for (heading, scenarios) in &by_page {
+        pages.insert(file_name(heading), page(heading, scenarios));
+    }
+    Ok(pages)
+}
+
+/// Names of pages in `folder` that are not what the records in `records` give, and of files there that are no
+/// page.
+///
+/// # Errors
+/// Those of [`render`].
+pub fn differences(records: &Path, folder: &Path) -> Result<Vec<String>, Fault> {
+    let pages = render(records)?;
+    let differs = |(name, text): &(&String, &String)| {
+        std::fs::read_to_string(folder.join(name)).ok().as_deref() != Some(text.as_str())
+    };
+    let mut names: Vec<String> = pages.iter().filter(differs).map(|(name, _)| name.clone()).collect();
+    let there = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let there = there.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.extend(there.filter(|name| !pages.contains_key(name)));
+    names.sort();
+    Ok(names)
+}
+
+/// Writes every page. Returns their names.
+///
+/// # Errors
+/// Those of [`render`]; [`Exit::Failed`] when a page cannot be written.
+pub fn write(records: &Path, folder: &Path) -> Result<Vec<String>, Fault> {
+    let pages = render(records)?;
+    std::fs::create_dir_all(folder)
+        .map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", folder.display())))?;
+    for (name, text) in &pages {
+        seekless_output::whole(&folder.join(name), text)?;
+    }
+    Ok(pages.into_keys().collect())
+}
+
+/// "Circus 2004" is on `circus.md`.
+fn file_name(heading: &str) -> String {
+    let words = heading.split_whitespace().filter(|w| w.parse::<u32>().is_err());
+    match heading {
+        OWN => "own.md".into(),
+        _ => words.collect::<Vec<_>>().join("-").to_lowercase() + ".md",
+    }
+}
+
+fn index(pages: &BTreeMap<String, Vec<Entry>>) -> String {
+    let mut text = String::from("# Results\n\n");
+    text += &wrapped(
+        "The last recorded run of each scenario. `seekless lab run NAME --sim --record` records a run, `seekless lab docs` \
+         writes these pages from the records in [`results/`](../../results). Nothing here is typed by hand. A scenario \
+         runs with `sim` in the simulator, with `live` on a software disk in real time. A check states a conclusion of \
+         its paper or a target of this project; one that fails stays in the table.",
+    );
+    text += "\n";
+    for (heading, scenarios) in pages {
+        let file = file_name(heading);
+        let _ = write!(text, "\n## [{heading}]({file})\n\n");
+        text += "| Figure | What is compared | Scenario | Run | Checks that hold |\n| --- | --- | --- | --- | ---: |\n";
+        for entry in scenarios {
+            let figure = cell(entry.scenario.figure.as_deref().unwrap_or("-"));
+            let title = cell(&entry.scenario.title);
+            let link = format!("[`{0}`]({file}#{0})", entry.name);
+            let runs: Vec<_> = entry.record.iter().flat_map(|r| &r.runs).collect();
+            if runs.is_empty() {
+                let _ = writeln!(text, "| {figure} | {title} | {link} | not recorded | |");
+            }
+            for (driver, run) in runs {
+                let held = run.checks.iter().filter(|c| c.pass).count();
+                let of = run.checks.len();
+                let _ = writeln!(
+                    text,
+                    "| {figure} | {title} | {link} | {driver}, {} | {held} of {of} |",
+                    run.date
+                );
+            }
+        }
+    }
+    text
+}
+
+fn page(heading: &str, scenarios: &[Entry]) -> String {
+    let mut text = format!("# {heading}\n\n");
+    text += &wrapped(
+        "Written by `seekless lab docs` from the recorded runs; see the [index](README.md). A published value stands in \
+         brackets. Throughput is in MB/s of 1,000,000 bytes.",
+    );
+    text += "\n";
+    for entry in scenarios {
+        section(&mut text, entry);
+    }
+    text
+}
+
+fn section(text: &mut String, entry: &Entry) {
+    let Entry { name, scenario, record } = entry;
+    let figure = scenario.figure.as_deref().map_or(String::new(), |f| format!("{f}. "));
+    let _ = write!(text, "\n## {name}\n\n{}\n", wrapped(&format!("{figure}{}.", scenario.title)));
+    for (i, note) in scenario.notes.iter().enumerate() {
+        *text += if i == 0 { "\n" } else { "" };
+        let _ = writeln!(text, "{}", item(note));
+    }
+    let runs: Vec<_> =
+        record.iter().flat_map(|record| record.runs.iter().map(move |run| (record, run))).collect();
+    if runs.is_empty() {
+        *text += "\nNo run is recorded.\n";
+    }
+    for (record, (driver, run)) in runs {
+        if let Some(results) = record.results(driver, scenario) {
+            run_of(text, &results, run);
+        }
+    }
+}
+
+/// One run: where it comes from, its tables, its checks.
+fn run_of(text: &mut String, results: &Results, run: &Recorded) {
+    let flag = if results.driver == "sim" { " --sim" } else { "" };
+    let _ = write!(text, "\n### {} ({})\n\n", results.name, results.driver);
+    *text += &wrapped(&format!(
+        "`seekless lab run {}{flag}`, version {}, {}, {}, Linux {}{}.",
+        results.name,
+        run.version,
+        run.date,
+        run.machine,
+        run.kernel,
+        run.servers.iter().map(|s| format!(", {s}")).collect::<String>(),
+    ));
+    *text += "\n";
+    for remark in &run.remarks {
+        let _ = writeln!(text, "\n{}", item(remark));
+    }
+    match &results.scenario.axis {
+        Some(axis) => {
+            for name in tabled(&results.scenario) {
+                by_axis(text, results, axis, name);
+            }
+        }
+        None => by_arm(text, results),
+    }
+    checks(text, results);
+}
+
+/// Metrics of a swept scenario that have a table: the main one and those with published values.
+fn tabled(scenario: &Scenario) -> Vec<&str> {
+    let main = scenario.main_metric();
+    let published =
+        |name: &&str| scenario.published.iter().any(|p| p.metric.as_deref().unwrap_or(main) == *name);
+    let others = scenario.metrics.iter().map(String::as_str).filter(|name| *name != main).filter(published);
+    std::iter::once(main).chain(others).collect()
+}
+
+/// A line for each axis value, a column for each arm.
+fn by_axis(text: &mut String, results: &Results, axis: &Axis, name: &str) {
+    let Ok(metric) = metric::find(name) else { return };
+    let all = entries(results, name);
+    if all.iter().all(|e| e.ours.is_none()) {
+        return;
+    }
+    let mut arms: Vec<&str> = Vec::new();
+    for entry in &all {
+        if !arms.contains(&entry.arm.as_str()) {
+            arms.push(&entry.arm);
+        }
+    }
+    let unit = if metric.unit.is_empty() { String::new() } else { format!(" ({})", metric.unit) };
+    let _ = write!(text, "\n{}\n\n", wrapped(&format!("`{name}`{unit}: {}.", metric.meaning)));
+    let _ = writeln!(
+        text,
+        "| {} | {} |",
+        cell(&axis.label),
+        arms.iter().map(|a| cell(a)).collect::<Vec<_>>().join(" | ")
+    );
+    let _ = writeln!(text, "| --- |{}", " ---: |".repeat(arms.len()));
+    for x in &axis.values {
+        let _ = write!(text, "| {} |", cell(x));
+        for arm in &arms {
+            // A fixed arm has one value for all.
+            let entry = all.iter().find(|e| e.arm == *arm && e.x.as_ref().is_none_or(|at| at == x));
+            let _ = write!(text, " {} |", entry.map_or(String::new(), value));
+        }
+        *text += "\n";
+    }
+}
+
+/// A line for each arm, a column for each metric that was measured.
+fn by_arm(text: &mut String, results: &Results) {
+    let metrics = results.scenario.metrics.iter().filter_map(|name| metric::find(name).ok());
+    let columns: Vec<_> = metrics
+        .map(|m| (m, entries(results, m.name)))
+        .filter(|(_, all)| all.iter().any(|e| e.ours.is_some()))
+        .collect();
+    let Some((_, arms)) = columns.first() else { return };
+    let head = |m: &metric::Metric| match m.unit {
+        "" => format!("`{}`", m.name),
+        unit => format!("`{}` ({unit})", m.name),
+    };
+    let heads: Vec<String> = columns.iter().map(|(m, _)| head(m)).collect();
+    let _ = write!(text, "\n| Arm | {} |\n| --- |{}\n", heads.join(" | "), " ---: |".repeat(columns.len()));
+    for (i, arm) in arms.iter().enumerate() {
+        let values: Vec<String> = columns.iter().map(|(_, all)| value(&all[i])).collect();
+        let _ = writeln!(text, "| {} | {} |", cell(&arm.label()), values.join(" | "));
+    }
+}
+
+/// Our median, the published value in brackets.
+fn value(entry: &super::ComparisonEntry) -> String {
+    let ours = entry.ours.map_or("-".into(), number);
+    entry.published.map_or(ours.clone(), |published| format!("{ours} ({})", number(published)))
+}
+
+fn checks(text: &mut String, results: &Results) {
+    if results.checks.is_empty() {
+        return;
+    }
+    *text += "\n| What must hold | Metric | Value | Target | |\n| --- | --- | ---: | ---: | --- |\n";
+    for check in &results.checks {
+        let _ = writeln!(
+            text,
+            "| {} | `{}` | {} | {} {} | {} |",
+            cell(&check.name),
+            check.metric,
+            check.value.map_or("not measured".into(), number),
+            cell(&check.comparison),
+            number(check.target),
+            if check.pass { "holds" } else { "**fails**" },
+        );
+    }
+    let mut first = true;
+    for check in results.checks.iter().filter(|c| !c.pass) {
+        if std::mem::take(&mut first) {
+            *text += "\n";
+        }
+        let value = check.value.map_or("not measured".into(), number);
+        let cause = check.deviation.as_deref().unwrap_or("The cause is not known.");
+        let _ = writeln!(text, "{}", item(&format!("\"{}\" fails with {value}. {cause}", check.name)));
+    }
+}
+
+/// Text for a cell of a table.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|")
+}
+
+/// An item of a list.
+fn item(text: &str) -> String {
+    format!("- {}", wrap(text, WIDTH - 2).join("\n  "))
+}
+
+/// A paragraph.
+fn wrapped(text: &str) -> String {
+    wrap(text, WIDTH).join("\n")
+}
+
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let last = lines.last_mut().expect("one line at least");
+        match last.chars().count() {
+            0 => *last += word,
+            used if used + 1 + word.chars().count() <= width => *last += &format!(" {word}"),
+            _ => lines.push(word.to_string()),
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record;
+    use crate::report::tests::made_up;
+
+    /// Records of two scenarios, one with a check that fails and has a known cause.
+    fn records() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        record::add(dir.path(), &made_up("libception-fig13")).unwrap();
+        let mut failing = made_up("circus-fig12");
+        for row in &mut failing.rows {
+            row.metrics.insert("conclusion".into(), 0.0);
+        }
+        failing.judge();
+        record::add(dir.path(), &failing).unwrap();
+        dir
+    }
+
+    #[test]
+    fn a_page_has_values_published_values_checks_and_causes() {
+        let dir = records();
+        let pages = render(dir.path()).unwrap();
+        let libception = made_up("libception-fig13");
+        for published in &libception.scenario.published {
+            assert!(pages["libception.md"].contains(&format!("({})", number(published.value))));
+        }
+        let circus = made_up("circus-fig12");
+        for check in &circus.scenario.checks {
+            assert!(pages["circus.md"].contains(&cell(&check.name)), "{}", check.name);
+        }
+        assert!(pages["circus.md"].contains("fails with 0."));
+        assert!(pages["README.md"].contains("[`circus-fig12`](circus.md#circus-fig12)"));
+        assert!(pages["own.md"].contains("No run is recorded."));
+    }
+
+    #[test]
+    fn a_cause_is_shown_only_beside_a_check_that_fails() {
+        let dir = tempfile::tempdir().unwrap();
+        let (name, scenario) = scenario::find("circus-fig12").unwrap();
+        let causes: Vec<&str> = scenario.checks.iter().filter_map(|c| c.deviation.as_deref()).collect();
+        assert!(!causes.is_empty());
+        for (value, shown) in [(0.0, true), (1e9, false)] {
+            let mut results = made_up(&name);
+            results.scenario.checks.iter_mut().for_each(|c| c.is = crate::check::Comparison::Above);
+            for row in &mut results.rows {
+                row.metrics.insert("conclusion".into(), value);
+            }
+            results.judge();
+            record::add(dir.path(), &results).unwrap();
+            let page = render(dir.path()).unwrap()["circus.md"].replace("\n  ", " ");
+            assert!(causes.iter().all(|cause| page.contains(cause) == shown), "at {value}");
+        }
+    }
+
+    #[test]
+    fn an_edited_page_and_a_stray_file_are_differences() {
+        let (records, folder) = (records(), tempfile::tempdir().unwrap());
+        assert!(differences(records.path(), folder.path()).unwrap().contains(&"circus.md".into()));
+        write(records.path(), folder.path()).unwrap();
+        assert!(differences(records.path(), folder.path()).unwrap().is_empty());
+        let path = folder.path().join("circus.md");
+        let text = std::fs::read_to_string(&path).unwrap().replacen("fails with 0.", "fails with 1.", 1);
+        std::fs::write(&path, text).unwrap();
+        std::fs::write(folder.path().join("notes.md"), "x").unwrap();
+        assert_eq!(differences(records.path(), folder.path()).unwrap(), ["circus.md", "notes.md"]);
+    }
+
+    #[test]
+    fn prose_is_wrapped() {
+        let dir = records();
+        for (name, page) in render(dir.path()).unwrap() {
+            for line in page.lines().filter(|l| !l.starts_with('|')) {
+                assert!(line.chars().count() <= WIDTH, "{name}: {line}");
+            }
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The documents are true where a program can tell: pages follow from records, names exist, lines can be
+//! read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use seekless_lab::record::{self, Record};
+use seekless_lab::report::pages;
+use seekless_lab::scenario::{self, Scenario};
+
+/// Longest line of a comment and of prose, columns.
+const WIDTH: usize = 110;
+/// Terms a newcomer can learn in one sitting.
+const TERMS_MAX: usize = 40;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// Files under `folder` with one of these endings, in order, as paths from the root.
+fn files(folder: &str, endings: &[&str]) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| endings.iter().any(|wanted| e == *wanted)) {
+                found.push(path.strip_prefix(root()).unwrap().display().to_string());
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Everything people read first, with the pages of results.
+fn documents() -> Vec<String> {
+    let top = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "scenarios/README.md", "drives/README.md"];
+    files("docs", &["md"]).into_iter().chain(top.map(String::from)).collect()
+}
+
+#[test]
+fn result_pages_are_what_the_records_give() {
+    let differ = pages::differences(&root().join(record::FOLDER), &root().join(pages::FOLDER)).unwrap();
+    assert!(differ.is_empty(), "{differ:?} differ: run `seekless lab docs` in the checkout");
+}
+
+#[test]
+fn recorded_checks_follow_from_the_recorded_rows() {
+    for file in files(record::FOLDER, &["json"]) {
+        let name = Path::new(&file).file_stem().unwrap().to_str().unwrap().to_string();
+        let (_, scenario) =
+            scenario::find(&name).unwrap_or_else(|_| panic!("{file}: there is no such scenario"));
+        let record = Record::read(&root().join(record::FOLDER), &name).unwrap().unwrap();
+        for (driver, run) in &record.runs {
+            assert!(["live", "sim"].contains(&driver.as_str()), "{file}: {driver}");
+            for recorded in &run.checks {
+                let Some(check) = scenario.checks.iter().find(|c| c.name == recorded.name) else { continue };
+                let again = check.judge(&run.rows, scenario.main_metric()).value;
+                let same = match (again, recorded.value) {
+                    (Some(a), Some(b)) => (a - b).abs() <= 1e-3 * b.abs().max(1e-3),
+                    (a, b) => a == b,
+                };
+                assert!(
+                    same,
+                    "{file}, {driver}: `{}` is recorded as {:?}, its rows give {again:?}; record the run again",
+                    check.name, recorded.value
+                );
+                assert_eq!(
+                    recorded.pass,
+                    recorded.value.is_some_and(|v| check.is.holds(v, recorded.target)),
+                    "{file}, {driver}: {}",
+                    check.name
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cause_of_a_deviation_states_no_value_of_a_run() {
+    for (name, text) in scenario::all() {
+        for check in Scenario::parse(text, name).unwrap().checks {
+            let Some(cause) = &check.deviation else { continue };
+            assert!(
+                cause.starts_with(|c: char| c.is_uppercase()) && cause.ends_with('.'),
+                "{name}, `{}`: a cause is a sentence, without the value, which the report shows: {cause}",
+                check.name
+            );
+        }
+    }
+}
+
+#[test]
+fn files_named_in_the_documents_exist() {
+    for document in documents() {
+        let text = read(&root().join(&document));
+        let folder = root().join(&document).parent().unwrap().to_path_buf();
+        for link in text.split("](").skip(1) {
+            let link = link.split(')').next().unwrap();
+            if link.contains("://") {
+                continue;
+            }
+            let (target, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let path = if target.is_empty() { root().join(&document) } else { folder.join(target) };
+            assert!(path.exists(), "{document} links to {target}, which is not there");
+            assert!(
+                anchor.is_empty() || anchors(&read(&path)).contains(anchor),
+                "{document} links to {link}: {target} has no such heading"
+            );
+        }
+        let path_like = |c: char| !(c.is_ascii_alphanumeric() || "/._-".contains(c));
+        for word in text.split(path_like).filter(|w| w.starts_with("crates/")) {
+            let word = word.trim_end_matches('.');
+            assert!(root().join(word).exists(), "{document} names {word}, which is not there");
+        }
+    }
+}
+
+/// Anchors of the headings of a page, as GitHub makes them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = text.lines().filter(|l| l.starts_with('#')).map(|l| l.trim_start_matches('#').trim());
+    let slug = |c: char| match c {
+        ' ' => Some('-'),
+        c if c.is_alphanumeric() || c == '-' || c == '_' => Some(c.to_ascii_lowercase()),
+        _ => None,
+    };
+    headings.map(|heading| heading.chars().filter_map(slug).collect()).collect()
+}
+
+#[test]
+fn the_architecture_lists_every_crate() {
+    let text = read(&root().join("docs/ARCHITECTURE.md"));
+    let listed: BTreeSet<String> = table(&text, "## Crates").into_keys().collect();
+    let crates = std::fs::read_dir(root().join("crates")).unwrap();
+    let crates: BTreeSet<String> =
+        crates.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    assert_eq!(listed, crates);
+}
+
+#[test]
+fn the_glossary_has_at_most_forty_terms_with_one_meaning_each() {
+    let text = read(&root().join("docs/ARCHITECTURE.md"));
+    let terms = table(&text, "## Glossary");
+    assert!((20..=TERMS_MAX).contains(&terms.len()), "{} terms", terms.len());
+    for (term, meaning) in &terms {
+        assert!(meaning.ends_with('.'), "the meaning of {term} is a sentence: {meaning}");
+    }
+}
+
+/// First and second column of the table below a heading. A name twice is an error.
+fn table(text: &str, heading: &str) -> BTreeMap<String, String> {
+    let mut rows = BTreeMap::new();
+    let section = text.split_once(&format!("{heading}\n")).unwrap_or_else(|| panic!("no {heading}")).1;
+    let section = section.split("\n## ").next().unwrap();
+    for line in section.lines().filter(|l| l.starts_with("| ") && !l.starts_with("| ---")).skip(1) {
+        let mut cells = line.split('|').skip(1).map(str::trim);
+        let name = cells.next().unwrap().trim_matches('`').to_string();
+        let meaning = cells.next().unwrap().to_string();
+        assert!(rows.insert(name.clone(), meaning).is_none(), "{heading}: {name} stands there twice");
+    }
+    rows
+}
+
+#[test]
+fn no_line_of_prose_is_longer_than_a_reader_takes_in() {
+    for document in documents() {
+        let mut code = false;
+        for (i, line) in read(&root().join(&document)).lines().enumerate() {
+            code ^= line.starts_with("```");
+            // Code, tables and links are as long as they are.
+            let verbatim = code || line.starts_with("    ") || line.trim_start().starts_with('|');
+            let exempt = verbatim || line.contains("](");
+            let columns = line.chars().count();
+            assert!(exempt || columns <= WIDTH, "{document}:{} has {columns} columns", i + 1);
+        }
+    }
+}
+
+/// Files whose comments are still too long. The list only shrinks: a file that became clean leaves it.
+const LONG_COMMENTS: &str = include_str!("long-comments.txt");
+
+#[test]
+fn no_comment_is_longer_than_a_reader_takes_in() {
+    let mut long = BTreeMap::new();
+    for file in files("crates", &["rs", "toml"]) {
+        let mark = if file.ends_with(".rs") { "//" } else { "#" };
+        let text = read(&root().join(&file));
+        let is_long = |line: &&str| line.trim_start().starts_with(mark) && line.chars().count() > WIDTH;
+        if let Some(at) = text.lines().position(|l| is_long(&l)) {
+            long.insert(file, at + 1);
+        }
+    }
+    let allowed: BTreeSet<&str> = LONG_COMMENTS.lines().collect();
+    let new: Vec<String> = long
+        .iter()
+        .filter(|(file, _)| !allowed.contains(file.as_str()))
+        .map(|(file, line)| format!("{file}:{line}"))
+        .collect();
+    assert!(new.is_empty(), "comments of more than {WIDTH} columns: {new:#?}");
+    let clean: Vec<&&str> = allowed.iter().filter(|file| !long.contains_key(**file)).collect();
+    assert!(clean.is_empty(), "clean, take them out of crates/lab/tests/long-comments.txt: {clean:#?}");
+}
