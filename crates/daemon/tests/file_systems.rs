@@ -227,7 +227,7 @@ impl Disk {
         }
         let folder = tempfile::tempdir().unwrap();
         if let Err(error) =
-            rustix::mount::mount(&device.path(), folder.path(), "ext4", MountFlags::NOATIME, c"")
+            rustix::mount::mount(device.path(), folder.path(), "ext4", MountFlags::NOATIME, c"")
         {
             return skipped(format!("cannot mount ext4 ({error})"));
         }

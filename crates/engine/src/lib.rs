@@ -5,15 +5,15 @@
 //!            \                  |                  /
 //!             `---- Need, Access, Cancel ---------'
 //!                               v
-//!   Devices: which disk?  -->  reader of that disk  (Spindle: what, how much, in which order)
+//!   Devices: which disk?  -->  thread of that disk  (DiskEngine: what, how much, in which order)
 //!                               |        ^
 //!                          piece|        | progress, done
 //!                               v        |
-//!                              worker: read-ahead, wait
+//!                              worker: read-ahead, wait       pinner: keep until read
 //! ```
 //!
-//! - One *reader* thread a disk (`reader`) runs a [`seekless_policy::Spindle`]; a few *workers* under it do the waiting, so
-//!   that a disk that hangs stalls neither the reader nor another disk.
+//! - One *disk thread* a disk (`disk_thread`) runs a [`seekless_policy::DiskEngine`] and translates for it; a few *workers*
+//!   under it do the waiting, so that a disk that hangs stalls neither that thread nor another disk.
 //! - [`Devices`] finds the disk of a file and starts its reader when it is first met.
 //! - [`Engine`] is the whole of it behind one handle, for a door in the same process.
 //!

@@ -13,7 +13,7 @@ use seekless_engine::{Answer, DecisionLog, DiskReport, Engine, Need, Refused, Se
 use seekless_kernel::residency::resident_prefix;
 use seekless_policy::controller::Params;
 use seekless_policy::record::{Entry, FIRST_LINE, Line};
-use seekless_policy::{AheadConfig, DropBehind, Mode, Sizing, Spindle};
+use seekless_policy::{AheadConfig, DiskEngine, DropBehind, Mode, Sizing};
 use seekless_units::Bytes;
 
 /// Longest wait for anything: no measure of speed, only the difference between slow and never.
@@ -122,8 +122,7 @@ fn what_is_brought_in_stays_until_it_is_reported_as_read() {
 fn what_was_read_ahead_does_not_leave_until_it_is_read() {
     for hold in [true, false] {
         let engine = engine(|s| {
-            s.spindle.ahead = Some(AheadConfig::default());
-            s.hold = hold;
+            s.spindle.ahead = Some(AheadConfig { hold, ..AheadConfig::default() });
         });
         let file = cold_file(8);
         if resident_prefix(file.as_fd(), 0, M).unwrap() == M {
@@ -210,18 +209,18 @@ fn a_log_of_the_engine_replays() {
         assert!(Instant::now() < until, "{text}");
         std::thread::sleep(Duration::from_millis(10));
     };
-    let mut spindles = BTreeMap::new();
+    let mut engines = BTreeMap::new();
     let mut lines = text.lines();
     assert_eq!(lines.next(), Some(FIRST_LINE));
     let mut actions = 0;
     for line in lines.filter(|l| !l.starts_with('#')) {
         let line: Line = line.parse().unwrap();
         match line.entry {
-            Entry::Disk { config, .. } => drop(spindles.insert(line.disk, Spindle::new(*config))),
-            Entry::Event(event) => spindles.get_mut(&line.disk).unwrap().handle(line.at, event),
+            Entry::Disk { config, .. } => drop(engines.insert(line.disk, DiskEngine::new(*config))),
+            Entry::Event(event) => engines.get_mut(&line.disk).unwrap().handle(line.at, event),
             Entry::Action(action) => {
                 actions += 1;
-                assert_eq!(spindles.get_mut(&line.disk).unwrap().poll_action(), Some(action));
+                assert_eq!(engines.get_mut(&line.disk).unwrap().poll_action(), Some(action));
             }
         }
     }

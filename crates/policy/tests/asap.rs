@@ -2,8 +2,8 @@
 
 use seekless_policy::controller::{AdjustBy, Params};
 use seekless_policy::{
-    Access, Action, Config, Demand, Event, FileId, OrderKind, Outcome, Request, RequestId, Sizing, Spindle,
-    Taken,
+    Access, Action, Config, Demand, DiskEngine, Event, FileId, OrderKind, Outcome, Request, RequestId,
+    Sizing, Taken,
 };
 use seekless_units::{Bytes, Lba, Nanos};
 
@@ -11,14 +11,14 @@ const M: u64 = 1 << 20;
 const RANGE: u64 = M / 2;
 const FILE: u64 = 4096 * M;
 
-fn asap(params: Params) -> Spindle {
+fn asap(params: Params) -> DiskEngine {
     let sizing = Sizing::Auto(Params { adjust_by: AdjustBy::Gradient, ..params });
-    Spindle::new(Config { sizing, order: OrderKind::Fifo, ahead: None, ..Config::default() })
+    DiskEngine::new(Config { sizing, order: OrderKind::Fifo, ahead: None, ..Config::default() })
 }
 
 /// One reader reads range after range: those that miss are asked for, every one is reported when it is done. A read costs a switch of
 /// 15 ms and 10 ms a MiB, and the reader asks again at once. Returns when `until` is reached.
-fn reads_on(spindle: &mut Spindle, until: Nanos) {
+fn reads_on(spindle: &mut DiskEngine, until: Nanos) {
     let file = FileId { dev: 8, ino: 1 };
     let (mut now, mut there, mut id) = (Nanos(1), 0, 0);
     for offset in (0..FILE).step_by(RANGE as usize) {

@@ -1,6 +1,6 @@
 //! policy x drive: the same decisions in virtual time.
 //!
-//! - [`serving`]: a machine that serves files from hard disks; `policy::Spindle` unchanged inside.
+//! - [`serving`]: a machine that serves files from hard disks; `policy::DiskEngine` unchanged inside.
 //! - [`replay`]: decision logs of a live daemon, run again as they were and as they might have been.
 //! - [`cli`]: the commands, those of the two studies (`seekless_study`, `seekless_circus`) as well.
 //!

@@ -101,9 +101,12 @@ fn what_is_held_is_not_read_again() {
     let catalogue = Catalogue::new(&CatalogueSpec { size, ..CatalogueSpec::default() }).unwrap();
     let read_again = |hold| {
         let mut engine = engine(Mode::Both, true).unwrap();
-        let ahead = engine.spindle.ahead.as_mut().unwrap();
-        (ahead.hold, ahead.budget) = (hold, Some(Bytes::mib(600)));
-        engine.spindle.ahead = Some(AheadConfig { drop_behind: DropBehind::Never, ..AheadConfig::default() });
+        engine.spindle.ahead = Some(AheadConfig {
+            drop_behind: DropBehind::Never,
+            hold,
+            budget: Some(Bytes::mib(600)),
+            ..AheadConfig::default()
+        });
         let Config { mut disks, .. } = closed(1);
         disks[0].size = Bytes::gib(30);
         let config = Config {

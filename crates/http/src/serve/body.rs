@@ -117,11 +117,11 @@ impl FileBody {
 
     /// Notes whether it waits for the disk.
     fn waits(&mut self, for_disk: bool) {
-        if let Some((taking, waits)) = &mut self.taking {
-            if *waits != for_disk {
-                *waits = for_disk;
-                taking.at_disk(for_disk);
-            }
+        if let Some((taking, waits)) = &mut self.taking
+            && *waits != for_disk
+        {
+            *waits = for_disk;
+            taking.at_disk(for_disk);
         }
     }
 

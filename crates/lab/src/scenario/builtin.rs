@@ -159,8 +159,7 @@ mod tests {
     fn every_arm_says_how_far_it_reads() {
         for (name, _) in ALL {
             let (_, scenario) = find(name).unwrap();
-            let swept =
-                scenario.axis.iter().any(|axis| axis.knobs.iter().any(|knob| *knob == Knob::Prefetch));
+            let swept = scenario.axis.iter().any(|axis| axis.knobs.contains(&Knob::Prefetch));
             for arm in &scenario.arms {
                 let extends = matches!(arm.mode, Some(Mode::Both | Mode::Prefetch));
                 let serves = arm.server == Some(ServerKind::Seekless);

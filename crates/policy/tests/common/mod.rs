@@ -189,7 +189,8 @@ impl Model {
     pub(crate) fn action(&mut self, action: &Action) {
         self.row += 1;
         self.burst = self.burst.max(self.row);
-        let whole = |offset: u64, len: u64| offset % PAGE == 0 && len % PAGE == 0 && len > 0;
+        let whole =
+            |offset: u64, len: u64| offset.is_multiple_of(PAGE) && len.is_multiple_of(PAGE) && len > 0;
         match *action {
             Action::Read { id, file, offset, len, .. } => self.read(id, file, offset, len),
             Action::Answer { request, verdict } => self.answer(request, verdict),

@@ -4,8 +4,8 @@ use std::io::Write as _;
 use seekless_drive::catalogue;
 use seekless_policy::record::{Entry, FIRST_LINE, Line};
 use seekless_policy::{
-    Access, Action, AheadConfig, Config, Demand, Event, FileId, Mode, Outcome, Request, RequestId, Spindle,
-    Taken,
+    Access, Action, AheadConfig, Config, Demand, DiskEngine, Event, FileId, Mode, Outcome, Request,
+    RequestId, Taken,
 };
 use seekless_units::{Bytes, Lba, Nanos};
 
@@ -23,12 +23,12 @@ fn recorded(readers: u64, rounds: u64) -> String {
         let _ = writeln!(text, "{}", Line { disk: 0, at, entry });
     };
     put(Nanos::ZERO, Entry::Disk { name: "sda".into(), config: Box::new(config.clone()) });
-    let mut spindle = Spindle::new(config);
+    let mut spindle = DiskEngine::new(config);
     let mut reads: Vec<(Nanos, seekless_policy::ReadId)> = vec![];
     for step in 0..readers * rounds {
         let at = Nanos::from_millis(1000 * (step / readers) + 1000 / readers * (step % readers));
         reads.sort_by_key(|r| r.0);
-        let mut act = |spindle: &mut Spindle, now: Nanos, event: Event, reads: &mut Vec<_>| {
+        let mut act = |spindle: &mut DiskEngine, now: Nanos, event: Event, reads: &mut Vec<_>| {
             put(now, Entry::Event(event));
             spindle.handle(now, event);
             while let Some(action) = spindle.poll_action() {

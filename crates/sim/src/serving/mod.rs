@@ -5,7 +5,7 @@
 //!    |  requests
 //! server (server)         workers or threads; each call reads through the page cache and blocks on it
 //!    |  misses                          |  calls, when a mode is on
-//! kernel read-ahead (readahead)      policy::Spindle (engine): the daemon's loop, the very same policy code
+//! kernel read-ahead (readahead)      policy::DiskEngine (engine): the daemon's loop, the very same policy code
 //!    |                                  |
 //! page cache (cache)      bounded; plain LRU or Linux's two lists
 //!    |  requests
