@@ -37,7 +37,7 @@ impl EngineOptions {
     /// The settings of an engine in this mode; nothing is opened or created.
     ///
     /// # Errors
-    /// Those of [`PolicyOptions::choice`].
+    /// Those of [`PolicyOptions::config`].
     pub fn settings(&self, mode: Mode) -> Result<Settings, Fault> {
         Ok(Settings {
             spindle: self.policy.config(mode)?,
