@@ -10,7 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
-use seekless_kernel::state;
+use seekless_kernel::state::{self, StateError};
 use seekless_units::{Exit, Fault};
 use serde::{Deserialize, Serialize};
 
@@ -144,19 +144,32 @@ impl DiskDir {
     /// # Errors
     /// The state directory cannot be made or written.
     pub fn try_lock(&self) -> Result<Option<Lock>, Fault> {
-        // Made first and looked at then: nobody else can have made it in between.
-        state::made_folder().map_err(|e| Fault::new(Exit::Permission, e.to_string()))?;
         let path = self.lock_path();
         let parent = path.parent().unwrap_or(Path::new("/"));
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o755)
-            .create(parent)
-            .map_err(|e| cannot("make", parent, &e))?;
-        // The file may be removed by the holder between our opening and our locking it: then try the new one.
+        // Whoever lets go of the last lock removes the folders and its file (below), at any moment of this: then once more.
+        let passing =
+            |e: &io::Error| matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists);
+        let mut met = None;
         for _ in 0..100 {
-            let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-            let file = file.map_err(|e| cannot("write", &path, &e))?;
+            // Made first and looked at then: nobody else can have made it in between.
+            match state::made_folder() {
+                Ok(_) => {}
+                Err(StateError::Unusable { error, .. }) if passing(&error) => continue,
+                Err(e) => return Err(Fault::new(Exit::Permission, e.to_string())),
+            }
+            let opened = fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o755)
+                .create(parent)
+                .and_then(|()| OpenOptions::new().create(true).truncate(false).write(true).open(&path));
+            let file = match opened {
+                Ok(file) => file,
+                Err(e) if passing(&e) => {
+                    met = Some(e);
+                    continue;
+                }
+                Err(e) => return Err(cannot("write", &path, &e)),
+            };
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
@@ -166,11 +179,12 @@ impl DiskDir {
                 (Ok(ours), Ok(there)) => (ours.dev(), ours.ino()) == (there.dev(), there.ino()),
                 _ => false,
             };
+            met = None;
             if same {
                 return Ok(Some(Lock { path, _file: file }));
             }
         }
-        Ok(None)
+        met.map_or(Ok(None), |e| Err(cannot("write", &path, &e)))
     }
 
     /// Whether a supervisor holds the lock.
