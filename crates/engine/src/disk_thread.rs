@@ -54,6 +54,8 @@ pub struct Snapshot {
     pub second_try_pages: u64,
     /// Pages evicted before their piece was complete.
     pub lost_pages: u64,
+    /// Stretches pinned now, as the pinner has them.
+    pub pinned: Arc<AtomicUsize>,
     /// The last read error, if there was one.
     pub last_error: Option<String>,
 }
@@ -108,7 +110,11 @@ impl DiskThread {
         }
         let pins = settings.follows() && config.ahead.as_ref().is_some_and(|ahead| ahead.hold);
         let pinner = pins.then(|| Pinner::start(name)).transpose()?;
-        let snapshot = Arc::new(Mutex::new(Snapshot::default()));
+        let own = Snapshot {
+            pinned: pinner.as_ref().map_or_else(Arc::default, Pinner::count),
+            ..Snapshot::default()
+        };
+        let snapshot = Arc::new(Mutex::new(own.clone()));
         let now = Instant::now();
         let body = Body {
             engine,
@@ -126,7 +132,7 @@ impl DiskThread {
             addresses: Addresses::default(),
             idle_since: None,
             published: snapshot.clone(),
-            own: Snapshot::default(),
+            own,
         };
         let thread = thread::Builder::new()
             .name(short_name("disk", name))

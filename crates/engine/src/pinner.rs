@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use crossbeam_channel::{Sender, TrySendError, bounded};
@@ -41,6 +42,8 @@ pub(crate) struct Pinner {
     orders: Sender<Order>,
     /// What did not fit: only what must not be lost, so never more than is pinned.
     backlog: VecDeque<Order>,
+    /// Stretches pinned now.
+    count: Arc<AtomicUsize>,
 }
 
 impl Pinner {
@@ -50,14 +53,22 @@ impl Pinner {
     /// No thread can be had.
     pub(crate) fn start(disk: &str) -> io::Result<Pinner> {
         let (orders, todo) = bounded(ORDERS_MAX);
+        let count = Arc::new(AtomicUsize::new(0));
+        let counted = count.clone();
         let run = move || {
             let mut pinned = Pinned::default();
             for order in todo {
                 pinned.carry_out(order);
+                counted.store(pinned.files.values().map(BTreeMap::len).sum(), Ordering::Relaxed);
             }
         };
         thread::Builder::new().name(short_name("pin", disk)).spawn(run)?;
-        Ok(Pinner { orders, backlog: VecDeque::new() })
+        Ok(Pinner { orders, backlog: VecDeque::new(), count })
+    }
+
+    /// Stretches pinned now, as the thread has them.
+    pub(crate) fn count(&self) -> Arc<AtomicUsize> {
+        self.count.clone()
     }
 
     fn takes_hints(&self) -> bool {
@@ -202,7 +213,7 @@ mod tests {
     #[test]
     fn an_unpin_is_never_lost_and_a_hint_may_be() {
         let (orders, todo) = bounded(4);
-        let mut pinner = Pinner { orders, backlog: VecDeque::new() };
+        let mut pinner = Pinner { orders, backlog: VecDeque::new(), count: Arc::default() };
         let source = source();
         for i in 0..20 {
             pinner.unpin(span(i * M, (i + 1) * M), false);

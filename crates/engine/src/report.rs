@@ -3,6 +3,7 @@
 //! Times are in milliseconds, sizes in bytes, counts since the reader started unless the name says "now" or "max".
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use seekless_policy::memory::MemoryReport;
 use seekless_policy::totals::{Ratios, Totals};
@@ -131,7 +132,7 @@ impl DiskReport {
             gap: Durations::of(&snapshot.gap),
             second_try_pages: snapshot.second_try_pages,
             lost_pages: snapshot.lost_pages,
-            pieces_held_now: s.pinned_ranges as u64,
+            pieces_held_now: snapshot.pinned.load(Ordering::Relaxed) as u64,
             memory: s.memory.clone(),
             last_error: snapshot.last_error.clone(),
             size: s.size.clone(),

@@ -447,7 +447,7 @@ mod tests {
     fn a_few_evictions_change_nothing() {
         let mut b = Bench::new(DropBehind::Pressure);
         let first = b.period();
-        assert!((first as f64 / (3 * G) as f64 - 0.667).abs() < 1e-3);
+        assert!((first as f64 / (3 * G) as f64 - Constants::default().budget_share_first).abs() < 1e-3);
         // The hundredth part of what a period may have.
         (0..50).for_each(|_| {
             b.evicted(G / 4 / 100_000);

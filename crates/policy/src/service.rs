@@ -66,7 +66,7 @@ impl ServiceModel {
     /// A read ended well. `alone`: no other was in flight meanwhile, and the disk delivered all of its bytes.
     pub(crate) fn observe(&mut self, bytes: u64, took: Nanos, alone: bool) {
         // An eighth of the news: settles within a dozen reads, shrugs off one slow one.
-        self.mean.0 = (self.mean.0 * 7 + took.0) / 8;
+        self.mean.0 = self.mean.0 - self.mean.0 / 8 + took.0 / 8;
         if alone && bytes > 0 {
             self.add(bytes as f64, took.as_secs_f64(), 1.0);
         }

@@ -13,7 +13,13 @@ const FILE: u64 = 4096 * M;
 
 fn asap(params: Params) -> DiskEngine {
     let sizing = Sizing::Auto(Params { adjust_by: AdjustBy::Gradient, ..params });
-    DiskEngine::new(Config { sizing, order: OrderKind::Fifo, ahead: None, ..Config::default() })
+    DiskEngine::new(Config {
+        sizing,
+        start_size: Some(params.start_size),
+        order: OrderKind::Fifo,
+        ahead: None,
+        ..Config::default()
+    })
 }
 
 /// One reader reads range after range: those that miss are asked for, every one is reported when it is done. A read costs a switch of

@@ -60,9 +60,7 @@ pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
     let each = 4;
     watch.held_max = watch.held_max.min((raise_descriptors(DESCRIPTORS) / each) as usize).max(1);
     settings.connections_max = settings.connections_max.min(watch.held_max);
-    for disk in settings.engine.survey(Some(&watch.dirs)).iter().filter(|_| worker.restarts == 0) {
-        eprintln!("seekless watch: {disk}");
-    }
+    let engine = settings.engine.clone();
     let daemon = match worker.socket {
         true => Daemon::start(settings).map_err(|error| {
             let fault = Fault::from(error);
@@ -74,6 +72,9 @@ pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
     let heart = supervisor.try_clone().map_err(fault)?;
     let mut door = Door::open(&watch, &daemon, Some(heart), worker.restarts)?;
     if worker.restarts == 0 {
+        for disk in engine.survey(Some(&watch.dirs)) {
+            eprintln!("seekless watch: {disk}");
+        }
         announce(&door);
     }
     rustix::io::write(&supervisor, &[READY]).map_err(|e| fault(e.into()))?;

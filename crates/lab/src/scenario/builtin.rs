@@ -159,6 +159,10 @@ mod tests {
     fn every_arm_says_how_far_it_reads() {
         for (name, _) in ALL {
             let (_, scenario) = find(name).unwrap();
+            // It judges the defaults themselves.
+            if *name == "any-disk" {
+                continue;
+            }
             let swept = scenario.axis.iter().any(|axis| axis.knobs.contains(&Knob::Prefetch));
             for arm in &scenario.arms {
                 let extends = matches!(arm.mode, Some(Mode::Both | Mode::Prefetch));
