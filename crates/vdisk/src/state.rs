@@ -6,6 +6,7 @@
 //! disk that died, and whoever takes the lock may clear it away.
 
 use std::fs::{self, File, OpenOptions};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
