@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Constants {
+    /// Length of the longest useful piece, in depths: at `n` depths `n / (n + 1)` of the disk's time is transfer.
+    pub depths: f64,
     /// Most queued pieces that nobody is blocked on. A new miss may wait for all of them; fewer give the sweep less to order.
     pub queue_ahead: u64,
     /// No piece is queued earlier than this before its stream runs dry: what comes too early is memory that others lack.
@@ -53,6 +55,7 @@ pub struct Constants {
 impl Default for Constants {
     fn default() -> Constants {
         Constants {
+            depths: 9.0,
             queue_ahead: 16,
             early_s: 20.0,
             quiet_s: 12.0,
@@ -85,6 +88,7 @@ impl Constants {
         let part = |value, default| within(value, default, 0.0, 1.0);
         let budget = |value, default| within(value, default, 0.05, 1.0);
         Constants {
+            depths: within(self.depths, default.depths, 0.1, 1e6),
             queue_ahead: self.queue_ahead.min(1 << 20),
             early_s: seconds(self.early_s, default.early_s),
             quiet_s: seconds(self.quiet_s, default.quiet_s),

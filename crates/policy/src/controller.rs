@@ -22,9 +22,9 @@
 //! beyond `adjust_evict` the size jumps at once to what a client uses within the time that data stays in memory,
 //! eviction time times bitrate, if that is smaller.
 
-mod guided;
+mod model;
 
-pub use guided::{Guided, Situation};
+pub use model::{Bound, Situation, SizeModel};
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -71,7 +71,7 @@ pub struct Params {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AdjustBy {
-    /// From a model, and the gradient as its correction ([`Guided`]).
+    /// From a model of the disk, its clients and memory ([`SizeModel`]).
     #[default]
     Model,
     /// By the gradient alone, as the paper does ([`Controller`]).
@@ -199,15 +199,6 @@ pub enum Decision {
         /// Part of the requested bytes.
         evicted: f64,
     },
-    /// Went to the model's size.
-    Model,
-    /// Looks at a neighbour.
-    Trying {
-        /// The larger one.
-        up: bool,
-    },
-    /// Has looked, and comes back to compare.
-    Back,
     /// Goes to the next larger size.
     Larger,
     /// Goes to the next smaller size.

@@ -84,13 +84,17 @@ impl DiskEngine {
             follows.as_ref().map_or((None, Default::default()), |a| (a.budget, a.drop_behind));
         let memory = Memory::new(fixed, drop_behind, config.memory, config.constants);
         if let Sizing::Auto(params) = &mut config.sizing {
-            let model = || start_size(&profile, Bytes(memory.budget()), params);
+            let model = || start_size(&profile, config.constants.depths, Bytes(memory.budget()), params);
             params.start_size = config.start_size.unwrap_or_else(model);
         }
         let size: Box<dyn PrefetchSize + Send> = match config.mode.prefetches() {
-            true => {
-                config.sizing.build(config.prefetch, config.read_max, &config.scale, config.profile.as_ref())
-            }
+            true => config.sizing.build(
+                config.prefetch,
+                config.read_max,
+                &config.scale,
+                config.profile.as_ref(),
+                config.constants.depths,
+            ),
             false => Box::new(AsAsked),
         };
         let hears =

@@ -66,8 +66,8 @@ pub trait PrefetchSize {
         1.0
     }
 
-    /// What is known of memory and readers at `now`; told every few seconds while there are streams.
-    fn situation(&mut self, _now: Nanos, _seen: Situation) {}
+    /// What is known of memory and clients; told every few seconds while there are streams.
+    fn situation(&mut self, _seen: Situation) {}
 
     /// When [`PrefetchSize::observe`] has something to do even if nothing happened.
     fn next_deadline(&self) -> Option<Nanos> {

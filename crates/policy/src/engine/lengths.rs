@@ -25,9 +25,6 @@ const LOOK_EVERY: Nanos = Nanos::from_millis(250);
 const RANK_EVERY: Nanos = Nanos::from_secs(5);
 const RANK_FIRST: Nanos = Nanos::from_millis(500);
 
-/// Weight of the newest in the moving average of what a stream reads: a viewer's first segments come at once.
-const PACE_WEIGHT: f64 = 0.3;
-
 /// What the sizing algorithm says about a stream's pieces, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct PieceLen {
@@ -44,33 +41,17 @@ pub(super) struct Bitrates {
     /// When the highest bitrate was last looked for, and what it was.
     ranked: Nanos,
     highest: f64,
-    /// Bytes requested when it was, and what the mean stream requests a second of late.
-    requested: u64,
-    pace: f64,
 }
 
 impl Bitrates {
     pub(super) fn new(configured: Option<u64>) -> Bitrates {
         let highest = configured.unwrap_or(0) as f64;
-        Bitrates { told: BTreeMap::new(), ranked: Nanos::ZERO, highest, requested: 0, pace: 0.0 }
+        Bitrates { told: BTreeMap::new(), ranked: Nanos::ZERO, highest }
     }
 
     /// The last stream of a file is over.
     pub(super) fn forget(&mut self, file: FileId) {
         self.told.remove(&file);
-    }
-
-    /// What the streams of now requested, in so long.
-    fn observe_pace(&mut self, passed: Nanos, requested: u64, streams: usize) {
-        let bytes = requested.saturating_sub(self.requested) as f64;
-        self.requested = requested;
-        // Longer ago there were no streams to look for.
-        if passed > RANK_EVERY + RANK_EVERY {
-            return;
-        }
-        let pace = bytes / passed.as_secs_f64() / streams.max(1) as f64;
-        let weight = if self.pace > 0.0 { PACE_WEIGHT } else { 1.0 };
-        self.pace += weight * (pace - self.pace);
     }
 }
 
@@ -177,16 +158,13 @@ impl DiskEngine {
         let streams = following.table.len();
         let part = (parts / streams.max(1) as f64).clamp(0.01, 1.0);
         let room = if streams == 0 { 0.0 } else { self.share(following) as f64 / part };
-        let requested = self.extents.totals().requested;
         let Some(following) = &mut self.streams else { return };
-        let passed = self.now.since(following.bitrates.ranked);
-        following.bitrates.observe_pace(passed, requested, streams);
         following.bitrates.ranked = self.now;
         following.bitrates.highest = highest.unwrap_or(following.bitrates.highest);
         let (ended, used, left) = following.table.persistence().means();
-        let (pace, depth) = (following.bitrates.pace, self.service.depth().0);
+        let depth = self.service.depth().0;
         following.table.set_depth(Bytes(depth));
-        self.size.situation(self.now, Situation { room: room as u64, part, ended, used, left, pace, depth });
+        self.size.situation(Situation { room: room as u64, part, ended, used, left, depth });
     }
 
     /// Remembers what a file's header says.

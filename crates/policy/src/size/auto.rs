@@ -1,57 +1,75 @@
-//! The size that finds itself: a controller fed by the spindle, [`Guided`] by a model or the paper's [`Controller`].
+//! The size that finds itself: from a model ([`SizeModel`]), or as the paper's [`Controller`] does.
 
 use alloc::format;
+use alloc::string::{String, ToString};
 
 use seekless_profile::DiskProfile;
 use seekless_units::{Bytes, Lba, Nanos};
 
 use super::{EndEvidence, SizeReport};
 use crate::PrefetchSize;
-use crate::controller::{AdjustBy, Controller, Decision, Guided, Observation, Params, Situation};
+use crate::controller::{AdjustBy, Bound, Controller, Decision, Observation, Params, Situation, SizeModel};
 
-/// The start size in competitive depths: at `n` of them `n / (n + 1)` of the disk's time is transfer. Four fifths, and the
-/// controller goes on from there.
-const DEPTHS: u64 = 4;
+/// Streams for which a start size leaves room in the budget. The model corrects it as soon as streams are known.
+const STREAMS: u64 = 64;
 
-/// Readers a start size leaves room for in the budget. A disk of the papers carried some hundreds; but most of them are fast
-/// asleep between two segments, and later the share each stream gets bounds its pieces anyway.
-const READERS: u64 = 64;
-
-/// One size for all streams, adjusted every `adjust_interval` (\[A\] section 4).
+/// One size for all streams that adjusts itself.
 #[derive(Clone, Debug)]
 pub struct Auto {
-    controller: Kind,
+    kind: Kind,
     intervals: u64,
 }
 
 #[derive(Clone, Debug)]
 enum Kind {
-    Model(Guided),
+    Model(SizeModel),
     Gradient(Controller),
 }
 
 impl Auto {
-    /// Starts at `now`, on a disk of this profile.
-    pub fn new(params: Params, profile: &DiskProfile, now: Nanos) -> Auto {
-        let controller = match params.adjust_by {
-            AdjustBy::Model => Kind::Model(Guided::new(params, profile, now)),
+    /// Starts at `now`. `depths`: length of the longest useful piece, in depths.
+    pub fn new(params: Params, depths: f64, now: Nanos) -> Auto {
+        let kind = match params.adjust_by {
+            AdjustBy::Model => Kind::Model(SizeModel::new(params, depths)),
             AdjustBy::Gradient => Kind::Gradient(Controller::new(params, now)),
         };
-        Auto { controller, intervals: 0 }
+        Auto { kind, intervals: 0 }
     }
 
     fn sizes(&self) -> (Bytes, Bytes) {
-        match &self.controller {
-            Kind::Model(c) => (c.size(), c.target()),
+        match &self.kind {
+            Kind::Model(m) => (m.size(), m.target()),
             Kind::Gradient(c) => (c.size(), c.target()),
+        }
+    }
+
+    fn decision(&self) -> String {
+        match &self.kind {
+            Kind::Model(m) => match m.bound() {
+                None => String::new(),
+                Some(Bound::Transfer) => "the disk transfers in most of its time".to_string(),
+                Some(Bound::Memory) => "as long as the budget bears".to_string(),
+                Some(Bound::Leaving) => "longer is wasted on clients who leave".to_string(),
+            },
+            Kind::Gradient(c) => c.last_decision().map_or_else(String::new, |(decision, score)| {
+                let what = match decision {
+                    Decision::Idle => "too little load".to_string(),
+                    Decision::Unscored => "too few reads".to_string(),
+                    Decision::Evicting { evicted } => format!("{:.1} % evicted before use", evicted * 100.0),
+                    Decision::Larger => "larger".to_string(),
+                    Decision::Smaller => "smaller".to_string(),
+                    Decision::Minimum => "a minimum".to_string(),
+                };
+                score.map_or(what.clone(), |score| format!("{what}, score {score:.4} ms"))
+            }),
         }
     }
 }
 
 /// The size to start with on a disk where none is remembered: from its profile and the memory there is.
-pub fn start_size(profile: &DiskProfile, budget: Bytes, params: &Params) -> Bytes {
-    let room = (budget.0 / READERS).max(params.step_size.0);
-    Bytes(profile.mean_depth().0.saturating_mul(DEPTHS).min(room)).clamp(params.step_size, params.size_max)
+pub fn start_size(profile: &DiskProfile, depths: f64, budget: Bytes, params: &Params) -> Bytes {
+    let useful = Bytes((profile.mean_depth().0 as f64 * depths) as u64);
+    useful.min(Bytes(budget.0 / STREAMS)).clamp(params.step_size, params.size_max)
 }
 
 impl PrefetchSize for Auto {
@@ -60,7 +78,7 @@ impl PrefetchSize for Auto {
     }
 
     fn end_evidence(&self) -> EndEvidence {
-        match self.controller {
+        match self.kind {
             Kind::Model(_) => EndEvidence::Ends,
             // The paper's search is left as it is.
             Kind::Gradient(_) => EndEvidence::Ignored,
@@ -68,70 +86,35 @@ impl PrefetchSize for Auto {
     }
 
     fn observe(&mut self, now: Nanos, seen: Observation) {
-        // Late ticks are one tick: what a sleeping driver missed is not made up for.
-        let end = match &mut self.controller {
-            Kind::Model(c) => {
-                c.observe(now, seen);
-                c.interval_end()
-            }
-            Kind::Gradient(c) => {
-                c.observe(now, seen);
-                c.interval_end()
-            }
-        };
-        if now >= end {
-            self.intervals += 1;
-        }
-        match &mut self.controller {
-            Kind::Model(c) => c.tick(now),
-            Kind::Gradient(c) => {
-                c.tick(now);
-            }
+        if let Kind::Gradient(c) = &mut self.kind {
+            c.observe(now, seen);
+            // Late ticks are one tick: what a sleeping driver missed is not made up for.
+            self.intervals += u64::from(now >= c.interval_end());
+            c.tick(now);
         }
     }
 
-    fn situation(&mut self, now: Nanos, seen: Situation) {
-        if let Kind::Model(c) = &mut self.controller {
-            c.situation(now, seen);
+    fn situation(&mut self, seen: Situation) {
+        if let Kind::Model(m) = &mut self.kind {
+            self.intervals += 1;
+            m.situation(seen);
         }
     }
 
     fn next_deadline(&self) -> Option<Nanos> {
-        Some(match &self.controller {
-            Kind::Model(c) => c.next_deadline(),
-            Kind::Gradient(c) => c.next_deadline(),
-        })
+        match &self.kind {
+            Kind::Model(_) => None,
+            Kind::Gradient(c) => Some(c.next_deadline()),
+        }
     }
 
     fn report(&self) -> SizeReport {
-        let last = match &self.controller {
-            Kind::Model(c) => c.last_decision(),
-            Kind::Gradient(c) => c.last_decision(),
-        };
         let (size, target) = self.sizes();
-        let decision = match last {
-            None => Default::default(),
-            Some((decision, score)) => {
-                let what = match decision {
-                    Decision::Idle => "too little load".into(),
-                    Decision::Unscored => "too few reads".into(),
-                    Decision::Evicting { evicted } => format!("{:.1} % evicted before use", evicted * 100.0),
-                    Decision::Model => "to the model's size".into(),
-                    Decision::Trying { up: true } => "tries a larger one".into(),
-                    Decision::Trying { up: false } => "tries a smaller one".into(),
-                    Decision::Back => "comes back to compare".into(),
-                    Decision::Larger => "larger".into(),
-                    Decision::Smaller => "smaller".into(),
-                    Decision::Minimum => "a minimum".into(),
-                };
-                score.map_or(what.clone(), |score| format!("{what}, score {score:.4} ms"))
-            }
-        };
         SizeReport {
             kind: "auto".into(),
             size: size.0,
             target: target.0,
-            decision,
+            decision: self.decision(),
             intervals: self.intervals,
             ..SizeReport::default()
         }

@@ -54,8 +54,8 @@ impl PrefetchSize for Scaled {
         self.rule.factor(bitrate, self.highest)
     }
 
-    fn situation(&mut self, now: Nanos, seen: Situation) {
-        self.inner.situation(now, seen);
+    fn situation(&mut self, seen: Situation) {
+        self.inner.situation(seen);
     }
 
     fn next_deadline(&self) -> Option<Nanos> {

@@ -1,0 +1,136 @@
+//! The prefetch size from a model of the disk, its clients and memory.
+//!
+//! The gradient of \[A\] moves one step in an interval: from a size four times too small it needs an hour. This model goes
+//! to the right size within a minute. It takes the least of three bounds:
+//!
+//! - *Transfer*. A piece of `s` bytes costs the disk a switch and `s / rate`. The depth is what the disk transfers in the
+//!   time of one switch: at `n` depths `n / (n + 1)` of the disk's time is transfer. A larger piece than
+//!   [`Constants::depths`](crate::Constants) gains next to nothing, and takes memory from what is read again.
+//! - *Memory*. Every stream has a piece, and all of them fit into the budget.
+//! - *Clients who leave*. A client that leaves has some part of a piece unread. With `left` bytes of waste for each `used` bytes at a
+//!   size `s0`, a useful byte costs `(1 / rate + switch / s) * (1 + left / used * s / s0)`, which is least at
+//!   `sqrt(depth * s0 * used / left)`.
+//!
+//! The size changes by at most a fifth at a time. Larger pieces ask the disk for more at once than it may have to spare, smaller ones
+//! make twice as many requests for a while (\[A\] 4.2).
+
+use seekless_units::Bytes;
+
+use super::Params;
+use crate::PAGE;
+
+/// Largest change of the size at a time: a quarter of an octave, so a doubling takes four.
+const STEP: f64 = 1.189_207_115_002_721;
+
+/// Streams that must have ended at the size in use before what they left is believed.
+const ENDED: u32 = 256;
+
+/// What is known about memory and clients.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Situation {
+    /// Size for the highest bitrate with which the streams' pieces fill the budget; 0 while there are no streams.
+    pub room: u64,
+    /// Mean part of the full size that streams get by the bitrate rule, more than 0 and at most 1.
+    pub part: f64,
+    /// Streams that have ended so far.
+    pub ended: u32,
+    /// Mean bytes read, by whichever stream, for each that ended; 0 until some have.
+    pub used: f64,
+    /// Mean bytes they left unread.
+    pub left: f64,
+    /// What the disk transfers in the time of one switch.
+    pub depth: u64,
+}
+
+/// The bound that decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// The disk transfers in most of its time.
+    Transfer,
+    /// The budget is full.
+    Memory,
+    /// Longer pieces are wasted on clients who leave.
+    Leaving,
+}
+
+/// The model of one disk's prefetch size.
+#[derive(Clone, Debug)]
+pub struct SizeModel {
+    least: f64,
+    most: f64,
+    depths: f64,
+    size: f64,
+    wanted: Option<(f64, Bound)>,
+    /// The bound by what clients leave, infinite until some have, and how many streams must have ended before it is computed anew.
+    leaving: f64,
+    known_after: u32,
+}
+
+impl SizeModel {
+    /// Starts with the start size. `depths`: length of the longest useful piece, in depths.
+    pub fn new(params: Params, depths: f64) -> SizeModel {
+        let params = params.normalised();
+        let least = params.step_size.min(params.start_size).0 as f64;
+        SizeModel {
+            least,
+            most: params.size_max.0 as f64,
+            depths,
+            size: params.start_size.0 as f64,
+            wanted: None,
+            leaving: f64::INFINITY,
+            known_after: ENDED,
+        }
+    }
+
+    /// The size now in use, whole pages.
+    pub fn size(&self) -> Bytes {
+        pages(self.size)
+    }
+
+    /// The size it is on its way to, and the one to start with next time.
+    pub fn target(&self) -> Bytes {
+        pages(self.wanted.map_or(self.size, |(size, _)| size))
+    }
+
+    /// The bound that decides; none before anything is known.
+    pub fn bound(&self) -> Option<Bound> {
+        self.wanted.map(|(_, bound)| bound)
+    }
+
+    /// What is known now.
+    pub fn situation(&mut self, seen: Situation) {
+        if seen.room == 0 || seen.depth == 0 {
+            return;
+        }
+        // The bounds are those of a mean stream; the size is that of the highest bitrate.
+        let part = if seen.part > 0.0 { seen.part.min(1.0) } else { 1.0 };
+        let depth = seen.depth as f64;
+        if seen.ended >= self.known_after {
+            // What is left was left at the sizes of before: the next time when as many have ended at this one.
+            self.known_after = seen.ended.saturating_add(ENDED);
+            let size = self.size * part;
+            self.leaving = match seen.left < 1.0 {
+                true => f64::INFINITY,
+                false => libm::sqrt(depth * size * seen.used.max(0.0) / seen.left) / part,
+            };
+        }
+        let bounds = [
+            (self.depths * depth / part, Bound::Transfer),
+            (seen.room as f64, Bound::Memory),
+            (self.leaving, Bound::Leaving),
+        ];
+        let least = bounds.into_iter().reduce(|a, b| if b.0 < a.0 { b } else { a });
+        let Some((size, bound)) = least else { return };
+        let wanted = size.max(self.least).min(self.most);
+        let first = self.wanted.is_none();
+        self.wanted = Some((wanted, bound));
+        self.size = if first { wanted } else { wanted.clamp(self.size / STEP, self.size * STEP) };
+    }
+}
+
+fn pages(size: f64) -> Bytes {
+    Bytes((size as u64 / PAGE * PAGE).max(PAGE))
+}
+
+#[cfg(test)]
+mod tests;
