@@ -126,6 +126,10 @@ pub fn add(folder: &Path, results: &Results) -> Result<PathBuf, Fault> {
     if !scenario::all().iter().any(|(name, _)| *name == results.name) {
         return refuse("only scenarios that come with the program are");
     }
+    let drawn = |s: &Scenario| s.axis.as_ref().and_then(|a| a.drawn).map(|d| (d.seed, d.machines));
+    if drawn(&results.scenario) != scenario::find(&results.name).ok().and_then(|(_, s)| drawn(&s)) {
+        return refuse("its machines are of another seed or number than the scenario's");
+    }
     if results.quick || !results.complete {
         return refuse("the run was shortened or interrupted; run it whole");
     }

@@ -198,8 +198,6 @@ pub struct Config {
     /// Read before it is needed: follow streams through reads that hit, queue their next pieces under deadlines. Only in
     /// mode `both`; `None` reads on a miss only, as the papers do.
     pub ahead: Option<AheadConfig>,
-    /// A request older than this jumps the sweep (but see [`crate::Sweep`]).
-    pub age_max: Nanos,
     /// A request that waited this long is answered `Pass(TooLate)`, whatever its disk does.
     pub wait_max: Nanos,
     /// So is one that waited this long while no read of its disk came on: no caller hangs on us when a disk does. While reads do come on
@@ -236,7 +234,6 @@ impl Default for Config {
             answer_early: true,
             ahead: None,
             // Half of the 10 s after which both video papers call a segment late.
-            age_max: Nanos::from_secs(5),
             // Longer than a sweep over all the pieces of a server that has just been restarted, and shorter than a shim waits (60 s).
             wait_max: Nanos::from_secs(55),
             // Long enough for a disk's own error recovery.

@@ -46,7 +46,7 @@ pub struct Request {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
     /// When the bytes should be in memory. What is too far off counts as [`crate::Config::wait_max`] from now, and `None` as
-    /// [`crate::Config::age_max`].
+    /// now.
     pub deadline: Option<Nanos>,
     /// Bytes a second at which they are played, as [`Event::Bitrate`] says it of the file; 0 is ignored.
     pub bitrate: Option<u64>,

@@ -8,7 +8,7 @@ pub use sweep::Sweep;
 
 use seekless_units::{Lba, Nanos};
 
-use crate::FileId;
+use crate::{FileId, ReadId};
 
 /// What an order sees of a queued piece. Places compare by disk address; where addresses are unknown, by file and
 /// offset, which is how file systems tend to lay out.
@@ -25,10 +25,11 @@ pub struct Place {
 /// A queued piece as an order sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queued {
+    /// Its name; the older, the smaller.
+    pub id: ReadId,
     /// Where it lies.
     pub place: Place,
-    /// When it becomes urgent: a reader has been blocked on it for [`crate::Config::age_max`], or the stream it was
-    /// fetched for is about to run dry.
+    /// When it is due: at once where a request without a deadline waits for it, else shortly before its client or stream needs it.
     pub due: Nanos,
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Piece {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) lba: Option<Lba>,
-    /// When it becomes urgent, see [`crate::Queued::due`].
+    /// When it is due, see [`crate::Queued::due`].
     pub(crate) due: Nanos,
     /// The stream it was fetched ahead for; without one, it goes when nobody waits on it any more.
     pub(crate) ahead_for: Option<StreamId>,

@@ -232,7 +232,7 @@ impl Spindle {
             return None;
         }
         let place = |p: &Piece| Place { lba: p.lba, file: p.file, offset: p.start };
-        let mut places = self.queue.iter().map(|p| Queued { place: place(p), due: p.due });
+        let mut places = self.queue.iter().map(|p| Queued { id: p.id, place: place(p), due: p.due });
         let pick = self.order.pick(now, &mut places).min(self.queue.len() - 1);
         self.flights.push(Flight::new(self.queue.remove(pick), now));
         self.flights.last().map(|f| &f.piece)

@@ -271,7 +271,7 @@ fn the_budget_holds_back_and_room_reminds() {
 }
 
 #[test]
-fn a_stream_about_to_run_dry_jumps_the_sweep() {
+fn a_piece_whose_stream_has_run_dry_joins_the_sweep_of_those_that_are_due() {
     let mut s = spindle(AheadConfig { slack: ms(0), ..AheadConfig::default() });
     // The head goes to a high address and the disk is busy there.
     s.handle(ms(0), miss(1, 9, 0, 64 * K));
@@ -289,13 +289,13 @@ fn a_stream_about_to_run_dry_jumps_the_sweep() {
         (2, 2),
         "its pieces for the next twenty seconds are queued once"
     );
-    // Plenty of work ahead of the head, none of it urgent.
+    // Plenty of work ahead of the head.
     for i in 0..20 {
         s.handle(now, miss(100 + i, 20 + i, 0, 64 * K));
     }
     let mut order = Vec::new();
     let mut read: ReadId = busy;
-    for _ in 0..2 {
+    for _ in 0..22 {
         s.handle(now + ms(2_000), Event::Done { read, outcome: Outcome::Ok });
         while let Some(action) = s.poll_action() {
             if let Action::Read { id, file, .. } = action {
@@ -304,7 +304,8 @@ fn a_stream_about_to_run_dry_jumps_the_sweep() {
             }
         }
     }
-    assert_eq!(order, [1, 1], "its deadline had passed, and its other piece lies on the way");
+    let expected: Vec<u64> = (20..40).chain([1, 1]).collect();
+    assert_eq!(order, expected, "one sweep of all, which begins where the head is");
 }
 
 #[test]

@@ -26,7 +26,7 @@ struct Arms<'a> {
 
 impl<'a> Arms<'a> {
     fn of(results: &'a Results) -> Option<Arms<'a>> {
-        let axis = results.scenario.axis.as_ref()?;
+        let axis = results.scenario.axis.as_ref().filter(|_| results.scenario.sim.constants.is_none())?;
         let arms = &results.scenario.arms;
         let ours = arms.iter().find(|a| a.mode.is_some() && axis.knobs.contains(&Knob::Machine))?;
         let with = |a: &&Arm| a.mode.is_some() && a.name != ours.name && a.load_of.is_none();

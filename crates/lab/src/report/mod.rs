@@ -5,6 +5,7 @@ mod html;
 pub(crate) mod machines;
 pub mod pages;
 mod plot;
+pub(crate) mod sensitivity;
 mod table;
 
 use std::path::{Path, PathBuf};

@@ -183,6 +183,8 @@ fn run_of(text: &mut String, results: &Results, run: &Recorded) {
         let _ = writeln!(text, "\n{}", item(remark));
     }
     match &results.scenario.axis {
+        // The remarks have a line for each constant.
+        Some(_) if results.scenario.sim.constants.is_some() => {}
         Some(axis) => {
             for name in tabled(&results.scenario) {
                 by_axis(text, results, axis, name);

@@ -88,6 +88,7 @@ scenarios![
     "pfc-live",
     "pfc-real-traces",
     "pfc-table1",
+    "sensitivity",
     "serve-mixed",
     "serve-vs-nginx",
     "sessions",

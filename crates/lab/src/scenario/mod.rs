@@ -6,6 +6,7 @@
 
 mod arm;
 mod builtin;
+mod constants;
 mod load;
 mod machine;
 mod validate;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use arm::{Arm, Best, Door, FaultAt, FaultKind, Mode, QueueOrder, ServerKind, ServerVariant, Turn};
 pub use builtin::{all, find};
+pub(crate) use constants::{FACTORS, arm_name};
 pub use load::Load;
 pub use machine::Machine;
 
@@ -88,6 +90,9 @@ pub struct Sim {
     /// Further arguments of `seekless sim serve`, for what the fields above do not say.
     #[serde(default)]
     pub args: Vec<String>,
+    /// Name of an arm: beside it there are two for each constant of the read path ([`seekless_policy::Constants`]), which are like it
+    /// but for half and double of the constant.
+    pub constants: Option<String>,
 }
 
 /// One software disk.
@@ -294,6 +299,7 @@ impl Scenario {
 
     /// Puts in what the file says by reference: settings of `like` arms, names of drawn machines.
     fn resolve(&mut self) -> Result<(), String> {
+        constants::expand(self)?;
         let arms = self.arms.clone();
         for arm in &mut self.arms {
             let Some(name) = &arm.like else { continue };

@@ -152,6 +152,7 @@ pub(crate) fn run(
     results.rows.sort_by_key(|row| row.position);
     results.environment.elapsed_s = runs.seconds.borrow().values().sum();
     results.remarks.extend(crate::report::machines::summary(&results));
+    results.remarks.extend(crate::report::sensitivity::summary(&results));
     results.judge();
     results.write(&out.join("results.json"))?;
     crate::report::write(out)?;

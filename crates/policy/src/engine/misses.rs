@@ -91,9 +91,9 @@ impl DiskEngine {
         Ok(())
     }
 
-    /// When a piece becomes urgent that a client is blocked on: a read's time before its deadline.
+    /// When a piece is due that a request waits for: at once, or a read's time before the deadline that its client named.
     fn due(&self, demand: Demand) -> Nanos {
-        let Some(deadline) = demand.deadline else { return self.now + self.config.age_max };
+        let Some(deadline) = demand.deadline else { return self.now };
         Nanos(deadline.0.saturating_sub(self.service.mean().0)).min(self.now + self.config.wait_max)
     }
 

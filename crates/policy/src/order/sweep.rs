@@ -1,81 +1,47 @@
 use seekless_units::Nanos;
 
-use crate::{Order, Place, Queued};
+use crate::{Order, Place, Queued, ReadId};
 
-/// Pieces served in address order between two jumps to an overdue one. With fewer, a queue in which everything is
-/// overdue (a disk offered more than it can do) would fall back to first come, first served, just when order is worth
-/// most; with more, an overdue piece could wait several hundred milliseconds longer.
-const PIECES_BETWEEN_JUMPS: u32 = 8;
-
-/// When more than one piece in this many is due, the disk is offered more than it can do: jumping then serves nobody
-/// earlier on the whole and makes every piece dearer, so the sweep goes on and only what is starved is jumped to.
-const CROWDED: usize = 4;
-
-/// A piece so long overdue is starved. Longer than a sweep over the pieces of a few hundred streams takes (135 pieces of
-/// 3 MiB: 6 s on a WD Red), or a crowded disk would jump to whatever the sweep is about to reach.
-const STARVED: Nanos = Nanos::from_secs(15);
-
-/// One-way elevator: by rising disk address, then from the lowest again (C-SCAN).
+/// One-way elevator in batches: by rising disk address from where the head is, then from the lowest again (C-SCAN).
 ///
-/// One-way rather than back and forth: every place on the disk then waits about one sweep at most, while the edges
-/// of a two-way sweep wait for two; the one long seek a sweep is small beside the pieces it serves. A stream of pieces
-/// just ahead of the head could keep the sweep from ever turning, so a piece that is due is jumped to and the sweep goes
-/// on from there - at most once in eight pieces.
-#[derive(Clone, Copy, Debug)]
+/// Pieces that are due are served before those that are not. Each of the two kinds is served in batches: a sweep serves the
+/// pieces that were queued when it began, and what comes meanwhile waits for the next sweep (FSCAN: Coffman, Klimko and
+/// Ryan 1972). So a client waits for two sweeps at most, whatever else comes. Without batches a stream whose next piece always
+/// lies just ahead of the head could keep all others waiting.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Sweep {
     head: Option<Place>,
-    since_jump: u32,
+    /// The youngest piece of the sweep under way: of pieces that are due, and of others.
+    youngest: [Option<ReadId>; 2],
 }
 
 impl Sweep {
     /// A sweep that starts at the lowest address.
     pub fn new() -> Sweep {
-        Sweep { head: None, since_jump: PIECES_BETWEEN_JUMPS }
-    }
-}
-
-impl Default for Sweep {
-    fn default() -> Sweep {
-        Sweep::new()
+        Sweep::default()
     }
 }
 
 impl Order for Sweep {
     fn pick(&mut self, now: Nanos, queue: &mut dyn ExactSizeIterator<Item = Queued>) -> usize {
-        let may_jump = self.since_jump >= PIECES_BETWEEN_JUMPS;
-        // Each: index, place. `ahead`: nearest at or past the head; `lowest`: where the next sweep starts.
-        let mut ahead: Option<(usize, Place)> = None;
-        let mut lowest: Option<(usize, Place)> = None;
-        let mut earliest: Option<(usize, Place, Nanos)> = None;
-        let (mut due_now, all) = (0, queue.len());
-        for (i, Queued { place, due }) in queue.enumerate() {
-            if self.head.is_none_or(|head| place >= head) && ahead.is_none_or(|(_, best)| place < best) {
-                ahead = Some((i, place));
+        // For each kind: whether it is in a later batch, whether it is behind the head, place, index.
+        let mut next: [Option<(bool, bool, Place, usize)>; 2] = [None; 2];
+        let mut youngest = [None; 2];
+        for (index, Queued { id, place, due }) in queue.enumerate() {
+            let kind = usize::from(now < due);
+            let later = self.youngest[kind].is_none_or(|youngest| id > youngest);
+            let behind = self.head.is_some_and(|head| place < head);
+            let found = (later, behind, place, index);
+            if next[kind].is_none_or(|best| found < best) {
+                next[kind] = Some(found);
             }
-            if lowest.is_none_or(|(_, best)| place < best) {
-                lowest = Some((i, place));
-            }
-            due_now += usize::from(now > due);
-            if earliest.is_none_or(|(_, _, best)| due < best) {
-                earliest = Some((i, place, due));
-            }
+            youngest[kind] = youngest[kind].max(Some(id));
         }
-        let next = ahead.or(lowest);
-        let crowded = due_now * CROWDED > all && all > CROWDED;
-        let overdue =
-            earliest.filter(|&(_, _, due)| may_jump && if crowded { now > due + STARVED } else { now > due });
-        let (index, place) = match (overdue, next) {
-            (Some((index, place, _)), Some((swept, _))) => {
-                // An overdue piece whose turn it is anyway costs no jump.
-                self.since_jump = if index == swept { self.since_jump } else { 0 };
-                (index, place)
-            }
-            (_, Some(swept)) => {
-                self.since_jump = self.since_jump.saturating_add(1);
-                swept
-            }
-            (_, None) => return 0,
-        };
+        let kind = usize::from(next[0].is_none());
+        let Some((later, _, place, index)) = next[kind] else { return 0 };
+        if later {
+            self.youngest[kind] = youngest[kind];
+        }
         self.head = Some(place);
         index
     }
@@ -97,69 +63,57 @@ mod tests {
         Place { lba: Some(Lba(lba)), file: FileId { dev: 1, ino: 1 }, offset: 0 }
     }
 
-    fn piece(lba: u64, due: Nanos) -> Queued {
-        Queued { place: at(lba), due }
+    fn piece(id: u64, lba: u64) -> Queued {
+        Queued { id: ReadId(id), place: at(lba), due: Nanos::ZERO }
     }
 
-    fn serve_all(sweep: &mut Sweep, now: Nanos, mut queue: Vec<Queued>) -> Vec<u64> {
+    fn serve_all(sweep: &mut Sweep, mut queue: Vec<Queued>) -> Vec<u64> {
         let mut served = Vec::new();
         while !queue.is_empty() {
-            let i = sweep.pick(now, &mut queue.iter().copied());
+            let i = sweep.pick(Nanos::ZERO, &mut queue.iter().copied());
             served.push(queue.remove(i).place.lba.unwrap().0);
         }
         served
     }
 
     #[test]
-    fn rises_then_turns_to_the_lowest() {
+    fn rises_from_the_head_then_turns_to_the_lowest() {
         let mut sweep = Sweep::new();
-        let young = |lba| piece(lba, Nanos::from_secs(1));
-        assert_eq!(serve_all(&mut sweep, Nanos::ZERO, vec![young(50)]), [50]);
-        let queue = vec![young(10), young(70), young(40), young(60)];
-        assert_eq!(serve_all(&mut sweep, Nanos::ZERO, queue), [60, 70, 10, 40]);
+        assert_eq!(serve_all(&mut sweep, vec![piece(0, 50)]), [50]);
+        let queue = vec![piece(1, 10), piece(2, 70), piece(3, 40), piece(4, 60)];
+        assert_eq!(serve_all(&mut sweep, queue), [60, 70, 10, 40]);
     }
 
     #[test]
-    fn an_overdue_piece_is_jumped_to_once_in_a_while() {
-        let now = Nanos::from_secs(10);
+    fn what_comes_during_a_sweep_waits_for_the_next() {
         let mut sweep = Sweep::new();
-        sweep.pick(Nanos::ZERO, &mut vec![piece(500, Nanos::MAX)].into_iter());
-        // Two of twelve are due, behind the head: one jump to the earlier, then address order from there.
-        let due = |lba| if lba <= 200 { Nanos(10 - lba / 100) } else { Nanos::MAX };
-        let queue = (1..=12).rev().map(|i| piece(100 * i, due(100 * i))).collect();
-        let served = serve_all(&mut sweep, now, queue);
-        assert_eq!(served, [200, 300, 400, 500, 600, 700, 800, 900, 1000, 100, 1100, 1200]);
+        let mut queue = vec![piece(0, 10), piece(1, 90)];
+        assert_eq!(sweep.pick(Nanos::ZERO, &mut queue.iter().copied()), 0);
+        queue.remove(0);
+        queue.extend([piece(2, 20), piece(3, 5)]);
+        assert_eq!(serve_all(&mut sweep, queue), [90, 5, 20]);
     }
 
     #[test]
-    fn when_everything_is_due_only_the_starved_are_jumped_to() {
+    fn a_stream_ahead_of_the_head_keeps_no_other_waiting() {
         let mut sweep = Sweep::new();
-        sweep.pick(Nanos::ZERO, &mut vec![piece(500, Nanos::MAX)].into_iter());
-        let queue: Vec<Queued> = (1..=10).rev().map(|i| piece(100 * i, Nanos(10 - i))).collect();
-        let served = serve_all(&mut sweep, Nanos::from_secs(1), queue.clone());
-        assert_eq!(served[..6], [500, 600, 700, 800, 900, 1000], "a plain sweep");
-        let mut sweep = Sweep::new();
-        sweep.pick(Nanos::ZERO, &mut vec![piece(500, Nanos::MAX)].into_iter());
-        let served = serve_all(&mut sweep, Nanos::from_secs(20), queue);
-        assert_eq!(served[0], 1000, "twenty seconds late: the earliest first");
-    }
-
-    #[test]
-    fn a_stream_ahead_of_the_head_starves_nobody() {
-        let mut sweep = Sweep::new();
-        let age = Nanos::from_millis(100);
-        let mut queue = vec![piece(1_000, age)];
-        sweep.pick(Nanos::ZERO, &mut queue.iter().copied());
-        queue = vec![piece(1, age)];
-        for step in 1..1_000u64 {
-            let now = Nanos::from_millis(10 * step);
-            queue.push(piece(1_000 + 8 * step, now + age));
-            let i = sweep.pick(now, &mut queue.iter().copied());
+        sweep.pick(Nanos::ZERO, &mut [piece(0, 1_000)].into_iter());
+        let mut queue = vec![piece(1, 1)];
+        for step in 2..10 {
+            queue.push(piece(step, 1_000 + 8 * step));
+            let i = sweep.pick(Nanos::ZERO, &mut queue.iter().copied());
             if queue.remove(i).place == at(1) {
-                assert!(step <= 11 + u64::from(PIECES_BETWEEN_JUMPS), "served at step {step}");
-                return;
+                return assert!(step <= 4, "served at step {step}");
             }
         }
         panic!("the piece behind the head was never served");
+    }
+
+    #[test]
+    fn pieces_that_are_due_come_first() {
+        let mut sweep = Sweep::new();
+        let ahead = |id, lba| Queued { due: Nanos::MAX, ..piece(id, lba) };
+        let queue = vec![ahead(0, 10), piece(1, 90), ahead(2, 30), piece(3, 40)];
+        assert_eq!(serve_all(&mut sweep, queue), [40, 90, 10, 30]);
     }
 }

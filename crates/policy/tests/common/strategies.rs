@@ -140,7 +140,6 @@ pub(crate) fn config() -> impl Strategy<Value = Config> {
                     overlap: Bytes(overlap * PAGE),
                     queue_max,
                     answer_early,
-                    age_max: Nanos::from_secs(2),
                     wait_max: Nanos::from_secs(10),
                     stall_max: Nanos::from_secs(6),
                 }
