@@ -1,7 +1,7 @@
 //! The engine of one disk: everything that is decided about it, and nothing that is done.
 //!
 //! ```text
-//!  Request, Access --> streams (who reads where, how fast) --> pieces, under deadlines --> Spindle --> Read
+//!  Request, Access --> streams (who reads where, how fast) --> pieces, in time --> Spindle --> Read
 //!                                                                                          (order)
 //!  Found, Progress, Done --> extents (what is in memory, and why) --> Pin, Renew, Unpin, Drop, Probe
 //!  MemoryLimit, evictions --> memory (the budget)

@@ -29,7 +29,8 @@ pub struct Queued {
     pub id: ReadId,
     /// Where it lies.
     pub place: Place,
-    /// When it is due: at once where a request without a deadline waits for it, else shortly before its client or stream needs it.
+    /// When it is due. A piece that a request waits for is due at once, or shortly before the deadline that its client named;
+    /// one that none waits for is not due.
     pub due: Nanos,
 }
 

@@ -271,7 +271,7 @@ fn the_budget_holds_back_and_room_reminds() {
 }
 
 #[test]
-fn a_piece_whose_stream_has_run_dry_joins_the_sweep_of_those_that_are_due() {
+fn what_no_request_waits_for_is_read_after_what_requests_wait_for() {
     let mut s = spindle(AheadConfig { slack: ms(0), ..AheadConfig::default() });
     // The head goes to a high address and the disk is busy there.
     s.handle(ms(0), miss(1, 9, 0, 64 * K));
@@ -305,7 +305,7 @@ fn a_piece_whose_stream_has_run_dry_joins_the_sweep_of_those_that_are_due() {
         }
     }
     let expected: Vec<u64> = (20..40).chain([1, 1]).collect();
-    assert_eq!(order, expected, "one sweep of all, which begins where the head is");
+    assert_eq!(order, expected, "no client stands still for it yet");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! How much each constant of the read path matters: the largest effects of half and double of it on any machine.
+//! How much each constant of the read path matters: the largest effects of half and double of it.
 
 use seekless_policy::Constants;
 use serde_json::json;

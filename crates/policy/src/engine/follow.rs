@@ -1,10 +1,10 @@
 //! Streams: where they got to, and when their next piece is due.
 //!
 //! A stream is fetched in pieces. While it reads one, the next is queued as soon as what is left would last only as
-//! long as the disk may take to come round to it: the trigger. The piece's deadline is the moment the stream runs dry.
+//! long as the disk may take to come round to it: the trigger. Streams are served in the order in which they run dry.
 //!
 //! - The *budget* bounds the fetched and unread bytes of the whole disk. Over it, streams are held back and served in
-//!   the order of their deadlines; a blocked client is served all the same.
+//!   the same order; a blocked client is served all the same.
 //! - *Early* pieces: a disk with nothing better to do, and memory to spare, fetches for the streams that run dry next. Clients that
 //!   came together would run dry together.
 //!
@@ -93,8 +93,6 @@ impl Following {
 struct NextPiece {
     start: u64,
     end: u64,
-    /// When the stream runs dry.
-    deadline: Nanos,
 }
 
 /// Where the next page begins, at the offset itself or after it.
@@ -293,7 +291,7 @@ impl DiskEngine {
             if !due && !early {
                 return;
             }
-            let Some(piece) = self.next_piece(following, stream, len, dry) else {
+            let Some(piece) = self.next_piece(following, stream, len) else {
                 self.stats.held_back += 1;
                 return;
             };
@@ -307,14 +305,8 @@ impl DiskEngine {
         }
     }
 
-    /// A stream's next piece, for one that runs dry at `dry`. `None` if the budget has no room.
-    fn next_piece(
-        &self,
-        following: &Following,
-        id: StreamId,
-        len: PieceLen,
-        dry: Nanos,
-    ) -> Option<NextPiece> {
+    /// A stream's next piece. `None` if the budget has no room.
+    fn next_piece(&self, following: &Following, id: StreamId, len: PieceLen) -> Option<NextPiece> {
         let streams = &following.table;
         let stream = streams.get(id)?;
         // Rounded up: a page that is partly fetched is fetched.
@@ -329,7 +321,7 @@ impl DiskEngine {
         let room = self.memory.budget().saturating_sub(streams.unread()) / PAGE * PAGE;
         let least = end.checked_sub(start)?.min(len / 2);
         let end = end.min(start.saturating_add(room));
-        (room >= least.max(1)).then_some(NextPiece { start, end, deadline: dry })
+        (room >= least.max(1)).then_some(NextPiece { start, end })
     }
 
     /// Queues the parts of a piece that no other piece brings in; `false` if the queue is at its bound.
@@ -354,7 +346,8 @@ impl DiskEngine {
         }
         for (start, end, _) in plan.create {
             self.stats.ahead += 1;
-            let (lba, due) = (lba_at(&request, start), piece.deadline);
+            // Not before a request waits for it.
+            let (lba, due) = (lba_at(&request, start), Nanos::MAX);
             self.spindle.queue_ahead(NewPiece { file, start, end, lba, due, ahead_for: Some(stream) });
         }
         self.fetched(Some(stream), wanted.end);

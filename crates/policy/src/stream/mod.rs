@@ -2,8 +2,8 @@
 //!
 //! The papers prefetch when a read already misses, so somebody always waits. A spindle that also hears of reads that
 //! hit knows where each sequential reader stands, how fast it moves and how far its data is fetched, and so the moment
-//! by which the next piece must be there: its deadline. Between the trigger and the deadline lies slack, and slack is
-//! what lets the queue be served in disk order.
+//! by which the next piece must be there. Between the trigger and that moment lies slack, and slack is what lets the
+//! queue be served in disk order.
 //!
 //! A reader is not named by the operating system: many viewers of one file come from one server process, so a stream
 //! is recognised by where it reads. An access that starts about where a stream of that file expects the next one
