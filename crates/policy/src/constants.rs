@@ -26,16 +26,13 @@ pub struct Constants {
     /// What a stream keeps behind itself when bytes are given back or unpinned: servers read a little twice. Bytes are
     /// given back in steps of twice this, so that one call serves many pages.
     pub keep_behind: u64,
-    /// Pieces may come early while no more than this part of the budget is taken.
-    pub early_below: f64,
     /// A blocked client is served its whole piece up to this many budgets, and half of it beyond.
     pub blocked_over_budget: f64,
     /// Part of what is read that may be evicted before its stream has read it. More means that memory is short.
     pub evicted_share: f64,
-    /// The budget at the start, as a part of the page cache.
-    pub budget_share_first: f64,
-    /// The largest budget, as a part of the page cache. The rest is for pages on their way and the kernel's own needs.
-    pub budget_share_max: f64,
+    /// The largest budget, as a part of the page cache. The rest is for bytes that were read, until the kernel evicts them,
+    /// and for bytes on their way.
+    pub budget_share: f64,
     /// Part by which the budget shrinks at once when memory is short.
     pub budget_step: f64,
     /// By how many per cent the hit ratio rises when the cache grows by one per cent.
@@ -61,15 +58,13 @@ impl Default for Constants {
             quiet_s: 12.0,
             taken_after_s: 4.0,
             keep_behind: 128 << 10,
-            early_below: 0.75,
             blocked_over_budget: 1.2,
             evicted_share: 0.003,
-            budget_share_first: 0.85,
-            budget_share_max: 0.85,
+            budget_share: 0.6,
             budget_step: 0.1,
             hit_elasticity: 0.5,
             drop_behind_s: 60.0,
-            pass_through_max: 256 << 10,
+            pass_through_max: 128 << 10,
             bitrate_alike: 0.5,
             bitrate_outliers: 0.05,
         }
@@ -94,11 +89,9 @@ impl Constants {
             quiet_s: seconds(self.quiet_s, default.quiet_s),
             taken_after_s: seconds(self.taken_after_s, default.taken_after_s),
             keep_behind: self.keep_behind.min(1 << 40),
-            early_below: part(self.early_below, default.early_below),
             blocked_over_budget: within(self.blocked_over_budget, default.blocked_over_budget, 0.0, 1e6),
             evicted_share: part(self.evicted_share, default.evicted_share),
-            budget_share_first: budget(self.budget_share_first, default.budget_share_first),
-            budget_share_max: budget(self.budget_share_max, default.budget_share_max),
+            budget_share: budget(self.budget_share, default.budget_share),
             budget_step: part(self.budget_step, default.budget_step),
             hit_elasticity: within(self.hit_elasticity, default.hit_elasticity, 0.0, 1e6),
             drop_behind_s: seconds(self.drop_behind_s, default.drop_behind_s),

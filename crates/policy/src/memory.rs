@@ -197,9 +197,9 @@ impl Memory {
             stage_until: Nanos::ZERO,
             lasts: Nanos::ZERO,
             answered: Nanos::ZERO,
-            share: constants.budget_share_first,
+            share: constants.budget_share,
             wall: 1.0,
-            aim: constants.budget_share_max,
+            aim: constants.budget_share,
             before: Seen::default(),
             evicted: 0.0,
             read: 0.0,
@@ -212,8 +212,8 @@ impl Memory {
 
     /// Bytes that may lie fetched and unread.
     pub(crate) fn budget(&self) -> u64 {
-        let share = Bytes((self.cache_bytes() * self.share.min(self.constants.budget_share_max)) as u64)
-            .max(BUDGET_MIN);
+        let share =
+            Bytes((self.cache_bytes() * self.share.min(self.constants.budget_share)) as u64).max(BUDGET_MIN);
         self.fixed.unwrap_or(share).0.max(crate::PAGE)
     }
 
@@ -237,9 +237,9 @@ impl Memory {
         }
     }
 
-    /// Whether there is memory for bytes that are not due yet: a part of the budget is free.
+    /// Whether there is memory for bytes that are not due yet.
     pub(crate) fn has_to_spare(&self, unread: u64) -> bool {
-        unread as f64 <= self.budget() as f64 * self.constants.early_below
+        unread < self.budget()
     }
 
     /// Bytes that a stream counted on were found gone; `unread` bytes of all streams lie fetched and unread.
@@ -305,7 +305,7 @@ impl Memory {
         } else {
             self.grow();
         }
-        self.share = self.share.min(self.constants.budget_share_max).max(SHARE_MIN);
+        self.share = self.share.min(self.constants.budget_share).max(SHARE_MIN);
         if self.stage != Stage::Ample {
             // A full budget makes every byte that was read and kept an eviction.
             if !self.has_to_spare(unread) {
@@ -331,7 +331,7 @@ impl Memory {
         self.evicted *= REMEMBERED;
         let Earnings { ahead, cache } = self.earnings();
         if ahead + cache > 0.0 {
-            self.aim = (ahead / (ahead + cache)).min(self.constants.budget_share_max);
+            self.aim = (ahead / (ahead + cache)).min(self.constants.budget_share);
         }
     }
 
@@ -447,7 +447,7 @@ mod tests {
     fn a_few_evictions_change_nothing() {
         let mut b = Bench::new(DropBehind::Pressure);
         let first = b.period();
-        assert!((first as f64 / (3 * G) as f64 - Constants::default().budget_share_first).abs() < 1e-3);
+        assert!((first as f64 / (3 * G) as f64 - Constants::default().budget_share).abs() < 1e-3);
         // The hundredth part of what a period may have.
         (0..50).for_each(|_| {
             b.evicted(G / 4 / 100_000);
@@ -650,7 +650,7 @@ mod tests {
             assert_eq!(memory.budget(), 5 * M);
         }
         assert!(memory.drops_behind() && memory.report().fixed);
-        assert!(memory.has_to_spare(3 * M) && !memory.has_to_spare(4 * M));
+        assert!(memory.has_to_spare(5 * M - 1) && !memory.has_to_spare(5 * M));
     }
 
     #[test]
@@ -667,7 +667,7 @@ mod tests {
         for bytes in [0, 1, M, u64::MAX] {
             for disks in [0, 1, u32::MAX] {
                 let limit = MemoryLimit { bytes: Bytes(bytes), disks, tasks_wait: false };
-                let none = Constants { budget_share_max: 0.05, ..Constants::default() };
+                let none = Constants { budget_share: 0.05, ..Constants::default() };
                 for constants in [Constants::default(), none] {
                     let mut memory = Memory::new(None, DropBehind::Pressure, limit, constants);
                     let seen = Seen { reads: u64::MAX, bytes_read: 1, requested: 1, cached: u64::MAX };

@@ -86,9 +86,10 @@ pub trait PrefetchSize {
 pub enum EndEvidence {
     /// None: every stream is read ahead for.
     Ignored,
-    /// Where most stop, of readers who are not known to be sequential. Whoever of them is most likely at his end reads for himself, and
-    /// so do all as long as it is not known where most stop; unless they ask for more than 256 KiB: nobody reads that in one go by himself. Nothing more is begun for whom as much is fetched as half of those read
-    /// who came as far.
+    /// Where most stop, of clients that are not known to be sequential. The one that is most likely at its end reads for
+    /// itself, and so do all as long as it is not known where most stop, unless they ask for more than
+    /// [`crate::Constants::pass_through_max`]. No further piece is begun for a client once as much is fetched as half of those
+    /// read that came as far.
     Ends,
     /// Whether and how far anybody goes on. Readers not known to be sequential read for themselves, no piece goes beyond the
     /// median of what is left, and while somebody is blocked nothing is read ahead that costs a switch.

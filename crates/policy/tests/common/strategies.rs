@@ -52,7 +52,7 @@ pub(crate) fn constants() -> impl Strategy<Value = Constants> {
     let absurd = vec![0.0, -1.0, 1e-9, 0.5, 3.0, 1e30, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
     let value = || proptest::option::weighted(0.1, proptest::sample::select(absurd.clone()));
     let whole = || proptest::option::weighted(0.1, amount());
-    (proptest::array::uniform14(value()), proptest::array::uniform3(whole())).prop_map(
+    (proptest::array::uniform11(value()), proptest::array::uniform3(whole())).prop_map(
         |(values, [queue, keep, pass])| {
             let mut c = Constants::default();
             let wholes = [&mut c.queue_ahead, &mut c.keep_behind, &mut c.pass_through_max];
@@ -61,11 +61,9 @@ pub(crate) fn constants() -> impl Strategy<Value = Constants> {
                 &mut c.early_s,
                 &mut c.quiet_s,
                 &mut c.taken_after_s,
-                &mut c.early_below,
                 &mut c.blocked_over_budget,
                 &mut c.evicted_share,
-                &mut c.budget_share_first,
-                &mut c.budget_share_max,
+                &mut c.budget_share,
                 &mut c.budget_step,
                 &mut c.hit_elasticity,
                 &mut c.drop_behind_s,
