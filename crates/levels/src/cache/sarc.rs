@@ -98,19 +98,20 @@ impl SarcState {
         }
         let (random, seq) = (store.tail(RANDOM), store.tail(SEQ));
         let (random_len, seq_len) = (store.len(RANDOM) as f64, store.len(SEQ) as f64);
-        let victim = match (random, seq) {
+        let list = match (random, seq) {
             (None, None) => return None,
-            (Some(only), None) | (None, Some(only)) => only,
+            (Some(_), None) => RANDOM,
+            (None, Some(_)) => SEQ,
             (Some(random), Some(seq)) => {
-                if seq_len < self.bottom_len || random_len < self.bottom_len {
-                    if store.age(seq) > store.age(random) { seq } else { random }
-                } else if seq_len > self.desired_seq_len {
-                    seq
+                let from_seq = if seq_len < self.bottom_len || random_len < self.bottom_len {
+                    store.age(seq) > store.age(random)
                 } else {
-                    random
-                }
+                    seq_len > self.desired_seq_len
+                };
+                if from_seq { SEQ } else { RANDOM }
             }
         };
+        let victim = store.victim(list)?;
         let evicted = store.evict(victim);
         if self.desired_seq_len > 0.0 {
             self.desired_seq_len = (self.desired_seq_len + self.adapt / 2.0).max(0.0);

@@ -56,8 +56,8 @@ impl Ra {
 
     pub(super) fn access(&mut self, access: &LevelAccess) -> PrefetchPlan {
         let first = access.last + 1;
-        let run = BlockRun { first, last: access.last + u64::from(self.degree), trigger: None, stream: None };
-        PrefetchPlan { sequential: false, run: Some(run), stream: None }
+        let run = BlockRun { first, last: access.last + u64::from(self.degree), trigger: None };
+        PrefetchPlan { run: Some(run), ..PrefetchPlan::default() }
     }
 
     pub(super) fn issued(&mut self, count: u64) {

@@ -5,14 +5,16 @@
 
 use rayon::prelude::*;
 use seekless_drive::DriveSpec;
-use seekless_levels::cache::Replacement;
+use seekless_levels::cache::{Replacement, SecondChance};
 use seekless_levels::coordinate::Coordination;
 use seekless_levels::prefetch::Algorithm;
+use seekless_levels::prefetch::amp::AmpParams;
+use seekless_levels::prefetch::linux::{LinuxParams, LinuxRule};
 use seekless_units::{Exit, Fault};
 use seekless_workload::generate::{Kind, PAGE_BYTES};
 
 use super::engine::{RunOutcome, Simulation};
-use super::system::{BlockRequest, LevelSpec, Network, Pacing, SystemSpec};
+use super::system::{BlockRequest, LevelSpec, Network, Pacing, ServiceRules, SystemSpec};
 
 /// L1 as a share of the footprint: "high" and "low".
 pub const L1_SHARES: [(char, f64); 2] = [('H', 0.05), ('L', 0.01)];
@@ -153,6 +155,30 @@ pub struct Study {
     pub only: Option<Kind>,
 }
 
+/// What PFC does not say and the result may hang on; the default is what the study takes for likely.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Choices {
+    /// What a miss waits for, and who knows the end of a file.
+    pub rules: ServiceRules,
+    /// Which rule of Linux's read-ahead.
+    pub linux: LinuxRule,
+    /// Which unused blocks AMP spares once.
+    pub second_chance: SecondChance,
+    /// Factor on the times of a trace that has times: 2 is half the request rate.
+    pub stretch: f64,
+}
+
+impl Default for Choices {
+    fn default() -> Choices {
+        Choices {
+            rules: ServiceRules::default(),
+            linux: LinuxRule::Window,
+            second_chance: SecondChance::SetEnd,
+            stretch: 1.0,
+        }
+    }
+}
+
 /// A trace in block requests.
 pub fn requests(kind: Kind, scale: f64, seed: u64) -> Vec<BlockRequest> {
     kind.generate(scale, seed)
@@ -171,6 +197,14 @@ pub fn requests(kind: Kind, scale: f64, seed: u64) -> Vec<BlockRequest> {
 /// # Errors
 /// A cache that cannot be.
 pub fn run(study: &Study, tick: impl Fn() + Sync) -> Result<Vec<CaseRow>, Fault> {
+    run_with(study, &Choices::default(), tick)
+}
+
+/// The same with other choices where PFC leaves one.
+///
+/// # Errors
+/// A cache that cannot be.
+pub fn run_with(study: &Study, choices: &Choices, tick: impl Fn() + Sync) -> Result<Vec<CaseRow>, Fault> {
     let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|k| study.only.is_none_or(|o| o == *k)).collect();
     let mut rows = Vec::new();
     for kind in kinds {
@@ -181,8 +215,8 @@ pub fn run(study: &Study, tick: impl Fn() + Sync) -> Result<Vec<CaseRow>, Fault>
             .into_par_iter()
             .map(|i| {
                 let case = &cases[i / study.coordinators.len()];
-                let cell =
-                    run_case(case, study.coordinators[i % study.coordinators.len()], &study.drive, &trace);
+                let coordination = study.coordinators[i % study.coordinators.len()];
+                let cell = run_case(case, coordination, (study, choices), &trace);
                 tick();
                 cell
             })
@@ -197,35 +231,39 @@ pub fn run(study: &Study, tick: impl Fn() + Sync) -> Result<Vec<CaseRow>, Fault>
 }
 
 /// Replacement policy and prefetcher of a name in [`PREFETCHERS`]; SARC "comes with its own cache management".
-pub fn native(name: &str) -> (Replacement, Algorithm) {
+pub fn native(name: &str, choices: &Choices) -> (Replacement, Algorithm) {
+    let amp = AmpParams { second_chance: choices.second_chance, ..AmpParams::default() };
+    let linux = LinuxParams { rule: choices.linux, ..LinuxParams::default() };
     match name {
-        "amp" => (Replacement::Lru, Algorithm::Amp(Default::default())),
+        "amp" => (Replacement::Lru, Algorithm::Amp(amp)),
         "sarc" => (Replacement::Sarc, Algorithm::Sarc(Default::default())),
         "ra" => (Replacement::Lru, Algorithm::Ra(Default::default())),
-        _ => (Replacement::Lru, Algorithm::Linux(Default::default())),
+        _ => (Replacement::Lru, Algorithm::Linux(linux)),
     }
 }
 
 fn run_case(
     case: &Case,
     coordination: Coordination,
-    drive: &DriveSpec,
+    (study, choices): (&Study, &Choices),
     trace: &[BlockRequest],
 ) -> Result<Cell, Fault> {
-    let (replacement, prefetch) = native(PREFETCHERS[case.prefetcher]);
+    let (replacement, prefetch) = native(PREFETCHERS[case.prefetcher], choices);
     let level =
         |capacity_blocks, coordination| LevelSpec { replacement, prefetch, coordination, capacity_blocks };
-    let timing =
-        if case.trace.timed() { Pacing::Trace { stretch: 1.0 } } else { Pacing::Closed { clients: 1 } };
+    let timing = match case.trace.timed() {
+        true => Pacing::Trace { stretch: choices.stretch },
+        false => Pacing::Closed { clients: 1 },
+    };
     let spec = SystemSpec {
         levels: vec![level(case.l1_blocks, Coordination::None), level(case.l2_blocks, coordination)],
         network: Network::PFC,
-        drive: Some(drive.clone()),
+        drive: Some(study.drive.clone()),
         block_bytes: PAGE_BYTES,
         timing,
     };
-    let mut engine =
-        Simulation::new(&spec).map_err(|e| Fault::new(Exit::Usage, format!("{}: {e}", case.name())))?;
+    let mut engine = Simulation::with_rules(&spec, choices.rules)
+        .map_err(|e| Fault::new(Exit::Usage, format!("{}: {e}", case.name())))?;
     for request in trace {
         engine.request(request);
     }
