@@ -89,6 +89,19 @@ pub struct PfcState {
     pub blocks: u64,
 }
 
+/// Which way through algorithm 2 requests took. The first three add up to all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PfcCounts {
+    /// Bypassed whole because they were large.
+    pub large: u64,
+    /// Bypassed whole because L2 had stocked as many blocks behind them.
+    pub stocked: u64,
+    /// Neither: the lengths were adjusted.
+    pub adjusted: u64,
+    /// Of the adjusted, those that hit the readmore queue and missed L2: the only ones that set readmore_length.
+    pub readmore_set: u64,
+}
+
 /// State of PFC.
 #[derive(Clone, Debug)]
 pub struct Pfc {
@@ -96,6 +109,7 @@ pub struct Pfc {
     states: Vec<PfcState>,
     bypass_queue: BlockQueue,
     readmore_queue: BlockQueue,
+    counts: PfcCounts,
 }
 
 impl Pfc {
@@ -107,7 +121,13 @@ impl Pfc {
             states: alloc::vec![PfcState::default()],
             bypass_queue: BlockQueue::new(queue),
             readmore_queue: BlockQueue::new(queue),
+            counts: PfcCounts::default(),
         }
+    }
+
+    /// Which way requests took so far.
+    pub fn counts(&self) -> PfcCounts {
+        self.counts
     }
 
     /// The lengths in force for a context.
@@ -158,10 +178,15 @@ impl Pfc {
             LargeRequest::OneAndHalf => 2 * size > 3 * average,
         };
         if large || (request.last..=request.last + req_size).all(|block| cache.contains(block)) {
+            match large {
+                true => self.counts.large += 1,
+                false => self.counts.stocked += 1,
+            }
             state.bypass_length = req_size;
             state.readmore_length = 0;
             return;
         }
+        self.counts.adjusted += 1;
         let (mut hit_cache, mut hit_bypass, mut hit_readmore) = (false, false, false);
         let refresh = self.params.refresh_on_hit;
         for block in request.first..=request.last {
@@ -176,6 +201,7 @@ impl Pfc {
             if hit_bypass {
                 state.bypass_length = state.bypass_length.saturating_sub(1);
             }
+            self.counts.readmore_set += u64::from(hit_readmore);
             state.readmore_length = if hit_readmore { max_rm_size } else { 0 };
         }
         if self.params.keep_within_request {

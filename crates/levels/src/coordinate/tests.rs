@@ -89,6 +89,8 @@ fn figure_3_is_reached_by_the_reading_of_one_and_a_half() {
     assert_eq!((split.bypass, split.readmore), (3, 3));
     let native = (1 + split.bypass, 5 + split.readmore);
     assert_eq!(native, (4, 8));
+    let counts = pfc::PfcCounts { large: 0, stocked: 0, adjusted: 3, readmore_set: 1 };
+    assert_eq!(pfc.counts(), counts);
 }
 
 #[test]

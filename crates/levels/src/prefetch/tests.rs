@@ -383,7 +383,7 @@ proptest! {
             }
             if let Some(run) = plan.run {
                 prop_assert!(run.first > last && run.last >= run.first && run.last - run.first < 4096);
-                prop_assert!(run.trigger.is_none_or(|t| t > last - len && t <= run.last));
+                prop_assert!(run.trigger.is_none_or(|t| t >= first && t <= run.last));
                 for block in run.first..=run.last {
                     if !level.cache.contains(block) {
                         level.insert(block, Origin::Prefetch);

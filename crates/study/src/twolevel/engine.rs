@@ -14,6 +14,7 @@ use std::collections::BinaryHeap;
 
 use hdrhistogram::Histogram;
 use seekless_levels::cache::{BadCapacity, Cache, Hit, Near, Origin};
+use seekless_levels::coordinate::pfc::PfcCounts;
 use seekless_levels::coordinate::{Coordinator, LevelRequest, Split};
 use seekless_levels::prefetch::{LevelAccess, PrefetchPlan, Prefetcher};
 use seekless_units::Nanos;
@@ -68,6 +69,8 @@ impl LevelCounts {
 pub struct RunOutcome {
     /// From the application down.
     pub levels: Vec<LevelCounts>,
+    /// Which way through PFC's algorithm 2 requests took, at each level that has PFC before it.
+    pub pfc: Vec<Option<PfcCounts>>,
     /// The disk.
     pub disk: DiskCounts,
     /// Requests completed.
@@ -288,6 +291,7 @@ impl Simulation {
         let _ = self.response_us.record_n(0, self.zero_responses);
         RunOutcome {
             levels: self.levels.iter().map(|l| l.counts).collect(),
+            pfc: self.levels.iter().map(|l| l.coordinator.pfc_counts()).collect(),
             disk: self.disk.counts,
             requests: self.completed,
             response_mean_ns: if self.completed == 0 {

@@ -7,6 +7,7 @@ use rayon::prelude::*;
 use seekless_drive::DriveSpec;
 use seekless_levels::cache::{Replacement, SecondChance};
 use seekless_levels::coordinate::Coordination;
+use seekless_levels::coordinate::pfc::PfcCounts;
 use seekless_levels::prefetch::Algorithm;
 use seekless_levels::prefetch::amp::AmpParams;
 use seekless_levels::prefetch::linux::{LinuxParams, LinuxRule};
@@ -107,6 +108,8 @@ pub struct Cell {
     pub disk_blocks: u64,
     /// Share of the time the disk was busy.
     pub disk_busy: f64,
+    /// Which way through PFC's algorithm 2 requests took, if L2 has PFC before it.
+    pub pfc: Option<PfcCounts>,
 }
 
 impl Cell {
@@ -119,6 +122,7 @@ impl Cell {
             l2_prefetched: l2.prefetched + l2.readmore,
             disk_requests: outcome.disk.requests,
             disk_blocks: outcome.disk.blocks,
+            pfc: outcome.pfc[1],
             disk_busy: outcome.disk.busy.as_secs_f64() / outcome.end.as_secs_f64().max(1e-9),
         }
     }
