@@ -1,10 +1,10 @@
-//! Which of the choices that the PFC paper does not print its result hangs on: the 96 cases under one other choice at a
-//! time, over several seeds, as one JSON object on standard output.
+//! Which of the choices that the PFC paper does not print its result hangs on: the 96 cases under one other
+//! choice at a time, over several seeds, as one JSON object on standard output.
 //!
 //!     cargo run --release -p seekless-study --example pfc_ablation -- [SCALE [SEEDS [VARIANT...]]]
 //!
-//! SCALE is that of the traces (default 0.1), SEEDS how many of them (default 10). Medians over the seeds stand with the
-//! least and the largest value.
+//! SCALE is that of the traces (default 0.1), SEEDS how many of them (default 10). Medians over the seeds
+//! stand with the least and the largest value.
 
 use std::process::ExitCode;
 

@@ -18,10 +18,10 @@ fn usage(message: String) -> Fault {
     Fault::new(Exit::Usage, message)
 }
 
-/// Reads `CACHE[+PREFETCHER]:SIZE` for each level. CACHE is `lru`, `sarc` or `arc`; PREFETCHER is `none`, `ra(P)`,
-/// `ra-adaptive(P)`, `linux(MAX)` (PFC's rule), `linux-kernel(MAX)`, `sarc(P/G)` or `amp(P)` (P for the first prefetch of
-/// a stream; else it begins with the size of its request), the parenthesis being optional; SIZE is a size (`64MiB`) or a
-/// number of blocks (`16384blk`).
+/// Reads `CACHE[+PREFETCHER]:SIZE` for each level. CACHE is `lru`, `sarc` or `arc`; PREFETCHER is `none`,
+/// `ra(P)`, `ra-adaptive(P)`, `linux(MAX)` (PFC's rule), `linux-kernel(MAX)`, `sarc(P/G)` or `amp(P)` (P for
+/// the first prefetch of a stream; else it begins with the size of its request), the parenthesis being
+/// optional; SIZE is a size (`64MiB`) or a number of blocks (`16384blk`).
 ///
 /// # Errors
 /// A name that is not known, a missing or zero size, too many levels.

@@ -1,8 +1,8 @@
 //! Blocks in a slab, threaded on up to [`LISTS`] recency lists, found through the hash [`Index`].
 //!
-//! One allocation when the cache is made and none afterwards; moving a block between lists rewrites four 32-bit
-//! links. Recency lists run from the most recently used end (head) to the least (tail). What a list means (SEQ,
-//! RANDOM, a ghost list) is the replacement policy's business.
+//! One allocation when the cache is made and none afterwards; moving a block between lists rewrites four
+//! 32-bit links. Recency lists run from the most recently used end (head) to the least (tail). What a list
+//! means (SEQ, RANDOM, a ghost list) is the replacement policy's business.
 use alloc::vec::Vec;
 
 use super::Evicted;
@@ -48,10 +48,11 @@ pub(crate) struct CachedBlock {
     next: u32,
     /// Which fetch brings it, 0 once it is here.
     pub(crate) tag: u32,
-    /// When it was last put at the head of a list, counted in such movements (wraps; only differences matter).
+    /// When it was last put at the head of a list, counted in such movements (wraps; only differences
+    /// matter).
     pub(crate) stamp: u32,
-    /// What the prefetcher notes on it, [`NIL`] if nothing. AMP: p and g on the last block of a set, on the others the
-    /// distance to it. SARC: the sequential detect counter.
+    /// What the prefetcher notes on it, [`NIL`] if nothing. AMP: p and g on the last block of a set, on the
+    /// others the distance to it. SARC: the sequential detect counter.
     pub(crate) note: u32,
     pub(crate) flags: u8,
     pub(crate) list: u8,
@@ -121,8 +122,8 @@ impl Store {
         self.lists[list as usize].len as usize
     }
 
-    /// The slot of a list that is to leave: the least recently used one, after those with a second chance have had it.
-    /// Each has it once, so this ends.
+    /// The slot of a list that is to leave: the least recently used one, after those with a second chance
+    /// have had it. Each has it once, so this ends.
     #[inline]
     pub(crate) fn victim(&mut self, list: u8) -> Option<u32> {
         if self.second_chance != SecondChance::None {

@@ -1,29 +1,31 @@
 //! PFC, the PreFetching-Coordinator (section 3.2, algorithms 1 and 2), with the paper's names.
 //!
-//! PFC watches the requests of the upper level (L1) and the content of the lower cache (L2). A large request says
-//! that L1 already prefetches boldly; blocks stocked behind the request say that L2 does. In both cases the whole
-//! request bypasses L2. Otherwise two lengths are adjusted:
+//! PFC watches the requests of the upper level (L1) and the content of the lower cache (L2). A large request
+//! says that L1 already prefetches boldly; blocks stocked behind the request say that L2 does. In both cases
+//! the whole request bypasses L2. Otherwise two lengths are adjusted:
 //!
-//! - `bypass_length` grows by one as long as none of the requested blocks was bypassed lately, and falls by one when
-//!   one was and is not in L2's cache: L1 evicted it early.
-//! - `readmore_length` becomes `max_rm_size` (the larger of this request and the average) when a requested block is
-//!   missing and lies in the window that a readmore would have fetched, 0 when it is missing and does not.
+//! - `bypass_length` grows by one as long as none of the requested blocks was bypassed lately, and falls by
+//!   one when one was and is not in L2's cache: L1 evicted it early.
+//! - `readmore_length` becomes `max_rm_size` (the larger of this request and the average) when a requested
+//!   block is missing and lies in the window that a readmore would have fetched, 0 when it is missing and
+//!   does not.
 //!
-//! Two queues of block numbers remember what was bypassed and what a readmore would have brought, each at most a tenth
-//! of the L2 cache.
+//! Two queues of block numbers remember what was bypassed and what a readmore would have brought, each at
+//! most a tenth of the L2 cache.
 //!
 //! # Where the pseudo code leaves a choice
 //!
 //! The default is the letter of it; [`PfcParams`] offers the other reading. docs/PFC.md lists the options.
 //!
-//! - *Half the average.* Algorithm 2 and the text both say larger than half the average ([`LargeRequest::Half`]): nearly
-//!   every request is. The other reading is larger than the average by half ([`LargeRequest::OneAndHalf`]).
+//! - *Half the average.* Algorithm 2 and the text both say larger than half the average
+//!   ([`LargeRequest::Half`]): nearly every request is. The other reading is larger than the average by half
+//!   ([`LargeRequest::OneAndHalf`]).
 //! - *Average so far* includes the present request.
-//! - *Queues.* "The least recently inserted or re-accessed blocks are evicted": a hit in a queue refreshes the entry
-//!   ([`PfcParams::refresh_on_hit`]); the other reading is plain insertion order.
+//! - *Queues.* "The least recently inserted or re-accessed blocks are evicted": a hit in a queue refreshes
+//!   the entry ([`PfcParams::refresh_on_hit`]); the other reading is plain insertion order.
 //! - *Cached ranges.* `[end_u, end_u + req_size]` includes the last requested block itself, as written.
-//! - *Length.* `bypass_length` may grow beyond the request; it is cut to the request when applied, not when kept
-//!   ([`PfcParams::keep_within_request`] cuts it when kept as well).
+//! - *Length.* `bypass_length` may grow beyond the request; it is cut to the request when applied, not when
+//!   kept ([`PfcParams::keep_within_request`] cuts it when kept as well).
 //! - *Windows.* `[end_pfc, end_rm]` begins with the last readmore block itself, as written.
 
 use alloc::vec::Vec;
@@ -98,7 +100,8 @@ pub struct PfcCounts {
     pub stocked: u64,
     /// Neither: the lengths were adjusted.
     pub adjusted: u64,
-    /// Of the adjusted, those that hit the readmore queue and missed L2: the only ones that set readmore_length.
+    /// Of the adjusted, those that hit the readmore queue and missed L2: the only ones that set
+    /// readmore_length.
     pub readmore_set: u64,
 }
 

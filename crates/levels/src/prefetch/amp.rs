@@ -1,29 +1,34 @@
-//! AMP (Gill and Bathen, "AMP: Adaptive Multi-stream Prefetching in a Shared Cache", FAST 2007, section III-C and figures
-//! 3 and 4): degree p and trigger distance g adapt, for each stream on its own.
+//! AMP (Gill and Bathen, "AMP: Adaptive Multi-stream Prefetching in a Shared Cache", FAST 2007, section III-C
+//! and figures 3 and 4): degree p and trigger distance g adapt, for each stream on its own.
 //!
-//! The best p of a stream is its request rate times the time a block lives in the cache: the last block of a larger set
-//! reaches the end of the cache unused, a smaller set wastes requests. AMP finds it without measuring either. It has no
-//! table of streams: p and g are noted on the last block of each *set*, the blocks that one read brought.
+//! The best p of a stream is its request rate times the time a block lives in the cache: the last block of a
+//! larger set reaches the end of the cache unused, a smaller set wastes requests. AMP finds it without
+//! measuring either. It has no table of streams: p and g are noted on the last block of each *set*, the
+//! blocks that one read brought.
 //!
 //! 1. Lines 20 to 23: a miss fetches p blocks together with it, p being noted on the block before it.
-//! 2. Lines 27 to 30: a hit on the *tagged* block of a set takes the tag off and fetches p blocks after the end of that
-//!    set, for which nobody waits, p being noted on its last block.
-//! 3. Lines 31 to 35: a hit on the last block of a set raises p by the size of the request, unless that block is *old*.
-//! 4. Lines 41 and 49: when p is above the asynchronous prefetch threshold (APT, 4), the block at distance g from the
-//!    end of the set is tagged. g is APT / 2 after a miss; a set fetched by rule 2 inherits g and p from the set before.
-//! 5. Line 47: g grows by one when the first block of a set fetched by rule 2 is waited for while it is on its way.
-//! 6. Lines 53 to 57: an unused last block of a set that reaches the end of the cache is put at its head once more and
-//!    is old from then on. That lowers p by one, and g with it. An old block leaves when it comes to the end again.
+//! 2. Lines 27 to 30: a hit on the *tagged* block of a set takes the tag off and fetches p blocks after the
+//!    end of that set, for which nobody waits, p being noted on its last block.
+//! 3. Lines 31 to 35: a hit on the last block of a set raises p by the size of the request, unless that block
+//!    is *old*.
+//! 4. Lines 41 and 49: when p is above the asynchronous prefetch threshold (APT, 4), the block at distance g
+//!    from the end of the set is tagged. g is APT / 2 after a miss; a set fetched by rule 2 inherits g and p
+//!    from the set before.
+//! 5. Line 47: g grows by one when the first block of a set fetched by rule 2 is waited for while it is on
+//!    its way.
+//! 6. Lines 53 to 57: an unused last block of a set that reaches the end of the cache is put at its head once
+//!    more and is old from then on. That lowers p by one, and g with it. An old block leaves when it comes to
+//!    the end again.
 //!
 //! Rules 3 and 6 change the newest set of the sequence: that after the block's own, if there is one.
 //!
 //! # Sources and choices
 //!
-//! The paper's text is public, its two figures are pictures. Where the text alone leaves a choice, the reading of an
-//! independent implementation (AMP.c of libCacheSim, which follows the figures) was compared. docs/PFC.md lists the
-//! choices and who else could have made them otherwise. The limits are ours: p is at most
-//! [`AmpParams::degree_max`]. Line 47 is carried out when the waiting read comes, not when the fetch completes; the
-//! reads concerned are the same.
+//! The paper's text is public, its two figures are pictures. Where the text alone leaves a choice, the
+//! reading of an independent implementation (AMP.c of libCacheSim, which follows the figures) was compared.
+//! docs/PFC.md lists the choices and who else could have made them otherwise. The limits are ours: p is at
+//! most [`AmpParams::degree_max`]. Line 47 is carried out when the waiting read comes, not when the fetch
+//! completes; the reads concerned are the same.
 
 use super::{BlockRun, LevelAccess, Notes, PrefetchPlan, SetNote};
 use crate::cache::{Cache, Hit, SecondChance};
@@ -37,7 +42,8 @@ pub struct AmpParams {
     pub degree_max: u32,
     /// APT: p above which sets are tagged, blocks. The paper's is 4.
     pub asynchronous_threshold: u32,
-    /// Which unused blocks rule 6 is about. The text speaks of the last block of a set; libCacheSim spares every block.
+    /// Which unused blocks rule 6 is about. The text speaks of the last block of a set; libCacheSim spares
+    /// every block.
     pub second_chance: SecondChance,
 }
 

@@ -1,17 +1,17 @@
 //! Read-ahead of Linux 2.6, one state a file, by either of two rules.
 //!
-//! A *group* is what one prefetch brought; the *window* is the newest group and the one before. A sequential request
-//! is followed by another group of twice the size, up to 32 blocks. A request that is not restarts: 3 blocks after the
-//! requested ones.
+//! A *group* is what one prefetch brought; the *window* is the newest group and the one before. A sequential
+//! request is followed by another group of twice the size, up to 32 blocks. A request that is not restarts: 3
+//! blocks after the requested ones.
 //!
-//! - [`LinuxRule::Window`] is PFC section 2.2 as it stands: "the file is accessed sequentially if the next access is
-//!   within the read-ahead window and will prefetch another group with twice the size". Every read anywhere in the
-//!   window starts a group. A reader of single blocks so outruns its window within a few reads and restarts among
-//!   blocks that are cached already.
-//! - [`LinuxRule::NewestGroup`] is the kernel's (Bovet and Cesati, "Understanding the Linux Kernel", chapter on
-//!   read-ahead; Butt et al., SIGMETRICS 2005, which PFC cites): the next group is started when a request reaches the
-//!   *newest* group, one within the group before it starts nothing, and one just behind the window continues it. The
-//!   prefetcher is at most one whole group ahead of the reader.
+//! - [`LinuxRule::Window`] is PFC section 2.2 as it stands: "the file is accessed sequentially if the next
+//!   access is within the read-ahead window and will prefetch another group with twice the size". Every read
+//!   anywhere in the window starts a group. A reader of single blocks so outruns its window within a few
+//!   reads and restarts among blocks that are cached already.
+//! - [`LinuxRule::NewestGroup`] is the kernel's (Bovet and Cesati, "Understanding the Linux Kernel", chapter
+//!   on read-ahead; Butt et al., SIGMETRICS 2005, which PFC cites): the next group is started when a request
+//!   reaches the *newest* group, one within the group before it starts nothing, and one just behind the
+//!   window continues it. The prefetcher is at most one whole group ahead of the reader.
 
 use alloc::vec::Vec;
 
@@ -20,8 +20,8 @@ use super::{BlockRun, LevelAccess, Notes, PrefetchPlan};
 /// Parameters of the Linux read-ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinuxParams {
-    /// Blocks fetched after a request that is not sequential; default 3 (the kernel's minimum of 16 KiB with the
-    /// requested page).
+    /// Blocks fetched after a request that is not sequential; default 3 (the kernel's minimum of 16 KiB with
+    /// the requested page).
     pub group_min: u32,
     /// Largest group, blocks; default 32 (128 KiB).
     pub group_max: u32,
@@ -45,14 +45,15 @@ impl Default for LinuxParams {
     }
 }
 
-/// Most files remembered at once; above it files share states (number modulo this). A million is more than any trace we know and
-/// takes 32 MB.
+/// Most files remembered at once; above it files share states (number modulo this). A million is more than
+/// any trace we know and takes 32 MB.
 const FILES_MAX: u32 = 1 << 20;
 
 /// The window of one file. `size` 0: nothing known yet.
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
-    /// First block of the window: of the group before the newest, or after a restart of what its rule has there.
+    /// First block of the window: of the group before the newest, or after a restart of what its rule has
+    /// there.
     start: u64,
     /// First block of the newest group.
     newest: u64,
@@ -82,7 +83,8 @@ impl Linux {
         }
         let window = &mut self.files[file];
         let rule = self.params.rule;
-        // The kernel counts what was asked for and the place just behind to the window, PFC's text only the groups.
+        // The kernel counts what was asked for and the place just behind to the window, PFC's text only the
+        // groups.
         let behind = u64::from(rule == LinuxRule::NewestGroup);
         let in_window =
             window.size != 0 && access.first >= window.start && access.first <= window.end + behind;

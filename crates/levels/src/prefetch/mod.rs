@@ -1,13 +1,14 @@
 //! Native sequential prefetchers of one cache level (PFC, section 2.2): what to fetch ahead of a request.
 //!
-//! A prefetcher is told of every block that is hit ([`Prefetcher::hit`]) and of every request that reaches its level,
-//! after the cache was looked up ([`Prefetcher::access`]). It answers with at most one run of blocks, and writes its
-//! notes when they have entered the cache ([`Prefetcher::entered`]). It also hears of unused blocks that reached the end
-//! of the cache ([`Prefetcher::replaced`]). It never sees time: the two-level study has none at this place.
+//! A prefetcher is told of every block that is hit ([`Prefetcher::hit`]) and of every request that reaches
+//! its level, after the cache was looked up ([`Prefetcher::access`]). It answers with at most one run of
+//! blocks, and writes its notes when they have entered the cache ([`Prefetcher::entered`]). It also hears of
+//! unused blocks that reached the end of the cache ([`Prefetcher::replaced`]). It never sees time: the
+//! two-level study has none at this place.
 //!
 //! The level drops from the run what it already holds, sends a run that directly continues the missing blocks
-//! together with them as one request (that is what a synchronous prefetch is), and everything else as a request of
-//! its own that nobody waits for.
+//! together with them as one request (that is what a synchronous prefetch is), and everything else as a
+//! request of its own that nobody waits for.
 //!
 //! One algorithm a file: [`ra`], [`linux`], [`sarc`], [`amp`].
 
@@ -170,8 +171,8 @@ impl Prefetcher {
         }
     }
 
-    /// A request of `len` blocks hit this one, and the cache said so much about it. To be told block by block, before
-    /// [`Prefetcher::access`].
+    /// A request of `len` blocks hit this one, and the cache said so much about it. To be told block by
+    /// block, before [`Prefetcher::access`].
     #[inline]
     pub fn hit(&mut self, block: u64, hit: &Hit, len: u64, cache: &mut Cache) {
         match self {
@@ -202,8 +203,8 @@ impl Prefetcher {
         }
     }
 
-    /// The blocks of a plan have entered the cache, those fetched ahead up to `run_last`, where the end of a file cut
-    /// the run.
+    /// The blocks of a plan have entered the cache, those fetched ahead up to `run_last`, where the end of a
+    /// file cut the run.
     #[inline]
     pub fn entered(&mut self, plan: &PrefetchPlan, run_last: Option<u64>, cache: &mut Cache) {
         match (self, plan.notes) {

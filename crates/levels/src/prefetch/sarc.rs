@@ -1,22 +1,23 @@
-//! SARC's prefetching (Gill and Modha, "SARC: Sequential Prefetching in Adaptive Replacement Cache", USENIX 2005,
-//! section II): a fixed degree p and a fixed trigger distance g. The cache that belongs to it is
+//! SARC's prefetching (Gill and Modha, "SARC: Sequential Prefetching in Adaptive Replacement Cache", USENIX
+//! 2005, section II): a fixed degree p and a fixed trigger distance g. The cache that belongs to it is
 //! `cache::Replacement::Sarc`.
 //!
-//! - *Detection.* Every block has a sequential detect counter. A hit or miss on a block whose counter is not set sets
-//!   it: to one more than that of the block before it, at most `seqThreshold`, if that one is cached; else to 1. A block
-//!   whose counter is `seqThreshold` is sequential.
-//! - *Synchronous prefetching.* A miss that makes a block sequential is a *sequential miss*: p blocks are fetched after
-//!   it, together with it.
-//! - *Asynchronous prefetching.* The block g before the end of a fetched group is marked. Reaching it fetches the next p
-//!   blocks without anybody waiting, and a new mark is set.
+//! - *Detection.* Every block has a sequential detect counter. A hit or miss on a block whose counter is not
+//!   set sets it: to one more than that of the block before it, at most `seqThreshold`, if that one is
+//!   cached; else to 1. A block whose counter is `seqThreshold` is sequential.
+//! - *Synchronous prefetching.* A miss that makes a block sequential is a *sequential miss*: p blocks are
+//!   fetched after it, together with it.
+//! - *Asynchronous prefetching.* The block g before the end of a fetched group is marked. Reaching it fetches
+//!   the next p blocks without anybody waiting, and a new mark is set.
 //!
 //! # Choices
 //!
-//! The paper counts tracks and assumes one request for each track. The unit here is a request: its blocks that were not
-//! counted yet get one count, so that a single long request is not a sequence by itself. The blocks of a request that
-//! follow hits of the same request continue those. The paper leaves `seqThreshold`, p and g open, and PFC does not say
-//! which it used. The defaults are assumed: a threshold of 2, p = 24, between RA's 4 and Linux's 32, and g = 8, so
-//! that a third of a set hides the fetch of the next. docs/PFC.md says how they were chosen.
+//! The paper counts tracks and assumes one request for each track. The unit here is a request: its blocks
+//! that were not counted yet get one count, so that a single long request is not a sequence by itself. The
+//! blocks of a request that follow hits of the same request continue those. The paper leaves `seqThreshold`,
+//! p and g open, and PFC does not say which it used. The defaults are assumed: a threshold of 2, p = 24,
+//! between RA's 4 and Linux's 32, and g = 8, so that a third of a set hides the fetch of the next.
+//! docs/PFC.md says how they were chosen.
 
 use super::{BlockRun, LevelAccess, Notes, PrefetchPlan};
 use crate::cache::Cache;

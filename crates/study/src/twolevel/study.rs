@@ -1,7 +1,9 @@
-//! The 96 cases of PFC's evaluation (section 4.3): 3 traces, 4 prefetchers, 2 sizes of L1, 4 ratios of L2 to L1.
+//! The 96 cases of PFC's evaluation (section 4.3): 3 traces, 4 prefetchers, 2 sizes of L1, 4 ratios of L2 to
+//! L1.
 //!
-//! Every case runs the same trace without coordination and with each coordinator; the improvement is that of the mean
-//! response time. Cases are independent and spread over the cores; their order in the result does not depend on that.
+//! Every case runs the same trace without coordination and with each coordinator; the improvement is that of
+//! the mean response time. Cases are independent and spread over the cores; their order in the result does
+//! not depend on that.
 
 use rayon::prelude::*;
 use seekless_drive::DriveSpec;
@@ -234,7 +236,8 @@ pub fn run_with(study: &Study, choices: &Choices, tick: impl Fn() + Sync) -> Res
     Ok(rows)
 }
 
-/// Replacement policy and prefetcher of a name in [`PREFETCHERS`]; SARC "comes with its own cache management".
+/// Replacement policy and prefetcher of a name in [`PREFETCHERS`]; SARC "comes with its own cache
+/// management".
 pub fn native(name: &str, choices: &Choices) -> (Replacement, Algorithm) {
     let amp = AmpParams { second_chance: choices.second_chance, ..AmpParams::default() };
     let linux = LinuxParams { rule: choices.linux, ..LinuxParams::default() };

@@ -1,11 +1,13 @@
-//! Two levels over HTTP: what to do with a request of a cache that fetches from us (nginx with `proxy_cache` and `slice`, Varnish).
+//! Two levels over HTTP: what to do with a request of a cache that fetches from us (nginx with `proxy_cache`
+//! and `slice`, Varnish).
 //!
-//! - [`Upper::Returns`] (`--coordinate returns`), ours: what the upper cache now has is given back here, unless it belongs
-//!   to what comes back most ([`seekless_levels::coordinate::returns`]). That is PFC's bypass by PFC's evidence, for
-//!   requests that all have one length. Readmore is left to the engine, whose read-ahead grows with a run of slices.
-//! - [`Upper::Pfc`] (`--coordinate pfc`): algorithms 1 and 2 of the PFC paper, applied to each request: so many blocks go
-//!   *past* this level (read straight from the disk with `RWF_DONTCACHE`, without the engine and its prefetching), and so many
-//!   *more* behind the end are asked of the engine, for which nobody waits.
+//! - [`Upper::Returns`] (`--coordinate returns`), ours: what the upper cache now has is given back here,
+//!   unless it belongs to what comes back most ([`seekless_levels::coordinate::returns`]). That is PFC's
+//!   bypass by PFC's evidence, for requests that all have one length. Readmore is left to the engine, whose
+//!   read-ahead grows with a run of slices.
+//! - [`Upper::Pfc`] (`--coordinate pfc`): algorithms 1 and 2 of the PFC paper, applied to each request: so
+//!   many blocks go *past* this level (read straight from the disk with `RWF_DONTCACHE`, without the engine
+//!   and its prefetching), and so many *more* behind the end are asked of the engine, for which nobody waits.
 
 mod pfc;
 mod returns;

@@ -1,8 +1,8 @@
 //! PFC's algorithms, for each request as it comes.
 //!
-//! Client and file together are the paper's context. What this level holds is kept as a model: block numbers in
-//! least-recently-used order, as many as the page cache may hold. The kernel's own cache is near that order but not of it, so the
-//! model is an approximation; it costs no system call.
+//! Client and file together are the paper's context. What this level holds is kept as a model: block numbers
+//! in least-recently-used order, as many as the page cache may hold. The kernel's own cache is near that
+//! order but not of it, so the model is an approximation; it costs no system call.
 
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
@@ -18,7 +18,8 @@ use super::super::tree::{FileVersion, Opened};
 use super::SendPlan;
 use crate::range::Span;
 
-/// Unit of the model. Upper caches ask for hundreds of KiB at a time; the paper's 4 KiB would only cost memory.
+/// Unit of the model. Upper caches ask for hundreds of KiB at a time; the paper's 4 KiB would only cost
+/// memory.
 const BLOCK: u64 = 64 << 10;
 
 /// Blocks of one file: numbers of files stand above them. 64 TiB.
@@ -118,7 +119,8 @@ mod tests {
     use seekless_levels::coordinate::pfc::PfcParams;
     use std::path::Path;
 
-    /// The decisions are PFC's own: a first small request is native, one much larger than the average goes past.
+    /// The decisions are PFC's own: a first small request is native, one much larger than the average goes
+    /// past.
     #[test]
     fn requests_become_byte_ranges_within_the_file() {
         let dir = tempfile::tempdir().unwrap();
