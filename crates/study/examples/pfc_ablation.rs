@@ -112,7 +112,7 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let known: Vec<&str> = variants().iter().map(|v| v.0).collect();
-    if !(scale > 0.0 && scale <= 10.0) || !(1..=1000).contains(&seeds) {
+    if !(scale > 0.0 && scale <= 10.0 && (1..=1000).contains(&seeds)) {
         eprintln!("pfc_ablation: SCALE is within 0 and 10, SEEDS within 1 and 1000");
         return ExitCode::from(2);
     }

@@ -54,7 +54,7 @@ impl Level {
             }
         }
         let end = plan.run.map(|run| run.last.min(limit));
-        let run = plan.run.map_or(1..=0, |run| run.first..=run.last.min(limit));
+        let run = plan.run.map(|run| run.first..=run.last.min(limit)).into_iter().flatten();
         let new: Vec<u64> = run.filter(|block| !self.cache.contains(*block)).collect();
         for block in &new {
             self.insert(*block, Origin::Prefetch);
