@@ -18,7 +18,7 @@
 //! The default is the letter of it; [`PfcParams`] offers the other reading. docs/PFC.md lists the options.
 //!
 //! - *Half the average.* Algorithm 2 and the text both say larger than half the average
-//!   ([`LargeRequest::Half`]): nearly every request is. The other reading is larger than the average by half
+//!   ([`LargeRequest::Half`]): most requests are. The other reading is larger than the average by half
 //!   ([`LargeRequest::OneAndHalf`]).
 //! - *Average so far* includes the present request.
 //! - *Queues.* "The least recently inserted or re-accessed blocks are evicted": a hit in a queue refreshes

@@ -25,7 +25,7 @@ fn a_large_request_bypasses_whole() {
     // The first request is its own average: larger than half of it.
     let split = pfc.decide(&request(0, 4), &l2(0..0));
     assert_eq!((split.bypass, split.readmore), (4, 0));
-    // Average (4 + 2) / 2 = 3, half 1.5: 2 is large as well. To the letter nearly everything is.
+    // Average (4 + 2) / 2 = 3, half 1.5: 2 is large as well.
     assert_eq!(pfc.decide(&request(100, 2), &l2(0..0)).bypass, 2);
 }
 
