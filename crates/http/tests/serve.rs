@@ -498,7 +498,7 @@ fn coordination_changes_what_is_kept_and_no_byte() {
     let film = site.film("f", 8 << 20);
     let mut own = settings(&site.root);
     let letter = PfcParams { per_context: true, ..PfcParams::default() };
-    own.coordinate = Upper::Literal(Coordination::Pfc(letter));
+    own.coordinate = Upper::Pfc(Coordination::Pfc(letter));
     own.engine.include_ssd = true;
     let server = Server::start(own).unwrap();
     let forgotten = site.forget("f");

@@ -99,7 +99,14 @@ pub enum Comparison {
     /// Equal.
     #[serde(rename = "==")]
     Equal,
+    /// Within [`PRINTED_TOLERANCE`] of a value that a paper prints.
+    #[serde(rename = "~")]
+    AsPrinted,
 }
+
+/// Tolerance of a printed value, as a share of it: one for all papers. Half of it would ask for more than a rebuilt workload
+/// can give, twice as much would let an effect of two thirds pass for one of three.
+pub const PRINTED_TOLERANCE: f64 = 0.2;
 
 impl Comparison {
     /// Sign as written.
@@ -110,6 +117,7 @@ impl Comparison {
             Comparison::Above => ">",
             Comparison::Below => "<",
             Comparison::Equal => "==",
+            Comparison::AsPrinted => "~",
         }
     }
 
@@ -121,6 +129,7 @@ impl Comparison {
             Comparison::Above => value > target,
             Comparison::Below => value < target,
             Comparison::Equal => value == target,
+            Comparison::AsPrinted => (value - target).abs() <= PRINTED_TOLERANCE * target.abs(),
         }
     }
 }
@@ -319,6 +328,15 @@ mod tests {
         let outcome = check.judge(&rows, "mb_s");
         assert_eq!(outcome.value, Some(5.0));
         assert!(outcome.pass);
+    }
+
+    #[test]
+    fn a_printed_value_is_met_within_a_fifth_of_it_on_either_side() {
+        let near = |value, target| Comparison::AsPrinted.holds(value, target);
+        assert!(near(12.0, 15.0) && near(18.0, 15.0) && !near(11.9, 15.0) && !near(18.1, 15.0));
+        assert!(near(-4.0, -4.67) && !near(4.67, -4.67), "the sign counts");
+        assert!(!near(f64::NAN, 1.0));
+        assert!(check("name='x'\narm='a'\nis='~'\ntarget=8").judge(&[row("a", None, 0, 9.0)], "mb_s").pass);
     }
 
     #[test]

@@ -33,6 +33,7 @@ pub const SEEK_WEIGHT: f64 = 1.0 / 8.0;
 pub struct Competitive {
     profile: DiskProfile,
     depth_max: Bytes,
+    seek_estimate: SeekEstimate,
     /// Moving averages: distance in sectors, and the time the profile says each took, seconds.
     seek: Option<(f64, f64)>,
     head: Option<Lba>,
@@ -41,7 +42,18 @@ pub struct Competitive {
 impl Competitive {
     /// For a disk of this profile. Depths stay within [`SLOW_START`] and `depth_max`.
     pub fn new(profile: DiskProfile, depth_max: Bytes) -> Competitive {
-        Competitive { profile, depth_max: depth_max.max(SLOW_START), seek: None, head: None }
+        Competitive {
+            profile,
+            depth_max: depth_max.max(SLOW_START),
+            seek_estimate: SeekEstimate::default(),
+            seek: None,
+            head: None,
+        }
+    }
+
+    /// The same with another estimate of the seek time.
+    pub fn with_seek_estimate(self, seek_estimate: SeekEstimate) -> Competitive {
+        Competitive { seek_estimate, ..self }
     }
 
     /// A read of `len` bytes at `lba` was issued: the arm went there from the end of the one before. Reads that
@@ -64,12 +76,13 @@ impl Competitive {
         self.seek.map_or(self.profile.sectors / 3, |(sectors, _)| sectors as u64)
     }
 
-    /// `C_switch` of \[C\]: predicted time lost by going elsewhere. The paper takes the seek time of the mean distance; seek
-    /// times grow with the root of the distance, so that is more than the mean of the times (8 % for independent places),
-    /// and the depth would break its bound by as much. The mean of the times is meant.
+    /// `C_switch` of \[C\]: predicted time lost by going elsewhere, by the [`SeekEstimate`] in force.
     pub fn switch_cost(&self) -> Nanos {
-        let seek =
-            self.seek.map_or_else(|| self.profile.mean_seek(), |(_, seconds)| Nanos::from_secs_f64(seconds));
+        let seek = match (self.seek_estimate, self.seek) {
+            (SeekEstimate::MeanTime, None) => self.profile.mean_seek(),
+            (SeekEstimate::MeanTime, Some((_, seconds))) => Nanos::from_secs_f64(seconds),
+            (SeekEstimate::MeanDistance, _) => self.profile.seek_time_of(self.seek_sectors()),
+        };
         seek + self.profile.half_turn()
     }
 
@@ -84,6 +97,18 @@ impl Competitive {
     pub fn profile(&self) -> &DiskProfile {
         &self.profile
     }
+}
+
+/// How the time of the next seek is estimated from recent ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SeekEstimate {
+    /// Mean of their times. Seek times grow with the root of the distance, so the time of the mean distance is more than
+    /// that (8 % for independent places), and the depth would break its bound by as much.
+    #[default]
+    MeanTime,
+    /// `f_seek(D_seek)` of \[C\] section 3: the seek time of their mean distance.
+    MeanDistance,
 }
 
 /// How long the first prefetch of a sequential stream is.
@@ -196,6 +221,28 @@ mod tests {
         c.observe(at, Bytes::mib(1));
         c.observe(at.plus_bytes(1 << 20), Bytes::mib(1));
         assert_eq!(c.seek_sectors(), before, "going on is no seek");
+    }
+
+    #[test]
+    fn the_papers_estimate_is_the_seek_time_of_the_mean_distance() {
+        let profile = DiskProfile::assumed(1 << 31);
+        let half_turn = profile.half_turn();
+        let mut paper = competitive().with_seek_estimate(SeekEstimate::MeanDistance);
+        let mut ours = competitive();
+        // Before the first seek: a third of the disk, the mean distance of independent places.
+        assert_eq!(paper.switch_cost(), profile.seek_time_of((1 << 31) / 3) + half_turn);
+        let over_ours = paper.switch_cost().since(half_turn).0 as f64 / profile.mean_seek().0 as f64;
+        assert!(over_ours > 1.0, "the root of a mean is above the mean of the roots: {over_ours}");
+        // Seeks of 0.1 and 0.3 of the disk in turn.
+        let (mut at, step) = (0, [1 << 31, 3 << 31].map(|n: u64| n / 10));
+        for i in 0..200 {
+            paper.observe(Lba(at), Bytes(512));
+            ours.observe(Lba(at), Bytes(512));
+            at = if at + 1 + step[i % 2] < 1 << 31 { at + 1 + step[i % 2] } else { 0 };
+        }
+        assert_eq!(paper.seek_sectors(), ours.seek_sectors());
+        assert_eq!(paper.switch_cost(), profile.seek_time_of(paper.seek_sectors()) + half_turn);
+        assert!(paper.switch_cost() > ours.switch_cost());
     }
 
     #[test]

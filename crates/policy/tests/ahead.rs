@@ -170,7 +170,7 @@ fn the_automatic_size_leaves_short_requests_alone_and_reads_long_ones_as_they_ar
         // Each read one range and was gone.
         (1..=ended).for_each(|ino| {
             open(&mut s, ms(ino), ino);
-            s.handle(ms(ino), access(ino, 8 * M, 256 * K));
+            s.handle(ms(ino), access(ino, 8 * M, 128 * K));
         });
         let now = Nanos::from_secs(60);
         s.handle(now, Event::Tick);
@@ -181,15 +181,15 @@ fn the_automatic_size_leaves_short_requests_alone_and_reads_long_ones_as_they_ar
         read
     };
     for ended in [0, 40] {
-        assert_eq!(miss_in_the_middle(ended, 256 * K), None, "{ended}");
+        assert_eq!(miss_in_the_middle(ended, 128 * K), None, "{ended}");
     }
     assert_eq!(
-        miss_in_the_middle(40, 260 * K),
-        Some(260 * K),
+        miss_in_the_middle(40, 132 * K),
+        Some(132 * K),
         "in one go, and no further: he is most likely at his end"
     );
-    let further = miss_in_the_middle(0, 260 * K).unwrap();
-    assert!(further > 260 * K, "nobody knows how far readers go: {further}");
+    let further = miss_in_the_middle(0, 132 * K).unwrap();
+    assert!(further > 132 * K, "nobody knows how far readers go: {further}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use seekless_levels::cache::{CAPACITY_BLOCKS_MAX, Replacement};
 use seekless_levels::coordinate::Coordination;
 use seekless_levels::prefetch::Algorithm;
 use seekless_levels::prefetch::amp::AmpParams;
-use seekless_levels::prefetch::linux::LinuxParams;
+use seekless_levels::prefetch::linux::{LinuxParams, LinuxRule};
 use seekless_levels::prefetch::ra::RaParams;
 use seekless_levels::prefetch::sarc::SarcParams;
 use seekless_units::{Bytes, Exit, Fault};
@@ -18,9 +18,10 @@ fn usage(message: String) -> Fault {
     Fault::new(Exit::Usage, message)
 }
 
-/// Reads `CACHE[+PREFETCHER]:SIZE` for each level. CACHE is `lru`, `sarc` or `arc`; PREFETCHER is `none`, `ra(P)`,
-/// `ra-adaptive(P)`, `linux(MAX)`, `sarc(P/G)` or `amp(P)`, the parenthesis being optional; SIZE is a size (`64MiB`) or
-/// a number of blocks (`16384blk`).
+/// Reads `CACHE[+PREFETCHER]:SIZE` for each level. CACHE is `lru`, `sarc` or `arc`; PREFETCHER is `none`,
+/// `ra(P)`, `ra-adaptive(P)`, `linux(MAX)` (PFC's rule), `linux-kernel(MAX)`, `sarc(P/G)` or `amp(P)` (P for
+/// the first prefetch of a stream; else it begins with the size of its request), the parenthesis being
+/// optional; SIZE is a size (`64MiB`) or a number of blocks (`16384blk`).
 ///
 /// # Errors
 /// A name that is not known, a missing or zero size, too many levels.
@@ -91,8 +92,9 @@ pub fn parse_prefetcher(text: &str) -> Result<Algorithm, String> {
             }
             Ok(Algorithm::Ra(params))
         }
-        "linux" => {
-            let mut params = LinuxParams::default();
+        "linux" | "linux-kernel" => {
+            let rule = if name == "linux" { LinuxRule::Window } else { LinuxRule::NewestGroup };
+            let mut params = LinuxParams { rule, ..LinuxParams::default() };
             if let Some(given) = given {
                 params.group_max = number(given)?;
             }
@@ -102,19 +104,23 @@ pub fn parse_prefetcher(text: &str) -> Result<Algorithm, String> {
             let mut params = SarcParams::default();
             if let Some(given) = given {
                 let (degree, trigger) = given.split_once('/').unwrap_or((given, "1"));
-                params = SarcParams { degree: number(degree)?, trigger_distance: number(trigger)? };
+                params = SarcParams {
+                    degree: number(degree)?,
+                    trigger_distance: number(trigger)?,
+                    ..SarcParams::default()
+                };
             }
             Ok(Algorithm::Sarc(params))
         }
         "amp" => {
             let mut params = AmpParams::default();
             if let Some(given) = given {
-                params.degree_start = number(given)?;
+                params.degree_start = Some(number(given)?);
             }
             Ok(Algorithm::Amp(params))
         }
         other => Err(format!(
-            "no prefetcher is called `{other}`; there are none, ra, ra-adaptive, linux, sarc, amp"
+            "no prefetcher is called `{other}`; there are none, ra, ra-adaptive, linux, linux-kernel, sarc, amp"
         )),
     }
 }
@@ -128,7 +134,10 @@ mod tests {
         let levels = parse_levels("lru+linux:64MiB, sarc+sarc(16/8):1000blk,arc:4KiB", 4096).unwrap();
         assert_eq!(levels.len(), 3);
         assert_eq!((levels[0].replacement, levels[0].capacity_blocks), (Replacement::Lru, 16_384));
-        assert_eq!(levels[1].prefetch, Algorithm::Sarc(SarcParams { degree: 16, trigger_distance: 8 }));
+        assert_eq!(
+            levels[1].prefetch,
+            Algorithm::Sarc(SarcParams { degree: 16, trigger_distance: 8, ..SarcParams::default() })
+        );
         assert_eq!((levels[2].prefetch, levels[2].capacity_blocks), (Algorithm::None, 1));
     }
 

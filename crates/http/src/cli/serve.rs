@@ -85,9 +85,9 @@ pub struct ServeArgs {
     /// Bytes read at once for them
     #[arg(long, default_value = "1MiB", value_name = "SIZE", help_heading = BOUNDS, hide_short_help = true)]
     any_order_read: Bytes,
-    /// Coordinate with the caches that fetch from us: none; pfc (what they keep is not kept here a second time, unless it comes
-    /// back); or pfc-literal (the paper's rules on each request)
-    #[arg(long, default_value = "none", value_name = "none|pfc|pfc-literal", value_parser = coordination, help_heading = PAPERS, hide_short_help = true)]
+    /// Coordinate with the caches that fetch from us: none; returns (what they keep is not kept here a second time, unless it
+    /// comes back); or pfc (the PFC paper's rules on each request)
+    #[arg(long, default_value = "none", value_name = "none|returns|pfc", value_parser = coordination, help_heading = PAPERS, hide_short_help = true)]
     coordinate: Upper,
     /// At the end, write what was counted as JSON to FILE, or to standard output
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
@@ -101,9 +101,10 @@ fn coordination(word: &str) -> Result<Upper, String> {
     let letter = PfcParams { per_context: true, ..PfcParams::default() };
     match word {
         "none" => Ok(Upper::None),
-        "pfc" => Ok(Upper::Returns(None)),
-        "pfc-literal" => Ok(Upper::Literal(Coordination::Pfc(letter))),
-        _ => Err("write none, pfc or pfc-literal".into()),
+        "returns" => Ok(Upper::Returns(None)),
+        // The second name is that of earlier versions.
+        "pfc" | "pfc-literal" => Ok(Upper::Pfc(Coordination::Pfc(letter))),
+        _ => Err("write none, returns or pfc".into()),
     }
 }
 

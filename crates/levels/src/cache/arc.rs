@@ -56,7 +56,7 @@ impl ArcState {
                     store.remove(oldest);
                 }
                 evicted = self.replace(store, c, false);
-            } else if let Some(oldest) = store.tail(LIST_FIRST_OUT).or(store.tail(T1)) {
+            } else if let Some(oldest) = store.tail(LIST_FIRST_OUT).or_else(|| store.victim(T1)) {
                 evicted = Some(store.evict(oldest));
             }
         } else if t1 + t2 + b1 + b2 >= c {
@@ -81,7 +81,7 @@ impl ArcState {
         let t1 = store.len(T1) as f64;
         let from_t1 = t1 >= 1.0 && (t1 > self.p || (for_b2 && t1 == self.p));
         let (from, ghost) = if from_t1 || store.len(T2) == 0 { (T1, B1) } else { (T2, B2) };
-        let victim = store.tail(from)?;
+        let victim = store.victim(from)?;
         let evicted = store.evicted(victim);
         store.move_to_head(victim, ghost);
         store.node_mut(victim).flags = 0;

@@ -2,7 +2,7 @@
 //!
 //! A [`Cache`] holds block numbers, not data. It knows of each block whether it is already here or still on its way
 //! ([`Cache::ready`]), whether a prefetcher brought it and nobody asked for it yet (so that its eviction counts as an
-//! unused prefetch), and, for prefetchers that keep notes on blocks (SARC, AMP), a stream number and marks.
+//! unused prefetch), and, for prefetchers that keep notes on blocks (SARC, AMP), a number and marks.
 //!
 //! Replacement policies, one a file: [`Replacement::Lru`], [`Replacement::Sarc`] (two lists, SEQ and RANDOM),
 //! [`Replacement::Arc`]. DU ("demote") is not a policy of its own but an order to a cache, [`Cache::demote`]: such a
@@ -22,6 +22,7 @@ use core::fmt;
 use core::ops::RangeInclusive;
 
 pub use queue::BlockQueue;
+pub use store::SecondChance;
 use store::{NIL, Store, flag};
 
 use arc::ArcState;
@@ -70,8 +71,6 @@ pub struct Evicted {
     pub block: u64,
     /// It was prefetched and never asked for.
     pub unused: bool,
-    /// The stream it was prefetched for, if the prefetcher said so.
-    pub stream: Option<u32>,
 }
 
 /// Place of a block inside a cache; valid until the next insertion or removal.
@@ -90,10 +89,12 @@ pub struct Hit {
     pub first_use: bool,
     /// It carried the mark that starts the next prefetch; the mark is gone now.
     pub trigger: bool,
-    /// It was the last block of a prefetched set; the mark is gone now.
+    /// It is the last block of the set one read brought.
     pub set_end: bool,
-    /// The stream it was prefetched for.
-    pub stream: Option<u32>,
+    /// It is the first block of a set that was fetched without anybody waiting.
+    pub set_start: bool,
+    /// It had been put at the head of its list once more, unused.
+    pub old: bool,
     /// The fetch that is still bringing it, 0 if it is here.
     pub fetch: u32,
 }
@@ -186,10 +187,15 @@ impl Cache {
         self.find(block).is_some()
     }
 
-    /// Stream a cached block was prefetched for or belongs to, if any.
-    pub fn stream_of(&self, block: u64) -> Option<u32> {
-        let stream = self.store.node(self.find(block)?.0).stream;
-        (stream != NIL).then_some(stream)
+    /// Unused prefetched blocks that reach the end of a list get a second chance at its head.
+    pub fn set_second_chance(&mut self, which: SecondChance) {
+        self.store.second_chance = which;
+    }
+
+    /// A block that was given a second chance, once for each.
+    #[inline]
+    pub fn take_spared(&mut self) -> Option<u64> {
+        self.store.spared.pop()
     }
 
     /// The fetch that is bringing the block in `slot`, 0 if it is here.
@@ -209,12 +215,13 @@ impl Cache {
         }
         let node = self.store.node_mut(slot);
         let flags = node.flags;
-        node.flags &= !(flag::UNUSED | flag::TRIGGER | flag::SET_END);
+        node.flags &= !(flag::UNUSED | flag::TRIGGER);
         Hit {
             first_use: flags & flag::UNUSED != 0,
             trigger: flags & flag::TRIGGER != 0,
             set_end: flags & flag::SET_END != 0,
-            stream: (node.stream != NIL).then_some(node.stream),
+            set_start: flags & flag::SET_START != 0,
+            old: flags & flag::OLD != 0,
             fetch: node.tag,
         }
     }
@@ -227,7 +234,7 @@ impl Cache {
         let (slot, evicted) = match &mut self.policy {
             Policy::Lru => {
                 let evicted = if self.store.len(LIST_MAIN) + self.store.len(LIST_FIRST_OUT) >= self.capacity {
-                    let victim = self.store.tail(LIST_FIRST_OUT).or(self.store.tail(LIST_MAIN));
+                    let victim = self.store.tail(LIST_FIRST_OUT).or_else(|| self.store.victim(LIST_MAIN));
                     victim.map(|victim| self.store.evict(victim))
                 } else {
                     None
@@ -243,18 +250,80 @@ impl Cache {
         (Slot(slot), evicted)
     }
 
-    /// Notes on a block just prefetched: its stream, and the marks that [`Cache::hit`] gives back.
-    pub fn mark(&mut self, slot: Slot, stream: Option<u32>, trigger: bool, set_end: bool) {
-        let node = self.store.node_mut(slot.0);
-        node.stream = stream.unwrap_or(NIL);
-        node.flags |= if trigger { flag::TRIGGER } else { 0 } | if set_end { flag::SET_END } else { 0 };
+    /// Notes that `first..=last` is the set of blocks that one read brought, its p (`degree`) and its g; `alone` if nobody
+    /// waits for it. Of those that are here each block knows the last, and the last knows p and g (AMP).
+    pub fn note_set(&mut self, first: u64, last: u64, (degree, trigger_distance): (u16, u16), alone: bool) {
+        let mut near = Near::default();
+        for block in first..=last {
+            let Some(slot) = self.find_near(block, &mut near) else { continue };
+            let node = self.store.node_mut(slot.0);
+            node.flags &= !(flag::SET_END | flag::SET_START);
+            node.note = (last - block).min(u64::from(NIL - 1)) as u32;
+            if alone && block == first {
+                node.flags |= flag::SET_START;
+            }
+        }
+        if let Some(slot) = self.find(last) {
+            self.store.node_mut(slot.0).flags |= flag::SET_END;
+            self.set_degree(last, (degree, trigger_distance));
+        }
     }
 
-    /// Puts the starting mark on a block that is already here. Nothing happens if it is not.
+    /// Last block of the set a cached block was read in, if one was noted.
+    #[inline]
+    pub fn set_end_of(&self, block: u64) -> Option<u64> {
+        let node = self.store.node(self.find(block)?.0);
+        match node.note {
+            NIL => None,
+            _ if node.flags & flag::SET_END != 0 => Some(block),
+            distance => Some(block + u64::from(distance)),
+        }
+    }
+
+    /// p and g noted on the last block of a set; `None` if `block` is not cached or not the last of its set.
+    #[inline]
+    pub fn degree_of(&self, block: u64) -> Option<(u16, u16)> {
+        let node = self.store.node(self.find(block)?.0);
+        (node.flags & flag::SET_END != 0).then_some(((node.note >> 16) as u16, node.note as u16))
+    }
+
+    /// Changes p and g of the set that ends with `last`. Nothing happens if that is not cached or not the last of a set.
+    pub fn set_degree(&mut self, last: u64, (degree, trigger_distance): (u16, u16)) {
+        if let Some(slot) = self.find(last) {
+            let node = self.store.node_mut(slot.0);
+            if node.flags & flag::SET_END != 0 {
+                node.note = u32::from(degree) << 16 | u32::from(trigger_distance);
+            }
+        }
+    }
+
+    /// The number that [`Cache::set_counter`] noted on a cached block.
+    #[inline]
+    pub fn counter_of(&self, block: u64) -> Option<u32> {
+        let note = self.store.node(self.find(block)?.0).note;
+        (note != NIL).then_some(note)
+    }
+
+    /// Notes a number below `u32::MAX` on a cached block (SARC's sequential detect counter).
+    #[inline]
+    pub fn set_counter(&mut self, slot: Slot, counter: u32) {
+        self.store.node_mut(slot.0).note = counter.min(NIL - 1);
+    }
+
+    /// Puts the mark on a block that starts the next prefetch. Nothing happens if the block is not here.
     pub fn mark_trigger(&mut self, block: u64) {
         if let Some(slot) = self.find(block) {
             self.store.node_mut(slot.0).flags |= flag::TRIGGER;
         }
+    }
+
+    /// Takes the starting mark off a block. Returns whether it was there.
+    pub fn take_trigger(&mut self, block: u64) -> bool {
+        let Some(slot) = self.find(block) else { return false };
+        let node = self.store.node_mut(slot.0);
+        let marked = node.flags & flag::TRIGGER != 0;
+        node.flags &= !flag::TRIGGER;
+        marked
     }
 
     /// A prefetched block was looked at by somebody who does not want it (a coordinator): it is still unused.

@@ -1,20 +1,22 @@
-//! SARC's two lists (Gill and Modha, "SARC: Sequential Prefetching in Adaptive Replacement Cache", USENIX 2005).
+//! SARC's two lists (Gill and Modha, "SARC: Sequential Prefetching in Adaptive Replacement Cache", USENIX
+//! 2005).
 //!
-//! Sequential blocks live on SEQ, all others on RANDOM; each list is LRU. The space is divided so that one more block
-//! would save as many misses on either list (equal marginal utility):
+//! Sequential blocks live on SEQ, all others on RANDOM; each list is LRU. The space is divided so that one
+//! more block would save as many misses on either list (equal marginal utility):
 //!
-//! - RANDOM: a hit in its bottom of dL blocks is a miss that those blocks saved: utility 1/dL an interval, where the
-//!   interval is the time between two such hits.
+//! - RANDOM: a hit in its bottom of dL blocks is a miss that those blocks saved: utility 1/dL an interval,
+//!   where the interval is the time between two such hits.
 //! - SEQ: with s sequential misses in that interval and L blocks on SEQ, utility 2s/L (their section on SEQ).
 //!
 //! So `ratio` = 2 s dL / L is compared with 1; the wished length of SEQ moves by `adapt`/2, with `adapt` =
-//! ratio - 1 kept within -1..1, at each replacement. Hits in the bottom of SEQ while the ratio is large say that even
-//! prefetched blocks are about to be lost before use: `adapt` is 1 then. While one of the lists is shorter than dL the
-//! older of the two LRU ends leaves.
+//! ratio - 1 kept within -1..1, at each replacement. Hits in the bottom of SEQ while the ratio is large say
+//! that even prefetched blocks are about to be lost before use: `adapt` is 1 then. While one of the lists is
+//! shorter than dL the older of the two LRU ends leaves.
 //!
 //! Taken from the paper: all of the above, the bottom by time stamps, `largeRatio` = 20. The constant of
-//! proportionality of dL, left open in the paper's algorithm ("a small constant fraction"), is 2 % of the cache here.
-//! Ours: the initial wish is the length SEQ has at the first replacement, and demoted blocks (DU) leave first.
+//! proportionality of dL, left open in the paper's algorithm ("a small constant fraction"), is 2 % of the
+//! cache here. Ours: the initial wish is the length SEQ has at the first replacement, and demoted blocks (DU)
+//! leave first.
 
 use super::store::Store;
 use super::{Evicted, LIST_FIRST_OUT, LIST_MAIN as RANDOM, LIST_SECOND as SEQ, Origin};
@@ -98,19 +100,20 @@ impl SarcState {
         }
         let (random, seq) = (store.tail(RANDOM), store.tail(SEQ));
         let (random_len, seq_len) = (store.len(RANDOM) as f64, store.len(SEQ) as f64);
-        let victim = match (random, seq) {
+        let list = match (random, seq) {
             (None, None) => return None,
-            (Some(only), None) | (None, Some(only)) => only,
+            (Some(_), None) => RANDOM,
+            (None, Some(_)) => SEQ,
             (Some(random), Some(seq)) => {
-                if seq_len < self.bottom_len || random_len < self.bottom_len {
-                    if store.age(seq) > store.age(random) { seq } else { random }
-                } else if seq_len > self.desired_seq_len {
-                    seq
+                let from_seq = if seq_len < self.bottom_len || random_len < self.bottom_len {
+                    store.age(seq) > store.age(random)
                 } else {
-                    random
-                }
+                    seq_len > self.desired_seq_len
+                };
+                if from_seq { SEQ } else { RANDOM }
             }
         };
+        let victim = store.victim(list)?;
         let evicted = store.evict(victim);
         if self.desired_seq_len > 0.0 {
             self.desired_seq_len = (self.desired_seq_len + self.adapt / 2.0).max(0.0);

@@ -1,8 +1,8 @@
 //! Blocks in a slab, threaded on up to [`LISTS`] recency lists, found through the hash [`Index`].
 //!
-//! One allocation when the cache is made and none afterwards; moving a block between lists rewrites four 32-bit
-//! links. Recency lists run from the most recently used end (head) to the least (tail). What a list means (SEQ,
-//! RANDOM, a ghost list) is the replacement policy's business.
+//! One allocation when the cache is made and none afterwards; moving a block between lists rewrites four
+//! 32-bit links. Recency lists run from the most recently used end (head) to the least (tail). What a list
+//! means (SEQ, RANDOM, a ghost list) is the replacement policy's business.
 use alloc::vec::Vec;
 
 use super::Evicted;
@@ -19,8 +19,25 @@ pub(crate) mod flag {
     pub(crate) const UNUSED: u8 = 1;
     /// Reaching this block starts the next prefetch (SARC, AMP).
     pub(crate) const TRIGGER: u8 = 2;
-    /// Last block of a prefetched set (AMP).
+    /// Last block of a set, the blocks that one read brought (AMP). Its note holds the stream's p and g.
     pub(crate) const SET_END: u8 = 4;
+    // 8 is SARC's: the block belongs on SEQ.
+    /// It reached the end of its list unused and was put at the head once more (AMP).
+    pub(crate) const OLD: u8 = 16;
+    /// First block of a set that was fetched without anybody waiting (AMP).
+    pub(crate) const SET_START: u8 = 32;
+}
+
+/// Which unused prefetched blocks get a second chance at the head of their list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SecondChance {
+    /// None.
+    #[default]
+    None,
+    /// The last block of a set.
+    SetEnd,
+    /// Every block.
+    Any,
 }
 
 /// One cached block. 32 bytes.
@@ -31,10 +48,12 @@ pub(crate) struct CachedBlock {
     next: u32,
     /// Which fetch brings it, 0 once it is here.
     pub(crate) tag: u32,
-    /// When it was last put at the head of a list, counted in such movements (wraps; only differences matter).
+    /// When it was last put at the head of a list, counted in such movements (wraps; only differences
+    /// matter).
     pub(crate) stamp: u32,
-    /// Stream it was prefetched for (AMP), [`NIL`] if none.
-    pub(crate) stream: u32,
+    /// What the prefetcher notes on it, [`NIL`] if nothing. AMP: p and g on the last block of a set, on the
+    /// others the distance to it. SARC: the sequential detect counter.
+    pub(crate) note: u32,
     pub(crate) flags: u8,
     pub(crate) list: u8,
 }
@@ -55,6 +74,9 @@ pub(crate) struct Store {
     lists: [List; LISTS],
     index: Index,
     clock: u32,
+    pub(crate) second_chance: SecondChance,
+    /// Blocks given a second chance since the owner last asked.
+    pub(crate) spared: Vec<u64>,
 }
 
 impl Store {
@@ -66,6 +88,8 @@ impl Store {
             lists: [List { head: NIL, tail: NIL, len: 0 }; LISTS],
             index: Index::with_slots(slots),
             clock: 0,
+            second_chance: SecondChance::None,
+            spared: Vec::new(),
         }
     }
 
@@ -96,6 +120,31 @@ impl Store {
 
     pub(crate) fn len(&self, list: u8) -> usize {
         self.lists[list as usize].len as usize
+    }
+
+    /// The slot of a list that is to leave: the least recently used one, after those with a second chance
+    /// have had it. Each has it once, so this ends.
+    #[inline]
+    pub(crate) fn victim(&mut self, list: u8) -> Option<u32> {
+        if self.second_chance != SecondChance::None {
+            self.spare(list);
+        }
+        self.tail(list)
+    }
+
+    fn spare(&mut self, list: u8) {
+        while let Some(slot) = self.tail(list) {
+            let flags = self.node(slot).flags;
+            let unused = flags & (flag::UNUSED | flag::OLD) == flag::UNUSED;
+            if !unused || (self.second_chance == SecondChance::SetEnd && flags & flag::SET_END == 0) {
+                return;
+            }
+            let node = self.node_mut(slot);
+            node.flags = (node.flags | flag::OLD) & !flag::TRIGGER;
+            self.move_to_head(slot, list);
+            let block = self.index.block(self.node(slot).place);
+            self.spared.push(block);
+        }
     }
 
     /// Least recently used slot of a list.
@@ -171,7 +220,7 @@ impl Store {
     pub(crate) fn insert(&mut self, block: u64, list: u8) -> u32 {
         let slot = if self.free == NIL { self.nodes.len() as u32 } else { self.free };
         let place = self.index.insert(block, slot);
-        let node = CachedBlock { place, prev: NIL, next: NIL, tag: 0, stamp: 0, stream: NIL, flags: 0, list };
+        let node = CachedBlock { place, prev: NIL, next: NIL, tag: 0, stamp: 0, note: NIL, flags: 0, list };
         if self.free == NIL {
             self.nodes.push(node);
         } else {
@@ -194,11 +243,7 @@ impl Store {
     #[inline]
     pub(crate) fn evicted(&self, slot: u32) -> Evicted {
         let node = &self.nodes[slot as usize];
-        Evicted {
-            block: self.index.block(node.place),
-            unused: node.flags & flag::UNUSED != 0,
-            stream: (node.stream != NIL).then_some(node.stream),
-        }
+        Evicted { block: self.index.block(node.place), unused: node.flags & flag::UNUSED != 0 }
     }
 
     /// Takes a slot out altogether and tells what leaves with it.

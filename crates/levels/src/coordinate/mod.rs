@@ -105,6 +105,14 @@ impl Coordinator {
         }
     }
 
+    /// Which way through PFC's algorithm 2 requests took, if this is PFC.
+    pub fn pfc_counts(&self) -> Option<pfc::PfcCounts> {
+        match self {
+            Coordinator::Pfc(pfc) => Some(pfc.counts()),
+            _ => None,
+        }
+    }
+
     /// A request came at `now_ns`; to be told before [`Coordinator::decide`]. Only Steer listens.
     #[inline]
     pub fn arrived(&mut self, now_ns: u64, request: &LevelRequest) {

@@ -1,29 +1,31 @@
 //! PFC, the PreFetching-Coordinator (section 3.2, algorithms 1 and 2), with the paper's names.
 //!
-//! PFC watches the requests of the upper level (L1) and the content of the lower cache (L2). A large request says
-//! that L1 already prefetches boldly; blocks stocked behind the request say that L2 does. In both cases the whole
-//! request bypasses L2. Otherwise two lengths are adjusted:
+//! PFC watches the requests of the upper level (L1) and the content of the lower cache (L2). A large request
+//! says that L1 already prefetches boldly; blocks stocked behind the request say that L2 does. In both cases
+//! the whole request bypasses L2. Otherwise two lengths are adjusted:
 //!
-//! - `bypass_length` grows by one as long as none of the requested blocks was bypassed lately, and falls by one when
-//!   one was and is not in L2's cache: L1 evicted it early.
-//! - `readmore_length` becomes `max_rm_size` (the larger of this request and the average) when a requested block is
-//!   missing and lies in the window that a readmore would have fetched, 0 when it is missing and does not.
+//! - `bypass_length` grows by one as long as none of the requested blocks was bypassed lately, and falls by
+//!   one when one was and is not in L2's cache: L1 evicted it early.
+//! - `readmore_length` becomes `max_rm_size` (the larger of this request and the average) when a requested
+//!   block is missing and lies in the window that a readmore would have fetched, 0 when it is missing and
+//!   does not.
 //!
-//! Two queues of block numbers remember what was bypassed and what a readmore would have brought, each at most a tenth
-//! of the L2 cache.
+//! Two queues of block numbers remember what was bypassed and what a readmore would have brought, each at
+//! most a tenth of the L2 cache.
 //!
 //! # Where the pseudo code leaves a choice
 //!
 //! The default is the letter of it; [`PfcParams`] offers the other reading. docs/PFC.md lists the options.
 //!
-//! - *Half the average.* Algorithm 2 and the text both say larger than half the average ([`LargeRequest::Half`]): nearly
-//!   every request is. The other reading is larger than the average by half ([`LargeRequest::OneAndHalf`]).
+//! - *Half the average.* Algorithm 2 and the text both say larger than half the average
+//!   ([`LargeRequest::Half`]): most requests are. The other reading is larger than the average by half
+//!   ([`LargeRequest::OneAndHalf`]).
 //! - *Average so far* includes the present request.
-//! - *Queues.* "The least recently inserted or re-accessed blocks are evicted": a hit in a queue refreshes the entry
-//!   ([`PfcParams::refresh_on_hit`]); the other reading is plain insertion order.
+//! - *Queues.* "The least recently inserted or re-accessed blocks are evicted": a hit in a queue refreshes
+//!   the entry ([`PfcParams::refresh_on_hit`]); the other reading is plain insertion order.
 //! - *Cached ranges.* `[end_u, end_u + req_size]` includes the last requested block itself, as written.
-//! - *Length.* `bypass_length` may grow beyond the request; it is cut to the request when applied, not when kept
-//!   ([`PfcParams::keep_within_request`] cuts it when kept as well).
+//! - *Length.* `bypass_length` may grow beyond the request; it is cut to the request when applied, not when
+//!   kept ([`PfcParams::keep_within_request`] cuts it when kept as well).
 //! - *Windows.* `[end_pfc, end_rm]` begins with the last readmore block itself, as written.
 
 use alloc::vec::Vec;
@@ -89,6 +91,20 @@ pub struct PfcState {
     pub blocks: u64,
 }
 
+/// Which way through algorithm 2 requests took. The first three add up to all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PfcCounts {
+    /// Bypassed whole because they were large.
+    pub large: u64,
+    /// Bypassed whole because L2 had stocked as many blocks behind them.
+    pub stocked: u64,
+    /// Neither: the lengths were adjusted.
+    pub adjusted: u64,
+    /// Of the adjusted, those that hit the readmore queue and missed L2: the only ones that set
+    /// readmore_length.
+    pub readmore_set: u64,
+}
+
 /// State of PFC.
 #[derive(Clone, Debug)]
 pub struct Pfc {
@@ -96,6 +112,7 @@ pub struct Pfc {
     states: Vec<PfcState>,
     bypass_queue: BlockQueue,
     readmore_queue: BlockQueue,
+    counts: PfcCounts,
 }
 
 impl Pfc {
@@ -107,7 +124,13 @@ impl Pfc {
             states: alloc::vec![PfcState::default()],
             bypass_queue: BlockQueue::new(queue),
             readmore_queue: BlockQueue::new(queue),
+            counts: PfcCounts::default(),
         }
+    }
+
+    /// Which way requests took so far.
+    pub fn counts(&self) -> PfcCounts {
+        self.counts
     }
 
     /// The lengths in force for a context.
@@ -158,10 +181,15 @@ impl Pfc {
             LargeRequest::OneAndHalf => 2 * size > 3 * average,
         };
         if large || (request.last..=request.last + req_size).all(|block| cache.contains(block)) {
+            match large {
+                true => self.counts.large += 1,
+                false => self.counts.stocked += 1,
+            }
             state.bypass_length = req_size;
             state.readmore_length = 0;
             return;
         }
+        self.counts.adjusted += 1;
         let (mut hit_cache, mut hit_bypass, mut hit_readmore) = (false, false, false);
         let refresh = self.params.refresh_on_hit;
         for block in request.first..=request.last {
@@ -176,6 +204,7 @@ impl Pfc {
             if hit_bypass {
                 state.bypass_length = state.bypass_length.saturating_sub(1);
             }
+            self.counts.readmore_set += u64::from(hit_readmore);
             state.readmore_length = if hit_readmore { max_rm_size } else { 0 };
         }
         if self.params.keep_within_request {

@@ -1,13 +1,14 @@
 //! Native sequential prefetchers of one cache level (PFC, section 2.2): what to fetch ahead of a request.
 //!
-//! A prefetcher is told of every request that reaches its level, after the cache was looked up
-//! ([`Prefetcher::access`]), and answers with at most one run of blocks. It also hears of the first use of a
-//! prefetched block, of its eviction before use, and of a request that had to wait for one; adaptive algorithms live
-//! on these. It never sees time: the two-level study has none at this place.
+//! A prefetcher is told of every block that is hit ([`Prefetcher::hit`]) and of every request that reaches
+//! its level, after the cache was looked up ([`Prefetcher::access`]). It answers with at most one run of
+//! blocks, and writes its notes when they have entered the cache ([`Prefetcher::entered`]). It also hears of
+//! unused blocks that reached the end of the cache ([`Prefetcher::replaced`]). It never sees time: the
+//! two-level study has none at this place.
 //!
 //! The level drops from the run what it already holds, sends a run that directly continues the missing blocks
-//! together with them as one request (that is what a synchronous prefetch is), and everything else as a request of
-//! its own that nobody waits for.
+//! together with them as one request (that is what a synchronous prefetch is), and everything else as a
+//! request of its own that nobody waits for.
 //!
 //! One algorithm a file: [`ra`], [`linux`], [`sarc`], [`amp`].
 
@@ -16,7 +17,7 @@ pub mod linux;
 pub mod ra;
 pub mod sarc;
 
-use crate::cache::{Cache, Evicted, Hit};
+use crate::cache::{Cache, Hit, SecondChance};
 
 /// One request as a prefetcher sees it. Block numbers are inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,31 +30,21 @@ pub struct LevelAccess {
     pub last: u64,
     /// First block asked for that was not cached, if any was not.
     pub first_miss: Option<u64>,
-    /// A block whose mark starts the next prefetch was reached: its number and stream.
-    pub trigger: Option<(u64, Option<u32>)>,
-    /// The last block of a prefetched set was reached, for this stream.
-    pub set_end: Option<u32>,
-    /// A prefetched block was still on its way, for this stream, when it was asked for.
-    pub waited: Option<u32>,
+    /// A block whose mark starts the next prefetch was reached.
+    pub trigger: Option<u64>,
 }
 
 impl LevelAccess {
     /// A request of which nothing has been looked up yet.
     pub fn new(context: u32, first: u64, last: u64) -> LevelAccess {
-        LevelAccess { context, first, last, first_miss: None, trigger: None, set_end: None, waited: None }
+        LevelAccess { context, first, last, first_miss: None, trigger: None }
     }
 
     /// Takes note of what the cache said about one block of the request that it held.
     #[inline]
-    pub fn note_hit(&mut self, block: u64, hit: Hit) {
+    pub fn note_hit(&mut self, block: u64, hit: &Hit) {
         if hit.trigger {
-            self.trigger = Some((block, hit.stream));
-        }
-        if hit.set_end {
-            self.set_end = hit.stream;
-        }
-        if hit.fetch != 0 && hit.first_use {
-            self.waited = hit.stream;
+            self.trigger = Some(block);
         }
     }
 
@@ -83,8 +74,40 @@ pub struct BlockRun {
     pub last: u64,
     /// Block to mark: reaching it starts the next prefetch.
     pub trigger: Option<u64>,
-    /// Stream the blocks are for.
-    pub stream: Option<u32>,
+}
+
+/// The blocks that one read brings, as AMP notes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SetNote {
+    /// First block.
+    pub first: u64,
+    /// Last block asked for; the set ends here if nothing behind it is fetched.
+    pub last: u64,
+    /// p.
+    pub degree: u16,
+    /// g, below p.
+    pub trigger_distance: u16,
+    /// Nobody waits for it.
+    pub alone: bool,
+}
+
+/// What a prefetcher writes on blocks once they are in the cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Notes {
+    /// Nothing.
+    #[default]
+    None,
+    /// AMP's set.
+    Set(SetNote),
+    /// SARC's counter, on `first..=last`.
+    Counter {
+        /// First block.
+        first: u64,
+        /// Last block.
+        last: u64,
+        /// The counter.
+        counter: u32,
+    },
 }
 
 /// A prefetcher's answer to one request.
@@ -94,8 +117,8 @@ pub struct PrefetchPlan {
     pub sequential: bool,
     /// What to fetch ahead, if anything.
     pub run: Option<BlockRun>,
-    /// Stream the missing blocks of the request themselves belong to (AMP).
-    pub stream: Option<u32>,
+    /// What to write on the blocks.
+    pub notes: Notes,
 }
 
 /// Which algorithm, with its parameters.
@@ -140,10 +163,29 @@ impl Prefetcher {
         }
     }
 
+    /// Which unused blocks the cache of this prefetcher is to spare once.
+    pub fn second_chance(&self) -> SecondChance {
+        match self {
+            Prefetcher::Amp(amp) => amp.second_chance(),
+            _ => SecondChance::None,
+        }
+    }
+
+    /// A request of `len` blocks hit this one, and the cache said so much about it. To be told block by
+    /// block, before [`Prefetcher::access`].
+    #[inline]
+    pub fn hit(&mut self, block: u64, hit: &Hit, len: u64, cache: &mut Cache) {
+        match self {
+            Prefetcher::Ra(ra) if hit.first_use => ra.first_use(),
+            Prefetcher::Amp(amp) => amp.hit(block, hit, len, cache),
+            _ => {}
+        }
+    }
+
     /// What to fetch ahead now that this request has come. `cache` has been looked up for it already, but its
     /// missing blocks are not in yet.
     #[inline]
-    pub fn access(&mut self, access: &LevelAccess, cache: &Cache) -> PrefetchPlan {
+    pub fn access(&mut self, access: &LevelAccess, cache: &mut Cache) -> PrefetchPlan {
         match self {
             Prefetcher::None => PrefetchPlan::default(),
             Prefetcher::Ra(ra) => ra.access(access),
@@ -161,22 +203,31 @@ impl Prefetcher {
         }
     }
 
-    /// A prefetched block was asked for, the first time.
+    /// The blocks of a plan have entered the cache, those fetched ahead up to `run_last`, where the end of a
+    /// file cut the run.
     #[inline]
-    pub fn first_use(&mut self) {
-        if let Prefetcher::Ra(ra) = self {
-            ra.first_use();
+    pub fn entered(&mut self, plan: &PrefetchPlan, run_last: Option<u64>, cache: &mut Cache) {
+        match (self, plan.notes) {
+            (Prefetcher::Amp(amp), Notes::Set(set)) => {
+                let last = run_last.map_or(set.last, |last| last.max(set.last));
+                amp.entered(&set, last, cache);
+            }
+            (Prefetcher::Sarc(sarc), Notes::Counter { first, last, counter }) => {
+                for block in first..=last {
+                    sarc.note(block, counter, cache);
+                }
+            }
+            _ => {}
         }
     }
 
-    /// A block was evicted; of interest are those that nobody had asked for.
+    /// Blocks entered the cache, and others had to leave or were spared: takes note of the latter.
     #[inline]
-    pub fn evicted(&mut self, evicted: &Evicted) {
-        if let Prefetcher::Amp(amp) = self
-            && evicted.unused
-            && let Some(stream) = evicted.stream
-        {
-            amp.evicted_unused(stream);
+    pub fn replaced(&mut self, cache: &mut Cache) {
+        if let Prefetcher::Amp(amp) = self {
+            while let Some(block) = cache.take_spared() {
+                amp.spared(block, cache);
+            }
         }
     }
 }

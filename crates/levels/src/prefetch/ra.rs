@@ -1,12 +1,13 @@
 //! P-block read-ahead (RA): after every request, hit or miss, the next P blocks are to be in the cache.
 //!
-//! The generalisation of one-block look-ahead (Smith, "Sequentiality and prefetching in database systems", ACM TODS
-//! 1978) from 1 to P blocks, as PFC section 2.2 describes it; PFC fixes P = 4.
+//! The generalisation of one-block look-ahead (Smith, "Sequentiality and prefetching in database systems",
+//! ACM TODS 1978) from 1 to P blocks, as PFC section 2.2 describes it; PFC fixes P = 4.
 //!
 //! Adaptive P: Dahlgren, Dubois and Stenstrom, "Fixed and adaptive sequential prefetching in shared memory
-//! multiprocessors" (ICPP 1993), which PFC cites for it: of every 16 prefetched blocks those that were used are counted;
-//! more than 75 % used raises P by one, fewer than 50 % lowers it by one. Ours: P starts at the fixed value and stays
-//! within 1 and `degree_max` (theirs may fall to 0 and needs a second mechanism to rise again).
+//! multiprocessors" (ICPP 1993), which PFC cites for it: of every 16 prefetched blocks those that were used
+//! are counted; more than 75 % used raises P by one, fewer than 50 % lowers it by one. Ours: P starts at the
+//! fixed value and stays within 1 and `degree_max` (theirs may fall to 0 and needs a second mechanism to rise
+//! again).
 
 use super::{BlockRun, LevelAccess, PrefetchPlan};
 
@@ -56,8 +57,8 @@ impl Ra {
 
     pub(super) fn access(&mut self, access: &LevelAccess) -> PrefetchPlan {
         let first = access.last + 1;
-        let run = BlockRun { first, last: access.last + u64::from(self.degree), trigger: None, stream: None };
-        PrefetchPlan { sequential: false, run: Some(run), stream: None }
+        let run = BlockRun { first, last: access.last + u64::from(self.degree), trigger: None };
+        PrefetchPlan { run: Some(run), ..PrefetchPlan::default() }
     }
 
     pub(super) fn issued(&mut self, count: u64) {

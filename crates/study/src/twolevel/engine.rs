@@ -13,13 +13,14 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use hdrhistogram::Histogram;
-use seekless_levels::cache::{BadCapacity, Cache, Near, Origin};
+use seekless_levels::cache::{BadCapacity, Cache, Hit, Near, Origin};
+use seekless_levels::coordinate::pfc::PfcCounts;
 use seekless_levels::coordinate::{Coordinator, LevelRequest, Split};
 use seekless_levels::prefetch::{LevelAccess, PrefetchPlan, Prefetcher};
 use seekless_units::Nanos;
 
 use super::disk::{DEVICE_SHIFT, DiskCounts, ScheduledDrive, Submitted};
-use super::system::{BlockRequest, LevelSpec, Network, Pacing, SystemSpec};
+use super::system::{BlockRequest, LevelSpec, Network, Pacing, ServiceRules, SystemSpec, Waiting};
 
 const NIL: u32 = u32::MAX;
 /// Number of a device's last block within it.
@@ -68,6 +69,8 @@ impl LevelCounts {
 pub struct RunOutcome {
     /// From the application down.
     pub levels: Vec<LevelCounts>,
+    /// Which way through PFC's algorithm 2 requests took, at each level that has PFC before it.
+    pub pfc: Vec<Option<PfcCounts>>,
     /// The disk.
     pub disk: DiskCounts,
     /// Requests completed.
@@ -98,18 +101,10 @@ impl Level {
         let asked = if plan.sequential { Origin::Sequential } else { Origin::Random };
         for block in from..=to {
             let origin = if block <= last { asked } else { Origin::Prefetch };
-            let (slot, evicted) = self.cache.insert(block, origin, fetch);
-            match plan.run {
-                Some(run) if block >= run.first => {
-                    self.cache.mark(slot, run.stream, run.trigger == Some(block), run.last == block);
-                }
-                _ => self.cache.mark(slot, plan.stream, false, false),
-            }
-            if let Some(evicted) = evicted {
-                self.counts.unused += u64::from(evicted.unused);
-                self.prefetcher.evicted(&evicted);
-            }
+            let (_, evicted) = self.cache.insert(block, origin, fetch);
+            self.counts.unused += u64::from(evicted.is_some_and(|evicted| evicted.unused));
         }
+        self.prefetcher.replaced(&mut self.cache);
     }
 }
 
@@ -193,6 +188,9 @@ pub struct Simulation {
     network: Network,
     disk: ScheduledDrive,
     timing: Pacing,
+    rules: ServiceRules,
+    /// Fetches of the request in hand that are still to be sent; kept to spare an allocation a request.
+    entering: Vec<u32>,
     now: Nanos,
     fetches: Slab<Fetch>,
     waits: Slab<Wait>,
@@ -213,12 +211,22 @@ impl Simulation {
     /// # Errors
     /// A cache of no blocks or of too many.
     pub fn new(spec: &SystemSpec) -> Result<Simulation, BadCapacity> {
+        Simulation::with_rules(spec, ServiceRules::default())
+    }
+
+    /// The same under other rules where PFC leaves a choice.
+    ///
+    /// # Errors
+    /// A cache of no blocks or of too many.
+    pub fn with_rules(spec: &SystemSpec, rules: ServiceRules) -> Result<Simulation, BadCapacity> {
         let level = |l: &LevelSpec| -> Result<Level, BadCapacity> {
-            let cache = Cache::new(l.replacement, l.capacity_blocks)?;
+            let mut cache = Cache::new(l.replacement, l.capacity_blocks)?;
+            let prefetcher = Prefetcher::new(l.prefetch);
+            cache.set_second_chance(prefetcher.second_chance());
             Ok(Level {
                 coordinator: Coordinator::new(l.coordination, cache.capacity()),
                 cache,
-                prefetcher: Prefetcher::new(l.prefetch),
+                prefetcher,
                 counts: LevelCounts::default(),
                 missing: Vec::new(),
             })
@@ -237,6 +245,8 @@ impl Simulation {
                 .as_ref()
                 .map_or_else(ScheduledDrive::instant, |d| ScheduledDrive::new(d, spec.block_bytes)),
             timing: spec.timing,
+            rules,
+            entering: Vec::new(),
             now: Nanos::ZERO,
             fetches: Slab::new(),
             waits: Slab::new(),
@@ -281,6 +291,7 @@ impl Simulation {
         let _ = self.response_us.record_n(0, self.zero_responses);
         RunOutcome {
             levels: self.levels.iter().map(|l| l.counts).collect(),
+            pfc: self.levels.iter().map(|l| l.coordinator.pfc_counts()).collect(),
             disk: self.disk.counts,
             requests: self.completed,
             response_mean_ns: if self.completed == 0 {
@@ -433,8 +444,11 @@ impl Simulation {
                 continue;
             };
             let hit = level.cache.hit(slot);
-            access.note_hit(block, hit);
-            if block > last {
+            access.note_hit(block, &hit);
+            let wanted = block <= last;
+            let seen = Hit { first_use: hit.first_use && wanted, ..hit };
+            level.prefetcher.hit(block, &seen, more_last - first + 1, &mut level.cache);
+            if !wanted {
                 // Asked for by the coordinator, not by anybody who wants it: still unused.
                 if hit.first_use {
                     level.cache.mark_unused(slot);
@@ -442,9 +456,6 @@ impl Simulation {
                 continue;
             }
             level.counts.hits += 1;
-            if hit.first_use {
-                level.prefetcher.first_use();
-            }
             if hit.fetch != 0 {
                 level.counts.late_hits += 1;
                 if hit.fetch != last_fetch {
@@ -454,11 +465,12 @@ impl Simulation {
             }
         }
         let level = &mut self.levels[at];
-        let plan = level.prefetcher.access(&access, &level.cache);
+        let plan = level.prefetcher.access(&access, &mut level.cache);
         // The prefetch, without what is cached, joins the missing blocks it directly continues.
         let mut ahead = 0;
-        if let Some(run) = plan.run {
-            let run_last = run.last.min(limit).min(run.first.saturating_add(REQUEST_BLOCKS_MAX));
+        let run_last =
+            plan.run.map(|run| run.last.min(limit).min(run.first.saturating_add(REQUEST_BLOCKS_MAX)));
+        if let (Some(run), Some(run_last)) = (plan.run, run_last) {
             for block in run.first..=run_last {
                 if missing.last().is_some_and(|(_, end)| block <= *end) {
                     continue;
@@ -468,28 +480,40 @@ impl Simulation {
                     ahead += 1;
                 }
             }
-            if let Some(trigger) = run.trigger {
-                level.cache.mark_trigger(trigger);
-            }
         }
         if ahead > 0 {
             level.counts.prefetched += ahead;
             level.prefetcher.issued(ahead);
         }
-        if demand_first && let Some(at) = missing.iter().position(|(from, to)| *from <= last && *to > last) {
+        let apart = demand_first || self.rules.waiting == Waiting::DemandFirst;
+        if (apart || self.rules.waiting == Waiting::Own)
+            && let Some(at) = missing.iter().position(|(from, to)| *from <= last && *to > last)
+        {
             let to = std::mem::replace(&mut missing[at].1, last);
             missing.insert(at + 1, (last + 1, to));
         }
+        // All of them take their room before one is sent, as the notes on them are about the whole.
+        let mut entering = std::mem::take(&mut self.entering);
         for (from, to) in missing.drain(..) {
             let fetch = self.fetch(at, from, to, false);
-            self.fetches.items[fetch as usize].apart = demand_first && from > last;
+            self.fetches.items[fetch as usize].apart = apart && from > last;
             self.levels[at].enter((from, to), last, &plan, fetch + 1);
             if from <= last {
                 self.wait_for(fetch, own, wait);
             }
+            entering.push(fetch);
+        }
+        let level = &mut self.levels[at];
+        level.missing = missing;
+        if let Some(trigger) = plan.run.and_then(|run| run.trigger) {
+            level.cache.mark_trigger(trigger);
+        }
+        level.prefetcher.entered(&plan, run_last, &mut level.cache);
+        for fetch in entering.iter().copied() {
             self.send(at, fetch, context, limit);
         }
-        self.levels[at].missing = missing;
+        entering.clear();
+        self.entering = entering;
     }
 
     fn fetch(&mut self, at: usize, first: u64, last: u64, bypass: bool) -> u32 {
@@ -503,7 +527,8 @@ impl Simulation {
         let Fetch { first, last, apart, .. } = self.fetches.items[fetch as usize];
         if at + 1 < self.levels.len() {
             // The end of a file is known where the file system is; below are blocks up to the end of the device.
-            let limit = limit.max(last | DEVICE_LAST);
+            let limit =
+                if self.rules.file_end_below { limit.max(last) } else { limit.max(last | DEVICE_LAST) };
             self.serve(at + 1, context, first, last, limit, Who::Fetch(fetch));
             return;
         }

@@ -9,7 +9,7 @@ mod system;
 
 pub use disk::{DEVICE_SHIFT, DEVICES_MAX, DiskCounts};
 pub use engine::{LevelCounts, REQUEST_BLOCKS_MAX, RunOutcome, Simulation};
-pub use system::{BlockRequest, LevelSpec, Network, Pacing, SystemSpec};
+pub use system::{BlockRequest, LevelSpec, Network, Pacing, ServiceRules, SystemSpec, Waiting};
 
 #[cfg(test)]
 mod tests;

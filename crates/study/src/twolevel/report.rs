@@ -3,6 +3,7 @@
 use seekless_levels::cache::Replacement;
 use seekless_levels::coordinate::Coordination;
 use seekless_levels::prefetch::Algorithm;
+use seekless_levels::prefetch::linux::LinuxRule;
 use serde_json::{Value, json};
 
 use super::engine::{LevelCounts, RunOutcome};
@@ -23,9 +24,10 @@ pub fn prefetcher_name(prefetch: Algorithm) -> String {
         Algorithm::None => "none".into(),
         Algorithm::Ra(p) if p.adaptive => format!("ra-adaptive({})", p.degree),
         Algorithm::Ra(p) => format!("ra({})", p.degree),
+        Algorithm::Linux(p) if p.rule == LinuxRule::NewestGroup => format!("linux-kernel({})", p.group_max),
         Algorithm::Linux(p) => format!("linux({})", p.group_max),
         Algorithm::Sarc(p) => format!("sarc({}/{})", p.degree, p.trigger_distance),
-        Algorithm::Amp(p) => format!("amp({})", p.degree_start),
+        Algorithm::Amp(p) => p.degree_start.map_or("amp".into(), |start| format!("amp({start})")),
     }
 }
 

@@ -1,18 +1,23 @@
-//! The 96 cases of PFC's evaluation (section 4.3): 3 traces, 4 prefetchers, 2 sizes of L1, 4 ratios of L2 to L1.
+//! The 96 cases of PFC's evaluation (section 4.3): 3 traces, 4 prefetchers, 2 sizes of L1, 4 ratios of L2 to
+//! L1.
 //!
-//! Every case runs the same trace without coordination and with each coordinator; the improvement is that of the mean
-//! response time. Cases are independent and spread over the cores; their order in the result does not depend on that.
+//! Every case runs the same trace without coordination and with each coordinator; the improvement is that of
+//! the mean response time. Cases are independent and spread over the cores; their order in the result does
+//! not depend on that.
 
 use rayon::prelude::*;
 use seekless_drive::DriveSpec;
-use seekless_levels::cache::Replacement;
+use seekless_levels::cache::{Replacement, SecondChance};
 use seekless_levels::coordinate::Coordination;
+use seekless_levels::coordinate::pfc::PfcCounts;
 use seekless_levels::prefetch::Algorithm;
+use seekless_levels::prefetch::amp::AmpParams;
+use seekless_levels::prefetch::linux::{LinuxParams, LinuxRule};
 use seekless_units::{Exit, Fault};
 use seekless_workload::generate::{Kind, PAGE_BYTES};
 
 use super::engine::{RunOutcome, Simulation};
-use super::system::{BlockRequest, LevelSpec, Network, Pacing, SystemSpec};
+use super::system::{BlockRequest, LevelSpec, Network, Pacing, ServiceRules, SystemSpec};
 
 /// L1 as a share of the footprint: "high" and "low".
 pub const L1_SHARES: [(char, f64); 2] = [('H', 0.05), ('L', 0.01)];
@@ -105,6 +110,8 @@ pub struct Cell {
     pub disk_blocks: u64,
     /// Share of the time the disk was busy.
     pub disk_busy: f64,
+    /// Which way through PFC's algorithm 2 requests took, if L2 has PFC before it.
+    pub pfc: Option<PfcCounts>,
 }
 
 impl Cell {
@@ -117,6 +124,7 @@ impl Cell {
             l2_prefetched: l2.prefetched + l2.readmore,
             disk_requests: outcome.disk.requests,
             disk_blocks: outcome.disk.blocks,
+            pfc: outcome.pfc[1],
             disk_busy: outcome.disk.busy.as_secs_f64() / outcome.end.as_secs_f64().max(1e-9),
         }
     }
@@ -153,6 +161,30 @@ pub struct Study {
     pub only: Option<Kind>,
 }
 
+/// What PFC does not say and the result may hang on; the default is what the study takes for likely.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Choices {
+    /// What a miss waits for, and who knows the end of a file.
+    pub rules: ServiceRules,
+    /// Which rule of Linux's read-ahead.
+    pub linux: LinuxRule,
+    /// Which unused blocks AMP spares once.
+    pub second_chance: SecondChance,
+    /// Factor on the times of a trace that has times: 2 is half the request rate.
+    pub stretch: f64,
+}
+
+impl Default for Choices {
+    fn default() -> Choices {
+        Choices {
+            rules: ServiceRules::default(),
+            linux: LinuxRule::Window,
+            second_chance: SecondChance::SetEnd,
+            stretch: 1.0,
+        }
+    }
+}
+
 /// A trace in block requests.
 pub fn requests(kind: Kind, scale: f64, seed: u64) -> Vec<BlockRequest> {
     kind.generate(scale, seed)
@@ -171,6 +203,14 @@ pub fn requests(kind: Kind, scale: f64, seed: u64) -> Vec<BlockRequest> {
 /// # Errors
 /// A cache that cannot be.
 pub fn run(study: &Study, tick: impl Fn() + Sync) -> Result<Vec<CaseRow>, Fault> {
+    run_with(study, &Choices::default(), tick)
+}
+
+/// The same with other choices where PFC leaves one.
+///
+/// # Errors
+/// A cache that cannot be.
+pub fn run_with(study: &Study, choices: &Choices, tick: impl Fn() + Sync) -> Result<Vec<CaseRow>, Fault> {
     let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|k| study.only.is_none_or(|o| o == *k)).collect();
     let mut rows = Vec::new();
     for kind in kinds {
@@ -181,8 +221,8 @@ pub fn run(study: &Study, tick: impl Fn() + Sync) -> Result<Vec<CaseRow>, Fault>
             .into_par_iter()
             .map(|i| {
                 let case = &cases[i / study.coordinators.len()];
-                let cell =
-                    run_case(case, study.coordinators[i % study.coordinators.len()], &study.drive, &trace);
+                let coordination = study.coordinators[i % study.coordinators.len()];
+                let cell = run_case(case, coordination, (study, choices), &trace);
                 tick();
                 cell
             })
@@ -196,36 +236,41 @@ pub fn run(study: &Study, tick: impl Fn() + Sync) -> Result<Vec<CaseRow>, Fault>
     Ok(rows)
 }
 
-/// Replacement policy and prefetcher of a name in [`PREFETCHERS`]; SARC "comes with its own cache management".
-pub fn native(name: &str) -> (Replacement, Algorithm) {
+/// Replacement policy and prefetcher of a name in [`PREFETCHERS`]; SARC "comes with its own cache
+/// management".
+pub fn native(name: &str, choices: &Choices) -> (Replacement, Algorithm) {
+    let amp = AmpParams { second_chance: choices.second_chance, ..AmpParams::default() };
+    let linux = LinuxParams { rule: choices.linux, ..LinuxParams::default() };
     match name {
-        "amp" => (Replacement::Lru, Algorithm::Amp(Default::default())),
+        "amp" => (Replacement::Lru, Algorithm::Amp(amp)),
         "sarc" => (Replacement::Sarc, Algorithm::Sarc(Default::default())),
         "ra" => (Replacement::Lru, Algorithm::Ra(Default::default())),
-        _ => (Replacement::Lru, Algorithm::Linux(Default::default())),
+        _ => (Replacement::Lru, Algorithm::Linux(linux)),
     }
 }
 
 fn run_case(
     case: &Case,
     coordination: Coordination,
-    drive: &DriveSpec,
+    (study, choices): (&Study, &Choices),
     trace: &[BlockRequest],
 ) -> Result<Cell, Fault> {
-    let (replacement, prefetch) = native(PREFETCHERS[case.prefetcher]);
+    let (replacement, prefetch) = native(PREFETCHERS[case.prefetcher], choices);
     let level =
         |capacity_blocks, coordination| LevelSpec { replacement, prefetch, coordination, capacity_blocks };
-    let timing =
-        if case.trace.timed() { Pacing::Trace { stretch: 1.0 } } else { Pacing::Closed { clients: 1 } };
+    let timing = match case.trace.timed() {
+        true => Pacing::Trace { stretch: choices.stretch },
+        false => Pacing::Closed { clients: 1 },
+    };
     let spec = SystemSpec {
         levels: vec![level(case.l1_blocks, Coordination::None), level(case.l2_blocks, coordination)],
         network: Network::PFC,
-        drive: Some(drive.clone()),
+        drive: Some(study.drive.clone()),
         block_bytes: PAGE_BYTES,
         timing,
     };
-    let mut engine =
-        Simulation::new(&spec).map_err(|e| Fault::new(Exit::Usage, format!("{}: {e}", case.name())))?;
+    let mut engine = Simulation::with_rules(&spec, choices.rules)
+        .map_err(|e| Fault::new(Exit::Usage, format!("{}: {e}", case.name())))?;
     for request in trace {
         engine.request(request);
     }

@@ -55,6 +55,29 @@ pub enum Pacing {
     },
 }
 
+/// What a request that misses waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Waiting {
+    /// The whole read that brings its blocks, what is fetched ahead with them included: one request to what
+    /// lies below.
+    #[default]
+    Whole,
+    /// Its own blocks. They and what is fetched ahead go down as two requests, one behind the other; those to
+    /// the disk become one again where they meet in its queue.
+    Own,
+    /// Its own blocks, and the disk's queue joins the two only under a backlog.
+    DemandFirst,
+}
+
+/// What PFC leaves open about the system itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServiceRules {
+    /// What a request that misses waits for, at every level.
+    pub waiting: Waiting,
+    /// The levels below the first know where a file ends, and fetch nothing behind it.
+    pub file_end_below: bool,
+}
+
 /// The whole system.
 #[derive(Clone, Debug)]
 pub struct SystemSpec {

@@ -6,6 +6,7 @@ use seekless_levels::coordinate::Coordination;
 use seekless_levels::coordinate::pfc::{LargeRequest, PfcParams};
 use seekless_levels::coordinate::steer::SteerParams;
 use seekless_levels::prefetch::Algorithm;
+use seekless_levels::prefetch::linux::{LinuxParams, LinuxRule};
 use seekless_units::Nanos;
 
 use super::study;
@@ -90,6 +91,75 @@ fn the_end_of_a_file_stops_the_top_level_only() {
     let spec = system(vec![level(Replacement::Lru, ra(), 100), level(Replacement::Lru, ra(), 100)], None);
     let outcome = play(&spec, &[BlockRequest { limit: 1, ..request(0, 0) }]);
     assert_eq!((outcome.levels[0].prefetched, outcome.levels[1].prefetched), (1, 4));
+    let rules = ServiceRules { file_end_below: true, ..ServiceRules::default() };
+    let mut engine = Simulation::with_rules(&spec, rules).unwrap();
+    engine.request(&BlockRequest { limit: 1, ..request(0, 0) });
+    let outcome = engine.finish();
+    assert_eq!(
+        (outcome.levels[0].prefetched, outcome.levels[1].prefetched),
+        (1, 0),
+        "unless it is told below"
+    );
+}
+
+/// PFC figures 1(b) and 1(c), section 1: the upper level fetches four blocks at a time, the lower one four more, and the
+/// lower cache is the smaller. Three random blocks come between.
+fn figure_1(coordination: Coordination) -> RunOutcome {
+    let mut lower = level(Replacement::Lru, ra(), 6);
+    lower.coordination = coordination;
+    let upper = level(Replacement::Lru, Algorithm::None, 100);
+    let mut engine = Simulation::with_rules(
+        &system(vec![upper, lower], None),
+        ServiceRules { file_end_below: true, ..ServiceRules::default() },
+    )
+    .unwrap();
+    // The random blocks have nothing behind them that could be fetched ahead.
+    let random = |block| BlockRequest { limit: block, ..request(block, block) };
+    for r in [request(1, 4), random(100), random(200), random(300), request(5, 8), request(9, 12)] {
+        engine.request(&r);
+    }
+    engine.finish()
+}
+
+#[test]
+fn figure_1_uncoordinated_levels_lose_block_5_and_fetch_13_to_16() {
+    let outcome = figure_1(Coordination::None);
+    let lower = outcome.levels[1];
+    // (i) 1..=4 asked for, 5..=8 ahead; room for 6: 3..=8. (ii) three random blocks push out 3, 4 and 5. (iii) 5 misses at
+    // both levels, 6..=8 hit, 9..=12 ahead. 9..=12 hit, and 13..=16 are fetched for a run that is over.
+    assert_eq!((lower.misses, lower.hits), (4 + 3 + 1, 3 + 4));
+    assert_eq!(lower.prefetched, 12, "5..=8, 9..=12, 13..=16");
+    // 5 left unused; 13..=16 are never asked for.
+    assert_eq!(lower.unused, 5);
+    assert_eq!(outcome.disk.blocks, 20);
+}
+
+#[test]
+fn figure_1_with_pfc_keeps_nothing_twice_and_fetches_nothing_in_vain() {
+    let outcome = figure_1(Coordination::Pfc(PfcParams::default()));
+    let lower = outcome.levels[1];
+    // 1..=4 is longer than half the average, as are the single blocks (averages 2.5, 2, 1.75) and the two runs after them.
+    assert_eq!((lower.bypassed, lower.misses, lower.prefetched, lower.readmore), (15, 0, 0, 0));
+    assert_eq!(outcome.disk.blocks, 15, "what was asked for and no more");
+}
+
+#[test]
+fn a_miss_that_waits_for_its_own_blocks_sends_two_requests_and_is_answered_by_the_first() {
+    let run = |waiting| {
+        let spec = system(
+            vec![level(Replacement::Lru, ra(), 100), level(Replacement::Lru, Algorithm::None, 100)],
+            Some("cheetah-9lp"),
+        );
+        let rules = ServiceRules { waiting, ..ServiceRules::default() };
+        let mut engine = Simulation::with_rules(&spec, rules).unwrap();
+        engine.request(&request(1000, 1000));
+        engine.finish()
+    };
+    let [whole, own, apart] = [Waiting::Whole, Waiting::Own, Waiting::DemandFirst].map(run);
+    assert_eq!([&whole, &own, &apart].map(|o| o.levels[1].requests), [1, 2, 2]);
+    assert_eq!([&whole, &own, &apart].map(|o| o.disk.blocks), [5, 5, 5]);
+    assert!(own.response_mean_ns < whole.response_mean_ns);
+    assert_eq!(own.response_mean_ns, apart.response_mean_ns, "an idle disk joins nothing");
 }
 
 #[test]
@@ -136,15 +206,18 @@ fn three_levels_pass_requests_on() {
 #[test]
 fn a_generated_trace_gives_the_same_counts_forever() {
     let trace = study::requests(seekless_workload::generate::Kind::Oltp, 0.002, 1);
-    let linux = Algorithm::Linux(Default::default());
-    let spec = system(vec![level(Replacement::Lru, linux, 100), level(Replacement::Lru, linux, 200)], None);
-    let outcome = play(&spec, &trace);
-    let counts: Vec<[u64; 4]> =
-        outcome.levels.iter().map(|l| [l.hits, l.misses, l.prefetched, l.unused]).collect();
-    assert_eq!(counts, GOLDEN_OLTP, "requests {}", outcome.requests);
+    for (rule, golden) in [
+        (LinuxRule::NewestGroup, [[3875, 1013, 2330, 160], [2328, 1015, 2304, 1096]]),
+        (LinuxRule::Window, [[4100, 788, 2674, 223], [2416, 1046, 2854, 1397]]),
+    ] {
+        let linux = Algorithm::Linux(LinuxParams { rule, ..LinuxParams::default() });
+        let levels = vec![level(Replacement::Lru, linux, 100), level(Replacement::Lru, linux, 200)];
+        let outcome = play(&system(levels, None), &trace);
+        let counts: Vec<[u64; 4]> =
+            outcome.levels.iter().map(|l| [l.hits, l.misses, l.prefetched, l.unused]).collect();
+        assert_eq!(counts, golden, "{rule:?}, requests {}", outcome.requests);
+    }
 }
-
-const GOLDEN_OLTP: [[u64; 4]; 2] = [[3875, 1013, 2330, 160], [2328, 1015, 2304, 1096]];
 
 #[test]
 fn the_96_cases_are_the_papers() {

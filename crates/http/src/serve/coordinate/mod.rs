@@ -1,13 +1,15 @@
-//! Two levels over HTTP: what to do with a request of a cache that fetches from us (nginx with `proxy_cache` and `slice`, Varnish).
+//! Two levels over HTTP: what to do with a request of a cache that fetches from us (nginx with `proxy_cache`
+//! and `slice`, Varnish).
 //!
-//! - [`Upper::Returns`] (`--coordinate pfc`): what the upper cache now has is given back here, unless it belongs to what
-//!   comes back most ([`seekless_levels::coordinate::returns`]). That is PFC's bypass by PFC's evidence, for requests that all
-//!   have one length. Readmore is left to the engine, whose read-ahead grows with a run of slices by itself.
-//! - [`Upper::Literal`] (`--coordinate pfc-literal`): algorithms 1 and 2 of the paper, applied to each request: so many blocks go
-//!   *past* this level (read straight from the disk with `RWF_DONTCACHE`, without the engine and its prefetching), and so many
-//!   *more* behind the end are asked of the engine, for which nobody waits.
+//! - [`Upper::Returns`] (`--coordinate returns`), ours: what the upper cache now has is given back here,
+//!   unless it belongs to what comes back most ([`seekless_levels::coordinate::returns`]). That is PFC's
+//!   bypass by PFC's evidence, for requests that all have one length. Readmore is left to the engine, whose
+//!   read-ahead grows with a run of slices.
+//! - [`Upper::Pfc`] (`--coordinate pfc`): algorithms 1 and 2 of the PFC paper, applied to each request: so
+//!   many blocks go *past* this level (read straight from the disk with `RWF_DONTCACHE`, without the engine
+//!   and its prefetching), and so many *more* behind the end are asked of the engine, for which nobody waits.
 
-mod literal;
+mod pfc;
 mod returns;
 
 use std::net::IpAddr;
@@ -17,7 +19,7 @@ use seekless_levels::coordinate::returns::RECENT_SHARE;
 use seekless_policy::FileId;
 use seekless_units::Bytes;
 
-use self::literal::Literal;
+use self::pfc::PfcModel;
 use self::returns::ReturnsKeeper;
 use super::tree::Opened;
 use crate::range::Span;
@@ -30,7 +32,7 @@ pub enum Upper {
     /// Only what comes back stays here. The memory there is for it; `None`: what the page cache may hold.
     Returns(Option<Bytes>),
     /// A coordinator of the simulator's, on every request.
-    Literal(Coordination),
+    Pfc(Coordination),
 }
 
 /// What becomes of a request.
@@ -48,18 +50,18 @@ pub(crate) struct SendPlan {
 #[derive(Debug)]
 pub(crate) enum Coordinate {
     Returns(ReturnsKeeper),
-    Literal(Literal),
+    Pfc(PfcModel),
 }
 
 impl Coordinate {
     /// For a page cache of `memory` bytes above which reads are extended to `prefetch`.
     pub(crate) fn new(upper: Upper, memory: u64, prefetch: u64) -> Option<Coordinate> {
         match upper {
-            Upper::None | Upper::Literal(Coordination::None) => None,
+            Upper::None | Upper::Pfc(Coordination::None) => None,
             Upper::Returns(own) => {
                 Some(Coordinate::Returns(ReturnsKeeper::new(own.map_or(memory, |own| own.0))))
             }
-            Upper::Literal(which) => Some(Coordinate::Literal(Literal::new(which, memory, prefetch))),
+            Upper::Pfc(which) => Some(Coordinate::Pfc(PfcModel::new(which, memory, prefetch))),
         }
     }
 
@@ -69,7 +71,7 @@ impl Coordinate {
             Coordinate::Returns(keeper) => {
                 SendPlan { release: !keeper.keeps(file, span), ..SendPlan::default() }
             }
-            Coordinate::Literal(literal) => literal.decide(client, file, span),
+            Coordinate::Pfc(model) => model.decide(client, file, span),
         }
     }
 

@@ -1,8 +1,8 @@
-//! PFC to the letter, for each request as it comes.
+//! PFC's algorithms, for each request as it comes.
 //!
-//! Client and file together are the paper's context. What this level holds is kept as a model: block numbers in
-//! least-recently-used order, as many as the page cache may hold. The kernel's own cache is near that order but not of it, so the
-//! model is an approximation; it costs no system call.
+//! Client and file together are the paper's context. What this level holds is kept as a model: block numbers
+//! in least-recently-used order, as many as the page cache may hold. The kernel's own cache is near that
+//! order but not of it, so the model is an approximation; it costs no system call.
 
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
@@ -18,7 +18,8 @@ use super::super::tree::{FileVersion, Opened};
 use super::SendPlan;
 use crate::range::Span;
 
-/// Unit of the model. Upper caches ask for hundreds of KiB at a time; the paper's 4 KiB would only cost memory.
+/// Unit of the model. Upper caches ask for hundreds of KiB at a time; the paper's 4 KiB would only cost
+/// memory.
 const BLOCK: u64 = 64 << 10;
 
 /// Blocks of one file: numbers of files stand above them. 64 TiB.
@@ -30,7 +31,7 @@ const CONTEXTS: u32 = 4096;
 /// Most files told apart at once; then the numbering begins anew, and with it the model forgets.
 const FILES_MAX: usize = 65_536;
 
-struct LiteralState {
+struct ModelState {
     coordinator: Coordinator,
     held: Cache,
     files: HashMap<FileVersion, u64>,
@@ -38,29 +39,29 @@ struct LiteralState {
 }
 
 /// A coordinator and its model.
-pub(crate) struct Literal {
-    state: Mutex<LiteralState>,
+pub(crate) struct PfcModel {
+    state: Mutex<ModelState>,
     /// How far the engine extends a read.
     prefetch: u64,
 }
 
-impl std::fmt::Debug for Literal {
+impl std::fmt::Debug for PfcModel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Literal")
+        f.write_str("PfcModel")
     }
 }
 
-impl Literal {
+impl PfcModel {
     /// For a page cache of `memory` bytes above which reads are extended to `prefetch`.
-    pub(crate) fn new(coordination: Coordination, memory: u64, prefetch: u64) -> Literal {
+    pub(crate) fn new(coordination: Coordination, memory: u64, prefetch: u64) -> PfcModel {
         // At least the paper's smallest, at most 4 TiB.
         let capacity = (memory / BLOCK).clamp(16, 1 << 26);
         let held = Cache::new(Replacement::Lru, capacity);
         // The bounds above are within the cache's own.
         let held = held.unwrap_or_else(|bad| unreachable!("{bad}"));
         let coordinator = Coordinator::new(coordination, capacity as usize);
-        let state = LiteralState { coordinator, held, files: HashMap::new(), next: 0 };
-        Literal { state: Mutex::new(state), prefetch }
+        let state = ModelState { coordinator, held, files: HashMap::new(), next: 0 };
+        PfcModel { state: Mutex::new(state), prefetch }
     }
 
     /// Decides on one request of a client.
@@ -118,7 +119,8 @@ mod tests {
     use seekless_levels::coordinate::pfc::PfcParams;
     use std::path::Path;
 
-    /// The decisions are PFC's own: a first small request is native, one much larger than the average goes past.
+    /// The decisions are PFC's own: a first small request is native, one much larger than the average goes
+    /// past.
     #[test]
     fn requests_become_byte_ranges_within_the_file() {
         let dir = tempfile::tempdir().unwrap();
@@ -128,10 +130,10 @@ mod tests {
             panic!("no file")
         };
         let client = "192.0.2.1".parse().unwrap();
-        let none = Literal::new(Coordination::None, 64 << 20, 4 << 20);
+        let none = PfcModel::new(Coordination::None, 64 << 20, 4 << 20);
         assert_eq!(none.decide(client, &file, Span { offset: 0, len: 100 }), SendPlan::default());
         let params = PfcParams { per_context: true, ..PfcParams::default() };
-        let pfc = Literal::new(Coordination::Pfc(params), 64 << 20, 4 << 20);
+        let pfc = PfcModel::new(Coordination::Pfc(params), 64 << 20, 4 << 20);
         for offset in (0..file.size).step_by(3 << 16) {
             let span = Span { offset, len: (3u64 << 16).min(file.size - offset) };
             let way = pfc.decide(client, &file, span);
