@@ -18,7 +18,9 @@ use fuser::{
 };
 use rustix::fs::{Advice, fadvise};
 use rustix::mount::{MountFlags, UnmountFlags};
-use seekless_engine::{Answer, Engine, KindReport, KnownBy, Need, Refused, Settings};
+use seekless_engine::{
+    Answer, Engine, ForwardedCall, InProcess, KindReport, KnownBy, Refused, Settings, Submitted,
+};
 use seekless_kernel::loopdev::LoopDevice;
 use tempfile::TempDir;
 
@@ -288,8 +290,11 @@ fn ask(engine: &Engine, file: &File) -> Result<bool, Refused> {
     let on_answer = move |a: Answer<'_>| {
         let _ = told.send(matches!(a, Answer::Resident(_)));
     };
-    engine.request(Need::new(file.as_fd(), 0, 256 << 10), Box::new(on_answer))?;
-    Ok(answer.recv_timeout(NEVER).expect("answered"))
+    let call = ForwardedCall::of(file.as_fd(), 0, 256 << 10)?;
+    match engine.submit(call, &mut InProcess::new(file.as_fd(), Box::new(on_answer)))? {
+        Submitted::Resident { .. } => Ok(true),
+        Submitted::Blocked(_) => Ok(answer.recv_timeout(NEVER).expect("answered")),
+    }
 }
 
 fn engine(profiles: &Path, include_ssd: bool) -> Engine {
