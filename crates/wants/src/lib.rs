@@ -5,8 +5,8 @@
 //!
 //! ```text
 //! Want::of          what of it lies in the file
-//! looked_at         what the shim looks at before the call: bounded, because looking costs a system call
-//! waited_for        what a door has brought in before the call goes on: a socket takes less than it is offered
+//! looked_at         what the shim looks at before the call: bounded, because looking costs a call
+//! waited_for        what a door has brought in before the call goes on
 //! enlarged          what is read for it: at least the prefetch size
 //! ```
 //!

@@ -14,6 +14,7 @@
 mod answer;
 mod any_order;
 mod body;
+mod boundary;
 mod connections;
 mod coordinate;
 mod counters;
