@@ -15,13 +15,13 @@ use rustix::event::{Timespec, epoll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use seekless_engine::{
-    Answer as Outcome, Devices, Door, Engine, ForwardedCall, OnAnswer, Passed, Refused, Report, Submitted,
-    Ticket, lock, run_first,
+    Completion, Devices, Engine, ForwardedCall, OnAnswer, Passed, Refused, Reported, Submitted, Ticket,
+    Transport, lock, run_first,
 };
 use seekless_kernel::fdpass;
 use seekless_kernel::ring::Record;
 use seekless_policy::{FileId, Mode, Reason};
-use seekless_wants::{CallKind, Limits};
+use seekless_wants::{CallKind, DoorLimits};
 use seekless_wire::{
     Answer, DecodeError, FRAME_BYTES_MAX, Frame, Need, PassReason, Refuse, RefuseReason, Settings as Settled,
     WORKING_EVERY_MS,
@@ -464,12 +464,12 @@ struct RingDoor<'a> {
     place: Option<shares::PlaceTaken>,
 }
 
-impl Door for RingDoor<'_> {
+impl Transport for RingDoor<'_> {
     fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_ref().map_or(rustix::fs::CWD, AsFd::as_fd)
     }
 
-    fn kind(&mut self, _: &Limits) -> Result<CallKind, Refused> {
+    fn kind(&mut self, _: &DoorLimits) -> Result<CallKind, Refused> {
         Ok(self.kind)
     }
 
@@ -495,7 +495,7 @@ impl Door for RingDoor<'_> {
         self.place = Some(place.watch());
         let (client, wire) = (self.client.clone(), self.wire);
         client.begin(ticket.number());
-        let on_answer = move |outcome: Outcome<'_>| {
+        let on_answer = move |outcome: Completion<'_>| {
             client.answer(ticket.number(), Frame::Answer(in_words(outcome, wire)));
             drop(place);
         };
@@ -504,11 +504,11 @@ impl Door for RingDoor<'_> {
 }
 
 /// What a reader's answer is to a shim.
-fn in_words(outcome: Outcome<'_>, wire: Settled) -> Answer {
+fn in_words(outcome: Completion<'_>, wire: Settled) -> Answer {
     match outcome {
-        Outcome::Resident(found) => Answer::resident(found.prefix(wire.prefetch_bytes), wire),
-        Outcome::Closing => Answer::pass(PassReason::Closing, wire),
-        Outcome::Pass(reason) => Answer::pass(
+        Completion::Resident(found) => Answer::resident(found.prefix(wire.prefetch_bytes), wire),
+        Completion::Closing => Answer::pass(PassReason::Closing, wire),
+        Completion::Pass(reason) => Answer::pass(
             match reason {
                 Reason::QueueFull => PassReason::Full,
                 Reason::Failed | Reason::TooLate => PassReason::DiskError,
@@ -528,7 +528,7 @@ fn hand_on(record: &Record, devices: &Devices, counters: &mut Counters) {
     counters.reports += 1;
     let file = FileId { dev: record.dev, ino: record.ino };
     let report = devices.read(file, record.offset, record.len);
-    counters.reports_dropped += u64::from(report == Report::Dropped);
+    counters.reports_dropped += u64::from(report == Reported::Dropped);
 }
 
 fn spare() -> Option<OwnedFd> {

@@ -2,6 +2,7 @@
 //! decided, line for line.
 
 mod common;
+#[allow(dead_code, reason = "another test file uses the rest")]
 #[path = "common/gated.rs"]
 mod gated;
 
@@ -72,7 +73,11 @@ impl Server {
     }
 
     /// SIGKILL: no call of it returns, no connection is closed in order.
-    fn kill(mut self) {
+    fn kill(self) {}
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }

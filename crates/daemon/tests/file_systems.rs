@@ -19,7 +19,7 @@ use fuser::{
 use rustix::fs::{Advice, fadvise};
 use rustix::mount::{MountFlags, UnmountFlags};
 use seekless_engine::{
-    Answer, Engine, ForwardedCall, InProcess, KindReport, KnownBy, Refused, Settings, Submitted,
+    Completion, Engine, ForwardedCall, InProcess, KindReport, KnownBy, Refused, Settings, Submitted,
 };
 use seekless_kernel::loopdev::LoopDevice;
 use tempfile::TempDir;
@@ -287,8 +287,8 @@ fn cold(path: &Path) -> File {
 
 fn ask(engine: &Engine, file: &File) -> Result<bool, Refused> {
     let (told, answer) = mpsc::channel();
-    let on_answer = move |a: Answer<'_>| {
-        let _ = told.send(matches!(a, Answer::Resident(_)));
+    let on_answer = move |a: Completion<'_>| {
+        let _ = told.send(matches!(a, Completion::Resident(_)));
     };
     let call = ForwardedCall::of(file.as_fd(), 0, 256 << 10)?;
     match engine.submit(call, &mut InProcess::new(file.as_fd(), Box::new(on_answer)))? {

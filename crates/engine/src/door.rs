@@ -40,13 +40,13 @@ impl AsFd for Passed {
 }
 
 /// Called once, on the reader's thread, with what became of a request. It must not wait.
-pub type OnAnswer = Box<dyn FnOnce(Answer<'_>) + Send>;
+pub type OnAnswer = Box<dyn FnOnce(Completion<'_>) + Send>;
 
 /// What became of a request.
 #[derive(Debug)]
-pub enum Answer<'a> {
+pub enum Completion<'a> {
     /// What was asked for is in memory.
-    Resident(Found<'a>),
+    Resident(ResidentRange<'a>),
     /// Nothing was (or could be) done: read for yourself.
     Pass(Reason),
     /// The engine is being shut down: read for yourself.
@@ -55,13 +55,13 @@ pub enum Answer<'a> {
 
 /// Bytes found in memory at the end of a request; how many more there are is looked up only if somebody asks.
 #[derive(Debug)]
-pub struct Found<'a> {
+pub struct ResidentRange<'a> {
     pub(crate) fd: BorrowedFd<'a>,
     pub(crate) offset: u64,
     pub(crate) len: u64,
 }
 
-impl Found<'_> {
+impl ResidentRange<'_> {
     /// Bytes in memory from the start of the request on, looked for up to the request's end or `reach`, whichever is
     /// further. A system call. 0 where the kernel does not tell.
     pub fn prefix(&self, reach: u64) -> u64 {
@@ -71,7 +71,7 @@ impl Found<'_> {
 
 /// When and how fast bytes are needed, as far as a door knows; by default it knows nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Demand {
+pub struct ClientDemand {
     /// When the bytes should be in memory.
     pub deadline: Option<Instant>,
     /// Bytes a second at which they are played. What the file's header says the engine finds for itself
@@ -104,7 +104,7 @@ pub(crate) struct Ask {
     /// Sizes of read-ahead calls there.
     pub(crate) steps: Steps,
     /// What the caller knows of when and how fast.
-    pub(crate) demand: Demand,
+    pub(crate) demand: ClientDemand,
     /// See [`crate::ForwardedCall::answer_is_read`].
     pub(crate) answer_is_read: bool,
 }

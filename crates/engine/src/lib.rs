@@ -41,12 +41,12 @@ pub use addresses::Edition;
 pub use decisions::DecisionLog;
 pub use devices::{Devices, SharedDevices};
 pub use disk_thread::Snapshot;
-pub use door::{Answer, Demand, Found, OnAnswer, Passed};
+pub use door::{ClientDemand, Completion, OnAnswer, Passed, ResidentRange};
 pub use engine::Engine;
 pub use kind::{KindReport, Kinds, KnownBy};
 pub use report::{DiskReport, Durations};
 pub use settings::Settings;
-pub use submit::{Door, ForwardedCall, InProcess, Refused, Report, Submitted, Ticket};
+pub use submit::{ForwardedCall, InProcess, Refused, Reported, Submitted, Ticket, Transport};
 pub use worker::{WORKERS_MAX, run_first};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

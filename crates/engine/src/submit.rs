@@ -3,7 +3,7 @@
 //! A door makes a [`ForwardedCall`] of what its transport says (a frame, an event of the kernel, an HTTP
 //! request) and submits it ([`Engine::submit`]). Which bytes are waited for, where their disk is, what of
 //! them is in memory, and what is asked of the disk thread is decided here. While that goes on the door is
-//! asked what only it can know: [`Door`].
+//! asked what only it can know: [`Transport`].
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,11 +11,11 @@ use std::time::Instant;
 
 use seekless_kernel::residency::resident_prefix;
 use seekless_policy::{FileId, Mode, RequestId, Taken};
-use seekless_wants::{CallKind, Limits, Want};
+use seekless_wants::{CallKind, DoorLimits, Want};
 
 use crate::addresses::Edition;
 use crate::devices::{Devices, Place};
-use crate::door::{Ask, Demand, Hit, Message, OnAnswer, Passed, readable_file};
+use crate::door::{Ask, ClientDemand, Hit, Message, OnAnswer, Passed, readable_file};
 use crate::engine::Engine;
 use crate::lock;
 
@@ -29,7 +29,7 @@ pub struct ForwardedCall {
     /// The bytes it names, as far as the file goes.
     pub want: Want,
     /// What its client says of when and how fast.
-    pub demand: Demand,
+    pub demand: ClientDemand,
     /// Bytes from its beginning that the door has found in memory; `None`: it has not looked.
     pub resident: Option<u64>,
     /// How far the door likes to know what is in memory, bytes from the beginning of the call.
@@ -47,13 +47,13 @@ impl ForwardedCall {
     pub fn of(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Result<ForwardedCall, Refused> {
         let (file, edition) = readable_file(fd).ok_or(Refused::BadRequest)?;
         let want = Want::of(offset, len, edition.size).ok_or(Refused::BadRequest)?;
-        let demand = Demand::default();
+        let demand = ClientDemand::default();
         Ok(ForwardedCall { file, edition, want, demand, resident: None, look_upto: 0, answer_is_read: false })
     }
 
     /// The same after a look into memory, which tells how much of what may be waited for at most is there.
     /// Where the kernel does not tell, nothing is.
-    pub fn looked(self, fd: BorrowedFd<'_>, limits: &Limits) -> ForwardedCall {
+    pub fn looked(self, fd: BorrowedFd<'_>, limits: &DoorLimits) -> ForwardedCall {
         let most = self.want.waited_for(CallKind::Read, limits);
         ForwardedCall { resident: Some(resident_bytes(fd, most)), ..self }
     }
@@ -64,7 +64,7 @@ fn resident_bytes(fd: BorrowedFd<'_>, want: Want) -> u64 {
 }
 
 /// What a door does, and knows, while a call of its is submitted.
-pub trait Door {
+pub trait Transport {
     /// The file, open for reading.
     fn fd(&self) -> BorrowedFd<'_>;
 
@@ -72,7 +72,7 @@ pub trait Door {
     ///
     /// # Errors
     /// [`Refused::Door`]: the call is to go on as it is.
-    fn kind(&mut self, limits: &Limits) -> Result<CallKind, Refused>;
+    fn kind(&mut self, limits: &DoorLimits) -> Result<CallKind, Refused>;
 
     /// Whether the file may bring the engine another disk. Asked of files on no block device: their user may
     /// have made it.
@@ -111,12 +111,12 @@ impl<'fd> InProcess<'fd> {
     }
 }
 
-impl Door for InProcess<'_> {
+impl Transport for InProcess<'_> {
     fn fd(&self) -> BorrowedFd<'_> {
         self.fd
     }
 
-    fn kind(&mut self, _: &Limits) -> Result<CallKind, Refused> {
+    fn kind(&mut self, _: &DoorLimits) -> Result<CallKind, Refused> {
         Ok(CallKind::Read)
     }
 
@@ -198,7 +198,7 @@ impl Engine {
     ///
     /// # Errors
     /// The call is not served, and nobody is told later; the caller reads for itself, and may block.
-    pub fn submit(&self, call: ForwardedCall, door: &mut impl Door) -> Result<Submitted, Refused> {
+    pub fn submit(&self, call: ForwardedCall, door: &mut impl Transport) -> Result<Submitted, Refused> {
         let spindle = &self.settings().spindle;
         let limits = spindle.limits();
         let there = |want: Want| {
@@ -283,7 +283,7 @@ impl Engine {
     }
 
     /// Where the file of a call is read.
-    fn place(&self, file: FileId, door: &mut impl Door) -> Result<DiskPlace, Refused> {
+    fn place(&self, file: FileId, door: &mut impl Transport) -> Result<DiskPlace, Refused> {
         // Files that live in memory alone (memfd, tmpfs) have seals, all others have not. Where we do not see
         // what they are mounted at they would go to the common queue.
         if !self.settings().include_ssd && rustix::fs::fcntl_get_seals(door.fd()).is_ok() {
@@ -315,7 +315,7 @@ type DiskPlace = (usize, u64, seekless_kernel::prefetch::Steps);
 
 /// What became of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Report {
+pub enum Reported {
     /// A disk thread has it.
     Taken,
     /// No thread serves the file: nobody has missed on it.
@@ -327,11 +327,11 @@ pub enum Report {
 impl Devices {
     /// A read that was done, of a file the disk's thread knows if it is any of its business. For a door that
     /// reports many under one lock; others call [`Engine::read`].
-    pub fn read(&self, file: FileId, offset: u64, len: u64) -> Report {
+    pub fn read(&self, file: FileId, offset: u64, len: u64) -> Reported {
         match self.reader_of(file).map(|index| self.send(index, Message::Access { file, offset, len })) {
-            Some(Ok(())) => Report::Taken,
-            Some(Err(_)) => Report::Dropped,
-            None => Report::Unknown,
+            Some(Ok(())) => Reported::Taken,
+            Some(Err(_)) => Reported::Dropped,
+            None => Reported::Unknown,
         }
     }
 }

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, fadvise};
 use seekless_engine::{
-    Answer, DecisionLog, DiskReport, Engine, ForwardedCall, InProcess, Passed, Refused, Settings, Submitted,
+    Completion, DecisionLog, DiskReport, Engine, ForwardedCall, InProcess, Passed, Refused, Settings,
+    Submitted,
 };
 use seekless_kernel::residency::resident_prefix;
 use seekless_policy::controller::Params;
@@ -44,11 +45,11 @@ fn cold_file(mib: u64) -> File {
 
 fn ask(engine: &Engine, file: &File, offset: u64, len: u64) -> Result<String, Refused> {
     let (told, answer) = mpsc::channel();
-    let on_answer = move |a: Answer<'_>| {
+    let on_answer = move |a: Completion<'_>| {
         let text = match a {
-            Answer::Resident(found) => format!("resident {}", found.prefix(0) >= 1),
-            Answer::Pass(reason) => format!("pass {}", reason.name()),
-            Answer::Closing => "closing".into(),
+            Completion::Resident(found) => format!("resident {}", found.prefix(0) >= 1),
+            Completion::Pass(reason) => format!("pass {}", reason.name()),
+            Completion::Closing => "closing".into(),
         };
         let _ = told.send(text);
     };

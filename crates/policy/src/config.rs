@@ -5,7 +5,7 @@ use core::str::FromStr;
 
 use seekless_profile::DiskProfile;
 use seekless_units::{Bytes, Nanos};
-use seekless_wants::Limits;
+use seekless_wants::DoorLimits;
 use serde::{Deserialize, Serialize};
 
 use crate::bitrate::BitrateRule;
@@ -254,9 +254,9 @@ impl Config {
     }
 
     /// The bounds of what a door has brought in for one call.
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self) -> DoorLimits {
         let prefetch = self.mode.prefetches().then_some(self.prefetch.0);
-        Limits { read_max: self.read_max.0, prefetch }
+        DoorLimits { read_max: self.read_max.0, prefetch }
     }
 
     /// The same settings with every value inside its range.

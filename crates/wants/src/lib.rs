@@ -76,7 +76,7 @@ pub enum CallKind {
 
 impl CallKind {
     /// The kind of a call that cannot be told: one that names no more than the longest read may be one.
-    pub const fn of_unknown(named: u64, limits: &Limits) -> CallKind {
+    pub const fn of_unknown(named: u64, limits: &DoorLimits) -> CallKind {
         if named <= limits.read_max { CallKind::Read } else { CallKind::Part }
     }
 
@@ -91,7 +91,7 @@ impl CallKind {
 
 /// The bounds of a door, from the settings of its engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct DoorLimits {
     /// Longest read, bytes.
     pub read_max: u64,
     /// Prefetch size, bytes; `None` where the mode reads no more than was asked for.
@@ -142,7 +142,7 @@ impl Want {
 
     /// What is brought in before the call goes on. A call that may take less than it names is not worth more
     /// than a prefetch size: the rest would only fill memory.
-    pub fn waited_for(self, kind: CallKind, limits: &Limits) -> Want {
+    pub fn waited_for(self, kind: CallKind, limits: &DoorLimits) -> Want {
         let want = self.at_most(limits.read_max);
         match (kind, limits.prefetch) {
             (CallKind::Send | CallKind::Part, Some(prefetch)) => want.at_most(prefetch),
@@ -188,8 +188,8 @@ mod tests {
     use proptest::prelude::*;
 
     const M: u64 = 1 << 20;
-    const BOTH: Limits = Limits { read_max: 8 * M, prefetch: Some(2 * M) };
-    const SERIALISE: Limits = Limits { prefetch: None, ..BOTH };
+    const BOTH: DoorLimits = DoorLimits { read_max: 8 * M, prefetch: Some(2 * M) };
+    const SERIALISE: DoorLimits = DoorLimits { prefetch: None, ..BOTH };
 
     fn want(offset: u64, len: u64) -> Want {
         Want::of(offset, len, 100 * M).unwrap()
@@ -263,7 +263,7 @@ mod tests {
             };
             for kind in [CallKind::Read, CallKind::Send, CallKind::Part] {
                 for prefetch in [None, Some(prefetch)] {
-                    let limits = Limits { read_max, prefetch };
+                    let limits = DoorLimits { read_max, prefetch };
                     for cut in [want.looked_at(kind), want.waited_for(kind, &limits)] {
                         prop_assert!(cut.offset() == offset && (1..=want.len()).contains(&cut.len()));
                     }

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
 use seekless_engine::{
-    Door, Engine, ForwardedCall, OnAnswer, Passed, Refused, Submitted, Ticket, lock, run_first,
+    Engine, ForwardedCall, OnAnswer, Passed, Refused, Submitted, Ticket, Transport, lock, run_first,
 };
-use seekless_kernel::call::{Access, access_of, is_own_thread};
+use seekless_kernel::call::{BlockedCall, blocked_call, is_own_thread};
 use seekless_kernel::fanotify::{Event, Group};
 use seekless_kernel::prefetch::Source;
 use seekless_policy::Taken;
-use seekless_wants::{CallKind, Limits, TO_END, Want};
+use seekless_wants::{CallKind, DoorLimits, TO_END, Want};
 
 use super::beats::{Beats, ROUND};
 use super::counts::Counts;
@@ -157,13 +157,13 @@ impl EventDoor<'_> {
     }
 }
 
-impl Door for EventDoor<'_> {
+impl Transport for EventDoor<'_> {
     fn fd(&self) -> BorrowedFd<'_> {
         self.file().unwrap_or(rustix::fs::CWD)
     }
 
     /// A sendfile takes what fits its socket, and of a mapping nobody knows what will be touched.
-    fn kind(&mut self, limits: &Limits) -> Result<CallKind, Refused> {
+    fn kind(&mut self, limits: &DoorLimits) -> Result<CallKind, Refused> {
         let tid = self.event.as_ref().map_or(0, Event::tid);
         let counts = &self.announcer.counts;
         if is_own_thread(tid) {
@@ -171,14 +171,14 @@ impl Door for EventDoor<'_> {
             counts.own.add();
             return Err(Refused::Door);
         }
-        let kind = match access_of(tid) {
-            Access::Write => {
+        let kind = match blocked_call(tid) {
+            BlockedCall::Write => {
                 counts.writes.add();
                 return Err(Refused::Door);
             }
-            Access::Read => CallKind::Read,
-            Access::Partial | Access::Map => CallKind::Part,
-            Access::Unknown => CallKind::of_unknown(self.count, limits),
+            BlockedCall::Read => CallKind::Read,
+            BlockedCall::Partial | BlockedCall::Map => CallKind::Part,
+            BlockedCall::Unknown => CallKind::of_unknown(self.count, limits),
         };
         if self.want.waited_for(kind, limits) != self.want.waited_for(CallKind::Read, limits) {
             counts.cut.add();

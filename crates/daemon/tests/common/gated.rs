@@ -1,6 +1,6 @@
 //! A disk that obeys the test: a FUSE file system whose reads wait at a gate, and fail where told.
 
-#![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
+#![allow(unreachable_pub, reason = "one test file's own module")]
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
-use seekless_engine::Demand;
+use seekless_engine::ClientDemand;
 use seekless_wants::SERVE_LOOK_MAX;
 
 use super::any_order::Download;
@@ -268,7 +268,7 @@ async fn fetched(
     shared: &Shared,
     file: &Arc<Opened>,
     span: Span,
-    demand: Demand,
+    demand: ClientDemand,
     sendfile: bool,
 ) -> io::Result<Segment> {
     let Span { offset, len } = span;

@@ -12,7 +12,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use rustix::fs::Advice;
 use rustix::io::{Errno, ReadWriteFlags};
-use seekless_engine::{Answer, Demand, Engine, ForwardedCall, InProcess, OnAnswer, Submitted, Ticket};
+use seekless_engine::{
+    ClientDemand, Completion, Engine, ForwardedCall, InProcess, OnAnswer, Submitted, Ticket,
+};
 use tokio::sync::oneshot;
 
 use super::Shared;
@@ -66,10 +68,10 @@ impl Drop for Withdraw<'_> {
 }
 
 /// Has the engine bring in bytes. Whether they are in memory now.
-pub(crate) async fn bring_in(shared: &Shared, file: &Opened, span: Span, demand: Demand) -> bool {
+pub(crate) async fn bring_in(shared: &Shared, file: &Opened, span: Span, demand: ClientDemand) -> bool {
     let (tell, told) = oneshot::channel();
-    let answer = Box::new(move |answer: Answer<'_>| {
-        let _ = tell.send(matches!(answer, Answer::Resident(_)));
+    let answer = Box::new(move |answer: Completion<'_>| {
+        let _ = tell.send(matches!(answer, Completion::Resident(_)));
     });
     Counters::one(&shared.counters.engine_requests);
     shared.follow(file);
@@ -94,7 +96,7 @@ fn submit(
     shared: &Shared,
     file: &Opened,
     span: Span,
-    demand: Demand,
+    demand: ClientDemand,
     on_answer: OnAnswer,
 ) -> Option<Submitted> {
     let call = ForwardedCall::of(file.as_fd(), span.offset, span.len).ok()?;
@@ -155,7 +157,7 @@ async fn helped(file: &Arc<Opened>, offset: u64, most: u64, past: bool) -> io::R
 /// Has the engine bring in bytes nobody waits for.
 pub(crate) fn more(shared: &Shared, file: &Opened, span: Span) {
     shared.follow(file);
-    if submit(shared, file, span, Demand::default(), Box::new(|_| {})).is_some() {
+    if submit(shared, file, span, ClientDemand::default(), Box::new(|_| {})).is_some() {
         Counters::add(&shared.counters.readmore_bytes, span.len);
     }
 }

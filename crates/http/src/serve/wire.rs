@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use bytes::{Buf, Bytes};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
-use seekless_engine::Demand;
+use seekless_engine::ClientDemand;
 use seekless_wants::SERVE_LOOK_MAX;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
@@ -498,7 +498,7 @@ impl Wire {
 /// Bytes that were in memory and have left it.
 async fn anew(shared: Arc<Shared>, file: Arc<Opened>, span: Span) -> io::Result<Segment> {
     let Span { offset, len } = span;
-    let now = Demand { deadline: Some(Instant::now()), ..Demand::default() };
+    let now = ClientDemand { deadline: Some(Instant::now()), ..ClientDemand::default() };
     if fetch::bring_in(&shared, &file, span, now).await
         && let Ready::Bytes(len) = ready(&file, offset, len)
     {
