@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::io::Errno;
 use seekless_kernel::fdpass;
-use seekless_policy::RequestId;
 use seekless_wire::Frame;
 
 /// No request waits.
@@ -15,7 +14,7 @@ const NONE: u64 = 0;
 #[derive(Debug)]
 pub(crate) struct Client {
     socket: OwnedFd,
-    /// The request that waits for an answer; [`NONE`] if none does. Whoever takes it out answers, so no request is
+    /// Number of the request that waits for an answer; [`NONE`] if none does. Whoever takes it out answers, so no request is
     /// answered twice whatever crosses.
     waiting: AtomicU64,
     /// A status is on its way.
@@ -28,13 +27,13 @@ impl Client {
     }
 
     /// Notes that a request waits. `false` if one does already.
-    pub(crate) fn begin(&self, id: RequestId) -> bool {
-        self.waiting.compare_exchange(NONE, id.0, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    pub(crate) fn begin(&self, number: u64) -> bool {
+        self.waiting.compare_exchange(NONE, number, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// The request that waits.
-    pub(crate) fn waiting(&self) -> Option<RequestId> {
-        Some(self.waiting.load(Ordering::Acquire)).filter(|&id| id != NONE).map(RequestId)
+    /// Whether a request waits.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) != NONE
     }
 
     /// Notes that a status is on its way. `false` if one is already.
@@ -48,11 +47,17 @@ impl Client {
     }
 
     /// Answers the request, if it still waits.
-    pub(crate) fn answer(&self, id: RequestId, frame: Frame<'_>) {
-        if self.waiting.compare_exchange(id.0, NONE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+    pub(crate) fn answer(&self, number: u64, frame: Frame<'_>) {
+        if self.waiting.compare_exchange(number, NONE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             // A client that is gone is noticed by the receptionist.
             let _ = self.send(frame);
         }
+    }
+
+    /// Answers a request that nobody else will answer.
+    pub(crate) fn reply(&self, frame: Frame<'_>) {
+        self.waiting.store(NONE, Ordering::Release);
+        let _ = self.send(frame);
     }
 
     /// Sends one frame.

@@ -15,7 +15,7 @@ use crate::statistics::{Ask, ReportDoor, Shared, Statistics};
 use crate::status::StatusReport;
 use crossbeam_channel::{Sender, bounded};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use seekless_engine::{Engine, SharedDevices};
+use seekless_engine::Engine;
 
 /// Descriptors a waiting request holds: its connection, the file as passed, the file opened again.
 const DESCRIPTORS_PER_CONNECTION: u64 = 3;
@@ -95,9 +95,9 @@ impl Daemon {
         self.settings.clone()
     }
 
-    /// The readers, for another door.
-    pub(crate) fn devices(&self) -> SharedDevices {
-        self.engine.devices().clone()
+    /// The engine, for another door.
+    pub(crate) fn engine(&self) -> Engine {
+        self.engine.clone()
     }
 
     /// Shows another door in the statistics; the first one, if there are several.

@@ -1,4 +1,4 @@
-//! The receptionist: connections in, requests to the readers of their disks.
+//! The receptionist: connections in, calls to the engine.
 //!
 //! It never touches a disk: no file is opened or read here, and residency is asked of the page cache. What it does wait
 //! for is the next event, and once in a while it tells waiting shims that their disk is busy and not the daemon dead.
@@ -15,16 +15,16 @@ use rustix::event::{Timespec, epoll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use seekless_engine::{
-    Answer as Outcome, Ask, Demand, Devices, Engine, Message, Passed, Place, SharedDevices, lock,
-    readable_file, run_first,
+    Completion, Devices, Engine, ForwardedCall, OnAnswer, Passed, Refused, Reported, Submitted, Ticket,
+    Transport, lock, run_first,
 };
 use seekless_kernel::fdpass;
-use seekless_kernel::residency::resident_prefix;
 use seekless_kernel::ring::Record;
-use seekless_policy::{FileId, Mode, Reason, RequestId};
+use seekless_policy::{FileId, Mode, Reason};
+use seekless_wants::{CallKind, DoorLimits};
 use seekless_wire::{
-    Answer, Call, DecodeError, FRAME_BYTES_MAX, Frame, Need, PassReason, Refuse, RefuseReason,
-    Settings as Settled, WORKING_EVERY_MS,
+    Answer, DecodeError, FRAME_BYTES_MAX, Frame, Need, PassReason, Refuse, RefuseReason, Settings as Settled,
+    WORKING_EVERY_MS,
 };
 
 use crate::client::Client;
@@ -66,8 +66,8 @@ struct Connection {
     uid: u32,
     /// When either side last sent something.
     last: Instant,
-    /// Reader of the request that waits, if one does.
-    reader: usize,
+    /// The last request that was blocked.
+    ticket: Option<Ticket>,
     /// The request is advice: whoever gave it hangs up at once and wants it done all the same.
     advice: bool,
     /// The place in the queue of the last request.
@@ -84,8 +84,7 @@ pub(crate) struct Receptionist {
     connections: HashMap<u64, Connection>,
     by_user: HashMap<u32, usize>,
     next_connection: u64,
-    next_request: u64,
-    devices: SharedDevices,
+    engine: Engine,
     statistics: Statistics,
     shared: Shared,
     counters: Counters,
@@ -115,7 +114,7 @@ impl Receptionist {
             add(socket, FIRST_LISTENER + i as u64)?;
         }
         Ok(Receptionist {
-            devices: engine.devices().clone(),
+            engine,
             shares: Shares::new(settings.engine.spindle.queue_max, rustix::process::geteuid().as_raw()),
             settings,
             listener,
@@ -125,8 +124,6 @@ impl Receptionist {
             connections: HashMap::new(),
             by_user: HashMap::new(),
             next_connection: FIRST_CONNECTION,
-            // Zero is the mark for "none waits".
-            next_request: 1,
             statistics,
             shared,
             counters: Counters::default(),
@@ -170,10 +167,9 @@ impl Receptionist {
 
     /// Says goodbye: no new connections, an answer for whoever waits.
     fn close(self) {
-        let Receptionist { listener, devices, statistics, connections, stop, .. } = self;
+        let Receptionist { listener, engine, statistics, connections, stop, .. } = self;
         drop(listener);
-        let end_readers = lock(&devices).close();
-        end_readers();
+        engine.close();
         drop(connections);
         statistics.stop();
         drop(stop);
@@ -236,7 +232,14 @@ impl Receptionist {
         let client = Arc::new(Client::new(socket));
         self.connections.insert(
             mark,
-            Connection { client, uid: peer.uid, last: Instant::now(), reader: 0, advice: false, place: None },
+            Connection {
+                client,
+                uid: peer.uid,
+                last: Instant::now(),
+                ticket: None,
+                advice: false,
+                place: None,
+            },
         );
         // The first frame usually is there already.
         self.readable(mark);
@@ -269,7 +272,7 @@ impl Receptionist {
             }
             match (frame, received.descriptor) {
                 (Frame::Need(need), Some(fd)) => {
-                    if client.waiting().is_some() {
+                    if client.is_waiting() {
                         return self.refuse(mark, RefuseReason::Malformed, frame.kind());
                     }
                     self.need(mark, &client, uid, need, fd);
@@ -320,137 +323,79 @@ impl Receptionist {
 
     fn need(&mut self, mark: u64, client: &Arc<Client>, uid: u32, need: Need, fd: OwnedFd) {
         self.counters.needs += 1;
-        let id = RequestId(self.next_request);
-        self.next_request += 1;
-        client.begin(id);
         let wire = self.told(uid);
-        let pass = |reason| client.answer(id, Frame::Answer(Answer::pass(reason, wire)));
-
-        if !matches!(self.settings.engine.spindle.mode, Mode::Serialise | Mode::Both) {
+        let pass = |reason| client.reply(Frame::Answer(Answer::pass(reason, wire)));
+        // In mode prefetch shims read ahead for themselves.
+        if !self.settings.engine.spindle.mode.serialises() {
             self.counters.passed_mode += 1;
             return pass(PassReason::Mode);
         }
-        let Some((file, edition)) = readable_file(fd.as_fd()).filter(|(_, e)| need.offset < e.size) else {
+        let Ok(call) = ForwardedCall::of(fd.as_fd(), need.offset, need.length) else {
             self.counters.passed_bad_request += 1;
             return pass(PassReason::BadRequest);
         };
-        let place = self.place(uid, file, fd.as_fd());
-        let (index, start, steps) = match place {
-            Ok(Place::Reader { index, start, steps }) => (index, start, steps),
-            Ok(Place::NotADisk) => {
+        let call = ForwardedCall { look_upto: wire.prefetch_bytes, ..call };
+        let Receptionist { engine, counters, rings, shares, .. } = self;
+        let (file, kind) = (call.file, need.call.kind());
+        let mut door = RingDoor {
+            engine,
+            counters,
+            rings,
+            shares,
+            client,
+            uid,
+            wire,
+            file,
+            kind,
+            fd: Some(fd),
+            place: None,
+        };
+        let submitted = engine.submit(call, &mut door);
+        let place = door.place;
+        match submitted {
+            Ok(Submitted::Resident { bytes, .. }) => {
+                self.counters.hits_on_arrival += 1;
+                client.reply(Frame::Answer(Answer::resident(bytes, wire)));
+            }
+            Ok(Submitted::Blocked(ticket)) => {
+                self.counters.queued += 1;
+                if let Some(connection) = self.connections.get_mut(&mark) {
+                    connection.ticket = Some(ticket);
+                    connection.advice = need.call.is_advice();
+                    connection.place = place;
+                }
+            }
+            Err(Refused::NotADisk) => {
                 self.counters.passed_not_a_disk += 1;
                 let device_ttl_ms = u32::try_from(self.settings.device_ttl.as_millis()).unwrap_or(u32::MAX);
                 let answer = Answer { device_ttl_ms, ..Answer::pass(PassReason::NotADisk, wire) };
-                return client.answer(id, Frame::Answer(answer));
+                client.reply(Frame::Answer(answer));
             }
-            Err(error) => {
-                tracing::warn!(%error, "no reader for another disk");
+            Err(Refused::Mode) => {
+                self.counters.passed_mode += 1;
+                pass(PassReason::Mode);
+            }
+            Err(Refused::BadRequest) => {
+                self.counters.passed_bad_request += 1;
+                pass(PassReason::BadRequest);
+            }
+            Err(Refused::Full) => {
                 self.counters.passed_full += 1;
-                return pass(PassReason::Full);
+                pass(PassReason::Full);
             }
-        };
-
-        // Whoever asks has reported what he read before. Heard of only after the question, those reads look like somebody else's.
-        self.take_reports_of(uid);
-        if let Some(rings) = &mut self.rings {
-            rings.shown(uid, file, Instant::now());
-        }
-        let wanted = self.wanted(&need, edition.size);
-        let reach = wanted.max(wire.prefetch_bytes).min(edition.size - need.offset);
-        // Where the kernel does not tell, nothing is taken for resident.
-        let resident = resident_prefix(fd.as_fd(), need.offset, reach).unwrap_or(0);
-        if resident >= wanted {
-            self.counters.hits_on_arrival += 1;
-            return client.answer(id, Frame::Answer(Answer::resident(resident, wire)));
-        }
-        let Some(place) = self.shares.place(uid, index) else {
-            self.counters.passed_share += 1;
-            return pass(PassReason::Full);
-        };
-        let watched = place.watch();
-        let ask = Ask {
-            id,
-            on_answer: {
-                let client = client.clone();
-                Box::new(move |outcome| {
-                    client.answer(id, Frame::Answer(in_words(outcome, wire)));
-                    drop(place);
-                })
-            },
-            passed: Passed::Shared(fd),
-            file,
-            edition,
-            need_offset: need.offset,
-            need_len: wanted,
-            offset: need.offset + resident,
-            len: wanted - resident,
-            start,
-            steps,
-            demand: Demand::default(),
-            // The shim reports the read it then makes.
-            answer_is_read: false,
-        };
-        let sent = lock(&self.devices).send(index, Message::Ask(Box::new(ask)));
-        if sent.is_err() {
-            self.counters.passed_full += 1;
-            return pass(PassReason::Full);
-        }
-        self.counters.queued += 1;
-        if let Some(connection) = self.connections.get_mut(&mark) {
-            connection.reader = index;
-            connection.advice = need.call.is_advice();
-            connection.place = Some(watched);
+            Err(Refused::Door) => {
+                self.counters.passed_share += 1;
+                pass(PassReason::Full);
+            }
         }
     }
 
-    /// Where the files of a device are read.
-    fn place(&mut self, uid: u32, file: FileId, fd: BorrowedFd<'_>) -> io::Result<Place> {
-        // Files that live in memory alone (memfd, tmpfs) have seals, all others have not. Where we do not see what they are
-        // mounted at they would go to the common queue.
-        if !self.settings.engine.include_ssd && rustix::fs::fcntl_get_seals(fd).is_ok() {
-            return Ok(Place::NotADisk);
-        }
-        let mut devices = lock(&self.devices);
-        // No block device: its user may have made it.
-        let own = rustix::fs::major(file.dev) == 0 && devices.reader_of(file).is_none();
-        if own && !self.shares.may_bring_disk(uid) {
-            return Ok(Place::NotADisk);
-        }
-        let before = devices.views().len();
-        let place = devices.place(file, fd, Instant::now());
-        if own && devices.views().len() > before {
-            self.shares.brought_disk(uid);
-        }
-        place
-    }
-
-    /// Hands what shims report to the readers of its disks.
+    /// Hands what shims report to the threads of its disks.
     fn take_reports(&mut self) {
         let Some(rings) = &mut self.rings else { return };
-        let devices = lock(&self.devices);
+        let devices = lock(self.engine.devices());
         let counters = &mut self.counters;
         rings.take_all(Instant::now(), |record| hand_on(record, &devices, counters));
-    }
-
-    /// The same for those of one user.
-    fn take_reports_of(&mut self, uid: u32) {
-        let Some(rings) = &mut self.rings else { return };
-        let devices = lock(&self.devices);
-        let counters = &mut self.counters;
-        rings.take_of(uid, Instant::now(), |record| hand_on(record, &devices, counters));
-    }
-
-    /// How much of a need is waited for. Calls that may do less than asked (a socket takes what fits its buffer) name the
-    /// whole rest of the file; reading further than the prefetch size for them would only fill memory.
-    fn wanted(&self, need: &Need, size: u64) -> u64 {
-        let config = &self.settings.engine.spindle;
-        let rest = need.length.min(size - need.offset);
-        let partial =
-            !matches!(need.call, Call::Read | Call::Pread | Call::Readv | Call::Preadv | Call::Preadv2);
-        match config.mode.prefetches() && partial {
-            true => rest.min(config.prefetch.0),
-            false => rest.min(config.read_max.0),
-        }
     }
 
     /// Tells a client that it was not understood, and ends the conversation.
@@ -471,13 +416,14 @@ impl Receptionist {
                 self.by_user.remove(&connection.uid);
             }
         }
-        if let Some(id) = connection.client.waiting().filter(|_| !connection.advice) {
+        if let Some(ticket) =
+            connection.ticket.filter(|_| connection.client.is_waiting() && !connection.advice)
+        {
             self.counters.hang_ups += 1;
             if let Some(place) = connection.place.and_then(|place| place.hold()) {
                 self.shares.given_up(connection.uid, place, Instant::now());
             }
-            // If the reader is too busy to hear it, the read is done for nobody.
-            let _ = lock(&self.devices).send(connection.reader, Message::Cancel(id));
+            self.engine.cancel(ticket);
         }
     }
 
@@ -486,7 +432,7 @@ impl Receptionist {
         let mut idle = Vec::new();
         for (&mark, connection) in &mut self.connections {
             let silent = now.saturating_duration_since(connection.last);
-            if connection.client.waiting().is_some() {
+            if connection.client.is_waiting() {
                 if silent >= WORKING_EVERY && connection.client.send(Frame::Working).is_ok() {
                     connection.last = now;
                     self.counters.working_sent += 1;
@@ -501,12 +447,68 @@ impl Receptionist {
     }
 }
 
+/// The socket's side of a call that is submitted: its user's shares, and the reports of its user's processes.
+struct RingDoor<'a> {
+    engine: &'a Engine,
+    counters: &'a mut Counters,
+    rings: &'a mut Option<Rings>,
+    shares: &'a mut Shares,
+    client: &'a Arc<Client>,
+    uid: u32,
+    wire: Settled,
+    file: FileId,
+    kind: CallKind,
+    /// As the shim passed it; the disk's thread takes it when the call is blocked.
+    fd: Option<OwnedFd>,
+    /// The place in the disk's queue that the call was given.
+    place: Option<shares::PlaceTaken>,
+}
+
+impl Transport for RingDoor<'_> {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_ref().map_or(rustix::fs::CWD, AsFd::as_fd)
+    }
+
+    fn kind(&mut self, _: &DoorLimits) -> Result<CallKind, Refused> {
+        Ok(self.kind)
+    }
+
+    fn may_add_disk(&mut self) -> bool {
+        self.shares.may_bring_disk(self.uid)
+    }
+
+    fn added_disk(&mut self) {
+        self.shares.brought_disk(self.uid);
+    }
+
+    fn before_look(&mut self) {
+        let Some(rings) = &mut self.rings else { return };
+        let now = Instant::now();
+        let devices = lock(self.engine.devices());
+        rings.take_of(self.uid, now, |record| hand_on(record, &devices, self.counters));
+        rings.shown(self.uid, self.file, now);
+    }
+
+    fn block(&mut self, ticket: Ticket) -> Option<(OnAnswer, Passed)> {
+        let place = self.shares.place(self.uid, ticket.disk())?;
+        let fd = self.fd.take()?;
+        self.place = Some(place.watch());
+        let (client, wire) = (self.client.clone(), self.wire);
+        client.begin(ticket.number());
+        let on_answer = move |outcome: Completion<'_>| {
+            client.answer(ticket.number(), Frame::Answer(in_words(outcome, wire)));
+            drop(place);
+        };
+        Some((Box::new(on_answer), Passed::Shared(fd)))
+    }
+}
+
 /// What a reader's answer is to a shim.
-fn in_words(outcome: Outcome<'_>, wire: Settled) -> Answer {
+fn in_words(outcome: Completion<'_>, wire: Settled) -> Answer {
     match outcome {
-        Outcome::Resident(found) => Answer::resident(found.prefix(wire.prefetch_bytes), wire),
-        Outcome::Closing => Answer::pass(PassReason::Closing, wire),
-        Outcome::Pass(reason) => Answer::pass(
+        Completion::Resident(found) => Answer::resident(found.prefix(wire.prefetch_bytes), wire),
+        Completion::Closing => Answer::pass(PassReason::Closing, wire),
+        Completion::Pass(reason) => Answer::pass(
             match reason {
                 Reason::QueueFull => PassReason::Full,
                 Reason::Failed | Reason::TooLate => PassReason::DiskError,
@@ -524,11 +526,9 @@ fn in_words(outcome: Outcome<'_>, wire: Settled) -> Answer {
 /// Hands a shim's report to the reader of its disk.
 fn hand_on(record: &Record, devices: &Devices, counters: &mut Counters) {
     counters.reports += 1;
-    // A device nobody has missed on yet has no reader, and no file of it is known.
     let file = FileId { dev: record.dev, ino: record.ino };
-    let Some(index) = devices.reader_of(file) else { return };
-    let access = Message::Access { file, offset: record.offset, len: record.len };
-    counters.reports_dropped += u64::from(devices.send(index, access).is_err());
+    let report = devices.read(file, record.offset, record.len);
+    counters.reports_dropped += u64::from(report == Reported::Dropped);
 }
 
 fn spare() -> Option<OwnedFd> {

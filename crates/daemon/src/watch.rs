@@ -87,12 +87,11 @@ impl Door {
         let announcer = Arc::new(Announcer {
             group: group.clone(),
             settings: daemon.settings(),
-            devices: daemon.devices(),
+            engine: daemon.engine(),
             registry: Arc::new(crate::held::Registry::new(settings.answer_within, settings.held_max)),
             files: Files::new(settings.ignore_resident),
             folders: folders.clone(),
             counts,
-            ids: Default::default(),
         });
         let beats = Arc::new(Beats::new(settings.threads));
         let stop = Arc::new(AtomicBool::new(false));

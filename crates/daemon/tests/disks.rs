@@ -1,6 +1,7 @@
 //! Disks that hang, fail, and seek: FUSE file systems that do as the test says.
 
 mod common;
+#[allow(dead_code, reason = "another test file uses the rest")]
 #[path = "common/gated.rs"]
 mod gated;
 

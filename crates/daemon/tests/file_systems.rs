@@ -18,7 +18,9 @@ use fuser::{
 };
 use rustix::fs::{Advice, fadvise};
 use rustix::mount::{MountFlags, UnmountFlags};
-use seekless_engine::{Answer, Engine, KindReport, KnownBy, Need, Refused, Settings};
+use seekless_engine::{
+    Completion, Engine, ForwardedCall, InProcess, KindReport, KnownBy, Refused, Settings, Submitted,
+};
 use seekless_kernel::loopdev::LoopDevice;
 use tempfile::TempDir;
 
@@ -285,11 +287,14 @@ fn cold(path: &Path) -> File {
 
 fn ask(engine: &Engine, file: &File) -> Result<bool, Refused> {
     let (told, answer) = mpsc::channel();
-    let on_answer = move |a: Answer<'_>| {
-        let _ = told.send(matches!(a, Answer::Resident(_)));
+    let on_answer = move |a: Completion<'_>| {
+        let _ = told.send(matches!(a, Completion::Resident(_)));
     };
-    engine.request(Need::new(file.as_fd(), 0, 256 << 10), Box::new(on_answer))?;
-    Ok(answer.recv_timeout(NEVER).expect("answered"))
+    let call = ForwardedCall::of(file.as_fd(), 0, 256 << 10)?;
+    match engine.submit(call, &mut InProcess::new(file.as_fd(), Box::new(on_answer)))? {
+        Submitted::Resident { .. } => Ok(true),
+        Submitted::Blocked(_) => Ok(answer.recv_timeout(NEVER).expect("answered")),
+    }
 }
 
 fn engine(profiles: &Path, include_ssd: bool) -> Engine {

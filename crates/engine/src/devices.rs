@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use seekless_kernel::fstype::{self, Reads};
 use seekless_kernel::prefetch::Steps;
 use seekless_kernel::topology::{Backing, Dev, Disk, Topology};
-use seekless_policy::{FileId, RequestId};
+use seekless_policy::FileId;
+use seekless_wants::PROGRESS_STEP;
 
 use crate::disk_thread::{DiskThread, Snapshot};
 use crate::door::Message;
@@ -35,19 +36,12 @@ const FILES_MAX: usize = 4096;
 /// Most readers. Disks beyond share the common queue.
 const READERS_MAX: usize = 256;
 
-/// Bytes between two reports of progress of a piece: about 2 ms of a disk's time, so that answers are early and the
-/// wake-ups still few.
-const REPORT_STEP: u64 = 256 << 10;
-
 /// Name of the queue for everything that has no disk of its own.
 pub(crate) const COMMON: &str = "common";
 
-/// Requests named by [`Devices::next_id`] have this bit.
-const FIRST_ID: u64 = 1 << 62;
-
 /// Where the files of a device are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub(crate) enum Place {
     /// By this reader.
     Reader {
         /// Which, for [`Devices::send`].
@@ -85,17 +79,15 @@ pub struct Devices {
     /// Which reader serves a disk; `None` stands for the common queue.
     by_disk: HashMap<Option<Dev>, usize>,
     bitrates: Arc<Bitrates>,
-    ids: u64,
     closed: bool,
 }
 
 impl Devices {
     /// No readers yet. `settings` must be [`Settings::normalised`].
-    pub fn new(settings: Arc<Settings>) -> Devices {
+    pub(crate) fn new(settings: Arc<Settings>) -> Devices {
         Devices {
             settings,
             bitrates: Arc::default(),
-            ids: 0,
             known: HashMap::new(),
             by_file: HashMap::new(),
             readers: Vec::new(),
@@ -120,17 +112,11 @@ impl Devices {
         &self.bitrates
     }
 
-    /// A name for a request that differs from those doors give that count up from one.
-    pub fn next_id(&mut self) -> RequestId {
-        self.ids += 1;
-        RequestId(FIRST_ID | self.ids)
-    }
-
     /// Hands a message to a reader.
     ///
     /// # Errors
     /// The message, if the reader cannot take it now or has ended.
-    pub fn send(&self, index: usize, message: Message) -> Result<(), Message> {
+    pub(crate) fn send(&self, index: usize, message: Message) -> Result<(), Message> {
         match self.readers.get(index) {
             Some(reader) => reader.send(message),
             None => Err(message),
@@ -139,7 +125,7 @@ impl Devices {
 
     /// Ends: no reader is started from now on. What is returned ends the readers when it is called; it may take a moment,
     /// so call it without the lock.
-    pub fn close(&mut self) -> impl FnOnce() + use<> {
+    pub(crate) fn close(&mut self) -> impl FnOnce() + use<> {
         self.closed = true;
         let readers = std::mem::take(&mut self.readers);
         let log = self.settings.decisions.clone();
@@ -174,7 +160,7 @@ impl Devices {
     ///
     /// # Errors
     /// A reader had to be started and no thread could be had.
-    pub fn place(&mut self, file: FileId, fd: BorrowedFd<'_>, now: Instant) -> io::Result<Place> {
+    pub(crate) fn place(&mut self, file: FileId, fd: BorrowedFd<'_>, now: Instant) -> io::Result<Place> {
         let fresh = |since: Instant| now.saturating_duration_since(since) < BELIEVED;
         let known = self.known.get(&file.dev).filter(|k| fresh(k.1)).map(|k| k.0);
         if let Some(Found::At(place)) = known {
@@ -256,7 +242,7 @@ impl Devices {
             }
         };
         let limits = topology.queue_limits(queue_of.unwrap_or(dev));
-        let steps = Steps { submit: limits.read_ahead_cut(), report: REPORT_STEP };
+        let steps = Steps { submit: limits.read_ahead_cut(), report: PROGRESS_STEP };
         let disk = disk.filter(|_| !self.settings.single_queue);
         let (key, name) = match &disk {
             Some(disk) => (Some(disk.dev), disk.name.as_str()),

@@ -26,7 +26,7 @@ use seekless_units::{Bytes, Nanos};
 use crate::addresses::{Addresses, Edition};
 use crate::decisions::DecisionLog;
 use crate::disk::Disk;
-use crate::door::{Answer, Ask, Found, Hit, Message, OnAnswer};
+use crate::door::{Ask, Completion, Hit, Message, OnAnswer, ResidentRange};
 use crate::media::{self, Bitrates, Look, Told};
 use crate::memory;
 use crate::pinner::{Pinner, Span};
@@ -241,7 +241,7 @@ impl Body {
             }
         }
         for (_, pending) in std::mem::take(&mut self.pending) {
-            (pending.on_answer)(Answer::Closing);
+            (pending.on_answer)(Completion::Closing);
         }
         self.own.engine = self.engine.stats();
         self.remember();
@@ -462,12 +462,12 @@ impl Body {
     fn answer(&mut self, id: RequestId, verdict: Verdict) {
         let Some(pending) = self.pending.remove(&id) else { return };
         let answer = match verdict {
-            Verdict::Resident => Answer::Resident(Found {
+            Verdict::Resident => Completion::Resident(ResidentRange {
                 fd: pending.source.as_fd(),
                 offset: pending.need_offset,
                 len: pending.need_len,
             }),
-            Verdict::Pass(reason) => Answer::Pass(reason),
+            Verdict::Pass(reason) => Completion::Pass(reason),
         };
         (pending.on_answer)(answer);
         if pending.answer_is_read && verdict == Verdict::Resident {

@@ -1,7 +1,7 @@
 //! What a front door hands to a reader, and what it gets back.
 
 use std::fmt;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
@@ -30,14 +30,23 @@ impl Passed {
     }
 }
 
+impl AsFd for Passed {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Passed::Shared(fd) => fd.as_fd(),
+            Passed::Own(source) => source.as_fd(),
+        }
+    }
+}
+
 /// Called once, on the reader's thread, with what became of a request. It must not wait.
-pub type OnAnswer = Box<dyn FnOnce(Answer<'_>) + Send>;
+pub type OnAnswer = Box<dyn FnOnce(Completion<'_>) + Send>;
 
 /// What became of a request.
 #[derive(Debug)]
-pub enum Answer<'a> {
+pub enum Completion<'a> {
     /// What was asked for is in memory.
-    Resident(Found<'a>),
+    Resident(ResidentRange<'a>),
     /// Nothing was (or could be) done: read for yourself.
     Pass(Reason),
     /// The engine is being shut down: read for yourself.
@@ -46,13 +55,13 @@ pub enum Answer<'a> {
 
 /// Bytes found in memory at the end of a request; how many more there are is looked up only if somebody asks.
 #[derive(Debug)]
-pub struct Found<'a> {
+pub struct ResidentRange<'a> {
     pub(crate) fd: BorrowedFd<'a>,
     pub(crate) offset: u64,
     pub(crate) len: u64,
 }
 
-impl Found<'_> {
+impl ResidentRange<'_> {
     /// Bytes in memory from the start of the request on, looked for up to the request's end or `reach`, whichever is
     /// further. A system call. 0 where the kernel does not tell.
     pub fn prefix(&self, reach: u64) -> u64 {
@@ -62,7 +71,7 @@ impl Found<'_> {
 
 /// When and how fast bytes are needed, as far as a door knows; by default it knows nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Demand {
+pub struct ClientDemand {
     /// When the bytes should be in memory.
     pub deadline: Option<Instant>,
     /// Bytes a second at which they are played. What the file's header says the engine finds for itself
@@ -71,59 +80,58 @@ pub struct Demand {
 }
 
 /// A request on its way to a reader.
-pub struct Ask {
-    /// Its name; not used twice among all doors of an engine while the first waits ([`crate::Devices::next_id`]).
-    pub id: RequestId,
+pub(crate) struct Ask {
+    /// Its name.
+    pub(crate) id: RequestId,
     /// Told what became of it.
-    pub on_answer: OnAnswer,
+    pub(crate) on_answer: OnAnswer,
     /// Open for reading, a regular file.
-    pub passed: Passed,
+    pub(crate) passed: Passed,
     /// Which file.
-    pub file: FileId,
+    pub(crate) file: FileId,
     /// Its size and time of change.
-    pub edition: Edition,
+    pub(crate) edition: Edition,
     /// What the caller asked for: first byte.
-    pub need_offset: u64,
+    pub(crate) need_offset: u64,
     /// Bytes.
-    pub need_len: u64,
+    pub(crate) need_len: u64,
     /// What of it is missing: first byte.
-    pub offset: u64,
+    pub(crate) offset: u64,
     /// Bytes.
-    pub len: u64,
+    pub(crate) len: u64,
     /// First sector of the file system on the disk.
-    pub start: u64,
+    pub(crate) start: u64,
     /// Sizes of read-ahead calls there.
-    pub steps: Steps,
+    pub(crate) steps: Steps,
     /// What the caller knows of when and how fast.
-    pub demand: Demand,
-    /// Nobody will report the read that follows the answer, so a `Resident` one counts as that read; how much it takes, and
-    /// when, is unknown ([`Taken::Unknown`]).
-    pub answer_is_read: bool,
+    pub(crate) demand: ClientDemand,
+    /// See [`crate::ForwardedCall::answer_is_read`].
+    pub(crate) answer_is_read: bool,
 }
 
 /// A read that hit, and how to read more of its file.
 #[derive(Debug)]
-pub struct Hit {
+pub(crate) struct Hit {
     /// Open for reading, a regular file.
-    pub passed: Passed,
+    pub(crate) passed: Passed,
     /// Which file.
-    pub file: FileId,
+    pub(crate) file: FileId,
     /// Its size and time of change.
-    pub edition: Edition,
+    pub(crate) edition: Edition,
     /// First byte read.
-    pub offset: u64,
+    pub(crate) offset: u64,
     /// Bytes read.
-    pub len: u64,
+    pub(crate) len: u64,
     /// How much of them.
-    pub taken: Taken,
+    pub(crate) taken: Taken,
     /// First sector of the file system on the disk.
-    pub start: u64,
+    pub(crate) start: u64,
     /// Sizes of read-ahead calls there.
-    pub steps: Steps,
+    pub(crate) steps: Steps,
 }
 
 /// From the doors to a reader.
-pub enum Message {
+pub(crate) enum Message {
     /// Somebody waits for bytes that are missing.
     Ask(Box<Ask>),
     /// A read that hit, of a file the reader may not know.
@@ -164,7 +172,7 @@ impl fmt::Debug for Message {
 
 /// The file behind a descriptor, if it is a regular one open for reading. A descriptor that its holder may not read
 /// through (`O_PATH`, `O_WRONLY`) must not be read on his behalf.
-pub fn readable_file(fd: BorrowedFd<'_>) -> Option<(FileId, Edition)> {
+pub(crate) fn readable_file(fd: BorrowedFd<'_>) -> Option<(FileId, Edition)> {
     let flags = rustix::fs::fcntl_getfl(fd).ok()?;
     if flags.contains(OFlags::PATH) || flags & OFlags::ACCMODE == OFlags::WRONLY {
         return None;

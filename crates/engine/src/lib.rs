@@ -3,7 +3,7 @@
 //! ```text
 //!  shim's receptionist   watch's event threads   serve's event loops        (other crates)
 //!            \                  |                  /
-//!             `---- Need, Access, Cancel ---------'
+//!             `-- ForwardedCall: submit --------'
 //!                               v
 //!   Devices: which disk?  -->  thread of that disk  (DiskEngine: what, how much, in which order)
 //!                               |        ^
@@ -34,17 +34,19 @@ mod memory;
 mod pinner;
 mod report;
 mod settings;
+mod submit;
 mod worker;
 
 pub use addresses::Edition;
 pub use decisions::DecisionLog;
-pub use devices::{Devices, Place, SharedDevices};
+pub use devices::{Devices, SharedDevices};
 pub use disk_thread::Snapshot;
-pub use door::{Answer, Ask, Demand, Found, Hit, Message, OnAnswer, Passed, readable_file};
-pub use engine::{Engine, Need, Refused, Ticket};
+pub use door::{ClientDemand, Completion, OnAnswer, Passed, ResidentRange};
+pub use engine::Engine;
 pub use kind::{KindReport, Kinds, KnownBy};
 pub use report::{DiskReport, Durations};
 pub use settings::Settings;
+pub use submit::{ForwardedCall, InProcess, Refused, Reported, Submitted, Ticket, Transport};
 pub use worker::{WORKERS_MAX, run_first};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

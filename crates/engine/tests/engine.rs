@@ -9,11 +9,14 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, fadvise};
-use seekless_engine::{Answer, DecisionLog, DiskReport, Engine, Need, Refused, Settings};
+use seekless_engine::{
+    Completion, DecisionLog, DiskReport, Engine, ForwardedCall, InProcess, Passed, Refused, Settings,
+    Submitted,
+};
 use seekless_kernel::residency::resident_prefix;
 use seekless_policy::controller::Params;
 use seekless_policy::record::{Entry, FIRST_LINE, Line};
-use seekless_policy::{AheadConfig, DiskEngine, DropBehind, Mode, Sizing};
+use seekless_policy::{AheadConfig, DiskEngine, DropBehind, Mode, Sizing, Taken};
 use seekless_units::Bytes;
 
 /// Longest wait for anything: no measure of speed, only the difference between slow and never.
@@ -42,16 +45,25 @@ fn cold_file(mib: u64) -> File {
 
 fn ask(engine: &Engine, file: &File, offset: u64, len: u64) -> Result<String, Refused> {
     let (told, answer) = mpsc::channel();
-    let on_answer = move |a: Answer<'_>| {
+    let on_answer = move |a: Completion<'_>| {
         let text = match a {
-            Answer::Resident(found) => format!("resident {}", found.prefix(0) >= 1),
-            Answer::Pass(reason) => format!("pass {}", reason.name()),
-            Answer::Closing => "closing".into(),
+            Completion::Resident(found) => format!("resident {}", found.prefix(0) >= 1),
+            Completion::Pass(reason) => format!("pass {}", reason.name()),
+            Completion::Closing => "closing".into(),
         };
         let _ = told.send(text);
     };
-    engine.request(Need::new(file.as_fd(), offset, len), Box::new(on_answer))?;
-    Ok(answer.recv_timeout(NEVER).expect("answered exactly once"))
+    let call = ForwardedCall::of(file.as_fd(), offset, len)?;
+    match engine.submit(call, &mut InProcess::new(file.as_fd(), Box::new(on_answer)))? {
+        Submitted::Resident { want, bytes } => Ok(format!("resident {}", bytes >= want.len())),
+        Submitted::Blocked(_) => Ok(answer.recv_timeout(NEVER).expect("answered exactly once")),
+    }
+}
+
+/// Reports a read that hit.
+fn hit(engine: &Engine, file: &File, offset: u64, len: u64) {
+    let call = ForwardedCall::of(file.as_fd(), offset, len).unwrap();
+    engine.hit(&call, Taken::All, Passed::Shared(file.try_clone().unwrap().into()));
 }
 
 #[test]
@@ -90,7 +102,7 @@ fn reported_reads_are_followed() {
     let mut at = 256 << 10;
     while engine.statistics().iter().map(|d| d.ahead).sum::<u64>() == 0 {
         assert!(Instant::now() < until, "nothing was read ahead: {:?}", engine.statistics());
-        engine.access(file.as_fd(), at, 256 << 10);
+        hit(&engine, &file, at, 256 << 10);
         at = (at + (256 << 10)).min(4 * M);
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -141,7 +153,7 @@ fn what_was_read_ahead_does_not_leave_until_it_is_read() {
             [0, M / 2].map(|at| resident_prefix(file.as_fd(), at, M / 2).unwrap())
         };
         assert_eq!(left(), if hold { [M / 2, M / 2] } else { [0, 0] });
-        engine.access(file.as_fd(), 0, M / 2);
+        hit(&engine, &file, 0, M / 2);
         while left() != if hold { [0, M / 2] } else { [0, 0] } {
             assert!(Instant::now() < until, "what was read is held: {:?}", left());
             std::thread::sleep(Duration::from_millis(10));
@@ -159,7 +171,7 @@ fn stays(engine: &Engine, file: &File) -> Result<(), u64> {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        engine.access(file.as_fd(), at, M);
+        hit(engine, file, at, M);
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::fs;
 
 /// What a thread is doing to the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum BlockedCall {
     /// Reads exactly this range: `read`, `pread64`, `readv`, `preadv`, `preadv2`.
     Read,
     /// Reads as much of the range as the other side takes: `sendfile`, `splice`, `copy_file_range`.
@@ -22,24 +22,24 @@ pub enum Access {
 }
 
 /// What the thread with this number (as we see it) is doing.
-pub fn access_of(tid: i32) -> Access {
+pub fn blocked_call(tid: i32) -> BlockedCall {
     if tid <= 0 {
-        return Access::Unknown;
+        return BlockedCall::Unknown;
     }
     match fs::read_to_string(format!("/proc/{tid}/syscall")) {
         Ok(text) => parse(&text),
-        Err(_) => Access::Unknown,
+        Err(_) => BlockedCall::Unknown,
     }
 }
 
 /// The first word is the number of the call, or `running`.
-fn parse(text: &str) -> Access {
+fn parse(text: &str) -> BlockedCall {
     let number = text.split_ascii_whitespace().next().and_then(|word| word.parse::<libc::c_long>().ok());
     match number {
         Some(libc::SYS_read | libc::SYS_pread64 | libc::SYS_readv | libc::SYS_preadv | libc::SYS_preadv2) => {
-            Access::Read
+            BlockedCall::Read
         }
-        Some(libc::SYS_sendfile | libc::SYS_splice | libc::SYS_copy_file_range) => Access::Partial,
+        Some(libc::SYS_sendfile | libc::SYS_splice | libc::SYS_copy_file_range) => BlockedCall::Partial,
         Some(
             libc::SYS_write
             | libc::SYS_pwrite64
@@ -49,9 +49,9 @@ fn parse(text: &str) -> Access {
             | libc::SYS_fallocate
             | libc::SYS_ftruncate
             | libc::SYS_truncate,
-        ) => Access::Write,
-        Some(libc::SYS_mmap | libc::SYS_mremap | libc::SYS_remap_file_pages) => Access::Map,
-        _ => Access::Unknown,
+        ) => BlockedCall::Write,
+        Some(libc::SYS_mmap | libc::SYS_mremap | libc::SYS_remap_file_pages) => BlockedCall::Map,
+        _ => BlockedCall::Unknown,
     }
 }
 
@@ -68,12 +68,12 @@ mod tests {
     #[test]
     fn a_blocked_thread_tells_its_call() {
         let line = |n: libc::c_long| parse(&format!("{n} 0x3 0x7f 0x0 0x0 0x0 0x0 0x7ffd 0x7f\n"));
-        assert_eq!(line(libc::SYS_pread64), Access::Read);
-        assert_eq!(line(libc::SYS_sendfile), Access::Partial);
-        assert_eq!(line(libc::SYS_pwritev2), Access::Write);
-        assert_eq!(line(libc::SYS_mmap), Access::Map);
+        assert_eq!(line(libc::SYS_pread64), BlockedCall::Read);
+        assert_eq!(line(libc::SYS_sendfile), BlockedCall::Partial);
+        assert_eq!(line(libc::SYS_pwritev2), BlockedCall::Write);
+        assert_eq!(line(libc::SYS_mmap), BlockedCall::Map);
         for other in ["running\n", "-1 0x7ffd 0x7f\n", "", "x"] {
-            assert_eq!(parse(other), Access::Unknown, "{other}");
+            assert_eq!(parse(other), BlockedCall::Unknown, "{other}");
         }
     }
 
@@ -90,10 +90,10 @@ mod tests {
         assert!(is_own_thread(tid));
         assert!(!is_own_thread(1) || std::process::id() == 1);
         let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
-        let mut seen = access_of(tid);
-        while seen != Access::Read && std::time::Instant::now() < until {
+        let mut seen = blocked_call(tid);
+        while seen != BlockedCall::Read && std::time::Instant::now() < until {
             std::thread::sleep(std::time::Duration::from_millis(1));
-            seen = access_of(tid);
+            seen = blocked_call(tid);
         }
         rustix::io::write(&far, b"x").unwrap();
         thread.join().unwrap();
@@ -101,6 +101,6 @@ mod tests {
             println!("skipped: this kernel does not show system calls");
             return;
         }
-        assert_eq!(seen, Access::Read);
+        assert_eq!(seen, BlockedCall::Read);
     }
 }

@@ -25,11 +25,9 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Advice, Mode, OFlags, fadvise};
 use rustix::io::Errno;
 use rustix::mm;
+use seekless_wants::{PIECE, parts};
 
 use crate::residency::{cachestat, mincore, page_bytes, pages_of};
-
-/// Step of the second try, bytes: the kernel's smallest usual `read_ahead_kb`, so it is never cut.
-const SECOND_TRY_STEP: u64 = 128 << 10;
 
 /// How often a page is looked at where nothing better is to be had (before Linux 5.14). A disk moves about 100 KiB meanwhile.
 const POLL: Duration = Duration::from_millis(1);
@@ -140,14 +138,14 @@ pub fn bring_in(
     let page = page_bytes();
     let end = offset.saturating_add(len);
     let submit_error = |at| move |error: io::Error| BringError { at, error };
-    for (from, upto) in ranges(offset, end, steps.submit.max(page)) {
-        will_need(source, from, upto - from).map_err(submit_error(from))?;
+    for part in parts(offset, end, steps.submit.max(page)) {
+        will_need(source, part.start, part.end - part.start).map_err(submit_error(part.start))?;
     }
     let mut brought = Brought::default();
-    for (from, upto) in ranges(offset, end, steps.report.max(page)) {
-        wait_for(source, from, upto)?;
-        brought = brought + complete(source, from, upto)?;
-        progress(upto);
+    for part in parts(offset, end, steps.report.max(page)) {
+        wait_for(source, part.start, part.end)?;
+        brought = brought + complete(source, part.start, part.end)?;
+        progress(part.end);
     }
     Ok(brought)
 }
@@ -166,16 +164,6 @@ impl std::ops::Add for Brought {
     fn add(self, other: Brought) -> Brought {
         Brought { second_try: self.second_try + other.second_try, lost: self.lost + other.lost }
     }
-}
-
-/// `[offset, end)` in consecutive parts of `step`, the last one shorter.
-fn ranges(offset: u64, end: u64, step: u64) -> impl Iterator<Item = (u64, u64)> {
-    let mut from = offset;
-    std::iter::from_fn(move || {
-        let part = (from, end.min(from.saturating_add(step)));
-        from = part.1;
-        (part.0 < part.1).then_some(part)
-    })
 }
 
 fn will_need(source: &Source, offset: u64, len: u64) -> io::Result<()> {
@@ -255,8 +243,10 @@ fn complete(source: &Source, from: u64, upto: u64) -> Result<Brought, BringError
     let size = rustix::fs::fstat(source).map_or(0, |stat| stat.st_size as u64);
     let len = upto.min(size).saturating_sub(from);
     let coming = cachestat(source.as_fd(), from, len).map_or(0, |stat| stat.cached);
-    for (from, upto) in ranges(from, upto, SECOND_TRY_STEP) {
-        will_need(source, from, upto - from).map_err(|error| BringError { at: from, error })?;
+    // In steps that the kernel never cuts.
+    for part in parts(from, upto, PIECE) {
+        let asked = will_need(source, part.start, part.end - part.start);
+        asked.map_err(|error| BringError { at: part.start, error })?;
     }
     for page in late {
         wait_for_page(source, (page * page_bytes()).max(from))?;

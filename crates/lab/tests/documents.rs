@@ -134,6 +134,33 @@ fn anchors(text: &str) -> BTreeSet<String> {
     headings.map(|heading| heading.chars().filter_map(slug).collect()).collect()
 }
 
+/// From the hook to the disk and back: each step is a line of the drawing with number, name, file and
+/// function.
+#[test]
+fn the_path_of_a_read_has_at_most_eight_steps_that_exist() {
+    let text = read(&root().join("docs/ARCHITECTURE.md"));
+    let section = text.split_once("## The path of a read\n").expect("the section").1;
+    let drawing = section.split("```").nth(1).expect("a drawing");
+    let words = |line: &'_ str| line.split_whitespace().map(String::from).collect::<Vec<_>>();
+    let is_step = |line: &Vec<String>| line.first().is_some_and(|word| word.parse::<usize>().is_ok());
+    let steps: Vec<Vec<String>> = drawing.lines().map(words).filter(is_step).collect();
+    assert!((2..=8).contains(&steps.len()), "{} steps", steps.len());
+    for (i, step) in steps.iter().enumerate() {
+        let [number, name, file, function, ..] = step.as_slice() else {
+            panic!("a step of too few words: {step:?}")
+        };
+        assert_eq!(*number, (i + 1).to_string(), "{name}");
+        let path = root().join(file);
+        assert!(path.is_file(), "step {number}, {name}: {file} is not there");
+        assert!(
+            read(&path).contains(&format!("fn {function}(")),
+            "step {number}, {name}: {file} has no function {function}"
+        );
+    }
+    assert_eq!(steps[0][2..4], ["crates/shim/src/hooks.rs", "pread"], "it begins with the server's call");
+    assert!(steps.iter().any(|step| step[2].starts_with("crates/kernel/")), "it reaches the disk");
+}
+
 #[test]
 fn the_architecture_lists_every_crate() {
     let text = read(&root().join("docs/ARCHITECTURE.md"));

@@ -5,6 +5,7 @@ use core::str::FromStr;
 
 use seekless_profile::DiskProfile;
 use seekless_units::{Bytes, Nanos};
+use seekless_wants::DoorLimits;
 use serde::{Deserialize, Serialize};
 
 use crate::bitrate::BitrateRule;
@@ -14,7 +15,7 @@ use crate::{Sizing, StreamConfig};
 
 /// Everything is read in whole pages of this many bytes. Larger hardware pages are a multiple of it, and the driver
 /// reads whole hardware pages anyway.
-pub const PAGE: u64 = 4096;
+pub use seekless_wants::PAGE;
 
 /// The prefetch size of the paper (\[L\] 6, "unless otherwise specified"), good for the drives of its time.
 pub const DEFAULT_PREFETCH: Bytes = Bytes::mib(2);
@@ -247,6 +248,12 @@ impl Config {
     /// size is scored by the part of all reads that missed (\[A\] section 4).
     pub fn hears_hits(&self) -> bool {
         self.mode == Mode::Both && (self.ahead.is_some() || matches!(self.sizing, Sizing::Auto(_)))
+    }
+
+    /// The bounds of what a door has brought in for one call.
+    pub fn limits(&self) -> DoorLimits {
+        let prefetch = self.mode.prefetches().then_some(self.prefetch.0);
+        DoorLimits { read_max: self.read_max.0, prefetch }
     }
 
     /// The same settings with every value inside its range.

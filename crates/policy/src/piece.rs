@@ -6,6 +6,7 @@
 use alloc::vec::Vec;
 
 use seekless_units::{Lba, Nanos};
+use seekless_wants::{TO_END, Want};
 
 use crate::{FileId, PAGE, ReadId, Request, RequestId, StreamId};
 
@@ -68,17 +69,11 @@ pub(crate) struct Wanted {
 impl Wanted {
     /// `None` if the request lies beyond the end of its file.
     pub(crate) fn of(request: &Request, read_max: u64) -> Option<Wanted> {
-        // No Linux file is longer; keeps the rounding up below from overflowing.
-        let size = request.file_size.min(i64::MAX as u64);
-        if request.offset >= size {
-            return None;
-        }
-        let start = request.offset / PAGE * PAGE;
-        let rest = size - request.offset;
-        let len = if request.len == 0 { rest } else { request.len.min(rest) };
-        let file_end = size.next_multiple_of(PAGE);
-        let end = (request.offset + len).next_multiple_of(PAGE).min(start.saturating_add(read_max));
-        Some(Wanted { start, end, file_end })
+        let len = if request.len == 0 { TO_END } else { request.len };
+        let want = Want::of(request.offset, len, request.file_size)?;
+        let (start, end) = want.in_pages();
+        let end = end.min(start.saturating_add(read_max));
+        Some(Wanted { start, end, file_end: want.file_end_in_pages() })
     }
 }
 

@@ -5,6 +5,7 @@
 #![allow(clippy::missing_safety_doc)] // The contract of each is that of the C function it stands in front of.
 
 use libc::{c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
+use seekless_wants::{advised, is_page_aligned};
 use seekless_wire::Call;
 
 use crate::judge::{Length, Moved, Place, before, before_mapped};
@@ -36,9 +37,9 @@ fn bytes(count: size_t) -> Length {
     Length::Bytes(count as u64)
 }
 
-/// `posix_fadvise` takes 0 for "to the end".
+/// The bytes a `posix_fadvise` names.
 fn advice_bytes(length: off_t) -> Length {
-    u64::try_from(length).map_or(Length::Bytes(0), |n| if n == 0 { Length::ToEnd } else { Length::Bytes(n) })
+    Length::Bytes(advised(length))
 }
 
 /// `preadv2` takes -1 for the descriptor's own position.
@@ -46,13 +47,10 @@ fn preadv2_place(offset: off_t) -> Place {
     if offset == -1 { Place::Cursor } else { Place::At(offset) }
 }
 
-/// Every page size there is, is a multiple of this; `mmap` and `madvise` refuse what is not a multiple of a page.
-const PAGE_BYTES_MIN: usize = 4096;
-
 /// Whether this `mmap` reads a file before it returns.
 fn populates(flags: c_int, offset: off_t) -> bool {
     flags & (libc::MAP_POPULATE | libc::MAP_ANONYMOUS) == libc::MAP_POPULATE
-        && (offset as usize).is_multiple_of(PAGE_BYTES_MIN)
+        && is_page_aligned(offset.cast_unsigned())
 }
 
 hooks! {
@@ -129,7 +127,7 @@ hooks! {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn madvise(addr: *mut c_void, length: size_t, advice: c_int) -> c_int {
     match advice {
-        _ if !addr.addr().is_multiple_of(PAGE_BYTES_MIN) => {}
+        _ if !is_page_aligned(addr.addr() as u64) => {}
         libc::MADV_WILLNEED => before_mapped(Call::Madvise, addr.addr(), length),
         libc::MADV_POPULATE_READ => before_mapped(Call::Mmap, addr.addr(), length),
         _ => {}
@@ -142,7 +140,7 @@ pub unsafe extern "C-unwind" fn madvise(addr: *mut c_void, length: size_t, advic
 // SAFETY: as of the hooks above.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn posix_madvise(addr: *mut c_void, length: size_t, advice: c_int) -> c_int {
-    if advice == libc::POSIX_MADV_WILLNEED && addr.addr().is_multiple_of(PAGE_BYTES_MIN) {
+    if advice == libc::POSIX_MADV_WILLNEED && is_page_aligned(addr.addr() as u64) {
         before_mapped(Call::Madvise, addr.addr(), length);
     }
     // SAFETY: our caller's own arguments.

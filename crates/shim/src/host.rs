@@ -99,7 +99,7 @@ pub(crate) fn iovec_bytes(vectors: *const libc::iovec, count: c_int) -> Option<u
     // IOV_MAX, the kernel's UIO_MAXIOV.
     const VECTORS_MAX: c_int = 1024;
     /// Checking one address in each smallest page the array touches is enough.
-    const CHECK_EVERY: usize = 4096;
+    const CHECK_EVERY: usize = seekless_wants::PAGE as usize;
     if !(1..=VECTORS_MAX).contains(&count) {
         return None;
     }

@@ -10,6 +10,7 @@ use libc::{c_int, off_t};
 use rustix::fs::{FileType, OFlags, SeekFrom, Stat};
 use seekless_kernel::residency::{self, Residency};
 use seekless_kernel::ring::Record;
+use seekless_wants::{Want, passes};
 use seekless_wire::{Call, Mode, Tracked};
 
 use crate::marks::{self, FileId, MARKS};
@@ -34,26 +35,7 @@ pub(crate) enum Length {
     Bytes(u64),
     /// As many as this array of vectors holds.
     Vectors(*const libc::iovec, c_int),
-    /// All from its start on.
-    ToEnd,
 }
-
-/// A call that copies as much as it is asked for is looked at this far ahead. What it copies costs a hundred times
-/// more than looking.
-const READ_BYTES_MAX: u64 = 16 << 20;
-
-/// A call that sends is asked for the rest of a file and sends what the socket takes, some hundred KiB: looking at all of it
-/// each time would cost more than the sending. (nginx's `sendfile_max_chunk`.)
-const SEND_BYTES_MAX: u64 = 2 << 20;
-
-/// In mode `prefetch`, how much each `readahead` call of a pass over the range asks for. The kernel silently cuts a call at the larger
-/// of its read-ahead size and the device's largest transfer, which is not known here: the first pass makes few, large
-/// commands where it may - 64 threads that each ask for 2 MiB in pieces of 128 KiB have them mixed in the disk's queue, at
-/// a seek each - and the last one asks for what the cut left out.
-const READAHEAD_STEPS_BYTES: [u64; 3] = [PREFETCH_BYTES_MAX, 1 << 20, 128 << 10];
-
-/// In mode `prefetch`, the most a read is enlarged to, whatever the daemon says.
-const PREFETCH_BYTES_MAX: u64 = 16 << 20;
 
 /// What is left to do once the original call has returned. Holds nothing that would need dropping: a cancelled thread
 /// unwinds past it.
@@ -156,10 +138,11 @@ fn judge(call: Call, fd: BorrowedFd<'_>, place: Place, length: Length) -> Option
         return None;
     }
     let known = current(known, now_ms)?;
-    let (offset, length) = range(call, fd, &stat, place, length)?;
+    let want = want(call, fd, &stat, place, length)?;
     let file = FileId { device: stat.st_dev, inode: stat.st_ino };
 
     if known.mode == Mode::Track {
+        let (offset, length) = (want.offset(), want.len());
         let resident = residency::residency(fd, offset, length, stat.st_uid) == Residency::Resident;
         let (pid, tid) = host::pid_tid();
         let (device, inode, start_ns) = (file.device, file.inode, host::now_ns());
@@ -177,42 +160,33 @@ fn judge(call: Call, fd: BorrowedFd<'_>, place: Place, length: Length) -> Option
             duration_ns,
         }));
     }
-    provide(call, fd, &stat, known, file, offset, length);
+    provide(call, fd, &stat, known, file, want);
     // Asked after the miss that may just have brought the ring.
     let reports =
         reports::wanted() && !call.is_advice() && matches!(known.mode, Mode::Serialise | Mode::Both);
     reports.then_some(After::Report(Record {
         dev: stat.st_dev,
         ino: stat.st_ino,
-        offset,
+        offset: want.offset(),
         len: 0,
         file_size: stat.st_size as u64,
     }))
 }
 
 /// Sees to it that the bytes are resident before the call is made, as the mode says.
-fn provide(
-    call: Call,
-    fd: BorrowedFd<'_>,
-    stat: &Stat,
-    known: Known,
-    file: FileId,
-    offset: u64,
-    length: u64,
-) {
+fn provide(call: Call, fd: BorrowedFd<'_>, stat: &Stat, known: Known, file: FileId, want: Want) {
     // Marks first: where there are any, the kernel has refused to tell before, and asking it again costs as much as the rest.
     let ttl_ms = match known.mode {
         Mode::Prefetch => marks::TTL_ASKED_MS,
         _ => marks::TTL_MS,
     };
-    if MARKS.all(file, offset, length, ttl_ms, host::coarse_ms()) {
+    if MARKS.all(file, want, ttl_ms, host::coarse_ms()) {
         return;
     }
+    let (offset, length) = (want.offset(), want.len());
     let residency = residency::residency(fd, offset, length, stat.st_uid);
     let hidden = residency == Residency::Unknown;
-    if residency == Residency::Resident
-        || (hidden && known.mode == Mode::Prefetch && probed(fd, offset, length))
-    {
+    if residency == Residency::Resident || (hidden && known.mode == Mode::Prefetch && probed(fd, want)) {
         return;
     }
     if !reads_through_cache(fd) {
@@ -221,10 +195,10 @@ fn provide(
     match known.mode {
         Mode::Off | Mode::Track => {}
         Mode::Prefetch => {
-            let length = length.max(known.prefetch_bytes).min(bytes_from(stat, offset));
-            enlarge(fd, offset, length);
+            let more = want.enlarged(known.prefetch_bytes);
+            read_ahead(fd, more);
             if hidden {
-                MARKS.set(file, offset, length, stat.st_size as u64, host::coarse_ms());
+                MARKS.set(file, more, host::coarse_ms());
             }
         }
         Mode::Serialise | Mode::Both if call.is_advice() => ask::advise(fd, call, offset, length),
@@ -233,7 +207,9 @@ fn provide(
             if let (true, Some(answer)) = (hidden, answer) {
                 // A daemon that may not look either has at least brought in what was asked for.
                 let resident = if answer.resident_bytes > 0 { answer.resident_bytes } else { length };
-                MARKS.set(file, offset, resident, stat.st_size as u64, host::coarse_ms());
+                if let Some(resident) = Want::of(offset, resident, want.file_bytes()) {
+                    MARKS.set(file, resident, host::coarse_ms());
+                }
             }
         }
     }
@@ -266,12 +242,11 @@ fn current(known: Known, now_ms: u64) -> Option<Known> {
     (known.mode != Mode::Off).then_some(known)
 }
 
-/// The bytes to look at: those of the call that are in the file, as far as it is worth looking.
-fn range(call: Call, fd: BorrowedFd<'_>, stat: &Stat, place: Place, length: Length) -> Option<(u64, u64)> {
-    let wanted = match length {
+/// The bytes to look at; `None`: there are none.
+fn want(call: Call, fd: BorrowedFd<'_>, stat: &Stat, place: Place, length: Length) -> Option<Want> {
+    let named = match length {
         Length::Bytes(n) => n,
         Length::Vectors(vectors, count) => host::iovec_bytes(vectors, count)?,
-        Length::ToEnd => u64::MAX,
     };
     let offset = match place {
         Place::At(offset) => u64::try_from(offset).ok()?,
@@ -285,24 +260,15 @@ fn range(call: Call, fd: BorrowedFd<'_>, stat: &Stat, place: Place, length: Leng
         }
         Place::Cursor | Place::Pointer(_) => rustix::fs::seek(fd, SeekFrom::Current(0)).ok()?,
     };
-    let most = match call {
-        Call::Sendfile | Call::Splice => SEND_BYTES_MAX,
-        _ => READ_BYTES_MAX,
-    };
-    let length = wanted.min(bytes_from(stat, offset)).min(most);
-    (length > 0).then_some((offset, length))
-}
-
-fn bytes_from(stat: &Stat, offset: u64) -> u64 {
-    (stat.st_size as u64).saturating_sub(offset)
+    Some(Want::of(offset, named, stat.st_size as u64)?.looked_at(call.kind()))
 }
 
 /// Where the kernel hides residency and, in mode `prefetch`, nobody is asked: a probe of what was not marked lately. The
 /// small read it starts when it fails is the beginning of the large one that follows.
-fn probed(fd: BorrowedFd<'_>, offset: u64, length: u64) -> bool {
+fn probed(fd: BorrowedFd<'_>, want: Want) -> bool {
     // The last byte first: the kernel takes the latest position for the reader's, and the call is about to read from the
     // first.
-    residency::nowait_page_resident(fd, offset + (length - 1)) && residency::nowait_page_resident(fd, offset)
+    residency::nowait_page_resident(fd, want.end() - 1) && residency::nowait_page_resident(fd, want.offset())
 }
 
 /// Open for reading, and not past the page cache.
@@ -314,18 +280,13 @@ fn reads_through_cache(fd: BorrowedFd<'_>) -> bool {
 
 /// Mode `prefetch`: the application's own thread asks for the enlarged range, all pieces in flight together, and goes on
 /// to its call, which waits for the bytes it needs.
-fn enlarge(fd: BorrowedFd<'_>, offset: u64, length: u64) {
+fn read_ahead(fd: BorrowedFd<'_>, want: Want) {
     use std::os::fd::AsRawFd;
-    let end = offset.saturating_add(length.min(PREFETCH_BYTES_MAX));
-    for step in READAHEAD_STEPS_BYTES {
-        let mut at = offset;
-        while at < end {
-            let len = step.min(end - at);
-            // SAFETY: numbers only; the call reads into the page cache.
-            if unsafe { libc::syscall(libc::SYS_readahead, fd.as_raw_fd(), at, len) } != 0 {
-                return;
-            }
-            at += len;
+    for part in passes(want) {
+        let len = part.end - part.start;
+        // SAFETY: numbers only; the call reads into the page cache.
+        if unsafe { libc::syscall(libc::SYS_readahead, fd.as_raw_fd(), part.start, len) } != 0 {
+            return;
         }
     }
 }

@@ -55,9 +55,9 @@ pub(crate) fn file_at(address: usize, length: usize) -> Option<Mapped> {
     is_it(&rustix::fs::stat(path).ok()?, &area)?;
     let file = rustix::fs::open(path, flags | OFlags::NONBLOCK | OFlags::NOCTTY, Mode::empty()).ok()?;
     is_it(&rustix::fs::fstat(&file).ok()?, &area)?;
-    let into = (address as u64).checked_sub(area.start)?;
-    let length = (length as u64).min(area.end.checked_sub(address as u64)?);
-    Some(Mapped { file, offset: area.offset.checked_add(into)?, length })
+    let (offset, length) =
+        seekless_wants::mapped(address as u64, length as u64, area.start, area.end, area.offset)?;
+    Some(Mapped { file, offset, length })
 }
 
 fn is_it(stat: &rustix::fs::Stat, area: &Area) -> Option<()> {

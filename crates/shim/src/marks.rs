@@ -13,8 +13,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A piece of a file: as large as what the kernel reads ahead by itself, small enough to be evicted as one.
-pub(crate) const PIECE_BYTES: u64 = 128 << 10;
+use seekless_wants::Want;
 
 /// How long a mark is believed, milliseconds. Long enough that re-reading what is hot costs a round trip a few hundred
 /// times a second at most, short enough that the kernel's own read-ahead, which goes on by itself from one small read to
@@ -33,7 +32,7 @@ const TICK_MS: u64 = 64;
 const SLOTS: usize = 1 << 16;
 
 /// Most pieces one answer marks (128 MiB): no answer is worth walking the table for, and none may wipe it.
-const PIECES_MAX: u64 = 1 << 10;
+const PIECES_MAX: usize = 1 << 10;
 
 pub(crate) struct Marks {
     slots: [AtomicU32; SLOTS],
@@ -61,9 +60,9 @@ impl Marks {
         Some((self.slots.get(h as usize % SLOTS)?, (h >> 32) as u32 & !0xff | 0x100))
     }
 
-    /// Whether every piece that `length` bytes (not 0) from `offset` touch was marked in the last `ttl_ms`.
-    pub(crate) fn all(&self, file: FileId, offset: u64, length: u64, ttl_ms: u64, now_ms: u64) -> bool {
-        pieces(offset, length).all(|piece| {
+    /// Whether every piece that it touches was marked in the last `ttl_ms`.
+    pub(crate) fn all(&self, file: FileId, want: Want, ttl_ms: u64, now_ms: u64) -> bool {
+        want.pieces().all(|piece| {
             self.place(file, piece).is_some_and(|(slot, print)| {
                 let mark = slot.load(Ordering::Relaxed);
                 let age_ticks = clock(now_ms).wrapping_sub(mark as u8);
@@ -72,13 +71,9 @@ impl Marks {
         })
     }
 
-    /// Marks what is resident: the pieces that end within `length` bytes from `offset`, or with the file. The piece that
-    /// `offset` is in counts although its beginning is not known.
-    pub(crate) fn set(&self, file: FileId, offset: u64, length: u64, file_bytes: u64, now_ms: u64) {
-        let end = offset.saturating_add(length);
-        let end_piece = if end >= file_bytes { end.div_ceil(PIECE_BYTES) } else { end / PIECE_BYTES };
-        let first = offset / PIECE_BYTES;
-        for piece in first..end_piece.min(first.saturating_add(PIECES_MAX)) {
+    /// Marks the pieces that are known to be resident when these bytes are.
+    pub(crate) fn set(&self, file: FileId, resident: Want, now_ms: u64) {
+        for piece in resident.known_pieces().take(PIECES_MAX) {
             if let Some((slot, print)) = self.place(file, piece) {
                 slot.store(print | u32::from(clock(now_ms)), Ordering::Relaxed);
             }
@@ -90,35 +85,35 @@ fn clock(now_ms: u64) -> u8 {
     (now_ms / TICK_MS) as u8
 }
 
-/// The pieces a range (its length not 0) touches.
-fn pieces(offset: u64, length: u64) -> impl Iterator<Item = u64> {
-    let last = offset.saturating_add(length.max(1) - 1) / PIECE_BYTES;
-    offset / PIECE_BYTES..last.saturating_add(1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use seekless_wants::PIECE;
+
+    const SIZE: u64 = 10 * PIECE + 5;
 
     fn all(file: FileId, offset: u64, length: u64, now_ms: u64) -> bool {
-        MARKS.all(file, offset, length, TTL_MS, now_ms)
+        MARKS.all(file, Want::of(offset, length, u64::MAX).unwrap(), TTL_MS, now_ms)
+    }
+
+    fn set(file: FileId, offset: u64, length: u64, file_bytes: u64, now_ms: u64) {
+        MARKS.set(file, Want::of(offset, length, file_bytes).unwrap(), now_ms);
     }
 
     #[test]
     fn pieces_are_marked_as_far_as_they_are_known() {
-        let (p, file) = (PIECE_BYTES, FileId { device: 1, inode: 2 });
-        let size = 10 * p + 5;
+        let (p, file) = (PIECE, FileId { device: 1, inode: 2 });
         let now = 1_000_000;
         assert!(!all(file, 0, 1, now));
-        MARKS.set(file, 100, 2 * p, size, now);
+        set(file, 100, 2 * p, SIZE, now);
         assert!(all(file, 0, 2 * p, now), "the beginning of the first piece is taken on trust");
         assert!(!all(file, 0, 2 * p + 1, now), "the third piece is known in part only");
         assert!(!all(FileId { device: 1, inode: 3 }, 0, 1, now), "another file");
-        MARKS.set(file, 10 * p, 5, size, now);
+        set(file, 10 * p, 5, SIZE, now);
         assert!(all(file, 10 * p, 5, now), "the file's last piece is complete at its end");
         assert!(all(file, 0, p, now + TTL_MS - TICK_MS), "for as long as it is believed");
         assert!(!all(file, 0, p, now + TTL_MS + TICK_MS), "and no longer");
-        MARKS.set(file, 0, u64::MAX, u64::MAX, now);
-        assert!(!all(file, PIECES_MAX * p, 1, now), "no answer may wipe the table");
+        set(file, 0, u64::MAX, u64::MAX, now);
+        assert!(!all(file, PIECES_MAX as u64 * p, 1, now), "no answer may wipe the table");
     }
 }

@@ -87,12 +87,13 @@ fn golden_runs() {
         figures(&Config { engine: engine(Mode::Both, false), ..closed(20) }),
         figures(&Config { engine: engine(Mode::Both, true), server: ServerModel::threads(), ..closed(20) }),
         figures(&sessions(40.0)),
+        figures(&Config { engine: engine(Mode::Prefetch, false), ..closed(20) }),
     ];
     assert_eq!(got, GOLDEN);
 }
 
-const GOLDEN: [(u64, u64, u64); 4] =
-    [(366, 1421, 180440), (870, 810, 401144), (1648, 1353, 670988), (876, 4213, 527792)];
+const GOLDEN: [(u64, u64, u64); 5] =
+    [(366, 1421, 180440), (870, 810, 401144), (1648, 1353, 670988), (876, 4213, 527792), (825, 943, 380064)];
 
 /// What is held is there when its reader comes, where without it three times as much is gone.
 #[test]

@@ -3,6 +3,8 @@
 use core::fmt;
 use core::str::FromStr;
 
+use seekless_wants::CallKind;
+
 macro_rules! vocabulary {
     ($(#[$doc:meta])* $name:ident, $field:literal { $($(#[$vdoc:meta])* $variant:ident = $number:literal, $text:literal;)+ }) => {
         $(#[$doc])*
@@ -92,6 +94,16 @@ impl Call {
     /// an end of file after the frame does not mean that the bytes are no longer wanted.
     pub const fn is_advice(self) -> bool {
         matches!(self, Call::Fadvise | Call::Readahead | Call::Madvise)
+    }
+
+    /// How it takes the bytes that it names.
+    pub const fn kind(self) -> CallKind {
+        match self {
+            Call::Read | Call::Pread | Call::Readv | Call::Preadv | Call::Preadv2 => CallKind::Read,
+            Call::Sendfile | Call::Splice => CallKind::Send,
+            Call::CopyFileRange | Call::Mmap | Call::Madvise => CallKind::Part,
+            Call::Fadvise | Call::Readahead | Call::Other => CallKind::Part,
+        }
     }
 }
 

@@ -44,8 +44,9 @@ impl Keeper {
                 refresh_at = now + IGNORED_FOR;
             } else if now >= look_at {
                 look_at = now
-                    + files
-                        .look(folders, group, counts, |file| lock(&announcer.devices).needs_every_hit(file));
+                    + files.look(folders, group, counts, |file| {
+                        lock(announcer.engine.devices()).needs_every_hit(file)
+                    });
             }
             thread::sleep(ROUND);
         }

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -72,6 +73,17 @@ impl Gated {
 
     pub fn open(&self, inode: u64) -> File {
         File::open(self.folder.path().join(inode.to_string())).unwrap()
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Takes every page of a file out of memory, mapped ones too. Not while reads of it wait: they have their
+    /// pages locked.
+    pub fn evict(&self, inode: u64) {
+        let notifier = self.session.as_ref().unwrap().notifier();
+        notifier.inval_inode(INodeNo(inode), 0, 0).unwrap();
     }
 
     pub fn set_closed(&self, closed: bool) {

@@ -1,10 +1,9 @@
 //! From a request to an answer (RFC 9110): which file, which bytes of it, under which status.
 
-use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use bytes::Bytes;
@@ -16,10 +15,10 @@ use hyper::header::{
     RETRY_AFTER, SERVER, USER_AGENT,
 };
 use hyper::{Method, Request, Response, StatusCode, Version};
-use rustls::crypto::SecureRandom;
 
 use super::any_order::{self, Download};
 use super::body::{FileBody, Part};
+use super::boundary::boundary;
 use super::counters::Counters;
 use super::log::Record;
 use super::playing::Playing;
@@ -145,23 +144,6 @@ async fn ignore(mut body: Incoming) {
         seen += frame.data_ref().map_or(0, Bytes::len);
         if seen > BODY_MAX {
             return;
-        }
-    }
-}
-
-/// What makes the boundary of an answer in parts: whoever can write into a file and could foresee it would choose where readers
-/// that search for it see the end of a part.
-pub(super) fn boundary() -> u128 {
-    /// The source that TLS draws its keys from.
-    static RANDOM: LazyLock<&dyn SecureRandom> =
-        LazyLock::new(|| rustls::crypto::ring::default_provider().secure_random);
-    let mut bytes = [0; 16];
-    match RANDOM.fill(&mut bytes) {
-        Ok(()) => u128::from_ne_bytes(bytes),
-        // The system gives no random numbers: the standard library's hashes are seeded with what it gave before.
-        Err(_) => {
-            let half = || u128::from(RandomState::new().hash_one(Instant::now()));
-            half() << 64 | half()
         }
     }
 }

@@ -19,6 +19,7 @@ use seekless_reorder::{Action, Circus, ClientId, Config, ContentId, Event, ReadI
 use tokio::sync::mpsc;
 
 use super::Shared;
+use super::boundary::boundary;
 use super::counters::Counters;
 use super::fetch::read_past;
 use super::tree::{FileVersion, Opened};
@@ -111,7 +112,7 @@ pub(crate) fn join(
     let spans = merged(spans.to_vec());
     let disk = any_order.disk(shared, file)?;
     let ranges: Vec<Range<u64>> = spans.iter().map(|s| s.offset / block..s.end().div_ceil(block)).collect();
-    let writer = Writer::new(kind, file.size, super::answer::boundary());
+    let writer = Writer::new(kind, file.size, boundary());
     let parts: u64 = spans.iter().map(|span| writer.cut_length(*span, block)).sum();
     let len = parts + writer.tail().len() as u64;
     let (tell, blocks) = mpsc::unbounded_channel();

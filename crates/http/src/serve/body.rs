@@ -14,7 +14,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
-use seekless_engine::Demand;
+use seekless_engine::ClientDemand;
+use seekless_wants::SERVE_LOOK_MAX;
 
 use super::any_order::Download;
 use super::counters::Counters;
@@ -25,9 +26,6 @@ use super::tree::{Opened, changed};
 use super::wire::{Outbox, Piece, Segment, Tally};
 use super::{Shared, fetch};
 use crate::range::Span;
-
-/// How much is looked at and asked for at once: the client's socket takes a few hundred KiB at most.
-const WINDOW: u64 = 512 << 10;
 
 /// A part of a body.
 #[derive(Clone, Debug)]
@@ -183,7 +181,7 @@ impl FileBody {
         if !file.unchanged() {
             return Poll::Ready(Some(Err(changed())));
         }
-        let window = span.len.min(WINDOW);
+        let window = span.len.min(SERVE_LOOK_MAX);
         let sendfile = self.outbox.as_ref().is_some_and(|(_, sendfile)| *sendfile);
         match at_once(&self.shared, &file, span.offset, window, sendfile) {
             Ok(Some(segment)) => {
@@ -270,7 +268,7 @@ async fn fetched(
     shared: &Shared,
     file: &Arc<Opened>,
     span: Span,
-    demand: Demand,
+    demand: ClientDemand,
     sendfile: bool,
 ) -> io::Result<Segment> {
     let Span { offset, len } = span;

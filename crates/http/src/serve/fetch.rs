@@ -12,7 +12,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use rustix::fs::Advice;
 use rustix::io::{Errno, ReadWriteFlags};
-use seekless_engine::{Answer, Demand, Engine, Need, Ticket};
+use seekless_engine::{
+    ClientDemand, Completion, Engine, ForwardedCall, InProcess, OnAnswer, Submitted, Ticket,
+};
 use tokio::sync::oneshot;
 
 use super::Shared;
@@ -66,24 +68,40 @@ impl Drop for Withdraw<'_> {
 }
 
 /// Has the engine bring in bytes. Whether they are in memory now.
-pub(crate) async fn bring_in(shared: &Shared, file: &Opened, span: Span, demand: Demand) -> bool {
+pub(crate) async fn bring_in(shared: &Shared, file: &Opened, span: Span, demand: ClientDemand) -> bool {
     let (tell, told) = oneshot::channel();
-    let answer = Box::new(move |answer: Answer<'_>| {
-        let _ = tell.send(matches!(answer, Answer::Resident(_)));
+    let answer = Box::new(move |answer: Completion<'_>| {
+        let _ = tell.send(matches!(answer, Completion::Resident(_)));
     });
     Counters::one(&shared.counters.engine_requests);
     shared.follow(file);
-    let need = Need { demand, ..Need::new(file.as_fd(), span.offset, span.len) };
-    let Ok(ticket) = shared.engine.request(need, answer) else {
-        return false;
+    let resident = match submit(shared, file, span, demand, answer) {
+        None => return false,
+        Some(Submitted::Resident { .. }) => true,
+        Some(Submitted::Blocked(ticket)) => {
+            let mut withdraw = Withdraw { engine: &shared.engine, ticket: Some(ticket) };
+            let resident = told.await.unwrap_or(false);
+            withdraw.ticket = None;
+            resident
+        }
     };
-    let mut withdraw = Withdraw { engine: &shared.engine, ticket };
-    let resident = told.await.unwrap_or(false);
-    withdraw.ticket = None;
     if resident {
         Counters::one(&shared.counters.engine_resident);
     }
     resident
+}
+
+/// Hands a span over to the engine; `None` if it is not served.
+fn submit(
+    shared: &Shared,
+    file: &Opened,
+    span: Span,
+    demand: ClientDemand,
+    on_answer: OnAnswer,
+) -> Option<Submitted> {
+    let call = ForwardedCall::of(file.as_fd(), span.offset, span.len).ok()?;
+    let mut door = InProcess::new(file.as_fd(), on_answer);
+    shared.engine.submit(ForwardedCall { demand, ..call }, &mut door).ok()
 }
 
 /// Reads at most [`HELPER_BYTES`] on a helper thread, waiting for the disk.
@@ -139,8 +157,7 @@ async fn helped(file: &Arc<Opened>, offset: u64, most: u64, past: bool) -> io::R
 /// Has the engine bring in bytes nobody waits for.
 pub(crate) fn more(shared: &Shared, file: &Opened, span: Span) {
     shared.follow(file);
-    let need = Need::new(file.as_fd(), span.offset, span.len);
-    if shared.engine.request(need, Box::new(|_| {})).is_ok() {
+    if submit(shared, file, span, ClientDemand::default(), Box::new(|_| {})).is_some() {
         Counters::add(&shared.counters.readmore_bytes, span.len);
     }
 }

@@ -14,6 +14,7 @@
 mod answer;
 mod any_order;
 mod body;
+mod boundary;
 mod connections;
 mod coordinate;
 mod counters;
@@ -40,7 +41,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use seekless_engine::{Engine, Message, lock};
+use seekless_engine::{Engine, lock};
 use seekless_kernel::memory::page_cache_limit;
 use seekless_policy::FileId;
 use seekless_units::{Bytes, Exit, Fault};
@@ -163,11 +164,7 @@ impl Shared {
                 _ => return,
             }
         }
-        let devices = lock(self.engine.devices());
-        if let Some(reader) = devices.reader_of(file.id) {
-            // A reader that is behind misses it.
-            let _ = devices.send(reader, Message::Access { file: file.id, offset, len });
-        }
+        self.engine.read(file.id, offset, len);
     }
 
     /// A cache above has these bytes, or will in a moment.
@@ -175,12 +172,7 @@ impl Shared {
         let Some(coordinate) = &self.coordinate else { return };
         coordinate.sent(file.id, span, |file, span| {
             Counters::add(&self.counters.bypassed_bytes, span.len);
-            let devices = lock(self.engine.devices());
-            if let Some(reader) = devices.reader_of(file) {
-                // A reader that is behind leaves them to the page cache.
-                let release = Message::Release { file, offset: span.offset, len: span.len };
-                let _ = devices.send(reader, release);
-            }
+            self.engine.release(file, span.offset, span.len);
         });
     }
 

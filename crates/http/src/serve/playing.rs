@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use seekless_engine::Demand;
+use seekless_engine::ClientDemand;
 
 use crate::cmcd::Playback;
 
@@ -25,7 +25,7 @@ impl Playing {
     }
 
     /// For `len` bytes asked for at `now`, after `sent` of the answer; `header` is what the file says of its bitrate.
-    pub(crate) fn demand(&self, now: Instant, header: Option<u64>, sent: u64, len: u64) -> Demand {
+    pub(crate) fn demand(&self, now: Instant, header: Option<u64>, sent: u64, len: u64) -> ClientDemand {
         let bitrate = self.playback.bitrate.or(header).filter(|rate| *rate > 0);
         let played = |bytes: u64| bitrate.map(|rate| Duration::from_secs_f64(bytes as f64 / rate as f64));
         let deadline = match self.playback.starts_in {
@@ -39,7 +39,7 @@ impl Playing {
                 in_step.max(at_least)
             }
         };
-        Demand { deadline, bitrate }
+        ClientDemand { deadline, bitrate }
     }
 }
 

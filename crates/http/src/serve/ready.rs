@@ -12,11 +12,9 @@ use std::os::fd::AsFd;
 use bytes::Bytes;
 use rustix::io::{Errno, ReadWriteFlags};
 use seekless_kernel::residency::{nowait_page_resident, resident_prefix};
+use seekless_wants::ready_prefix;
 
 use super::tree::Opened;
-
-/// Distance of the bytes looked at. Read-ahead arrives in pieces of this size or more.
-const STEP: u64 = 128 << 10;
 
 /// The answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,26 +31,13 @@ pub(crate) enum Ready {
 pub(crate) fn ready(file: &Opened, offset: u64, len: u64) -> Ready {
     match resident_prefix(file.as_fd(), offset, len) {
         Ok(0) => Ready::No,
-        Ok(prefix) => {
-            let end = offset + prefix;
-            let mut at = offset;
-            loop {
-                if !nowait_page_resident(file.as_fd(), at) {
-                    // The step before was ready at its first byte only, as far as is known.
-                    let sure = at.saturating_sub(STEP).max(offset) / PAGE * PAGE;
-                    return if sure > offset { Ready::Bytes(sure - offset) } else { Ready::No };
-                }
-                if at == end - 1 {
-                    return Ready::Bytes(prefix);
-                }
-                at = (at + STEP).min(end - 1);
-            }
-        }
+        Ok(prefix) => match ready_prefix(offset, prefix, |at| nowait_page_resident(file.as_fd(), at)) {
+            0 => Ready::No,
+            bytes => Ready::Bytes(bytes),
+        },
         Err(_) => Ready::Unknown,
     }
 }
-
-const PAGE: u64 = seekless_policy::PAGE;
 
 /// Longest copy, where sendfile cannot be used: several TLS records, and small enough to stay in a core's cache until they
 /// are encrypted.

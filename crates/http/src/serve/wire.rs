@@ -23,7 +23,8 @@ use std::time::{Duration, Instant};
 use bytes::{Buf, Bytes};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
-use seekless_engine::Demand;
+use seekless_engine::ClientDemand;
+use seekless_wants::SERVE_LOOK_MAX;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
@@ -42,9 +43,6 @@ pub(crate) const PIECE_MAX: usize = 1 << 20;
 
 /// A span that was looked at so lately is sent without another look.
 const LOOKED_AT: Duration = Duration::from_millis(20);
-
-/// Most bytes of one sendfile call: other connections of the loop get their turn in between.
-const SENDFILE_MAX: u64 = 512 << 10;
 
 /// Never written to, never sent; its pages are never even touched.
 fn stand_ins() -> &'static [u8] {
@@ -384,7 +382,7 @@ impl Wire {
                 ready!(self.poll_memory(cx, &[IoSlice::new(bytes)], false))?
             }
             Segment::Span { file, offset, len, seen, .. } => {
-                let span = Span { offset, len: len.min(most).min(SENDFILE_MAX) };
+                let span = Span { offset, len: len.min(most).min(SERVE_LOOK_MAX) };
                 ready!(self.poll_span(cx, &file, span, seen))?
             }
         };
@@ -500,7 +498,7 @@ impl Wire {
 /// Bytes that were in memory and have left it.
 async fn anew(shared: Arc<Shared>, file: Arc<Opened>, span: Span) -> io::Result<Segment> {
     let Span { offset, len } = span;
-    let now = Demand { deadline: Some(Instant::now()), ..Demand::default() };
+    let now = ClientDemand { deadline: Some(Instant::now()), ..ClientDemand::default() };
     if fetch::bring_in(&shared, &file, span, now).await
         && let Ready::Bytes(len) = ready(&file, offset, len)
     {

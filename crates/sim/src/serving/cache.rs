@@ -27,7 +27,7 @@ pub use super::config::Replacement;
 use super::readahead::Mark;
 
 /// Bytes of a page.
-pub const PAGE: u64 = 4096;
+pub use seekless_wants::PAGE;
 
 /// Pages of a block.
 pub const BLOCK_PAGES: u64 = 32;

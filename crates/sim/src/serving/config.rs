@@ -3,6 +3,7 @@
 use seekless_drive::DriveSpec;
 use seekless_policy::{Config as SpindleConfig, Mode};
 use seekless_units::{Bytes, Nanos};
+use seekless_wants::CallKind;
 use seekless_workload::catalogue::Catalogue;
 use seekless_workload::closed::ClosedSpec;
 use seekless_workload::handler::Handler;
@@ -110,6 +111,17 @@ pub enum How {
     Read,
     /// A map of the file, read by page faults: no call that a preloaded library could see.
     Map,
+}
+
+impl How {
+    /// How such a call takes the bytes that it names.
+    pub fn kind(self) -> CallKind {
+        match self {
+            How::Send => CallKind::Send,
+            How::Read => CallKind::Read,
+            How::Map => CallKind::Part,
+        }
+    }
 }
 
 /// What Seekless does.

@@ -4,22 +4,22 @@ use seekless_policy::{
     Access, Action, Demand, Event, FileId, MemoryLimit, Outcome, ReadId, Request, Taken, Verdict,
 };
 use seekless_units::Bytes;
+use seekless_wants::PROGRESS_STEP;
 
-use super::server::LOOK_SEND;
 use super::{Ev, Machine, Phase};
 use crate::serving::cache::{PAGE, PageState};
-use crate::serving::config::How;
 use crate::serving::disk::Waiter;
 use crate::serving::engine::Reading;
 
-/// Progress of a read is told every so many pages (the daemon's `REPORT_STEP`).
-const REPORT_PAGES: u64 = (256 << 10) / PAGE;
+/// Progress of a read is told every so many pages.
+const REPORT_PAGES: u64 = PROGRESS_STEP / PAGE;
 /// Thread number of an engine's reads.
 const ENGINE_THREAD: u32 = 2_000_000;
 
 /// The pages that hold these bytes: first, and behind the last.
 fn pages(offset: u64, len: u64) -> (u64, u64) {
-    (offset / PAGE, (offset + len).div_ceil(PAGE))
+    let pages = seekless_wants::pages(offset, offset + len);
+    (pages.start, pages.end)
 }
 
 impl Machine<'_> {
@@ -44,21 +44,16 @@ impl Machine<'_> {
         }
         let Some(engine) = &self.config.engine else { return };
         let config = &engine.spindle;
-        let (file, local, at, size) = (k.file, k.local, k.at, k.size);
-        let send = self.config.server.how == How::Send;
-        let look = if send { (k.call_end - at).min(LOOK_SEND) } else { k.call_end - at };
-        let wanted = if config.mode.prefetches() && send {
-            look.min(config.prefetch.0)
-        } else {
-            look.min(config.read_max.0)
-        };
-        let reach = wanted.max(config.prefetch.0).min(size - at);
-        let upto = (at + reach).div_ceil(PAGE);
-        let absent = self.cache.first_absent(file, at / PAGE, upto);
-        let resident = if absent == upto { reach } else { (absent * PAGE).max(at) - at };
-        if resident >= wanted {
+        let (file, local) = (k.file, k.local);
+        let Some(looked_at) = self.looked_at(c) else { return self.read(c) };
+        let want = looked_at.waited_for(self.config.server.how.kind(), &config.limits());
+        let (reach, at) = (want.enlarged(config.prefetch.0), want.offset());
+        let pages = reach.pages();
+        let absent = self.cache.first_absent(file, pages.start, pages.end);
+        let resident = if absent == pages.end { reach.len() } else { (absent * PAGE).max(at) - at };
+        let Some(missing) = want.missing(resident) else {
             return self.plan(self.now + self.config.costs.wake, Ev::Answer(c));
-        }
+        };
         let e = self.engine_of(self.clients[c as usize].disk);
         // What its thread read before was reported before it asked.
         self.ring(e);
@@ -68,10 +63,10 @@ impl Machine<'_> {
             id,
             file: self.file_id(file),
             from: at,
-            offset: at + resident,
-            len: wanted - resident,
-            file_size: size,
-            lba: Some(self.disks[disk].lba(local, at + resident)),
+            offset: missing.offset(),
+            len: missing.len(),
+            file_size: want.file_bytes(),
+            lba: Some(self.disks[disk].lba(local, missing.offset())),
             demand: Demand::default(),
         };
         self.tell(e, Event::Request(request));

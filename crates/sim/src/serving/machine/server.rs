@@ -2,6 +2,7 @@
 
 use seekless_policy::Mode;
 use seekless_units::Nanos;
+use seekless_wants::{Want, pages as pages_of, passes};
 use seekless_workload::handler::Step;
 
 use super::{Ev, Machine, Phase};
@@ -10,10 +11,6 @@ use crate::serving::config::How;
 use crate::serving::disk::{Pages, Waiter};
 use crate::serving::readahead::{self, Bounds, Growth, Window};
 
-/// A shim looks this far ahead of a call that sends (its `SEND_BYTES_MAX`).
-pub(super) const LOOK_SEND: u64 = 2 << 20;
-/// Step of a shim's own read-ahead in mode `prefetch` (its `READAHEAD_STEP_BYTES`).
-const SHIM_STEP: u64 = 128 << 10;
 /// Mean time until a report in the shims' ring is taken out: half of the daemon's 5 ms.
 const RING: Nanos = Nanos::from_micros(2_500);
 /// A socket asks for more once a third of its buffer is free (`sk_stream_is_writeable`).
@@ -98,26 +95,29 @@ impl Machine<'_> {
         let Some(engine) = self.config.engine.as_ref().filter(|e| e.acts() && server.how != How::Map) else {
             return self.read(c);
         };
-        let look = match server.how {
-            How::Send => k.call_end.min(k.at + LOOK_SEND),
-            _ => k.call_end,
-        };
-        let (file, at, size) = (k.file, k.at, k.size);
-        let upto = look.div_ceil(PAGE);
-        if self.cache.first_absent(file, at / PAGE, upto) == upto {
+        let file = k.file;
+        let Some(want) = self.looked_at(c) else { return self.read(c) };
+        let pages = want.pages();
+        if self.cache.first_absent(file, pages.start, pages.end) == pages.end {
             return self.read(c);
         }
         if engine.spindle.mode == Mode::Prefetch {
-            let end = at + (look - at).max(engine.spindle.prefetch.0).min(size - at);
-            let mut from = at;
-            while from < end {
-                let to = (from + SHIM_STEP).min(end);
-                self.bring(c, from / PAGE, to.div_ceil(PAGE));
-                from = to;
+            for part in passes(want.enlarged(engine.spindle.prefetch.0)) {
+                let pages = pages_of(part.start, part.end);
+                // The kernel cuts the call.
+                let bounds = self.bounds(c, pages.start);
+                let cut = pages.start + bounds.read_ahead.max(bounds.request);
+                self.bring(c, pages.start, pages.end.min(cut));
             }
             return self.read(c);
         }
         self.plan(self.now + self.config.costs.wake, Ev::Ask(c));
+    }
+
+    /// What a shim looks at of the call under way.
+    pub(super) fn looked_at(&self, c: u32) -> Option<Want> {
+        let k = &self.connections[c as usize];
+        Some(Want::of(k.at, k.call_end - k.at, k.size)?.looked_at(self.config.server.how.kind()))
     }
 
     /// Reads on from the connection's page to the end of a unit; blocks, or hands the unit over.
