@@ -22,6 +22,7 @@ use core::fmt;
 use core::str::FromStr;
 
 use seekless_units::Bytes;
+use serde::{Deserialize, Serialize};
 
 pub use drives::{DriveSet, SetCompletion, SetError};
 pub use layout::{Located, SetLayout};
@@ -40,7 +41,8 @@ const CHUNK_MIN: Bytes = Bytes::kib(4);
 const CHUNK_MAX: Bytes = Bytes::mib(64);
 
 /// How members make one address space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum SetKind {
     /// Chunks in turn over all members.
     Raid0,
@@ -110,7 +112,8 @@ impl FromStr for SetKind {
 }
 
 /// A set as one orders it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SetSpec {
     /// How members make one address space.
     pub kind: SetKind,
@@ -193,7 +196,8 @@ impl fmt::Display for SetSpec {
 }
 
 /// How a member fares.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Health {
     /// All of it can be read.
     Whole,

@@ -3,11 +3,12 @@
 use alloc::collections::VecDeque;
 
 use seekless_units::{Nanos, SECTOR_BYTES};
+use serde::{Deserialize, Serialize};
 
 use crate::{Command, Completion, Drive, DriveSpec, Op};
 
 /// What one spindle of a set did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpindleStats {
     /// Read commands completed.
     pub reads: u64,

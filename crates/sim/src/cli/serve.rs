@@ -4,9 +4,11 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use seekless_drive::{DriveSpec, catalogue as drives};
-use seekless_options::{BOUNDS, PAPERS, PolicyOptions, Preset, QueueOptions, time};
+use seekless_drive::catalogue as drives;
+use seekless_drive::set::DriveSet;
+use seekless_options::{BOUNDS, PAPERS, PolicyOptions, Preset, QueueOptions, SetOptions, time};
 use seekless_policy::{Config as SpindleConfig, Constants, DiskEngine, MemoryLimit, Mode, PAGE, Sizing};
+use seekless_profile::DiskProfile;
 use seekless_units::{Bytes, Exit, Fault, Nanos};
 use seekless_workload::catalogue::{Catalogue, CatalogueSpec, Content};
 use seekless_workload::closed::{ClosedSpec, Pick};
@@ -92,6 +94,8 @@ pub(super) struct ServeArgs {
     /// A drive of `drives/`; give it once for each disk
     #[arg(long, value_name = "NAME", default_value = "wd-red-1tb")]
     drive: Vec<String>,
+    #[command(flatten)]
+    set: SetOptions,
     /// Size of each disk's file system, which stands for the whole drive [default: the library and a tenth more]
     #[arg(long, value_name = "SIZE")]
     size: Option<Bytes>,
@@ -348,18 +352,19 @@ impl ServeArgs {
             return Err(usage("--network-mb-per-s must be above 0"));
         }
         let library = catalogue.total().0 + catalogue.videos().len() as u64 * PAGE;
+        let set = self.set.spec()?;
         let disks = self.drive.iter().map(|name| {
             let drive = drives::find(name).map_err(|why| usage(why.to_string()))?;
-            let size =
-                self.size.unwrap_or(Bytes((library + library / 10 + (64 << 20)).min(drive.capacity().0)));
-            Ok(DiskConfig { drive, size, speedup: 1.0 })
+            let whole = DriveSet::new(&drive, set).map_err(|e| usage(e.to_string()))?.capacity();
+            let size = self.size.unwrap_or(Bytes((library + library / 10 + (64 << 20)).min(whole.0)));
+            Ok(DiskConfig { drive, set, size, speedup: 1.0 })
         });
         let disks = disks.collect::<Result<Vec<_>, Fault>>()?;
         if disks.len() > 64 {
             return Err(usage("more than 64 disks"));
         }
         let first = disks.first().ok_or_else(|| usage("no --drive"))?;
-        let engine = self.engine.config(&first.drive, self.memory)?;
+        let engine = self.engine.config(&profile_of(&first.drive, &set), self.memory)?;
         Ok(Config {
             disks,
             memory: self.memory,
@@ -446,13 +451,13 @@ impl ServerArgs {
 }
 
 impl EngineArgs {
-    /// `drive`: the first one; all disks of a run go by its profile.
-    fn config(&self, drive: &DriveSpec, memory: Bytes) -> Result<Option<EngineConfig>, Fault> {
+    /// `profile`: of the first disk; all disks of a run go by it.
+    fn config(&self, profile: &DiskProfile, memory: Bytes) -> Result<Option<EngineConfig>, Fault> {
         let preset = (self.policy.preset != Preset::default()).then_some(Mode::Both);
         let Some(mode) = self.mode.or(preset) else { return Ok(None) };
         let mut spindle = self.policy.config(mode)?;
         self.queue.apply(&mut spindle);
-        spindle.profile = (!self.unprofiled).then(|| profile_of(drive));
+        spindle.profile = (!self.unprofiled).then(|| profile.clone());
         spindle.constants = self.constants()?;
         if let Some(start) = self.scaled_start(&spindle, memory)? {
             spindle.start_size = Some(start);
@@ -578,6 +583,18 @@ fn text(report: &serving::Report, value: &Value) -> String {
             d.rotation_ns as f64 / 1e6 / reads,
             d.transfer_ns as f64 / 1e6 / reads,
             d.buffer_hits as f64 * 100.0 / reads,
+        );
+    }
+    for (i, m) in report.disks.iter().flat_map(|d| d.members.iter().enumerate()) {
+        let _ = writeln!(
+            out,
+            "  member {i}: {:.1} MB in {} reads of {:.0} KiB, busy {:.1} s, seek {:.1} s, rotation {:.1} s",
+            m.read_bytes as f64 / 1e6,
+            m.reads,
+            m.read_bytes as f64 / m.reads.max(1) as f64 / 1024.0,
+            m.busy_ns as f64 / 1e9,
+            m.seek_ns as f64 / 1e9,
+            m.rotation_ns as f64 / 1e9,
         );
     }
     let c = &report.cache;
