@@ -1,15 +1,17 @@
-//! Several drives behind one address space: RAID 0, 1, 10, 5, 6, drives one behind the other, drives of two actuators.
+//! Several drives behind one address space: RAID 0, 1, 10, 5, 6, drives one behind the other, drives of two
+//! actuators.
 //!
 //! ```text
-//! command on the set --> SetLayout: which sectors of which member --> a drive each --> done when the last one is
+//! command on the set --> SetLayout: which sectors of which member --> a drive each --> done with the last one
 //! ```
 //!
-//! The layouts are those of Linux md with its defaults: RAID 10 keeps two near copies, RAID 5 and 6 rotate their parity to the
-//! left and begin the data behind it (left-symmetric). What a member lacks is read from its mirror or worked out from the other
-//! members of the stripe; a member that is rebuilt is read from its beginning up to where the rebuild has come.
+//! The layouts are those of Linux md with its defaults: RAID 10 keeps two near copies, RAID 5 and 6 rotate
+//! their parity to the left and begin the data behind it (left-symmetric). What a member lacks is read from
+//! its mirror or worked out from the other members of the stripe; a member that is rebuilt is read from its
+//! beginning up to where the rebuild has come.
 //!
-//! What is modelled is time. Not modelled: md's cache of stripes, its write-intent bitmap and journal, and the processor's time for
-//! parity.
+//! What is modelled is time. Not modelled: md's cache of stripes, its write-intent bitmap and journal, and
+//! the processor's time for parity.
 
 mod drives;
 mod layout;

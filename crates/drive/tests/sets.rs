@@ -57,7 +57,8 @@ fn sequential(set: &mut DriveSet) -> f64 {
 
 #[test]
 fn data_lie_where_md_puts_them() {
-    // One row of members a line, chunk numbers of the data, as md(4) and its manuals draw them; `-` is parity.
+    // One row of members a line, chunk numbers of the data, as md(4) and its manuals draw them; `-` is
+    // parity.
     let tables: [(SetKind, u32, &[&str]); 4] = [
         (SetKind::Raid0, 3, &["0 1 2", "3 4 5"]),
         (SetKind::Raid5, 4, &["0 1 2 -", "4 5 - 3", "8 - 6 7", "- 9 10 11", "12 13 14 -"]),
@@ -123,7 +124,8 @@ fn capacities_are_those_of_the_members_that_hold_data() {
 #[test]
 fn sequential_reads_run_at_the_rate_of_the_members_that_bring_data() {
     let one = sequential(&mut drives(SetKind::Linear, 1));
-    // RAID 5 and 6 pass over parity; a near-2 RAID 10 reads half of what each member holds, or every second chunk of all.
+    // RAID 5 and 6 pass over parity; a near-2 RAID 10 reads half of what each member holds, or every second
+    // chunk of all.
     for (kind, members, least, most) in [
         (SetKind::Raid0, 4, 3.8, 4.05),
         (SetKind::Raid1, 2, 0.9, 2.05),

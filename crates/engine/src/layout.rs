@@ -2,23 +2,23 @@
 //!
 //! | what it is | where it is read | what its spindle gets |
 //! | --- | --- | --- |
-//! | md RAID | `md/level`, `md/raid_disks`, `md/chunk_size`, `slaves/` | so many pieces at once ([`Config::in_flight`]) |
+//! | md RAID | `md/level`, `raid_disks`, `chunk_size`; `slaves/` | pieces at once ([`Config::in_flight`]) |
 //! | md linear | the same, and the sizes of its members | a queue a member ([`Config::parts`]) |
 //! | a drive of several actuators | `queue/independent_access_ranges/` | a queue an actuator |
 //!
-//! A stripe is brought by all its members together, so one long piece keeps them all at work. Two at once make each member seek between them:
-//! simulated (four members, 100 clients, equal memory), RAID 0 gives more with one piece of 16 MiB than with two of 8 or four of 4.
-//! Mirrors bring a piece each. Between the chunks of RAID 5 and 6 lie those of the parity, which the others' pieces fill.
-//! `docs/TUNING.md` has the figures.
+//! Mirrors bring a piece each. A stripe is brought by all its members together, so one long piece keeps
+//! nearly all of them at work; a few at once fill the gaps of short ones, and of the parity. Pieces are not
+//! made shorter for that: at equal memory one long piece serves more than several short ones
+//! (`crates/sim/tests/sets.rs`).
 //!
-//! Of LVM, hardware RAID and virtual disks nothing can be read; there the number is measured ([`crate::kind`]). What contradicts itself
-//! or its device is not believed: one queue, one warning.
+//! Of LVM, hardware RAID and virtual disks nothing can be read; there the number is measured
+//! ([`crate::kind`]). What contradicts itself or its device is not believed: one queue, one warning.
 
 use std::fs;
 use std::path::Path;
 
 use seekless_policy::Config;
-use seekless_profile::PARITY_AT_ONCE;
+use seekless_profile::STRIPED_AT_ONCE;
 use seekless_units::Lba;
 
 /// More members are no set of disks that we know how to read.
@@ -77,7 +77,6 @@ fn md(dir: &Path) -> Result<Layout, String> {
         chunk => Err(format!("{level} with a chunk of {chunk} bytes")),
     };
     match level.as_str() {
-        "raid0" => striped().map(|()| many(1)),
         // A member that is missing brings nothing; spares are slaves, too.
         "raid1" => Ok(many(members.min(there))),
         "raid10" => {
@@ -90,7 +89,9 @@ fn md(dir: &Path) -> Result<Layout, String> {
                 _ => Err(format!("raid10 of {members} with {copies} copies")),
             }
         }
-        "raid4" | "raid5" | "raid6" => striped().map(|()| many(members.min(there).min(PARITY_AT_ONCE as u64))),
+        "raid0" | "raid4" | "raid5" | "raid6" => {
+            striped().map(|()| many(members.min(there).min(STRIPED_AT_ONCE as u64)))
+        }
         "linear" => Ok(Layout { name, in_flight: 1, parts: linear(dir, members)? }),
         other => Err(format!("md/level says {other}")),
     }
@@ -114,7 +115,8 @@ fn linear(dir: &Path, members: u64) -> Result<Vec<Lba>, String> {
     Ok(parts.split_off(1))
 }
 
-/// Sectors by which a member of a linear set may be larger than what the set uses of it: md rounds to its chunk, 64 MiB at most.
+/// Sectors by which a member of a linear set may be larger than what the set uses of it: md rounds to its
+/// chunk, 64 MiB at most.
 const ROUNDING: u64 = (64 << 20) / 512;
 
 /// The access ranges of a drive with several actuators, in order.
@@ -189,7 +191,7 @@ mod tests {
         let pieces = |level, members, more: &[(&'static str, &'static str)]| {
             read(&md_of(level, members, more)).unwrap().unwrap().in_flight
         };
-        assert_eq!(pieces("raid0", "4", &[]), 1);
+        assert_eq!((pieces("raid0", "2", &[]), pieces("raid0", "4", &[])), (2, 4));
         assert_eq!(pieces("raid1", "4", &[]), 4);
         assert_eq!(pieces("raid1", "2", &[]), 2, "spares bring nothing");
         assert_eq!(pieces("raid1", "6", &[]), 4, "and missing members neither");

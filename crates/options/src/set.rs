@@ -7,7 +7,8 @@ use seekless_units::{Bytes, Exit, Fault};
 /// A set of modelled drives.
 #[derive(Args, Clone, Debug, Default)]
 pub struct SetOptions {
-    /// Several such drives as one device: raid0, raid1, raid10 (two near copies), raid5, raid6 (left-symmetric) or linear
+    /// Several such drives as one device: raid0, raid1, raid10 (two near copies), raid5, raid6
+    /// (left-symmetric) or linear
     #[arg(long, value_name = "KIND")]
     pub set: Option<SetKind>,
     /// Drives of the set

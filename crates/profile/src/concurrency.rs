@@ -1,11 +1,13 @@
 //! How many pieces does a device bear at once? What long reads far apart tell.
 //!
-//! A drive reads one piece at a time: two at once make it seek between them. Behind hardware RAID, in a virtual machine or under LVM there
-//! may be many drives. So long reads at far-apart places are timed with 1, 2, 4, 8 of them under way, and as long as twice as many
-//! bring [`GAIN_MIN`] times as much, there are spindles for them.
+//! A drive reads one piece at a time: two at once make it seek between them. Behind hardware RAID, in a
+//! virtual machine or under LVM there may be many drives. So long reads at far-apart places are timed with 1,
+//! 2, 4, 8 of them under way, and as long as twice as many bring [`GAIN_MIN`] times as much, there are
+//! spindles for them.
 //!
-//! Long reads, since the pieces are long: a striped set brings one of them with all its members, and gains little from a
-//! second. A gain of a few per cent is no sign of a second spindle: a single drive with a command queue serves the nearer of two first.
+//! Long reads, since the pieces are long: a striped set brings one of them with several members. A gain of a
+//! few per cent is no sign of a second spindle: a single drive with a command queue serves the nearer of two
+//! first.
 
 use alloc::vec::Vec;
 
@@ -20,12 +22,12 @@ pub const AT_ONCE: [usize; 4] = [1, 2, 4, 8];
 /// Length of each read: [`RUN`].
 pub const PIECE: Bytes = RUN;
 
-/// Twice as many reads must bring so many times as much. A drive of the catalogue gains at most 1.3 from its queue, a pair of mirrors
-/// loses a tenth of its 2 to chance; the middle of the two by ratio is 1.5.
+/// Twice as many reads must bring so many times as much. A drive of the catalogue gains at most 1.3 from its
+/// queue, a pair of mirrors loses a tenth of its 2 to chance; the middle of the two by ratio is 1.5.
 const GAIN_MIN: f64 = 1.5;
 
-/// Reads of the first stage. With half as many the chances of turn and seek pass for a gain; with twice as many the two stages of a slow
-/// drive take over a second.
+/// Reads of the first stage. With half as many the chances of turn and seek pass for a gain; with twice as
+/// many the two stages of a slow drive take over a second.
 const READS: usize = 6;
 
 /// Most reads of one stage.
@@ -39,7 +41,8 @@ pub struct Concurrency {
 }
 
 impl Concurrency {
-    /// Reads under way in the next stage, and how many are to be read in it; `None` when nothing more is to be found.
+    /// Reads under way in the next stage, and how many are to be read in it; `None` when nothing more is to
+    /// be found.
     pub fn next(&self) -> Option<(usize, usize)> {
         let stage = self.rates.len();
         let settled = stage > 1 && !self.gains(stage - 1);
@@ -63,9 +66,11 @@ impl Concurrency {
     }
 }
 
-/// Pieces at once of a set with parity, where the layout is known. Simulated (3 to 8 members), four bring a tenth more than two, and eight
-/// no more than four.
-pub const PARITY_AT_ONCE: usize = 4;
+/// Pieces at once of a striped set, with parity or without, where the layout is known: fewer if it has fewer
+/// members. Pieces shorter than a few stripes leave members idle at their ends, and the parity's chunks lie
+/// between those of a piece. With half as many a set with parity serves less (simulated, 4 to 8 members);
+/// with twice as many nothing more, and members seek more.
+pub const STRIPED_AT_ONCE: usize = 4;
 
 /// Where read number `i` of all stages together begins.
 pub fn piece(bytes: Bytes, i: usize) -> Lba {

@@ -25,7 +25,7 @@ mod rotation;
 mod seeks;
 mod vernier;
 
-pub use concurrency::{AT_ONCE, Concurrency, PARITY_AT_ONCE, PIECE, piece};
+pub use concurrency::{AT_ONCE, Concurrency, PIECE, STRIPED_AT_ONCE, piece};
 pub use file::{ProfileError, SCHEMA, StoredProfile};
 pub use kind::{DiskKind, ProbeTimes, ROUNDS, RUN, RUNS, SMALL, place};
 pub use procedure::{Phase, Procedure, Unmeasurable};

@@ -5,7 +5,8 @@ use seekless_drive::{Command, DriveSpec, Op, catalogue};
 use seekless_profile::{Concurrency, PIECE, piece};
 use seekless_units::{Bytes, Nanos};
 
-/// Runs the stages as the engine does: so many reads under way, each followed by the next. Also how long all of it took.
+/// Runs the stages as the engine does: so many reads under way, each followed by the next. Also how long all
+/// of it took.
 fn found(drive: &DriveSpec, set: SetSpec) -> (usize, Nanos) {
     let mut drives = DriveSet::new(drive, set).unwrap();
     let (mut found, mut now, mut id) = (Concurrency::default(), Nanos::ZERO, 0);
@@ -39,7 +40,8 @@ fn one_spindle_bears_one_piece_whatever_its_queue() {
         let drive = catalogue::find(&name).unwrap();
         let (at_once, took) = found(&drive, SetSpec::SINGLE);
         assert_eq!(at_once, 1, "{name}");
-        // Drives of the nineties transfer a piece in a tenth of a second; the engine's own bound ends it there.
+        // Drives of the nineties transfer a piece in a tenth of a second; the engine's own bound ends it
+        // there.
         let modern = drive.media_rate(seekless_units::Lba(0)) > 80e6;
         assert!(!modern || took < Nanos::from_millis(900), "{name}: {took}");
     }

@@ -17,14 +17,16 @@ use super::{Health, SetSpec};
 use crate::spread::{Layout as Spread, Spread as Part};
 use crate::{Command, Completion, DriveSpec, Op, QueueFull, ServiceTime};
 
-/// Sectors rebuilt in one step: long enough that the rebuild runs at nearly the members' rate (md, too, keeps some hundreds of KiB
-/// under way).
+/// Sectors rebuilt in one step: long enough that the rebuild runs at nearly the members' rate (md, too, keeps
+/// some hundreds of KiB under way).
 const REBUILD_STEP: u64 = 2048;
 
-/// Bytes a second a rebuild goes on with while the set has other work: md's `speed_limit_min` as the kernel sets it.
+/// Bytes a second a rebuild goes on with while the set has other work: md's `speed_limit_min` as the kernel
+/// sets it.
 const REBUILD_RATE_MIN: u64 = 1_024_000;
 
-/// Bytes that stay together where an actuator's share is laid over the stroke of its heads, as of a small disk ([`crate::spread`]).
+/// Bytes that stay together where an actuator's share is laid over the stroke of its heads, as of a small
+/// disk ([`crate::spread`]).
 const ACTUATOR_CHUNK: u64 = 64 << 20;
 
 /// The end of a command on a set.
@@ -48,8 +50,8 @@ impl fmt::Display for SetError {
 
 impl core::error::Error for SetError {}
 
-/// Drives of one kind behind one address space, in motion. It is driven as a [`crate::Drive`] is; of one drive with one actuator it is
-/// that drive.
+/// Drives of one kind behind one address space, in motion. It is driven as a [`crate::Drive`] is; of one
+/// drive with one actuator it is that drive.
 #[derive(Clone, Debug)]
 pub struct DriveSet {
     spec: Arc<DriveSpec>,
@@ -175,7 +177,8 @@ impl DriveSet {
         self.spindles.iter_mut().for_each(|s| s.reset(now));
     }
 
-    /// A command arrives at `now`. Time must not go backwards; a `now` before one already told counts as that one.
+    /// A command arrives at `now`. Time must not go backwards; a `now` before one already told counts as that
+    /// one.
     ///
     /// # Errors
     /// [`QueueFull`] at [`DriveSet::depth`]; nothing has changed then.
@@ -189,8 +192,8 @@ impl DriveSet {
         Ok(())
     }
 
-    /// When to call [`DriveSet::poll`] next, given what is under way now. It may have nothing to hand out then: a member was done, or a
-    /// rebuild went on.
+    /// When to call [`DriveSet::poll`] next, given what is under way now. It may have nothing to hand out
+    /// then: a member was done, or a rebuild went on.
     pub fn next_event(&mut self) -> Option<Nanos> {
         match self.done.front() {
             Some(front) => Some(front.done.finished),
@@ -492,7 +495,8 @@ impl DriveSet {
         found.next()
     }
 
-    /// Puts down when the next step of a rebuild begins: at once in an idle set, at the lowest rate in a busy one.
+    /// Puts down when the next step of a rebuild begins: at once in an idle set, at the lowest rate in a busy
+    /// one.
     fn plan_step(&mut self) {
         let under_way = self.works.values().any(|w| matches!(w.what, What::Rebuild(..)));
         if under_way || self.rebuilding().is_none() {
@@ -513,9 +517,9 @@ impl DriveSet {
     }
 }
 
-/// md's choice between mirrors of rotating disks (`read_balance` of its raid1): a read that goes on where one ended stays there,
-/// else an idle member takes it, else the one whose last read ended nearest. `of` says of a copy where the last read of its member
-/// ended, and how many commands it has.
+/// md's choice between mirrors of rotating disks (`read_balance` of its raid1): a read that goes on where one
+/// ended stays there, else an idle member takes it, else the one whose last read ended nearest. `of` says of
+/// a copy where the last read of its member ended, and how many commands it has.
 fn balance(copies: &[(u32, u64)], of: impl Fn(&(u32, u64)) -> (u64, u64)) -> usize {
     let all = || copies.iter().enumerate();
     if let Some((i, _)) = all().find(|(_, copy)| of(copy).0 == copy.1) {

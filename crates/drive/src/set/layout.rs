@@ -122,7 +122,8 @@ impl SetLayout {
         (0..count).map(move |i| (first + i) % n)
     }
 
-    /// The members of a stripe in the order in which they are read for a lost one: data, first parity, second parity.
+    /// The members of a stripe in the order in which they are read for a lost one: data, first parity, second
+    /// parity.
     pub(super) fn stripe_members(&self, stripe: u64) -> impl Iterator<Item = u32> + use<> {
         let layout = *self;
         (0..self.spec.data_members()).map(move |i| layout.data_member(stripe, i)).chain(self.parities(stripe))

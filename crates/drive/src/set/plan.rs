@@ -1,8 +1,8 @@
 //! What members have to do for a command on the set.
 //!
-//! A plan is a sequence of phases: the commands of one phase are independent of each other, and the next phase begins when all of them
-//! are done (a write to part of a stripe reads the old data and parity first). Within a phase the ranges of a member are joined, so
-//! that no sector is read twice for one command.
+//! A plan is a sequence of phases: the commands of one phase are independent of each other, and the next
+//! phase begins when all of them are done (a write to part of a stripe reads the old data and parity first).
+//! Within a phase the ranges of a member are joined, so that no sector is read twice for one command.
 
 use alloc::vec::Vec;
 
@@ -119,8 +119,8 @@ impl Planner<'_> {
         Ok(phases([(Op::Write, extents)]))
     }
 
-    /// Stripe by stripe: a whole one is written with its parity; of a part, the old data and parity are read first, or what else tells
-    /// them.
+    /// Stripe by stripe: a whole one is written with its parity; of a part, the old data and parity are read
+    /// first, or what else tells them.
     fn write_with_parity(&self, start: u64, end: u64) -> Result<Vec<Phase>, Lost> {
         let layout = self.layout;
         let (chunk, data) = (layout.chunk(), u64::from(layout.spec().data_members()));

@@ -37,7 +37,8 @@ pub(super) struct Spindle {
     waiting: VecDeque<Command>,
     /// Commands not completed, waiting ones included.
     pub(super) pending: usize,
-    /// Where the read submitted last ends, in sectors of the member: what md goes by when it chooses between mirrors.
+    /// Where the read submitted last ends, in sectors of the member: what md goes by when it chooses between
+    /// mirrors.
     pub(super) read_end: u64,
     pub(super) stats: SpindleStats,
     busy_since: Option<Nanos>,

@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use seekless_drive::catalogue as drives;
-use seekless_drive::set::DriveSet;
+use seekless_drive::set::{DriveSet, SetKind, SetSpec};
+use seekless_drive::{DriveSpec, catalogue as drives};
 use seekless_options::{BOUNDS, PAPERS, PolicyOptions, Preset, QueueOptions, SetOptions, time};
 use seekless_policy::{Config as SpindleConfig, Constants, DiskEngine, MemoryLimit, Mode, PAGE, Sizing};
-use seekless_profile::DiskProfile;
-use seekless_units::{Bytes, Exit, Fault, Nanos};
+use seekless_profile::STRIPED_AT_ONCE;
+use seekless_units::{Bytes, Exit, Fault, Lba, Nanos};
 use seekless_workload::catalogue::{Catalogue, CatalogueSpec, Content};
 use seekless_workload::closed::{ClosedSpec, Pick};
 use seekless_workload::handler::Handler;
@@ -219,6 +219,9 @@ struct EngineArgs {
     /// Go without the drive's profile, as a daemon does on a disk that nobody measured
     #[arg(long, help_heading = BOUNDS, hide_short_help = true)]
     unprofiled: bool,
+    /// Pieces a disk has at once, in one sweep [default: as the daemon does it where it can read a set's layout]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), help_heading = BOUNDS, hide_short_help = true)]
+    at_once: Option<u32>,
     /// Most bytes of a read that are with the disk at once [default: all of it, as the daemon submits it]
     #[arg(long, value_name = "SIZE", help_heading = BOUNDS, hide_short_help = true)]
     window: Option<Bytes>,
@@ -364,7 +367,7 @@ impl ServeArgs {
             return Err(usage("more than 64 disks"));
         }
         let first = disks.first().ok_or_else(|| usage("no --drive"))?;
-        let engine = self.engine.config(&profile_of(&first.drive, &set), self.memory)?;
+        let engine = self.engine.config(first, self.memory)?;
         Ok(Config {
             disks,
             memory: self.memory,
@@ -451,13 +454,17 @@ impl ServerArgs {
 }
 
 impl EngineArgs {
-    /// `profile`: of the first disk; all disks of a run go by it.
-    fn config(&self, profile: &DiskProfile, memory: Bytes) -> Result<Option<EngineConfig>, Fault> {
+    /// All disks of a run go by the profile of the first, and are such sets.
+    fn config(&self, first: &DiskConfig, memory: Bytes) -> Result<Option<EngineConfig>, Fault> {
         let preset = (self.policy.preset != Preset::default()).then_some(Mode::Both);
         let Some(mode) = self.mode.or(preset) else { return Ok(None) };
         let mut spindle = self.policy.config(mode)?;
         self.queue.apply(&mut spindle);
-        spindle.profile = (!self.unprofiled).then(|| profile.clone());
+        spindle.profile = (!self.unprofiled).then(|| profile_of(&first.drive, &first.set));
+        match self.at_once {
+            Some(pieces) => spindle.in_flight = pieces as usize,
+            None => (spindle.in_flight, spindle.parts) = at_once(&first.drive, &first.set),
+        }
         spindle.constants = self.constants()?;
         if let Some(start) = self.scaled_start(&spindle, memory)? {
             spindle.start_size = Some(start);
@@ -496,6 +503,20 @@ impl EngineArgs {
             constants[name] = new;
         }
         serde_json::from_value(constants).map_err(|e| usage(format!("--constant: {e}")))
+    }
+}
+
+/// Pieces at once, and where parts with heads of their own begin, of a set whose layout is known (`seekless_engine`, `layout`).
+fn at_once(drive: &DriveSpec, set: &SetSpec) -> (usize, Vec<Lba>) {
+    let members = set.members as usize;
+    match set.kind {
+        SetKind::Raid1 => (members, Vec::new()),
+        SetKind::Raid10 => (2, Vec::new()),
+        SetKind::Raid0 | SetKind::Raid5 | SetKind::Raid6 => (members.min(STRIPED_AT_ONCE), Vec::new()),
+        SetKind::Linear => {
+            let each = drive.sectors() / u64::from(set.actuators);
+            (1, (1..u64::from(set.spindles())).map(|i| Lba(i * each)).collect())
+        }
     }
 }
 

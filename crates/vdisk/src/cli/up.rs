@@ -48,7 +48,8 @@ pub(super) struct UpArgs {
     /// 0-25
     #[arg(long, default_value = "full", value_parser = parse_spread)]
     spread: Spread,
-    /// Bytes that stay together where the disk is spread over the drive [default: 64MiB; without --set, --chunk means the same]
+    /// Bytes that stay together where the disk is spread over the drive [default: 64MiB; without --set,
+    /// --chunk means the same]
     #[arg(long, value_name = "SIZE")]
     spread_chunk: Option<Bytes>,
     #[command(flatten)]
