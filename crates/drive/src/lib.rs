@@ -29,6 +29,7 @@ pub mod draw;
 mod drive;
 mod geometry;
 mod seek;
+pub mod set;
 mod spec;
 pub mod spread;
 

@@ -262,7 +262,7 @@ mod tests {
             sectors: None,
             folder: dir.path().join("sub"),
         };
-        let kind = DiskKind { seeks: true, lost: seekless_units::Nanos(5), depth: Bytes(6) };
+        let kind = DiskKind { seeks: true, lost: seekless_units::Nanos(5), depth: Bytes(6), at_once: 3 };
         assert_eq!(known.kind(), None);
         known.remember_kind(kind);
         assert_eq!(known.kind(), Some(kind));

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -27,6 +28,8 @@ use crate::addresses::{Addresses, Edition};
 use crate::decisions::DecisionLog;
 use crate::disk::Disk;
 use crate::door::{Ask, Completion, Hit, Message, OnAnswer, ResidentRange};
+use crate::kind::Kinds;
+use crate::layout::Layout;
 use crate::media::{self, Bitrates, Look, Told};
 use crate::memory;
 use crate::pinner::{Pinner, Span};
@@ -85,19 +88,29 @@ impl DiskThread {
         config.memory = memory::limit(disks.load(Ordering::Relaxed) + 1);
         config.profile = disk.profile.clone();
         config.start_size = config.start_size.or(disk.size);
+        let measured = match Layout::read(Path::new("/sys/block"), name) {
+            Ok(Some(layout)) => {
+                layout.apply(&mut config);
+                tracing::info!(disk = name, layout = layout.name, "a set of disks");
+                false
+            }
+            Ok(None) => true,
+            Err(why) => {
+                tracing::warn!(disk = name, "this layout cannot be: {why}; it is served as one disk");
+                false
+            }
+        };
         let engine = DiskEngine::new(config);
         let config = engine.config();
         if let Sizing::Auto(params) = &config.sizing {
             tracing::info!(disk = name, start_size = %params.start_size, "the prefetch size is automatic");
         }
-        let workers = config.reads_in_flight;
         // Twice the queue: requests the engine will pass are refused quickly and may come in bursts.
         let (sender, messages) = bounded(config.queue_max.saturating_mul(2).min(1 << 16));
-        let (jobs, todo) = bounded(workers);
+        let (jobs, todo) = bounded(WORKERS_MAX);
         let (report, reports) = bounded(64);
-        for _ in 0..workers {
-            worker::spawn(name, todo.clone(), report.clone())?;
-        }
+        let mut workers = Workers { name: name.to_string(), count: 0, todo, report };
+        workers.enough_for(config.flights_max())?;
         let log = settings.decisions.clone().map(|log| (log.disk(), log));
         if let Some((number, log)) = &log {
             let entry = Entry::Disk { name: name.to_string(), config: Box::new(config.clone()) };
@@ -119,6 +132,8 @@ impl DiskThread {
         let body = Body {
             engine,
             jobs,
+            workers,
+            kinds: measured.then(|| settings.kinds.clone()),
             began: now,
             pending: HashMap::new(),
             files: HashMap::new(),
@@ -160,6 +175,26 @@ impl DiskThread {
     }
 }
 
+/// The threads that read, and what more of them are started with.
+struct Workers {
+    /// Of the disk.
+    name: String,
+    count: usize,
+    todo: Receiver<Job>,
+    report: Sender<Report>,
+}
+
+impl Workers {
+    /// Starts what is missing for so many reads in flight; never more than [`WORKERS_MAX`] in all.
+    fn enough_for(&mut self, flights: usize) -> io::Result<()> {
+        while self.count < flights.min(WORKERS_MAX) {
+            worker::spawn(&self.name, self.todo.clone(), self.report.clone())?;
+            self.count += 1;
+        }
+        Ok(())
+    }
+}
+
 /// A request the engine has not answered.
 struct Pending {
     on_answer: OnAnswer,
@@ -182,6 +217,9 @@ struct OpenFile {
 struct Body {
     engine: DiskEngine,
     jobs: Sender<Job>,
+    workers: Workers,
+    /// What is measured of disks; `None` where this one's layout was read.
+    kinds: Option<Arc<Kinds>>,
     began: Instant,
     pending: HashMap<RequestId, Pending>,
     files: HashMap<FileId, OpenFile>,
@@ -354,6 +392,7 @@ impl Body {
         }
         self.memory_due = now + Duration::from_nanos(REPORT_EVERY.0);
         self.event(Event::MemoryLimit(memory::limit(self.disks.load(Ordering::Relaxed))));
+        self.spindles();
         if let Some((_, log)) = &self.log {
             log.flush();
         }
@@ -361,6 +400,24 @@ impl Body {
             self.remembered = now;
             self.remember();
         }
+    }
+
+    /// Gives the disk as many pieces at once as it was found to bear meanwhile.
+    fn spindles(&mut self) {
+        let Some(kinds) = &self.kinds else { return };
+        let at_once = kinds.at_once(&self.workers.name);
+        let config = self.engine.config();
+        if at_once == config.in_flight || !config.mode.serialises() {
+            return;
+        }
+        let flights = at_once + config.reads_in_flight - 1;
+        if let Err(error) = self.workers.enough_for(flights) {
+            tracing::warn!(disk = self.workers.name, %error, "no threads for more pieces at once");
+            self.kinds = None;
+            return;
+        }
+        tracing::info!(disk = self.workers.name, pieces = at_once, "a set of disks, as measured");
+        self.event(Event::InFlight(at_once));
     }
 
     /// Keeps the size to start with next time.

@@ -10,6 +10,9 @@
 //!    of the device or, where that may not be opened, of the file in question; only while the disk has next to nothing else to do;
 //! 4. the flag, until the disk has been idle for long enough.
 //!
+//! A disk that seeks may be a set of several behind one device. Where its layout cannot be read ([`crate::layout`]), the pieces it bears at
+//! once are measured with it ([`seekless_profile::Concurrency`]): long reads, one to eight under way, under a second.
+//!
 //! Space that was never written answers at once on a volume that allocates late, whatever lies below, so a device that seems not to seek
 //! is asked again by way of a file, if there is one.
 //!
@@ -21,24 +24,29 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use seekless_kernel::queue::{Queue, Used};
+use seekless_kernel::queue::{Queue, Usage, Used};
 use seekless_kernel::rawio::RawDisk;
 use seekless_kernel::topology::{Backing, Dev, Disk, MountTable, Topology};
-use seekless_profile::{DiskKind, ProbeTimes, ROUNDS, RUN, RUNS, SMALL, place};
+use seekless_profile::{Concurrency, DiskKind, PIECE, ProbeTimes, ROUNDS, RUN, RUNS, SMALL, piece, place};
 use seekless_units::{Bytes, Nanos};
 use serde::Serialize;
 
 use crate::disk::Known;
+use crate::layout::Layout;
 use crate::lock;
 
 const SYS_BLOCK: &str = "/sys/block";
 
 /// A probe ends after so long, with what it has: a disk of 5400 rpm takes 0.4 s.
 const PROBE_MAX: Duration = Duration::from_millis(800);
+
+/// So does the measurement of what it bears at once, between two reads.
+const CONCURRENCY_MAX: Duration = Duration::from_millis(900);
 
 /// How long is watched whether the disk has anything else to do.
 const IDLE_FOR: Duration = Duration::from_millis(60);
@@ -104,6 +112,9 @@ impl fmt::Display for KindReport {
                 let lost = kind.lost.as_millis_f64();
                 let mib = kind.depth.0 as f64 / f64::from(1 << 20);
                 write!(f, "{how} (a jump costs {lost:.2} ms, the transfer of {mib:.2} MiB; {by}{lies})")?;
+                if self.seeks && kind.at_once > 1 {
+                    write!(f, "; it reads {} pieces at once", kind.at_once)?;
+                }
             }
             None => {
                 let why = self.not_measured.as_deref().unwrap_or("not measured");
@@ -167,13 +178,21 @@ impl Kinds {
         let file = fd.and_then(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 3).ok());
         let (kinds, of, folder) = (self.clone(), disk.clone(), profiles.to_path_buf());
         let work = move || {
-            let report = look(&of, sequence, file.as_ref(), &folder);
+            let first = |report| kinds.found(of.dev, sequence, report);
+            let report = look(&of, sequence, file.as_ref(), &folder, first);
             kinds.found(of.dev, sequence, report);
         };
         if let Err(error) = thread::Builder::new().name(format!("kind {}", disk.name)).spawn(work) {
             self.found(disk.dev, sequence, flag(&format!("no thread to measure it: {error}")));
         }
         seeks
+    }
+
+    /// Pieces that the disk of this kernel name bears at once, as far as it was measured.
+    pub(crate) fn at_once(&self, name: &str) -> usize {
+        let table = lock(&self.table);
+        let kind = table.values().find(|e| e.report.disk == name).and_then(|e| e.report.kind);
+        kind.map_or(1, |kind| kind.at_once.max(1) as usize)
     }
 
     fn found(&self, dev: Dev, sequence: u64, report: KindReport) {
@@ -260,7 +279,15 @@ fn by_flag(disk: &Disk, why: String) -> KindReport {
 }
 
 /// All there is to find out. May take as long as the disk likes.
-fn look(disk: &Disk, sequence: u64, file: Option<&OwnedFd>, profiles: &Path) -> KindReport {
+///
+/// `publish` hears first whether it seeks, where more is measured.
+fn look(
+    disk: &Disk,
+    sequence: u64,
+    file: Option<&OwnedFd>,
+    profiles: &Path,
+    publish: impl FnOnce(KindReport),
+) -> KindReport {
     let known = Known::look_up(&disk.name, sequence, profiles);
     let report = |by, kind: DiskKind| KindReport {
         disk: disk.name.clone(),
@@ -270,34 +297,125 @@ fn look(disk: &Disk, sequence: u64, file: Option<&OwnedFd>, profiles: &Path) -> 
         kind: Some(kind),
         not_measured: None,
     };
-    if let Some(profile) = known.profile() {
-        return report(KnownBy::Profile, DiskKind::of_profile(&profile));
-    }
-    if let Some(kind) = known.kind() {
-        return report(KnownBy::Probe, kind);
-    }
-    match probe(&disk.name, file) {
-        Ok(kind) => {
-            known.remember_kind(kind);
-            report(KnownBy::Probe, kind)
+    let by_probe = |kind| (KnownBy::Probe, kind);
+    let (by, kind) = match (known.profile().map(|p| DiskKind::of_profile(&p)), known.kind()) {
+        (Some(kind), Some(DiskKind { at_once, .. })) => {
+            return report(KnownBy::Profile, DiskKind { at_once, ..kind });
         }
-        Err(why) => by_flag(disk, why),
+        (None, Some(kind)) => return report(KnownBy::Probe, kind),
+        (Some(kind), None) => (KnownBy::Profile, kind),
+        (None, None) => match probe(&disk.name, file).map(by_probe) {
+            Ok(found) => found,
+            Err(why) => return by_flag(disk, why),
+        },
+    };
+    // A layout that can be read needs no measuring; one that cannot be believed is served as one spindle.
+    let told = !matches!(Layout::read(Path::new(SYS_BLOCK), &disk.name), Ok(None));
+    if told || !kind.seeks {
+        known.remember_kind(kind);
+        return report(by, kind);
+    }
+    // Whether it seeks is known, and waited for.
+    publish(report(by, kind));
+    match concurrency(&disk.name, file) {
+        Ok(at_once) => {
+            let kind = DiskKind { at_once, ..kind };
+            known.remember_kind(kind);
+            report(by, kind)
+        }
+        // Not kept: the next start measures it.
+        Err(why) => {
+            tracing::debug!(disk = disk.name, why, "is served as one spindle");
+            report(by, kind)
+        }
     }
 }
 
-/// Probes the device and, where that may not be opened or seems not to seek, the file.
-fn probe(name: &str, file: Option<&OwnedFd>) -> Result<DiskKind, String> {
-    let uncounted =
-        |error: io::Error| format!("not measured: the kernel does not count its commands ({error})");
-    let usage = Queue::new(Path::new(SYS_BLOCK), name).usage().map_err(uncounted)?;
-    let activity = || -> Result<Used, String> { usage.now().map_err(uncounted) };
-    let before = activity()?;
+/// Whether a disk has next to nothing to do.
+fn quiet(usage: &Usage) -> Result<Used, String> {
+    let before = usage.now().map_err(uncounted)?;
     thread::sleep(IDLE_FOR);
-    let now = activity()?;
+    let now = usage.now().map_err(uncounted)?;
     let busy_ms = now.busy_ms.saturating_sub(before.busy_ms);
     if now.in_flight > 0 || busy_ms * 100 > IDLE_FOR.as_millis() as u64 * BUSY_MAX {
         return Err("not measured: busy".into());
     }
+    Ok(now)
+}
+
+fn uncounted(error: io::Error) -> String {
+    format!("not measured: the kernel does not count its commands ({error})")
+}
+
+/// Measures the pieces that a disk bears at once: on the device or, where that may not be opened, on the file.
+fn concurrency(name: &str, file: Option<&OwnedFd>) -> Result<u32, String> {
+    let usage = Queue::new(Path::new(SYS_BLOCK), name).usage().map_err(uncounted)?;
+    let before = quiet(&usage)?;
+    let device = Path::new("/dev").join(name.replace('!', "/"));
+    let own = file.map(|f| PathBuf::from(format!("/proc/self/fd/{}", f.as_raw_fd())));
+    let open = |path: &Path| RawDisk::open(path, PIECE.0 as usize);
+    let path = match (open(&device), own) {
+        (Ok(_), _) => device,
+        (Err(_), Some(own)) => own,
+        (Err(error), None) => return Err(format!("not measured: {}: {error}", device.display())),
+    };
+    let (found, reads) = pieces_at_once(&path).map_err(|error| format!("not measured: {error}"))?;
+    let after = usage.now().map_err(uncounted)?;
+    // A piece is cut into a few commands; others' come on top.
+    if after.commands.saturating_sub(before.commands) > reads as u64 * COMMANDS_A_PIECE {
+        return Err("not measured: busy".into());
+    }
+    Ok(found.at_once() as u32)
+}
+
+/// Commands that the block layer cuts a piece into at most: its own default is 1280 KiB, of some drivers 128.
+const COMMANDS_A_PIECE: u64 = PIECE.0 / (128 << 10);
+
+/// Times long reads of a device or file, more and more of them at once; also how many there were.
+fn pieces_at_once(path: &Path) -> io::Result<(Concurrency, usize)> {
+    let began = Instant::now();
+    let (mut found, mut first) = (Concurrency::default(), 0);
+    while let Some((deep, reads)) = found.next() {
+        let open = |_| RawDisk::open(path, PIECE.0 as usize);
+        let mut disks = (0..deep).map(open).collect::<io::Result<Vec<RawDisk>>>()?;
+        let bytes = Bytes(disks[0].sectors().saturating_mul(512));
+        if bytes.0 < FILE_MIN {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "too small to jump in"));
+        }
+        let (next, upto) = (AtomicUsize::new(first), first + reads);
+        let start = Instant::now();
+        let read_on = |disk: &mut RawDisk| -> io::Result<usize> {
+            let mut done = 0;
+            while began.elapsed() < CONCURRENCY_MAX {
+                let i = next.fetch_add(1, Ordering::Relaxed);
+                if i >= upto {
+                    break;
+                }
+                disk.read(piece(bytes, i).0, (PIECE.0 / 512) as u32)?;
+                done += 1;
+            }
+            Ok(done)
+        };
+        let done = thread::scope(|scope| -> io::Result<usize> {
+            let spawn = |disk| thread::Builder::new().spawn_scoped(scope, || read_on(disk));
+            let threads = disks.iter_mut().map(spawn).collect::<io::Result<Vec<_>>>()?;
+            let ended = threads.into_iter().map(|t| t.join().unwrap_or(Ok(0)));
+            ended.sum()
+        })?;
+        first += done;
+        // Time is over: what the stages before said stands.
+        if done < reads {
+            break;
+        }
+        found.observe(Bytes(PIECE.0 * reads as u64), Nanos(start.elapsed().as_nanos() as u64));
+    }
+    Ok((found, first))
+}
+
+/// Probes the device and, where that may not be opened or seems not to seek, the file.
+fn probe(name: &str, file: Option<&OwnedFd>) -> Result<DiskKind, String> {
+    let usage = Queue::new(Path::new(SYS_BLOCK), name).usage().map_err(uncounted)?;
+    let now = quiet(&usage)?;
     let path = Path::new("/dev").join(name.replace('!', "/"));
     let mut found = timed(&path, 0).map_err(|error| format!("not measured: {}: {error}", path.display()));
     // An open descriptor's path opens the same file anew, with an offset and flags of its own.
@@ -314,7 +432,7 @@ fn probe(name: &str, file: Option<&OwnedFd>) -> Result<DiskKind, String> {
         }
     }
     let times = found?;
-    let after = activity()?;
+    let after = usage.now().map_err(uncounted)?;
     let own = (times.jump.len() + times.next.len() + times.again.len()) as u64;
     // A run is cut into a few commands, up to RUN / 4 KiB; others' come on top of as many.
     let cut = Bytes(RUN.0 / 4096).0 * times.run.len() as u64;
@@ -378,7 +496,8 @@ mod tests {
 
     #[test]
     fn a_line_says_what_is_done_and_why() {
-        let kind = DiskKind { seeks: true, lost: Nanos::from_micros(12_340), depth: Bytes::mib(1) };
+        let kind =
+            DiskKind { seeks: true, lost: Nanos::from_micros(12_340), depth: Bytes::mib(1), at_once: 1 };
         let found = |seeks, rotational| KindReport {
             disk: "sda".into(),
             seeks,
@@ -392,6 +511,8 @@ mod tests {
             line,
             "sda is served: it seeks (a jump costs 12.34 ms, the transfer of 1.00 MiB; measured, though its flag is rotational=0)"
         );
+        let set = KindReport { kind: Some(DiskKind { at_once: 4, ..kind }), ..found(true, true) };
+        assert!(set.to_string().ends_with("; it reads 4 pieces at once"), "{set}");
         let line = found(false, true).to_string();
         assert!(
             line.contains("left alone") && line.contains("rotational=1") && line.contains("--include-ssd")
@@ -413,6 +534,15 @@ mod tests {
             Ok(times) => assert!(times.kind().is_some_and(|k| !k.seeks), "{times:?}"),
             Err(error) => println!("skipped: no reads past the page cache here: {error}"),
         }
+        match pieces_at_once(&path) {
+            Ok((found, reads)) => {
+                assert!([1, 2, 4, 8].contains(&found.at_once()) && (6..=66).contains(&reads), "{found:?}");
+            }
+            Err(error) => println!("skipped: no reads past the page cache here: {error}"),
+        }
+        file.set_len(1 << 20).unwrap();
+        assert!(pieces_at_once(&path).is_err(), "too small");
+        assert!(pieces_at_once(Path::new("/nowhere/at/all")).is_err());
         assert!(timed(Path::new("/nowhere/at/all"), 0).is_err());
     }
 }

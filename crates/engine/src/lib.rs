@@ -29,6 +29,7 @@ mod disk_thread;
 mod door;
 mod engine;
 mod kind;
+mod layout;
 mod media;
 mod memory;
 mod pinner;

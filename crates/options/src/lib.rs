@@ -10,6 +10,7 @@
 mod policy;
 mod preset;
 mod queue;
+mod set;
 mod table2;
 mod values;
 
@@ -21,6 +22,7 @@ pub use engine::EngineOptions;
 pub use policy::PolicyOptions;
 pub use preset::Preset;
 pub use queue::QueueOptions;
+pub use set::SetOptions;
 pub use table2::Table2;
 pub use values::{on_off, seconds, time};
 

@@ -1,10 +1,11 @@
 //! The settings of a spindle and their bounds.
 
+use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
 
 use seekless_profile::DiskProfile;
-use seekless_units::{Bytes, Nanos};
+use seekless_units::{Bytes, Lba, Nanos};
 use seekless_wants::DoorLimits;
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +20,13 @@ pub use seekless_wants::PAGE;
 
 /// The prefetch size of the paper (\[L\] 6, "unless otherwise specified"), good for the drives of its time.
 pub const DEFAULT_PREFETCH: Bytes = Bytes::mib(2);
+
+/// Most pieces a part of the device has at once, and most parts: no more spindles are behind one device.
+pub(crate) const IN_FLIGHT_MAX: usize = 64;
+
+fn is_one(n: &usize) -> bool {
+    *n == 1
+}
 
 /// What the engine does, in the terms of \[L\] 3.2.2 and 6.2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,7 +61,7 @@ impl Mode {
         }
     }
 
-    /// Whether the number of reads in flight is bounded to [`Config::reads_in_flight`].
+    /// Whether the number of reads in flight is bounded to [`Config::flights_max`].
     pub const fn serialises(self) -> bool {
         matches!(self, Mode::Serialise | Mode::Both)
     }
@@ -186,8 +194,16 @@ pub struct Config {
     /// Longest single read, and the most of one request that is waited for. Longer requests are served to this bound
     /// and the rest left to the caller. 1 page to 1 GiB.
     pub read_max: Bytes,
-    /// Reads in flight together in the serialising modes, at least 1 (strictly serial). With 2 or more the next read
-    /// is submitted once no more than `overlap` bytes of those before it are missing.
+    /// Pieces that each part of the device is to have at once in the serialising modes: 1 for one spindle, more for a set of spindles
+    /// behind one address space. 1 to 64. One spindle given two seeks between them; a set given one leaves spindles idle.
+    #[serde(skip_serializing_if = "is_one")]
+    pub in_flight: usize,
+    /// Where parts of the device begin that have heads of their own, the first part (at address 0) left out: members of a linear set,
+    /// actuators. Each part has a queue and a sweep of its own. Rising, at most 63.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Lba>,
+    /// Reads that may follow one another closely in the serialising modes, at least 1 (strictly serial). With 2 or more the next read
+    /// beyond `in_flight` is submitted once no more than `overlap` bytes for each of those are missing.
     pub reads_in_flight: usize,
     /// See `reads_in_flight`. Large enough that the next command is queued when the last one of the piece ends, small
     /// enough that the scheduler and the drive have nothing to interleave.
@@ -227,6 +243,8 @@ impl Default for Config {
             // 4 MiB: 79.5 MB/s against 77.0 with two. The drive's own queue mixes the pieces where they meet (1.6 head
             // movements a piece instead of 1.05), which costs more than the 0.1 ms between two pieces.
             reads_in_flight: 1,
+            in_flight: 1,
+            parts: Vec::new(),
             // With two: about 2 ms of media time.
             overlap: Bytes::kib(256),
             // As many shims as a daemon has by default. With 1,024, viewers of a full server who came back all at once (WD Red, 4 GiB,
@@ -256,12 +274,22 @@ impl Config {
         DoorLimits { read_max: self.read_max.0, prefetch }
     }
 
+    /// Most reads in flight at once in the serialising modes.
+    pub fn flights_max(&self) -> usize {
+        (self.in_flight + self.reads_in_flight).saturating_sub(1).saturating_mul(self.parts.len() + 1)
+    }
+
     /// The same settings with every value inside its range.
     pub fn normalised(mut self) -> Config {
         let page = Bytes(PAGE);
         self.read_max = Bytes(self.read_max.clamp(page, Bytes::gib(1)).0 / PAGE * PAGE);
         self.prefetch = self.prefetch.clamp(page, self.read_max);
         self.reads_in_flight = self.reads_in_flight.max(1);
+        self.in_flight = self.in_flight.clamp(1, IN_FLIGHT_MAX);
+        self.parts.retain(|start| start.0 > 0);
+        self.parts.sort_unstable();
+        self.parts.dedup();
+        self.parts.truncate(IN_FLIGHT_MAX - 1);
         self.queue_max = self.queue_max.max(1);
         self.scale = self.scale.normalised();
         self.constants = self.constants.normalised();

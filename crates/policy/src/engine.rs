@@ -25,6 +25,7 @@ use alloc::collections::VecDeque;
 use seekless_units::{Bytes, Nanos};
 
 use crate::account::DiskClock;
+use crate::config::IN_FLIGHT_MAX;
 use crate::drops::Drops;
 use crate::extents::Extents;
 use crate::files::Files;
@@ -150,6 +151,10 @@ impl DiskEngine {
                 let streams = self.streams.as_ref().map_or(0, |following| following.table.len());
                 self.memory.limit(self.now, limit, seen, self.unread(), streams, self.service.depth());
                 self.probe();
+            }
+            Event::InFlight(pieces) => {
+                self.config.in_flight = pieces.clamp(1, IN_FLIGHT_MAX);
+                self.spindle.in_flight(self.config.in_flight);
             }
             Event::Cancel(id) => self.answer(id, Verdict::Pass(crate::Reason::Cancelled)),
             Event::Found { read, from, upto } => self.found(read, from, upto),

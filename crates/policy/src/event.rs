@@ -122,6 +122,8 @@ pub enum Event {
     },
     /// The machine's memory, every [`crate::memory::REPORT_EVERY`].
     MemoryLimit(MemoryLimit),
+    /// So many pieces does the device bear at once ([`crate::Config::in_flight`]), as was found out meanwhile.
+    InFlight(usize),
     /// Whoever made this request is gone. Answered `Pass(Cancelled)`; what only it wanted is not read any more.
     /// Unknown names are ignored (the answer may have crossed the cancellation).
     Cancel(RequestId),

@@ -45,6 +45,7 @@
 //! - [`Event::Missing`]: a probe found a hole. Lost, a client is blocked there.
 //! - [`Event::Release`]: a cache above keeps these bytes. Lost, they stay here as well.
 //! - [`Event::Bitrate`]: a file's header says it. Lost, its pieces have the size of a file that says nothing.
+//! - [`Event::InFlight`]: when it is found that the device is a set of spindles, or no longer one. Lost, it stays as it was.
 //! - [`Event::MemoryLimit`]: every [`memory::REPORT_EVERY`]. Lost, the budget stays what it is.
 //! - [`Event::Tick`]: at the deadline. Lost, what is due waits for the next event.
 //!

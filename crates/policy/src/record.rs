@@ -138,6 +138,7 @@ fn write_event(f: &mut fmt::Formatter<'_>, event: &Event) -> fmt::Result {
         Event::MemoryLimit(MemoryLimit { bytes, disks, tasks_wait }) => {
             write!(f, "+ memory {} {disks}{}", bytes.0, if tasks_wait { " waits" } else { "" })
         }
+        Event::InFlight(pieces) => write!(f, "+ in-flight {pieces}"),
         Event::Cancel(id) => write!(f, "+ cancel {}", id.0),
         Event::Progress { read, upto } => write!(f, "+ progress {} {upto}", read.0),
         Event::Found { read, from: 0, upto } => write!(f, "+ found {} {upto}", read.0),
@@ -307,6 +308,7 @@ fn read_event(word: &str, mut w: Words<'_>) -> Result<Event, Unreadable> {
         "bitrate" => Event::Bitrate { file: w.file()?, bytes_per_s: w.number()? },
         "opened" => Event::Opened { file: w.file()? },
         "memory" => Event::MemoryLimit(w.memory()?),
+        "in-flight" => Event::InFlight(w.number()? as usize),
         "cancel" => Event::Cancel(RequestId(w.number()?)),
         "found" => w.found()?,
         "progress" => Event::Progress { read: ReadId(w.number()?), upto: w.number()? },
@@ -418,6 +420,7 @@ mod tests {
             "0 1 - unpin 1:2 0 4096 cold",
             "0 1 - header 1:2",
             "0 59700000000 - close 2049:131",
+            "0 1 + in-flight 4",
             "0 1 + cancel 9",
         ] {
             assert_eq!(line(text).to_string(), text);

@@ -57,12 +57,17 @@ pub(crate) struct Answered {
 pub(crate) struct Spindle {
     serialises: bool,
     answer_early: bool,
+    /// See [`Config::in_flight`], [`Config::reads_in_flight`].
+    in_flight: usize,
     reads_in_flight: usize,
     overlap: u64,
+    /// See [`Config::parts`].
+    parts: Vec<Lba>,
     queue_max: usize,
     wait_max: Nanos,
     stall_max: Nanos,
-    order: Box<dyn Order + Send>,
+    /// One for each part of the device.
+    orders: Vec<Box<dyn Order + Send>>,
     /// In order of arrival.
     queue: Vec<Piece>,
     flights: Vec<Flight>,
@@ -79,19 +84,23 @@ pub(crate) struct Spindle {
 
 impl Spindle {
     pub(crate) fn new(config: &Config) -> Spindle {
-        let order: Box<dyn Order + Send> = match config.order {
-            OrderKind::Fifo => Box::new(Fifo),
-            OrderKind::Sweep => Box::new(Sweep::new()),
+        let order = |_| -> Box<dyn Order + Send> {
+            match config.order {
+                OrderKind::Fifo => Box::new(Fifo),
+                OrderKind::Sweep => Box::new(Sweep::new()),
+            }
         };
         Spindle {
             serialises: config.mode.serialises(),
             answer_early: config.answer_early,
+            in_flight: config.in_flight,
             reads_in_flight: config.reads_in_flight,
             overlap: config.overlap.0,
             queue_max: config.queue_max,
             wait_max: config.wait_max,
             stall_max: config.stall_max,
-            order,
+            parts: config.parts.clone(),
+            orders: (0..=config.parts.len()).map(order).collect(),
             queue: Vec::new(),
             flights: Vec::new(),
             pieces: BTreeMap::new(),
@@ -101,6 +110,11 @@ impl Spindle {
             answers: VecDeque::new(),
             next_read: 0,
         }
+    }
+
+    /// From now on each part of the device has so many pieces at once; those under way beyond that end first.
+    pub(crate) fn in_flight(&mut self, pieces: usize) {
+        self.in_flight = pieces;
     }
 
     /// Pieces queued, and reads in flight.
@@ -228,22 +242,46 @@ impl Spindle {
 
     /// The next piece to read, if another read may join those in flight.
     pub(crate) fn next_read(&mut self, now: Nanos) -> Option<&Piece> {
-        if self.queue.is_empty() || !self.may_submit() {
-            return None;
-        }
+        let part = self.part_with_room()?;
         let place = |p: &Piece| Place { lba: p.lba, file: p.file, offset: p.start };
-        let mut places = self.queue.iter().map(|p| Queued { id: p.id, place: place(p), due: p.due });
-        let pick = self.order.pick(now, &mut places).min(self.queue.len() - 1);
+        let queued = |p: &Piece| Queued { id: p.id, place: place(p), due: p.due };
+        let pick = if self.parts.is_empty() {
+            self.orders[part].pick(now, &mut self.queue.iter().map(queued)).min(self.queue.len() - 1)
+        } else {
+            let of_part = |&i: &usize| self.part_of(self.queue[i].lba) == part;
+            let own: Vec<usize> = (0..self.queue.len()).filter(of_part).collect();
+            let mut places = own.iter().map(|&i| queued(&self.queue[i]));
+            own[self.orders[part].pick(now, &mut places).min(own.len() - 1)]
+        };
         self.flights.push(Flight::new(self.queue.remove(pick), now));
         self.flights.last().map(|f| &f.piece)
     }
 
-    fn may_submit(&self) -> bool {
+    /// The part of the device that holds an address. Unknown ones count as the first part's.
+    fn part_of(&self, lba: Option<Lba>) -> usize {
+        lba.map_or(0, |lba| self.parts.partition_point(|&start| start <= lba))
+    }
+
+    /// The part of the device that takes the next read: of those with room, the one whose piece was queued first.
+    fn part_with_room(&self) -> Option<usize> {
+        if self.parts.is_empty() {
+            return Some(0).filter(|_| !self.queue.is_empty() && self.may_submit(0));
+        }
+        let mut full = alloc::vec![None; self.orders.len()];
+        let parts = self.queue.iter().map(|p| self.part_of(p.lba));
+        let mut roomy = parts.filter(|&part| !*full[part].get_or_insert_with(|| !self.may_submit(part)));
+        roomy.next()
+    }
+
+    fn may_submit(&self, part: usize) -> bool {
         if !self.serialises {
             return self.flights.len() < self.queue_max;
         }
-        let missing: u64 = self.flights.iter().map(Flight::missing).sum();
-        self.flights.is_empty() || (self.flights.len() < self.reads_in_flight && missing <= self.overlap)
+        let of_part =
+            self.flights.iter().filter(|f| self.parts.is_empty() || self.part_of(f.piece.lba) == part);
+        let (count, missing) = of_part.fold((0, 0), |(n, sum), f| (n + 1, sum + f.missing()));
+        let overlap = self.overlap.saturating_mul(self.in_flight as u64);
+        count < self.in_flight || (count + 1 < self.in_flight + self.reads_in_flight && missing <= overlap)
     }
 
     /// A read in flight.

@@ -217,6 +217,64 @@ fn the_next_read_is_submitted_when_the_last_is_nearly_done() {
     assert_eq!(reads(&mut s), [], "not a third");
 }
 
+/// A request whose bytes lie at this sector.
+fn request_at(id: u64, lba: u64) -> Event {
+    let Event::Request(request) = request(id, id, 0, 64 * K) else { unreachable!() };
+    Event::Request(Request { lba: Some(Lba(lba)), ..request })
+}
+
+#[test]
+fn a_set_of_spindles_has_a_piece_for_each_in_sweep_order() {
+    let mut s = DiskEngine::new(Config { in_flight: 3, ..Config::default() });
+    for (id, lba) in [(1, 500), (2, 100), (3, 300), (4, 400), (5, 200)] {
+        s.handle(Nanos(1), request_at(id, lba));
+    }
+    let under_way = reads(&mut s);
+    assert_eq!(under_way.iter().map(|r| r.1).collect::<Vec<_>>(), [2, 5, 3]);
+    // Whichever is done first is followed by the next; nearly done is not enough.
+    s.handle(Nanos(2), Event::Progress { read: under_way[0].0, upto: 2 * M - 4 * K });
+    assert_eq!(reads(&mut s), []);
+    s.handle(Nanos(3), Event::Done { read: under_way[1].0, outcome: Outcome::Ok });
+    assert_eq!(reads(&mut s).iter().map(|r| r.1).collect::<Vec<_>>(), [4]);
+    // Found to be one spindle after all: those under way end first.
+    s.handle(Nanos(4), Event::InFlight(0));
+    assert_eq!(s.config().in_flight, 1);
+    for read in [under_way[0].0, under_way[2].0] {
+        s.handle(Nanos(5), Event::Done { read, outcome: Outcome::Ok });
+        assert_eq!(reads(&mut s), []);
+    }
+}
+
+#[test]
+fn each_part_of_a_device_with_heads_of_its_own_has_its_own_queue() {
+    let parts = vec![Lba(1000), Lba(2000)];
+    let mut s = DiskEngine::new(Config { parts, ..Config::default() });
+    for (id, lba) in [(1, 100), (2, 50), (3, 1500), (4, 1100), (5, 2000), (6, 60)] {
+        s.handle(Nanos(1), request_at(id, lba));
+    }
+    let under_way = reads(&mut s);
+    assert_eq!(under_way.iter().map(|r| r.1).collect::<Vec<_>>(), [2, 4, 5], "each part's lowest");
+    s.handle(Nanos(2), Event::Done { read: under_way[0].0, outcome: Outcome::Ok });
+    assert_eq!(reads(&mut s).iter().map(|r| r.1).collect::<Vec<_>>(), [6], "its own next");
+    s.handle(Nanos(3), Event::Done { read: under_way[2].0, outcome: Outcome::Ok });
+    assert_eq!(reads(&mut s), [], "the last part has nothing more");
+    s.handle(Nanos(3), Event::Done { read: under_way[1].0, outcome: Outcome::Ok });
+    assert_eq!(reads(&mut s).iter().map(|r| r.1).collect::<Vec<_>>(), [3]);
+}
+
+#[test]
+fn settings_of_a_log_without_a_set_are_those_of_one_spindle() {
+    let mut value = serde_json::to_value(Config::default()).unwrap();
+    assert!(value.get("in_flight").is_none() && value.get("parts").is_none(), "older programs read it");
+    let read: Config = serde_json::from_value(value.clone()).unwrap();
+    assert_eq!((read.in_flight, read.parts.len(), read.flights_max()), (1, 0, 1));
+    value["in_flight"] = 4.into();
+    value["parts"] = serde_json::json!([7, 0, 7, 3]);
+    let read = serde_json::from_value::<Config>(value).unwrap().normalised();
+    assert_eq!((read.in_flight, read.parts.clone(), read.flights_max()), (4, vec![Lba(3), Lba(7)], 12));
+    assert_eq!(Config { in_flight: 0, ..Config::default() }.normalised().in_flight, 1);
+}
+
 #[test]
 fn a_failed_read_passes_those_it_did_not_reach() {
     let mut s = serial(Mode::Both);

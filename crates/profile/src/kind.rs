@@ -64,12 +64,19 @@ pub struct DiskKind {
     pub lost: Nanos,
     /// What it could have transferred meanwhile.
     pub depth: Bytes,
+    /// Pieces it bears at once ([`super::Concurrency`]): 1 for one spindle, and where nobody measured it.
+    #[serde(default = "one")]
+    pub at_once: u32,
+}
+
+fn one() -> u32 {
+    1
 }
 
 impl DiskKind {
     fn of(lost: Nanos, bytes_per_s: f64) -> DiskKind {
         let depth = Bytes((lost.as_secs_f64() * bytes_per_s) as u64);
-        DiskKind { seeks: lost >= LOST_MIN && depth >= DEPTH_MIN, lost, depth }
+        DiskKind { seeks: lost >= LOST_MIN && depth >= DEPTH_MIN, lost, depth, at_once: 1 }
     }
 
     /// From a measured profile.

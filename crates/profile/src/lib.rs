@@ -14,6 +14,7 @@
 #![no_std]
 extern crate alloc;
 
+mod concurrency;
 mod file;
 mod kind;
 mod overhead;
@@ -24,6 +25,7 @@ mod rotation;
 mod seeks;
 mod vernier;
 
+pub use concurrency::{AT_ONCE, Concurrency, PIECE, STRIPED_AT_ONCE, piece};
 pub use file::{ProfileError, SCHEMA, StoredProfile};
 pub use kind::{DiskKind, ProbeTimes, ROUNDS, RUN, RUNS, SMALL, place};
 pub use procedure::{Phase, Procedure, Unmeasurable};

@@ -44,6 +44,7 @@ fn config(node: Node, memory: u64, seconds: u64) -> Config {
         SpindleConfig { mode: Mode::Both, ahead: Some(AheadConfig::default()), ..SpindleConfig::default() };
     Config {
         disks: vec![DiskConfig {
+            set: seekless_drive::set::SetSpec::SINGLE,
             drive: drives::get("wd-red-1tb").unwrap(),
             size: Bytes::gib(2),
             speedup: 1.0,

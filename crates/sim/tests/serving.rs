@@ -1,6 +1,7 @@
 //! The serving simulator as a whole: determinism, golden small runs, what must hold of any run.
 
 use seekless_drive::catalogue as drives;
+use seekless_drive::set::SetSpec;
 use seekless_policy::controller::Params;
 use seekless_policy::{AheadConfig, Config as SpindleConfig, DropBehind, Mode, OrderKind, Sizing};
 use seekless_sim::serving::config::{Costs, DiskConfig, EngineConfig, ServerModel};
@@ -19,6 +20,7 @@ fn catalogue() -> Catalogue {
 fn closed(clients: u32) -> Config {
     Config {
         disks: vec![DiskConfig {
+            set: SetSpec::SINGLE,
             drive: drives::get("wd-red-1tb").unwrap(),
             size: Bytes::gib(3),
             speedup: 1.0,
@@ -135,7 +137,7 @@ fn viewers_who_come_back_all_at_once_are_served_again() {
         engine.spindle.prefetch = Bytes::mib(2);
         if automatic {
             engine.spindle.sizing = Sizing::Auto(Params::default());
-            engine.spindle.profile = Some(profile_of(&drives::get("wd-red-1tb").unwrap()));
+            engine.spindle.profile = Some(profile_of(&drives::get("wd-red-1tb").unwrap(), &SetSpec::SINGLE));
         }
         let Config { mut disks, .. } = closed(1);
         disks[0].size = Bytes::gib(110);
@@ -255,6 +257,7 @@ fn micro(handler: &str, algorithm: readahead::Kind, competitive: bool) -> (u64, 
     let kernel = KernelConfig { algorithm, competitive, ..KernelConfig::default() };
     let config = Config {
         disks: vec![DiskConfig {
+            set: SetSpec::SINGLE,
             drive: drives::get("ibm-36gb-10k").unwrap(),
             size: Bytes(30_000_000_000),
             speedup: 1.0,
@@ -310,6 +313,7 @@ fn one_reader_who_never_waits_is_near_the_optimum_and_who_thinks_is_not() {
     let run = |handler: &str| {
         let config = Config {
             disks: vec![DiskConfig {
+                set: SetSpec::SINGLE,
                 drive: drives::get("ibm-36gb-10k").unwrap(),
                 size: Bytes(30_000_000_000),
                 speedup: 1.0,

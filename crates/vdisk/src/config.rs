@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use seekless_drive::{DriveSpec, catalogue};
+use seekless_drive::DriveSpec;
+use seekless_drive::catalogue;
+use seekless_drive::set::{DriveSet, SetSpec};
 use seekless_units::{Bytes, Exit, Fault};
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +40,9 @@ pub struct DiskConfig {
     pub mount: Option<PathBuf>,
     /// How many times as fast as life it runs.
     pub speedup: f64,
+    /// How many such drives it is made of, and how.
+    #[serde(default = "single")]
+    pub set: SetSpec,
     /// Which part of the drive it takes.
     pub spread: String,
     /// Bytes that stay together where it is spread.
@@ -60,6 +65,11 @@ pub struct DiskConfig {
     pub manifest: Option<PathBuf>,
     /// Seed of the order in which a tree's files lie on the drive.
     pub seed: u64,
+}
+
+/// As a disk of an earlier version was.
+fn single() -> SetSpec {
+    SetSpec::SINGLE
 }
 
 /// The drive named `name`, or described in the file at that path.
@@ -104,11 +114,11 @@ fn distance(a: &str, b: &str) -> usize {
 }
 
 impl DiskConfig {
-    /// The drive and the layout of the disk on it.
+    /// The drives and the layout of the disk on them.
     ///
     /// # Errors
-    /// `Usage`: unknown drive, size out of range, a spread that does not fit.
-    pub fn resolve(&self) -> Result<(DriveSpec, Layout), Fault> {
+    /// `Usage`: unknown drive, no possible set, size out of range, a spread that does not fit.
+    pub fn resolve(&self) -> Result<(DriveSet, Layout), Fault> {
         let usage = |message: String| Fault::new(Exit::Usage, message);
         let spec = find_drive(&self.drive)?;
         let spread: Spread = self.spread.parse().map_err(usage)?;
@@ -122,12 +132,19 @@ impl DiskConfig {
             return Err(usage(format!("--speedup {} is out of range: 0.001 to 1000", self.speedup)));
         }
         if self.chunk < Bytes::kib(4) || !self.chunk.0.is_multiple_of(4096) {
-            return Err(usage(format!("--chunk {} cannot be had: use a multiple of 4KiB", self.chunk)));
+            return Err(usage(format!(
+                "--spread-chunk {} cannot be had: use a multiple of 4KiB",
+                self.chunk
+            )));
         }
-        let layout = Layout::new(self.size.0, spec.sectors(), spread, self.chunk.0).map_err(|why| {
-            usage(format!("a disk of {} {why}; {} is {}", self.size, self.drive, spec.label))
+        let drives = DriveSet::new(&spec, self.set).map_err(|e| usage(e.to_string()))?;
+        // Whole stripes stay together.
+        let chunk = self.chunk.0.next_multiple_of(self.set.stripe().0.max(1));
+        let layout = Layout::new(self.size.0, drives.sectors(), spread, chunk).map_err(|why| {
+            let what = if self.set.is_single() { String::new() } else { format!("{}, each ", self.set) };
+            usage(format!("a disk of {} {why}; {} is {what}{}", self.size, self.drive, spec.label))
         })?;
-        Ok((spec, layout))
+        Ok((drives, layout))
     }
 }
 

@@ -14,9 +14,9 @@ use seekless_units::{Exit, Fault};
 use serde::{Deserialize, Serialize};
 
 use crate::engine::DriveEngine;
-use crate::faults::{ByteRange, Faults, RANGES_MAX, Slow};
+use crate::faults::{ByteRange, Faults, MemberOrders, MemberState, RANGES_MAX, Slow};
 use crate::state::DiskDir;
-use crate::stats::{Derived, Stats};
+use crate::stats::{Derived, MemberReport, Stats};
 use crate::store::Store;
 use crate::trace::Trace;
 
@@ -46,7 +46,10 @@ pub enum ControlRequest {
         slow: Vec<Slow>,
         /// Do nothing for this many milliseconds on the wall.
         hang_ms: u64,
-        /// First forget all faults, and end a hang under way.
+        /// What becomes of members of a set.
+        #[serde(default)]
+        members: MemberOrders,
+        /// First forget all faults, end a hang under way, and mend every member.
         clear: bool,
     },
     /// From now on trace to this file, or to none.
@@ -79,6 +82,9 @@ pub struct StatsReport {
     pub derived: Derived,
     /// Faults in force.
     pub faults: Faults,
+    /// The members of a set; absent for a single drive.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<MemberReport>,
     /// Runs of content in the extent map; 0 for a tree.
     pub content_runs: usize,
     /// Storage taken by what is not content, bytes; 0 for a tree.
@@ -146,8 +152,18 @@ fn answer(ask: ControlRequest, engine: &DriveEngine, store: Option<&Store>, hold
             let stats = engine.stats(reset);
             let (content_runs, backing_bytes) = store.map_or((0, 0), Store::usage);
             let derived = stats.derive();
-            let faults = engine.change_faults(false, |_| ());
-            ControlReply::Stats(Box::new(StatsReport { stats, derived, faults, content_runs, backing_bytes }))
+            let mut faults = engine.change_faults(false, |_| ());
+            let members = engine.members(reset);
+            let states = engine.change_members(false, &MemberOrders::default()).unwrap_or_default();
+            faults.members = states.into_iter().filter(MemberState::is_fault).collect();
+            ControlReply::Stats(Box::new(StatsReport {
+                stats,
+                derived,
+                faults,
+                members,
+                content_runs,
+                backing_bytes,
+            }))
         }
         ControlRequest::Unthrottle => {
             if *holds == 0 {
@@ -156,9 +172,9 @@ fn answer(ask: ControlRequest, engine: &DriveEngine, store: Option<&Store>, hold
             }
             ControlReply::Done
         }
-        ControlRequest::Fault { eio, slow, hang_ms, clear } => {
+        ControlRequest::Fault { eio, slow, hang_ms, members, clear } => {
             let mut refused = false;
-            let now = engine.change_faults(clear, |faults| {
+            let mut now = engine.change_faults(clear, |faults| {
                 if clear {
                     *faults = Faults::default();
                 }
@@ -173,6 +189,10 @@ fn answer(ask: ControlRequest, engine: &DriveEngine, store: Option<&Store>, hold
                 return ControlReply::Refused(format!(
                     "a disk keeps {RANGES_MAX} ranges of a kind: --clear some first"
                 ));
+            }
+            match engine.change_members(clear, &members) {
+                Ok(states) => now.members = states.into_iter().filter(MemberState::is_fault).collect(),
+                Err(why) => return ControlReply::Refused(why),
             }
             if hang_ms > 0 {
                 engine.hang(Duration::from_millis(hang_ms));

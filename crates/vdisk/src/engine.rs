@@ -11,12 +11,13 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use seekless_drive::{Command, Completion, Drive, Op};
+use seekless_drive::set::{DriveSet, SetCompletion};
+use seekless_drive::{Command, Completion, Op};
 use seekless_units::{Lba, Nanos, SECTOR_BYTES};
 
 use crate::clock::Clock;
-use crate::faults::Faults;
-use crate::stats::{Counter, Stats};
+use crate::faults::{Faults, MemberOrders, MemberState};
+use crate::stats::{Counter, MemberReport, Stats};
 use crate::trace::Trace;
 use seekless_drive::spread::Layout;
 
@@ -32,7 +33,7 @@ pub struct DriveEngine {
 }
 
 struct Core {
-    drive: Drive,
+    drives: DriveSet,
     clock: Clock,
     layout: Layout,
     faults: Faults,
@@ -43,7 +44,7 @@ struct Core {
     /// Commands the model's queue has no room for, oldest first.
     waiting: VecDeque<Command>,
     /// A completion kept back while drive time stands still, because its command is slowed.
-    held: Option<Completion>,
+    held: Option<SetCompletion>,
     next_id: u64,
     /// Times handed to the model never go backwards.
     submitted: Nanos,
@@ -73,10 +74,10 @@ struct DriveCommand {
 }
 
 impl DriveEngine {
-    /// A drive at rest, under `layout`, running `speed` times as fast as life.
-    pub fn new(drive: Drive, layout: Layout, speed: f64, trace: Trace) -> DriveEngine {
+    /// A drive, or a set of them, at rest, under `layout`, running `speed` times as fast as life.
+    pub fn new(drives: DriveSet, layout: Layout, speed: f64, trace: Trace) -> DriveEngine {
         let core = Core {
-            drive,
+            drives,
             clock: Clock::new(speed),
             layout,
             faults: Faults::default(),
@@ -207,6 +208,46 @@ impl DriveEngine {
         core.clock.stall(now, until);
     }
 
+    /// Orders for members of the set, all of them mended before with `mend`.
+    ///
+    /// # Errors
+    /// What the set refuses.
+    pub fn change_members(&self, mend: bool, orders: &MemberOrders) -> Result<Vec<MemberState>, String> {
+        let mut core = self.lock();
+        let now = core.clock.drive_at(self.wall());
+        if mend {
+            for member in 0..core.drives.layout().spec().members {
+                core.drives.mend(now, member).map_err(|e| e.to_string())?;
+            }
+        }
+        let changed = orders.apply(&mut core.drives, now);
+        // There may be something to answer, or a rebuild to begin.
+        self.look.notify_one();
+        changed.map(|()| MemberState::of(&core.drives))
+    }
+
+    /// Every member of a set and what its spindles did; empty for a single drive.
+    pub fn members(&self, reset: bool) -> Vec<MemberReport> {
+        let mut core = self.lock();
+        let now = core.clock.drive_at(self.wall());
+        let set = *core.drives.layout().spec();
+        if set.is_single() {
+            return Vec::new();
+        }
+        let stats = core.drives.stats(now);
+        let each = stats.chunks(set.actuators as usize);
+        let states = MemberState::of(&core.drives);
+        let report = states
+            .into_iter()
+            .zip(each)
+            .map(|(state, spindles)| MemberReport { state, spindles: spindles.to_vec() });
+        let report = report.collect();
+        if reset {
+            core.drives.reset_stats(now);
+        }
+        report
+    }
+
     /// Changes the faults in force. A hang under way ends with `end_hang`.
     pub fn change_faults(&self, end_hang: bool, change: impl FnOnce(&mut Faults)) -> Faults {
         let mut core = self.lock();
@@ -263,7 +304,7 @@ impl Core {
             self.commands.insert(id, DriveCommand { request, disk, arrived: self.submitted, queue, factor });
             let command = Command { id, op, lba, sectors };
             // First come, first served: nothing overtakes what already waits.
-            if !self.waiting.is_empty() || self.drive.submit(self.submitted, command).is_err() {
+            if !self.waiting.is_empty() || self.drives.submit(self.submitted, command).is_err() {
                 self.waiting.push_back(command);
             }
             parts += 1;
@@ -277,7 +318,7 @@ impl Core {
         if self.held.is_some() {
             return self.clock.resumes_at();
         }
-        self.drive.next_completion().map_or(Nanos::MAX, |at| self.clock.wall_at(at))
+        self.drives.next_event().map_or(Nanos::MAX, |at| self.clock.wall_at(at))
     }
 
     /// Moves what is due at `wall` into `done`.
@@ -287,13 +328,13 @@ impl Core {
                 self.complete(&held, done);
                 continue;
             }
-            let Some(c) = self.drive.poll(self.clock.drive_at(wall)) else { return };
-            let factor = self.commands.get(&c.id).map_or(1.0, |p| p.factor);
+            let Some(c) = self.drives.poll(self.clock.drive_at(wall)) else { return };
+            let factor = self.commands.get(&c.done.id).map_or(1.0, |p| p.factor);
             if factor > 1.0 {
                 // The drive stands still where the command would have ended, for what it takes longer.
-                let ends = self.clock.wall_at(c.finished);
-                let whole = self.clock.wall_at(c.finished).since(self.clock.wall_at(c.started)).0;
-                self.clock.stall(c.finished, ends + Nanos((whole as f64 * (factor - 1.0)) as u64));
+                let ends = self.clock.wall_at(c.done.finished);
+                let whole = ends.since(self.clock.wall_at(c.done.started)).0;
+                self.clock.stall(c.done.finished, ends + Nanos((whole as f64 * (factor - 1.0)) as u64));
                 self.held = Some(c);
             } else {
                 self.complete(&c, done);
@@ -307,17 +348,22 @@ impl Core {
         if let Some(held) = self.held.take() {
             self.complete(&held, done);
         }
-        while let Some(at) = self.drive.next_completion() {
-            let Some(c) = self.drive.poll(at) else { break };
-            self.clock.advance(wall, c.finished);
-            self.complete(&c, done);
+        // A rebuild has something to do after the last command, too.
+        while self.drives.queue_len() > 0
+            && let Some(at) = self.drives.next_event()
+        {
+            self.clock.advance(wall, at);
+            while let Some(c) = self.drives.poll(at) {
+                self.complete(&c, done);
+            }
         }
     }
 
-    fn complete(&mut self, c: &Completion, done: &mut Vec<(Finish, bool)>) {
+    fn complete(&mut self, c: &SetCompletion, done: &mut Vec<(Finish, bool)>) {
+        let (c, lost) = (&c.done, c.failed);
         self.submitted = self.submitted.max(c.finished);
         while let Some(command) = self.waiting.front() {
-            if self.drive.submit(self.submitted, *command).is_err() {
+            if self.drives.submit(self.submitted, *command).is_err() {
                 break;
             }
             self.waiting.pop_front();
@@ -326,6 +372,7 @@ impl Core {
         let Some(part) = self.commands.remove(&c.id) else { return };
         let Some(request) = self.requests.get_mut(&part.request) else { return };
         request.parts -= 1;
+        request.failed |= lost;
         let (last, failed) = (request.parts == 0, request.failed);
         let c = Completion { arrived: part.arrived, ..*c };
         self.counter.completed(&c, oldest, failed);
@@ -340,6 +387,7 @@ impl Core {
 mod tests {
     use super::*;
     use seekless_drive::catalogue;
+    use seekless_drive::set::{Health, SetKind, SetSpec};
     use seekless_drive::spread::Spread;
     use std::sync::Arc;
     use std::sync::mpsc;
@@ -348,9 +396,13 @@ mod tests {
 
     /// An engine a thousand times as fast as life, and its service thread.
     fn engine() -> (Arc<DriveEngine>, std::thread::JoinHandle<()>) {
-        let drive = Drive::new(&catalogue::get("wd-red-1tb").unwrap());
-        let layout = Layout::new(SIZE, drive.sectors(), Spread::FULL, 1 << 20).unwrap();
-        let engine = Arc::new(DriveEngine::new(drive, layout, 1000.0, Trace::off()));
+        engine_of(SetSpec::SINGLE)
+    }
+
+    fn engine_of(set: SetSpec) -> (Arc<DriveEngine>, std::thread::JoinHandle<()>) {
+        let drives = DriveSet::new(&catalogue::get("wd-red-1tb").unwrap(), set).unwrap();
+        let layout = Layout::new(SIZE, drives.sectors(), Spread::FULL, 1 << 20).unwrap();
+        let engine = Arc::new(DriveEngine::new(drives, layout, 1000.0, Trace::off()));
         let service = Arc::clone(&engine);
         (engine, std::thread::spawn(move || service.serve()))
     }
@@ -383,6 +435,52 @@ mod tests {
         assert!(stats.errors >= 1 && stats.queue_max > 32, "{stats:?}");
         assert_eq!(stats.busy_ns + stats.idle_ns, stats.elapsed_ns);
         assert_eq!(engine.stats(false).reads, 0, "zero after the reset");
+        engine.stop();
+        service.join().unwrap();
+    }
+
+    #[test]
+    fn a_set_answers_everything_whatever_becomes_of_its_members() {
+        let set = SetSpec { kind: SetKind::Raid5, members: 4, ..SetSpec::SINGLE };
+        let (engine, service) = engine_of(set);
+        let (tell, told) = mpsc::channel();
+        let lost = || {
+            for i in 0..200 {
+                submit(&engine, i * (4 << 20), 1 << 20, i, &tell);
+            }
+            (0..200).filter(|_| !told.recv_timeout(SOON).unwrap().1).count()
+        };
+        assert_eq!(lost(), 0);
+        let members = engine.members(true);
+        assert!(members.len() == 4 && members.iter().all(|m| m.spindles[0].reads > 0), "{members:?}");
+        let order = |slow: &[&str], fail: &[u32], rebuild: &[u32]| MemberOrders {
+            slow: slow.iter().map(|s| s.parse().unwrap()).collect(),
+            fail: fail.to_vec(),
+            rebuild: rebuild.to_vec(),
+        };
+        let states = engine.change_members(false, &order(&["1,3"], &[2], &[])).unwrap();
+        assert_eq!(states.iter().map(MemberState::is_fault).collect::<Vec<_>>(), [false, true, true, false]);
+        assert_eq!(lost(), 0);
+        let reads = engine.members(true)[2].spindles[0].reads;
+        assert_eq!(reads, 0, "a failed member is not touched");
+        engine.change_members(false, &order(&[], &[3], &[])).unwrap();
+        // Chunks on the two that are left can still be read.
+        assert!((1..200).contains(&lost()));
+        engine.change_members(true, &order(&[], &[], &[2])).unwrap();
+        assert_eq!(lost(), 0);
+        let wait = Instant::now();
+        while engine.members(false)[2].spindles[0].rebuild_bytes == 0 {
+            assert!(wait.elapsed() < SOON, "the rebuild goes on while nothing is asked");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(engine.change_members(false, &order(&[], &[4], &[])).unwrap_err().contains("0 to 3"));
+        assert!(matches!(engine.lock().drives.health()[2], Health::Rebuilding(upto) if upto > 0));
+        engine.change_members(true, &MemberOrders::default()).unwrap();
+        // Unthrottled mode answers all there is, with a rebuild under way, too.
+        engine.change_members(false, &order(&[], &[], &[0])).unwrap();
+        submit(&engine, 0, 1 << 20, 1, &tell);
+        engine.unthrottle(true);
+        assert!(told.recv_timeout(SOON).unwrap().1);
         engine.stop();
         service.join().unwrap();
     }

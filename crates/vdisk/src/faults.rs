@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::str::FromStr;
 
-use seekless_units::Bytes;
+use seekless_drive::set::{DriveSet, Health, SetError};
+use seekless_units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
 /// Most ranges a disk keeps of each kind of fault; a list that only grows would slow every request down.
@@ -69,6 +70,108 @@ pub struct Faults {
     pub eio: Vec<ByteRange>,
     /// The largest factor of those that apply counts.
     pub slow: Vec<Slow>,
+    /// Members of a set that are not whole, or slow.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<MemberState>,
+}
+
+/// How a member of a set fares.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MemberState {
+    /// Its number, from 0 on.
+    pub member: u32,
+    /// Whole, failed, or rebuilding.
+    pub health: MemberHealth,
+    /// Part of it that has been rebuilt, 0 to 1; 1 when it is whole.
+    pub rebuilt: f64,
+    /// How many times as long as its drive it takes.
+    pub slow: f64,
+}
+
+/// Whether a member serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MemberHealth {
+    /// All of it can be read.
+    Whole,
+    /// Nothing of it is read or written.
+    Failed,
+    /// It is written anew from the others.
+    Rebuilding,
+}
+
+impl MemberState {
+    /// Of every member of a set.
+    pub fn of(drives: &DriveSet) -> Vec<MemberState> {
+        let all = drives.layout().member_sectors().max(1) as f64;
+        let state = |(member, (health, slow)): (usize, (&Health, f64))| {
+            let (health, rebuilt) = match *health {
+                Health::Whole => (MemberHealth::Whole, 1.0),
+                Health::Failed => (MemberHealth::Failed, 0.0),
+                Health::Rebuilding(upto) => (MemberHealth::Rebuilding, upto as f64 / all),
+            };
+            MemberState { member: member as u32, health, rebuilt, slow }
+        };
+        drives.health().iter().zip(drives.slowness()).enumerate().map(state).collect()
+    }
+
+    /// Whether there is anything wrong with it.
+    pub fn is_fault(&self) -> bool {
+        self.health != MemberHealth::Whole || self.slow > 1.0
+    }
+}
+
+/// A member that takes longer than its drive would.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SlowMember {
+    /// Which, from 0 on.
+    pub member: u32,
+    /// How many times as long everything takes, 1 to 1,000,000.
+    pub factor: f64,
+}
+
+impl FromStr for SlowMember {
+    type Err = String;
+
+    /// `MEMBER,FACTOR`.
+    fn from_str(s: &str) -> Result<SlowMember, String> {
+        let wrong = || format!("`{s}` is no slow member: write its number and the factor, as 2,4");
+        let (member, factor) = s.split_once(',').ok_or_else(wrong)?;
+        let Slow { factor, .. } = factor.parse()?;
+        Ok(SlowMember { member: member.parse().map_err(|_| wrong())?, factor })
+    }
+}
+
+/// What is to become of members of a set.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MemberOrders {
+    /// Slow ones.
+    pub slow: Vec<SlowMember>,
+    /// Those that fail.
+    pub fail: Vec<u32>,
+    /// Those that are replaced by an empty drive and written anew.
+    pub rebuild: Vec<u32>,
+}
+
+impl MemberOrders {
+    /// Carries them out at `now`.
+    ///
+    /// # Errors
+    /// What the set refuses; what came before it in the order slow, fail, rebuild stays done.
+    pub fn apply(&self, drives: &mut DriveSet, now: Nanos) -> Result<(), String> {
+        let said = |e: SetError| e.to_string();
+        for slow in &self.slow {
+            drives.slow(now, slow.member, slow.factor).map_err(said)?;
+        }
+        for &member in &self.fail {
+            drives.fail(now, member).map_err(said)?;
+        }
+        for &member in &self.rebuild {
+            drives.rebuild(now, member).map_err(said)?;
+        }
+        Ok(())
+    }
 }
 
 impl Faults {
@@ -93,6 +196,7 @@ mod tests {
         let faults = Faults {
             eio: vec!["1MiB+4KiB".parse().unwrap()],
             slow: vec!["4".parse().unwrap(), "9,0+1MiB".parse().unwrap()],
+            ..Faults::default()
         };
         let mib = 1 << 20;
         assert!(
@@ -105,6 +209,10 @@ mod tests {
         assert_eq!(Faults::default().factor(&(0..1)), 1.0);
         for text in ["1MiB", "1MiB+x", "+"] {
             assert!(text.parse::<ByteRange>().is_err(), "{text}");
+        }
+        assert_eq!("2,4.5".parse(), Ok(SlowMember { member: 2, factor: 4.5 }));
+        for text in ["4", "x,4", "-1,4", "1,0.5", "1,"] {
+            assert!(text.parse::<SlowMember>().is_err(), "{text}");
         }
         for text in ["0.5", "x", "inf", "2,5", "1e7"] {
             assert!(text.parse::<Slow>().is_err(), "{text}");

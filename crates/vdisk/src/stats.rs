@@ -6,9 +6,12 @@
 //! `seek`, `rotation`, `transfer` and `overhead` are sums over commands (they can add up to more than
 //! `service` where a command served from the track buffer runs beside the mechanism).
 
+use seekless_drive::set::SpindleStats;
 use seekless_drive::{Completion, Op};
 use seekless_units::{Lba, Nanos};
 use serde::{Deserialize, Serialize};
+
+use crate::faults::MemberState;
 
 /// Counters since the disk came up, or since they were last set to zero.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -53,6 +56,16 @@ pub struct Stats {
     pub queue_max: u64,
     /// Bytes moved at no time at all, in the unthrottled mode of population.
     pub unthrottled_bytes: u64,
+}
+
+/// A member of a set: how it fares, and what each of its spindles did (drive time).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MemberReport {
+    /// How it fares.
+    #[serde(flatten)]
+    pub state: MemberState,
+    /// One, or two of a drive with two actuators.
+    pub spindles: Vec<SpindleStats>,
 }
 
 /// What follows from the counters.

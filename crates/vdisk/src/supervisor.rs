@@ -23,6 +23,9 @@ use crate::queue::LoopQueue;
 use crate::state::{DiskDir, DiskRecord, Lock, cannot};
 use crate::worker::{BYE, READY};
 
+/// Requests a loop device dispatches at once at most ([`LoopQueue::dress`]); a large set could take more.
+const DEPTH_MAX: u32 = 128;
+
 /// A disk being built or standing. Dropping it takes the disk apart, so every way out of this process does.
 struct Standing {
     dir: DiskDir,
@@ -74,12 +77,12 @@ pub fn run(config: &DiskConfig, announce: impl FnOnce(&DiskRecord)) -> Result<Ex
     clear_stale(&dir);
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGCHLD])
         .map_err(|e| Fault::new(Exit::Failed, format!("cannot listen for signals: {e}")))?;
-    let (spec, _) = config.resolve()?;
+    let (drives, _) = config.resolve()?;
     dir.create()?;
     let mut standing = Standing {
         record: DiskRecord {
             config: config.clone(),
-            drive_label: spec.label.clone(),
+            drive_label: drives.spec().label.clone(),
             pid: std::process::id(),
             started: process::started(std::process::id()),
             worker_pid: None,
@@ -94,7 +97,7 @@ pub fn run(config: &DiskConfig, announce: impl FnOnce(&DiskRecord)) -> Result<Ex
         _lock: lock,
     };
     standing.dir.write_record(&standing.record)?;
-    standing.build(spec.queue.depth)?;
+    standing.build(u32::try_from(drives.depth()).unwrap_or(DEPTH_MAX).min(DEPTH_MAX))?;
     announce(&standing.record);
     standing.watch(signals)
 }

@@ -10,7 +10,6 @@ use std::process::Command;
 use std::sync::Arc;
 
 use fuser::{Config, Filesystem, MountOption, Session, SessionACL};
-use seekless_drive::Drive;
 use seekless_units::{Exit, Fault};
 
 use crate::config::{DiskConfig, FsKind};
@@ -46,12 +45,12 @@ pub fn run(config: &DiskConfig) -> Result<Exit, Fault> {
     }));
     forward_signals()?;
     let dir = DiskDir::new(&config.name)?;
-    let (spec, layout) = config.resolve()?;
+    let (drives, layout) = config.resolve()?;
     let trace = match &config.trace {
         Some(path) => Trace::create(path).map_err(|e| cannot("write trace", path, &e))?,
         None => Trace::off(),
     };
-    let engine = Arc::new(DriveEngine::new(Drive::new(&spec), layout, config.speedup, trace));
+    let engine = Arc::new(DriveEngine::new(drives, layout, config.speedup, trace));
     let store = if config.fs == FsKind::Tree {
         let path = config.manifest.as_deref().unwrap_or(std::path::Path::new(""));
         let tree = Tree::new(Arc::clone(&engine), &Manifest::read(path)?, config.size.0, config.seed)?;

@@ -20,6 +20,55 @@ use serde_json::Value;
 use common::{Bench, files_below, kill, open_direct, program, read_direct};
 
 #[test]
+fn a_set_serves_its_library_with_a_member_slow_failed_and_rebuilt() {
+    let Some(bench) = Bench::new() else { return };
+    let mount = bench.path("mnt");
+    let files: Vec<(String, u64)> = (0..12).map(|i| (format!("{i:03}.mp4"), (6 << 20) + i * 4096)).collect();
+    let manifest = bench.path("manifest");
+    fs::write(&manifest, files.iter().map(|(p, s)| format!("{s} {p}\n")).collect::<String>()).unwrap();
+    let set = ["--set", "raid5", "--members", "4", "--chunk", "64KiB", "--speedup", "50"];
+    let at = ["--mount", mount.to_str().unwrap()];
+    let up = bench.up(&[set.as_slice(), at.as_slice()].concat());
+    let config = &up["set"];
+    assert_eq!((config["kind"].as_str(), config["members"].as_u64()), (Some("raid5"), Some(4)));
+    bench.json(&["populate", "--name", "d", "--manifest", manifest.to_str().unwrap()]);
+    let read_all = || {
+        for (path, size) in &files {
+            let file = open_direct(&mount.join(path));
+            let data = read_direct(&file, 0, *size as usize).unwrap();
+            assert_eq!(Content::of_path(path).check(0, &data), Ok(()), "{path}");
+        }
+        bench.json(&["stats", "--name", "d", "--reset"])["members"].clone()
+    };
+    let read = |members: &Value, i: usize| members[i]["spindles"][0]["read_bytes"].as_u64().unwrap();
+    bench.json(&["stats", "--name", "d", "--reset"]);
+    let whole = read_all();
+    assert!((0..4).all(|i| read(&whole, i) > 1 << 20), "{whole}");
+    let order = ["fault", "--name", "d", "--slow-member", "1,3", "--fail-member", "2"];
+    let now = &bench.json(&order)["faults"]["members"];
+    assert_eq!((now[0]["slow"].as_f64(), now[1]["health"].as_str()), (Some(3.0), Some("failed")));
+    let degraded = read_all();
+    assert_eq!(read(&degraded, 2), 0, "a failed member is not read");
+    assert!(read(&degraded, 0) > read(&whole, 0), "the others are read for it");
+    bench.json(&["fault", "--name", "d", "--rebuild-member", "2"]);
+    read_all();
+    let now = bench.json(&["fault", "--name", "d", "--clear"]);
+    assert_eq!(now["faults"]["members"], Value::Null, "{now}");
+    assert!(read(&read_all(), 2) > 1 << 20);
+    assert!(bench.fault(1, &["fault", "--name", "d", "--fail-member", "7"]).contains("0 to 3"));
+    bench.json(&["down", "--name", "d"]);
+    bench.assert_clean();
+    for (words, said) in [
+        (&["--set", "raid6", "--members", "3"][..], "give 4 to 64"),
+        (&["--set", "raid0"], "--members is missing"),
+        (&["--members", "4"], "--set"),
+    ] {
+        let args = [&["up", "--name", "d", "--size", "1GiB", "--fs", "none"], words].concat();
+        assert!(bench.fault(2, &args).contains(said), "{words:?}");
+    }
+}
+
+#[test]
 fn a_library_is_served_verified_and_traced() {
     let Some(bench) = Bench::new() else { return };
     let (mount, trace) = (bench.path("mnt"), bench.path("trace.csv"));

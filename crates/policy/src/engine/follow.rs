@@ -233,11 +233,13 @@ impl DiskEngine {
         Some(stream.runs_dry(stream.last, len.bitrate))
     }
 
-    /// How long before a stream runs dry its next piece is due: the disk has to get through what is in line.
+    /// How long before a stream runs dry its next piece is due: the disk has to get through what is in line, as many at a time as it is
+    /// given.
     fn lead(&self) -> Nanos {
         let Some(following) = &self.streams else { return Nanos::ZERO };
         let (queued, in_flight) = self.spindle.load();
-        let backlog = Nanos(self.service.mean().0.saturating_mul((queued + in_flight) as u64));
+        let at_once = (self.config.in_flight * (self.config.parts.len() + 1)) as u64;
+        let backlog = Nanos(self.service.mean().0.saturating_mul((queued + in_flight) as u64) / at_once);
         backlog + backlog + following.config.slack
     }
 

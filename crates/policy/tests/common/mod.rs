@@ -246,8 +246,10 @@ impl Model {
         assert!(end <= (i64::MAX as u64).next_multiple_of(PAGE));
         let missing: u64 = self.flights.values().map(|f| f.end - f.resident).sum();
         if config.mode.serialises() {
-            assert!(self.flights.len() < config.reads_in_flight, "too many reads in flight");
-            assert!(self.flights.is_empty() || missing <= config.overlap.0, "submitted too early");
+            assert!(self.flights.len() < config.flights_max(), "too many reads in flight");
+            let overlap = config.overlap.0.saturating_mul(config.in_flight as u64);
+            let first = self.flights.len() < config.in_flight || !config.parts.is_empty();
+            assert!(first || missing <= overlap, "submitted too early");
         } else {
             assert_eq!(config.mode, Mode::Prefetch, "modes off and track read nothing");
             assert!(self.flights.len() < config.queue_max);
@@ -300,7 +302,7 @@ impl Model {
     fn check_polled(&self) {
         let files_max = self.config.ahead.as_ref().map_or(self.config.queue_max, |a| a.files_max);
         // Those that were in use stayed open; each that is opened since closes one.
-        let in_use = self.config.queue_max + self.config.queue_max.max(self.config.reads_in_flight);
+        let in_use = self.config.queue_max + self.config.queue_max.max(self.config.flights_max());
         assert!(self.open.len() <= files_max.max(1) + in_use, "{} files are open", self.open.len());
     }
 

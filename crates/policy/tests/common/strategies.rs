@@ -8,7 +8,7 @@ use seekless_policy::{
     AheadConfig, Config, Constants, Demand, DropBehind, MemoryLimit, Mode, OrderKind, PAGE, Sizing,
     StreamConfig, Taken,
 };
-use seekless_units::{Bytes, Nanos};
+use seekless_units::{Bytes, Lba, Nanos};
 
 /// Sizes and offsets: mostly near each other so that they overlap, some absurd.
 pub(crate) fn amount() -> impl Strategy<Value = u64> {
@@ -103,6 +103,12 @@ pub(crate) fn sizing() -> impl Strategy<Value = (Sizing, BitrateRule, Option<u64
     (sizing, proptest::sample::select(rules), proptest::option::of(any::<u64>()))
 }
 
+/// Pieces at once, and where parts of the device begin.
+fn at_once() -> impl Strategy<Value = (usize, Vec<u64>)> {
+    let parts = proptest::collection::vec(0..4_000_000_000u64, 0..3);
+    prop_oneof![3 => Just((1, Vec::new())), 1 => (0..5usize, parts)]
+}
+
 pub(crate) fn config() -> impl Strategy<Value = Config> {
     let mode = proptest::sample::select(Mode::ALL.to_vec());
     let order = proptest::sample::select(OrderKind::ALL.to_vec());
@@ -114,12 +120,13 @@ pub(crate) fn config() -> impl Strategy<Value = Config> {
         0..4usize,
         0..40u64,
         0..12usize,
-        (any::<[bool; 2]>(), sizing(), constants(), proptest::option::of(amount())),
+        (any::<[bool; 2]>(), sizing(), constants(), proptest::option::of(amount()), at_once()),
         ahead(),
     )
         .prop_map(
             |(mode, order, prefetch, read_max, reads_in_flight, overlap, queue_max, rest, ahead)| {
-                let ([answer_early, scale_by_observed], (sizing, scale, bitrate), constants, start) = rest;
+                let ([answer_early, scale_by_observed], (sizing, scale, bitrate), constants, start, at_once) =
+                    rest;
                 Config {
                     sizing,
                     scale,
@@ -135,6 +142,8 @@ pub(crate) fn config() -> impl Strategy<Value = Config> {
                     prefetch: Bytes(prefetch * 3_000),
                     read_max: Bytes(read_max * 5_000),
                     reads_in_flight,
+                    in_flight: at_once.0,
+                    parts: at_once.1.into_iter().map(Lba).collect(),
                     overlap: Bytes(overlap * PAGE),
                     queue_max,
                     answer_early,

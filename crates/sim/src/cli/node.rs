@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use seekless_drive::catalogue as drives;
+use seekless_drive::set::SetSpec;
 use seekless_policy::{AheadConfig, Config as SpindleConfig, Mode};
 use seekless_units::{Bytes, Exit, Fault, Nanos};
 use seekless_workload::catalogue::{Catalogue, CatalogueSpec};
@@ -176,7 +177,7 @@ impl NodeArgs {
             ..default
         };
         Ok(Config {
-            disks: vec![DiskConfig { drive, size: self.size, speedup: self.speedup }],
+            disks: vec![DiskConfig { drive, set: SetSpec::SINGLE, size: self.size, speedup: self.speedup }],
             memory: self.memory,
             kernel: KernelConfig::default(),
             // No loop of `serve` waits for the disk; every request does by itself.

@@ -4,10 +4,12 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use seekless_drive::set::{DriveSet, SetKind, SetSpec};
 use seekless_drive::{DriveSpec, catalogue as drives};
-use seekless_options::{BOUNDS, PAPERS, PolicyOptions, Preset, QueueOptions, time};
+use seekless_options::{BOUNDS, PAPERS, PolicyOptions, Preset, QueueOptions, SetOptions, time};
 use seekless_policy::{Config as SpindleConfig, Constants, DiskEngine, MemoryLimit, Mode, PAGE, Sizing};
-use seekless_units::{Bytes, Exit, Fault, Nanos};
+use seekless_profile::STRIPED_AT_ONCE;
+use seekless_units::{Bytes, Exit, Fault, Lba, Nanos};
 use seekless_workload::catalogue::{Catalogue, CatalogueSpec, Content};
 use seekless_workload::closed::{ClosedSpec, Pick};
 use seekless_workload::handler::Handler;
@@ -92,6 +94,8 @@ pub(super) struct ServeArgs {
     /// A drive of `drives/`; give it once for each disk
     #[arg(long, value_name = "NAME", default_value = "wd-red-1tb")]
     drive: Vec<String>,
+    #[command(flatten)]
+    set: SetOptions,
     /// Size of each disk's file system, which stands for the whole drive [default: the library and a tenth more]
     #[arg(long, value_name = "SIZE")]
     size: Option<Bytes>,
@@ -215,6 +219,9 @@ struct EngineArgs {
     /// Go without the drive's profile, as a daemon does on a disk that nobody measured
     #[arg(long, help_heading = BOUNDS, hide_short_help = true)]
     unprofiled: bool,
+    /// Pieces a disk has at once, in one sweep [default: as the daemon does it where it can read a set's layout]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), help_heading = BOUNDS, hide_short_help = true)]
+    at_once: Option<u32>,
     /// Most bytes of a read that are with the disk at once [default: all of it, as the daemon submits it]
     #[arg(long, value_name = "SIZE", help_heading = BOUNDS, hide_short_help = true)]
     window: Option<Bytes>,
@@ -348,18 +355,19 @@ impl ServeArgs {
             return Err(usage("--network-mb-per-s must be above 0"));
         }
         let library = catalogue.total().0 + catalogue.videos().len() as u64 * PAGE;
+        let set = self.set.spec()?;
         let disks = self.drive.iter().map(|name| {
             let drive = drives::find(name).map_err(|why| usage(why.to_string()))?;
-            let size =
-                self.size.unwrap_or(Bytes((library + library / 10 + (64 << 20)).min(drive.capacity().0)));
-            Ok(DiskConfig { drive, size, speedup: 1.0 })
+            let whole = DriveSet::new(&drive, set).map_err(|e| usage(e.to_string()))?.capacity();
+            let size = self.size.unwrap_or(Bytes((library + library / 10 + (64 << 20)).min(whole.0)));
+            Ok(DiskConfig { drive, set, size, speedup: 1.0 })
         });
         let disks = disks.collect::<Result<Vec<_>, Fault>>()?;
         if disks.len() > 64 {
             return Err(usage("more than 64 disks"));
         }
         let first = disks.first().ok_or_else(|| usage("no --drive"))?;
-        let engine = self.engine.config(&first.drive, self.memory)?;
+        let engine = self.engine.config(first, self.memory)?;
         Ok(Config {
             disks,
             memory: self.memory,
@@ -446,13 +454,17 @@ impl ServerArgs {
 }
 
 impl EngineArgs {
-    /// `drive`: the first one; all disks of a run go by its profile.
-    fn config(&self, drive: &DriveSpec, memory: Bytes) -> Result<Option<EngineConfig>, Fault> {
+    /// All disks of a run go by the profile of the first, and are such sets.
+    fn config(&self, first: &DiskConfig, memory: Bytes) -> Result<Option<EngineConfig>, Fault> {
         let preset = (self.policy.preset != Preset::default()).then_some(Mode::Both);
         let Some(mode) = self.mode.or(preset) else { return Ok(None) };
         let mut spindle = self.policy.config(mode)?;
         self.queue.apply(&mut spindle);
-        spindle.profile = (!self.unprofiled).then(|| profile_of(drive));
+        spindle.profile = (!self.unprofiled).then(|| profile_of(&first.drive, &first.set));
+        match self.at_once {
+            Some(pieces) => spindle.in_flight = pieces as usize,
+            None => (spindle.in_flight, spindle.parts) = at_once(&first.drive, &first.set),
+        }
         spindle.constants = self.constants()?;
         if let Some(start) = self.scaled_start(&spindle, memory)? {
             spindle.start_size = Some(start);
@@ -491,6 +503,20 @@ impl EngineArgs {
             constants[name] = new;
         }
         serde_json::from_value(constants).map_err(|e| usage(format!("--constant: {e}")))
+    }
+}
+
+/// Pieces at once, and where parts with heads of their own begin, of a set whose layout is known (`seekless_engine`, `layout`).
+fn at_once(drive: &DriveSpec, set: &SetSpec) -> (usize, Vec<Lba>) {
+    let members = set.members as usize;
+    match set.kind {
+        SetKind::Raid1 => (members, Vec::new()),
+        SetKind::Raid10 => (2, Vec::new()),
+        SetKind::Raid0 | SetKind::Raid5 | SetKind::Raid6 => (members.min(STRIPED_AT_ONCE), Vec::new()),
+        SetKind::Linear => {
+            let each = drive.sectors() / u64::from(set.actuators);
+            (1, (1..u64::from(set.spindles())).map(|i| Lba(i * each)).collect())
+        }
     }
 }
 
@@ -578,6 +604,18 @@ fn text(report: &serving::Report, value: &Value) -> String {
             d.rotation_ns as f64 / 1e6 / reads,
             d.transfer_ns as f64 / 1e6 / reads,
             d.buffer_hits as f64 * 100.0 / reads,
+        );
+    }
+    for (i, m) in report.disks.iter().flat_map(|d| d.members.iter().enumerate()) {
+        let _ = writeln!(
+            out,
+            "  member {i}: {:.1} MB in {} reads of {:.0} KiB, busy {:.1} s, seek {:.1} s, rotation {:.1} s",
+            m.read_bytes as f64 / 1e6,
+            m.reads,
+            m.read_bytes as f64 / m.reads.max(1) as f64 / 1024.0,
+            m.busy_ns as f64 / 1e9,
+            m.seek_ns as f64 / 1e9,
+            m.rotation_ns as f64 / 1e9,
         );
     }
     let c = &report.cache;

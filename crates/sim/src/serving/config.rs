@@ -1,6 +1,7 @@
 //! What is simulated.
 
 use seekless_drive::DriveSpec;
+use seekless_drive::set::SetSpec;
 use seekless_policy::{Config as SpindleConfig, Mode};
 use seekless_units::{Bytes, Nanos};
 use seekless_wants::CallKind;
@@ -33,6 +34,8 @@ pub enum Replacement {
 pub struct DiskConfig {
     /// The drive.
     pub drive: DriveSpec,
+    /// How many such drives the disk is made of, and how.
+    pub set: SetSpec,
     /// Size of the file system; it stands for the whole drive.
     pub size: Bytes,
     /// How many times faster than the real one it runs, as the live disk does (`speedup`).

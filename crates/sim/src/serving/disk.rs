@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use seekless_drive::{Command, Completion, Drive, Op};
+use seekless_drive::set::{DriveSet, SpindleStats};
+use seekless_drive::{Command, Completion, Op};
 use seekless_policy::competitive::Competitive;
 use seekless_profile::DiskProfile;
 use seekless_units::{Bytes, Lba, Nanos, SECTOR_BYTES};
@@ -51,7 +52,7 @@ impl Request {
 }
 
 /// Counters in the words of the live disk's statistics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct DiskStats {
     /// Bytes of reads completed.
     pub read_bytes: u64,
@@ -87,11 +88,14 @@ pub struct DiskStats {
     pub seq_bytes_le_576k: u64,
     /// Of more than 1920 KiB.
     pub seq_bytes_gt_1920k: u64,
+    /// What each spindle of a set did, in the drives' own time; empty for a single drive.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<SpindleStats>,
 }
 
 /// A disk of the machine.
 pub(crate) struct Disk {
-    drive: Drive,
+    drives: DriveSet,
     layout: Layout,
     scheduler: Scheduler,
     depth: usize,
@@ -135,12 +139,12 @@ impl Disk {
         kernel: &KernelConfig,
         sizes: impl Iterator<Item = u64>,
     ) -> Result<Disk, String> {
-        let drive = Drive::new(&config.drive);
-        let profile = profile_of(&config.drive);
+        let drives = DriveSet::new(&config.drive, config.set).map_err(|e| e.to_string())?;
+        let profile = profile_of(&config.drive, &config.set);
         Ok(Disk {
-            layout: Layout::new(sizes, config.size.0, drive.sectors())?,
-            depth: config.drive.queue.depth.max(1) as usize,
-            drive,
+            layout: Layout::new(sizes, config.size.0, drives.sectors(), config.set.stripe())?,
+            depth: drives.depth(),
+            drives,
             scheduler: Scheduler::new(kernel.scheduler),
             requests_max: kernel.requests.max(1),
             sectors_max: (kernel.max_request.min(kernel.max_command).0 / SECTOR_BYTES)
@@ -279,7 +283,7 @@ impl Disk {
     /// Gives the drive what it can take; when to look again.
     pub(crate) fn pump(&mut self, now: Nanos) -> Option<Nanos> {
         let mut idle_until = None;
-        while self.drive.queue_len() < self.depth {
+        while self.drives.queue_len() < self.depth {
             if now < self.next_send {
                 if !self.waiting.is_empty() {
                     idle_until = Some(self.next_send);
@@ -302,7 +306,7 @@ impl Disk {
                         lba: Lba(r.lba),
                         sectors: r.sectors as u32,
                     };
-                    if self.drive.submit(self.its(now), command).is_err() {
+                    if self.drives.submit(self.its(now), command).is_err() {
                         // Cannot be: there was room.
                         self.outside.push_front(id);
                         break;
@@ -318,14 +322,14 @@ impl Disk {
                 }
             }
         }
-        let done = if self.sent.is_empty() { None } else { self.drive.next_completion() };
+        let done = if self.sent.is_empty() { None } else { self.drives.next_event() };
         let done = done.map(|at| self.ours(at));
         [done, idle_until].into_iter().flatten().min()
     }
 
     /// The next request that is done by `now`.
     pub(crate) fn collect(&mut self, now: Nanos) -> Option<Request> {
-        let mut done = self.drive.poll(self.its(now))?;
+        let mut done = self.drives.poll(self.its(now))?.done;
         done.finished = self.ours(done.finished).min(now);
         let id = done.id as u32;
         self.sent.retain(|&s| s != id);
@@ -380,7 +384,10 @@ impl Disk {
     pub(crate) fn stats(&mut self, now: Nanos) -> DiskStats {
         self.end_sequence();
         self.sequence = 0;
-        let mut stats = self.stats;
+        let mut stats = self.stats.clone();
+        if !self.drives.layout().spec().is_single() {
+            stats.members = self.drives.stats(self.its(now));
+        }
         if let Some(since) = self.busy_since {
             stats.busy_ns += now.since(since.max(self.zero)).0;
         }
@@ -391,6 +398,7 @@ impl Disk {
     /// Sets the counters to zero.
     pub(crate) fn reset(&mut self, now: Nanos) {
         self.stats = DiskStats::default();
+        self.drives.reset_stats(self.its(now));
         self.zero = now;
         self.sequence = 0;
     }

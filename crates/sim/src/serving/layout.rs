@@ -7,7 +7,7 @@
 //! whole stroke, by the same map as the live software disk ([`seekless_drive::spread`]), so that a seek between two places costs what it costs on the full drive.
 
 use seekless_drive::spread::{self, Spread};
-use seekless_units::{Lba, SECTOR_BYTES};
+use seekless_units::{Bytes, Lba, SECTOR_BYTES};
 use seekless_workload::draw::Draw;
 
 /// Blocks between two places for inode tables (`flex_bg` of 16 groups of 128 MiB).
@@ -45,7 +45,7 @@ fn with_tables(data: u64) -> u64 {
 }
 
 impl Layout {
-    /// Files of these sizes, created in this order, on a disk of `disk_bytes`.
+    /// Files of these sizes, created in this order, on a disk of `disk_bytes`, of a drive or set of these sectors and stripes.
     ///
     /// # Errors
     /// The disk is larger than the drive, or the files larger than the disk.
@@ -53,8 +53,11 @@ impl Layout {
         sizes: impl Iterator<Item = u64>,
         disk_bytes: u64,
         drive_sectors: u64,
+        stripe: Bytes,
     ) -> Result<Layout, String> {
-        let spread = spread::Layout::new(disk_bytes, drive_sectors, Spread::FULL, CHUNK).map_err(|_| {
+        // Whole stripes stay together.
+        let chunk = CHUNK.next_multiple_of(stripe.0.max(1));
+        let spread = spread::Layout::new(disk_bytes, drive_sectors, Spread::FULL, chunk).map_err(|_| {
             let drive = drive_sectors * SECTOR_BYTES;
             format!("a disk of {disk_bytes} bytes is larger than its drive of {drive}")
         })?;
@@ -115,8 +118,16 @@ mod tests {
         assert_eq!(spread.locate(0).0, Lba(0));
         let last = spread.locate((10 << 30) - 512).0.0;
         assert!(last < drive && last > drive - 3 * CHUNK / 512, "{last}");
-        assert!(Layout::new([1].into_iter(), 2 << 40, drive).unwrap_err().contains("larger than its drive"));
-        assert!(Layout::new([11 << 30].into_iter(), 10 << 30, drive).unwrap_err().contains("--size"));
+        assert!(
+            Layout::new([1].into_iter(), 2 << 40, drive, Bytes(CHUNK))
+                .unwrap_err()
+                .contains("larger than its drive")
+        );
+        assert!(
+            Layout::new([11 << 30].into_iter(), 10 << 30, drive, Bytes(CHUNK))
+                .unwrap_err()
+                .contains("--size")
+        );
     }
 
     proptest! {
@@ -124,7 +135,7 @@ mod tests {
         fn runs_cover_a_range_and_no_two_files_share_a_place(
             sizes in proptest::collection::vec(1u64..400_000_000, 1..12), from in 0u64..1000, part in 1u64..1000,
         ) {
-            let layout = Layout::new(sizes.iter().copied(), 8 << 30, 1_953_525_168).unwrap();
+            let layout = Layout::new(sizes.iter().copied(), 8 << 30, 1_953_525_168, Bytes(CHUNK)).unwrap();
             let mut taken: Vec<(u64, u64)> = Vec::new();
             for (file, size) in sizes.iter().enumerate() {
                 let (a, b) = (size * from / 2000 / 4096 * 4096, size.next_multiple_of(4096));

@@ -11,7 +11,7 @@
 //!    |  requests
 //! block layer (scheduler) merging, fifo / deadline / fair queueing / anticipatory
 //!    |  commands
-//! drive::Drive            NCQ, seek, rotation, zones, track buffer with look-ahead
+//! drive::Drive(Set)       NCQ, seek, rotation, zones, track buffer with look-ahead
 //! ```
 //!
 //! One event queue ordered by time and then by when an event was planned, one thread, integers for time: one seed gives the

@@ -2,6 +2,7 @@
 //! (crate `disk`, tests).
 
 use seekless_drive::DriveSpec;
+use seekless_drive::set::{SetKind, SetSpec};
 use seekless_profile::{DiskProfile, RADIUS, RatePoint, SeekPoint};
 use seekless_units::{Lba, Nanos};
 
@@ -14,13 +15,22 @@ const SEEKS: u32 = 24;
 /// Time of a command beside the mechanics: the usual tenth of a millisecond of host, bus and firmware.
 const OVERHEAD: Nanos = Nanos::from_micros(100);
 
-/// The profile of a drive.
-pub fn profile_of(drive: &DriveSpec) -> DiskProfile {
+/// The profile of a drive, or of a set of such drives: a long sequential read of a striped set is brought by all members with data.
+pub fn profile_of(drive: &DriveSpec, set: &SetSpec) -> DiskProfile {
     let sectors = drive.sectors();
-    let rate = |i: u64| {
-        let lba = Lba((sectors - 1) / RATES * i);
-        RatePoint { lba, bytes_per_second: drive.media_rate(lba) as u64 }
-    };
+    let striped = if set.kind.stripes() { u64::from(set.data_members()) } else { 1 };
+    // One behind the other, members show their curves one behind the other.
+    let in_line = if set.kind == SetKind::Linear { u64::from(set.spindles()) } else { 1 };
+    let share =
+        if set.kind == SetKind::Linear { sectors / u64::from(set.actuators) } else { sectors * striped };
+    let rates = (0..in_line).flat_map(|n| {
+        // The first point of the next curve has its own place.
+        let last = if n + 1 == in_line { RATES } else { RATES - 1 };
+        (0..=last).map(move |i| {
+            let rate = drive.media_rate(Lba((sectors - 1) / RATES * i)) as u64 * striped;
+            RatePoint { lba: Lba(share * n + (share - 1) / RATES * i), bytes_per_second: rate }
+        })
+    });
     let cylinders = f64::from(drive.cylinders());
     let mut longest = Nanos::ZERO;
     let mut seeks = Vec::new();
@@ -35,10 +45,10 @@ pub fn profile_of(drive: &DriveSpec) -> DiskProfile {
         }
     }
     DiskProfile {
-        sectors,
+        sectors: share * in_line,
         rotation: Some(drive.rotation_period()),
         overhead: OVERHEAD,
-        rates: (0..=RATES).map(rate).collect(),
+        rates: rates.collect(),
         seeks,
     }
 }
@@ -51,11 +61,27 @@ mod tests {
     fn every_drive_has_a_profile_in_range() {
         for name in seekless_drive::catalogue::names() {
             let drive = seekless_drive::catalogue::get(name).unwrap();
-            let profile = profile_of(&drive);
+            let profile = profile_of(&drive, &SetSpec::SINGLE);
             profile.check().unwrap_or_else(|why| panic!("{name}: {why}"));
             let full = drive.seek_time_over(drive.cylinders() - 1).0 as f64;
             let found = profile.seek_over(1.0).0 as f64;
             assert!((found / full - 1.0).abs() < 0.02, "{name}: {found} {full}");
+        }
+    }
+
+    #[test]
+    fn a_set_has_the_rate_of_the_members_that_bring_data() {
+        let drive = seekless_drive::catalogue::get("wd-red-1tb").unwrap();
+        let one = profile_of(&drive, &SetSpec::SINGLE);
+        for kind in SetKind::ALL {
+            let set = SetSpec { kind, members: 4, ..SetSpec::SINGLE };
+            let profile = profile_of(&drive, &set);
+            profile.check().unwrap_or_else(|why| panic!("{kind}: {why}"));
+            let times = profile.rate_at(Lba(0)) / one.rate_at(Lba(0));
+            let brings = if kind.stripes() { f64::from(set.data_members()) } else { 1.0 };
+            assert!((times - brings).abs() < 0.01, "{kind}: {times}");
+            let end = Lba(profile.sectors - 1);
+            assert!((profile.rate_at(end) / brings / one.rate_at(Lba(one.sectors - 1)) - 1.0).abs() < 0.01);
         }
     }
 }

@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use seekless_drive::set::SpindleStats;
 use seekless_units::{Exit, Fault};
 use serde_json::json;
 
 use super::JsonArgs;
 use crate::control::{ControlClient, ControlReply, ControlRequest, StatsReport};
-use crate::faults::{ByteRange, Slow};
+use crate::faults::{ByteRange, MemberHealth, MemberOrders, MemberState, Slow, SlowMember};
 use crate::state::DiskDir;
 
 #[derive(Debug, Args)]
@@ -84,10 +85,34 @@ fn table(name: &str, report: &StatsReport) -> String {
         s.head_moves,
         s.buffer_hits
     );
+    for m in &report.members {
+        let sum = |of: fn(&SpindleStats) -> u64| m.spindles.iter().map(of).sum::<u64>() as f64;
+        let busy = 100.0 * sum(|s| s.busy_ns) / (s.elapsed_ns.max(1) as f64 * m.spindles.len().max(1) as f64);
+        text += &format!(
+            "  member  {}: {:.1} MB read, {:.1} MB written, busy {busy:.1} %{}\n",
+            m.state.member,
+            sum(|s| s.read_bytes) / 1e6,
+            sum(|s| s.write_bytes) / 1e6,
+            in_words(&m.state)
+        );
+    }
     text + &format!(
         "  queue   {:.1} on average, {} at most; {} failed by order\n",
         d.queue_mean, s.queue_max, s.errors
     )
+}
+
+/// What is wrong with a member, to follow a line about it.
+fn in_words(state: &MemberState) -> String {
+    let mut text = match state.health {
+        MemberHealth::Whole => String::new(),
+        MemberHealth::Failed => ", failed".into(),
+        MemberHealth::Rebuilding => format!(", rebuilding ({:.1} % done)", 100.0 * state.rebuilt),
+    };
+    if state.slow > 1.0 {
+        text += &format!(", {} times as slow", state.slow);
+    }
+    text
 }
 
 #[derive(Debug, Args)]
@@ -104,6 +129,15 @@ pub(super) struct FaultArgs {
     /// Requests (in the range) take FACTOR times as long
     #[arg(long, value_name = "FACTOR[,OFFSET+LEN]")]
     slow: Vec<Slow>,
+    /// A member of a set takes FACTOR times as long for everything; members are numbered from 0
+    #[arg(long, value_name = "MEMBER,FACTOR")]
+    slow_member: Vec<SlowMember>,
+    /// A member of a set fails: what it holds is read from its mirror or worked out from the others, or lost
+    #[arg(long, value_name = "MEMBER")]
+    fail_member: Vec<u32>,
+    /// A member of a set is replaced by an empty drive and written anew from the others
+    #[arg(long, value_name = "MEMBER")]
+    rebuild_member: Vec<u32>,
     /// Forget all faults, before those given here
     #[arg(long)]
     clear: bool,
@@ -125,8 +159,18 @@ fn parse_ms(text: &str) -> Result<u64, String> {
 
 pub(super) fn fault(args: &FaultArgs) -> Result<Exit, Fault> {
     let hang_ms = args.hang.unwrap_or(0);
-    let order =
-        ControlRequest::Fault { eio: args.eio.clone(), slow: args.slow.clone(), hang_ms, clear: args.clear };
+    let members = MemberOrders {
+        slow: args.slow_member.clone(),
+        fail: args.fail_member.clone(),
+        rebuild: args.rebuild_member.clone(),
+    };
+    let order = ControlRequest::Fault {
+        eio: args.eio.clone(),
+        slow: args.slow.clone(),
+        hang_ms,
+        members,
+        clear: args.clear,
+    };
     let ControlReply::Faults(faults) = ask(&args.name, &order)? else { return Err(unexpected(&args.name)) };
     let value = json!({ "name": args.name, "hang_ms": hang_ms, "faults": faults });
     args.json.show(&value, || {
@@ -140,6 +184,9 @@ pub(super) fn fault(args: &FaultArgs) -> Result<Exit, Fault> {
         for s in &faults.slow {
             let place = s.range.map_or("everywhere".into(), |r| format!("at {}+{}", r.offset, r.len));
             text += &format!("{}: {} times as slow {place}\n", args.name, s.factor);
+        }
+        for m in &faults.members {
+            text += &format!("{}: member {}{}\n", args.name, m.member, in_words(m));
         }
         if text.is_empty() { format!("{}: no faults\n", args.name) } else { text }
     })?;

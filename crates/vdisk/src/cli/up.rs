@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use clap::{Args, ValueEnum};
+use seekless_options::SetOptions;
 use seekless_units::{Bytes, Exit, Fault};
 
 use super::JsonArgs;
@@ -47,9 +48,12 @@ pub(super) struct UpArgs {
     /// 0-25
     #[arg(long, default_value = "full", value_parser = parse_spread)]
     spread: Spread,
-    /// Bytes that stay together where the disk is spread over the drive
-    #[arg(long, default_value = "64MiB")]
-    chunk: Bytes,
+    /// Bytes that stay together where the disk is spread over the drive [default: 64MiB; without --set,
+    /// --chunk means the same]
+    #[arg(long, value_name = "SIZE")]
+    spread_chunk: Option<Bytes>,
+    #[command(flatten)]
+    set: SetOptions,
     /// Block scheduler: none, mq-deadline, bfq, kyber
     #[arg(long)]
     scheduler: Option<String>,
@@ -87,6 +91,9 @@ pub(super) struct UpArgs {
     json: JsonArgs,
 }
 
+/// See `--spread-chunk`: under one per cent of a sequential reader's time goes to the jumps between.
+const SPREAD_CHUNK: Bytes = Bytes::mib(64);
+
 fn parse_spread(text: &str) -> Result<Spread, String> {
     text.parse()
 }
@@ -118,6 +125,9 @@ impl UpArgs {
                 return Err(usage("--size is missing: say how large the disk is, as --size 64GiB"));
             }
         };
+        // Scripts from before there were sets give --chunk for the spread.
+        let mut set = self.set.clone();
+        let chunk = if set.set.is_none() { set.chunk.take() } else { None };
         let drive = if self.drive.contains('/') || self.drive.ends_with(".toml") {
             absolute(Path::new(&self.drive)).to_string_lossy().into_owned()
         } else {
@@ -131,7 +141,8 @@ impl UpArgs {
             mount: self.mount.as_deref().map(resolved),
             speedup: self.speedup,
             spread: self.spread.to_string(),
-            chunk: self.chunk,
+            set: set.spec()?,
+            chunk: self.spread_chunk.or(chunk).unwrap_or(SPREAD_CHUNK),
             scheduler: self.scheduler.clone(),
             read_ahead_kb: self.read_ahead_kb,
             max_sectors_kb: self.max_sectors_kb,
@@ -229,13 +240,14 @@ pub(super) fn run(args: &UpArgs) -> Result<Exit, Fault> {
 fn show(args: &UpArgs, record: &DiskRecord) -> Result<(), Fault> {
     args.json.show(record, || {
         let c = &record.config;
+        let set = if c.set.is_single() { String::new() } else { format!(", {}", c.set) };
         let place = match (&record.device, &c.mount) {
             (Some(device), Some(mount)) => format!("{} mounted at {}", device.display(), mount.display()),
             (Some(device), None) => format!("{}", device.display()),
             (None, mount) => format!("files at {}", mount.clone().unwrap_or_default().display()),
         };
         format!(
-            "{}: {place}\n  {} as {}, spread {}, speed {}x, process {}\n  end it with: seekless vdisk down --name {}\n",
+            "{}: {place}\n  {} as {}{set}, spread {}, speed {}x, process {}\n  end it with: seekless vdisk down --name {}\n",
             c.name, c.size, record.drive_label, c.spread, c.speedup, record.pid, c.name
         )
     })

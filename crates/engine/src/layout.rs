@@ -1,0 +1,256 @@
+//! How a device is made of spindles, where the kernel tells it.
+//!
+//! | what it is | where it is read | what its spindle gets |
+//! | --- | --- | --- |
+//! | md RAID | `md/level`, `raid_disks`, `chunk_size`; `slaves/` | pieces at once ([`Config::in_flight`]) |
+//! | md linear | the same, and the sizes of its members | a queue a member ([`Config::parts`]) |
+//! | a drive of several actuators | `queue/independent_access_ranges/` | a queue an actuator |
+//!
+//! Mirrors bring a piece each. A stripe is brought by all its members together, so one long piece keeps
+//! nearly all of them at work; a few at once fill the gaps of short ones, and of the parity. Pieces are not
+//! made shorter for that: at equal memory one long piece serves more than several short ones
+//! (`crates/sim/tests/sets.rs`).
+//!
+//! Of LVM, hardware RAID and virtual disks nothing can be read; there the number is measured
+//! ([`crate::kind`]). What contradicts itself or its device is not believed: one queue, one warning.
+
+use std::fs;
+use std::path::Path;
+
+use seekless_policy::Config;
+use seekless_profile::STRIPED_AT_ONCE;
+use seekless_units::Lba;
+
+/// More members are no set of disks that we know how to read.
+const MEMBERS_MAX: u64 = 64;
+
+/// What a device's spindle gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    /// For people: `raid1 of 2`.
+    pub(crate) name: String,
+    /// Pieces at once.
+    pub(crate) in_flight: usize,
+    /// Where parts with heads of their own begin, but the first.
+    pub(crate) parts: Vec<Lba>,
+}
+
+impl Layout {
+    /// Of the block device of this kernel name; `None` where nothing is told of it.
+    ///
+    /// # Errors
+    /// Why what is told cannot be: one clause.
+    pub(crate) fn read(sys_block: &Path, name: &str) -> Result<Option<Layout>, String> {
+        let dir = sys_block.join(name);
+        // A mount point is no block device, and no path below /sys/block.
+        if name.contains('/') || !dir.is_dir() {
+            return Ok(None);
+        }
+        if dir.join("md").is_dir() {
+            return md(&dir).map(Some);
+        }
+        actuators(&dir)
+    }
+
+    /// Puts it into the settings of a spindle.
+    pub(crate) fn apply(&self, config: &mut Config) {
+        config.in_flight = self.in_flight;
+        config.parts.clone_from(&self.parts);
+    }
+}
+
+fn md(dir: &Path) -> Result<Layout, String> {
+    let level = text(&dir.join("md/level"))?;
+    let members = number(&dir.join("md/raid_disks"))?;
+    if !(1..=MEMBERS_MAX).contains(&members) {
+        return Err(format!("md/raid_disks says {members}"));
+    }
+    let there = fs::read_dir(dir.join("slaves")).map_or(0, |all| all.flatten().count() as u64);
+    if there == 0 {
+        return Err(format!("none of its {members} members is there"));
+    }
+    let name = format!("{level} of {members}");
+    let many =
+        |pieces: u64| Layout { name: name.clone(), in_flight: pieces.max(1) as usize, parts: Vec::new() };
+    let striped = || match number(&dir.join("md/chunk_size"))? {
+        chunk if chunk >= 4096 && chunk.is_multiple_of(512) => Ok(()),
+        chunk => Err(format!("{level} with a chunk of {chunk} bytes")),
+    };
+    match level.as_str() {
+        // A member that is missing brings nothing; spares are slaves, too.
+        "raid1" => Ok(many(members.min(there))),
+        "raid10" => {
+            striped()?;
+            // Low byte: near copies; next: far ones (md(4)).
+            let layout = number(&dir.join("md/layout"))?;
+            let copies = (layout & 0xff) * (layout >> 8 & 0xff);
+            match copies {
+                1..=MEMBERS_MAX if copies <= members => Ok(many(copies.min(there))),
+                _ => Err(format!("raid10 of {members} with {copies} copies")),
+            }
+        }
+        "raid0" | "raid4" | "raid5" | "raid6" => {
+            striped().map(|()| many(members.min(there).min(STRIPED_AT_ONCE as u64)))
+        }
+        "linear" => Ok(Layout { name, in_flight: 1, parts: linear(dir, members)? }),
+        other => Err(format!("md/level says {other}")),
+    }
+}
+
+/// Where the members of a linear set begin, from their sizes in the order of their slots.
+fn linear(dir: &Path, members: u64) -> Result<Vec<Lba>, String> {
+    let mut at = 0;
+    let mut parts = Vec::new();
+    for slot in 0..members {
+        let size = dir.join(format!("md/rd{slot}/size"));
+        parts.push(Lba(at));
+        // In KiB.
+        at += number(&size)?.saturating_mul(2);
+    }
+    let sectors = number(&dir.join("size"))?;
+    // Members are rounded down to the set's rounding, at most a chunk each.
+    if at < sectors || at - sectors > members * ROUNDING {
+        return Err(format!("linear of {sectors} sectors over members of {at}"));
+    }
+    Ok(parts.split_off(1))
+}
+
+/// Sectors by which a member of a linear set may be larger than what the set uses of it: md rounds to its
+/// chunk, 64 MiB at most.
+const ROUNDING: u64 = (64 << 20) / 512;
+
+/// The access ranges of a drive with several actuators, in order.
+fn actuators(dir: &Path) -> Result<Option<Layout>, String> {
+    let ranges = dir.join("queue/independent_access_ranges");
+    let Ok(all) = fs::read_dir(&ranges) else { return Ok(None) };
+    let mut found = Vec::new();
+    for range in all.flatten().filter(|e| e.path().is_dir()) {
+        found.push((number(&range.path().join("sector"))?, number(&range.path().join("nr_sectors"))?));
+    }
+    found.sort_unstable();
+    let sectors = number(&dir.join("size"))?;
+    let mut at = 0;
+    for &(start, len) in &found {
+        if start != at || len == 0 {
+            return Err(format!("its access range at sector {start} does not follow on {at}"));
+        }
+        at += len;
+    }
+    match found.len() {
+        0 | 1 => Ok(None),
+        _ if at != sectors => Err(format!("its access ranges hold {at} of {sectors} sectors")),
+        n if n as u64 > MEMBERS_MAX => Err(format!("{n} access ranges")),
+        n => {
+            let parts = found[1..].iter().map(|r| Lba(r.0)).collect();
+            Ok(Some(Layout { name: format!("{n} actuators"), in_flight: 1, parts }))
+        }
+    }
+}
+
+fn text(path: &Path) -> Result<String, String> {
+    let said = |e: std::io::Error| format!("{}: {e}", path.display());
+    fs::read_to_string(path).map(|t| t.trim().to_string()).map_err(said)
+}
+
+fn number(path: &Path) -> Result<u64, String> {
+    let text = text(path)?;
+    // `md/chunk_size` and `md/layout` may be followed by what they are to become.
+    let first = text.split_whitespace().next().unwrap_or("");
+    first.parse().map_err(|_| format!("{} says `{text}`", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder like `/sys/block` with one device `d` of these files.
+    fn sys(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("d")).unwrap();
+        for (name, text) in files {
+            let path = dir.path().join("d").join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, format!("{text}\n")).unwrap();
+        }
+        dir
+    }
+
+    fn read(files: &[(&str, &str)]) -> Result<Option<Layout>, String> {
+        Layout::read(sys(files).path(), "d")
+    }
+
+    fn md_of<'a>(level: &'a str, members: &'a str, more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+        let mut files = vec![("md/level", level), ("md/raid_disks", members), ("md/chunk_size", "524288")];
+        files.extend([("slaves/a", ""), ("slaves/b", ""), ("slaves/c", ""), ("slaves/e", "")]);
+        files.extend_from_slice(more);
+        files
+    }
+
+    #[test]
+    fn a_set_gets_as_many_pieces_as_it_brings_at_once() {
+        let pieces = |level, members, more: &[(&'static str, &'static str)]| {
+            read(&md_of(level, members, more)).unwrap().unwrap().in_flight
+        };
+        assert_eq!((pieces("raid0", "2", &[]), pieces("raid0", "4", &[])), (2, 4));
+        assert_eq!(pieces("raid1", "4", &[]), 4);
+        assert_eq!(pieces("raid1", "2", &[]), 2, "spares bring nothing");
+        assert_eq!(pieces("raid1", "6", &[]), 4, "and missing members neither");
+        assert_eq!(pieces("raid10", "4", &[("md/layout", "258")]), 2);
+        assert_eq!(pieces("raid10", "4", &[("md/layout", "513")]), 2, "far copies");
+        assert_eq!((pieces("raid5", "3", &[]), pieces("raid6", "6", &[])), (3, 4));
+    }
+
+    #[test]
+    fn parts_begin_where_members_and_actuators_do() {
+        let sizes = [("md/rd0/size", "1000"), ("md/rd1/size", "500"), ("size", "3000")];
+        let linear = read(&md_of("linear", "2", &sizes)).unwrap().unwrap();
+        assert_eq!(
+            (linear.in_flight, linear.parts, linear.name.as_str()),
+            (1, vec![Lba(2000)], "linear of 2")
+        );
+        let range = "queue/independent_access_ranges";
+        let of = |second: &'static str, sectors: &'static str| {
+            let (a, b) = (format!("{range}/0/sector"), format!("{range}/0/nr_sectors"));
+            let (c, d) = (format!("{range}/1/sector"), format!("{range}/1/nr_sectors"));
+            read(&[(&a, "0"), (&b, "1000"), (&c, second), (&d, "1000"), ("size", sectors)])
+        };
+        assert_eq!(of("1000", "2000").unwrap().unwrap().parts, [Lba(1000)]);
+        assert!(of("900", "2000").unwrap_err().contains("does not follow"));
+        assert!(of("1000", "2500").unwrap_err().contains("2000 of 2500"));
+        let mut config = Config::default();
+        of("1000", "2000").unwrap().unwrap().apply(&mut config);
+        assert_eq!(config.flights_max(), 2);
+    }
+
+    #[test]
+    fn a_plain_disk_and_what_is_no_disk_tell_nothing() {
+        assert_eq!(read(&[("size", "2000")]), Ok(None));
+        assert_eq!(Layout::read(sys(&[]).path(), "/mnt/x"), Ok(None));
+        assert_eq!(Layout::read(sys(&[]).path(), "gone"), Ok(None));
+    }
+
+    #[test]
+    fn a_layout_that_cannot_be_is_not_believed() {
+        let wrong = |level, members, more: &[(&'static str, &'static str)]| {
+            read(&md_of(level, members, more)).unwrap_err()
+        };
+        for (level, members, more, said) in [
+            ("raid7", "4", ("x", ""), "raid7"),
+            ("inactive", "4", ("x", ""), "inactive"),
+            ("raid0", "0", ("x", ""), "raid_disks says 0"),
+            ("raid0", "100000", ("x", ""), "raid_disks"),
+            ("raid0", "many", ("x", ""), "says `many`"),
+            ("raid0", "4", ("md/chunk_size", "0"), "chunk of 0"),
+            ("raid10", "4", ("md/layout", "0"), "0 copies"),
+            ("raid10", "2", ("md/layout", "259"), "3 copies"),
+            ("linear", "2", ("md/rd0/size", "1000"), "rd1/size"),
+        ] {
+            let why = wrong(level, members, &[more]);
+            assert!(why.contains(said), "{level} of {members}: {why}");
+        }
+        let sizes = [("md/rd0/size", "1000"), ("md/rd1/size", "500"), ("size", "9000")];
+        assert!(wrong("linear", "2", &sizes).contains("9000"));
+        let gone = [("md/level", "raid1"), ("md/raid_disks", "2")];
+        assert!(read(&gone).unwrap_err().contains("none of its 2 members"));
+    }
+}

@@ -1,0 +1,104 @@
+//! Sets of drives in the serving simulator: what pieces at once bring, and what they do not.
+
+use seekless_drive::catalogue as drives;
+use seekless_drive::set::{DriveSet, SetKind, SetSpec};
+use seekless_policy::controller::Params;
+use seekless_policy::{AheadConfig, Config as SpindleConfig, Mode, Sizing};
+use seekless_sim::serving::config::{Costs, DiskConfig, EngineConfig, ServerModel};
+use seekless_sim::serving::profile::profile_of;
+use seekless_sim::serving::{self, Config, KernelConfig, Load, Report};
+use seekless_units::{Bytes, Lba, Nanos};
+use seekless_workload::catalogue::{Catalogue, CatalogueSpec};
+use seekless_workload::closed::ClosedSpec;
+
+const DRIVE: &str = "wd-red-1tb";
+
+fn of(kind: SetKind, members: u32) -> SetSpec {
+    SetSpec { kind, members, ..SetSpec::SINGLE }
+}
+
+/// A hundred clients in a closed loop; `change` is made to settings of one piece at a time.
+fn served(set: SetSpec, change: impl FnOnce(&mut SpindleConfig)) -> Report {
+    let library = CatalogueSpec { size: Some(Bytes::gib(40)), ..CatalogueSpec::default() };
+    let drive = drives::get(DRIVE).unwrap();
+    let mut spindle = SpindleConfig {
+        mode: Mode::Both,
+        ahead: Some(AheadConfig::default()),
+        sizing: Sizing::Auto(Params::default()),
+        read_max: Bytes::mib(32),
+        profile: Some(profile_of(&drive, &set)),
+        ..SpindleConfig::default()
+    };
+    change(&mut spindle);
+    let config = Config {
+        disks: vec![DiskConfig { drive, set, size: Bytes::gib(48), speedup: 1.0 }],
+        memory: Bytes::gib(1),
+        kernel: KernelConfig::default(),
+        server: ServerModel::threads(),
+        socket: Bytes::mib(1),
+        engine: Some(EngineConfig { spindle, single_queue: false, window: None }),
+        costs: Costs::default(),
+        load: Load::Closed {
+            clients: 100,
+            spec: ClosedSpec { range: Bytes::kib(512), ..ClosedSpec::default() },
+        },
+        warmup: Nanos::from_secs(10),
+        length: Nanos::from_secs(30),
+    };
+    serving::run(&config, &Catalogue::new(&library).unwrap()).unwrap()
+}
+
+fn rate(set: SetSpec, change: impl FnOnce(&mut SpindleConfig)) -> f64 {
+    let report = served(set, change);
+    println!("{set}: {:.1} MB/s, {:?}", report.mb_per_s, report.latency_ms.get("p99"));
+    report.mb_per_s
+}
+
+#[test]
+fn mirrors_bring_a_piece_each() {
+    let one = rate(of(SetKind::Raid1, 4), |_| {});
+    let four = rate(of(SetKind::Raid1, 4), |c| c.in_flight = 4);
+    assert!(four > 2.0 * one, "{one} {four}");
+    let (one, two) =
+        (rate(of(SetKind::Raid10, 4), |_| {}), rate(of(SetKind::Raid10, 4), |c| c.in_flight = 2));
+    assert!(two > 1.3 * one, "{one} {two}");
+}
+
+#[test]
+fn parts_with_heads_of_their_own_have_a_queue_each() {
+    let set = of(SetKind::Linear, 4);
+    let each = DriveSet::new(&drives::get(DRIVE).unwrap(), set).unwrap().sectors() / 4;
+    let one = rate(set, |_| {});
+    let sweep = rate(set, |c| c.in_flight = 4);
+    let parts = rate(set, |c| c.parts = (1..4).map(|i| Lba(i * each)).collect());
+    assert!(parts > 1.8 * one && parts > 1.8 * sweep, "{one} {sweep} {parts}");
+}
+
+#[test]
+fn members_of_a_stripe_bring_one_long_piece_together() {
+    let set = of(SetKind::Raid0, 4);
+    let single = rate(SetSpec::SINGLE, |_| {});
+    let one = rate(set, |_| {});
+    assert!(one > 2.2 * single, "{single} {one}");
+    let few = rate(set, |c| c.in_flight = 4);
+    assert!(few > 0.95 * one, "{one} {few}");
+    let fixed = |size, pieces| {
+        rate(set, |c| {
+            (c.sizing, c.prefetch, c.in_flight) = (Sizing::Fixed, Bytes::mib(size), pieces);
+        })
+    };
+    // The same bytes under way.
+    let (long, short) = (fixed(8, 1), fixed(2, 4));
+    assert!(long > 1.2 * short, "{long} {short}");
+}
+
+#[test]
+fn a_set_counts_what_each_member_did() {
+    let report = served(of(SetKind::Raid5, 4), |_| {});
+    let disk = &report.disks[0];
+    let read: u64 = disk.members.iter().map(|m| m.read_bytes).sum();
+    assert_eq!(disk.members.len(), 4);
+    // Commands under way at either end of the measurement are in one of the two counts.
+    assert!(read.abs_diff(disk.read_bytes) < disk.read_bytes / 20, "{read} {}", disk.read_bytes);
+    assert!(served(SetSpec::SINGLE, |_| {}).disks[0].members.is_empty());
+}
