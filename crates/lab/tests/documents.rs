@@ -234,3 +234,19 @@ fn no_comment_is_longer_than_a_reader_takes_in() {
     let clean: Vec<&&str> = allowed.iter().filter(|file| !long.contains_key(**file)).collect();
     assert!(clean.is_empty(), "clean, take them out of crates/lab/tests/long-comments.txt: {clean:#?}");
 }
+
+#[test]
+fn the_table_of_constants_has_each_with_its_value() {
+    let tuning = read(&root().join("docs/TUNING.md"));
+    let section = tuning.split("\n## Constants\n").nth(1).and_then(|t| t.split("\n## ").next()).unwrap();
+    let rows = section.lines().filter_map(|line| {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let name = cells.get(1)?.strip_prefix('`')?.strip_suffix('`')?;
+        Some((name.to_string(), cells.get(2)?.parse::<f64>().ok()?))
+    });
+    let said: BTreeMap<String, f64> = rows.collect();
+    let constants = serde_json::json!(seekless_policy::Constants::default());
+    let constants: BTreeMap<String, f64> =
+        constants.as_object().unwrap().iter().map(|(k, v)| (k.clone(), v.as_f64().unwrap())).collect();
+    assert_eq!(said, constants, "docs/TUNING.md, Constants");
+}

@@ -4,6 +4,7 @@ use clap::{Args, ValueEnum};
 use seekless_levels::coordinate::Coordination;
 use seekless_levels::coordinate::pfc::{LargeRequest, PfcParams};
 use seekless_levels::coordinate::steer::SteerParams;
+use seekless_study::twolevel::{ServiceRules, Waiting};
 use seekless_units::{Exit, Fault};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -73,6 +74,38 @@ impl PfcArgs {
             keep_within_request: self.pfc_keep_within_request,
             per_context: self.pfc_per_context,
         })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum WaitingArg {
+    /// The whole read that brings its blocks, with what is fetched ahead
+    Whole,
+    /// Its own blocks; what is fetched ahead is a request of its own behind it
+    Own,
+    /// The same, and the disk's queue joins the two only under a backlog
+    DemandFirst,
+}
+
+/// What PFC leaves open about the system it simulates.
+#[derive(Args, Clone, Debug)]
+pub(super) struct RulesArgs {
+    /// What a request that misses waits for, at every level
+    #[arg(long, value_enum, default_value = "whole")]
+    waiting: WaitingArg,
+    /// The lower levels know where a file ends, and fetch nothing behind it
+    #[arg(long)]
+    file_end_below: bool,
+}
+
+impl RulesArgs {
+    pub(super) fn rules(&self) -> ServiceRules {
+        let waiting = match self.waiting {
+            WaitingArg::Whole => Waiting::Whole,
+            WaitingArg::Own => Waiting::Own,
+            WaitingArg::DemandFirst => Waiting::DemandFirst,
+        };
+        ServiceRules { waiting, file_end_below: self.file_end_below }
     }
 }
 

@@ -3,16 +3,34 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use seekless_drive::catalogue;
+use seekless_levels::cache::SecondChance;
 use seekless_levels::coordinate::Coordination;
-use seekless_study::twolevel::study::{CaseRow, PREFETCHERS, Study, run as run_study};
+use seekless_levels::prefetch::linux::LinuxRule;
+use seekless_study::twolevel::study::{CaseRow, Choices, PREFETCHERS, Study, run_with};
 use seekless_units::{Exit, Fault};
 use seekless_workload::generate::Kind;
 use serde_json::{Value, json};
 
 use super::RUNS;
-use super::coordinator::{self, PfcArgs};
+use super::coordinator::{self, PfcArgs, RulesArgs};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum LinuxArg {
+    /// A read anywhere in the window starts the next group
+    Pfc,
+    /// A read that reaches the newest group does
+    Kernel,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum AmpSparesArg {
+    /// The last block of a set
+    SetEnd,
+    /// Every block
+    Any,
+}
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct TableArgs {
@@ -30,6 +48,17 @@ pub(super) struct TableArgs {
     /// Only the cases of one trace: oltp, websearch or multi
     #[arg(long)]
     trace: Option<String>,
+    #[command(flatten)]
+    rules: RulesArgs,
+    /// Which rule of Linux's read-ahead: PFC's description of it, or the kernel's
+    #[arg(long, value_enum, default_value = "pfc")]
+    linux: LinuxArg,
+    /// Which unused blocks AMP spares once: the last of a set, or every one
+    #[arg(long, value_enum, default_value = "set-end")]
+    amp_spares: AmpSparesArg,
+    /// Multiply the times of the traces that have times by this; 2 is half the request rate
+    #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
+    time_stretch: f64,
     /// The drive below
     #[arg(long, default_value = "cheetah-9lp")]
     drive: String,
@@ -46,6 +75,21 @@ pub(super) fn run(args: TableArgs) -> Result<Exit, Fault> {
     if !(args.scale > 0.0 && args.scale <= 10.0) {
         return Err(usage(format!("--scale {} is not within 0 and 10", args.scale)));
     }
+    if !(args.time_stretch > 0.0 && args.time_stretch <= 1e6) {
+        return Err(usage(format!("--time-stretch {} is not within 0 and 1,000,000", args.time_stretch)));
+    }
+    let choices = Choices {
+        rules: args.rules.rules(),
+        linux: match args.linux {
+            LinuxArg::Pfc => LinuxRule::Window,
+            LinuxArg::Kernel => LinuxRule::NewestGroup,
+        },
+        second_chance: match args.amp_spares {
+            AmpSparesArg::SetEnd => SecondChance::SetEnd,
+            AmpSparesArg::Any => SecondChance::Any,
+        },
+        stretch: args.time_stretch,
+    };
     let only = match &args.trace {
         None => None,
         Some(name) => Some(Kind::from_name(name).ok_or_else(|| {
@@ -68,7 +112,7 @@ pub(super) fn run(args: TableArgs) -> Result<Exit, Fault> {
         .build()
         .map_err(|e| Fault::new(Exit::Failed, format!("threads cannot be started: {e}")))?;
     let bar = seekless_output::bar(runs as u64, RUNS);
-    let rows = pool.install(|| run_study(&study, || bar.inc(1)))?;
+    let rows = pool.install(|| run_with(&study, &choices, || bar.inc(1)))?;
     bar.finish_and_clear();
     seekless_output::give(args.json.as_deref(), &as_json(&args, &names, &rows), || as_text(&names, &rows))?;
     Ok(Exit::Ok)

@@ -20,7 +20,7 @@ use seekless_workload::generate::Kind;
 use seekless_workload::trace::{Format, Op, Options};
 use serde_json::{Value, json};
 
-use super::coordinator::{self, PfcArgs};
+use super::coordinator::{self, PfcArgs, RulesArgs};
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct TraceArgs {
@@ -132,7 +132,7 @@ struct RunArgs {
     file: FileArgs,
     /// Cache levels from the application down: CACHE+PREFETCHER:SIZE,...
     ///
-    /// CACHE: lru, sarc, arc. PREFETCHER: none, ra(P), ra-adaptive(P), linux(MAX), sarc(P/G), amp(P). SIZE: 64MiB, or 16384blk.
+    /// CACHE: lru, sarc, arc. PREFETCHER: none, ra(P), ra-adaptive(P), linux(MAX), linux-kernel(MAX), sarc(P/G), amp(P). SIZE: 64MiB, or 16384blk.
     #[arg(long, value_name = "LEVELS")]
     levels: String,
     /// What stands between the levels: none, du, pfc, steer or demand-first; one for all, or one for each level from the second, with commas
@@ -152,6 +152,8 @@ struct RunArgs {
     /// Requests under way at once with --timing closed
     #[arg(long, default_value_t = 1)]
     clients: u32,
+    #[command(flatten)]
+    rules: RulesArgs,
     /// Cost of one exchange between two levels, milliseconds
     #[arg(long, default_value_t = 6.0, value_name = "MS")]
     alpha_ms: f64,
@@ -278,7 +280,8 @@ const TICK_REQUESTS: u64 = 4096;
 fn run_trace(args: &RunArgs) -> Result<Exit, Fault> {
     let mut source = TraceSource::open(&args.file.spec()?)?;
     let spec = system(args, source.timed)?;
-    let mut engine = Simulation::new(&spec).map_err(|e| Fault::new(Exit::Usage, e.to_string()))?;
+    let mut engine = Simulation::with_rules(&spec, args.rules.rules())
+        .map_err(|e| Fault::new(Exit::Usage, e.to_string()))?;
     let bar = bar(source.progress.total(), BYTES);
     let (started, cpu_started) = (std::time::Instant::now(), processor_time());
     while let Some(record) = source.next_record()? {
