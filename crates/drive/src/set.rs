@@ -2,7 +2,7 @@
 //! actuators.
 //!
 //! ```text
-//! command on the set --> SetLayout: which sectors of which member --> a drive each --> done with the last one
+//! command on the set --> SetLayout: which sectors of which member --> a drive each --> done with the last
 //! ```
 //!
 //! The layouts are those of Linux md with its defaults: RAID 10 keeps two near copies, RAID 5 and 6 rotate

@@ -299,11 +299,12 @@ fn look(
     };
     let by_probe = |kind| (KnownBy::Probe, kind);
     let (by, kind) = match (known.profile().map(|p| DiskKind::of_profile(&p)), known.kind()) {
-        (Some(kind), Some(DiskKind { at_once, .. })) => {
+        (Some(kind), Some(DiskKind { at_once: at_once @ 1.., .. })) => {
             return report(KnownBy::Profile, DiskKind { at_once, ..kind });
         }
-        (None, Some(kind)) => return report(KnownBy::Probe, kind),
-        (Some(kind), None) => (KnownBy::Profile, kind),
+        (None, Some(kind @ DiskKind { at_once: 1.., .. })) => return report(KnownBy::Probe, kind),
+        (Some(kind), _) => (KnownBy::Profile, kind),
+        (None, Some(kind)) => (KnownBy::Probe, DiskKind { at_once: 1, ..kind }),
         (None, None) => match probe(&disk.name, file).map(by_probe) {
             Ok(found) => found,
             Err(why) => return by_flag(disk, why),
@@ -315,7 +316,8 @@ fn look(
         known.remember_kind(kind);
         return report(by, kind);
     }
-    // Whether it seeks is known, and waited for.
+    // Whether it seeks is known, and waited for. It is kept, whether the rest can be measured now or not.
+    known.remember_kind(DiskKind { at_once: 0, ..kind });
     publish(report(by, kind));
     match concurrency(&disk.name, file) {
         Ok(at_once) => {
@@ -323,7 +325,7 @@ fn look(
             known.remember_kind(kind);
             report(by, kind)
         }
-        // Not kept: the next start measures it.
+        // The next start measures it.
         Err(why) => {
             tracing::debug!(disk = disk.name, why, "is served as one spindle");
             report(by, kind)

@@ -64,7 +64,7 @@ pub struct DiskKind {
     pub lost: Nanos,
     /// What it could have transferred meanwhile.
     pub depth: Bytes,
-    /// Pieces it bears at once ([`super::Concurrency`]): 1 for one spindle, and where nobody measured it.
+    /// Pieces it bears at once ([`super::Concurrency`]): 1 for one spindle. In a file 0 means that it is still to be measured.
     #[serde(default = "one")]
     pub at_once: u32,
 }
