@@ -71,13 +71,14 @@ pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
     };
     let heart = supervisor.try_clone().map_err(fault)?;
     let mut door = Door::open(&watch, &daemon, Some(heart), worker.restarts)?;
+    // Before it is announced: whoever has read the announcement may end this worker, and it counts as one that lived.
+    rustix::io::write(&supervisor, &[READY]).map_err(|e| fault(e.into()))?;
     if worker.restarts == 0 {
         for disk in engine.survey(Some(&watch.dirs)) {
             eprintln!("seekless watch: {disk}");
         }
         announce(&door);
     }
-    rustix::io::write(&supervisor, &[READY]).map_err(|e| fault(e.into()))?;
 
     let mut last = None;
     let mut next = worker.stats_interval.map(|i| Instant::now() + i);
