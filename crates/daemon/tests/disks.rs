@@ -5,8 +5,6 @@ mod common;
 #[path = "common/gated.rs"]
 mod gated;
 
-use std::time::Duration;
-
 use common::{Bench, Heard, cached};
 use gated::Gated;
 use seekless_policy::OrderKind;

@@ -121,8 +121,8 @@ struct RunArgs {
     /// Shorter: less time, fewer repetitions and points
     #[arg(long)]
     quick: bool,
-    /// With --sim: runs at a time; the results do not depend on it [default: one a processor]
-    #[arg(long, value_name = "N", conflicts_with = "live", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    /// Simulated runs at a time; the results do not depend on it [default: one a processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// Where machines are drawn: from this seed [default: the scenario's]
     #[arg(long, value_name = "N")]
@@ -133,8 +133,9 @@ struct RunArgs {
     /// With --sim: further options of `seekless sim serve` for every arm with Seekless, as one word
     #[arg(long, value_name = "OPTIONS", conflicts_with = "live", allow_hyphen_values = true)]
     engine: Option<String>,
-    /// With --sim: take the rows of arms without Seekless from the earlier run in this folder instead of running them again
-    #[arg(long, value_name = "DIR", conflicts_with = "live")]
+    /// Take simulated rows of arms without Seekless from the earlier run in this folder instead of running them
+    /// again
+    #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
     /// Write the results as JSON, to FILE or standard output
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
@@ -289,6 +290,14 @@ fn run_scenario(args: &RunArgs) -> Result<Exit, Fault> {
         false if scenario.sim.only => {
             let message = format!("`{name}` runs in the simulator only: use --sim");
             return Err(Fault::new(Exit::Missing, message));
+        }
+        false if scenario.axis.as_ref().is_some_and(|a| a.drawn.is_some()) => {
+            let kept = args.keep.as_deref().map_or(Ok(Vec::new()), |dir| sim::kept(dir, &name, &scenario))?;
+            let beside = out.join("sim");
+            let simulated = sim::Pool::with(threads(args), |pool| {
+                sim::run(&name, &scenario, args.quick, &kept, pool, &beside)
+            })?;
+            live::machines::run(&name, &scenario, args.quick, &simulated, &out)?
         }
         false => live::run(&name, &scenario, args.quick, &out)?,
     };

@@ -11,6 +11,7 @@ mod diff;
 pub(crate) mod disk;
 mod faults;
 pub(crate) mod load;
+pub(crate) mod machines;
 mod nodes;
 mod preconditions;
 pub(crate) mod probe;

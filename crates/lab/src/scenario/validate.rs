@@ -100,16 +100,13 @@ impl Scenario {
                     .into(),
             );
         }
-        if !self.sim.only {
-            return Err("axis: the knob `machine` is for the simulator alone: set sim.only".into());
-        }
         Ok(())
     }
 
     /// Arms whose settings or load are found by other runs.
     fn validate_search(&self, arm: &super::Arm) -> Result<(), String> {
         let here = |why: &str| Err(format!("arm `{}`: {why}", arm.name));
-        if (arm.best.is_some() || arm.load_of.is_some()) && !self.sim.only {
+        if (arm.best.is_some() || arm.load_of.is_some()) && !self.sim.only && self.memory.0 != 0 {
             return here("best and load_of are for the simulator alone: set sim.only");
         }
         if arm.best.is_some() && arm.load_of.is_some() {

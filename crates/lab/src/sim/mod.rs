@@ -253,7 +253,8 @@ fn row(job: &Job, position: usize, line: &[String], answer: &Value) -> Result<Ro
         _ => account(&mut row, answer),
     }
     if let Some(machine) = &job.point.machine {
-        account_machine(&mut row, machine, answer);
+        let at_once = answer.pointer("/load/sessions/at_once_max").and_then(Value::as_f64);
+        account_machine(&mut row, machine, grid::score(answer), at_once);
     }
     row.raw.insert("command".into(), format!("seekless {}", line.join(" ")).into());
     Ok(row)
@@ -310,14 +311,13 @@ fn account(row: &mut Row, answer: &Value) {
     }
 }
 
-/// Adds what is known of a drawn machine, and what is judged by it.
-fn account_machine(row: &mut Row, machine: &Machine, answer: &Value) {
-    row.metrics.insert("score_mb_s".into(), grid::score(answer));
+/// Adds what is known of a drawn machine, and what is judged by it: `score` in MB/s. `at_once`: sessions.
+pub(crate) fn account_machine(row: &mut Row, machine: &Machine, score: f64, at_once: Option<f64>) {
+    row.metrics.insert("score_mb_s".into(), score);
     row.metrics.extend(machine.facts());
     if let (Load::Closed { .. }, Some(disk)) = (&machine.load, row.metrics.get("disk_mb_s").copied()) {
         row.metrics.insert("media_share".into(), disk / machine.media_mb_s);
     }
-    let at_once = answer.pointer("/load/sessions/at_once_max").and_then(Value::as_f64);
     if let Some(clients) = row.metrics.get("clients").copied().or(at_once).filter(|c| *c > 0.0) {
         let each = machine.memory.0 as f64 / clients;
         row.metrics.insert("memory_per_client_mib".into(), each / f64::from(1 << 20));
