@@ -184,6 +184,8 @@ fn what_is_held_is_active_and_what_was_passed_is_cold() {
     drop(hold);
     // Whatever its length, and however often; but for a thread that is moved to the other processor in this very moment.
     for pages in [1, 16, 100, 128, 1000] {
+        // What is cold may have left memory meanwhile.
+        bring_in(&source, 0, 2 * UNIT, Steps { submit: MIB, report: MIB }, |_| {}).unwrap();
         let hold = Hold::new(file.as_fd(), 0, pages * page_bytes()).unwrap();
         let Mapped { frames, .. } = mapped(&file).unwrap();
         let all_active = (0..8).filter(|_| {

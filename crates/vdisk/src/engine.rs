@@ -419,10 +419,13 @@ mod tests {
         let (engine, service) = engine();
         engine.change_faults(false, |f| f.eio.push("0+4KiB".parse().unwrap()));
         let (tell, told) = mpsc::channel();
+        // The drive stands still until all of them are there, however slow this thread is.
+        engine.hang(SOON);
         // Twenty times the drive's queue; each request lies across two chunks, so it is two commands.
         for i in 0..640 {
             submit(&engine, i * (1 << 20), (1 << 20) + 4096, i, &tell);
         }
+        engine.change_faults(true, |_| ());
         let mut seen = vec![0; 640];
         for _ in 0..640 {
             let (id, ok) = told.recv_timeout(SOON).unwrap();
