@@ -133,6 +133,10 @@ struct RunArgs {
     /// With --sim: further options of `seekless sim serve` for every arm with Seekless, as one word
     #[arg(long, value_name = "OPTIONS", conflicts_with = "live", allow_hyphen_values = true)]
     engine: Option<String>,
+    /// Live, the second model of each drive: `seekless vdisk up --model` (what holds on one model only was
+    /// fitted to it)
+    #[arg(long, value_name = "MODEL", conflicts_with = "sim")]
+    model: Option<String>,
     /// Take simulated rows of arms without Seekless from the earlier run in this folder instead of running them
     /// again
     #[arg(long, value_name = "DIR")]
@@ -280,6 +284,7 @@ fn run_scenario(args: &RunArgs) -> Result<Exit, Fault> {
         let words: Vec<String> = options.split_whitespace().map(String::from).collect();
         scenario.arms.iter_mut().filter(|a| a.mode.is_some()).for_each(|a| a.sim.extend(words.clone()));
     }
+    scenario.disks.iter_mut().for_each(|disk| disk.model = args.model.clone().or(disk.model.take()));
     let default = if args.sim { format!("{name}-sim") } else { name.clone() };
     let out = args.out.clone().unwrap_or_else(|| Path::new("lab-out").join(default));
     let results = match args.sim {
@@ -297,7 +302,7 @@ fn run_scenario(args: &RunArgs) -> Result<Exit, Fault> {
             let simulated = sim::Pool::with(threads(args), |pool| {
                 sim::run(&name, &scenario, args.quick, &kept, pool, &beside)
             })?;
-            live::machines::run(&name, &scenario, args.quick, &simulated, &out)?
+            live::machines::run(&name, &scenario, args.quick, args.model.as_deref(), &simulated, &out)?
         }
         false => live::run(&name, &scenario, args.quick, &out)?,
     };

@@ -9,6 +9,7 @@ use seekless_units::{Bytes, Exit, Fault};
 use serde::{Deserialize, Serialize};
 
 use crate::fault::cannot;
+use crate::mechanism::{Mechanism, Model, data_sheet};
 use seekless_drive::spread::{Layout, Spread};
 
 /// The file system made on a disk.
@@ -32,6 +33,9 @@ pub struct DiskConfig {
     pub name: String,
     /// Name of a drive of the catalogue, or the path of a file like those of `drives/`.
     pub drive: String,
+    /// Which model of it.
+    #[serde(default)]
+    pub model: Model,
     /// Bytes.
     pub size: Bytes,
     /// What is made on it.
@@ -118,7 +122,7 @@ impl DiskConfig {
     ///
     /// # Errors
     /// `Usage`: unknown drive, no possible set, size out of range, a spread that does not fit.
-    pub fn resolve(&self) -> Result<(DriveSet, Layout), Fault> {
+    pub fn resolve(&self) -> Result<(Mechanism, Layout), Fault> {
         let usage = |message: String| Fault::new(Exit::Usage, message);
         let spec = find_drive(&self.drive)?;
         let spread: Spread = self.spread.parse().map_err(usage)?;
@@ -137,7 +141,14 @@ impl DiskConfig {
                 self.chunk
             )));
         }
-        let drives = DriveSet::new(&spec, self.set).map_err(|e| usage(e.to_string()))?;
+        let drives = match self.model {
+            Model::Drive => DriveSet::new(&spec, self.set).map_err(|e| usage(e.to_string()))?.into(),
+            Model::Platter if self.set.is_single() => {
+                let platter = seekless_platter::Platter::new(&data_sheet(&spec));
+                Mechanism::Platter(Box::new(platter.map_err(|why| usage(format!("{}: {why}", self.drive)))?))
+            }
+            Model::Platter => return Err(usage("--model platter is one drive: leave out --set".into())),
+        };
         // Whole stripes stay together.
         let chunk = self.chunk.0.next_multiple_of(self.set.stripe().0.max(1));
         let layout = Layout::new(self.size.0, drives.sectors(), spread, chunk).map_err(|why| {

@@ -11,12 +11,13 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use seekless_drive::set::{DriveSet, SetCompletion};
+use seekless_drive::set::SetCompletion;
 use seekless_drive::{Command, Completion, Op};
 use seekless_units::{Lba, Nanos, SECTOR_BYTES};
 
 use crate::clock::Clock;
 use crate::faults::{Faults, MemberOrders, MemberState};
+use crate::mechanism::Mechanism;
 use crate::stats::{Counter, MemberReport, Stats};
 use crate::trace::Trace;
 use seekless_drive::spread::Layout;
@@ -33,7 +34,7 @@ pub struct DriveEngine {
 }
 
 struct Core {
-    drives: DriveSet,
+    drives: Mechanism,
     clock: Clock,
     layout: Layout,
     faults: Faults,
@@ -75,9 +76,9 @@ struct DriveCommand {
 
 impl DriveEngine {
     /// A drive, or a set of them, at rest, under `layout`, running `speed` times as fast as life.
-    pub fn new(drives: DriveSet, layout: Layout, speed: f64, trace: Trace) -> DriveEngine {
+    pub fn new(drives: impl Into<Mechanism>, layout: Layout, speed: f64, trace: Trace) -> DriveEngine {
         let core = Core {
-            drives,
+            drives: drives.into(),
             clock: Clock::new(speed),
             layout,
             faults: Faults::default(),
@@ -215,35 +216,45 @@ impl DriveEngine {
     pub fn change_members(&self, mend: bool, orders: &MemberOrders) -> Result<Vec<MemberState>, String> {
         let mut core = self.lock();
         let now = core.clock.drive_at(self.wall());
+        let Some(set) = core.drives.set_mut() else {
+            let none = *orders == MemberOrders::default();
+            return if none {
+                Ok(Vec::new())
+            } else {
+                Err("a disk of the second model has no members".into())
+            };
+        };
         if mend {
-            for member in 0..core.drives.layout().spec().members {
-                core.drives.mend(now, member).map_err(|e| e.to_string())?;
+            for member in 0..set.layout().spec().members {
+                set.mend(now, member).map_err(|e| e.to_string())?;
             }
         }
-        let changed = orders.apply(&mut core.drives, now);
+        let changed = orders.apply(set, now);
+        let states = MemberState::of(set);
         // There may be something to answer, or a rebuild to begin.
         self.look.notify_one();
-        changed.map(|()| MemberState::of(&core.drives))
+        changed.map(|()| states)
     }
 
     /// Every member of a set and what its spindles did; empty for a single drive.
     pub fn members(&self, reset: bool) -> Vec<MemberReport> {
         let mut core = self.lock();
         let now = core.clock.drive_at(self.wall());
-        let set = *core.drives.layout().spec();
+        let Some(drives) = core.drives.set_mut() else { return Vec::new() };
+        let set = *drives.layout().spec();
         if set.is_single() {
             return Vec::new();
         }
-        let stats = core.drives.stats(now);
+        let stats = drives.stats(now);
         let each = stats.chunks(set.actuators as usize);
-        let states = MemberState::of(&core.drives);
+        let states = MemberState::of(drives);
         let report = states
             .into_iter()
             .zip(each)
             .map(|(state, spindles)| MemberReport { state, spindles: spindles.to_vec() });
         let report = report.collect();
         if reset {
-            core.drives.reset_stats(now);
+            drives.reset_stats(now);
         }
         report
     }
@@ -387,7 +398,7 @@ impl Core {
 mod tests {
     use super::*;
     use seekless_drive::catalogue;
-    use seekless_drive::set::{Health, SetKind, SetSpec};
+    use seekless_drive::set::{DriveSet, Health, SetKind, SetSpec};
     use seekless_drive::spread::Spread;
     use std::sync::Arc;
     use std::sync::mpsc;
@@ -443,6 +454,33 @@ mod tests {
     }
 
     #[test]
+    fn the_second_model_answers_everything_once_and_has_no_members() {
+        let sheet = crate::mechanism::data_sheet(&catalogue::get("wd-red-1tb").unwrap());
+        let platter = Mechanism::Platter(Box::new(seekless_platter::Platter::new(&sheet).unwrap()));
+        let layout = Layout::new(SIZE, platter.sectors(), Spread::FULL, 1 << 20).unwrap();
+        let engine = Arc::new(DriveEngine::new(platter, layout, 1000.0, Trace::off()));
+        let service = Arc::clone(&engine);
+        let service = std::thread::spawn(move || service.serve());
+        let (tell, told) = mpsc::channel();
+        engine.hang(SOON);
+        for i in 0..200 {
+            submit(&engine, i * (4 << 20), 1 << 20, i, &tell);
+        }
+        engine.change_faults(true, |_| ());
+        let mut ids: Vec<u64> = (0..200).map(|_| told.recv_timeout(SOON).unwrap().0).collect();
+        ids.sort_unstable();
+        assert_eq!(ids, (0..200).collect::<Vec<_>>());
+        let stats = engine.stats(false);
+        assert_eq!(stats.read_bytes, 200 << 20);
+        assert!(stats.queue_max > 32 && stats.seek_ns > 0 && stats.rotation_ns > 0, "{stats:?}");
+        assert!(engine.members(false).is_empty());
+        let fail = MemberOrders { fail: vec![0], ..MemberOrders::default() };
+        assert!(engine.change_members(false, &fail).unwrap_err().contains("no members"));
+        engine.stop();
+        service.join().unwrap();
+    }
+
+    #[test]
     fn a_set_answers_everything_whatever_becomes_of_its_members() {
         let set = SetSpec { kind: SetKind::Raid5, members: 4, ..SetSpec::SINGLE };
         let (engine, service) = engine_of(set);
@@ -477,7 +515,8 @@ mod tests {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(engine.change_members(false, &order(&[], &[4], &[])).unwrap_err().contains("0 to 3"));
-        assert!(matches!(engine.lock().drives.health()[2], Health::Rebuilding(upto) if upto > 0));
+        let health = engine.lock().drives.set().unwrap().health()[2];
+        assert!(matches!(health, Health::Rebuilding(upto) if upto > 0));
         engine.change_members(true, &MemberOrders::default()).unwrap();
         // Unthrottled mode answers all there is, with a rebuild under way, too.
         engine.change_members(false, &order(&[], &[], &[0])).unwrap();

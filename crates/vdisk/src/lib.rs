@@ -6,7 +6,7 @@
 //!            worker:  FUSE file `disk` (fuse_file)  <------------+
 //!                         | request at arrival        ^ answer when the model says
 //!                         v                           |
-//!                     engine: clock + spread + seekless_drive::Drive + faults, stats, trace
+//!                     engine: clock + spread + mechanism (the model) + faults, stats, trace
 //!                     store:  extents (content by seed and page) + backing file (the rest)
 //! ```
 //!
@@ -28,6 +28,7 @@ pub mod faults;
 pub mod fuse_file;
 pub mod fuse_tree;
 pub mod manifest;
+pub mod mechanism;
 pub mod message;
 pub mod mkfs;
 pub mod populate;

@@ -82,7 +82,7 @@ pub fn run(config: &DiskConfig, announce: impl FnOnce(&DiskRecord)) -> Result<Ex
     let mut standing = Standing {
         record: DiskRecord {
             config: config.clone(),
-            drive_label: drives.spec().label.clone(),
+            drive_label: crate::config::find_drive(&config.drive)?.label,
             pid: std::process::id(),
             started: process::started(std::process::id()),
             worker_pid: None,

@@ -264,6 +264,9 @@ pub(crate) fn set_up<'a>(
         let manifest = manifest(scenario, scratch)?;
         let name = format!("lab-{}-{i}", std::process::id());
         let mut up = tools::command(&["vdisk", "up", "--name", &name, "--drive", &disk.drive])?;
+        if let Some(model) = &disk.model {
+            up.args(["--model", model]);
+        }
         up.args(["--size", &disk.size.to_string(), "--speedup", &disk.speedup.to_string(), "--mount"])
             .arg(&mount);
         match (ground.block, &manifest) {

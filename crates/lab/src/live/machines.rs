@@ -49,8 +49,8 @@ impl Room {
     }
 }
 
-/// Runs the machines of `scenario` that fit this host, one after the other. `simulated` is the same scenario's run in
-/// virtual time.
+/// Runs the machines of `scenario` that fit this host, one after the other, each drive by the software disk's
+/// `model`. `simulated` is the same scenario's run in virtual time.
 ///
 /// # Errors
 /// No machine fits; else what stops the run.
@@ -58,6 +58,7 @@ pub(crate) fn run(
     name: &str,
     scenario: &Scenario,
     quick: bool,
+    model: Option<&str>,
     simulated: &Results,
     out: &Path,
 ) -> Result<Results, Fault> {
@@ -80,7 +81,7 @@ pub(crate) fn run(
             results.remarks.push(format!("machine {value} is left out: {why}"));
             continue;
         }
-        let one = alone(scenario, &machine, of_machine, value, simulated)?;
+        let one = alone(scenario, &machine, model, of_machine, value, simulated)?;
         let folder = out.join(value.replace(':', "-"));
         let run = super::run(name, &one, quick, &folder)?;
         results.environment.servers.extend(run.environment.servers);
@@ -129,11 +130,12 @@ fn settings(simulated: &Results, arm: &str, x: &str) -> Option<Vec<String>> {
     words.iter().map(|w| w.as_str().map(String::from)).collect()
 }
 
-/// A scenario of one machine, without an axis. An arm at another's load is its own arm here: the load of a closed loop
-/// does not depend on who serves it.
+/// A scenario of one machine, without an axis. An arm at another's load is its own arm here: the load of a
+/// closed loop does not depend on what serves it.
 fn alone<'a>(
     scenario: &Scenario,
     machine: &Machine,
+    model: Option<&str>,
     points: impl Iterator<Item = &'a Point>,
     x: &str,
     simulated: &Results,
@@ -156,8 +158,13 @@ fn alone<'a>(
     }
     let mut one = scenario.clone();
     one.memory = machine.memory;
-    one.disks =
-        vec![DiskSetup { drive: machine.drive.clone(), size: machine.size, fs: "ext4".into(), speedup: 1.0 }];
+    one.disks = vec![DiskSetup {
+        drive: machine.drive.clone(),
+        model: model.map(String::from),
+        size: machine.size,
+        fs: "ext4".into(),
+        speedup: 1.0,
+    }];
     one.library.size = Some(machine.library);
     one.library.bitrate = match machine.hd_share {
         0.0 => "sd",
@@ -203,7 +210,7 @@ mod tests {
         let points = scenario.points();
         let machine = points[0].machine.clone().unwrap();
         let found = simulated(&scenario, &["4MiB", "bfq", machine.variant.name()]);
-        let one = alone(&scenario, &machine, points.iter(), "7:0", &found).unwrap();
+        let one = alone(&scenario, &machine, None, points.iter(), "7:0", &found).unwrap();
         let tuned = one.arms.iter().find(|a| a.name == "tuned kernel").unwrap();
         assert_eq!((tuned.read_ahead_kb, tuned.scheduler.as_deref()), (Some(4096), Some("bfq")));
         assert!(one.arms.iter().all(|a| a.best.is_none() && a.load_of.is_none() && a.like.is_none()));
@@ -219,7 +226,7 @@ mod tests {
         let points = scenario.points();
         let machine = points[0].machine.clone().unwrap();
         let found = simulated(&scenario, &["3MiB", "bfq", machine.variant.name()]);
-        let why = alone(&scenario, &machine, points.iter(), "7:0", &found).unwrap_err();
+        let why = alone(&scenario, &machine, None, points.iter(), "7:0", &found).unwrap_err();
         assert!(why.message.contains("not in its grid"), "{}", why.message);
     }
 

@@ -127,7 +127,7 @@ impl Machine {
         };
         Machine {
             drive: format!("drawn:{seed}:{index}"),
-            size: Bytes((library.0 as f64 * ROOM) as u64).max(library + Bytes::mib(256)),
+            size: mib(library.0 as f64 * ROOM).max(library + Bytes::mib(256)),
             label: spec.label.clone(),
             memory,
             library,

@@ -12,6 +12,7 @@ use seekless_units::{Bytes, Exit, Fault};
 use super::JsonArgs;
 use crate::config::{DiskConfig, FsKind};
 use crate::manifest::Manifest;
+use crate::mechanism::Model;
 use crate::mkfs;
 use crate::state::{DiskDir, DiskRecord, cannot};
 use crate::{message, supervisor};
@@ -24,6 +25,12 @@ enum FsArg {
     None,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ModelArg {
+    Drive,
+    Platter,
+}
+
 #[derive(Debug, Args)]
 pub(super) struct UpArgs {
     /// Name of the disk
@@ -32,6 +39,9 @@ pub(super) struct UpArgs {
     /// The drive it is modelled on: a name (see `seekless vdisk drives`) or a .toml file
     #[arg(long, default_value = "wd-red-1tb")]
     drive: String,
+    /// How it is modelled: `drive`, or `platter`, a second model of the drive's data sheet, with other rules
+    #[arg(long, value_enum, default_value_t = ModelArg::Drive)]
+    model: ModelArg,
     /// Size of the disk, with a unit
     #[arg(long)]
     size: Option<Bytes>,
@@ -136,6 +146,10 @@ impl UpArgs {
         Ok(DiskConfig {
             name: self.name.clone(),
             drive,
+            model: match self.model {
+                ModelArg::Drive => Model::Drive,
+                ModelArg::Platter => Model::Platter,
+            },
             size,
             fs,
             mount: self.mount.as_deref().map(resolved),
