@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use seekless_units::{Bytes, Nanos};
 
 use super::DiskEngine;
-use super::follow::Following;
+use super::follow::{Following, next_page};
 use crate::controller::Situation;
 use crate::{EndEvidence, FileId, PAGE, Stream};
 
@@ -85,7 +85,15 @@ impl DiskEngine {
             true => full,
             false => stream.consumed.max(first),
         };
-        full.min(grown).min(self.share(following)).max(PAGE) / PAGE * PAGE
+        let len = full.min(grown).min(self.share(following)).max(PAGE) / PAGE * PAGE;
+        // A tail of less than half a piece goes with it, instead of costing a switch of its own.
+        let rest = next_page(stream.file_size).saturating_sub(next_page(stream.fetched));
+        let tail = rest.saturating_sub(len);
+        let tuned = self.size.end_evidence() == EndEvidence::Ends;
+        match tuned && grown >= full && tail < len / 2 && rest <= self.config.read_max.0 {
+            true => len.max(rest),
+            false => len,
+        }
     }
 
     /// Bytes that bound a stream's pieces.
