@@ -264,6 +264,10 @@ pub(crate) fn set_up<'a>(
         let manifest = manifest(scenario, scratch)?;
         let name = format!("lab-{}-{i}", std::process::id());
         let mut up = tools::command(&["vdisk", "up", "--name", &name, "--drive", &disk.drive])?;
+        // Where it differs between arms, each has a run of its own.
+        if let Some(set) = scenario.arms.iter().find_map(|arm| arm.set.as_ref()) {
+            up.args(set.words());
+        }
         if let Some(model) = &disk.model {
             up.args(["--model", model]);
         }

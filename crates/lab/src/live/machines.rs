@@ -11,6 +11,8 @@ use crate::results::{Results, Row};
 use crate::scenario::{DiskSetup, Load, Machine, Point, Scenario};
 use crate::sim;
 
+use super::apart;
+
 /// Part of the host's memory that a machine may have: load, software disk and this program live beside it.
 const MEMORY_SHARE: f64 = 0.25;
 /// Part of the free space that a library may take.
@@ -74,52 +76,38 @@ pub(crate) fn run(
     };
     results.environment.elapsed_s = 0.0;
     let points = scenario.points();
+    let mut parts = Vec::new();
     for value in scenario.axis.iter().flat_map(|a| &a.values) {
         let of_machine = points.iter().filter(|p| p.x.as_deref() == Some(value));
         let Some(machine) = of_machine.clone().find_map(|p| p.machine.clone()) else { continue };
-        if let Some(why) = room.lacks(&machine) {
-            results.remarks.push(format!("machine {value} is left out: {why}"));
-            continue;
-        }
-        let one = alone(scenario, &machine, model, of_machine, value, simulated)?;
-        let folder = out.join(value.replace(':', "-"));
-        let run = super::run(name, &one, quick, &folder)?;
-        results.environment.servers.extend(run.environment.servers);
-        results.environment.elapsed_s += run.environment.elapsed_s;
-        for remark in run.remarks {
-            if !results.remarks.contains(&remark) {
-                results.remarks.push(remark);
+        match room.lacks(&machine) {
+            Some(why) => results.remarks.push(format!("machine {value} is left out: {why}")),
+            None => {
+                let one = alone(scenario, &machine, model, of_machine, value, simulated)?;
+                parts.push((value.clone(), one, machine));
             }
         }
-        let mut rows = run.rows;
+    }
+    if parts.is_empty() {
+        let why = results.remarks.last().cloned().unwrap_or_default();
+        return Err(Fault::new(Exit::Missing, format!("none of these machines fits this host; {why}")));
+    }
+    apart::run(name, quick, &parts, &mut results, out, |value, machine, mut rows| {
         for arm in scenario.arms.iter().filter(|a| a.load_of.is_some()) {
             let same = rows.iter().filter(|r| Some(&r.arm) == arm.like.as_ref());
             rows.extend(same.map(|r| Row { arm: arm.name.clone(), ..r.clone() }).collect::<Vec<_>>());
         }
-        for mut row in rows {
-            row.x = Some(value.clone());
-            row.position = results.rows.len() as u32;
+        for row in &mut rows {
             let served = row.metrics.get("mb_s").copied().unwrap_or(0.0);
-            sim::account_machine(&mut row, &machine, served, None);
+            sim::account_machine(row, machine, served, None);
             if let Some(settings) = settings(simulated, &row.arm, value) {
                 row.raw.insert("settings".into(), settings.into());
             }
-            results.rows.push(row);
         }
-        results.judge();
-        results.write(&out.join("results.json"))?;
-    }
-    if results.rows.is_empty() {
-        let why = results.remarks.last().cloned().unwrap_or_default();
-        return Err(Fault::new(Exit::Missing, format!("none of these machines fits this host; {why}")));
-    }
-    results.environment.servers.sort();
-    results.environment.servers.dedup();
-    results.complete = true;
+        rows
+    })?;
     results.remarks.extend(crate::report::machines::summary(&results));
-    results.judge();
-    results.write(&out.join("results.json"))?;
-    crate::report::write(out)?;
+    apart::finish(&mut results, out)?;
     Ok(results)
 }
 

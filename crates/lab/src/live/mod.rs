@@ -6,6 +6,7 @@
 //! happen, read the counters of disk and daemon, stop everything. Rows are written to `results.json` as they
 //! come, so an interrupted run keeps what it has.
 
+mod apart;
 mod daemon;
 mod diff;
 pub(crate) mod disk;
@@ -87,22 +88,15 @@ pub(crate) fn run(name: &str, scenario: &Scenario, quick: bool, out: &Path) -> R
     preconditions::sweep();
 
     let points = scenario.points();
+    if apart::is_needed(scenario) {
+        let mut results = blank(name, scenario, quick, &points);
+        apart::run(name, quick, &apart::parts(scenario), &mut results, out, |_, (), rows| rows)?;
+        apart::finish(&mut results, out)?;
+        return Ok(results);
+    }
     let progress = RunProgress::new(points.len() as u64 * u64::from(scenario.repetitions));
     let scratch = Scratch::new()?;
-    let mut results = Results {
-        schema: SCHEMA,
-        name: name.to_string(),
-        driver: "live".into(),
-        quick,
-        complete: false,
-        pass: false,
-        rows: Vec::new(),
-        checks: Vec::new(),
-        remarks: Vec::new(),
-        environment: Environment::here(),
-        scenario: scenario.clone(),
-    };
-    results.environment.servers = servers(&points);
+    let mut results = blank(name, scenario, quick, &points);
 
     progress.now(&format!("{}: filling {} disk(s)", name, scenario.disks.len()));
     let mut bench = match scenario.load {
@@ -148,6 +142,24 @@ pub(crate) fn run(name: &str, scenario: &Scenario, quick: bool, out: &Path) -> R
     results.write(&file)?;
     crate::report::write(out)?;
     Ok(results)
+}
+
+/// The results of a run that has not begun.
+fn blank(name: &str, scenario: &Scenario, quick: bool, points: &[Point]) -> Results {
+    let environment = Environment { servers: servers(points), ..Environment::here() };
+    Results {
+        schema: SCHEMA,
+        name: name.to_string(),
+        driver: "live".into(),
+        quick,
+        complete: false,
+        pass: false,
+        rows: Vec::new(),
+        checks: Vec::new(),
+        remarks: Vec::new(),
+        environment,
+        scenario: scenario.clone(),
+    }
 }
 
 /// Empties the caches of files while a server holds them open (so that nothing can be unmounted).

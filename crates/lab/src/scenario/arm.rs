@@ -25,6 +25,8 @@ pub struct Arm {
     pub door: Door,
     /// The drive a load of kind `profile` measures.
     pub drive: Option<String>,
+    /// Several drives as one disk, `KIND:MEMBERS`; one drive when absent.
+    pub set: Option<DriveSet>,
     /// Prefetch size of the daemon (its default, which is automatic, when absent).
     pub prefetch: Option<Bytes>,
     /// Order of the daemon's queue (its default when absent).
@@ -94,6 +96,43 @@ pub struct Arm {
     pub best: Option<Best>,
     /// Run at the load that the search for this arm's highest rate ended with. Simulator only.
     pub load_of: Option<String>,
+}
+
+/// A set of drives in words, as `raid0:4`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct DriveSet {
+    /// As `--set` takes it.
+    pub kind: String,
+    /// Drives.
+    pub members: u32,
+}
+
+impl DriveSet {
+    /// Options of `vdisk up` and `sim serve`.
+    pub fn words(&self) -> [String; 4] {
+        ["--set".into(), self.kind.clone(), "--members".into(), self.members.to_string()]
+    }
+}
+
+impl TryFrom<String> for DriveSet {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<DriveSet, String> {
+        let wrong = || format!("`{text}` is no set of drives: write KIND:MEMBERS, as raid0:4");
+        let (kind, members) = text.split_once(':').ok_or_else(wrong)?;
+        let kind: seekless_drive::set::SetKind = kind.parse()?;
+        let members = members.parse().map_err(|_| wrong())?;
+        let spec = seekless_drive::set::SetSpec { kind, members, ..seekless_drive::set::SetSpec::SINGLE };
+        spec.check()?;
+        Ok(DriveSet { kind: kind.name().into(), members })
+    }
+}
+
+impl From<DriveSet> for String {
+    fn from(set: DriveSet) -> String {
+        format!("{}:{}", set.kind, set.members)
+    }
 }
 
 /// The best of a grid: every combination of values runs, and the one that serves most is the arm's row.

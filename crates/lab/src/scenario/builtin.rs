@@ -94,6 +94,7 @@ scenarios![
     "serve-mixed",
     "serve-vs-nginx",
     "sessions",
+    "sets",
     "sim-speed",
     "sim-vs-live",
     "soak",
@@ -163,7 +164,7 @@ mod tests {
         for (name, _) in ALL {
             let (_, scenario) = find(name).unwrap();
             // They judge the defaults themselves.
-            if ["any-disk", "closed-loop", "sensitivity"].contains(name) {
+            if ["any-disk", "closed-loop", "sensitivity", "sets"].contains(name) {
                 continue;
             }
             let swept = scenario.axis.iter().any(|axis| axis.knobs.contains(&Knob::Prefetch));

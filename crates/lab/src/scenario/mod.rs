@@ -17,7 +17,9 @@ use std::path::Path;
 use seekless_units::{Bytes, Exit, Fault};
 use serde::{Deserialize, Serialize};
 
-pub use arm::{Arm, Best, Door, FaultAt, FaultKind, Mode, QueueOrder, ServerKind, ServerVariant, Turn};
+pub use arm::{
+    Arm, Best, Door, DriveSet, FaultAt, FaultKind, Mode, QueueOrder, ServerKind, ServerVariant, Turn,
+};
 pub use builtin::{all, find};
 pub(crate) use constants::{FACTORS, arm_name};
 pub use load::Load;
@@ -201,6 +203,8 @@ pub enum Knob {
     Server,
     /// The drive a load of kind `profile` measures.
     Drive,
+    /// Several drives as one disk: `KIND:MEMBERS`, or `one`. Live, each value is a disk of its own.
+    Set,
     /// Instances or clients of the load.
     Clients,
     /// What a load of kind `handlers` asks for, e.g. `one-rand-10`.
@@ -470,6 +474,8 @@ impl Knob {
             Knob::Scheduler => arm.scheduler = Some(value.to_string()),
             Knob::Server => arm.server = Some(value.parse()?),
             Knob::Drive => arm.drive = Some(value.to_string()),
+            Knob::Set if value == "one" => arm.set = None,
+            Knob::Set => arm.set = Some(value.to_string().try_into()?),
             Knob::Variant => arm.variant = value.parse()?,
             Knob::Machine => {
                 let machine: Machine = value.parse()?;

@@ -121,6 +121,9 @@ pub(super) fn arguments(scenario: &Scenario, point: &Point, repetition: u32) -> 
             }
         }
     }
+    if let Some(set) = &arm.set {
+        words.extend(&set.words());
+    }
     server(&mut words, arm);
     engine(&mut words, arm);
     load(&mut words, &point.load, repetition);
