@@ -2,8 +2,8 @@
 
 use seekless_units::{Bytes, Nanos};
 
-use crate::controller::Observation;
 use crate::totals::Totals;
+use seekless_sizing::controller::Observation;
 
 /// The time of one disk.
 #[derive(Clone, Copy, Debug, Default)]

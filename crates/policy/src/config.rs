@@ -1,18 +1,16 @@
 //! The settings of a spindle and their bounds.
 
 use alloc::vec::Vec;
-use core::fmt;
 use core::str::FromStr;
 
 use seekless_profile::DiskProfile;
-use seekless_units::{Bytes, Lba, Nanos};
+use seekless_units::{Bytes, Lba, Nanos, UnknownName};
 use seekless_wants::DoorLimits;
 use serde::{Deserialize, Serialize};
 
-use crate::bitrate::BitrateRule;
 use crate::constants::Constants;
 use crate::memory::{DropBehind, MemoryLimit};
-use crate::{Sizing, StreamConfig};
+use crate::{BitrateRule, Sizing, StreamConfig};
 
 /// Everything is read in whole pages of this many bytes. Larger hardware pages are a multiple of it, and the driver
 /// reads whole hardware pages anyway.
@@ -95,20 +93,6 @@ impl OrderKind {
         }
     }
 }
-
-/// A word that names no mode or order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnknownName {
-    pub(crate) known: &'static str,
-}
-
-impl fmt::Display for UnknownName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unknown name; known are {}", self.known)
-    }
-}
-
-impl core::error::Error for UnknownName {}
 
 impl FromStr for Mode {
     type Err = UnknownName;
@@ -266,6 +250,21 @@ impl Config {
     /// size is scored by the part of all reads that missed (\[A\] section 4).
     pub fn hears_hits(&self) -> bool {
         self.mode == Mode::Both && (self.ahead.is_some() || matches!(self.sizing, Sizing::Auto(_)))
+    }
+
+    /// Whether streams are followed, and read ahead for before they miss.
+    pub fn follows(&self) -> bool {
+        self.mode == Mode::Both && self.ahead.is_some()
+    }
+
+    /// Whether headers of files are looked at for their bitrate ([`crate::Action::Header`]).
+    pub fn reads_headers(&self) -> bool {
+        self.follows() && self.bitrate.is_none()
+    }
+
+    /// Whether what has arrived is pinned until it is read.
+    pub fn pins(&self) -> bool {
+        self.follows() && self.ahead.as_ref().is_some_and(|ahead| ahead.hold)
     }
 
     /// The bounds of what a door has brought in for one call.

@@ -32,13 +32,13 @@ use crate::files::Files;
 use crate::memory::{Memory, Seen};
 use crate::pins::Pins;
 use crate::service::ServiceModel;
-use crate::size::{AsAsked, start_size};
 use crate::spindle::Spindle;
 use crate::{
     Action, AheadConfig, Config, Event, FileId, Mode, PrefetchSize, Sizing, Stats, StreamId, Verdict,
 };
 use follow::Following;
 use seekless_profile::DiskProfile;
+use seekless_sizing::{AsAsked, start_size};
 
 /// Ranges the map of extents keeps: four for each stream ([`crate::StreamConfig::streams_max`]), about 2.5 MB in the worst case.
 const RANGES_MAX: usize = 16_384;

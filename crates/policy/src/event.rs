@@ -1,17 +1,8 @@
 //! What goes into a [`crate::DiskEngine`] and what comes out of it.
 
-use seekless_units::{Lba, Nanos};
+use seekless_units::{FileId, Lba, Nanos};
 
 use crate::memory::MemoryLimit;
-
-/// Which file, as `fstat` tells it. Two descriptors of one file have one `FileId`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FileId {
-    /// Device number of the file system.
-    pub dev: u64,
-    /// Inode number on it.
-    pub ino: u64,
-}
 
 /// Name of a request, chosen by the driver; must not be used twice while the first is waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -91,21 +91,17 @@
 //!
 //! # Elsewhere
 //!
-//! The algorithms of multi-level storage (replacement, native prefetchers, coordination) stand in `levels`, what a disk costs in
-//! `profile`, and downloads in any order in `reorder`.
+//! How long a piece is: `sizing`. What a disk costs: `profile`. The text of a decision log: `decisions`. Multi-level
+//! storage (replacement, native prefetchers, coordination): `levels`. Downloads in any order: `reorder`.
 //!
 //! Must not know: descriptors, paths, sockets, threads, clocks, logging. Time comes in as an argument.
 #![no_std]
 extern crate alloc;
 
-pub mod bitrate;
-pub mod competitive;
 pub mod constants;
-pub mod controller;
 pub mod extents;
 pub mod memory;
 pub mod recency;
-pub mod record;
 pub mod totals;
 
 mod account;
@@ -119,7 +115,6 @@ mod order;
 mod piece;
 mod pins;
 mod service;
-mod size;
 mod spindle;
 mod stats;
 mod stream;
@@ -127,16 +122,13 @@ mod stream;
 pub use config::{AheadConfig, Config, DEFAULT_PREFETCH, Mode, OrderKind, PAGE};
 pub use constants::Constants;
 pub use engine::DiskEngine;
-pub use event::{
-    Access, Action, Demand, Event, FileId, Outcome, ReadId, Reason, Request, RequestId, Taken, Verdict,
-};
+pub use event::{Access, Action, Demand, Event, Outcome, ReadId, Reason, Request, RequestId, Taken, Verdict};
 pub use histogram::Histogram;
 pub use memory::{DropBehind, MemoryLimit};
 pub use order::{Fifo, Order, Place, Queued, Sweep};
 pub use piece::FOUND_MAX;
-pub use size::{
-    AsAsked, Auto, Depth, EndEvidence, Fixed, Prefetch, PrefetchSize, Scaled, SizeReport, Sizing,
-    UnknownPrefetch, start_size,
-};
+pub use seekless_sizing::bitrate::BitrateRule;
+pub use seekless_sizing::{EndEvidence, Prefetch, PrefetchSize, SizeReport, Sizing};
+pub use seekless_units::FileId;
 pub use stats::Stats;
 pub use stream::{Continuation, Persistence, Rate, Stream, StreamConfig, StreamId, Streams};

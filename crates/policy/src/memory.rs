@@ -18,10 +18,9 @@
 use core::fmt;
 use core::str::FromStr;
 
-use seekless_units::{Bytes, Nanos};
+use seekless_units::{Bytes, Nanos, UnknownName};
 use serde::{Deserialize, Serialize};
 
-use crate::config::UnknownName;
 use crate::constants::{Constants, time};
 
 /// How often the driver reports the machine's memory ([`crate::Event::MemoryLimit`]).

@@ -1,12 +1,12 @@
 //! Reading ahead of need, case by case: triggers, deadlines, budget, share, persistence, drop-behind.
 
-use seekless_policy::competitive::Start;
-use seekless_policy::controller::Params;
 use seekless_policy::{
     Access, Action, AheadConfig, Config, Demand, DiskEngine, DropBehind, Event, FileId, Outcome, ReadId,
     Reason, Request, RequestId, Sizing, Taken, Verdict,
 };
 use seekless_profile::DiskProfile;
+use seekless_sizing::competitive::Start;
+use seekless_sizing::controller::Params;
 use seekless_units::{Bytes, Lba, Nanos};
 
 const M: u64 = 1 << 20;

@@ -1,10 +1,10 @@
 //! The size searched by its gradient where nothing is read ahead of need, as in \[A\]: it learns from the reads that hit too.
 
-use seekless_policy::controller::{AdjustBy, Params};
 use seekless_policy::{
     Access, Action, Config, Demand, DiskEngine, Event, FileId, OrderKind, Outcome, Request, RequestId,
     Sizing, Taken,
 };
+use seekless_sizing::controller::{AdjustBy, Params};
 use seekless_units::{Bytes, Lba, Nanos};
 
 const M: u64 = 1 << 20;

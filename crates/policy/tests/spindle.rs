@@ -399,7 +399,7 @@ fn a_deadline_too_far_off_is_cut_to_what_a_caller_waits() {
 fn a_bitrate_told_with_a_request_sizes_its_piece() {
     let played_at = |bitrate| Demand { bitrate, ..Demand::default() };
     let first_piece = |bitrate| {
-        let scale = seekless_policy::bitrate::BitrateRule::SquareRoot;
+        let scale = seekless_sizing::bitrate::BitrateRule::SquareRoot;
         let ahead = Some(seekless_policy::AheadConfig::default());
         let mut s = DiskEngine::new(Config {
             prefetch: Bytes::mib(4),

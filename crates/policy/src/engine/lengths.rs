@@ -15,8 +15,8 @@ use seekless_units::{Bytes, Nanos};
 
 use super::DiskEngine;
 use super::follow::Following;
-use crate::controller::Situation;
 use crate::{EndEvidence, FileId, PAGE, Stream};
+use seekless_sizing::controller::Situation;
 
 /// How often the sizing algorithm hears of what happened. Far below any interval it looks at.
 const LOOK_EVERY: Nanos = Nanos::from_millis(250);

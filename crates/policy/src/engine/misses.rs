@@ -1,5 +1,6 @@
 //! What becomes of a request: it is laid over the pieces, waits for them, and is answered once.
 
+use seekless_sizing::Miss;
 use seekless_units::Nanos;
 
 use super::DiskEngine;
@@ -58,7 +59,12 @@ impl DiskEngine {
         let len = match self.piece_max_blocked(stream) {
             Some(_) if action == MissAction::ReadAsAsked => 0,
             Some(len) => len.min(self.room_before_fetched(stream, wanted.start)),
-            None => self.size.on_miss(request, wanted.end - wanted.start),
+            None => self.size.on_miss(Miss {
+                file: request.file,
+                offset: request.offset,
+                lba: request.lba,
+                len: wanted.end - wanted.start,
+            }),
         };
         let plan = Plan::lay(wanted, existing, len, read_max);
         if !self.spindle.has_room(plan.create.len()) {

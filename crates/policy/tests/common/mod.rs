@@ -8,7 +8,7 @@ pub(crate) mod strategies;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use seekless_policy::record::{Entry, Line};
+use seekless_decisions::{Entry, Line};
 use seekless_policy::{
     Action, Config, DiskEngine, Event, FileId, Mode, Outcome, PAGE, ReadId, Reason, Request, RequestId,
     Verdict,

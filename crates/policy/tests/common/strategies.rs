@@ -1,13 +1,13 @@
 //! Settings and amounts for property tests, from sensible to absurd.
 
 use proptest::prelude::*;
-use seekless_policy::bitrate::BitrateRule;
-use seekless_policy::competitive::Start;
-use seekless_policy::controller::{AdjustBy, Params};
 use seekless_policy::{
     AheadConfig, Config, Constants, Demand, DropBehind, MemoryLimit, Mode, OrderKind, PAGE, Sizing,
     StreamConfig, Taken,
 };
+use seekless_sizing::bitrate::BitrateRule;
+use seekless_sizing::competitive::Start;
+use seekless_sizing::controller::{AdjustBy, Params};
 use seekless_units::{Bytes, Lba, Nanos};
 
 /// Sizes and offsets: mostly near each other so that they overlap, some absurd.

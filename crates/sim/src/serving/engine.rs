@@ -1,8 +1,10 @@
-//! The daemon's disk thread in virtual time: a [`DiskEngine`], what its reads bring, and which connections wait for its answers.
+//! The daemon's disk thread in virtual time: a [`DiskEngine`], what its reads bring, and which connections
+//! wait for its answers.
 //!
-//! It translates and decides nothing. Requests go in with the part that is missing, a read is submitted as a whole in the kernel's
-//! largest steps, its progress is told every 256 KiB, calls that shims report are taken from their ring every 5 ms, and the
-//! machine's memory is told every [`REPORT_EVERY`]. It is driven by [`super::machine`].
+//! It translates and decides nothing. Requests go in with the part that is missing, a read is submitted as a
+//! whole in the kernel's largest steps, its progress is told every 256 KiB, calls that shims report are taken
+//! from their ring every 5 ms, and the machine's memory is told every [`REPORT_EVERY`]. It is driven by
+//! [`super::machine`].
 
 use std::collections::BTreeMap;
 
