@@ -34,7 +34,7 @@ use crate::pins::Pins;
 use crate::service::ServiceModel;
 use crate::spindle::Spindle;
 use crate::{
-    Action, AheadConfig, Config, Event, FileId, Mode, PrefetchSize, Sizing, Stats, StreamId, Verdict,
+    Action, AheadConfig, Config, Event, FileId, Mode, PrefetchSize, Reason, Sizing, Stats, StreamId, Verdict,
 };
 use follow::Following;
 use seekless_profile::DiskProfile;
@@ -156,13 +156,14 @@ impl DiskEngine {
                 self.config.in_flight = pieces.clamp(1, IN_FLIGHT_MAX);
                 self.spindle.in_flight(self.config.in_flight);
             }
-            Event::Cancel(id) => self.answer(id, Verdict::Pass(crate::Reason::Cancelled)),
+            Event::Cancel(id) => self.spindle.answer(self.now, id, Verdict::Pass(Reason::Cancelled)),
             Event::Found { read, from, upto } => self.found(read, from, upto),
             Event::Progress { read, upto } => self.progress(read, upto),
             Event::Done { read, outcome } => self.done(read, outcome),
             Event::Tick => {}
         }
-        self.give_up();
+        self.spindle.give_up(self.now);
+        self.settle();
         self.expire_streams();
         self.confirm_taken();
         self.drop_again();

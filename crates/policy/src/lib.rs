@@ -99,16 +99,17 @@
 extern crate alloc;
 
 pub mod constants;
-pub mod extents;
 pub mod memory;
 pub mod recency;
 pub mod totals;
 
 mod account;
+mod by_time;
 mod config;
 mod drops;
 mod engine;
 mod event;
+mod extents;
 mod files;
 mod histogram;
 mod order;

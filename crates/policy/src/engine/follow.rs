@@ -11,13 +11,13 @@
 //! What another stream of the same file has in memory ahead of itself is not fetched again: a stream counts on it, and its
 //! pieces end where that begins.
 
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use seekless_units::{Bytes, Nanos};
 
 use super::DiskEngine;
 use super::lengths::{Bitrates, PieceLen};
+use crate::by_time::ByTime;
 use crate::constants::time;
 use crate::piece::{Plan, Wanted, lba_at};
 use crate::spindle::NewPiece;
@@ -26,43 +26,14 @@ use crate::{
     StreamId, Streams, Taken,
 };
 
-/// Streams by a time of theirs: at most one entry a stream.
-#[derive(Default)]
-pub(super) struct ByTime {
-    in_order: BTreeSet<(Nanos, StreamId)>,
-    times: BTreeMap<StreamId, Nanos>,
-}
-
-impl ByTime {
-    fn insert(&mut self, time: Nanos, stream: StreamId) {
-        self.remove(stream);
-        self.times.insert(stream, time);
-        self.in_order.insert((time, stream));
-    }
-
-    fn remove(&mut self, stream: StreamId) {
-        if let Some(time) = self.times.remove(&stream) {
-            self.in_order.remove(&(time, stream));
-        }
-    }
-
-    fn first(&self) -> Option<(Nanos, StreamId)> {
-        self.in_order.first().copied()
-    }
-
-    fn time(&self, stream: StreamId) -> Option<Nanos> {
-        self.times.get(&stream).copied()
-    }
-}
-
 /// What is kept to read ahead of need.
 pub(super) struct Following {
     pub(super) config: AheadConfig,
     pub(super) table: Streams,
     /// Streams whose next piece is not queued yet, by when they run dry.
-    upcoming: ByTime,
+    upcoming: ByTime<StreamId>,
     /// Streams of which it is not known how much of their last read they took, by when they have taken all of it.
-    taking: ByTime,
+    taking: ByTime<StreamId>,
     pub(super) bitrates: Bitrates,
 }
 
@@ -117,10 +88,12 @@ impl DiskEngine {
         if let Some(following) = &mut self.streams {
             following.table.locate(stream, offset, lba);
             match taken {
-                Taken::All => following.taking.remove(stream),
+                Taken::All => {
+                    following.taking.remove(stream);
+                }
                 Taken::Unknown => {
                     let after = time(self.config.constants.taken_after_s);
-                    following.taking.insert(self.now + after, stream);
+                    following.taking.set(stream, self.now + after);
                 }
             }
         }
@@ -160,10 +133,8 @@ impl DiskEngine {
     /// they are done hear of whole pages: the next one may begin in the last of them, unless the file ends there.
     pub(super) fn confirm_taken(&mut self) {
         while let Some(following) = &mut self.streams
-            && let Some((at, id)) = following.taking.first()
-            && at <= self.now
+            && let Some(id) = following.taking.pop_due(self.now)
         {
-            following.taking.remove(id);
             let Some(stream) = following.table.get(id) else { continue };
             let upto = match stream.position < stream.file_size {
                 true => stream.position.saturating_sub(PAGE),
@@ -191,8 +162,8 @@ impl DiskEngine {
             self.stats.bytes_wasted += over.unread();
             self.leave_behind(&over);
             self.stream_ended(&over);
-            let pieces = self.spindle.forget_stream(id, &mut self.stats);
-            self.withdrawn(&pieces);
+            self.spindle.forget_stream(id);
+            self.settle();
         }
     }
 
@@ -213,8 +184,10 @@ impl DiskEngine {
         });
         let Some(following) = &mut self.streams else { return };
         match dry {
-            Some(dry) => following.upcoming.insert(dry, stream),
-            None => following.upcoming.remove(stream),
+            Some(dry) => following.upcoming.set(stream, dry),
+            None => {
+                following.upcoming.remove(stream);
+            }
         }
     }
 

@@ -4,9 +4,9 @@ use seekless_sizing::Miss;
 use seekless_units::Nanos;
 
 use super::DiskEngine;
-use crate::piece::{Piece, Plan, Wanted, lba_at};
+use crate::piece::{Plan, Wanted, lba_at};
 use crate::spindle::{Answered, NewPiece};
-use crate::{Demand, EndEvidence, Mode, PAGE, ReadId, Reason, Request, RequestId, Stream, StreamId, Verdict};
+use crate::{Demand, EndEvidence, Mode, PAGE, ReadId, Reason, Request, Stream, StreamId, Verdict};
 
 /// What is done about a miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,8 @@ impl DiskEngine {
         self.stats.requests += 1;
         self.opened(request.file);
         if let Err(reason) = self.admit(&request) {
-            self.spindle.say(request.id, Verdict::Pass(reason), &mut self.stats);
+            self.spindle.say(request.id, Verdict::Pass(reason));
+            self.stats.answered(Verdict::Pass(reason));
             if let Some(wanted) =
                 Wanted::of(&request, self.config.read_max.0).filter(|_| self.config.hears_hits())
             {
@@ -89,7 +90,7 @@ impl DiskEngine {
         }
         self.stats.waiting_max = self.stats.waiting_max.max(self.spindle.blocked());
         if !waits {
-            self.answer(request.id, Verdict::Resident);
+            self.spindle.answer(self.now, request.id, Verdict::Resident);
         }
         if let Some(stream) = stream {
             self.line_up(stream);
@@ -161,37 +162,23 @@ impl DiskEngine {
         Some(stream)
     }
 
-    /// Ends a blocked request; ignored if there is none of this name.
-    pub(super) fn answer(&mut self, id: RequestId, verdict: Verdict) {
-        let (answered, withdrawn) = self.spindle.answer(self.now, id, verdict, &mut self.stats);
-        self.withdrawn(&withdrawn);
-        if let Some(answered) = answered {
-            self.answered(&[answered]);
-        }
-    }
-
-    /// Where accesses are not reported, an answer stands for the read that follows it.
-    pub(super) fn answered(&mut self, answered: &[Answered]) {
-        if self.config.hears_hits() {
-            return;
-        }
-        for Answered { verdict, range: (file, start, end) } in answered {
-            if *verdict == Verdict::Resident {
-                self.extents.used(*file, *start, *end);
-            }
-        }
-    }
-
-    pub(super) fn give_up(&mut self) {
-        let withdrawn = self.spindle.give_up(self.now, &mut self.stats);
-        self.withdrawn(&withdrawn);
-    }
-
-    /// Pieces left the queue unread: nobody counts on them. They were never fetched, so they are not evicted.
-    pub(super) fn withdrawn(&mut self, pieces: &[Piece]) {
-        for piece in pieces {
+    /// Takes note of the requests that were answered and the pieces that were withdrawn meanwhile.
+    pub(super) fn settle(&mut self) {
+        // These were never fetched, so they are not evicted: no stream counts on them any more.
+        for piece in self.spindle.take_withdrawn() {
+            self.stats.dropped += 1;
             self.not_coming(piece.file, piece.start);
-            self.files.released(piece.file);
+            self.files.released(self.now, piece.file);
+        }
+        for Answered { verdict, range: (file, start, end), waited } in self.spindle.take_answered() {
+            self.stats.answered(verdict);
+            if verdict == Verdict::Resident {
+                self.stats.wait.record(waited);
+                // Where accesses are not reported, an answer stands for the read that follows it.
+                if !self.config.hears_hits() {
+                    self.extents.used(file, start, end);
+                }
+            }
         }
     }
 

@@ -30,8 +30,7 @@ impl DiskEngine {
     pub(super) fn progress(&mut self, read: ReadId, upto: u64) {
         let Some((file, from, upto, submitted)) = self.spindle.progress(self.now, read, upto) else { return };
         self.extents.arrived(self.now, submitted, file, from, upto);
-        let answered = self.spindle.answer_satisfied(self.now, read, &mut self.stats);
-        self.answered(&answered);
+        self.spindle.answer_satisfied(self.now, read);
     }
 
     pub(super) fn done(&mut self, read: ReadId, outcome: Outcome) {
@@ -54,10 +53,8 @@ impl DiskEngine {
                 self.not_coming(file, resident);
             }
         }
-        if let Some((_, answered)) = self.spindle.done(self.now, read, outcome, &mut self.stats) {
-            self.answered(&answered);
-        }
-        self.files.released(file);
+        self.spindle.done(self.now, read, outcome);
+        self.files.released(self.now, file);
         if self.streams.is_some() {
             // Its stream may have ended while it was read: what is found gone of it later is no eviction.
             let counting = self.counted_on(file);
@@ -153,11 +150,11 @@ impl DiskEngine {
         }
         let from = self.passed_by_all(file, start, end) / PAGE * PAGE;
         // What was pinned before and is read again had been evicted all the same.
-        let ranges: Vec<(u64, u64)> = self.extents.pinned(file, from.max(start), end).collect();
+        let ranges = self.extents.pinned(file, from.max(start), end);
         for (from, to) in ranges {
             self.hint(Action::Renew { file, offset: from, len: to - from });
         }
-        let ranges: Vec<(u64, u64)> = self.extents.unpinned(file, from.max(start), end).collect();
+        let ranges = self.extents.unpinned(file, from.max(start), end);
         for (from, to) in ranges.into_iter().map(whole_pages) {
             if from < to && self.hint(Action::Pin { file, offset: from, len: to - from }) {
                 self.extents.pin(file, from, to);
@@ -165,13 +162,14 @@ impl DiskEngine {
             }
         }
         let extents = &self.extents;
-        let still = |file, start, end| extents.pinned(file, start, end).map(|(from, to)| to - from).sum();
+        let still =
+            |file, start, end| extents.pinned(file, start, end).iter().map(|(from, to)| to - from).sum();
         let mut renewals = Vec::new();
         while let Some(range) = self.pins.next(still) {
             renewals.push(range);
         }
         for (file, start, end) in renewals {
-            let ranges: Vec<(u64, u64)> = self.extents.pinned(file, start, end).collect();
+            let ranges = self.extents.pinned(file, start, end);
             for (from, to) in ranges {
                 self.hint(Action::Renew { file, offset: from, len: to - from });
             }
@@ -181,7 +179,7 @@ impl DiskEngine {
     /// A stream read `[offset, upto)`: what all streams of the file have passed by now is unpinned, in steps.
     pub(super) fn unpin_passed(&mut self, file: FileId, offset: u64, upto: u64) {
         let keep = self.config.constants.keep_behind;
-        let ranges: Vec<(u64, u64)> = self.extents.pinned_around(file, offset.saturating_sub(keep), upto);
+        let ranges = self.extents.pinned_around(file, offset.saturating_sub(keep), upto);
         for (from, end) in ranges {
             let passed = self.passed_by_all(file, from, end.min(upto)) / PAGE * PAGE;
             if passed > from && (passed - from >= keep || passed == end) {
@@ -193,7 +191,7 @@ impl DiskEngine {
 
     /// What of these bytes is pinned need not stay.
     pub(super) fn unpin(&mut self, file: FileId, start: u64, end: u64, cold: bool) {
-        let ranges: Vec<(u64, u64)> = self.extents.pinned(file, start, end).collect();
+        let ranges = self.extents.pinned(file, start, end);
         for (from, to) in ranges {
             self.extents.unpin(file, from, to);
             self.hints.push_back(Action::Unpin { file, offset: from, len: to - from, cold });
@@ -215,7 +213,7 @@ impl DiskEngine {
         }
         self.extents.stream_ended(over.file, over.position, &counting);
         // Of the whole file: what lies behind it or beyond a hole may have been pinned for it as well.
-        let ranges: Vec<(u64, u64)> = self.extents.pinned(over.file, 0, u64::MAX).collect();
+        let ranges = self.extents.pinned(over.file, 0, u64::MAX);
         for (from, end) in ranges {
             let passed = self.passed_by_all(over.file, from, end) / PAGE * PAGE;
             if passed > from {
@@ -251,7 +249,8 @@ impl DiskEngine {
     fn give_back_before(&mut self, file: FileId, upto: u64, least: u64) {
         let Some(following) = &self.streams else { return };
         let upto = following.table.of_file(file).map(|(_, s)| s.passed).fold(upto, u64::min) / PAGE * PAGE;
-        let ranges: Vec<(u64, u64)> = self.extents.resident(file, 0, upto).map(whole_pages).collect();
+        let ranges: Vec<(u64, u64)> =
+            self.extents.resident(file, 0, upto).into_iter().map(whole_pages).collect();
         let bytes: u64 = ranges.iter().map(|(from, to)| to.saturating_sub(*from)).sum();
         if bytes < least.max(1) {
             return;
@@ -284,7 +283,7 @@ impl DiskEngine {
                 self.extents.left(ripe.file, ripe.start, ripe.end);
                 continue;
             }
-            let ranges: Vec<(u64, u64)> = self.extents.leaving(ripe.file, ripe.start, ripe.end).collect();
+            let ranges = self.extents.leaving(ripe.file, ripe.start, ripe.end);
             for (from, to) in ranges {
                 if !self.is_expected(ripe.file, from, to) {
                     self.give_back(ripe.file, from, to, ripe.attempts + 1);

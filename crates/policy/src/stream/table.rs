@@ -1,6 +1,6 @@
 //! The streams of one disk, bounded, found by file and place.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Bound;
 
@@ -8,6 +8,7 @@ use seekless_units::{Bytes, Lba, Nanos, SECTOR_BYTES};
 
 use super::{Lengths, Persistence, Rate, StreamConfig};
 use crate::FileId;
+use crate::by_time::ByTime;
 
 /// Name of a stream; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -203,7 +204,8 @@ pub struct Streams {
     streams: BTreeMap<StreamId, Stream>,
     /// Those that have any.
     files: BTreeMap<FileId, OfFile>,
-    by_last: BTreeSet<(Nanos, StreamId)>,
+    /// By their last read.
+    by_last: ByTime<StreamId>,
     next: u64,
     unread: u64,
     forgotten: u64,
@@ -219,7 +221,7 @@ impl Streams {
             config,
             streams: BTreeMap::new(),
             files: BTreeMap::new(),
-            by_last: BTreeSet::new(),
+            by_last: ByTime::default(),
             next: 0,
             unread: 0,
             forgotten: 0,
@@ -377,15 +379,12 @@ impl Streams {
 
     /// When the next stream will be over if it does not read before.
     pub fn next_expiry(&self) -> Option<Nanos> {
-        self.by_last.first().map(|&(last, _)| last + self.config.idle)
+        self.by_last.first().map(|(last, _)| last + self.config.idle)
     }
 
     /// Removes and returns one stream that is over, with what it left unread.
     pub fn expire(&mut self, now: Nanos) -> Option<(StreamId, Stream)> {
-        let &(last, id) = self.by_last.first()?;
-        if now < last + self.config.idle {
-            return None;
-        }
+        let (_, id) = self.by_last.first().filter(|(last, _)| now >= *last + self.config.idle)?;
         Some((id, self.end(id)?))
     }
 
@@ -432,7 +431,7 @@ impl Streams {
         if self.streams.len() < self.config.streams_max {
             return None;
         }
-        let &(_, oldest) = self.by_last.first()?;
+        let (_, oldest) = self.by_last.first()?;
         self.forgotten += 1;
         let over = self.remove(oldest)?;
         self.lengths.ended(over.consumed);
@@ -457,7 +456,7 @@ impl Streams {
             anchor: None,
             rate: Rate::new(now),
         };
-        self.by_last.insert((now, id));
+        self.by_last.set(id, now);
         let of = self.files.entry(file).or_default();
         of.standings.insert(of.before((offset, id)), Standing::of(id, &stream));
         self.streams.insert(id, stream);
@@ -466,7 +465,7 @@ impl Streams {
 
     fn remove(&mut self, id: StreamId) -> Option<Stream> {
         let stream = self.streams.remove(&id)?;
-        self.by_last.remove(&(stream.last, id));
+        self.by_last.remove(id);
         if let Some(of) = self.files.get_mut(&stream.file) {
             of.standings.remove(of.before((stream.position, id)));
             self.unread = self.unread - of.recount() + of.unread;
@@ -483,8 +482,7 @@ impl Streams {
         let (last, from) = (stream.last, Standing::of(id, stream));
         change(stream);
         if stream.last != last {
-            self.by_last.remove(&(last, id));
-            self.by_last.insert((stream.last, id));
+            self.by_last.set(id, stream.last);
         }
         let to = Standing::of(id, stream);
         if to != from
