@@ -23,9 +23,6 @@ pub struct Constants {
     /// Without another read for so long, a read whose end was not reported has taken all that it named. A socket takes the
     /// rest of a `sendfile` as its client makes room.
     pub taken_after_s: f64,
-    /// What a stream keeps behind itself when bytes are given back or unpinned: servers read a little twice. Bytes are
-    /// given back in steps of twice this, so that one call serves many pages.
-    pub keep_behind: u64,
     /// A blocked client is served its whole piece up to this many budgets, and half of it beyond.
     pub blocked_over_budget: f64,
     /// Part of what is read that may be evicted before its stream has read it. More means that memory is short.
@@ -39,11 +36,6 @@ pub struct Constants {
     pub hit_elasticity: f64,
     /// How long drop-behind goes on after the last sign that memory is short, the first time. It doubles each time it comes back soon.
     pub drop_behind_s: f64,
-    /// Non-sequential misses up to this size are passed through where most readers stop after one read: with the kernel's
-    /// own read-ahead they cost two seeks at most.
-    pub pass_through_max: u64,
-    /// Observed bitrates of at least this part of the highest count as the highest: they are uncertain by a factor of two.
-    pub bitrate_alike: f64,
     /// Part of the streams that may be faster than what counts as the highest bitrate: one download must not make
     /// every other piece small.
     pub bitrate_outliers: f64,
@@ -57,15 +49,12 @@ impl Default for Constants {
             early_s: 20.0,
             quiet_s: 12.0,
             taken_after_s: 4.0,
-            keep_behind: 128 << 10,
             blocked_over_budget: 1.2,
             evicted_share: 0.003,
             budget_share: 0.6,
             budget_step: 0.1,
             hit_elasticity: 0.5,
             drop_behind_s: 60.0,
-            pass_through_max: 128 << 10,
-            bitrate_alike: 0.5,
             bitrate_outliers: 0.05,
         }
     }
@@ -88,15 +77,12 @@ impl Constants {
             early_s: seconds(self.early_s, default.early_s),
             quiet_s: seconds(self.quiet_s, default.quiet_s),
             taken_after_s: seconds(self.taken_after_s, default.taken_after_s),
-            keep_behind: self.keep_behind.min(1 << 40),
             blocked_over_budget: within(self.blocked_over_budget, default.blocked_over_budget, 0.0, 1e6),
             evicted_share: part(self.evicted_share, default.evicted_share),
             budget_share: budget(self.budget_share, default.budget_share),
             budget_step: part(self.budget_step, default.budget_step),
             hit_elasticity: within(self.hit_elasticity, default.hit_elasticity, 0.0, 1e6),
             drop_behind_s: seconds(self.drop_behind_s, default.drop_behind_s),
-            pass_through_max: self.pass_through_max,
-            bitrate_alike: part(self.bitrate_alike, default.bitrate_alike),
             bitrate_outliers: part(self.bitrate_outliers, default.bitrate_outliers),
         }
     }

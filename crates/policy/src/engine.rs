@@ -26,7 +26,7 @@ use seekless_units::{Bytes, Nanos};
 
 use crate::account::DiskClock;
 use crate::config::IN_FLIGHT_MAX;
-use crate::drops::Drops;
+use crate::drops::{self, Drops};
 use crate::extents::Extents;
 use crate::files::Files;
 use crate::memory::{Memory, Seen};
@@ -40,14 +40,10 @@ use follow::Following;
 use seekless_profile::DiskProfile;
 use seekless_sizing::{AsAsked, start_size};
 
-/// Ranges the map of extents keeps: four for each stream ([`crate::StreamConfig::streams_max`]), about 2.5 MB in the worst case.
-const RANGES_MAX: usize = 16_384;
-
-/// Most actions waiting for the driver beside answers and reads. Hints beyond are left out.
-const HINTS_MAX: usize = 8192;
-
-/// A file stays open for this long after the last stream that reads it would have ended.
-const FILE_LINGERS: Nanos = Nanos::from_secs(5);
+/// Most ranges of bytes that are kept in one list: those of the map of extents (four for each stream of
+/// [`crate::StreamConfig::streams_max`], about 2.5 MB in the worst case), hints that wait for the driver, ranges to be
+/// renewed, ranges to be given back again. Beyond, the oldest range or the newest hint is left out.
+pub(crate) const RANGES_MAX: usize = 16_384;
 
 /// The engine of one disk. The crate's documentation has the contract of its driver.
 pub struct DiskEngine {
@@ -100,7 +96,7 @@ impl DiskEngine {
         };
         let hears =
             config.hears_hits().then(|| follows.as_ref().map_or_else(AheadConfig::default, Clone::clone));
-        let keep = hears.map_or(Nanos::ZERO, |a| a.streams.idle + FILE_LINGERS);
+        let keep = hears.map_or(Nanos::ZERO, |a| a.streams.idle + drops::given_back_after());
         let files_max = follows.as_ref().map_or(config.queue_max, |a| a.files_max);
         let service = ServiceModel::new(&profile, config.profile.is_some(), size.full(None, 0.0));
         DiskEngine {
@@ -235,7 +231,7 @@ impl DiskEngine {
 
     /// A hint for the driver; left out when it does not keep up.
     fn hint(&mut self, action: Action) -> bool {
-        let room = self.hints.len() < HINTS_MAX;
+        let room = self.hints.len() < RANGES_MAX;
         if room {
             self.hints.push_back(action);
         }

@@ -10,13 +10,10 @@ use seekless_units::Nanos;
 use crate::FileId;
 use crate::by_time::ByTime;
 
-/// After how many reads of a file its header is looked at: at once, and again when more of it is in memory.
-const HEADER_AT: [u32; 4] = [1, 4, 32, 256];
-
 /// The open files of one disk.
 #[derive(Debug)]
 pub(crate) struct Files {
-    /// Reads of each, as far as they decide when its header is looked at.
+    /// Reads of each; they decide when its header is looked at.
     reads: BTreeMap<FileId, u32>,
     /// When each is to be closed. A file whose time was up while a read of it was under way has none.
     until: ByTime<FileId>,
@@ -69,11 +66,12 @@ impl Files {
         }
     }
 
-    /// Counts a read of an open file. Whether its header is worth a look now.
+    /// Counts a read of an open file. Whether its header is worth a look: at its first read, and at every doubling, since
+    /// more of the file is in memory then.
     pub(crate) fn read(&mut self, file: FileId) -> bool {
         let Some(reads) = self.reads.get_mut(&file) else { return false };
         *reads = reads.saturating_add(1);
-        HEADER_AT.contains(reads)
+        reads.is_power_of_two()
     }
 
     /// The next file whose time is up and of which nothing is under way: it is to be closed.
@@ -143,7 +141,7 @@ mod tests {
     fn a_header_is_looked_at_early_and_seldom() {
         let mut files = Files::new(KEEP, 2);
         files.opened(Nanos::ZERO, file(1), |_| false);
-        assert_eq!((0..300).filter(|_| files.read(file(1))).count(), 4);
+        assert_eq!((0..300).filter(|_| files.read(file(1))).count(), 9);
         assert!(!files.read(file(2)));
     }
 }

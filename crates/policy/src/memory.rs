@@ -29,9 +29,6 @@ pub const REPORT_EVERY: Nanos = Nanos::from_secs(2);
 /// Smallest budget: a piece for each of a handful of streams.
 pub const BUDGET_MIN: Bytes = Bytes::mib(8);
 
-/// Smallest part of the page cache that the budget shrinks to.
-const SHARE_MIN: f64 = 0.05;
-
 /// What is left of a period's counts in the next. Counts are judged over about ten seconds, because one piece that is gone is
 /// several hundredths of what is read in one period.
 const REMEMBERED: f64 = 0.8;
@@ -45,9 +42,6 @@ const FILL_FIRST: f64 = 0.5;
 
 /// No piece counts as emptier: clients that take whole pieces at once may stop doing so at once.
 const FILL_MIN: f64 = 0.125;
-
-/// Weight of the newest: settles within half a minute.
-const FILL_NEWEST: f64 = 0.1;
 
 /// When bytes behind a stream are given back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -293,7 +287,7 @@ impl Memory {
         self.count(seen);
         if self.reads >= 1.0 && streams > 0 {
             let fill = unread as f64 / (streams as f64 * self.read / self.reads);
-            self.fill += FILL_NEWEST * (fill.clamp(FILL_MIN, FILL_FIRST) - self.fill);
+            self.fill += (1.0 - REMEMBERED) / 2.0 * (fill.clamp(FILL_MIN, FILL_FIRST) - self.fill);
         }
         if self.too_many() && self.may_drop_behind_first() && !limit.tasks_wait {
             self.enter(Stage::DropBehind, now);
@@ -304,7 +298,10 @@ impl Memory {
         } else {
             self.grow();
         }
-        self.share = self.share.min(self.constants.budget_share).max(SHARE_MIN);
+        self.share = self
+            .share
+            .min(self.constants.budget_share)
+            .max(BUDGET_MIN.0 as f64 / self.cache_bytes().max(1.0));
         if self.stage != Stage::Ample {
             // A full budget makes every byte that was read and kept an eviction.
             if !self.has_to_spare(unread) {

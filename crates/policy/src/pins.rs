@@ -10,12 +10,7 @@
 use alloc::collections::VecDeque;
 
 use crate::FileId;
-
-/// Most ranges in turn. Beyond, a range is pinned once and not renewed.
-const TURNS_MAX: usize = 8192;
-
-/// Most bytes a driver that falls behind makes up for.
-const CREDIT_MAX: u64 = 256 << 20;
+use crate::engine::RANGES_MAX;
 
 /// Whose turn it is.
 #[derive(Debug, Default)]
@@ -31,9 +26,9 @@ impl Pins {
     pub(crate) fn pinned(&mut self, file: FileId, start: u64, end: u64) {
         // A range that is pinned alone has nothing to renew.
         if !self.turns.is_empty() {
-            self.credit = CREDIT_MAX.min(self.credit + (end - start));
+            self.credit = self.credit.saturating_add(end - start);
         }
-        if self.turns.len() < TURNS_MAX {
+        if self.turns.len() < RANGES_MAX {
             self.turns.push_back((file, start, end));
         }
     }
@@ -41,14 +36,14 @@ impl Pins {
     /// The next range to look at: what of it is still pinned is renewed. `still` says how many bytes that is.
     pub(crate) fn next(&mut self, still: impl Fn(FileId, u64, u64) -> u64) -> Option<(FileId, u64, u64)> {
         while let Some(&(file, start, end)) = self.turns.front() {
-            let bytes = still(file, start, end).min(CREDIT_MAX);
+            let bytes = still(file, start, end);
             if bytes > self.credit {
                 return None;
             }
             self.turns.pop_front();
             if bytes > 0 {
                 self.credit -= bytes;
-                if self.turns.len() < TURNS_MAX {
+                if self.turns.len() < RANGES_MAX {
                     self.turns.push_back((file, start, end));
                 }
                 return Some((file, start, end));
@@ -94,7 +89,7 @@ mod tests {
     #[test]
     fn turns_are_bounded() {
         let mut pins = Pins::default();
-        (0..2 * TURNS_MAX as u64).for_each(|i| pins.pinned(FILE, i * M, (i + 1) * M));
-        assert_eq!(pins.turns.len(), TURNS_MAX);
+        (0..2 * RANGES_MAX as u64).for_each(|i| pins.pinned(FILE, i * M, (i + 1) * M));
+        assert_eq!(pins.turns.len(), RANGES_MAX);
     }
 }

@@ -24,7 +24,7 @@
 
 mod model;
 
-pub use model::{Bound, Situation, SizeModel};
+pub use model::{Bound, ENDED, Situation, SizeModel};
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;

@@ -18,12 +18,12 @@ use super::follow::Following;
 use crate::{EndEvidence, FileId, PAGE, Stream};
 use seekless_sizing::controller::Situation;
 
-/// How often the sizing algorithm hears of what happened. Far below any interval it looks at.
-const LOOK_EVERY: Nanos = Nanos::from_millis(250);
+/// How often the sizing algorithm hears of what happened, and how soon after the start the highest bitrate is first looked
+/// for: far below any interval at which a size is adjusted. A start size may be far off.
+const LOOK_EVERY: Nanos = Nanos::from_millis(500);
 
-/// How often the highest bitrate is looked for: one pass over all streams. The first time soon: a start size may be far off.
+/// How often the highest bitrate is looked for, which is one pass over all streams.
 const RANK_EVERY: Nanos = Nanos::from_secs(5);
-const RANK_FIRST: Nanos = Nanos::from_millis(500);
 
 /// What the sizing algorithm says about a stream's pieces, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -124,11 +124,11 @@ impl DiskEngine {
         self.told(following, stream).or_else(|| stream.bitrate(self.now))
     }
 
-    /// The bitrate a stream's size goes by. What its client shows, if that counts at all, is too uncertain to tell it from the highest
-    /// within a factor of two: a viewer's first burst looks three times as fast as it is.
+    /// The bitrate a stream's size goes by. What its client shows, if that counts at all, is uncertain by a factor of two
+    /// (a viewer's first burst looks three times as fast as it is), so only less than half of the highest differs from it.
     fn sized_by(&self, following: &Following, stream: &Stream, rate: f64) -> f64 {
         let highest = following.bitrates.highest;
-        let tells = self.config.scale_by_observed && rate < highest * self.config.constants.bitrate_alike;
+        let tells = self.config.scale_by_observed && rate < highest / 2.0;
         match self.told(following, stream).is_some() || tells {
             true => rate,
             false => highest,
@@ -138,7 +138,7 @@ impl DiskEngine {
     /// Looks for the highest bitrate of now, and tells the sizing algorithm of memory and clients.
     pub(super) fn rank_bitrates(&mut self) {
         let Some(following) = &self.streams else { return };
-        let every = if following.bitrates.ranked == Nanos::ZERO { RANK_FIRST } else { RANK_EVERY };
+        let every = if following.bitrates.ranked == Nanos::ZERO { LOOK_EVERY } else { RANK_EVERY };
         if self.now < following.bitrates.ranked + every {
             return;
         }

@@ -2,11 +2,16 @@
 
 use seekless_sizing::Miss;
 use seekless_units::Nanos;
+use seekless_wants::PIECE;
 
 use super::DiskEngine;
 use crate::piece::{Plan, Wanted, lba_at};
 use crate::spindle::{Answered, NewPiece};
 use crate::{Demand, EndEvidence, Mode, PAGE, ReadId, Reason, Request, Stream, StreamId, Verdict};
+
+/// Non-sequential misses up to this size are passed through where most clients stop after one read: with the kernel's own
+/// read-ahead, which is as long, they cost two seeks at most.
+const PASS_THROUGH_MAX: u64 = PIECE;
 
 /// What is done about a miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +132,7 @@ impl DiskEngine {
             EndEvidence::Ends => !sequential && rest.is_none(),
             EndEvidence::Lengths => !sequential,
         };
-        let long = evidence == EndEvidence::Ends && len > self.config.constants.pass_through_max;
+        let long = evidence == EndEvidence::Ends && len > PASS_THROUGH_MAX;
         match (ends, unknown) {
             (false, false) => MissAction::ReadAhead,
             (true, _) if long => MissAction::ReadAsAsked,

@@ -6,6 +6,8 @@
 
 use alloc::vec::Vec;
 
+use seekless_wants::PIECE;
+
 use super::DiskEngine;
 use super::follow::next_page;
 use crate::extents::Evicted;
@@ -13,6 +15,10 @@ use crate::{Action, FileId, Outcome, PAGE, ReadId, Stream, StreamId};
 
 /// Streams whose memory is probed at each report of the machine's memory: some hundred microseconds.
 const PROBES: usize = 64;
+
+/// What a stream keeps behind itself when bytes are given back or unpinned, because servers read a little twice: as much
+/// as the kernel reads ahead by itself. Bytes are given back in steps of twice this, so that one call serves many pages.
+const KEEP_BEHIND: u64 = PIECE;
 
 /// The whole pages of a range.
 fn whole_pages((start, end): (u64, u64)) -> (u64, u64) {
@@ -137,9 +143,9 @@ impl DiskEngine {
     /// Up to where in `[start, end)` no stream is still to come for what was fetched on its behalf, or may read a little of it
     /// again; `end` where there is no such stream.
     fn passed_by_all(&self, file: FileId, start: u64, end: u64) -> u64 {
-        let keep = self.config.constants.keep_behind;
         let streams = self.streams.iter().flat_map(|following| following.table.of_file(file));
-        let awaiting = streams.filter(|(_, s)| s.fetched > start).map(|(_, s)| s.passed.saturating_sub(keep));
+        let awaiting =
+            streams.filter(|(_, s)| s.fetched > start).map(|(_, s)| s.passed.saturating_sub(KEEP_BEHIND));
         awaiting.min().map_or(end, |behind| behind.max(start).min(end))
     }
 
@@ -178,11 +184,10 @@ impl DiskEngine {
 
     /// A stream read `[offset, upto)`: what all streams of the file have passed by now is unpinned, in steps.
     pub(super) fn unpin_passed(&mut self, file: FileId, offset: u64, upto: u64) {
-        let keep = self.config.constants.keep_behind;
-        let ranges = self.extents.pinned_around(file, offset.saturating_sub(keep), upto);
+        let ranges = self.extents.pinned_around(file, offset.saturating_sub(KEEP_BEHIND), upto);
         for (from, end) in ranges {
             let passed = self.passed_by_all(file, from, end.min(upto)) / PAGE * PAGE;
-            if passed > from && (passed - from >= keep || passed == end) {
+            if passed > from && (passed - from >= KEEP_BEHIND || passed == end) {
                 let cold = !self.is_expected(file, from, passed);
                 self.unpin(file, from, passed, cold);
             }
@@ -230,10 +235,9 @@ impl DiskEngine {
         if !stream.is_sequential(&following.config.streams) {
             return;
         }
-        let keep = self.config.constants.keep_behind;
         let (upto, least) = match stream.at_end() {
             true => (stream.passed, PAGE),
-            false => (stream.passed.saturating_sub(keep), 2 * keep),
+            false => (stream.passed.saturating_sub(KEEP_BEHIND), 2 * KEEP_BEHIND),
         };
         self.give_back_before(stream.file, upto, least);
     }

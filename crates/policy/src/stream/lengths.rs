@@ -11,9 +11,6 @@ const LEAST: u64 = 1 << 12;
 const AN_OCTAVE: u32 = 4;
 const CLASSES: usize = 52 * AN_OCTAVE as usize;
 
-/// Streams that must have come as far before anything is believed.
-const ENDED_MIN: u32 = 16;
-
 /// Counted streams above which all counts are halved: readers change.
 const ENDED_MAX: u32 = 1024;
 
@@ -57,7 +54,7 @@ impl Lengths {
     pub(crate) fn median_rest(&self, consumed: u64) -> Option<u64> {
         let reached = &self.classes[class_of(consumed)..];
         let total: u32 = reached.iter().map(|c| c.streams).sum();
-        if total < ENDED_MIN {
+        if total < super::BELIEVED_AFTER {
             return None;
         }
         let mut below = 0;

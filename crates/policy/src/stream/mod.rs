@@ -22,6 +22,9 @@ pub use table::{Continuation, Stream, StreamId, Streams};
 use seekless_units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
+/// Streams that must have ended, or have come as far, before what they did is believed of others.
+pub(crate) const BELIEVED_AFTER: u32 = 16;
+
 /// How streams are told apart and forgotten.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]

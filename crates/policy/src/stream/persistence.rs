@@ -4,16 +4,14 @@
 //! what its reader leaves unread; what a piece too short costs is one more movement of the head, worth what the disk
 //! transfers meanwhile (\[C\] 2). So the mean of what ended streams left unread is held against that.
 
+use seekless_sizing::controller::ENDED;
 use seekless_units::Bytes;
 
 /// What ended streams left unread counts with this weight of the newest: settles within some dozens of streams.
 const NEWEST: u64 = 16;
 
-/// Streams that must have ended before anything is believed.
-const ENDED_MIN: u32 = 16;
-
-/// The means sizes are reckoned from count with this weight of the newest: they must not follow chance.
-const NEWEST_SLOW: f64 = 256.0;
+/// The means that sizes follow from are over as many streams as the model waits for: they must not follow chance.
+const NEWEST_SLOW: f64 = ENDED as f64;
 
 /// Moving average of what streams leave unread.
 ///
@@ -69,8 +67,8 @@ impl Persistence {
             n if u64::from(n) <= NEWEST => self.left - self.left / u64::from(n) + unread / u64::from(n),
             _ => self.left - self.left / NEWEST + unread / NEWEST,
         };
-        self.stays =
-            self.ended >= ENDED_MIN && self.left <= if self.stays { 2 * self.depth } else { self.depth };
+        self.stays = self.ended >= super::BELIEVED_AFTER
+            && self.left <= if self.stays { 2 * self.depth } else { self.depth };
     }
 
     /// Streams that have ended; bytes read for each of the last hundreds of them, by whichever stream; and the mean they left

@@ -11,7 +11,7 @@ const SPAN_MIN_S: f64 = 0.05;
 
 /// Seconds behind a rate that is believed to be the stream's bitrate: one period of a viewer, and its first burst half
 /// forgotten.
-const SETTLED_S: f64 = 10.0;
+const SETTLED_S: f64 = TIME_CONSTANT_S / 2.0;
 
 /// Exponentially weighted bytes a second: decayed bytes over decayed time.
 #[derive(Clone, Copy, Debug)]

@@ -24,7 +24,7 @@ use crate::PAGE;
 const STEP: f64 = 1.189_207_115_002_721;
 
 /// Streams that must have ended at the size in use before what they left is believed.
-const ENDED: u32 = 256;
+pub const ENDED: u32 = 256;
 
 /// What is known about memory and clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
