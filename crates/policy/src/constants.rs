@@ -1,8 +1,9 @@
 //! The constants of the read path, in one place.
 //!
-//! Each is a number that could not be derived from the disk's profile, from what is observed or from memory. They are no options: a user
-//! has no reason to change them. The simulator takes other values (`seekless sim serve --constant NAME=VALUE`), and
-//! `seekless lab run sensitivity --sim` shows what half and double of each does.
+//! Each is a number that could not be derived from the disk's profile, from what is observed or from memory.
+//! They are no options: a user has no reason to change them. The simulator takes other values
+//! (`seekless sim serve --constant NAME=VALUE`), and `seekless lab run sensitivity --sim` shows what half and
+//! double of each does.
 
 use seekless_units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -11,33 +12,38 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Constants {
-    /// Length of the longest useful piece, in depths: at `n` depths `n / (n + 1)` of the disk's time is transfer.
+    /// Length of the longest useful piece, in depths: at `n` depths `n / (n + 1)` of the disk's time is
+    /// transfer.
     pub depths: f64,
-    /// Most queued pieces that nobody is blocked on. A new miss may wait for all of them; fewer give the sweep less to order.
+    /// Most queued read-ahead pieces. A new miss may wait a whole sweep over them; fewer give the sweep less
+    /// to order.
     pub queue_ahead: u64,
-    /// No piece is queued earlier than this before its stream runs dry: what comes too early is memory that others lack.
+    /// No piece is queued earlier than this before its stream runs dry: what comes too early is memory that
+    /// others lack.
     pub early_s: f64,
-    /// A stream silent for so long may have lost its client: nothing is read ahead for it until it reads again. Longer than a
-    /// player's ten-second segment (\[A\] 6.2, \[L\] 4).
+    /// A stream silent for so long may have lost its client: nothing is read ahead for it until it reads
+    /// again. Longer than a player's ten-second segment (\[A\] 6.2, \[L\] 4).
     pub quiet_s: f64,
-    /// Without another read for so long, a read whose end was not reported has taken all that it named. A socket takes the
-    /// rest of a `sendfile` as its client makes room.
+    /// Without another read for so long, a read whose end was not reported has taken all that it named. A
+    /// socket takes the rest of a `sendfile` as its client makes room.
     pub taken_after_s: f64,
     /// A blocked client is served its whole piece up to this many budgets, and half of it beyond.
     pub blocked_over_budget: f64,
-    /// Part of what is read that may be evicted before its stream has read it. More means that memory is short.
+    /// Part of what is read that may be evicted before its stream has read it. More means that memory is
+    /// short.
     pub evicted_share: f64,
-    /// The largest budget, as a part of the page cache. The rest is for bytes that were read, until the kernel evicts them,
-    /// and for bytes on their way.
+    /// The largest budget, as a part of the page cache. The rest is for bytes that were read, until the
+    /// kernel evicts them, and for bytes on their way.
     pub budget_share: f64,
     /// Part by which the budget shrinks at once when memory is short.
     pub budget_step: f64,
     /// By how many per cent the hit ratio rises when the cache grows by one per cent.
     pub hit_elasticity: f64,
-    /// How long drop-behind goes on after the last sign that memory is short, the first time. It doubles each time it comes back soon.
+    /// How long drop-behind goes on after the last sign that memory is short, the first time. It doubles each
+    /// time it comes back soon.
     pub drop_behind_s: f64,
-    /// Part of the streams that may be faster than what counts as the highest bitrate: one download must not make
-    /// every other piece small.
+    /// Part of the streams that may be faster than what counts as the highest bitrate: one download must not
+    /// make every other piece small.
     pub bitrate_outliers: f64,
 }
 

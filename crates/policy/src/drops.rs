@@ -1,8 +1,8 @@
 //! When a range that was given back is given back again.
 //!
-//! A page in a socket's buffer cannot leave memory, and with `sendfile` those are most of the pages that were read last. No
-//! one says when a socket has sent them. So a range is given back again after a while, and once more. Which of its bytes were
-//! neither read nor fetched since stands in [`crate::Extents`].
+//! A page in a socket's buffer cannot leave memory, and with `sendfile` those are most of the pages that were
+//! read last. No one says when a socket has sent them. So a range is given back again after a while, and once
+//! more. Which of its bytes were neither read nor fetched since stands in [`crate::Extents`].
 
 use alloc::collections::VecDeque;
 
@@ -11,8 +11,8 @@ use seekless_units::Nanos;
 use crate::FileId;
 use crate::engine::RANGES_MAX;
 
-/// Time from one attempt to the next. A socket of 4 MiB (Linux' default bound) is empty after 3.4 s at 10 Mb/s and after 9.6 s at
-/// 3.5 Mb/s.
+/// Time from one attempt to the next. A socket of 4 MiB (Linux' default bound) is empty after 3.4 s at 10
+/// Mb/s and after 9.6 s at 3.5 Mb/s.
 const AGAIN_AFTER: [Nanos; 3] = [Nanos::from_secs(2), Nanos::from_secs(8), Nanos::from_secs(1)];
 
 /// Attempts to give back the same range. Behind the last one the range counts as gone.

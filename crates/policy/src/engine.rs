@@ -1,7 +1,7 @@
 //! The engine of one disk: everything that is decided about it, and nothing that is done.
 //!
 //! ```text
-//!  Request, Access --> streams (who reads where, how fast) --> pieces, in time --> Spindle --> Read
+//!  Request, Access --> streams (what is read where, how fast) --> pieces, in time --> Spindle --> Read
 //!                                                                                          (order)
 //!  Found, Progress, Done --> extents (what is in memory, and why) --> Pin, Renew, Unpin, Drop, Probe
 //!  MemoryLimit, evictions --> memory (the budget)
@@ -41,8 +41,9 @@ use seekless_profile::DiskProfile;
 use seekless_sizing::{AsAsked, start_size};
 
 /// Most ranges of bytes that are kept in one list: those of the map of extents (four for each stream of
-/// [`crate::StreamConfig::streams_max`], about 2.5 MB in the worst case), hints that wait for the driver, ranges to be
-/// renewed, ranges to be given back again. Beyond, the oldest range or the newest hint is left out.
+/// [`crate::StreamConfig::streams_max`], about 2.5 MB in the worst case), hints that wait for the driver,
+/// ranges to be renewed, ranges to be given back again. Beyond, the oldest range or the newest hint is left
+/// out.
 pub(crate) const RANGES_MAX: usize = 16_384;
 
 /// The engine of one disk. The crate's documentation has the contract of its driver.

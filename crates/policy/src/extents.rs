@@ -1,20 +1,22 @@
 //! What is known of the bytes of every file of a disk: one map.
 //!
-//! The map holds ranges of bytes that are in memory or on their way there. A range is in one [`State`]; beside that a read of it
-//! may be under way (`arriving`) and the driver may have it pinned. Everything else that the engine must know about
-//! bytes follows from the map: what the disk delivered and what was there before, what was evicted before its
-//! reader came, what may be given back, what is to be pinned or unpinned.
+//! The map holds ranges of bytes that are in memory or on their way there. A range is in one [`State`];
+//! beside that a read of it may be under way (`arriving`) and the driver may have it pinned. Everything else
+//! that the engine must know about bytes follows from the map: what the disk delivered and what was there
+//! before, what was evicted before its reader came, what may be given back, what is to be pinned or unpinned.
 //!
-//! Every change is one call of [`Extents::rewrite`], which splits ranges at the edges of the change and joins equal
-//! neighbours after it. A stream takes two or three ranges: what it has read, and a range for each piece ahead of it.
+//! Every change is one call of [`Extents::rewrite`], which splits ranges at the edges of the change and joins
+//! equal neighbours after it. A stream takes two or three ranges: what it has read, and a range for each
+//! piece ahead of it.
 //!
-//! The map also keeps the account of \[A\] sections 3 and 6 ([`Totals`]). A fetched byte ends in one of four ways: it is read;
-//! it is evicted before that (its age tells how much memory there is for prefetching); its last reader leaves without it
-//! (wasted); or it is still there. In a simulator the account is exact. In a daemon memory is only looked at now and then,
-//! so evictions are noticed later than they happen and eviction times are upper bounds.
+//! The map also keeps the account of \[A\] sections 3 and 6 ([`Totals`]). A fetched byte ends in one of four
+//! ways: it is read; it is evicted before that (its age tells how much memory there is for prefetching); its
+//! last reader leaves without it (wasted); or it is still there. In a simulator the account is exact. In a
+//! daemon memory is only looked at now and then, so evictions are noticed later than they happen and eviction
+//! times are upper bounds.
 //!
-//! The number of ranges is bounded. Beyond the bound the range that was touched longest ago is forgotten, and the totals say
-//! how many bytes that was.
+//! The number of ranges is bounded. Beyond the bound the range that was touched longest ago is forgotten, and
+//! the totals say how many bytes that was.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -172,8 +174,8 @@ impl<F: Copy + Ord> Extents<F> {
         });
     }
 
-    /// The disk delivered what was still arriving of this range, by a read submitted at `submitted`. What the map had there was
-    /// evicted.
+    /// The disk delivered what was still arriving of this range, by a read submitted at `submitted`. What the
+    /// map had there was evicted.
     pub(crate) fn arrived(&mut self, now: Nanos, submitted: Nanos, file: F, start: u64, end: u64) {
         self.rewrite(file, start, end, |account, len, facts| match facts {
             Some(f) if f.arriving => {
@@ -195,7 +197,8 @@ impl<F: Copy + Ord> Extents<F> {
         });
     }
 
-    /// A client read this range from memory. What is arriving of it has come, whether that was reported or not.
+    /// A client read this range from memory. What is arriving of it has come, whether that was reported or
+    /// not.
     pub(crate) fn used(&mut self, file: F, start: u64, end: u64) {
         self.rewrite(file, start, end, |Account { totals, .. }, len, facts| {
             add(&mut totals.requested, len);
@@ -227,7 +230,7 @@ impl<F: Copy + Ord> Extents<F> {
         self.rewrite(file, start, end, |_, _, facts| Some(facts.unwrap_or(Facts::of(State::Absent))));
     }
 
-    /// This range is not in memory, as somebody saw. What is arriving of it is no evidence.
+    /// This range was seen not to be in memory. What is arriving of it is no evidence.
     pub(crate) fn missing(&mut self, now: Nanos, file: F, start: u64, end: u64) {
         self.rewrite(file, start, end, |account, len, facts| match facts {
             Some(f) if !f.arriving => {
@@ -261,8 +264,8 @@ impl<F: Copy + Ord> Extents<F> {
         });
     }
 
-    /// A stream of the file has ended at `position`. What was fetched and lies outside the ranges that `counting` streams count on
-    /// (by rising offset) is abandoned.
+    /// A stream of the file has ended at `position`. What was fetched and lies outside the ranges that
+    /// `counting` streams count on (by rising offset) is abandoned.
     pub(crate) fn stream_ended(&mut self, file: F, position: u64, counting: &[(u64, u64)]) {
         let past = self.overlapping(file, position, u64::MAX);
         let unread = past.filter(|(.., f)| matches!(f.state, State::Unread(_)));
@@ -271,7 +274,8 @@ impl<F: Copy + Ord> Extents<F> {
         self.abandon_uncounted(file, 0, u64::MAX, counting);
     }
 
-    /// What was fetched of this range and lies outside the ranges that `counting` streams count on (by rising offset) is abandoned.
+    /// What was fetched of this range and lies outside the ranges that `counting` streams count on (by rising
+    /// offset) is abandoned.
     pub(crate) fn abandon_uncounted(&mut self, file: F, start: u64, end: u64, counting: &[(u64, u64)]) {
         let mut from = start;
         for &(position, upto) in counting.iter().chain(&[(u64::MAX, u64::MAX)]) {
@@ -372,8 +376,8 @@ impl<F: Copy + Ord> Extents<F> {
         over_start.into_iter().chain(within).map(move |(&at, e)| (at.max(start), e.end.min(end), e.facts))
     }
 
-    /// Puts for every part of `[start, end)` what `change` makes of it. The change gets the account, the part's length
-    /// and what is known of it; `None` stands for "nothing known".
+    /// Puts for every part of `[start, end)` what `change` makes of it. The change gets the account, the
+    /// part's length and what is known of it; `None` stands for "nothing known".
     fn rewrite(
         &mut self,
         file: F,

@@ -1,7 +1,8 @@
 //! Which files the driver keeps open, and until when.
 //!
-//! Only a file that is open can be read ahead of need. An open file keeps its file system from being unmounted and its
-//! blocks from being freed, so it is closed a little after the last stream that reads it would have ended.
+//! Only a file that is open can be read ahead of need. An open file keeps its file system from being
+//! unmounted and its blocks from being freed, so it is closed a little after the last stream that reads it
+//! would have ended.
 
 use alloc::collections::BTreeMap;
 
@@ -27,7 +28,8 @@ impl Files {
         Files { reads: BTreeMap::new(), until: ByTime::default(), keep, max: max.max(1) }
     }
 
-    /// The driver can read this file from now on. Returns the file that is to be closed for it, the one unused longest.
+    /// The driver can read this file from now on. Returns the file that is to be closed for it, the one
+    /// unused longest.
     pub(crate) fn opened(
         &mut self,
         now: Nanos,
@@ -66,8 +68,8 @@ impl Files {
         }
     }
 
-    /// Counts a read of an open file. Whether its header is worth a look: at its first read, and at every doubling, since
-    /// more of the file is in memory then.
+    /// Counts a read of an open file. Whether its header is worth a look: at its first read, and at every
+    /// doubling, since more of the file is in memory then.
     pub(crate) fn read(&mut self, file: FileId) -> bool {
         let Some(reads) = self.reads.get_mut(&file) else { return false };
         *reads = reads.saturating_add(1);

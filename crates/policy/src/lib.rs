@@ -45,7 +45,8 @@
 //! - [`Event::Missing`]: a probe found a hole. Lost, a client is blocked there.
 //! - [`Event::Release`]: a cache above keeps these bytes. Lost, they stay here as well.
 //! - [`Event::Bitrate`]: a file's header says it. Lost, its pieces have the size of a file that says nothing.
-//! - [`Event::InFlight`]: when it is found that the device is a set of spindles, or no longer one. Lost, it stays as it was.
+//! - [`Event::InFlight`]: when it is found that the device is a set of spindles, or no longer one. Lost, it
+//!   stays as it was.
 //! - [`Event::MemoryLimit`]: every [`memory::REPORT_EVERY`]. Lost, the budget stays what it is.
 //! - [`Event::Tick`]: at the deadline. Lost, what is due waits for the next event.
 //!
@@ -63,7 +64,7 @@
 //!   in any case.
 //! - [`Action::Read`]: bring the bytes in. The file is open. The range is whole pages, at most
 //!   [`Config::read_max`] long, and no two reads under way share a byte.
-//! - [`Action::Unpin`]: let go of pinned bytes. Each pinned byte is named once, before its file is closed.
+//! - [`Action::Unpin`]: unpin bytes. Each pinned byte is named once, before its file is closed.
 //!   Lost, memory is lost with it.
 //! - [`Action::Close`]: close the file. Nothing of it is read, pinned or waited for. It is withdrawn when the
 //!   file is opened again before it was polled. Lost, the file system stays busy.
@@ -91,8 +92,9 @@
 //!
 //! # Elsewhere
 //!
-//! How long a piece is: `sizing`. What a disk costs: `profile`. The text of a decision log: `decisions`. Multi-level
-//! storage (replacement, native prefetchers, coordination): `levels`. Downloads in any order: `reorder`.
+//! How long a piece is: `sizing`. What a disk costs: `profile`. The text of a decision log: `decisions`.
+//! Multi-level storage (replacement, native prefetchers, coordination): `levels`. Downloads in any order:
+//! `reorder`.
 //!
 //! Must not know: descriptors, paths, sockets, threads, clocks, logging. Time comes in as an argument.
 #![no_std]

@@ -10,8 +10,8 @@ use seekless_units::{Lba, Nanos};
 
 use crate::{FileId, ReadId};
 
-/// What an order sees of a queued piece. Places compare by disk address; where addresses are unknown, by file and
-/// offset, which is how file systems tend to lay out.
+/// What an order sees of a queued piece. Places compare by disk address; where addresses are unknown, by file
+/// and offset, which is how file systems tend to lay out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// Disk address of the first byte. Unknown ones sort before all known ones.
@@ -29,15 +29,15 @@ pub struct Queued {
     pub id: ReadId,
     /// Where it lies.
     pub place: Place,
-    /// When it is due. A piece that a request waits for is due at once, or shortly before the deadline that its client named;
-    /// one that none waits for is not due.
+    /// When it is due. A piece that a request waits for is due at once, or shortly before the deadline that
+    /// its client named; one that none waits for is not due.
     pub due: Nanos,
 }
 
 /// Chooses from the queue.
 pub trait Order {
-    /// Index of the piece to read next. `queue` is never empty and in order of arrival. An index out of range is
-    /// taken as the last.
+    /// Index of the piece to read next. `queue` is never empty and in order of arrival. An index out of range
+    /// is taken as the last.
     fn pick(&mut self, now: Nanos, queue: &mut dyn ExactSizeIterator<Item = Queued>) -> usize;
 
     /// The name used in reports.

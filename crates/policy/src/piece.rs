@@ -1,7 +1,8 @@
-//! A piece: one read, queued or in flight, and who waits for which part of it.
+//! A piece: one read, queued or in flight, and which requests wait for which part of it.
 //!
-//! Pieces of one file never overlap, so no byte is read twice because two callers want it at the same time. A request
-//! is laid over the pieces that exist: it waits on those it touches, and the gaps between them become new pieces.
+//! Pieces of one file never overlap, so no byte is read twice because two callers want it at the same time. A
+//! request is laid over the pieces that exist: it waits on those it touches, and the gaps between them become
+//! new pieces.
 
 use alloc::vec::Vec;
 
@@ -10,7 +11,7 @@ use seekless_wants::{TO_END, Want};
 
 use crate::{FileId, PAGE, ReadId, Request, RequestId, StreamId};
 
-/// Somebody waits until the bytes of the piece before `upto` (a file offset) are in memory.
+/// A request waits until the bytes of the piece before `upto` (a file offset) are in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Waiter {
     pub(crate) request: RequestId,
@@ -27,7 +28,7 @@ pub(crate) struct Piece {
     pub(crate) lba: Option<Lba>,
     /// When it is due, see [`crate::Queued::due`].
     pub(crate) due: Nanos,
-    /// The stream it was fetched ahead for; without one, it goes when nobody waits on it any more.
+    /// The stream it was fetched ahead for; without one, it goes when no request waits on it any more.
     pub(crate) ahead_for: Option<StreamId>,
     pub(crate) waiters: Vec<Waiter>,
 }
@@ -41,8 +42,8 @@ pub(crate) struct Flight {
     pub(crate) resident: u64,
 }
 
-/// Most stretches of a read that the driver reports as found in memory ([`crate::Event::Found`]). The rest counts as
-/// delivered by the disk.
+/// Most stretches of a read that the driver reports as found in memory ([`crate::Event::Found`]). The rest
+/// counts as delivered by the disk.
 pub const FOUND_MAX: usize = 64;
 
 impl Flight {
@@ -87,8 +88,9 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// `existing`: id, start and end of every piece of the same file, queued or in flight, in any order. `len`: how long a
-    /// new piece should be; what was asked for if that is more, less where another piece follows.
+    /// `existing`: id, start and end of every piece of the same file, queued or in flight, in any order.
+    /// `len`: how long a new piece should be; what was asked for if that is more, less where another piece
+    /// follows.
     pub(crate) fn lay(
         wanted: Wanted,
         mut existing: Vec<(ReadId, u64, u64)>,
@@ -121,8 +123,8 @@ impl Plan {
     }
 }
 
-/// Disk address of another offset of the request's file, as if the file were laid out in one run from there on.
-/// Wrong after a fragment boundary, which costs a seek and nothing else.
+/// Disk address of another offset of the request's file, as if the file were laid out in one run from there
+/// on. Wrong after a fragment boundary, which costs a seek and nothing else.
 pub(crate) fn lba_at(request: &Request, offset: u64) -> Option<Lba> {
     let lba = request.lba?;
     let sectors = |bytes: u64| bytes / seekless_units::SECTOR_BYTES;

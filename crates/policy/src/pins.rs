@@ -1,9 +1,9 @@
 //! In which order pinned ranges are renewed.
 //!
-//! The kernel takes first what nobody has touched twice, and that is what was fetched and waits for its reader. So the driver
-//! pins a piece when it has arrived: it makes its pages active. Pages do not stay active. The kernel takes those off that
-//! list which came to it longest ago. So pinned ranges are renewed in turn, a byte for each byte that is pinned: once,
-//! on the mean, while a piece waits for its reader.
+//! The kernel takes first what was not touched twice, and that is what was fetched and waits for its client.
+//! So the driver pins a piece when it has arrived: it makes its pages active. Pages do not stay active. The
+//! kernel takes those off that list which came to it longest ago. So pinned ranges are renewed in turn, a
+//! byte for each byte that is pinned: once, on the mean, while a piece waits for its reader.
 //!
 //! Which ranges are pinned stands in [`crate::Extents`]; here is only whose turn it is.
 
@@ -15,7 +15,8 @@ use crate::engine::RANGES_MAX;
 /// Whose turn it is.
 #[derive(Debug, Default)]
 pub(crate) struct Pins {
-    /// File, start and end, the one pinned or renewed longest ago first. Parts of them may not be pinned any more.
+    /// File, start and end, the one pinned or renewed longest ago first. Parts of them may not be pinned any
+    /// more.
     turns: VecDeque<(FileId, u64, u64)>,
     /// Bytes pinned, less those renewed.
     credit: u64,

@@ -6,8 +6,9 @@
 //!    `-> covered by a piece: wait on it
 //! ```
 //!
-//! A request that waits for bytes is *blocked* on pieces. A piece nobody is blocked on was queued ahead of need. Libception \[L\]
-//! 3.2.2 calls this part Reception's DiskIODaemon. What to read and how far is the engine's business.
+//! A request that waits for bytes is *blocked* on pieces. A piece that blocks no request was queued ahead of
+//! need. Libception \[L\] 3.2.2 calls this part Reception's DiskIODaemon. What to read and how far is the
+//! engine's business.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -129,17 +130,17 @@ impl Spindle {
         (self.queue.len(), self.flights.len())
     }
 
-    /// Queued pieces nobody is blocked on.
+    /// Queued pieces that block no request.
     pub(crate) fn queued_ahead(&self) -> usize {
         self.queue.iter().filter(|p| p.waiters.is_empty()).count()
     }
 
-    /// The pieces somebody is blocked on, and those in flight: file and end.
+    /// The pieces that block a request, and those in flight.
     pub(crate) fn urgent(&self) -> impl Iterator<Item = &Piece> {
         self.flights.iter().map(|f| &f.piece).chain(self.queue.iter().filter(|p| !p.waiters.is_empty()))
     }
 
-    /// Whether somebody is blocked on a queued piece.
+    /// Whether a queued piece blocks a request.
     pub(crate) fn is_anybody_blocked(&self) -> bool {
         self.queue.iter().any(|p| !p.waiters.is_empty())
     }
@@ -204,8 +205,8 @@ impl Spindle {
         id
     }
 
-    /// Blocks a request on the pieces of a plan; `piece` makes a new one of its start and end. `false` if everything is in
-    /// memory already, or on its way to be answered.
+    /// Blocks a request on the pieces of a plan; `piece` makes a new one of its start and end. `false` if
+    /// everything is in memory already, or on its way to be answered.
     pub(crate) fn block(
         &mut self,
         now: Nanos,
@@ -268,7 +269,8 @@ impl Spindle {
         lba.map_or(0, |lba| self.parts.partition_point(|&start| start <= lba))
     }
 
-    /// The part of the device that takes the next read: of those with room, the one whose piece was queued first.
+    /// The part of the device that takes the next read: of those with room, the one whose piece was queued
+    /// first.
     fn part_with_room(&self) -> Option<usize> {
         if self.parts.is_empty() {
             return Some(0).filter(|_| !self.queue.is_empty() && self.may_submit(0));
@@ -295,8 +297,8 @@ impl Spindle {
         self.flights.iter().find(|f| f.piece.id == read)
     }
 
-    /// Everything before `upto` has been brought in by a read. Returns what of it is new: file, start, end and when the read was
-    /// submitted.
+    /// Everything before `upto` has been brought in by a read. Returns what of it is new: file, start, end
+    /// and when the read was submitted.
     pub(crate) fn progress(
         &mut self,
         now: Nanos,
@@ -379,8 +381,8 @@ impl Spindle {
         Some(self.expiry.first()?.0)
     }
 
-    /// Takes these requests off their pieces. Queued pieces that block no other request, and that no stream is read
-    /// ahead by, go.
+    /// Takes these requests off their pieces. Queued pieces that block no other request, and that no stream
+    /// is read ahead by, go.
     fn withdraw(&mut self, ids: &BTreeSet<RequestId>) {
         for flight in &mut self.flights {
             flight.piece.waiters.retain(|w| !ids.contains(&w.request));

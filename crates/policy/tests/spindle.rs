@@ -110,8 +110,8 @@ fn what_was_withdrawn_is_not_evicted() {
     assert!(again.iter().any(|&(_, ino, offset, _)| (ino, offset) == (2, 512 * K)), "{again:?}");
 }
 
-/// Answers to requests in line for a disk, each with the second it came in. The disk ends a read after so many seconds, or never, and
-/// meanwhile brings in a page a second (`trickles`) or nothing.
+/// Answers to requests in line for a disk, each with the second it came in. The disk ends a read after so
+/// many seconds, or never, and meanwhile brings in a page a second (`trickles`) or nothing.
 fn given_up(ends_after: Option<u64>, trickles: bool) -> Vec<(u64, u64, Verdict)> {
     let (wait_max, stall_max) = (Nanos::from_secs(55), Nanos::from_secs(30));
     let config =

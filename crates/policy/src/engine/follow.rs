@@ -1,15 +1,16 @@
 //! Streams: where they got to, and when their next piece is due.
 //!
-//! A stream is fetched in pieces. While it reads one, the next is queued as soon as what is left would last only as
-//! long as the disk may take to come round to it: the trigger. Streams are served in the order in which they run dry.
+//! A stream is fetched in pieces. While it reads one, the next is queued as soon as what is left would last
+//! only as long as the disk may take to come round to it: the trigger. Streams are served in the order in
+//! which they run dry.
 //!
-//! - The *budget* bounds the fetched and unread bytes of the whole disk. Over it, streams are held back and served in
-//!   the same order; a blocked client is served all the same.
-//! - *Early* pieces: a disk with nothing better to do, and memory to spare, fetches for the streams that run dry next. Clients that
-//!   came together would run dry together.
+//! - The *budget* bounds the fetched and unread bytes of the whole disk. Over it, streams are held back and
+//!   served in the same order; a blocked client is served all the same.
+//! - *Early* pieces: a disk with nothing better to do, and memory to spare, fetches for the streams that run
+//!   dry next. Clients that came together would run dry together.
 //!
-//! What another stream of the same file has in memory ahead of itself is not fetched again: a stream counts on it, and its
-//! pieces end where that begins.
+//! What another stream of the same file has in memory ahead of itself is not fetched again: a stream counts
+//! on it, and its pieces end where that begins.
 
 use alloc::vec::Vec;
 
@@ -32,7 +33,8 @@ pub(super) struct Following {
     pub(super) table: Streams,
     /// Streams whose next piece is not queued yet, by when they run dry.
     upcoming: ByTime<StreamId>,
-    /// Streams of which it is not known how much of their last read they took, by when they have taken all of it.
+    /// Streams of which it is not known how much of their last read they took, by when they have taken all of
+    /// it.
     taking: ByTime<StreamId>,
     pub(super) bitrates: Bitrates,
 }
@@ -103,7 +105,8 @@ impl DiskEngine {
         self.line_up(stream);
     }
 
-    /// The stream an access belongs to, moved on; `None` where streams are not followed. A stream that made room for it is over.
+    /// The stream an access belongs to, moved on; `None` where streams are not followed. A stream that made
+    /// room for it is over.
     pub(super) fn observe(
         &mut self,
         file: FileId,
@@ -129,8 +132,9 @@ impl DiskEngine {
         self.end_if_done(stream);
     }
 
-    /// Reads whose end was not reported, and that nothing followed, have taken all they named. But doors that hear of reads before
-    /// they are done hear of whole pages: the next one may begin in the last of them, unless the file ends there.
+    /// Reads whose end was not reported, and that nothing followed, have taken all they named. But doors that
+    /// hear of reads before they are done hear of whole pages: the next one may begin in the last of them,
+    /// unless the file ends there.
     pub(super) fn confirm_taken(&mut self) {
         while let Some(following) = &mut self.streams
             && let Some(id) = following.taking.pop_due(self.now)
@@ -191,10 +195,10 @@ impl DiskEngine {
         }
     }
 
-    /// When a stream runs dry, as of its last read: what it asks for in one go it uses in the time until the next. `None` while there
-    /// is nothing to read ahead for it: it is quiet, not sequential, fetched to its end, or has two pieces ahead of it (how fast it
-    /// reads is not known from its first burst). Nor is there while its file is closed, which happens to files in use when there are
-    /// too many.
+    /// When a stream runs dry, as of its last read: what it asks for in one go it uses in the time until the
+    /// next. `None` while there is nothing to read ahead for it: it is quiet, not sequential, fetched to its
+    /// end, or has two pieces ahead of it (how fast it reads is not known from its first burst). Nor is there
+    /// while its file is closed, which happens to files in use when there are too many.
     fn runs_dry(&self, following: &Following, stream: &Stream, len: PieceLen) -> Option<Nanos> {
         let quiet = self.now.since(stream.last) > time(self.config.constants.quiet_s);
         let fetched = next_page(stream.fetched) >= next_page(stream.file_size);
@@ -206,8 +210,8 @@ impl DiskEngine {
         Some(stream.runs_dry(stream.last, len.bitrate))
     }
 
-    /// How long before a stream runs dry its next piece is due: the disk has to get through what is in line, as many at a time as it is
-    /// given.
+    /// How long before a stream runs dry its next piece is due: the disk has to get through what is in line,
+    /// as many at a time as it is given.
     fn lead(&self) -> Nanos {
         let Some(following) = &self.streams else { return Nanos::ZERO };
         let (queued, in_flight) = self.spindle.load();
@@ -227,9 +231,10 @@ impl DiskEngine {
         at(self.early_most()).or_else(|| at(self.lead()))
     }
 
-    /// The stream whose next piece is queued first: the one that runs dry first. Where a piece is what a switch is worth and somebody
-    /// is blocked, one whose piece goes on where another ends that is being read, or that somebody is blocked on. Any other
-    /// would make the blocked wait for a switch before it is known whether its client comes so far.
+    /// The stream whose next piece is queued first: the one that runs dry first. Where a piece is what a
+    /// switch is worth and a call is blocked, it is one whose piece goes on where another ends that is being
+    /// read, or on which a call is blocked. Any other would make the blocked call wait for a switch before it
+    /// is known whether its client comes so far.
     fn next_ahead(&self) -> Option<StreamId> {
         let following = self.streams.as_ref()?;
         if self.size.end_evidence() < EndEvidence::Lengths || !self.spindle.is_anybody_blocked() {
@@ -243,7 +248,8 @@ impl DiskEngine {
         })
     }
 
-    /// Queues the next pieces of streams: those due and, while the queue is short and memory plentiful, others.
+    /// Queues the next pieces of streams: those due and, while the queue is short and memory plentiful,
+    /// others.
     pub(super) fn read_ahead(&mut self) {
         let most = self.config.constants.queue_ahead as usize;
         while self.spindle.queued_ahead() < most
@@ -332,7 +338,8 @@ impl DiskEngine {
     /// The streams that count on the byte at `offset` being in memory.
     pub(super) fn counting_on(&self, file: FileId, offset: u64) -> Vec<StreamId> {
         let Some(following) = &self.streams else { return Vec::new() };
-        // What lies before a stream's position had been read: another client begins close behind, or this one reads again.
+        // What lies before a stream's position had been read: another client begins close behind, or this one
+        // reads again.
         let counting =
             following.table.of_file(file).filter(|(_, s)| (s.position..s.fetched).contains(&offset));
         counting.map(|(id, _)| id).collect()

@@ -1,11 +1,12 @@
-//! How long a piece is: what the sizing algorithm says, cut to what memory bears and to what its stream is likely to read.
+//! How long a piece is: what the sizing algorithm says, cut to what memory bears and to what its stream is
+//! likely to read.
 //!
-//! - The *share*: with many streams a piece is no longer than what the budget bears if every stream has one, as full as they
-//!   are seen to be on the mean.
-//! - *Persistence*: most viewers leave early (\[L\] 4), so a piece is no longer than what its stream has read so far,
-//!   and the first is half of the full size (or what the sizing algorithm says). It is slow start (\[C\] 2) driven by
-//!   what the client did, not by how often it was prefetched for. Where clients are seen to stay
-//!   ([`crate::Persistence`]) it does not bind.
+//! - The *share*: with many streams a piece is no longer than what the budget bears if every stream has one,
+//!   as full as they are seen to be on the mean.
+//! - *Persistence*: most viewers leave early (\[L\] 4), so a piece is no longer than what its stream has read
+//!   so far, and the first is half of the full size (or what the sizing algorithm says). It is slow start
+//!   (\[C\] 2) driven by what the client did, not by how often it was prefetched for. Where clients are seen
+//!   to stay ([`crate::Persistence`]) it does not bind.
 //! - The *bitrate*: streams of lower bitrates get smaller pieces (\[A\] 5).
 
 use alloc::collections::BTreeMap;
@@ -18,8 +19,8 @@ use super::follow::Following;
 use crate::{EndEvidence, FileId, PAGE, Stream};
 use seekless_sizing::controller::Situation;
 
-/// How often the sizing algorithm hears of what happened, and how soon after the start the highest bitrate is first looked
-/// for: far below any interval at which a size is adjusted. A start size may be far off.
+/// How often the sizing algorithm hears of what happened, and how soon after the start the highest bitrate is
+/// first looked for: far below any interval at which a size is adjusted. A start size may be far off.
 const LOOK_EVERY: Nanos = Nanos::from_millis(500);
 
 /// How often the highest bitrate is looked for, which is one pass over all streams.
@@ -30,7 +31,7 @@ const RANK_EVERY: Nanos = Nanos::from_secs(5);
 pub(super) struct PieceLen {
     pub(super) full: u64,
     first: u64,
-    /// The stream's bitrate if somebody said so, bytes a second.
+    /// The stream's bitrate if it was told, bytes a second.
     pub(super) bitrate: Option<f64>,
 }
 
@@ -93,7 +94,8 @@ impl DiskEngine {
         self.memory.share(following.table.len())
     }
 
-    /// Bytes beyond which no piece is to go: none where as much is fetched as a client is as likely to go on for as not.
+    /// Bytes beyond which no piece is to go: none where as much is fetched as a client is as likely to go on
+    /// for as not.
     fn rest(&self, following: &Following, stream: &Stream) -> u64 {
         match self.median_rest(following, stream) {
             Some(rest) if rest <= stream.unread() => 0,
@@ -102,11 +104,13 @@ impl DiskEngine {
         }
     }
 
-    /// How far half of those went on that came as far as this stream, where that is known and the sizing algorithm goes by it.
+    /// How far half of those went on that came as far as this stream, where that is known and the sizing
+    /// algorithm goes by it.
     pub(super) fn median_rest(&self, following: &Following, stream: &Stream) -> Option<u64> {
         let counts = match self.size.end_evidence() {
             EndEvidence::Ignored => false,
-            // Every other viewer goes on further, and would wait. What those cost that do not, the size allows for.
+            // Every other viewer goes on further, and would wait. What those cost that do not, the size
+            // allows for.
             EndEvidence::Ends => !stream.is_sequential(&following.config.streams),
             EndEvidence::Lengths => true,
         };
@@ -124,8 +128,9 @@ impl DiskEngine {
         self.told(following, stream).or_else(|| stream.bitrate(self.now))
     }
 
-    /// The bitrate a stream's size goes by. What its client shows, if that counts at all, is uncertain by a factor of two
-    /// (a viewer's first burst looks three times as fast as it is), so only less than half of the highest differs from it.
+    /// The bitrate a stream's size goes by. What its client shows, if that counts at all, is uncertain by a
+    /// factor of two (a viewer's first burst looks three times as fast as it is), so only less than half of
+    /// the highest differs from it.
     fn sized_by(&self, following: &Following, stream: &Stream, rate: f64) -> f64 {
         let highest = following.bitrates.highest;
         let tells = self.config.scale_by_observed && rate < highest / 2.0;
@@ -170,7 +175,7 @@ impl DiskEngine {
     /// Remembers what a file's header says.
     pub(super) fn told_bitrate(&mut self, file: FileId, bytes_per_s: u64) {
         let Some(following) = &mut self.streams else { return };
-        // Only while somebody reads it, so there are never more than streams.
+        // Only while a stream reads it, so there are never more than streams.
         if bytes_per_s > 0 && following.table.of_file(file).next().is_some() {
             following.bitrates.told.insert(file, bytes_per_s);
         }

@@ -9,8 +9,8 @@ use crate::piece::{Plan, Wanted, lba_at};
 use crate::spindle::{Answered, NewPiece};
 use crate::{Demand, EndEvidence, Mode, PAGE, ReadId, Reason, Request, Stream, StreamId, Verdict};
 
-/// Non-sequential misses up to this size are passed through where most clients stop after one read: with the kernel's own
-/// read-ahead, which is as long, they cost two seeks at most.
+/// Non-sequential misses up to this size are passed through where most clients stop after one read: with the
+/// kernel's own read-ahead, which is as long, they cost two seeks at most.
 const PASS_THROUGH_MAX: u64 = PIECE;
 
 /// What is done about a miss.
@@ -103,14 +103,16 @@ impl DiskEngine {
         Ok(())
     }
 
-    /// When a piece is due that a request waits for: at once, or a read's time before the deadline that its client named.
+    /// When a piece is due that a request waits for: at once, or a read's time before the deadline that its
+    /// client named.
     fn due(&self, demand: Demand) -> Nanos {
         let Some(deadline) = demand.deadline else { return self.now };
         Nanos(deadline.0.saturating_sub(self.service.mean().0)).min(self.now + self.config.wait_max)
     }
 
-    /// A miss that reaches the end of its file is never left alone: no piece could go beyond it. At the head of a file a client
-    /// counts as sequential from its first read, as in Linux, unless those that came as far went no further.
+    /// A miss that reaches the end of its file is never left alone: no piece could go beyond it. At the head
+    /// of a file a client counts as sequential from its first read, as in Linux, unless those that came as
+    /// far went no further.
     fn miss_action(&self, stream: Option<StreamId>, wanted: Wanted) -> MissAction {
         let Some(following) = &self.streams else { return MissAction::ReadAhead };
         let Some(stream) = stream.and_then(|id| following.table.get(id)) else {
@@ -141,8 +143,8 @@ impl DiskEngine {
         }
     }
 
-    /// Notes a read that is about to miss; what it reads is reported when it is done. Where its stream counted on bytes that are
-    /// neither queued nor in flight, they were evicted.
+    /// Notes a read that is about to miss; what it reads is reported when it is done. Where its stream
+    /// counted on bytes that are neither queued nor in flight, they were evicted.
     fn follow_miss(
         &mut self,
         request: &Request,
@@ -201,8 +203,8 @@ impl DiskEngine {
         }
     }
 
-    /// Longest piece for a blocked client; `None` when streams are not followed. It is served whether there is room in the budget or
-    /// not, with half a piece where the budget is exceeded.
+    /// Longest piece for a blocked client; `None` when streams are not followed. It is served whether there
+    /// is room in the budget or not, with half a piece where the budget is exceeded.
     fn piece_max_blocked(&self, stream: Option<StreamId>) -> Option<u64> {
         let following = self.streams.as_ref()?;
         let stream: &Stream = following.table.get(stream?)?;
@@ -214,8 +216,8 @@ impl DiskEngine {
         }
     }
 
-    /// Bytes from `start` to where memory is thought to hold what comes, for this stream or another of the file: none where
-    /// a client missed what was given back behind it.
+    /// Bytes from `start` to where memory is thought to hold what comes, for this stream or another of the
+    /// file: none where a client missed what was given back behind it.
     fn room_before_fetched(&self, stream: Option<StreamId>, start: u64) -> u64 {
         let (Some(following), Some(id)) = (&self.streams, stream) else { return u64::MAX };
         let own = following.table.get(id).map_or(0, |s| s.fetched);

@@ -1,8 +1,9 @@
 //! What is in memory: what reads bring in, what is evicted, what is pinned and what is given back.
 //!
-//! A piece that has arrived is pinned until the streams it was fetched for have passed it. *Drop-behind* gives back what
-//! the last stream of a file has passed and what a client that left did not come to, while memory is short
-//! ([`crate::memory::Stage`]). Otherwise it is left to the page cache, because the next client may come for it.
+//! A piece that has arrived is pinned until the streams it was fetched for have passed it. *Drop-behind*
+//! gives back what the last stream of a file has passed and what a client that left did not come to, while
+//! memory is short ([`crate::memory::Stage`]). Otherwise it is left to the page cache, because the next
+//! client may come for it.
 
 use alloc::vec::Vec;
 
@@ -16,8 +17,9 @@ use crate::{Action, FileId, Outcome, PAGE, ReadId, Stream, StreamId};
 /// Streams whose memory is probed at each report of the machine's memory: some hundred microseconds.
 const PROBES: usize = 64;
 
-/// What a stream keeps behind itself when bytes are given back or unpinned, because servers read a little twice: as much
-/// as the kernel reads ahead by itself. Bytes are given back in steps of twice this, so that one call serves many pages.
+/// What a stream keeps behind itself when bytes are given back or unpinned, because servers read a little
+/// twice: as much as the kernel reads ahead by itself. Bytes are given back in steps of twice this, so that
+/// one call serves many pages.
 const KEEP_BEHIND: u64 = PIECE;
 
 /// The whole pages of a range.
@@ -71,7 +73,8 @@ impl DiskEngine {
         }
     }
 
-    /// Somebody looked, and the bytes `[start, end)` are not in memory. Streams that count on them are fetched for again.
+    /// The bytes `[start, end)` were seen not to be in memory. Streams that count on them are fetched for
+    /// again.
     pub(super) fn found_missing(&mut self, file: FileId, start: u64, end: u64) {
         // A page is missing or it is not.
         let (start, end) = (start / PAGE * PAGE, next_page(end));
@@ -108,7 +111,8 @@ impl DiskEngine {
         }
     }
 
-    /// Asks the driver whether what was fetched for some streams is still there, those probed longest ago first.
+    /// Asks the driver whether what was fetched for some streams is still there, those probed longest ago
+    /// first.
     pub(super) fn probe(&mut self) {
         for _ in 0..PROBES {
             let Some((id, file, start, end)) = self.next_unread() else {
@@ -123,7 +127,8 @@ impl DiskEngine {
         }
     }
 
-    /// Bytes that should lie in memory, fetched and not read, of the first stream after the one probed last that has any.
+    /// Bytes that should lie in memory, fetched and not read, of the first stream after the one probed last
+    /// that has any.
     fn next_unread(&self) -> Option<(StreamId, FileId, u64, u64)> {
         let (id, stream) = self.streams.as_ref()?.table.next_unread(self.probed)?;
         let pieces = self.spindle.pieces_of(stream.file);
@@ -133,15 +138,15 @@ impl DiskEngine {
         Some((id, stream.file, stream.position, end.max(stream.position)))
     }
 
-    /// Whether a stream is to come for these bytes, or may be: without streams nobody knows.
+    /// Whether a stream is to come for these bytes, or may be: without streams it is not known.
     fn is_expected(&self, file: FileId, start: u64, end: u64) -> bool {
         let Some(following) = &self.streams else { return true };
         following.table.of_file(file).any(|(_, stream)| stream.passed < end)
             || self.spindle.is_under_way(file, start, end)
     }
 
-    /// Up to where in `[start, end)` no stream is still to come for what was fetched on its behalf, or may read a little of it
-    /// again; `end` where there is no such stream.
+    /// Up to where in `[start, end)` no stream is still to come for what was fetched on its behalf, or may
+    /// read a little of it again; `end` where there is no such stream.
     fn passed_by_all(&self, file: FileId, start: u64, end: u64) -> u64 {
         let streams = self.streams.iter().flat_map(|following| following.table.of_file(file));
         let awaiting =
@@ -249,7 +254,8 @@ impl DiskEngine {
         }
     }
 
-    /// Gives back what lies in memory before `upto` and before every stream of the file, if it is `least` bytes.
+    /// Gives back what lies in memory before `upto` and before every stream of the file, if it is `least`
+    /// bytes.
     fn give_back_before(&mut self, file: FileId, upto: u64, least: u64) {
         let Some(following) = &self.streams else { return };
         let upto = following.table.of_file(file).map(|(_, s)| s.passed).fold(upto, u64::min) / PAGE * PAGE;

@@ -2,12 +2,14 @@ use seekless_units::Nanos;
 
 use crate::{Order, Place, Queued, ReadId};
 
-/// One-way elevator in batches: by rising disk address from where the head is, then from the lowest again (C-SCAN).
+/// One-way elevator in batches: by rising disk address from where the head is, then from the lowest again
+/// (C-SCAN).
 ///
-/// Pieces that are due, because a request waits for them, are served before those that are not. Each of the two kinds is served in batches: a sweep serves the
-/// pieces that were queued when it began, and what comes meanwhile waits for the next sweep (FSCAN: Coffman, Klimko and
-/// Ryan 1972). So a client waits for two sweeps at most, whatever else comes. Without batches a stream whose next piece always
-/// lies just ahead of the head could keep all others waiting.
+/// Pieces that are due, because a request waits for them, are served before those that are not. Each of the
+/// two kinds is served in batches: a sweep serves the pieces that were queued when it began, and what comes
+/// meanwhile waits for the next sweep (FSCAN: Coffman, Klimko and Ryan 1972). So a client waits for two
+/// sweeps at most, whatever else comes. Without batches a stream whose next piece always lies just ahead of
+/// the head could keep all others waiting.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sweep {
     head: Option<Place>,

@@ -1,8 +1,9 @@
-//! How far readers of a disk read, and from that how much further one goes on who has come so far.
+//! How far clients of a disk read, and from that how much further one goes that has come so far.
 //!
-//! A reader of random blocks and the first read of somebody who reads the whole file look alike. What tells them apart is what
-//! those before did. A piece that ends at the median of what is left to read is as likely too long as too short; at a
-//! competitive depth, where a byte too many costs as much as a byte too few (\[C\] 2), that is the best end there is.
+//! A client of random blocks and the first read of one that reads the whole file look alike. What tells them
+//! apart is what those before did. A piece that ends at the median of what is left to read is as likely too
+//! long as too short; at a competitive depth, where a byte too many costs as much as a byte too few (\[C\]
+//! 2), that is the best end there is.
 
 /// Shorter lengths than a page are not told apart.
 const LEAST: u64 = 1 << 12;
@@ -49,8 +50,8 @@ impl Lengths {
         }
     }
 
-    /// How many bytes half of those went on for, at most, who read `consumed` and more and have ended; `None` until enough have come
-    /// as far. At most a fifth too long.
+    /// Of the streams that read `consumed` bytes or more and have ended, half went on for at most so many
+    /// bytes; `None` until enough have come as far. At most a fifth too long.
     pub(crate) fn median_rest(&self, consumed: u64) -> Option<u64> {
         let reached = &self.classes[class_of(consumed)..];
         let total: u32 = reached.iter().map(|c| c.streams).sum();

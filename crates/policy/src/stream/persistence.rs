@@ -1,22 +1,25 @@
 //! Whether the readers of a disk stay to the end of what is fetched for them.
 //!
-//! Of viewers of video most leave early (\[L\] 4), of a mirror's clients hardly any does. What a piece too long costs is
-//! what its reader leaves unread; what a piece too short costs is one more movement of the head, worth what the disk
-//! transfers meanwhile (\[C\] 2). So the mean of what ended streams left unread is held against that.
+//! Of viewers of video most leave early (\[L\] 4), of a mirror's clients hardly any does. What a piece too
+//! long costs is what its reader leaves unread; what a piece too short costs is one more movement of the
+//! head, worth what the disk transfers meanwhile (\[C\] 2). So the mean of what ended streams left unread is
+//! held against that.
 
 use seekless_sizing::controller::ENDED;
 use seekless_units::Bytes;
 
-/// What ended streams left unread counts with this weight of the newest: settles within some dozens of streams.
+/// What ended streams left unread counts with this weight of the newest: settles within some dozens of
+/// streams.
 const NEWEST: u64 = 16;
 
-/// The means that sizes follow from are over as many streams as the model waits for: they must not follow chance.
+/// The means that sizes follow from are over as many streams as the model waits for: they must not follow
+/// chance.
 const NEWEST_SLOW: f64 = ENDED as f64;
 
 /// Moving average of what streams leave unread.
 ///
-/// Clients count as staying when they leave less than what the disk transfers in the time of one switch, and as leaving again when
-/// it is twice that: longer pieces leave more unread by themselves.
+/// Clients count as staying when they leave less than what the disk transfers in the time of one switch, and
+/// as leaving again when it is twice that: longer pieces leave more unread by themselves.
 #[derive(Clone, Copy, Debug)]
 pub struct Persistence {
     /// What the disk transfers in the time of one switch.
@@ -71,8 +74,9 @@ impl Persistence {
             && self.left <= if self.stays { 2 * self.depth } else { self.depth };
     }
 
-    /// Streams that have ended; bytes read for each of the last hundreds of them, by whichever stream; and the mean they left
-    /// unread. What those that ended read themselves would not do: soon after a start these are the short ones.
+    /// Streams that have ended; bytes read for each of the last hundreds of them, by whichever stream; and
+    /// the mean they left unread. What those that ended read themselves would not do: soon after a start
+    /// these are the short ones.
     pub fn means(&self) -> (u32, f64, f64) {
         (self.ended, self.read_slow, self.left_slow)
     }
@@ -110,7 +114,8 @@ mod tests {
         assert!(after(one_in_eight).stays(), "half a MiB a stream is less than a seek");
     }
 
-    /// A hundred viewers begin together; of the short half a tenth has ended when the others are in the middle.
+    /// A hundred viewers begin together; of the short half a tenth has ended when the others are in the
+    /// middle.
     #[test]
     fn what_is_read_for_each_that_ends_counts_those_who_stay() {
         let mut persistence = Persistence::new(DEPTH);

@@ -2,15 +2,15 @@
 
 use seekless_units::Nanos;
 
-/// Time constant of the average. Viewers ask for ten seconds at a time (\[L\] 4): over two periods the bursts average
-/// out, and a viewer's initial buffering is forgotten after about half a minute.
+/// Time constant of the average. Viewers ask for ten seconds at a time (\[L\] 4): over two periods the bursts
+/// average out, and a viewer's initial buffering is forgotten after about half a minute.
 const TIME_CONSTANT_S: f64 = 20.0;
 
 /// Shortest span a rate is computed over: the calls of one burst follow each other in microseconds.
 const SPAN_MIN_S: f64 = 0.05;
 
-/// Seconds behind a rate that is believed to be the stream's bitrate: one period of a viewer, and its first burst half
-/// forgotten.
+/// Seconds behind a rate that is believed to be the stream's bitrate: one period of a viewer, and its first
+/// burst half forgotten.
 const SETTLED_S: f64 = TIME_CONSTANT_S / 2.0;
 
 /// Exponentially weighted bytes a second: decayed bytes over decayed time.
@@ -41,15 +41,16 @@ impl Rate {
         self.seconds >= SETTLED_S
     }
 
-    /// Bytes a second, as of `now`: silence counts, so a viewer that pauses becomes slow. Zero before the first byte.
+    /// Bytes a second, as of `now`: silence counts, so a viewer that pauses becomes slow. Zero before the
+    /// first byte.
     pub fn bytes_per_s(&self, now: Nanos) -> f64 {
         let silent_s = now.since(self.last).as_secs_f64();
         self.bytes / (self.seconds + silent_s).max(SPAN_MIN_S)
     }
 }
 
-/// e^-x for x >= 0, by the rational approximation 1/(1 + x + x^2/2 + x^3/6): within 2 % up to x = 1, monotone, always
-/// in (0, 1], and without a mathematics library.
+/// e^-x for x >= 0, by the rational approximation 1/(1 + x + x^2/2 + x^3/6): within 2 % up to x = 1,
+/// monotone, always in (0, 1], and without a mathematics library.
 fn decay(x: f64) -> f64 {
     1.0 / (1.0 + x * (1.0 + x * (0.5 + x / 6.0)))
 }

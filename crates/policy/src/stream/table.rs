@@ -31,7 +31,8 @@ pub struct Stream {
     pub file_size: u64,
     /// Bytes it read since it was recognised.
     pub consumed: u64,
-    /// Accesses since it was recognised; before it is known to be sequential, only those that went on where the last one ended.
+    /// Accesses since it was recognised; before it is known to be sequential, only those that went on where
+    /// the last one ended.
     pub accesses: u32,
     /// Where its last access ended.
     reached: u64,
@@ -45,8 +46,8 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Disk address of an offset of its file, as if the file were laid out in one run from the last reported address on.
-    /// Wrong beyond a fragment boundary, which costs a seek and nothing else.
+    /// Disk address of an offset of its file, as if the file were laid out in one run from the last reported
+    /// address on. Wrong beyond a fragment boundary, which costs a seek and nothing else.
     pub fn address_of(&self, offset: u64) -> Option<Lba> {
         let (known_offset, known) = self.anchor?;
         match offset.checked_sub(known_offset) {
@@ -75,17 +76,19 @@ impl Stream {
         Some(self.bytes_per_s(now)).filter(|&rate| self.rate.is_settled() && rate > 0.0)
     }
 
-    /// Whether it has read its file to the end: it is over, and must not count among those that share the memory.
+    /// Whether it has read its file to the end: it is over, and must not count among those that share the
+    /// memory.
     pub fn at_end(&self) -> bool {
         self.passed >= self.file_size
     }
 
-    /// When it will have read what is fetched: at the bitrate it is known to have, if it does not read faster for good,
-    /// else at its present rate. A viewer's first burst fills his buffer and says nothing about his rate.
+    /// When it will have read what is fetched: at the bitrate it is known to have, if it does not read faster
+    /// for good, else at its present rate. A viewer's first burst fills its buffer and says nothing about its
+    /// rate.
     pub fn runs_dry(&self, now: Nanos, known: Option<f64>) -> Nanos {
         let seen = self.bytes_per_s(now);
         let rate = match known.filter(|known| *known > 0.0) {
-            // Faster than four times its bitrate after all that time: somebody downloads it.
+            // Faster than four times its bitrate after all that time: it is a download.
             Some(known) if self.rate.is_settled() && seen > 4.0 * known => seen,
             Some(known) => known,
             None => seen,
@@ -105,8 +108,9 @@ impl Stream {
         self.accesses >= if self.first == 0 { 2 } else { sequential_after.max(2) }
     }
 
-    /// Counts an access. Random reads of one file fall within the gap of one another by chance: a jump is no sign that somebody
-    /// reads on, and what he showed before it none either. Who is known to may skip.
+    /// Counts an access. Random reads of one file fall within the gap of one another by chance: a jump is no
+    /// sign of a sequential client, and cancels what was seen before it. A client known to be sequential may
+    /// skip.
     fn count(&mut self, offset: u64, end: u64, sequential_after: u32) {
         let goes_on = offset <= self.reached && self.reached <= end;
         self.accesses = match goes_on || self.reads_on(sequential_after) {
@@ -117,8 +121,8 @@ impl Stream {
     }
 }
 
-/// Where a stream stands in its file. Every access asks this of all readers of its file, and a popular one has hundreds: so it lies
-/// apart from the rest of them, side by side.
+/// Where a stream stands in its file. Every access asks this of all readers of its file, and a popular one
+/// has hundreds: so it lies apart from the rest of them, side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     /// [`Stream::position`].
@@ -197,7 +201,8 @@ impl Continuation {
     }
 }
 
-/// All streams of one disk. Each operation costs the logarithm of their number and the number of streams of one file.
+/// All streams of one disk. Each operation costs the logarithm of their number and the number of streams of
+/// one file.
 #[derive(Debug)]
 pub struct Streams {
     config: StreamConfig,
@@ -245,7 +250,8 @@ impl Streams {
         self.streams.is_empty()
     }
 
-    /// Bytes fetched that at least one stream is still to read. Bytes that many wait for count once: they are in memory once.
+    /// Bytes fetched that at least one stream is still to read. Bytes that many wait for count once: they are
+    /// in memory once.
     pub fn unread(&self) -> u64 {
         self.unread
     }
@@ -289,8 +295,8 @@ impl Streams {
         streams.iter().map(|standing| (standing.id, standing))
     }
 
-    /// Takes in an access to `[offset, offset + len)`: the stream it belongs to, and the one that made room for it. A length
-    /// of 0 says where somebody is about to read, and that he has not yet.
+    /// Takes in an access to `[offset, offset + len)`: the stream it belongs to, and the one that made room
+    /// for it. A length of 0 says where a client is about to read, and has not yet.
     pub fn observe(
         &mut self,
         now: Nanos,
@@ -339,7 +345,8 @@ impl Streams {
         });
     }
 
-    /// Counts what other streams of its file have fetched and not read as fetched for this one, as far as it joins on.
+    /// Counts what other streams of its file have fetched and not read as fetched for this one, as far as it
+    /// joins on.
     pub fn share(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get(&id) else { return };
         let (file, mut upto) = (stream.file, stream.fetched);
@@ -359,8 +366,8 @@ impl Streams {
         ahead.find(|&(other, s)| other != id && s.fetched > s.position).map(|(_, s)| s.position)
     }
 
-    /// Notes that what was fetched for a stream from `from` on is not there after all: a read failed or was withdrawn,
-    /// or the bytes were evicted before they were used.
+    /// Notes that what was fetched for a stream from `from` on is not there after all: a read failed or was
+    /// withdrawn, or the bytes were evicted before they were used.
     pub fn lost(&mut self, id: StreamId, from: u64) {
         self.change(id, |stream| stream.fetched = stream.fetched.min(from.max(stream.position)));
     }
@@ -407,13 +414,13 @@ impl Streams {
         self.streams.range(later).find(|(_, s)| s.unread() > 0).map(|(&id, s)| (id, s))
     }
 
-    /// The stream that expects its next access nearest to `offset`, within the gap. An access where its fetched bytes end is expected
-    /// too: the reports of the reads between may have been lost. Who is not known to have taken all of his last read is expected
-    /// anywhere in it, and of two such the one that is certain to have come closer goes on. Among those who are known, the older: with
-    /// the closer of them too, simulated sessions on 2 GiB carried a third less (HD on 7200 rpm 33 requests/s instead of 49).
+    /// The stream that expects its next access nearest to `offset`, within the gap. An access where its
+    /// fetched bytes end is expected too: the reports of the reads between may have been lost. If consumption
+    /// is unconfirmed, match anywhere in the last read; prefer the closest confirmed position. Among
+    /// confirmed streams at the same distance the older goes on.
     fn continued_by(&self, file: FileId, offset: u64) -> Option<StreamId> {
         self.of_file(file)
-            // Who begins at the head is somebody new, however close behind another.
+            // A client that begins at the head is a new one, however close behind another.
             .filter(|(_, s)| offset > 0 || s.position == 0)
             .map(|(id, s)| {
                 let expected = offset.clamp(s.passed, s.position);
@@ -563,7 +570,7 @@ mod tests {
             let id = streams.observe(secs(i as u64), FILE, at * K, 64 * K, 4096 * K).0.stream();
             assert!(!streams.get(id).unwrap().is_sequential(streams.config()), "access {i}");
         }
-        // Whoever is known to read on stays so when he skips.
+        // A client known to be sequential stays so when it skips.
         let mut id = StreamId(0);
         for (i, at) in [2048, 2112, 2176, 2560].into_iter().enumerate() {
             id = streams.observe(secs(10 + i as u64), FILE, at * K, 64 * K, 4096 * K).0.stream();
