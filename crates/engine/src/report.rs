@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
+use seekless_ledger::{Ratios, Totals};
 use seekless_policy::memory::MemoryReport;
-use seekless_policy::totals::{Ratios, Totals};
 use seekless_policy::{Histogram, Reason, SizeReport};
 use serde::{Deserialize, Serialize};
 

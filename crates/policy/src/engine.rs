@@ -24,7 +24,6 @@ use alloc::collections::VecDeque;
 
 use seekless_units::{Bytes, Nanos};
 
-use crate::account::DiskClock;
 use crate::config::IN_FLIGHT_MAX;
 use crate::drops::{self, Drops};
 use crate::extents::Extents;
@@ -38,6 +37,7 @@ use crate::{
 };
 use follow::Following;
 use seekless_profile::DiskProfile;
+use seekless_sizing::controller::DiskClock;
 use seekless_sizing::{AsAsked, start_size};
 
 /// Most ranges of bytes that are kept in one list: those of the map of extents (four for each stream of

@@ -21,10 +21,10 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use seekless_ledger::{Totals, add};
 use seekless_units::Nanos;
 
 use crate::recency::{Recency, Turn};
-use crate::totals::{Totals, add};
 
 /// What a range is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

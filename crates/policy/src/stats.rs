@@ -3,8 +3,7 @@
 use seekless_units::Nanos;
 
 use crate::memory::MemoryReport;
-use crate::totals::Totals;
-use crate::{Histogram, Reason, SizeReport, Verdict};
+use crate::{Histogram, Reason, SizeReport, Totals, Verdict};
 
 /// Counters since the spindle was made. Monotone except those said to be of now.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -22,8 +22,10 @@
 //! gradient takes too long: beyond `adjust_evict` the size jumps at once to what a client uses within the
 //! time that data stays in memory, eviction time times bitrate, if that is smaller.
 
+mod clock;
 mod model;
 
+pub use clock::DiskClock;
 pub use model::{Bound, ENDED, Situation, SizeModel};
 
 use alloc::collections::BTreeMap;

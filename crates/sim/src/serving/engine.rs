@@ -8,8 +8,8 @@
 
 use std::collections::BTreeMap;
 
+use seekless_ledger::Totals;
 pub(crate) use seekless_policy::memory::REPORT_EVERY;
-use seekless_policy::totals::Totals;
 use seekless_policy::{Config, DiskEngine, MemoryLimit, ReadId, RequestId};
 
 /// A read under way. Places are pages.

@@ -107,6 +107,6 @@ impl Totals {
 }
 
 /// Sums stop at the largest number instead of overflowing.
-pub(crate) fn add(sum: &mut u64, bytes: u64) {
+pub fn add(sum: &mut u64, bytes: u64) {
     *sum = sum.saturating_add(bytes);
 }
