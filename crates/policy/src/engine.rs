@@ -137,7 +137,7 @@ impl DiskEngine {
                 self.found_missing(file, offset, offset.saturating_add(len));
             }
             Event::Release { file, offset, len } => self.release(file, offset, offset.saturating_add(len)),
-            Event::Bitrate { file, bytes_per_s } => self.told_bitrate(file, bytes_per_s),
+            Event::Bitrate { file, bytes_per_s } => self.files.told_bitrate(file, bytes_per_s),
             Event::MemoryLimit(limit) => {
                 let seen = Seen {
                     reads: self.stats.reads,

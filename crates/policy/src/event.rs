@@ -101,7 +101,7 @@ pub enum Event {
         /// Bytes.
         len: u64,
     },
-    /// What a file's own header says about its bitrate. Remembered as long as a stream reads the file.
+    /// What a file's own header says about its bitrate. Remembered as long as the file is open.
     Bitrate {
         /// The file.
         file: FileId,

@@ -11,11 +11,18 @@ use seekless_units::Nanos;
 use crate::FileId;
 use crate::by_time::ByTime;
 
+#[derive(Clone, Copy, Debug, Default)]
+struct Open {
+    /// Reads of it; they decide when its header is looked at.
+    reads: u32,
+    /// What its header said, bytes a second.
+    bitrate: Option<u64>,
+}
+
 /// The open files of one disk.
 #[derive(Debug)]
 pub(crate) struct Files {
-    /// Reads of each; they decide when its header is looked at.
-    reads: BTreeMap<FileId, u32>,
+    open: BTreeMap<FileId, Open>,
     /// When each is to be closed. A file whose time was up while a read of it was under way has none.
     until: ByTime<FileId>,
     /// How long a file stays open after its last use.
@@ -25,7 +32,7 @@ pub(crate) struct Files {
 
 impl Files {
     pub(crate) fn new(keep: Nanos, max: usize) -> Files {
-        Files { reads: BTreeMap::new(), until: ByTime::default(), keep, max: max.max(1) }
+        Files { open: BTreeMap::new(), until: ByTime::default(), keep, max: max.max(1) }
     }
 
     /// The driver can read this file from now on. Returns the file that is to be closed for it, the one
@@ -39,10 +46,10 @@ impl Files {
         if self.used(now, file) {
             return None;
         }
-        let full = self.reads.len() >= self.max;
+        let full = self.open.len() >= self.max;
         let close = full.then(|| self.until.keys().find(|&file| !in_use(file))).flatten();
         close.inspect(|&file| self.remove(file));
-        self.reads.insert(file, 0);
+        self.open.insert(file, Open::default());
         self.until.set(file, now + self.keep);
         close
     }
@@ -58,7 +65,7 @@ impl Files {
 
     /// Whether the driver can read a file.
     pub(crate) fn is_open(&self, file: FileId) -> bool {
-        self.reads.contains_key(&file)
+        self.open.contains_key(&file)
     }
 
     /// A read of a file is over, or withdrawn.
@@ -71,9 +78,21 @@ impl Files {
     /// Counts a read of an open file. Whether its header is worth a look: at its first read, and at every
     /// doubling, since more of the file is in memory then.
     pub(crate) fn read(&mut self, file: FileId) -> bool {
-        let Some(reads) = self.reads.get_mut(&file) else { return false };
-        *reads = reads.saturating_add(1);
-        reads.is_power_of_two()
+        let Some(open) = self.open.get_mut(&file) else { return false };
+        open.reads = open.reads.saturating_add(1);
+        open.reads.is_power_of_two()
+    }
+
+    /// Remembers what an open file's header says; 0 is ignored.
+    pub(crate) fn told_bitrate(&mut self, file: FileId, bytes_per_s: u64) {
+        if let Some(open) = self.open.get_mut(&file).filter(|_| bytes_per_s > 0) {
+            open.bitrate = Some(bytes_per_s);
+        }
+    }
+
+    /// What a file's header said, bytes a second.
+    pub(crate) fn bitrate(&self, file: FileId) -> Option<u64> {
+        self.open.get(&file)?.bitrate
     }
 
     /// The next file whose time is up and of which nothing is under way: it is to be closed.
@@ -89,7 +108,7 @@ impl Files {
     }
 
     fn remove(&mut self, file: FileId) {
-        self.reads.remove(&file);
+        self.open.remove(&file);
         self.until.remove(file);
     }
 }

@@ -17,15 +17,12 @@ use alloc::vec::Vec;
 use seekless_units::{Bytes, Nanos};
 
 use super::DiskEngine;
-use super::lengths::{Bitrates, PieceLen};
+use super::lengths::PieceLen;
 use crate::by_time::ByTime;
 use crate::constants::time;
-use crate::piece::{Plan, Wanted, lba_at};
+use crate::piece::{Plan, Wanted, address};
 use crate::spindle::NewPiece;
-use crate::{
-    Access, Action, AheadConfig, Continuation, Demand, EndEvidence, FileId, PAGE, Request, RequestId, Stream,
-    StreamId, Streams, Taken,
-};
+use crate::{Access, Action, AheadConfig, EndEvidence, FileId, PAGE, Stream, StreamId, Streams, Taken};
 
 /// What is kept to read ahead of need.
 pub(super) struct Following {
@@ -36,7 +33,9 @@ pub(super) struct Following {
     /// Streams of which it is not known how much of their last read they took, by when they have taken all of
     /// it.
     taking: ByTime<StreamId>,
-    pub(super) bitrates: Bitrates,
+    /// When the highest bitrate was last looked for, and what it was, bytes a second.
+    pub(super) ranked: Nanos,
+    pub(super) highest_bitrate: f64,
 }
 
 impl Following {
@@ -46,7 +45,8 @@ impl Following {
             config,
             upcoming: ByTime::default(),
             taking: ByTime::default(),
-            bitrates: Bitrates::new(bitrate),
+            ranked: Nanos::ZERO,
+            highest_bitrate: bitrate.unwrap_or(0) as f64,
         }
     }
 
@@ -115,8 +115,7 @@ impl DiskEngine {
         file_size: u64,
     ) -> Option<StreamId> {
         let following = self.streams.as_mut()?;
-        let (continuation, forgotten) = following.table.observe(self.now, file, offset, len, file_size);
-        let (Continuation::Began(stream) | Continuation::Continued(stream)) = continuation;
+        let (stream, forgotten) = following.table.observe(self.now, file, offset, len, file_size);
         if let Some((id, over)) = forgotten {
             following.forget(id);
             self.stream_ended(&over);
@@ -310,25 +309,17 @@ impl DiskEngine {
         let Some(following) = &self.streams else { return false };
         let Some(reader) = following.table.get(stream) else { return false };
         let file = reader.file;
-        let request = Request {
-            id: RequestId(u64::MAX),
-            file,
-            from: piece.start,
-            offset: piece.start,
-            len: (piece.end - piece.start).min(self.config.read_max.0),
-            file_size: piece.end,
-            lba: reader.address_of(piece.start),
-            demand: Demand::default(),
-        };
-        let Some(wanted) = Wanted::of(&request, self.config.read_max.0) else { return false };
-        let plan = Plan::lay(wanted, self.spindle.pieces_of(file), 0, self.config.read_max.0);
+        let (anchor, read_max) = (reader.anchor, self.config.read_max.0);
+        let len = (piece.end - piece.start).min(read_max);
+        let Some(wanted) = Wanted::of(piece.start, len, piece.end, read_max) else { return false };
+        let plan = Plan::lay(wanted, self.spindle.pieces_of(file), 0, read_max);
         if !self.spindle.has_room(plan.create.len()) {
             return false;
         }
         for (start, end, _) in plan.create {
             self.stats.ahead += 1;
             // Not before a request waits for it.
-            let (lba, due) = (lba_at(&request, start), Nanos::MAX);
+            let (lba, due) = (anchor.map(|anchor| address(anchor, start)), Nanos::MAX);
             self.spindle.queue_ahead(NewPiece { file, start, end, lba, due, ahead_for: Some(stream) });
         }
         self.fetched(Some(stream), wanted.end);

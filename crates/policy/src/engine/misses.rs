@@ -5,7 +5,7 @@ use seekless_units::Nanos;
 use seekless_wants::PIECE;
 
 use super::DiskEngine;
-use crate::piece::{Plan, Wanted, lba_at};
+use crate::piece::{Plan, Wanted, address};
 use crate::spindle::{Answered, NewPiece};
 use crate::{Demand, EndEvidence, Mode, PAGE, ReadId, Reason, Request, Stream, StreamId, Verdict};
 
@@ -24,6 +24,11 @@ enum MissAction {
     PassThrough,
 }
 
+/// What of a request is served; `None` if it lies beyond the end of its file.
+fn wanted(request: &Request, read_max: u64) -> Option<Wanted> {
+    Wanted::of(request.offset, request.len, request.file_size, read_max)
+}
+
 impl DiskEngine {
     pub(super) fn request(&mut self, request: Request) {
         self.stats.requests += 1;
@@ -32,7 +37,7 @@ impl DiskEngine {
             self.spindle.say(request.id, Verdict::Pass(reason));
             self.stats.answered(Verdict::Pass(reason));
             if let Some(wanted) =
-                Wanted::of(&request, self.config.read_max.0).filter(|_| self.config.hears_hits())
+                wanted(&request, self.config.read_max.0).filter(|_| self.config.hears_hits())
             {
                 self.extents.left_to_client(request.file, wanted.start, wanted.end);
             }
@@ -45,7 +50,7 @@ impl DiskEngine {
             return Err(Reason::Mode);
         }
         let read_max = self.config.read_max.0;
-        let wanted = Wanted::of(request, read_max).ok_or(Reason::BeyondEnd)?;
+        let wanted = wanted(request, read_max).ok_or(Reason::BeyondEnd)?;
         if self.spindle.is_blocked(request.id) {
             return Err(Reason::Duplicate);
         }
@@ -55,7 +60,7 @@ impl DiskEngine {
         let existing = self.spindle.pieces_of(request.file);
         let stream = self.follow_miss(request, wanted, &existing);
         if let Some(bytes_per_s) = request.demand.bitrate {
-            self.told_bitrate(request.file, bytes_per_s);
+            self.files.told_bitrate(request.file, bytes_per_s);
         }
         let action = self.miss_action(stream, wanted);
         let apart = |&(_, start, end): &(ReadId, u64, u64)| end <= wanted.start || wanted.end <= start;
@@ -85,7 +90,7 @@ impl DiskEngine {
             file: request.file,
             start,
             end,
-            lba: lba_at(request, start),
+            lba: request.lba.map(|lba| address((request.offset, lba), start)),
             due,
             ahead_for: None,
         };

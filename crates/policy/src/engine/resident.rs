@@ -217,10 +217,6 @@ impl DiskEngine {
     /// A stream is over: what was fetched for it alone is abandoned.
     pub(super) fn stream_ended(&mut self, over: &Stream) {
         let counting = self.counted_on(over.file);
-        let Some(following) = &mut self.streams else { return };
-        if counting.is_empty() {
-            following.bitrates.forget(over.file);
-        }
         self.extents.stream_ended(over.file, over.position, &counting);
         // Of the whole file: what lies behind it or beyond a hole may have been pinned for it as well.
         let ranges = self.extents.pinned(over.file, 0, u64::MAX);

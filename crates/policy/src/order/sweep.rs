@@ -11,7 +11,7 @@ use crate::{Order, Place, Queued, ReadId};
 /// sweeps at most, whatever else comes. Without batches a stream whose next piece always lies just ahead of
 /// the head could keep all others waiting.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Sweep {
+pub(crate) struct Sweep {
     head: Option<Place>,
     /// The youngest piece of the sweep under way: of pieces that are due, and of others.
     youngest: [Option<ReadId>; 2],
@@ -19,7 +19,7 @@ pub struct Sweep {
 
 impl Sweep {
     /// A sweep that starts at the lowest address.
-    pub fn new() -> Sweep {
+    pub(crate) fn new() -> Sweep {
         Sweep::default()
     }
 }
@@ -46,10 +46,6 @@ impl Order for Sweep {
         }
         self.head = Some(place);
         index
-    }
-
-    fn name(&self) -> &'static str {
-        "sweep"
     }
 }
 

@@ -14,10 +14,10 @@ mod persistence;
 mod rate;
 mod table;
 
-pub(crate) use lengths::Lengths;
-pub use persistence::Persistence;
-pub use rate::Rate;
-pub use table::{Continuation, Stream, StreamId, Streams};
+use lengths::Lengths;
+use persistence::Persistence;
+use rate::Rate;
+pub(crate) use table::{Stream, StreamId, Streams};
 
 use seekless_units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};

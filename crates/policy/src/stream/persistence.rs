@@ -21,7 +21,7 @@ const NEWEST_SLOW: f64 = ENDED as f64;
 /// Clients count as staying when they leave less than what the disk transfers in the time of one switch, and
 /// as leaving again when it is twice that: longer pieces leave more unread by themselves.
 #[derive(Clone, Copy, Debug)]
-pub struct Persistence {
+pub(crate) struct Persistence {
     /// What the disk transfers in the time of one switch.
     depth: u64,
     ended: u32,
@@ -36,7 +36,7 @@ pub struct Persistence {
 
 impl Persistence {
     /// Nothing seen yet, on a disk of this depth.
-    pub fn new(depth: Bytes) -> Persistence {
+    pub(crate) fn new(depth: Bytes) -> Persistence {
         Persistence {
             depth: depth.0,
             ended: 0,
@@ -49,17 +49,17 @@ impl Persistence {
     }
 
     /// The depth of the disk is known better now.
-    pub fn set_depth(&mut self, depth: Bytes) {
+    pub(crate) fn set_depth(&mut self, depth: Bytes) {
         self.depth = depth.0;
     }
 
     /// Some stream read so many bytes.
-    pub fn read(&mut self, bytes: u64) {
+    pub(crate) fn read(&mut self, bytes: u64) {
         self.read = self.read.saturating_add(bytes);
     }
 
     /// A stream is over; so many bytes of the piece it read were never read.
-    pub fn ended(&mut self, unread: u64) {
+    pub(crate) fn ended(&mut self, unread: u64) {
         self.ended = self.ended.saturating_add(1);
         let weight = f64::from(self.ended).min(NEWEST_SLOW);
         let read = core::mem::take(&mut self.read);
@@ -77,12 +77,12 @@ impl Persistence {
     /// Streams that have ended; bytes read for each of the last hundreds of them, by whichever stream; and
     /// the mean they left unread. What those that ended read themselves would not do: soon after a start
     /// these are the short ones.
-    pub fn means(&self) -> (u32, f64, f64) {
+    pub(crate) fn means(&self) -> (u32, f64, f64) {
         (self.ended, self.read_slow, self.left_slow)
     }
 
     /// Whether readers stay; `false` until enough of them were seen.
-    pub fn stays(&self) -> bool {
+    pub(crate) fn stays(&self) -> bool {
         self.stays
     }
 }

@@ -15,7 +15,7 @@ const SETTLED_S: f64 = TIME_CONSTANT_S / 2.0;
 
 /// Exponentially weighted bytes a second: decayed bytes over decayed time.
 #[derive(Clone, Copy, Debug)]
-pub struct Rate {
+pub(crate) struct Rate {
     bytes: f64,
     seconds: f64,
     last: Nanos,
@@ -23,12 +23,12 @@ pub struct Rate {
 
 impl Rate {
     /// Nothing read yet.
-    pub fn new(now: Nanos) -> Rate {
+    pub(crate) fn new(now: Nanos) -> Rate {
         Rate { bytes: 0.0, seconds: 0.0, last: now }
     }
 
     /// `bytes` were read at `now`.
-    pub fn record(&mut self, now: Nanos, bytes: u64) {
+    pub(crate) fn record(&mut self, now: Nanos, bytes: u64) {
         let passed_s = now.since(self.last).as_secs_f64();
         self.last = self.last.max(now);
         let keep = decay(passed_s / TIME_CONSTANT_S);
@@ -37,13 +37,13 @@ impl Rate {
     }
 
     /// Whether it has been watched for long enough to be the stream's bitrate.
-    pub fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         self.seconds >= SETTLED_S
     }
 
     /// Bytes a second, as of `now`: silence counts, so a viewer that pauses becomes slow. Zero before the
     /// first byte.
-    pub fn bytes_per_s(&self, now: Nanos) -> f64 {
+    pub(crate) fn bytes_per_s(&self, now: Nanos) -> f64 {
         let silent_s = now.since(self.last).as_secs_f64();
         self.bytes / (self.seconds + silent_s).max(SPAN_MIN_S)
     }
