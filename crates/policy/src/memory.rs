@@ -30,6 +30,9 @@ pub const REPORT_EVERY: Nanos = Nanos::from_secs(2);
 /// Smallest budget: a piece for each of a handful of streams.
 pub const BUDGET_MIN: Bytes = Bytes::mib(8);
 
+/// Smallest part of the page cache that the budget shrinks to.
+const SHARE_MIN: f64 = 0.05;
+
 /// What is left of a period's counts in the next. Counts are judged over about ten seconds, because one piece
 /// that is gone is several hundredths of what is read in one period.
 const REMEMBERED: f64 = 0.8;
@@ -303,10 +306,7 @@ impl Memory {
         } else {
             self.grow();
         }
-        self.share = self
-            .share
-            .min(self.constants.budget_share)
-            .max(BUDGET_MIN.0 as f64 / self.cache_bytes().max(1.0));
+        self.share = self.share.min(self.constants.budget_share).max(SHARE_MIN);
         if self.stage != Stage::Ample {
             // A full budget makes every byte that was read and kept an eviction.
             if !self.has_to_spare(unread) {

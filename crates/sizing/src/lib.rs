@@ -115,8 +115,8 @@ pub enum EndEvidence {
     Ignored,
     /// Where most stop, of clients not known to be sequential. A client most likely at its end reads for
     /// itself, and so does every client as long as it is not known where most stop. Requests longer than the
-    /// engine's bound for passing through are served in both cases. No further piece is begun for a client once as
-    /// much is fetched as half of those read that came as far.
+    /// engine's bound for passing through are served in both cases. No further piece is begun for a client
+    /// once as much is fetched as half of those read that came as far.
     Ends,
     /// Whether and how far clients go on. Those not known to be sequential read for themselves, no piece goes
     /// beyond the median of what is left, and while a call is blocked nothing is read ahead that costs a

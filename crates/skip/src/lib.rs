@@ -1,7 +1,7 @@
 //! Tests that cannot run here: each says so in one `skipped:` line and passes.
 //!
-//! A skip in CI must not hide a test. With `CI=true`, as root and with `/dev/fuse`, everything that such a test asks
-//! for is there, so a skip is a failure.
+//! A skip in CI must not hide a test. With `CI=true`, as root and with `/dev/fuse`, everything that such a
+//! test asks for is there, so a skip is a failure.
 //!
 //! Must not know: what is tested.
 
