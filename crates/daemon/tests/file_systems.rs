@@ -73,7 +73,7 @@ impl StandIn {
         match mounted() {
             Ok(session) => Some(Fuse { session: Some(session), folder }),
             Err(error) => {
-                println!("skipped: no FUSE file system can be mounted ({error})");
+                seekless_skip::skipped(format!("no FUSE file system can be mounted ({error})"));
                 None
             }
         }
@@ -208,7 +208,7 @@ struct Disk {
 impl Disk {
     fn on(image: &File, rotational: bool) -> Option<Disk> {
         let skipped = |why: String| {
-            println!("skipped: {why}");
+            seekless_skip::skipped(why);
             None
         };
         if !rustix::process::geteuid().is_root() {
@@ -357,7 +357,7 @@ fn a_file_of_an_overlay_is_read_by_the_disk_of_its_layer() {
     if let Err(error) =
         rustix::mount::mount("overlay", merged.path(), "overlay", MountFlags::empty(), options.as_c_str())
     {
-        println!("skipped: no overlayfs ({error})");
+        seekless_skip::skipped(format!("no overlayfs ({error})"));
         return;
     }
     let profiles = tempfile::tempdir().unwrap();

@@ -31,7 +31,7 @@ const ALICE: u32 = 65_532;
 /// A connection of another user, who may not enter the test's folder: by the twin.
 fn client_of(bench: &Bench, uid: u32) -> Option<Client> {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can be another user");
+        seekless_skip::skipped("only root can be another user");
         return None;
     }
     std::thread::scope(|scope| {

@@ -9,8 +9,8 @@ use clap::Args;
 use comfy_table::{Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use seekless_drive::{DriveSpec, catalogue};
-use seekless_policy::competitive::Competitive;
 use seekless_profile::{DiskProfile, StoredProfile};
+use seekless_sizing::competitive::Competitive;
 use seekless_units::{Bytes, Exit, Fault, Lba, SECTOR_BYTES};
 use serde::Serialize;
 

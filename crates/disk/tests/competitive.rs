@@ -6,7 +6,7 @@ mod common;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use seekless_drive::{Command, Drive, DriveSpec, Op, catalogue};
-use seekless_policy::competitive::{Competitive, SLOW_START, SequentialReader, Start};
+use seekless_sizing::competitive::{Competitive, SLOW_START, SequentialReader, Start};
 use seekless_units::{Bytes, Lba, Nanos};
 
 /// A stream: where it lies, how long it is, how far it was read ahead, what is known of its reader.

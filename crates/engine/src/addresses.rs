@@ -1,7 +1,8 @@
 //! Disk addresses of file offsets, remembered.
 //!
-//! Asking the file system (`FIEMAP`) takes microseconds when its metadata are in memory, and a seek when they are not. A
-//! file is asked once and again only when its size or time of change differ. The order of reads is all that rests on it.
+//! Asking the file system (`FIEMAP`) takes microseconds when its metadata are in memory, and a seek when they
+//! are not. A file is asked once and again only when its size or time of change differ. The order of reads is
+//! all that rests on it.
 
 use std::collections::HashMap;
 
@@ -36,7 +37,8 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    /// Address on the whole disk of the file's byte at `offset`; `start` is where the file system's device begins on it.
+    /// Address on the whole disk of the file's byte at `offset`; `start` is where the file system's device
+    /// begins on it.
     pub(crate) fn lba(
         &mut self,
         file: FileId,

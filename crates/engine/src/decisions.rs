@@ -1,19 +1,22 @@
-//! The decision log of all disks, in one file: [`seekless_policy::record`] as it happens, up to a bound.
+//! The decision log of all disks, in one file: [`seekless_decisions`] as it happens, up to a bound.
 //!
-//! What is cut off is the end: a log with a hole would not replay. How many lines are missing is its last line. The file is
-//! written through a buffer, whole at every report of a reader that has nothing to do, and at the end.
+//! What is cut off is the end: a log with a hole would not replay. How many lines are missing is its last
+//! line. The file is written through a buffer, which is flushed with every report of the machine's memory,
+//! and at the end.
 
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
-use seekless_policy::record::{FIRST_LINE, Line};
+use seekless_decisions::{Entry, FIRST_LINE, Line};
+use seekless_policy::{Action, Config, Event};
+use seekless_units::Nanos;
 
 use crate::lock;
 
-/// A log that readers write to.
+/// A log that disk threads write to.
 pub struct DecisionLog {
     inner: Mutex<Inner>,
 }
@@ -69,10 +72,42 @@ impl DecisionLog {
         let _ = lock(&self.inner).out.flush();
     }
 
-    /// Writes the last line: all readers have ended. Whoever holds the log still, in a thread that outlives them, adds
-    /// nothing to it.
+    /// Writes the last line. A thread that still holds the log adds nothing after it.
     pub(crate) fn end(&self) {
         lock(&self.inner).end();
+    }
+}
+
+/// The log of one disk; writes nothing if nothing is logged.
+pub(crate) struct DiskLog(Option<(u32, Arc<DecisionLog>)>);
+
+impl DiskLog {
+    /// Begins with the disk's name and settings.
+    pub(crate) fn begin(log: Option<Arc<DecisionLog>>, name: &str, config: &Config) -> DiskLog {
+        let disk_log = DiskLog(log.map(|log| (log.disk(), log)));
+        let name = name.to_string();
+        disk_log.write(Nanos::ZERO, || Entry::Disk { name, config: Box::new(config.clone()) });
+        disk_log
+    }
+
+    fn write(&self, at: Nanos, entry: impl FnOnce() -> Entry) {
+        if let Some((disk, log)) = &self.0 {
+            log.write(&Line { disk: *disk, at, entry: entry() });
+        }
+    }
+
+    pub(crate) fn event(&self, at: Nanos, event: Event) {
+        self.write(at, || Entry::Event(event));
+    }
+
+    pub(crate) fn action(&self, at: Nanos, action: Action) {
+        self.write(at, || Entry::Action(action));
+    }
+
+    pub(crate) fn flush(&self) {
+        if let Some((_, log)) = &self.0 {
+            log.flush();
+        }
     }
 }
 
@@ -117,9 +152,6 @@ impl Drop for Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use seekless_policy::Event;
-    use seekless_policy::record::Entry;
-    use seekless_units::Nanos;
 
     #[test]
     fn it_is_bounded_and_says_what_is_missing() {

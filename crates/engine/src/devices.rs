@@ -1,7 +1,7 @@
 //! Which reader serves the files of a device.
 //!
-//! What is found is believed for a few seconds only: loop devices come and go under the same number, and people change
-//! `read_ahead_kb` while we run.
+//! What is found is believed for a few seconds only: loop devices come and go under the same number, and
+//! people change `read_ahead_kb` while we run.
 
 use std::collections::HashMap;
 use std::fs;
@@ -17,12 +17,13 @@ use seekless_kernel::topology::{Backing, Dev, Disk, Topology};
 use seekless_policy::FileId;
 use seekless_wants::PROGRESS_STEP;
 
-use crate::disk_thread::{DiskThread, Snapshot};
 use crate::door::Message;
 use crate::lock;
 use crate::media::Bitrates;
 use crate::report::DiskReport;
 use crate::settings::Settings;
+use crate::snapshot::Snapshot;
+use crate::start::DiskThread;
 
 /// How long a device's place and limits are believed.
 const BELIEVED: Duration = Duration::from_secs(2);
@@ -123,8 +124,8 @@ impl Devices {
         }
     }
 
-    /// Ends: no reader is started from now on. What is returned ends the readers when it is called; it may take a moment,
-    /// so call it without the lock.
+    /// Ends: no reader is started from now on. What is returned ends the readers when it is called; it may
+    /// take a moment, so call it without the lock.
     pub(crate) fn close(&mut self) -> impl FnOnce() + use<> {
         self.closed = true;
         let readers = std::mem::take(&mut self.readers);
@@ -150,7 +151,8 @@ impl Devices {
         }
     }
 
-    /// Whether every hit on this file's disk needs to be reported now ([`seekless_policy::Stats::needs_every_hit`]).
+    /// Whether every hit on this file's disk needs to be reported now
+    /// ([`seekless_policy::Stats::needs_every_hit`]).
     pub fn needs_every_hit(&self, file: FileId) -> bool {
         let reader = self.reader_of(file).and_then(|index| self.readers.get(index));
         reader.is_some_and(|reader| lock(&reader.snapshot).engine.needs_every_hit())
@@ -271,7 +273,7 @@ impl Devices {
         }
         self.readers.push(DiskThread::start(
             name,
-            self.settings.clone(),
+            &self.settings,
             self.count.clone(),
             self.bitrates.clone(),
         )?);

@@ -1,14 +1,15 @@
-//! What is known of a disk before it is first read: its lasting name, its measured profile, and the prefetch size it was left
-//! with.
+//! What is known of a disk before it is first read: its lasting name, its measured profile, and the prefetch
+//! size it was left with.
 //!
-//! A file that cannot be used - of another disk, cut short, edited, of a later version - is named in the log, and the engine
-//! goes on with what it would do without.
+//! A file that cannot be used - of another disk, cut short, edited, of a later version - is named in the log,
+//! and the engine goes on with what it would do without.
 
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use seekless_kernel::identity::Identity;
+use seekless_policy::SizeReport;
 use seekless_profile::{DiskKind, DiskProfile, StoredProfile};
 use seekless_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -36,6 +37,8 @@ struct Remembered {
 /// A disk as far as files about it go.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disk {
+    /// The kernel's name of it, or a mount point.
+    pub(crate) name: String,
     /// Its lasting name; `None` for the common queue and for what is no block device.
     id: Option<String>,
     folder: PathBuf,
@@ -51,15 +54,15 @@ impl Disk {
         let block = Path::new(SYS_BLOCK).join(name);
         // A mount point is no block device, and no path below /sys/block.
         if name.contains('/') || !block.is_dir() {
-            return Disk::default();
+            return Disk { name: name.to_string(), ..Disk::default() };
         }
         let id = Identity::of(Path::new(SYS_BLOCK), Path::new(UDEV_DATA), name).id;
         let sectors = fs::read_to_string(block.join("size")).ok().and_then(|t| t.trim().parse().ok());
-        Disk::named(id, sectors, folder)
+        Disk { name: name.to_string(), ..Disk::named(id, sectors, folder) }
     }
 
     fn named(id: String, sectors: Option<u64>, folder: &Path) -> Disk {
-        let mut disk = Disk { id: None, folder: folder.to_path_buf(), profile: None, size: None };
+        let mut disk = Disk { folder: folder.to_path_buf(), ..Disk::default() };
         let path = folder.join(format!("{id}.json"));
         disk.profile = used(&path, "profile", |text| {
             StoredProfile::parse(text, Some(&id), sectors).map(|s| s.profile).map_err(|e| e.to_string())
@@ -73,8 +76,22 @@ impl Disk {
         self.folder.join(format!("{id}.size.json"))
     }
 
-    /// Keeps the size to start with next time: written beside and renamed, so that no reader sees half of it.
-    pub(crate) fn remember(&mut self, size: Bytes) {
+    /// Keeps the size to start with next time, when it is a quarter or more from what was kept: the first
+    /// seconds of the next start correct less.
+    pub(crate) fn remember(&mut self, report: &SizeReport) {
+        let (now, kept) = (report.target, self.size.unwrap_or_default().0);
+        if now.abs_diff(kept) >= kept / 4 {
+            self.keep(report);
+        }
+    }
+
+    /// Keeps the size to start with next time, if it is an automatic one that something was learnt about. The
+    /// file is written beside and renamed, so that no program sees half of it.
+    pub(crate) fn keep(&mut self, report: &SizeReport) {
+        if report.kind != "auto" || report.intervals == 0 {
+            return;
+        }
+        let size = Bytes(report.target);
         let Some(id) = self.id.as_deref().filter(|_| self.size != Some(size)) else { return };
         let path = self.size_path(id);
         let text = Remembered { schema: SCHEMA, disk: id.to_string(), prefetch_bytes: size.0 };
@@ -173,7 +190,8 @@ impl Known {
         RememberedKind { schema: SCHEMA, disk: id, boot, sequence, kind }
     }
 
-    /// What was measured before, of this very device. Anything else - damaged, of another boot - is measured again.
+    /// What was measured before, of this very device. Anything else - damaged, of another boot - is measured
+    /// again.
     pub(crate) fn kind(&self) -> Option<DiskKind> {
         let kept: RememberedKind = serde_json::from_str(&read(&self.path()).ok()??).ok()?;
         let certain = !self.boot.is_empty() && self.sequence > 0;
@@ -214,7 +232,7 @@ mod tests {
         let look = |id: &str| Disk::named(id.into(), None, &folder);
         let mut disk = look("serial-1");
         assert_eq!((disk.size, disk.profile.is_none()), (None, true));
-        disk.remember(Bytes::mib(6));
+        disk.keep(&SizeReport { kind: "auto".into(), target: 6 << 20, intervals: 1, ..Default::default() });
         assert_eq!(look("serial-1").size, Some(Bytes::mib(6)));
         assert_eq!(look("serial-2").size, None);
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing left beside");

@@ -14,8 +14,8 @@ use crate::addresses::Edition;
 /// How the bytes of a request's file are read: what came with the request, made a [`Source`] by the reader.
 #[derive(Debug)]
 pub enum Passed {
-    /// A descriptor that shares its struct file with a server: it is opened again, which may ask a file server that
-    /// hangs, so the reader of the disk does it.
+    /// A descriptor that shares its struct file with a server: it is opened again, which may ask a file
+    /// server that hangs, so the reader of the disk does it.
     Shared(OwnedFd),
     /// One that is ours alone.
     Own(Source),
@@ -62,8 +62,8 @@ pub struct ResidentRange<'a> {
 }
 
 impl ResidentRange<'_> {
-    /// Bytes in memory from the start of the request on, looked for up to the request's end or `reach`, whichever is
-    /// further. A system call. 0 where the kernel does not tell.
+    /// Bytes in memory from the start of the request on, looked for up to the request's end or `reach`,
+    /// whichever is further. A system call. 0 where the kernel does not tell.
     pub fn prefix(&self, reach: u64) -> u64 {
         resident_prefix(self.fd, self.offset, self.len.max(reach)).unwrap_or(0)
     }
@@ -170,8 +170,8 @@ impl fmt::Debug for Message {
     }
 }
 
-/// The file behind a descriptor, if it is a regular one open for reading. A descriptor that its holder may not read
-/// through (`O_PATH`, `O_WRONLY`) must not be read on his behalf.
+/// The file behind a descriptor, if it is a regular one open for reading. A descriptor that its holder may
+/// not read through (`O_PATH`, `O_WRONLY`) must not be read on his behalf.
 pub(crate) fn readable_file(fd: BorrowedFd<'_>) -> Option<(FileId, Edition)> {
     let flags = rustix::fs::fcntl_getfl(fd).ok()?;
     if flags.contains(OFlags::PATH) || flags & OFlags::ACCMODE == OFlags::WRONLY {

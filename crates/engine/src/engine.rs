@@ -53,14 +53,15 @@ impl Engine {
         RequestId(self.shared.ids.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Ends: no disk thread is started from now on, and those there are answer whoever waits. May take a moment.
+    /// Ends: no disk thread is started from now on, and those there are answer whoever waits. May take a
+    /// moment.
     pub fn close(&self) {
         let stop = lock(&self.shared.devices).close();
         stop();
     }
 
-    /// Bytes a second at which a file is played: as configured, else as its own header or a manifest said. A header is read
-    /// soon after its file first was.
+    /// Bytes a second at which a file is played: as configured, else as its own header or a manifest said. A
+    /// header is read soon after its file first was.
     pub fn bitrate(&self, file: FileId) -> Option<u64> {
         let configured = self.shared.settings.spindle.bitrate;
         configured.or_else(|| lock(&self.shared.devices).bitrates().of(file))

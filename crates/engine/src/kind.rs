@@ -1,20 +1,23 @@
 //! Which disks seek: measured, not believed.
 //!
-//! The kernel's `rotational` flag says what a driver was told. Hardware RAID, virtio, bcache and volumes of all sorts say 0 over
-//! disks with arms, and virtual machines say 1 over flash. So a disk is looked at once, by the first of these that answers:
+//! The kernel's `rotational` flag says what a driver was told. Hardware RAID, virtio, bcache and volumes of
+//! all sorts say 0 over disks with arms, and virtual machines say 1 over flash. So a disk is looked at once,
+//! by the first of these that answers:
 //!
 //! 1. its stored profile (`seekless disk profile`);
-//! 2. what a probe found before, in this boot, of this very device (`<disk>.kind.json` beside the profiles; a device that is attached
-//!    anew has another `diskseq`);
-//! 3. a probe now: some fifty small reads past the page cache ([`seekless_policy::profile::ProbeTimes`]), under a second, read-only,
-//!    of the device or, where that may not be opened, of the file in question; only while the disk has next to nothing else to do;
+//! 2. what a probe found before, in this boot, of this very device (`<disk>.kind.json` beside the profiles; a
+//!    device that is attached anew has another `diskseq`);
+//! 3. a probe now: some fifty small reads past the page cache ([`seekless_policy::profile::ProbeTimes`]),
+//!    under a second, read-only, of the device or, where that may not be opened, of the file in question;
+//!    only while the disk has next to nothing else to do;
 //! 4. the flag, until the disk has been idle for long enough.
 //!
-//! A disk that seeks may be a set of several behind one device. Where its layout cannot be read ([`crate::layout`]), the pieces it bears at
-//! once are measured with it ([`seekless_profile::Concurrency`]): long reads, one to eight under way, under a second.
+//! A disk that seeks may be a set of several behind one device. Where its layout cannot be read
+//! ([`crate::layout`]), the pieces it bears at once are measured with it ([`seekless_profile::Concurrency`]):
+//! long reads, one to eight under way, under a second.
 //!
-//! Space that was never written answers at once on a volume that allocates late, whatever lies below, so a device that seems not to seek
-//! is asked again by way of a file, if there is one.
+//! Space that was never written answers at once on a volume that allocates late, whatever lies below, so a
+//! device that seems not to seek is asked again by way of a file, if there is one.
 //!
 //! A disk may hang, so all of it happens in a thread of its own that nobody waits for longer than they like.
 
@@ -51,7 +54,8 @@ const CONCURRENCY_MAX: Duration = Duration::from_millis(900);
 /// How long is watched whether the disk has anything else to do.
 const IDLE_FOR: Duration = Duration::from_millis(60);
 
-/// Part of that for which it may be busy all the same, in per cent: the medians of a probe bear a few disturbed reads.
+/// Part of that for which it may be busy all the same, in per cent: the medians of a probe bear a few
+/// disturbed reads.
 const BUSY_MAX: u64 = 20;
 
 /// A disk of which only the flag is known is looked at again after so long.
@@ -145,8 +149,9 @@ pub struct Kinds {
 }
 
 impl Kinds {
-    /// Whether a disk seeks, as far as is known now; starts to find out if it is not. Never waits. `fd` is a file on it, `profiles` the folder of
-    /// profiles. What is no block device counts as what its topology said.
+    /// Whether a disk seeks, as far as is known now; starts to find out if it is not. Never waits. `fd` is a
+    /// file on it, `profiles` the folder of profiles. What is no block device counts as what its topology
+    /// said.
     pub(crate) fn seeks(self: &Arc<Self>, disk: &Disk, fd: Option<BorrowedFd<'_>>, profiles: &Path) -> bool {
         if !is_block(&disk.name) {
             return disk.rotational;
@@ -206,8 +211,8 @@ impl Kinds {
         self.changed.notify_all();
     }
 
-    /// Looks at the disks under what is mounted (or only under these folders), waits for it no longer than `patience`, and says what is
-    /// known of each, by name.
+    /// Looks at the disks under what is mounted (or only under these folders), waits for it no longer than
+    /// `patience`, and says what is known of each, by name.
     pub fn survey(
         self: &Arc<Self>,
         folders: Option<&[PathBuf]>,
@@ -349,7 +354,8 @@ fn uncounted(error: io::Error) -> String {
     format!("not measured: the kernel does not count its commands ({error})")
 }
 
-/// Measures the pieces that a disk bears at once: on the device or, where that may not be opened, on the file.
+/// Measures the pieces that a disk bears at once: on the device or, where that may not be opened, on the
+/// file.
 fn concurrency(name: &str, file: Option<&OwnedFd>) -> Result<u32, String> {
     let usage = Queue::new(Path::new(SYS_BLOCK), name).usage().map_err(uncounted)?;
     let before = quiet(&usage)?;

@@ -12,8 +12,9 @@
 //!                              worker: read-ahead, wait       pinner: keep until read
 //! ```
 //!
-//! - One *disk thread* a disk (`disk_thread`) runs a [`seekless_policy::DiskEngine`] and translates for it; a few *workers*
-//!   under it do the waiting, so that a disk that hangs stalls neither that thread nor another disk.
+//! - One *disk thread* a disk (`disk_thread`) runs a [`seekless_policy::DiskEngine`] and translates for it; a
+//!   few *workers* under it do the waiting, so that a disk that hangs stalls neither that thread nor another
+//!   disk.
 //! - [`Devices`] finds the disk of a file and starts its reader when it is first met.
 //! - [`Engine`] is the whole of it behind one handle, for a door in the same process.
 //!
@@ -32,21 +33,24 @@ mod kind;
 mod layout;
 mod media;
 mod memory;
+mod open_files;
 mod pinner;
 mod report;
 mod settings;
+mod snapshot;
+mod start;
 mod submit;
 mod worker;
 
 pub use addresses::Edition;
 pub use decisions::DecisionLog;
 pub use devices::{Devices, SharedDevices};
-pub use disk_thread::Snapshot;
 pub use door::{ClientDemand, Completion, OnAnswer, Passed, ResidentRange};
 pub use engine::Engine;
 pub use kind::{KindReport, Kinds, KnownBy};
 pub use report::{DiskReport, Durations};
 pub use settings::Settings;
+pub use snapshot::Snapshot;
 pub use submit::{ForwardedCall, InProcess, Refused, Reported, Submitted, Ticket, Transport};
 pub use worker::{WORKERS_MAX, run_first};
 

@@ -1,12 +1,15 @@
-//! Bitrates from what files say of themselves: the headers of MP4, MOV, Matroska and WebM, HLS and DASH manifests.
+//! Bitrates from what files say of themselves: the headers of MP4, MOV, Matroska and WebM, HLS and DASH
+//! manifests.
 //!
-//! A stream's bitrate sets its deadlines and, with `--scale`, its prefetch size; seen from its reads it takes ten seconds to
-//! learn. A thread beside each disk's reader looks, and only at bytes that are in memory already: no read of the disk is made for
-//! it, and nobody waits for it. A header that has not been read yet is looked for again when the file has been read further.
+//! A stream's bitrate sets its deadlines and, with `--scale`, its prefetch size; seen from its reads it takes
+//! ten seconds to learn. A thread beside each disk's reader looks, and only at bytes that are in memory
+//! already: no read of the disk is made for it, and nobody waits for it. A header that has not been read yet
+//! is looked for again when the file has been read further.
 //!
-//! A file says little that can be believed at once. What is out of a medium's range ([`SLOWEST`] to [`FASTEST`]), or off by more
-//! than [`OFF`] where two sources can be compared, is named in the log, and the stream's own rate counts, as without a header. A
-//! plausible lie is borne too: a reader faster than its bitrate is followed at its own rate, a slower one is read for early.
+//! A file says little that can be believed at once. What is out of a medium's range ([`SLOWEST`] to
+//! [`FASTEST`]), or off by more than [`OFF`] where two sources can be compared, is named in the log, and the
+//! stream's own rate counts, as without a header. A plausible lie is borne too: a reader faster than its
+//! bitrate is followed at its own rate, a slower one is read for early.
 
 mod manifest;
 mod mkv;

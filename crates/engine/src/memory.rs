@@ -1,8 +1,8 @@
 //! The machine's memory as a [`MemoryLimit`]: what the engine's budget follows.
 //!
-//! The limit is that of the control group, less what this process itself holds. Where the kernel accounts for pressure (PSI), tasks
-//! that wait for memory are told as well: others may be short before we are, and what we fetch is what their pages are
-//! evicted for.
+//! The limit is that of the control group, less what this process itself holds. Where the kernel accounts for
+//! pressure (PSI), tasks that wait for memory are told as well: others may be short before we are, and what
+//! we fetch is what their pages are evicted for.
 
 use seekless_kernel::memory::{anonymous, page_cache_limit, pressure};
 use seekless_policy::MemoryLimit;
@@ -11,8 +11,8 @@ use seekless_units::Bytes;
 /// Where the limit cannot be read.
 const UNKNOWN: u64 = 512 << 20;
 
-/// Part of the last ten seconds that some task waited for memory, from which on memory is short. A page cache that is full of
-/// files read once shows a per cent or two.
+/// Part of the last ten seconds that some task waited for memory, from which on memory is short. A page cache
+/// that is full of files read once shows a per cent or two.
 const PRESSURE: f64 = 0.1;
 
 /// The memory that so many disks share.

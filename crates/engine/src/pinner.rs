@@ -1,8 +1,9 @@
 //! Does what [`Action::Pin`], `Renew` and `Unpin` say, by [`seekless_kernel::hold`].
 //!
-//! A thread beside each disk's does it: touching the pages of 4 MiB takes a third of a millisecond, and a page that leaves memory in
-//! this very moment is read again. Neither the disk nor a client that waits for an answer should wait for that. Work is done in the order in
-//! which it was ordered, so that what is unpinned stays so.
+//! A thread beside each disk's does it: touching the pages of 4 MiB takes a third of a millisecond, and a
+//! page that leaves memory in this very moment is read again. Neither the disk nor a client that waits for an
+//! answer should wait for that. Work is done in the order in which it was ordered, so that what is unpinned
+//! stays so.
 //!
 //! [`Action::Pin`]: seekless_policy::Action::Pin
 
@@ -12,6 +13,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, TrySendError, bounded};
 use seekless_kernel::hold::Hold;
@@ -23,12 +25,22 @@ use crate::worker::short_name;
 /// Most orders waiting for the thread. Hints are left out when half of the places are taken.
 const ORDERS_MAX: usize = 256;
 
+/// A backlog is handed over after this at the latest.
+const AGAIN: Duration = Duration::from_millis(10);
+
 /// Bytes of a file, `[start, end)`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     pub(crate) file: FileId,
     pub(crate) start: u64,
     pub(crate) end: u64,
+}
+
+impl Span {
+    /// `len` bytes from `start` on.
+    pub(crate) fn of(file: FileId, start: u64, len: u64) -> Span {
+        Span { file, start, end: start.saturating_add(len) }
+    }
 }
 
 enum Order {
@@ -92,20 +104,20 @@ impl Pinner {
         self.flush();
     }
 
-    /// Hands over what did not fit before. `true` if all of it is.
-    pub(crate) fn flush(&mut self) -> bool {
+    /// Hands over what did not fit before. If some of it still does not, says when to try again.
+    pub(crate) fn flush(&mut self) -> Option<Instant> {
         while let Some(order) = self.backlog.pop_front() {
             match self.orders.try_send(order) {
                 Ok(()) => {}
                 Err(TrySendError::Full(order)) => {
                     self.backlog.push_front(order);
-                    return false;
+                    return Some(Instant::now() + AGAIN);
                 }
                 // The thread is gone, and everything it had pinned with it.
                 Err(TrySendError::Disconnected(_)) => {}
             }
         }
-        true
+        None
     }
 }
 
@@ -227,7 +239,7 @@ mod tests {
                     unpinned += 1;
                 }
                 Ok(_) => {}
-                Err(_) => assert!(!pinner.flush() || !todo.is_empty(), "lost"),
+                Err(_) => assert!(pinner.flush().is_some() || !todo.is_empty(), "lost"),
             }
         }
     }

@@ -1,16 +1,17 @@
 //! What a reader counts, as JSON: a disk's part of `seekless daemon status --json`.
 //!
-//! Times are in milliseconds, sizes in bytes, counts since the reader started unless the name says "now" or "max".
+//! Times are in milliseconds, sizes in bytes, counts since the reader started unless the name says "now" or
+//! "max".
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
+use seekless_ledger::{Ratios, Totals};
 use seekless_policy::memory::MemoryReport;
-use seekless_policy::totals::{Ratios, Totals};
 use seekless_policy::{Histogram, Reason, SizeReport};
 use serde::{Deserialize, Serialize};
 
-use crate::disk_thread::Snapshot;
+use crate::snapshot::Snapshot;
 
 /// One queue.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -45,13 +45,9 @@ impl Settings {
         self.spindle.hears_hits()
     }
 
-    /// Whether streams are followed.
-    pub fn follows(&self) -> bool {
-        self.spindle.ahead.is_some() && self.spindle.mode == Mode::Both
-    }
-
-    /// Finds out which of the mounted disks (or of those under these folders) seek, and says what becomes of each; nothing where that is no
-    /// question: every disk is served, or nothing is read. Waits no longer than a second; what is not known by then goes by its flag.
+    /// Finds out which of the mounted disks (or of those under these folders) seek, and says what becomes of
+    /// each; nothing where that is no question: every disk is served, or nothing is read. Waits no longer
+    /// than a second; what is not known by then goes by its flag.
     pub fn survey(&self, folders: Option<&[PathBuf]>) -> Vec<KindReport> {
         if self.include_ssd || matches!(self.spindle.mode, Mode::Off | Mode::Track) {
             return Vec::new();

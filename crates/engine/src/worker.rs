@@ -1,7 +1,7 @@
-//! The threads that wait for a disk, so that its reader does not have to.
+//! The threads that wait for a disk, so that its disk thread does not have to.
 //!
-//! There are as many as the spindle may have reads in flight. A worker that a hanging disk holds up blocks nobody else:
-//! its reader goes on taking requests and giving up those that waited too long.
+//! There are as many as the engine may have reads in flight. A worker on a disk that hangs holds up no other
+//! thread: the disk thread goes on taking requests and giving up those that waited too long.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use seekless_kernel::prefetch::{Brought, Source, Steps, bring_in};
 use seekless_kernel::residency::resident_stretches;
 use seekless_policy::{FOUND_MAX, ReadId};
@@ -23,7 +23,7 @@ pub(crate) struct Job {
     pub(crate) steps: Steps,
 }
 
-/// What a worker tells its reader.
+/// What a worker tells its disk thread.
 pub(crate) enum Report {
     /// The worker has taken the piece up; its first read-ahead call follows at once.
     Started {
@@ -46,8 +46,48 @@ pub(crate) enum Report {
     },
 }
 
+/// The workers of a disk, and what more of them are started with.
+pub(crate) struct Workers {
+    disk: String,
+    count: usize,
+    jobs: Sender<Job>,
+    todo: Receiver<Job>,
+    report: Sender<Report>,
+}
+
+impl Workers {
+    /// Starts workers for so many reads in flight. Their reports come out of the channel.
+    ///
+    /// # Errors
+    /// No thread can be had.
+    pub(crate) fn start(disk: &str, flights: usize) -> io::Result<(Workers, Receiver<Report>)> {
+        let (jobs, todo) = bounded(WORKERS_MAX);
+        let (report, reports) = bounded(WORKERS_MAX);
+        let mut workers = Workers { disk: disk.to_string(), count: 0, jobs, todo, report };
+        workers.enough_for(flights)?;
+        Ok((workers, reports))
+    }
+
+    /// Starts what is missing for so many reads in flight; never more than [`WORKERS_MAX`] in all.
+    ///
+    /// # Errors
+    /// No thread can be had. Those there are go on.
+    pub(crate) fn enough_for(&mut self, flights: usize) -> io::Result<()> {
+        while self.count < flights.min(WORKERS_MAX) {
+            spawn(&self.disk, self.todo.clone(), self.report.clone())?;
+            self.count += 1;
+        }
+        Ok(())
+    }
+
+    /// Hands a piece over; `false` if it cannot be read.
+    pub(crate) fn submit(&self, job: Job) -> bool {
+        self.jobs.try_send(job).is_ok()
+    }
+}
+
 /// Starts a worker. It ends when the senders of `jobs` or the receivers of `reports` are gone.
-pub(crate) fn spawn(disk: &str, jobs: Receiver<Job>, reports: Sender<Report>) -> io::Result<()> {
+fn spawn(disk: &str, jobs: Receiver<Job>, reports: Sender<Report>) -> io::Result<()> {
     let work = move || {
         run_first();
         for job in jobs {
@@ -79,11 +119,12 @@ pub(crate) fn spawn(disk: &str, jobs: Receiver<Job>, reports: Sender<Report>) ->
 /// More workers than a disk has use for; also a bound for a mistyped option.
 pub const WORKERS_MAX: usize = 64;
 
-/// Nice value of the threads a disk waits for. They use next to no processor time, but on a busy machine every one of
-/// their wake-ups is time the disk stands still: with 20 runnable threads a core, 3 ms a piece.
+/// Nice value of the threads a disk waits for. They use next to no processor time, but on a busy machine
+/// every one of their wake-ups is time the disk stands still: with 20 runnable threads a core, 3 ms a piece.
 const NICE: i32 = -10;
 
-/// Puts the calling thread before ordinary ones, where that is allowed (root, CAP_SYS_NICE); elsewhere it changes nothing.
+/// Puts the calling thread before ordinary ones, where that is allowed (root, CAP_SYS_NICE); elsewhere it
+/// changes nothing.
 pub fn run_first() {
     // On Linux "process 0" is the calling thread alone.
     let _ = rustix::process::setpriority_process(None, NICE);

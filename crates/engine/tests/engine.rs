@@ -9,14 +9,14 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, fadvise};
+use seekless_decisions::{Entry, FIRST_LINE, Line};
 use seekless_engine::{
     Completion, DecisionLog, DiskReport, Engine, ForwardedCall, InProcess, Passed, Refused, Settings,
     Submitted,
 };
 use seekless_kernel::residency::resident_prefix;
-use seekless_policy::controller::Params;
-use seekless_policy::record::{Entry, FIRST_LINE, Line};
 use seekless_policy::{AheadConfig, DiskEngine, DropBehind, Mode, Sizing, Taken};
+use seekless_sizing::controller::Params;
 use seekless_units::Bytes;
 
 /// Longest wait for anything: no measure of speed, only the difference between slow and never.

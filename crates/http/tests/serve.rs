@@ -249,7 +249,7 @@ fn cold_files_come_whole_too() {
 /// What a player says of its playback reaches the disk's queue.
 #[test]
 fn the_engine_hears_of_deadline_and_bitrate() {
-    use seekless_policy::record::{Entry, Line};
+    use seekless_decisions::{Entry, Line};
     use seekless_policy::{Demand, Event};
     let site = Site::on_disk();
     site.film("f", 2_000_000);

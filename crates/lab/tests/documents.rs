@@ -250,3 +250,96 @@ fn the_table_of_constants_has_each_with_its_value() {
         constants.as_object().unwrap().iter().map(|(k, v)| (k.clone(), v.as_f64().unwrap())).collect();
     assert_eq!(said, constants, "docs/TUNING.md, Constants");
 }
+
+/// Where a read passes: files and folders whose numbers stand in a table of the documentation.
+const READ_PATH: [&str; 20] = [
+    "crates/policy/src",
+    "crates/sizing/src/lib.rs",
+    "crates/sizing/src/auto.rs",
+    "crates/sizing/src/controller/model.rs",
+    "crates/wants/src",
+    "crates/engine/src/addresses.rs",
+    "crates/engine/src/devices.rs",
+    "crates/engine/src/disk_thread.rs",
+    "crates/engine/src/memory.rs",
+    "crates/engine/src/open_files.rs",
+    "crates/engine/src/pinner.rs",
+    "crates/engine/src/start.rs",
+    "crates/engine/src/submit.rs",
+    "crates/engine/src/worker.rs",
+    "crates/shim/src/ask.rs",
+    "crates/shim/src/hooks.rs",
+    "crates/shim/src/judge.rs",
+    "crates/shim/src/marks.rs",
+    "crates/shim/src/memory.rs",
+    "crates/shim/src/reports.rs",
+];
+
+/// Numbers that tune and bound nothing: limits of types and formats, and what follows from another in the
+/// same file.
+const NO_BOUNDS: [&str; 7] = ["NIL", "PAGE", "TO_END", "FILE_BYTES_MAX", "CLASSES", "ATTEMPTS", "LEAST"];
+
+/// No more of them than there are now: the direction is forty.
+const BOUNDS_MAX: usize = 67;
+
+/// Name and value of each number in a source, as written, without tests.
+fn numbers(source: &str) -> Vec<(String, String)> {
+    let types = ["u8", "u16", "u32", "u64", "usize", "i32", "f64", "Nanos", "Bytes", "Duration", "[", "("];
+    let source = source.split("\n#[cfg(test)]\n").next().unwrap();
+    let statements = source.split_inclusive(";\n").flat_map(|text| {
+        let at = ["\nconst ", "\npub const ", "\npub(crate) const "].iter().filter_map(|word| {
+            let at = text.rfind(word)?;
+            Some(text[at + word.len()..].to_string())
+        });
+        at.take(1).collect::<Vec<String>>()
+    });
+    let number = |statement: String| {
+        let (name, rest) = statement.split_once(": ")?;
+        let (kind, value) = rest.trim_end().strip_suffix(';')?.split_once(" =")?;
+        let is_number = types.iter().any(|t| kind.starts_with(t)) && !kind.contains("&str");
+        let value: Vec<&str> = value.split_whitespace().collect();
+        is_number.then(|| (name.to_string(), value.join(" ")))
+    };
+    statements.filter_map(number).collect()
+}
+
+#[test]
+fn the_table_of_bounds_has_each_number_of_the_read_path() {
+    let tuning = read(&root().join("docs/TUNING.md"));
+    let said: BTreeMap<String, String> = table(&tuning, "## Bounds of the read path")
+        .into_iter()
+        .map(|(name, value)| (name, value.trim_matches('`').to_string()))
+        .collect();
+    let mut there = BTreeMap::new();
+    for place in READ_PATH {
+        let files = if place.ends_with(".rs") { vec![place.to_string()] } else { files(place, &["rs"]) };
+        for file in files.iter().filter(|file| !file.ends_with("tests.rs")) {
+            let path = file.trim_start_matches("crates/").trim_end_matches(".rs").replace("/src/", "::");
+            let path = path.replace('/', "::");
+            let module = path.strip_suffix("::lib").or(path.strip_suffix("::mod")).unwrap_or(&path);
+            for (name, value) in numbers(&read(&root().join(file))) {
+                if !NO_BOUNDS.contains(&name.as_str()) {
+                    there.insert(format!("{module}::{name}"), value);
+                }
+            }
+        }
+    }
+    assert_eq!(said, there, "docs/TUNING.md, Bounds of the read path");
+    assert!(there.len() <= BOUNDS_MAX, "{} numbers: derive it, or merge it with another", there.len());
+}
+
+/// Drivers of the policy, which translate and have no rules of their own.
+const DRIVERS: [&str; 4] = [
+    "crates/engine/src/disk_thread.rs",
+    "crates/sim/src/serving/engine.rs",
+    "crates/sim/src/serving/machine/engines.rs",
+    "crates/sim/src/replay/whatif.rs",
+];
+
+#[test]
+fn a_driver_is_read_in_one_sitting() {
+    for driver in DRIVERS {
+        let lines = read(&root().join(driver)).lines().count();
+        assert!(lines < 300, "{driver} has {lines} lines: a rule belongs in the policy");
+    }
+}

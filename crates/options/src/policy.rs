@@ -1,12 +1,12 @@
 //! What the policy is to do: from words of a command line to the configuration of a spindle.
 
 use clap::Args;
-use seekless_policy::bitrate::BitrateRule;
-use seekless_policy::competitive::Start;
-use seekless_policy::controller::AdjustBy;
 use seekless_policy::{
     AheadConfig, Config, DEFAULT_PREFETCH, DropBehind, Mode, OrderKind, PAGE, Prefetch, Sizing,
 };
+use seekless_sizing::bitrate::BitrateRule;
+use seekless_sizing::competitive::Start;
+use seekless_sizing::controller::AdjustBy;
 use seekless_units::{Bytes, Exit, Fault, Nanos};
 
 use crate::{BOUNDS, PAPERS, Preset, Table2, on_off, seconds};
@@ -165,7 +165,7 @@ impl PolicyOptions {
 mod tests {
     use super::*;
     use clap::{CommandFactory, Parser};
-    use seekless_policy::controller::Params;
+    use seekless_sizing::controller::Params;
 
     #[derive(Parser)]
     struct Words {

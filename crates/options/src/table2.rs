@@ -1,7 +1,7 @@
 //! Parameters of the automatic size, by the names of \[A\] section 4.1; the values of its Table 2 are the defaults.
 
 use clap::Args;
-use seekless_policy::controller::{AdjustBy, Params};
+use seekless_sizing::controller::{AdjustBy, Params};
 use seekless_units::{Bytes, Exit, Fault, Nanos};
 
 use crate::{PAPERS, time};

@@ -1,21 +1,19 @@
 //! The settings of a spindle and their bounds.
 
 use alloc::vec::Vec;
-use core::fmt;
 use core::str::FromStr;
 
 use seekless_profile::DiskProfile;
-use seekless_units::{Bytes, Lba, Nanos};
+use seekless_units::{Bytes, Lba, Nanos, UnknownName};
 use seekless_wants::DoorLimits;
 use serde::{Deserialize, Serialize};
 
-use crate::bitrate::BitrateRule;
 use crate::constants::Constants;
 use crate::memory::{DropBehind, MemoryLimit};
-use crate::{Sizing, StreamConfig};
+use crate::{BitrateRule, Sizing, StreamConfig};
 
-/// Everything is read in whole pages of this many bytes. Larger hardware pages are a multiple of it, and the driver
-/// reads whole hardware pages anyway.
+/// Everything is read in whole pages of this many bytes. Larger hardware pages are a multiple of it, and the
+/// driver reads whole hardware pages anyway.
 pub use seekless_wants::PAGE;
 
 /// The prefetch size of the paper (\[L\] 6, "unless otherwise specified"), good for the drives of its time.
@@ -96,20 +94,6 @@ impl OrderKind {
     }
 }
 
-/// A word that names no mode or order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnknownName {
-    pub(crate) known: &'static str,
-}
-
-impl fmt::Display for UnknownName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unknown name; known are {}", self.known)
-    }
-}
-
-impl core::error::Error for UnknownName {}
-
 impl FromStr for Mode {
     type Err = UnknownName;
     /// Reads [`Mode::name`]; `serialize` is understood as well.
@@ -135,8 +119,8 @@ impl FromStr for OrderKind {
 pub struct AheadConfig {
     /// How streams are recognised.
     pub streams: StreamConfig,
-    /// Most bytes fetched and not yet read, of all streams of the disk; `None`: from the memory and what is observed
-    /// ([`crate::memory`]).
+    /// Most bytes fetched and not yet read, of all streams of the disk; `None`: from the memory and what is
+    /// observed ([`crate::memory`]).
     pub budget: Option<Bytes>,
     /// Slack added to twice the backlog of the disk: covers a neighbour's burst and the client's own jitter.
     pub slack: Nanos,
@@ -161,8 +145,8 @@ impl Default for AheadConfig {
     }
 }
 
-/// Settings of one engine. [`Config::normalised`] brings absurd values into range instead of refusing them: a policy
-/// must stay bounded whatever it is told.
+/// Settings of one engine. [`Config::normalised`] brings absurd values into range instead of refusing them: a
+/// policy must stay bounded whatever it is told.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -170,20 +154,21 @@ pub struct Config {
     pub mode: Mode,
     /// The order of the queue.
     pub order: OrderKind,
-    /// How far a read is extended, counted from its first byte, if `sizing` is fixed. At least one page, at most
-    /// `read_max`.
+    /// How far a read is extended, counted from its first byte, if `sizing` is fixed. At least one page, at
+    /// most `read_max`.
     pub prefetch: Bytes,
     /// What decides how far a read is extended, in the modes that extend it.
     pub sizing: Sizing,
-    /// Size that an automatic one starts with; `None`: from the disk's profile and the memory ([`crate::start_size`]).
+    /// Size that an automatic one starts with; `None`: from the disk's profile and the memory
+    /// ([`crate::start_size`]).
     pub start_size: Option<Bytes>,
     /// The part of that for streams of less than the highest bitrate.
     pub scale: BitrateRule,
-    /// Whether what a reader shows of its bitrate counts for that, where nobody said what it is. It is uncertain: sessions of one
-    /// bitrate carried 19 % less with it, of two 18 % less (simulated, square-root rule, memory-bound).
+    /// Whether what a client shows of its bitrate counts for that, where it was not told. It is uncertain by
+    /// a factor of two.
     pub scale_by_observed: bool,
-    /// Bitrate of every stream, bytes a second, where it is known beforehand. Otherwise it is what a file's header said
-    /// ([`crate::Event::Bitrate`]), else what its reader shows.
+    /// Bitrate of every stream, bytes a second, where it is known beforehand. Otherwise it is what a file's
+    /// header said ([`crate::Event::Bitrate`]), else what its reader shows.
     pub bitrate: Option<u64>,
     /// What is known of the disk; `None`: nothing ([`DiskProfile::assumed`]).
     pub profile: Option<DiskProfile>,
@@ -191,35 +176,38 @@ pub struct Config {
     pub memory: MemoryLimit,
     /// The constants of the read path.
     pub constants: Constants,
-    /// Longest single read, and the most of one request that is waited for. Longer requests are served to this bound
-    /// and the rest left to the caller. 1 page to 1 GiB.
+    /// Longest single read, and the most of one request that is waited for. Longer requests are served to
+    /// this bound and the rest left to the caller. 1 page to 1 GiB.
     pub read_max: Bytes,
-    /// Pieces that each part of the device is to have at once in the serialising modes: 1 for one spindle, more for a set of spindles
-    /// behind one address space. 1 to 64. One spindle given two seeks between them; a set given one leaves spindles idle.
+    /// Pieces that each part of the device is to have at once in the serialising modes: 1 for one spindle,
+    /// more for a set of spindles behind one address space. 1 to 64. One spindle given two seeks between
+    /// them; a set given one leaves spindles idle.
     #[serde(skip_serializing_if = "is_one")]
     pub in_flight: usize,
-    /// Where parts of the device begin that have heads of their own, the first part (at address 0) left out: members of a linear set,
-    /// actuators. Each part has a queue and a sweep of its own. Rising, at most 63.
+    /// Where parts of the device begin that have heads of their own, the first part (at address 0) left out:
+    /// members of a linear set, actuators. Each part has a queue and a sweep of its own. Rising, at most 63.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Lba>,
-    /// Reads that may follow one another closely in the serialising modes, at least 1 (strictly serial). With 2 or more the next read
-    /// beyond `in_flight` is submitted once no more than `overlap` bytes for each of those are missing.
+    /// Reads that may follow one another closely in the serialising modes, at least 1 (strictly serial). With
+    /// 2 or more the next read beyond `in_flight` is submitted once no more than `overlap` bytes for each of
+    /// those are missing.
     pub reads_in_flight: usize,
-    /// See `reads_in_flight`. Large enough that the next command is queued when the last one of the piece ends, small
-    /// enough that the scheduler and the drive have nothing to interleave.
+    /// See `reads_in_flight`. Large enough that the next command is queued when the last one of the piece
+    /// ends, small enough that the scheduler and the drive have nothing to interleave.
     pub overlap: Bytes,
     /// Most requests waiting at once, and most pieces queued. At least 1.
     pub queue_max: usize,
-    /// Answer as soon as the requested bytes are in memory; otherwise at the end of the whole read, as \[L\] does.
+    /// Answer as soon as the requested bytes are in memory; otherwise at the end of the whole read, as \[L\]
+    /// does.
     pub answer_early: bool,
-    /// Read before it is needed: follow streams through reads that hit, queue their next pieces under deadlines. Only in
-    /// mode `both`; `None` reads on a miss only, as the papers do.
+    /// Read before it is needed: follow streams through reads that hit, queue their next pieces under
+    /// deadlines. Only in mode `both`; `None` reads on a miss only, as the papers do.
     pub ahead: Option<AheadConfig>,
     /// A request that waited this long is answered `Pass(TooLate)`, whatever its disk does.
     pub wait_max: Nanos,
-    /// So is one that waited this long while no read of its disk came on: no caller hangs on us when a disk does. While reads do come on
-    /// he is better off waiting: those who are let go read for themselves, 128 KiB at a time, and the disk seeks for them instead of
-    /// reading for the others, who are too late then as well.
+    /// Give up after this long without disk progress; callers then read for themselves. While reads do come,
+    /// a caller is better off waiting: one that reads for itself takes 128 KiB at a time, and makes the disk
+    /// seek for all the others.
     pub stall_max: Nanos,
 }
 
@@ -237,23 +225,23 @@ impl Default for Config {
             profile: None,
             memory: MemoryLimit::default(),
             constants: Constants::default(),
-            // Four times the paper's prefetch size: a single read() of several MiB is still served in one piece.
+            // Four times the paper's prefetch size: a single read() of several MiB is still served in one
+            // piece.
             read_max: Bytes::mib(8),
-            // Strictly serial. Measured on the model of a 5400 rpm drive with command queueing, 100 readers, pieces of
-            // 4 MiB: 79.5 MB/s against 77.0 with two. The drive's own queue mixes the pieces where they meet (1.6 head
-            // movements a piece instead of 1.05), which costs more than the 0.1 ms between two pieces.
+            // Strictly serial. With two, the drive's own queue mixes the pieces where they meet, which costs
+            // more than the gap between two pieces.
             reads_in_flight: 1,
             in_flight: 1,
             parts: Vec::new(),
             // With two: about 2 ms of media time.
             overlap: Bytes::kib(256),
-            // As many shims as a daemon has by default. With 1,024, viewers of a full server who came back all at once (WD Red, 4 GiB,
-            // 160 requests/s, simulated) were passed on, had the disk seek, and the server did not recover in ten minutes.
+            // As many shims as a daemon has by default. With fewer, clients that come back all at once are
+            // passed on, and make the disk seek.
             queue_max: 4096,
             answer_early: true,
             ahead: None,
-            // Half of the 10 s after which both video papers call a segment late.
-            // Longer than a sweep over all the pieces of a server that has just been restarted, and shorter than a shim waits (60 s).
+            // Longer than a sweep over all the pieces of a server that has just been restarted, and shorter
+            // than a shim waits (60 s).
             wait_max: Nanos::from_secs(55),
             // Long enough for a disk's own error recovery.
             stall_max: Nanos::from_secs(30),
@@ -262,10 +250,25 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Whether reads that hit should be reported ([`crate::Event::Access`]): streams are followed through them, and an automatic
-    /// size is scored by the part of all reads that missed (\[A\] section 4).
+    /// Whether reads that hit should be reported ([`crate::Event::Access`]): streams are followed through
+    /// them, and an automatic size is scored by the part of all reads that missed (\[A\] section 4).
     pub fn hears_hits(&self) -> bool {
         self.mode == Mode::Both && (self.ahead.is_some() || matches!(self.sizing, Sizing::Auto(_)))
+    }
+
+    /// Whether streams are followed, and read ahead for before they miss.
+    pub fn follows(&self) -> bool {
+        self.mode == Mode::Both && self.ahead.is_some()
+    }
+
+    /// Whether headers of files are looked at for their bitrate ([`crate::Action::Header`]).
+    pub fn reads_headers(&self) -> bool {
+        self.follows() && self.bitrate.is_none()
+    }
+
+    /// Whether what has arrived is pinned until it is read.
+    pub fn pins(&self) -> bool {
+        self.follows() && self.ahead.as_ref().is_some_and(|ahead| ahead.hold)
     }
 
     /// The bounds of what a door has brought in for one call.

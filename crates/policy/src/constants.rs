@@ -1,8 +1,9 @@
 //! The constants of the read path, in one place.
 //!
-//! Each is a number that could not be derived from the disk's profile, from what is observed or from memory. They are no options: a user
-//! has no reason to change them. The simulator takes other values (`seekless sim serve --constant NAME=VALUE`), and
-//! `seekless lab run sensitivity --sim` shows what half and double of each does.
+//! Each is a number that could not be derived from the disk's profile, from what is observed or from memory.
+//! They are no options: a user has no reason to change them. The simulator takes other values
+//! (`seekless sim serve --constant NAME=VALUE`), and `seekless lab run sensitivity --sim` shows what half and
+//! double of each does.
 
 use seekless_units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -11,41 +12,38 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Constants {
-    /// Length of the longest useful piece, in depths: at `n` depths `n / (n + 1)` of the disk's time is transfer.
+    /// Length of the longest useful piece, in depths: at `n` depths `n / (n + 1)` of the disk's time is
+    /// transfer.
     pub depths: f64,
-    /// Most queued pieces that nobody is blocked on. A new miss may wait for all of them; fewer give the sweep less to order.
+    /// Most queued read-ahead pieces. A new miss may wait a whole sweep over them; fewer give the sweep less
+    /// to order.
     pub queue_ahead: u64,
-    /// No piece is queued earlier than this before its stream runs dry: what comes too early is memory that others lack.
+    /// No piece is queued earlier than this before its stream runs dry: what comes too early is memory that
+    /// others lack.
     pub early_s: f64,
-    /// A stream silent for so long may have lost its client: nothing is read ahead for it until it reads again. Longer than a
-    /// player's ten-second segment (\[A\] 6.2, \[L\] 4).
+    /// A stream silent for so long may have lost its client: nothing is read ahead for it until it reads
+    /// again. Longer than a player's ten-second segment (\[A\] 6.2, \[L\] 4).
     pub quiet_s: f64,
-    /// Without another read for so long, a read whose end was not reported has taken all that it named. A socket takes the
-    /// rest of a `sendfile` as its client makes room.
+    /// Without another read for so long, a read whose end was not reported has taken all that it named. A
+    /// socket takes the rest of a `sendfile` as its client makes room.
     pub taken_after_s: f64,
-    /// What a stream keeps behind itself when bytes are given back or unpinned: servers read a little twice. Bytes are
-    /// given back in steps of twice this, so that one call serves many pages.
-    pub keep_behind: u64,
     /// A blocked client is served its whole piece up to this many budgets, and half of it beyond.
     pub blocked_over_budget: f64,
-    /// Part of what is read that may be evicted before its stream has read it. More means that memory is short.
+    /// Part of what is read that may be evicted before its stream has read it. More means that memory is
+    /// short.
     pub evicted_share: f64,
-    /// The largest budget, as a part of the page cache. The rest is for bytes that were read, until the kernel evicts them,
-    /// and for bytes on their way.
+    /// The largest budget, as a part of the page cache. The rest is for bytes that were read, until the
+    /// kernel evicts them, and for bytes on their way.
     pub budget_share: f64,
     /// Part by which the budget shrinks at once when memory is short.
     pub budget_step: f64,
     /// By how many per cent the hit ratio rises when the cache grows by one per cent.
     pub hit_elasticity: f64,
-    /// How long drop-behind goes on after the last sign that memory is short, the first time. It doubles each time it comes back soon.
+    /// How long drop-behind goes on after the last sign that memory is short, the first time. It doubles each
+    /// time it comes back soon.
     pub drop_behind_s: f64,
-    /// Non-sequential misses up to this size are passed through where most readers stop after one read: with the kernel's
-    /// own read-ahead they cost two seeks at most.
-    pub pass_through_max: u64,
-    /// Observed bitrates of at least this part of the highest count as the highest: they are uncertain by a factor of two.
-    pub bitrate_alike: f64,
-    /// Part of the streams that may be faster than what counts as the highest bitrate: one download must not make
-    /// every other piece small.
+    /// Part of the streams that may be faster than what counts as the highest bitrate: one download must not
+    /// make every other piece small.
     pub bitrate_outliers: f64,
 }
 
@@ -57,15 +55,12 @@ impl Default for Constants {
             early_s: 20.0,
             quiet_s: 12.0,
             taken_after_s: 4.0,
-            keep_behind: 128 << 10,
             blocked_over_budget: 1.2,
             evicted_share: 0.003,
             budget_share: 0.6,
             budget_step: 0.1,
             hit_elasticity: 0.5,
             drop_behind_s: 60.0,
-            pass_through_max: 128 << 10,
-            bitrate_alike: 0.5,
             bitrate_outliers: 0.05,
         }
     }
@@ -88,15 +83,12 @@ impl Constants {
             early_s: seconds(self.early_s, default.early_s),
             quiet_s: seconds(self.quiet_s, default.quiet_s),
             taken_after_s: seconds(self.taken_after_s, default.taken_after_s),
-            keep_behind: self.keep_behind.min(1 << 40),
             blocked_over_budget: within(self.blocked_over_budget, default.blocked_over_budget, 0.0, 1e6),
             evicted_share: part(self.evicted_share, default.evicted_share),
             budget_share: budget(self.budget_share, default.budget_share),
             budget_step: part(self.budget_step, default.budget_step),
             hit_elasticity: within(self.hit_elasticity, default.hit_elasticity, 0.0, 1e6),
             drop_behind_s: seconds(self.drop_behind_s, default.drop_behind_s),
-            pass_through_max: self.pass_through_max,
-            bitrate_alike: part(self.bitrate_alike, default.bitrate_alike),
             bitrate_outliers: part(self.bitrate_outliers, default.bitrate_outliers),
         }
     }

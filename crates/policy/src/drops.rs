@@ -1,24 +1,27 @@
 //! When a range that was given back is given back again.
 //!
-//! A page in a socket's buffer cannot leave memory, and with `sendfile` those are most of the pages that were read last. No
-//! one says when a socket has sent them. So a range is given back again after a while, and once more. Which of its bytes were
-//! neither read nor fetched since stands in [`crate::Extents`].
+//! A page in a socket's buffer cannot leave memory, and with `sendfile` those are most of the pages that were
+//! read last. No one says when a socket has sent them. So a range is given back again after a while, and once
+//! more. Which of its bytes were neither read nor fetched since stands in [`crate::Extents`].
 
 use alloc::collections::VecDeque;
 
 use seekless_units::Nanos;
 
 use crate::FileId;
+use crate::engine::RANGES_MAX;
 
-/// Time from one attempt to the next. A socket of 4 MiB (Linux' default bound) is empty after 3.4 s at 10 Mb/s and after 9.6 s at
-/// 3.5 Mb/s.
+/// Time from one attempt to the next. A socket of 4 MiB (Linux' default bound) is empty after 3.4 s at 10
+/// Mb/s and after 9.6 s at 3.5 Mb/s.
 const AGAIN_AFTER: [Nanos; 3] = [Nanos::from_secs(2), Nanos::from_secs(8), Nanos::from_secs(1)];
 
 /// Attempts to give back the same range. Behind the last one the range counts as gone.
 const ATTEMPTS: usize = AGAIN_AFTER.len();
 
-/// Most ranges waiting for the same attempt: eight seconds of 250 MB/s in steps of 256 KiB. The oldest are forgotten.
-const WAITING_MAX: usize = 8192;
+/// How long a file must stay open for all attempts.
+pub(crate) fn given_back_after() -> Nanos {
+    AGAIN_AFTER.into_iter().fold(Nanos::ZERO, |sum, after| sum + after)
+}
 
 /// A range whose next attempt is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +52,7 @@ impl Drops {
     pub(crate) fn given_back(&mut self, now: Nanos, file: FileId, start: u64, end: u64, attempts: usize) {
         let at = attempts.clamp(1, ATTEMPTS) - 1;
         let waiting = &mut self.waiting[at];
-        if waiting.len() == WAITING_MAX {
+        if waiting.len() == RANGES_MAX {
             waiting.pop_front();
         }
         waiting.push_back((now + AGAIN_AFTER[at], Ripe { file, start, end, attempts }));

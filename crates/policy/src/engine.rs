@@ -1,7 +1,7 @@
 //! The engine of one disk: everything that is decided about it, and nothing that is done.
 //!
 //! ```text
-//!  Request, Access --> streams (who reads where, how fast) --> pieces, in time --> Spindle --> Read
+//!  Request, Access --> streams (what is read where, how fast) --> pieces, in time --> Spindle --> Read
 //!                                                                                          (order)
 //!  Found, Progress, Done --> extents (what is in memory, and why) --> Pin, Renew, Unpin, Drop, Probe
 //!  MemoryLimit, evictions --> memory (the budget)
@@ -24,30 +24,27 @@ use alloc::collections::VecDeque;
 
 use seekless_units::{Bytes, Nanos};
 
-use crate::account::DiskClock;
 use crate::config::IN_FLIGHT_MAX;
-use crate::drops::Drops;
+use crate::drops::{self, Drops};
 use crate::extents::Extents;
 use crate::files::Files;
 use crate::memory::{Memory, Seen};
 use crate::pins::Pins;
 use crate::service::ServiceModel;
-use crate::size::{AsAsked, start_size};
 use crate::spindle::Spindle;
 use crate::{
-    Action, AheadConfig, Config, Event, FileId, Mode, PrefetchSize, Sizing, Stats, StreamId, Verdict,
+    Action, AheadConfig, Config, Event, FileId, Mode, PrefetchSize, Reason, Sizing, Stats, StreamId, Verdict,
 };
 use follow::Following;
 use seekless_profile::DiskProfile;
+use seekless_sizing::controller::DiskClock;
+use seekless_sizing::{AsAsked, start_size};
 
-/// Ranges the map of extents keeps: four for each stream ([`crate::StreamConfig::streams_max`]), about 2.5 MB in the worst case.
-const RANGES_MAX: usize = 16_384;
-
-/// Most actions waiting for the driver beside answers and reads. Hints beyond are left out.
-const HINTS_MAX: usize = 8192;
-
-/// A file stays open for this long after the last stream that reads it would have ended.
-const FILE_LINGERS: Nanos = Nanos::from_secs(5);
+/// Most ranges of bytes that are kept in one list: those of the map of extents (four for each stream of
+/// [`crate::StreamConfig::streams_max`], about 2.5 MB in the worst case), hints that wait for the driver,
+/// ranges to be renewed, ranges to be given back again. Beyond, the oldest range or the newest hint is left
+/// out.
+pub(crate) const RANGES_MAX: usize = 16_384;
 
 /// The engine of one disk. The crate's documentation has the contract of its driver.
 pub struct DiskEngine {
@@ -100,7 +97,7 @@ impl DiskEngine {
         };
         let hears =
             config.hears_hits().then(|| follows.as_ref().map_or_else(AheadConfig::default, Clone::clone));
-        let keep = hears.map_or(Nanos::ZERO, |a| a.streams.idle + FILE_LINGERS);
+        let keep = hears.map_or(Nanos::ZERO, |a| a.streams.idle + drops::given_back_after());
         let files_max = follows.as_ref().map_or(config.queue_max, |a| a.files_max);
         let service = ServiceModel::new(&profile, config.profile.is_some(), size.full(None, 0.0));
         DiskEngine {
@@ -140,7 +137,7 @@ impl DiskEngine {
                 self.found_missing(file, offset, offset.saturating_add(len));
             }
             Event::Release { file, offset, len } => self.release(file, offset, offset.saturating_add(len)),
-            Event::Bitrate { file, bytes_per_s } => self.told_bitrate(file, bytes_per_s),
+            Event::Bitrate { file, bytes_per_s } => self.files.told_bitrate(file, bytes_per_s),
             Event::MemoryLimit(limit) => {
                 let seen = Seen {
                     reads: self.stats.reads,
@@ -156,13 +153,14 @@ impl DiskEngine {
                 self.config.in_flight = pieces.clamp(1, IN_FLIGHT_MAX);
                 self.spindle.in_flight(self.config.in_flight);
             }
-            Event::Cancel(id) => self.answer(id, Verdict::Pass(crate::Reason::Cancelled)),
+            Event::Cancel(id) => self.spindle.answer(self.now, id, Verdict::Pass(Reason::Cancelled)),
             Event::Found { read, from, upto } => self.found(read, from, upto),
             Event::Progress { read, upto } => self.progress(read, upto),
             Event::Done { read, outcome } => self.done(read, outcome),
             Event::Tick => {}
         }
-        self.give_up();
+        self.spindle.give_up(self.now);
+        self.settle();
         self.expire_streams();
         self.confirm_taken();
         self.drop_again();
@@ -234,7 +232,7 @@ impl DiskEngine {
 
     /// A hint for the driver; left out when it does not keep up.
     fn hint(&mut self, action: Action) -> bool {
-        let room = self.hints.len() < HINTS_MAX;
+        let room = self.hints.len() < RANGES_MAX;
         if room {
             self.hints.push_back(action);
         }

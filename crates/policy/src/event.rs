@@ -1,17 +1,8 @@
 //! What goes into a [`crate::DiskEngine`] and what comes out of it.
 
-use seekless_units::{Lba, Nanos};
+use seekless_units::{FileId, Lba, Nanos};
 
 use crate::memory::MemoryLimit;
-
-/// Which file, as `fstat` tells it. Two descriptors of one file have one `FileId`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FileId {
-    /// Device number of the file system.
-    pub dev: u64,
-    /// Inode number on it.
-    pub ino: u64,
-}
 
 /// Name of a request, chosen by the driver; must not be used twice while the first is waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,14 +12,15 @@ pub struct RequestId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReadId(pub u64);
 
-/// Somebody is about to read bytes that are not in memory and waits until they are.
+/// A client is about to read bytes that are not in memory, and waits until they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Its name.
     pub id: RequestId,
     /// The file.
     pub file: FileId,
-    /// First byte of the read; at most `offset`. What lies between is in memory, and its reader has not taken it yet.
+    /// First byte of the read; at most `offset`. What lies between is in memory, and its reader has not taken
+    /// it yet.
     pub from: u64,
     /// First byte that is missing. Best given past what is resident already.
     pub offset: u64,
@@ -42,11 +34,11 @@ pub struct Request {
     pub demand: Demand,
 }
 
-/// When and how fast bytes are needed, as far as somebody said so; by default nothing is known.
+/// When and how fast bytes are needed, as far as it was told; by default nothing is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
-    /// When the bytes should be in memory. What is too far off counts as [`crate::Config::wait_max`] from now, and `None` as
-    /// now.
+    /// When the bytes should be in memory. What is too far off counts as [`crate::Config::wait_max`] from
+    /// now, and `None` as now.
     pub deadline: Option<Nanos>,
     /// Bytes a second at which they are played, as [`Event::Bitrate`] says it of the file; 0 is ignored.
     pub bitrate: Option<u64>,
@@ -58,12 +50,12 @@ pub enum Taken {
     /// All of it.
     #[default]
     All,
-    /// Nobody knows: the door hears of reads before they are done, and a `sendfile` takes no more than its socket has room for. What lies
-    /// before the range has been read.
+    /// Not known: the door hears of reads before they are done, and a `sendfile` takes no more than its
+    /// socket has room for. What lies before the range has been read.
     Unknown,
 }
 
-/// Somebody read bytes: nobody waits, but the reader's stream moved on.
+/// A client read bytes: no request waits, but the client's stream moved on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
     /// The file.
@@ -85,10 +77,11 @@ pub struct Access {
 pub enum Event {
     /// A new request. It will be answered exactly once.
     Request(Request),
-    /// A read, whether it hit or was waited for before. Ignored unless reading ahead of need is on ([`crate::Config::ahead`]).
+    /// A read, whether it hit or was waited for before. Ignored unless reading ahead of need is on
+    /// ([`crate::Config::ahead`]).
     Access(Access),
-    /// These bytes were found not to be in memory, as an [`Action::Probe`] asked: if they were fetched, they have been evicted. Ignored
-    /// while a read of them is queued or in flight.
+    /// These bytes were found not to be in memory, as an [`Action::Probe`] asked: if they were fetched, they
+    /// have been evicted. Ignored while a read of them is queued or in flight.
     Missing {
         /// The file.
         file: FileId,
@@ -97,8 +90,9 @@ pub enum Event {
         /// Bytes.
         len: u64,
     },
-    /// These bytes were handed to a cache above that keeps them: given back here, unless another stream is still to come to
-    /// them or a read of them is under way. Ignored unless reading ahead of need is on ([`crate::Config::ahead`]).
+    /// These bytes were handed to a cache above that keeps them: given back here, unless another stream is
+    /// still to come to them or a read of them is under way. Ignored unless reading ahead of need is on
+    /// ([`crate::Config::ahead`]).
     Release {
         /// The file.
         file: FileId,
@@ -107,28 +101,30 @@ pub enum Event {
         /// Bytes.
         len: u64,
     },
-    /// What a file's own header says about its bitrate. Remembered as long as somebody reads the file.
+    /// What a file's own header says about its bitrate. Remembered as long as the file is open.
     Bitrate {
         /// The file.
         file: FileId,
         /// Bytes a second; 0 is ignored.
         bytes_per_s: u64,
     },
-    /// The driver can read this file until [`Action::Close`] names it. A request says so as well. Accesses to a file that is not open
-    /// are ignored: nothing could be read ahead of it.
+    /// The driver can read this file until [`Action::Close`] names it. A request says so as well. Accesses to
+    /// a file that is not open are ignored: nothing could be read ahead of it.
     Opened {
         /// The file.
         file: FileId,
     },
     /// The machine's memory, every [`crate::memory::REPORT_EVERY`].
     MemoryLimit(MemoryLimit),
-    /// So many pieces does the device bear at once ([`crate::Config::in_flight`]), as was found out meanwhile.
+    /// So many pieces does the device bear at once ([`crate::Config::in_flight`]), as was found out
+    /// meanwhile.
     InFlight(usize),
-    /// Whoever made this request is gone. Answered `Pass(Cancelled)`; what only it wanted is not read any more.
-    /// Unknown names are ignored (the answer may have crossed the cancellation).
+    /// The client that made this request is gone. Answered `Pass(Cancelled)`; what only it wanted is not read
+    /// any more. Unknown names are ignored (the answer may have crossed the cancellation).
     Cancel(RequestId),
-    /// Bytes of the read that were in memory before it began: the disk does not deliver them, and they were not evicted. Once for each
-    /// stretch, before any [`Event::Progress`]; only the ledger and what is counted as evicted rest on it.
+    /// Bytes of the read that were in memory before it began: the disk does not deliver them, and they were
+    /// not evicted. Once for each stretch, before any [`Event::Progress`]; only the ledger and what is
+    /// counted as evicted rest on it.
     Found {
         /// Which read.
         read: ReadId,
@@ -160,8 +156,8 @@ pub enum Event {
 pub enum Outcome {
     /// Every byte is in memory.
     Ok,
-    /// Some byte could not be brought in. Requests still waiting on it are answered `Pass(Failed)`: the caller's own
-    /// read then meets the error itself.
+    /// Some byte could not be brought in. Requests still waiting on it are answered `Pass(Failed)`: the
+    /// caller's own read then meets the error itself.
     Failed,
 }
 
@@ -190,7 +186,8 @@ pub enum Action {
         /// Bytes, in whole pages.
         len: u64,
     },
-    /// Look whether these bytes are in memory; report the first hole as [`Event::Missing`]. A hint: the answer may be lost.
+    /// Look whether these bytes are in memory; report the first hole as [`Event::Missing`]. A hint: the
+    /// answer may be lost.
     Probe {
         /// The file.
         file: FileId,
@@ -199,8 +196,8 @@ pub enum Action {
         /// Bytes.
         len: u64,
     },
-    /// Keep these bytes in memory until [`Action::Unpin`]: they have arrived and their readers have not come. A hint: it may be
-    /// refused, and nothing is reported.
+    /// Keep these bytes in memory until [`Action::Unpin`]: they have arrived and their readers have not come.
+    /// A hint: it may be refused, and nothing is reported.
     Pin {
         /// The file.
         file: FileId,
@@ -226,7 +223,7 @@ pub enum Action {
         offset: u64,
         /// Bytes, in whole pages.
         len: u64,
-        /// Nobody is to come for them: memory is best found there.
+        /// No client is to come for them: memory is best found there.
         cold: bool,
     },
     /// Look into the file's header for its bitrate; report it as [`Event::Bitrate`]. A hint.
@@ -266,16 +263,17 @@ pub enum Reason {
     Failed,
     /// Withdrawn by [`Event::Cancel`].
     Cancelled,
-    /// It waited longer than [`crate::Config::wait_max`], or than [`crate::Config::stall_max`] while no read came on.
+    /// It waited longer than [`crate::Config::wait_max`], or than [`crate::Config::stall_max`] while no read
+    /// came on.
     TooLate,
-    /// The mode does not read on anybody's behalf.
+    /// The mode reads for no client.
     Mode,
     /// The range lies wholly beyond the end of the file.
     BeyondEnd,
     /// A request of this name is waiting already. A mistake of the driver.
     Duplicate,
-    /// Nothing says that the reader goes on from here, and the algorithm leaves such readers alone: with their own reads the disk has
-    /// as many to choose from as there are readers.
+    /// Nothing says that the reader goes on from here, and the algorithm leaves such readers alone: with
+    /// their own reads the disk has as many to choose from as there are readers.
     Random,
 }
 

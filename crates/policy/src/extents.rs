@@ -1,28 +1,30 @@
 //! What is known of the bytes of every file of a disk: one map.
 //!
-//! The map holds ranges of bytes that are in memory or on their way there. A range is in one [`State`]; beside that a read of it
-//! may be under way (`arriving`) and the driver may have it pinned. Everything else that the engine must know about
-//! bytes follows from the map: what the disk delivered and what was there before, what was evicted before its
-//! reader came, what may be given back, what is to be pinned or unpinned.
+//! The map holds ranges of bytes that are in memory or on their way there. A range is in one [`State`];
+//! beside that a read of it may be under way (`arriving`) and the driver may have it pinned. Everything else
+//! that the engine must know about bytes follows from the map: what the disk delivered and what was there
+//! before, what was evicted before its reader came, what may be given back, what is to be pinned or unpinned.
 //!
-//! Every change is one call of [`Extents::rewrite`], which splits ranges at the edges of the change and joins equal
-//! neighbours after it. A stream takes two or three ranges: what it has read, and a range for each piece ahead of it.
+//! Every change is one call of [`Extents::rewrite`], which splits ranges at the edges of the change and joins
+//! equal neighbours after it. A stream takes two or three ranges: what it has read, and a range for each
+//! piece ahead of it.
 //!
-//! The map also keeps the account of \[A\] sections 3 and 6 ([`Totals`]). A fetched byte ends in one of four ways: it is read;
-//! it is evicted before that (its age tells how much memory there is for prefetching); its last reader leaves without it
-//! (wasted); or it is still there. In a simulator the account is exact. In a daemon memory is only looked at now and then,
-//! so evictions are noticed later than they happen and eviction times are upper bounds.
+//! The map also keeps the account of \[A\] sections 3 and 6 ([`Totals`]). A fetched byte ends in one of four
+//! ways: it is read; it is evicted before that (its age tells how much memory there is for prefetching); its
+//! last reader leaves without it (wasted); or it is still there. In a simulator the account is exact. In a
+//! daemon memory is only looked at now and then, so evictions are noticed later than they happen and eviction
+//! times are upper bounds.
 //!
-//! The number of ranges is bounded. Beyond the bound the range that was touched longest ago is forgotten, and the totals say
-//! how many bytes that was.
+//! The number of ranges is bounded. Beyond the bound the range that was touched longest ago is forgotten, and
+//! the totals say how many bytes that was.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use seekless_ledger::{Totals, add};
 use seekless_units::Nanos;
 
 use crate::recency::{Recency, Turn};
-use crate::totals::{Totals, add};
 
 /// What a range is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,63 +79,88 @@ pub(crate) struct Evicted {
 
 /// The map of one disk. `F` names a file.
 #[derive(Clone, Debug)]
-pub struct Extents<F> {
+pub(crate) struct Extents<F> {
     files: BTreeMap<F, BTreeMap<u64, Extent>>,
     /// Which range was touched when; as many as there are ranges.
     ages: Recency<(F, u64)>,
     ranges_max: usize,
     pinned_ranges: usize,
-    /// Evictions noticed since [`Extents::take_evicted`].
-    evicted: Vec<Evicted>,
     /// Pinned ranges forgotten since [`Extents::take_forgotten_pins`].
     forgotten_pins: Vec<(F, u64, u64)>,
+    account: Account,
+}
+
+/// What became of the bytes.
+#[derive(Clone, Debug, Default)]
+struct Account {
     totals: Totals,
+    /// Evictions noticed since [`Extents::take_evicted`].
+    evicted: Vec<Evicted>,
+}
+
+impl Account {
+    /// Bytes are gone.
+    fn evict(&mut self, now: Nanos, bytes: u64, state: State) {
+        match state {
+            State::Unread(fetched) => {
+                add(&mut self.totals.evicted_unused, bytes);
+                let micros = u128::from(now.since(fetched).0 / 1000);
+                let sum = &mut self.totals.evicted_byte_micros;
+                *sum = sum.saturating_add(u128::from(bytes) * micros);
+                self.evicted.push(Evicted { bytes, fetched });
+            }
+            State::Read => add(&mut self.totals.evicted_used, bytes),
+            // Counted as wasted, or as evicted, before; or not fetched.
+            State::Absent | State::Abandoned | State::Found | State::Leaving => {}
+        }
+    }
 }
 
 impl<F: Copy + Ord> Extents<F> {
     /// An empty map of at most `ranges_max` ranges (at least 4), about 150 bytes each.
-    pub fn new(ranges_max: usize) -> Extents<F> {
+    pub(crate) fn new(ranges_max: usize) -> Extents<F> {
         Extents {
             files: BTreeMap::new(),
             ages: Recency::default(),
             ranges_max: ranges_max.max(4),
             pinned_ranges: 0,
-            evicted: Vec::new(),
             forgotten_pins: Vec::new(),
-            totals: Totals::default(),
+            account: Account::default(),
         }
     }
 
     /// The account so far.
-    pub fn totals(&self) -> Totals {
-        self.totals
+    pub(crate) fn totals(&self) -> Totals {
+        self.account.totals
     }
 
     /// Ranges kept now.
-    pub fn ranges(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn ranges(&self) -> usize {
         self.ages.len()
     }
 
     /// Pinned ranges kept now.
-    pub fn pinned_ranges(&self) -> usize {
+    pub(crate) fn pinned_ranges(&self) -> usize {
         self.pinned_ranges
     }
 
-    /// Fetched bytes that a stream counts on and has not read. Costs a pass over all ranges.
-    pub fn unread(&self) -> u64 {
+    /// Fetched bytes that a stream counts on and has not read.
+    #[cfg(test)]
+    pub(crate) fn unread(&self) -> u64 {
         let all = self.files.values().flatten();
         all.filter(|(_, e)| matches!(e.facts.state, State::Unread(_))).map(|(start, e)| e.end - start).sum()
     }
 
     /// A read of this range was submitted.
-    pub fn read_submitted(&mut self, file: F, start: u64, end: u64) {
+    pub(crate) fn read_submitted(&mut self, file: F, start: u64, end: u64) {
         self.rewrite(file, start, end, |_, _, facts| {
             Some(Facts { arriving: true, ..facts.unwrap_or(Facts::of(State::Absent)) })
         });
     }
 
     /// This part of a range under way was in memory before: the disk does not deliver it.
-    pub fn found(&mut self, file: F, start: u64, end: u64) {
+    pub(crate) fn found(&mut self, file: F, start: u64, end: u64) {
         self.rewrite(file, start, end, |_, _, facts| match facts {
             Some(f @ Facts { state: State::Absent, .. }) => {
                 Some(Facts { state: State::Found, arriving: false, ..f })
@@ -147,14 +174,14 @@ impl<F: Copy + Ord> Extents<F> {
         });
     }
 
-    /// The disk delivered what was still arriving of this range, by a read submitted at `submitted`. What the map had there was
-    /// evicted.
-    pub fn arrived(&mut self, now: Nanos, submitted: Nanos, file: F, start: u64, end: u64) {
-        self.rewrite_counting(file, start, end, |totals, evicted, len, facts| match facts {
+    /// The disk delivered what was still arriving of this range, by a read submitted at `submitted`. What the
+    /// map had there was evicted.
+    pub(crate) fn arrived(&mut self, now: Nanos, submitted: Nanos, file: F, start: u64, end: u64) {
+        self.rewrite(file, start, end, |account, len, facts| match facts {
             Some(f) if f.arriving => {
-                evict(totals, evicted, now, len, f.state);
-                add(&mut totals.disk, len);
-                add(&mut totals.prefetched, len);
+                account.evict(now, len, f.state);
+                add(&mut account.totals.disk, len);
+                add(&mut account.totals.prefetched, len);
                 Some(Facts { state: State::Unread(submitted), arriving: false, pinned: f.pinned })
             }
             facts => facts,
@@ -162,7 +189,7 @@ impl<F: Copy + Ord> Extents<F> {
     }
 
     /// The read of this range is over; what is still arriving of it will not come.
-    pub fn read_failed(&mut self, file: F, start: u64, end: u64) {
+    pub(crate) fn read_failed(&mut self, file: F, start: u64, end: u64) {
         self.rewrite(file, start, end, |_, _, facts| match facts {
             Some(Facts { state: State::Absent, arriving: true, .. }) => None,
             Some(f) => Some(Facts { arriving: false, ..f }),
@@ -170,9 +197,10 @@ impl<F: Copy + Ord> Extents<F> {
         });
     }
 
-    /// A client read this range from memory. What is arriving of it has come, whether that was reported or not.
-    pub fn used(&mut self, file: F, start: u64, end: u64) {
-        self.rewrite_counting(file, start, end, |totals, _, len, facts| {
+    /// A client read this range from memory. What is arriving of it has come, whether that was reported or
+    /// not.
+    pub(crate) fn used(&mut self, file: F, start: u64, end: u64) {
+        self.rewrite(file, start, end, |Account { totals, .. }, len, facts| {
             add(&mut totals.requested, len);
             let pinned = facts.is_some_and(|f| f.pinned);
             match facts.map(|f| f.state) {
@@ -198,15 +226,15 @@ impl<F: Copy + Ord> Extents<F> {
     }
 
     /// A client reads this range itself: what is not known to be in memory comes from the disk.
-    pub fn left_to_client(&mut self, file: F, start: u64, end: u64) {
+    pub(crate) fn left_to_client(&mut self, file: F, start: u64, end: u64) {
         self.rewrite(file, start, end, |_, _, facts| Some(facts.unwrap_or(Facts::of(State::Absent))));
     }
 
-    /// This range is not in memory, as somebody saw. What is arriving of it is no evidence.
-    pub fn missing(&mut self, now: Nanos, file: F, start: u64, end: u64) {
-        self.rewrite_counting(file, start, end, |totals, evicted, len, facts| match facts {
+    /// This range was seen not to be in memory. What is arriving of it is no evidence.
+    pub(crate) fn missing(&mut self, now: Nanos, file: F, start: u64, end: u64) {
+        self.rewrite(file, start, end, |account, len, facts| match facts {
             Some(f) if !f.arriving => {
-                evict(totals, evicted, now, len, f.state);
+                account.evict(now, len, f.state);
                 None
             }
             facts => facts,
@@ -214,8 +242,8 @@ impl<F: Copy + Ord> Extents<F> {
     }
 
     /// This range is given back to the system. What was fetched of it and not read is wasted.
-    pub fn given_back(&mut self, file: F, start: u64, end: u64) {
-        self.rewrite_counting(file, start, end, |totals, _, len, facts| match facts {
+    pub(crate) fn given_back(&mut self, file: F, start: u64, end: u64) {
+        self.rewrite(file, start, end, |Account { totals, .. }, len, facts| match facts {
             Some(f) if !f.arriving => {
                 match f.state {
                     State::Unread(_) => add(&mut totals.wasted, len),
@@ -230,24 +258,25 @@ impl<F: Copy + Ord> Extents<F> {
     }
 
     /// What was given back of this range has left memory by now.
-    pub fn left(&mut self, file: F, start: u64, end: u64) {
+    pub(crate) fn left(&mut self, file: F, start: u64, end: u64) {
         self.rewrite(file, start, end, |_, _, facts| {
             facts.filter(|f| f.state != State::Leaving || f.arriving)
         });
     }
 
-    /// A stream of the file has ended at `position`. What was fetched and lies outside the ranges that `counting` streams count on
-    /// (by rising offset) is abandoned.
-    pub fn stream_ended(&mut self, file: F, position: u64, counting: &[(u64, u64)]) {
+    /// A stream of the file has ended at `position`. What was fetched and lies outside the ranges that
+    /// `counting` streams count on (by rising offset) is abandoned.
+    pub(crate) fn stream_ended(&mut self, file: F, position: u64, counting: &[(u64, u64)]) {
         let past = self.overlapping(file, position, u64::MAX);
         let unread = past.filter(|(.., f)| matches!(f.state, State::Unread(_)));
         let approx: u64 = unread.map(|(from, to, _)| to - from).sum();
-        add(&mut self.totals.wasted_approx, approx);
+        add(&mut self.account.totals.wasted_approx, approx);
         self.abandon_uncounted(file, 0, u64::MAX, counting);
     }
 
-    /// What was fetched of this range and lies outside the ranges that `counting` streams count on (by rising offset) is abandoned.
-    pub fn abandon_uncounted(&mut self, file: F, start: u64, end: u64, counting: &[(u64, u64)]) {
+    /// What was fetched of this range and lies outside the ranges that `counting` streams count on (by rising
+    /// offset) is abandoned.
+    pub(crate) fn abandon_uncounted(&mut self, file: F, start: u64, end: u64, counting: &[(u64, u64)]) {
         let mut from = start;
         for &(position, upto) in counting.iter().chain(&[(u64::MAX, u64::MAX)]) {
             self.abandon(file, from, position.min(end));
@@ -256,7 +285,7 @@ impl<F: Copy + Ord> Extents<F> {
     }
 
     fn abandon(&mut self, file: F, start: u64, end: u64) {
-        self.rewrite_counting(file, start, end, |totals, _, len, facts| match facts {
+        self.rewrite(file, start, end, |Account { totals, .. }, len, facts| match facts {
             Some(f @ Facts { state: State::Unread(_), .. }) => {
                 add(&mut totals.wasted, len);
                 Some(Facts { state: State::Abandoned, ..f })
@@ -266,23 +295,39 @@ impl<F: Copy + Ord> Extents<F> {
     }
 
     /// What of this range is in memory as far as is known, and not given back: by rising offset.
-    pub fn resident(&self, file: F, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
-        joined(self.overlapping(file, start, end).filter(|(.., f)| f.in_memory()))
+    pub(crate) fn resident(&self, file: F, start: u64, end: u64) -> Vec<(u64, u64)> {
+        self.stretches(file, start, end, Facts::in_memory)
     }
 
     /// What of this range was given back and has neither been read nor fetched since.
-    pub fn leaving(&self, file: F, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
-        let leaving = |f: &Facts| f.state == State::Leaving && !f.arriving;
-        joined(self.overlapping(file, start, end).filter(move |(.., f)| leaving(f)))
+    pub(crate) fn leaving(&self, file: F, start: u64, end: u64) -> Vec<(u64, u64)> {
+        self.stretches(file, start, end, |f| f.state == State::Leaving && !f.arriving)
     }
 
     /// What of this range is pinned.
-    pub fn pinned(&self, file: F, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
-        joined(self.overlapping(file, start, end).filter(|(.., f)| f.pinned))
+    pub(crate) fn pinned(&self, file: F, start: u64, end: u64) -> Vec<(u64, u64)> {
+        self.stretches(file, start, end, |f| f.pinned)
+    }
+
+    /// What of this range is in memory and not pinned.
+    pub(crate) fn unpinned(&self, file: F, start: u64, end: u64) -> Vec<(u64, u64)> {
+        self.stretches(file, start, end, |f| !f.pinned && f.in_memory())
+    }
+
+    /// The parts of `[start, end)` of which this holds; parts that follow one another are one.
+    fn stretches(&self, file: F, start: u64, end: u64, of: impl Fn(&Facts) -> bool) -> Vec<(u64, u64)> {
+        let mut stretches: Vec<(u64, u64)> = Vec::new();
+        for (from, to, _) in self.overlapping(file, start, end).filter(|(.., facts)| of(facts)) {
+            match stretches.last_mut() {
+                Some((_, last)) if *last == from => *last = to,
+                _ => stretches.push((from, to)),
+            }
+        }
+        stretches
     }
 
     /// The pinned stretches that this range touches, each from its beginning to its end.
-    pub fn pinned_around(&self, file: F, start: u64, end: u64) -> Vec<(u64, u64)> {
+    pub(crate) fn pinned_around(&self, file: F, start: u64, end: u64) -> Vec<(u64, u64)> {
         let Some(of_file) = self.files.get(&file).filter(|_| start < end) else { return Vec::new() };
         let mut first = start;
         for (&at, extent) in of_file.range(..start).rev() {
@@ -303,24 +348,19 @@ impl<F: Copy + Ord> Extents<F> {
         stretches
     }
 
-    /// What of this range is in memory and not pinned.
-    pub fn unpinned(&self, file: F, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
-        joined(self.overlapping(file, start, end).filter(|(.., f)| !f.pinned && f.in_memory()))
-    }
-
     /// The driver pins what is in memory of this range.
-    pub fn pin(&mut self, file: F, start: u64, end: u64) {
+    pub(crate) fn pin(&mut self, file: F, start: u64, end: u64) {
         self.rewrite(file, start, end, |_, _, facts| facts.map(|f| Facts { pinned: true, ..f }));
     }
 
     /// It does so no longer.
-    pub fn unpin(&mut self, file: F, start: u64, end: u64) {
+    pub(crate) fn unpin(&mut self, file: F, start: u64, end: u64) {
         self.rewrite(file, start, end, |_, _, facts| facts.map(|f| Facts { pinned: false, ..f }));
     }
 
     /// Evictions noticed since the last call.
     pub(crate) fn take_evicted(&mut self) -> Vec<Evicted> {
-        core::mem::take(&mut self.evicted)
+        core::mem::take(&mut self.account.evicted)
     }
 
     /// Pinned ranges forgotten since the last call.
@@ -336,29 +376,14 @@ impl<F: Copy + Ord> Extents<F> {
         over_start.into_iter().chain(within).map(move |(&at, e)| (at.max(start), e.end.min(end), e.facts))
     }
 
-    /// [`Extents::rewrite`] with the account at hand; the change gets the length of each part.
-    fn rewrite_counting(
-        &mut self,
-        file: F,
-        start: u64,
-        end: u64,
-        mut change: impl FnMut(&mut Totals, &mut Vec<Evicted>, u64, Option<Facts>) -> Option<Facts>,
-    ) {
-        let (mut totals, mut evicted) = (self.totals, core::mem::take(&mut self.evicted));
-        self.rewrite(file, start, end, |from, to, facts| change(&mut totals, &mut evicted, to - from, facts));
-        // What was forgotten meanwhile counts as well.
-        totals.forgotten_fresh = self.totals.forgotten_fresh;
-        totals.forgotten_used = self.totals.forgotten_used;
-        (self.totals, self.evicted) = (totals, evicted);
-    }
-
-    /// Puts for every part of `[start, end)` what `change` makes of it; `None` stands for "nothing known".
+    /// Puts for every part of `[start, end)` what `change` makes of it. The change gets the account, the
+    /// part's length and what is known of it; `None` stands for "nothing known".
     fn rewrite(
         &mut self,
         file: F,
         start: u64,
         end: u64,
-        mut change: impl FnMut(u64, u64, Option<Facts>) -> Option<Facts>,
+        mut change: impl FnMut(&mut Account, u64, Option<Facts>) -> Option<Facts>,
     ) {
         if start >= end {
             return;
@@ -375,6 +400,8 @@ impl<F: Copy + Ord> Extents<F> {
                 self.pinned_ranges -= usize::from(extent.facts.pinned);
             }
         }
+        let account = &mut self.account;
+        let mut change = |from: u64, to: u64, facts| change(account, to - from, facts);
         let mut new: Vec<(u64, u64, Facts)> = Vec::with_capacity(old.len() + 2);
         let mut put = |from: u64, to: u64, facts: Option<Facts>| {
             let Some(facts) = facts.filter(|_| from < to) else { return };
@@ -434,39 +461,11 @@ impl<F: Copy + Ord> Extents<F> {
             self.forgotten_pins.push((file, start, end));
         }
         match facts.state {
-            State::Unread(_) => add(&mut self.totals.forgotten_fresh, end - start),
-            State::Read => add(&mut self.totals.forgotten_used, end - start),
+            State::Unread(_) => add(&mut self.account.totals.forgotten_fresh, end - start),
+            State::Read => add(&mut self.account.totals.forgotten_used, end - start),
             State::Absent | State::Abandoned | State::Found | State::Leaving => {}
         }
     }
-}
-
-/// Accounts for bytes that are gone.
-fn evict(totals: &mut Totals, evicted: &mut Vec<Evicted>, now: Nanos, bytes: u64, state: State) {
-    match state {
-        State::Unread(fetched) => {
-            add(&mut totals.evicted_unused, bytes);
-            let micros = u128::from(now.since(fetched).0 / 1000);
-            let sum = &mut totals.evicted_byte_micros;
-            *sum = sum.saturating_add(u128::from(bytes) * micros);
-            evicted.push(Evicted { bytes, fetched });
-        }
-        State::Read => add(&mut totals.evicted_used, bytes),
-        // Counted as wasted, or as evicted, before; or not fetched.
-        State::Absent | State::Abandoned | State::Found | State::Leaving => {}
-    }
-}
-
-/// Ranges that follow one another as one.
-fn joined(ranges: impl Iterator<Item = (u64, u64, Facts)>) -> impl Iterator<Item = (u64, u64)> {
-    let mut ranges = ranges.map(|(from, to, _)| (from, to)).peekable();
-    core::iter::from_fn(move || {
-        let (from, mut to) = ranges.next()?;
-        while let Some((_, next)) = ranges.next_if(|&(at, _)| at == to) {
-            to = next;
-        }
-        Some((from, to))
-    })
 }
 
 #[cfg(test)]

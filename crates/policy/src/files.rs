@@ -1,32 +1,30 @@
 //! Which files the driver keeps open, and until when.
 //!
-//! Only a file that is open can be read ahead of need. An open file keeps its file system from being unmounted and its
-//! blocks from being freed, so it is closed a little after the last stream that reads it would have ended.
+//! Only a file that is open can be read ahead of need. An open file keeps its file system from being
+//! unmounted and its blocks from being freed, so it is closed a little after the last stream that reads it
+//! would have ended.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 
 use seekless_units::Nanos;
 
 use crate::FileId;
+use crate::by_time::ByTime;
 
-/// After how many reads of a file its header is looked at: at once, and again when more of it is in memory.
-const HEADER_AT: [u32; 4] = [1, 4, 32, 256];
-
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Open {
-    /// When it is to be closed.
-    until: Nanos,
-    /// Reads of it, as far as they decide when its header is looked at.
+    /// Reads of it; they decide when its header is looked at.
     reads: u32,
+    /// What its header said, bytes a second.
+    bitrate: Option<u64>,
 }
 
 /// The open files of one disk.
 #[derive(Debug)]
 pub(crate) struct Files {
     open: BTreeMap<FileId, Open>,
-    by_time: BTreeSet<(Nanos, FileId)>,
-    /// Whose time was up while something was under way of them.
-    overdue: BTreeSet<FileId>,
+    /// When each is to be closed. A file whose time was up while a read of it was under way has none.
+    until: ByTime<FileId>,
     /// How long a file stays open after its last use.
     keep: Nanos,
     max: usize,
@@ -34,16 +32,11 @@ pub(crate) struct Files {
 
 impl Files {
     pub(crate) fn new(keep: Nanos, max: usize) -> Files {
-        Files {
-            open: BTreeMap::new(),
-            by_time: BTreeSet::new(),
-            overdue: BTreeSet::new(),
-            keep,
-            max: max.max(1),
-        }
+        Files { open: BTreeMap::new(), until: ByTime::default(), keep, max: max.max(1) }
     }
 
-    /// The driver can read this file from now on. Returns the file that is to be closed for it, the one unused longest.
+    /// The driver can read this file from now on. Returns the file that is to be closed for it, the one
+    /// unused longest.
     pub(crate) fn opened(
         &mut self,
         now: Nanos,
@@ -53,24 +46,21 @@ impl Files {
         if self.used(now, file) {
             return None;
         }
-        let mut oldest = self.by_time.iter().map(|&(_, file)| file);
         let full = self.open.len() >= self.max;
-        let close = full.then(|| oldest.find(|&file| !in_use(file))).flatten();
+        let close = full.then(|| self.until.keys().find(|&file| !in_use(file))).flatten();
         close.inspect(|&file| self.remove(file));
-        let until = now + self.keep;
-        self.open.insert(file, Open { until, reads: 0 });
-        self.by_time.insert((until, file));
+        self.open.insert(file, Open::default());
+        self.until.set(file, now + self.keep);
         close
     }
 
     /// A file was used. `false` for one that is not open.
     pub(crate) fn used(&mut self, now: Nanos, file: FileId) -> bool {
-        let Some(open) = self.open.get_mut(&file) else { return false };
-        self.by_time.remove(&(open.until, file));
-        self.overdue.remove(&file);
-        open.until = now + self.keep;
-        self.by_time.insert((open.until, file));
-        true
+        let open = self.is_open(file);
+        if open {
+            self.until.set(file, now + self.keep);
+        }
+        open
     }
 
     /// Whether the driver can read a file.
@@ -78,47 +68,48 @@ impl Files {
         self.open.contains_key(&file)
     }
 
-    /// What was under way of a file is over, or some of it.
-    pub(crate) fn released(&mut self, file: FileId) {
-        if self.overdue.remove(&file)
-            && let Some(open) = self.open.get(&file)
-        {
-            self.by_time.insert((open.until, file));
+    /// A read of a file is over, or withdrawn.
+    pub(crate) fn released(&mut self, now: Nanos, file: FileId) {
+        if self.is_open(file) && self.until.time(file).is_none() {
+            self.until.set(file, now);
         }
     }
 
-    /// Counts a read of an open file. Whether its header is worth a look now.
+    /// Counts a read of an open file. Whether its header is worth a look: at its first read, and at every
+    /// doubling, since more of the file is in memory then.
     pub(crate) fn read(&mut self, file: FileId) -> bool {
         let Some(open) = self.open.get_mut(&file) else { return false };
         open.reads = open.reads.saturating_add(1);
-        HEADER_AT.contains(&open.reads)
+        open.reads.is_power_of_two()
     }
 
-    /// The next file whose time is up and that nothing is under way of: it is to be closed.
-    pub(crate) fn expire(&mut self, now: Nanos, in_use: impl Fn(FileId) -> bool) -> Option<FileId> {
-        while let Some(&(until, file)) = self.by_time.first()
-            && until <= now
-        {
-            if !in_use(file) {
-                self.remove(file);
-                return Some(file);
-            }
-            self.by_time.remove(&(until, file));
-            self.overdue.insert(file);
+    /// Remembers what an open file's header says; 0 is ignored.
+    pub(crate) fn told_bitrate(&mut self, file: FileId, bytes_per_s: u64) {
+        if let Some(open) = self.open.get_mut(&file).filter(|_| bytes_per_s > 0) {
+            open.bitrate = Some(bytes_per_s);
         }
-        None
+    }
+
+    /// What a file's header said, bytes a second.
+    pub(crate) fn bitrate(&self, file: FileId) -> Option<u64> {
+        self.open.get(&file)?.bitrate
+    }
+
+    /// The next file whose time is up and of which nothing is under way: it is to be closed.
+    pub(crate) fn expire(&mut self, now: Nanos, in_use: impl Fn(FileId) -> bool) -> Option<FileId> {
+        let file = core::iter::from_fn(|| self.until.pop_due(now)).find(|&file| !in_use(file))?;
+        self.remove(file);
+        Some(file)
     }
 
     /// When [`Files::expire`] has something to do.
     pub(crate) fn next_expiry(&self) -> Option<Nanos> {
-        Some(self.by_time.first()?.0)
+        Some(self.until.first()?.0)
     }
 
     fn remove(&mut self, file: FileId) {
-        if let Some(open) = self.open.remove(&file) {
-            self.by_time.remove(&(open.until, file));
-            self.overdue.remove(&file);
-        }
+        self.open.remove(&file);
+        self.until.remove(file);
     }
 }
 
@@ -141,7 +132,7 @@ mod tests {
         assert_eq!(files.expire(Nanos::from_secs(54), idle), None);
         assert_eq!(files.expire(Nanos::from_secs(55), |_| true), None, "a read of it is under way");
         assert_eq!(files.next_expiry(), None, "it is looked at when the read is over, not before");
-        files.released(file(1));
+        files.released(Nanos::from_secs(56), file(1));
         assert_eq!(files.expire(Nanos::from_secs(56), idle), Some(file(1)));
         assert!(!files.used(Nanos::from_secs(57), file(1)) && !files.is_open(file(1)));
     }
@@ -152,7 +143,7 @@ mod tests {
         files.opened(Nanos::ZERO, file(1), |_| false);
         assert_eq!(files.expire(Nanos::from_secs(40), |_| true), None);
         files.used(Nanos::from_secs(41), file(1));
-        files.released(file(1));
+        files.released(Nanos::from_secs(42), file(1));
         assert_eq!(files.next_expiry(), Some(Nanos::from_secs(76)));
         assert_eq!(files.expire(Nanos::from_secs(75), |_| false), None);
     }
@@ -171,7 +162,7 @@ mod tests {
     fn a_header_is_looked_at_early_and_seldom() {
         let mut files = Files::new(KEEP, 2);
         files.opened(Nanos::ZERO, file(1), |_| false);
-        assert_eq!((0..300).filter(|_| files.read(file(1))).count(), 4);
+        assert_eq!((0..300).filter(|_| files.read(file(1))).count(), 9);
         assert!(!files.read(file(2)));
     }
 }

@@ -45,7 +45,8 @@
 //! - [`Event::Missing`]: a probe found a hole. Lost, a client is blocked there.
 //! - [`Event::Release`]: a cache above keeps these bytes. Lost, they stay here as well.
 //! - [`Event::Bitrate`]: a file's header says it. Lost, its pieces have the size of a file that says nothing.
-//! - [`Event::InFlight`]: when it is found that the device is a set of spindles, or no longer one. Lost, it stays as it was.
+//! - [`Event::InFlight`]: when it is found that the device is a set of spindles, or no longer one. Lost, it
+//!   stays as it was.
 //! - [`Event::MemoryLimit`]: every [`memory::REPORT_EVERY`]. Lost, the budget stays what it is.
 //! - [`Event::Tick`]: at the deadline. Lost, what is due waits for the next event.
 //!
@@ -63,7 +64,7 @@
 //!   in any case.
 //! - [`Action::Read`]: bring the bytes in. The file is open. The range is whole pages, at most
 //!   [`Config::read_max`] long, and no two reads under way share a byte.
-//! - [`Action::Unpin`]: let go of pinned bytes. Each pinned byte is named once, before its file is closed.
+//! - [`Action::Unpin`]: unpin bytes. Each pinned byte is named once, before its file is closed.
 //!   Lost, memory is lost with it.
 //! - [`Action::Close`]: close the file. Nothing of it is read, pinned or waited for. It is withdrawn when the
 //!   file is opened again before it was polled. Lost, the file system stays busy.
@@ -91,35 +92,29 @@
 //!
 //! # Elsewhere
 //!
-//! The algorithms of multi-level storage (replacement, native prefetchers, coordination) stand in `levels`, what a disk costs in
-//! `profile`, and downloads in any order in `reorder`.
+//! How long a piece is: `sizing`. What a disk costs: `profile`. The text of a decision log: `decisions`.
+//! Multi-level storage (replacement, native prefetchers, coordination): `levels`. Downloads in any order:
+//! `reorder`.
 //!
 //! Must not know: descriptors, paths, sockets, threads, clocks, logging. Time comes in as an argument.
 #![no_std]
 extern crate alloc;
 
-pub mod bitrate;
-pub mod competitive;
 pub mod constants;
-pub mod controller;
-pub mod extents;
 pub mod memory;
 pub mod recency;
-pub mod record;
-pub mod totals;
 
-mod account;
+mod by_time;
 mod config;
 mod drops;
 mod engine;
 mod event;
+mod extents;
 mod files;
-mod histogram;
 mod order;
 mod piece;
 mod pins;
 mod service;
-mod size;
 mod spindle;
 mod stats;
 mod stream;
@@ -127,16 +122,14 @@ mod stream;
 pub use config::{AheadConfig, Config, DEFAULT_PREFETCH, Mode, OrderKind, PAGE};
 pub use constants::Constants;
 pub use engine::DiskEngine;
-pub use event::{
-    Access, Action, Demand, Event, FileId, Outcome, ReadId, Reason, Request, RequestId, Taken, Verdict,
-};
-pub use histogram::Histogram;
+pub use event::{Access, Action, Demand, Event, Outcome, ReadId, Reason, Request, RequestId, Taken, Verdict};
 pub use memory::{DropBehind, MemoryLimit};
-pub use order::{Fifo, Order, Place, Queued, Sweep};
+pub(crate) use order::{Fifo, Order, Place, Queued, Sweep};
 pub use piece::FOUND_MAX;
-pub use size::{
-    AsAsked, Auto, Depth, EndEvidence, Fixed, Prefetch, PrefetchSize, Scaled, SizeReport, Sizing,
-    UnknownPrefetch, start_size,
-};
+pub use seekless_ledger::{Histogram, Totals};
+pub use seekless_sizing::bitrate::BitrateRule;
+pub use seekless_sizing::{EndEvidence, Prefetch, PrefetchSize, SizeReport, Sizing};
+pub use seekless_units::FileId;
 pub use stats::Stats;
-pub use stream::{Continuation, Persistence, Rate, Stream, StreamConfig, StreamId, Streams};
+pub use stream::StreamConfig;
+pub(crate) use stream::{Stream, StreamId, Streams};

@@ -1,27 +1,27 @@
-//! How much of the page cache may hold bytes that were fetched and not yet read: the prefetch budget of one disk.
+//! How much of the page cache may hold bytes that were fetched and not yet read: the prefetch budget of one
+//! disk.
 //!
-//! The page cache has two uses. Bytes fetched ahead make pieces longer, so that the disk seeks less. Bytes that were read
-//! before make hits, so that the disk reads less. Both uses are measured ([`Earnings`]), and the budget moves to where
-//! a little more memory would gain as much by one as by the other.
+//! The page cache has two uses. Bytes fetched ahead make pieces longer, so that the disk seeks less. Bytes
+//! that were read before make hits, so that the disk reads less. Both uses are measured ([`Earnings`]), and
+//! the budget moves to where a little more memory would gain as much by one as by the other.
 //!
-//! What the cache really holds is not known: the kernel has its own order of eviction, and other processes share
-//! it. So evictions of bytes that a stream counts on correct the budget, in stages ([`Stage`]):
+//! What the cache really holds is not known: the kernel has its own order of eviction, and other processes
+//! share it. So evictions of bytes that a stream counts on correct the budget, in stages ([`Stage`]):
 //!
 //! 1. `Ample`: few such evictions. What was read stays in the page cache.
 //! 2. `DropBehind`: what the last reader of a file has passed is given back, which makes room at once.
 //! 3. `Shrunk`: evictions went on. The budget shrinks by a tenth for each period with too many of them. It
-//!    comes back quickly to nine tenths of the size at which that happened and slowly beyond, as a congestion window
-//!    does (Ha, Rhee and Xu 2008, CUBIC).
+//!    comes back quickly to nine tenths of the size at which that happened and slowly beyond, as a congestion
+//!    window does (Ha, Rhee and Xu 2008, CUBIC).
 //!
 //! An eviction is answered once: bytes fetched before the last answer do not count again.
 
 use core::fmt;
 use core::str::FromStr;
 
-use seekless_units::{Bytes, Nanos};
+use seekless_units::{Bytes, Nanos, UnknownName};
 use serde::{Deserialize, Serialize};
 
-use crate::config::UnknownName;
 use crate::constants::{Constants, time};
 
 /// How often the driver reports the machine's memory ([`crate::Event::MemoryLimit`]).
@@ -33,22 +33,20 @@ pub const BUDGET_MIN: Bytes = Bytes::mib(8);
 /// Smallest part of the page cache that the budget shrinks to.
 const SHARE_MIN: f64 = 0.05;
 
-/// What is left of a period's counts in the next. Counts are judged over about ten seconds, because one piece that is gone is
-/// several hundredths of what is read in one period.
+/// What is left of a period's counts in the next. Counts are judged over about ten seconds, because one piece
+/// that is gone is several hundredths of what is read in one period.
 const REMEMBERED: f64 = 0.8;
 
-/// Time until what drop-behind gives back has left memory. Sockets hold pages until their clients have received them.
+/// Time until what drop-behind gives back has left memory. Sockets hold pages until their clients have
+/// received them.
 const SETTLES: Nanos = Nanos::from_secs(10);
 
-/// How full a stream's piece is on the mean, before it was seen: half read. None counts as fuller: what is more was fetched early, and
-/// makes way.
+/// How full a stream's piece is on the mean, before it was seen: half read. None counts as fuller: what is
+/// more was fetched early, and makes way.
 const FILL_FIRST: f64 = 0.5;
 
 /// No piece counts as emptier: clients that take whole pieces at once may stop doing so at once.
 const FILL_MIN: f64 = 0.125;
-
-/// Weight of the newest: settles within half a minute.
-const FILL_NEWEST: f64 = 0.1;
 
 /// When bytes behind a stream are given back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,11 +125,12 @@ impl Stage {
     }
 }
 
-/// What a little more memory gains, as elasticities: a gain of `e` means that one per cent more memory for this use raises what
-/// is served by `e` per cent.
+/// What a little more memory gains, as elasticities: a gain of `e` means that one per cent more memory for
+/// this use raises what is served by `e` per cent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Earnings {
-    /// As read-ahead: with pieces of `s` bytes and a disk that transfers `d` bytes in the time of one switch, `d / (s + d)`.
+    /// As read-ahead: with pieces of `s` bytes and a disk that transfers `d` bytes in the time of one switch,
+    /// `d / (s + d)`.
     pub ahead: f64,
     /// As cache: with a hit ratio of `h`, `h / (1 - h)`, times how the hit ratio grows with the cache.
     pub cache: f64,
@@ -157,7 +156,8 @@ pub(crate) struct Memory {
     drop_behind: DropBehind,
     /// What the disk transfers in the time of one switch, as last told.
     depth: f64,
-    /// How full a stream's piece is on the mean: fetched and unread bytes over streams and the length of their pieces.
+    /// How full a stream's piece is on the mean: fetched and unread bytes over streams and the length of
+    /// their pieces.
     fill: f64,
     limit: MemoryLimit,
     stage: Stage,
@@ -167,7 +167,8 @@ pub(crate) struct Memory {
     lasts: Nanos,
     /// Bytes fetched before this have been answered for.
     answered: Nanos,
-    /// The budget as a part of the page cache; the part at which too much was last evicted; the part where earnings meet.
+    /// The budget as a part of the page cache; the part at which too much was last evicted; the part where
+    /// earnings meet.
     share: f64,
     wall: f64,
     aim: f64,
@@ -217,8 +218,8 @@ impl Memory {
         self.fixed.unwrap_or(share).0.max(crate::PAGE)
     }
 
-    /// Bytes that bound a stream's pieces: with one for each of so many streams, as full as they are on the mean, the budget is
-    /// taken.
+    /// Bytes that bound a stream's pieces: with one for each of so many streams, as full as they are on the
+    /// mean, the budget is taken.
     pub(crate) fn share(&self, streams: usize) -> u64 {
         (self.budget() as f64 / (streams.max(1) as f64 * self.fill)) as u64
     }
@@ -273,8 +274,8 @@ impl Memory {
         self.evicted = 0.0;
     }
 
-    /// Whether more than a small part of what was read lately is gone. So little is read on an idle disk that a few pages would
-    /// be a large part: that counts as a piece of every other stream's.
+    /// Whether more than a small part of what was read lately is gone. So little is read on an idle disk that
+    /// a few pages would be a large part: that counts as a piece of every other stream's.
     fn too_many(&self) -> bool {
         let read = self.read.max(self.cache_bytes() / 8.0);
         self.evicted > read * self.constants.evicted_share
@@ -294,7 +295,7 @@ impl Memory {
         self.count(seen);
         if self.reads >= 1.0 && streams > 0 {
             let fill = unread as f64 / (streams as f64 * self.read / self.reads);
-            self.fill += FILL_NEWEST * (fill.clamp(FILL_MIN, FILL_FIRST) - self.fill);
+            self.fill += (1.0 - REMEMBERED) / 2.0 * (fill.clamp(FILL_MIN, FILL_FIRST) - self.fill);
         }
         if self.too_many() && self.may_drop_behind_first() && !limit.tasks_wait {
             self.enter(Stage::DropBehind, now);

@@ -3,43 +3,40 @@
 mod fifo;
 mod sweep;
 
-pub use fifo::Fifo;
-pub use sweep::Sweep;
+pub(crate) use fifo::Fifo;
+pub(crate) use sweep::Sweep;
 
 use seekless_units::{Lba, Nanos};
 
 use crate::{FileId, ReadId};
 
-/// What an order sees of a queued piece. Places compare by disk address; where addresses are unknown, by file and
-/// offset, which is how file systems tend to lay out.
+/// What an order sees of a queued piece. Places compare by disk address; where addresses are unknown, by file
+/// and offset, which is how file systems tend to lay out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub(crate) struct Place {
     /// Disk address of the first byte. Unknown ones sort before all known ones.
-    pub lba: Option<Lba>,
+    pub(crate) lba: Option<Lba>,
     /// The file.
-    pub file: FileId,
+    pub(crate) file: FileId,
     /// Offset of the first byte in it.
-    pub offset: u64,
+    pub(crate) offset: u64,
 }
 
 /// A queued piece as an order sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Queued {
+pub(crate) struct Queued {
     /// Its name; the older, the smaller.
-    pub id: ReadId,
+    pub(crate) id: ReadId,
     /// Where it lies.
-    pub place: Place,
-    /// When it is due. A piece that a request waits for is due at once, or shortly before the deadline that its client named;
-    /// one that none waits for is not due.
-    pub due: Nanos,
+    pub(crate) place: Place,
+    /// When it is due. A piece that a request waits for is due at once, or shortly before the deadline that
+    /// its client named; one that none waits for is not due.
+    pub(crate) due: Nanos,
 }
 
 /// Chooses from the queue.
-pub trait Order {
-    /// Index of the piece to read next. `queue` is never empty and in order of arrival. An index out of range is
-    /// taken as the last.
+pub(crate) trait Order {
+    /// Index of the piece to read next. `queue` is never empty and in order of arrival. An index out of range
+    /// is taken as the last.
     fn pick(&mut self, now: Nanos, queue: &mut dyn ExactSizeIterator<Item = Queued>) -> usize;
-
-    /// The name used in reports.
-    fn name(&self) -> &'static str;
 }

@@ -1,16 +1,17 @@
-//! A piece: one read, queued or in flight, and who waits for which part of it.
+//! A piece: one read, queued or in flight, and which requests wait for which part of it.
 //!
-//! Pieces of one file never overlap, so no byte is read twice because two callers want it at the same time. A request
-//! is laid over the pieces that exist: it waits on those it touches, and the gaps between them become new pieces.
+//! Pieces of one file never overlap, so no byte is read twice because two callers want it at the same time. A
+//! request is laid over the pieces that exist: it waits on those it touches, and the gaps between them become
+//! new pieces.
 
 use alloc::vec::Vec;
 
-use seekless_units::{Lba, Nanos};
+use seekless_units::{Lba, Nanos, SECTOR_BYTES};
 use seekless_wants::{TO_END, Want};
 
-use crate::{FileId, PAGE, ReadId, Request, RequestId, StreamId};
+use crate::{FileId, PAGE, ReadId, RequestId, StreamId};
 
-/// Somebody waits until the bytes of the piece before `upto` (a file offset) are in memory.
+/// A request waits until the bytes of the piece before `upto` (a file offset) are in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Waiter {
     pub(crate) request: RequestId,
@@ -27,7 +28,7 @@ pub(crate) struct Piece {
     pub(crate) lba: Option<Lba>,
     /// When it is due, see [`crate::Queued::due`].
     pub(crate) due: Nanos,
-    /// The stream it was fetched ahead for; without one, it goes when nobody waits on it any more.
+    /// The stream it was fetched ahead for; without one, it goes when no request waits on it any more.
     pub(crate) ahead_for: Option<StreamId>,
     pub(crate) waiters: Vec<Waiter>,
 }
@@ -41,8 +42,8 @@ pub(crate) struct Flight {
     pub(crate) resident: u64,
 }
 
-/// Most stretches of a read that the driver reports as found in memory ([`crate::Event::Found`]). The rest counts as
-/// delivered by the disk.
+/// Most stretches of a read that the driver reports as found in memory ([`crate::Event::Found`]). The rest
+/// counts as delivered by the disk.
 pub const FOUND_MAX: usize = 64;
 
 impl Flight {
@@ -67,10 +68,9 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// `None` if the request lies beyond the end of its file.
-    pub(crate) fn of(request: &Request, read_max: u64) -> Option<Wanted> {
-        let len = if request.len == 0 { TO_END } else { request.len };
-        let want = Want::of(request.offset, len, request.file_size)?;
+    /// Of `len` bytes from `offset` on, 0 for all to the end of the file; `None` if they lie beyond it.
+    pub(crate) fn of(offset: u64, len: u64, file_size: u64, read_max: u64) -> Option<Wanted> {
+        let want = Want::of(offset, if len == 0 { TO_END } else { len }, file_size)?;
         let (start, end) = want.in_pages();
         let end = end.min(start.saturating_add(read_max));
         Some(Wanted { start, end, file_end: want.file_end_in_pages() })
@@ -87,8 +87,9 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// `existing`: id, start and end of every piece of the same file, queued or in flight, in any order. `len`: how long a
-    /// new piece should be; what was asked for if that is more, less where another piece follows.
+    /// `existing`: id, start and end of every piece of the same file, queued or in flight, in any order.
+    /// `len`: how long a new piece should be; what was asked for if that is more, less where another piece
+    /// follows.
     pub(crate) fn lay(
         wanted: Wanted,
         mut existing: Vec<(ReadId, u64, u64)>,
@@ -121,15 +122,13 @@ impl Plan {
     }
 }
 
-/// Disk address of another offset of the request's file, as if the file were laid out in one run from there on.
-/// Wrong after a fragment boundary, which costs a seek and nothing else.
-pub(crate) fn lba_at(request: &Request, offset: u64) -> Option<Lba> {
-    let lba = request.lba?;
-    let sectors = |bytes: u64| bytes / seekless_units::SECTOR_BYTES;
-    Some(match offset.checked_sub(request.offset) {
-        Some(ahead) => lba.plus_bytes(ahead),
-        None => Lba(lba.0.saturating_sub(sectors(request.offset - offset))),
-    })
+/// Disk address of an offset of a file, of which another offset and its address are known: as if the file were laid out in
+/// one run. Wrong beyond a fragment boundary, which costs a seek and nothing else.
+pub(crate) fn address((known_offset, known): (u64, Lba), offset: u64) -> Lba {
+    match offset.checked_sub(known_offset) {
+        Some(ahead) => known.plus_bytes(ahead),
+        None => Lba(known.0.saturating_sub((known_offset - offset) / SECTOR_BYTES)),
+    }
 }
 
 #[cfg(test)]
@@ -138,24 +137,9 @@ mod tests {
 
     const K: u64 = 1024;
 
-    fn request(offset: u64, len: u64, file_size: u64) -> Request {
-        let file = FileId { dev: 1, ino: 2 };
-        Request {
-            id: RequestId(1),
-            file,
-            from: offset,
-            offset,
-            len,
-            file_size,
-            lba: Some(Lba(1_000)),
-            demand: crate::Demand::default(),
-        }
-    }
-
     #[test]
     fn wanted_is_cut_to_file_and_bound() {
-        let of =
-            |offset, len, size| Wanted::of(&request(offset, len, size), 64 * K).map(|w| (w.start, w.end));
+        let of = |offset, len, size| Wanted::of(offset, len, size, 64 * K).map(|w| (w.start, w.end));
         assert_eq!(of(0, 0, 10_000), Some((0, 12_288)), "zero means to the end of the file");
         assert_eq!(of(5_000, 1, 10_000), Some((4_096, 8_192)));
         assert_eq!(of(0, u64::MAX, 1 << 40), Some((0, 64 * K)));
@@ -167,8 +151,7 @@ mod tests {
 
     #[test]
     fn gaps_become_pieces_and_extension_stops_at_the_next() {
-        let r = request(0, 300 * K, 10_000 * K);
-        let wanted = Wanted::of(&r, 8_192 * K).unwrap();
+        let wanted = Wanted::of(0, 300 * K, 10_000 * K, 8_192 * K).unwrap();
         let existing = alloc::vec![(ReadId(8), 200 * K, 250 * K), (ReadId(7), 52 * K, 100 * K)];
         let plan = Plan::lay(wanted, existing, 1024 * K, 8_192 * K);
         assert_eq!(plan.attach, [(ReadId(7), 100 * K), (ReadId(8), 250 * K)]);
@@ -180,8 +163,7 @@ mod tests {
 
     #[test]
     fn a_request_inside_a_piece_only_attaches() {
-        let r = request(64 * K, 64 * K, 10_000 * K);
-        let wanted = Wanted::of(&r, 8_192 * K).unwrap();
+        let wanted = Wanted::of(64 * K, 64 * K, 10_000 * K, 8_192 * K).unwrap();
         let plan = Plan::lay(wanted, alloc::vec![(ReadId(3), 0, 512 * K)], 0, 8_192 * K);
         assert_eq!(plan.attach, [(ReadId(3), 128 * K)]);
         assert!(plan.create.is_empty());
@@ -189,9 +171,9 @@ mod tests {
 
     #[test]
     fn addresses_follow_offsets() {
-        let r = request(100 * K, 1, 200 * K);
-        assert_eq!(lba_at(&r, 101 * K), Some(Lba(1_002)));
-        assert_eq!(lba_at(&r, 99 * K), Some(Lba(998)));
-        assert_eq!(lba_at(&r, 0), Some(Lba(800)));
+        let known = (100 * K, Lba(1_000));
+        assert_eq!(address(known, 101 * K), Lba(1_002));
+        assert_eq!(address(known, 99 * K), Lba(998));
+        assert_eq!(address(known, 0), Lba(800));
     }
 }

@@ -1,26 +1,22 @@
 //! In which order pinned ranges are renewed.
 //!
-//! The kernel takes first what nobody has touched twice, and that is what was fetched and waits for its reader. So the driver
-//! pins a piece when it has arrived: it makes its pages active. Pages do not stay active. The kernel takes those off that
-//! list which came to it longest ago. So pinned ranges are renewed in turn, a byte for each byte that is pinned: once,
-//! on the mean, while a piece waits for its reader.
+//! The kernel takes first what was not touched twice, and that is what was fetched and waits for its client.
+//! So the driver pins a piece when it has arrived: it makes its pages active. Pages do not stay active. The
+//! kernel takes those off that list which came to it longest ago. So pinned ranges are renewed in turn, a
+//! byte for each byte that is pinned: once, on the mean, while a piece waits for its reader.
 //!
 //! Which ranges are pinned stands in [`crate::Extents`]; here is only whose turn it is.
 
 use alloc::collections::VecDeque;
 
 use crate::FileId;
-
-/// Most ranges in turn. Beyond, a range is pinned once and not renewed.
-const TURNS_MAX: usize = 8192;
-
-/// Most bytes a driver that falls behind makes up for.
-const CREDIT_MAX: u64 = 256 << 20;
+use crate::engine::RANGES_MAX;
 
 /// Whose turn it is.
 #[derive(Debug, Default)]
 pub(crate) struct Pins {
-    /// File, start and end, the one pinned or renewed longest ago first. Parts of them may not be pinned any more.
+    /// File, start and end, the one pinned or renewed longest ago first. Parts of them may not be pinned any
+    /// more.
     turns: VecDeque<(FileId, u64, u64)>,
     /// Bytes pinned, less those renewed.
     credit: u64,
@@ -31,9 +27,9 @@ impl Pins {
     pub(crate) fn pinned(&mut self, file: FileId, start: u64, end: u64) {
         // A range that is pinned alone has nothing to renew.
         if !self.turns.is_empty() {
-            self.credit = CREDIT_MAX.min(self.credit + (end - start));
+            self.credit = self.credit.saturating_add(end - start);
         }
-        if self.turns.len() < TURNS_MAX {
+        if self.turns.len() < RANGES_MAX {
             self.turns.push_back((file, start, end));
         }
     }
@@ -41,14 +37,14 @@ impl Pins {
     /// The next range to look at: what of it is still pinned is renewed. `still` says how many bytes that is.
     pub(crate) fn next(&mut self, still: impl Fn(FileId, u64, u64) -> u64) -> Option<(FileId, u64, u64)> {
         while let Some(&(file, start, end)) = self.turns.front() {
-            let bytes = still(file, start, end).min(CREDIT_MAX);
+            let bytes = still(file, start, end);
             if bytes > self.credit {
                 return None;
             }
             self.turns.pop_front();
             if bytes > 0 {
                 self.credit -= bytes;
-                if self.turns.len() < TURNS_MAX {
+                if self.turns.len() < RANGES_MAX {
                     self.turns.push_back((file, start, end));
                 }
                 return Some((file, start, end));
@@ -94,7 +90,7 @@ mod tests {
     #[test]
     fn turns_are_bounded() {
         let mut pins = Pins::default();
-        (0..2 * TURNS_MAX as u64).for_each(|i| pins.pinned(FILE, i * M, (i + 1) * M));
-        assert_eq!(pins.turns.len(), TURNS_MAX);
+        (0..2 * RANGES_MAX as u64).for_each(|i| pins.pinned(FILE, i * M, (i + 1) * M));
+        assert_eq!(pins.turns.len(), RANGES_MAX);
     }
 }

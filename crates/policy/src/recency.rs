@@ -1,11 +1,13 @@
-//! Keys in order of use: a doubly linked list threaded through a slab, so that a touch costs the same however many there are.
+//! Keys in order of use: a doubly linked list threaded through a slab, so that a touch costs the same however
+//! many there are.
 
 use alloc::vec::Vec;
 
 /// Nothing.
 const NIL: u32 = u32::MAX;
 
-/// One key's handle in a [`Recency`]: valid from [`Recency::add`] until the key is removed, however often it is touched.
+/// One key's handle in a [`Recency`]: valid from [`Recency::add`] until the key is removed, however often it
+/// is touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn(u32);
 

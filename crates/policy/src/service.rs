@@ -1,9 +1,9 @@
 //! What a read costs this disk, from the profile and from the reads themselves.
 //!
-//! A read of `n` bytes takes a switch (seek, half a turn, overhead) and the time to transfer `n` bytes. Reads that had the disk to
-//! themselves show both: the line through their lengths and times has the switch where the length is nothing, and the
-//! transfer rate as its slope. A disk that was measured is believed instead. Of one that was not, an assumed profile
-//! counts as much as a few reads do.
+//! A read of `n` bytes takes a switch (seek, half a turn, overhead) and the time to transfer `n` bytes. Reads
+//! that had the disk to themselves show both: the line through their lengths and times has the switch where
+//! the length is nothing, and the transfer rate as its slope. A disk that was measured is believed instead.
+//! Of one that was not, an assumed profile counts as much as a few reads do.
 
 use seekless_profile::DiskProfile;
 use seekless_units::{Bytes, Nanos};

@@ -6,8 +6,9 @@
 //!    `-> covered by a piece: wait on it
 //! ```
 //!
-//! A request that waits for bytes is *blocked* on pieces. A piece nobody is blocked on was queued ahead of need. Libception \[L\]
-//! 3.2.2 calls this part Reception's DiskIODaemon. What to read and how far is the engine's business.
+//! A request that waits for bytes is *blocked* on pieces. A piece that blocks no request was queued ahead of
+//! need. Libception \[L\] 3.2.2 calls this part Reception's DiskIODaemon. What to read and how far is the
+//! engine's business.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -15,18 +16,17 @@ use alloc::vec::Vec;
 
 use seekless_units::{Lba, Nanos};
 
+use crate::by_time::ByTime;
 use crate::piece::{Flight, Piece, Plan, Waiter};
 use crate::{
-    Config, Fifo, FileId, Order, OrderKind, Outcome, Place, Queued, ReadId, Reason, RequestId, Stats,
-    StreamId, Sweep, Verdict,
+    Config, Fifo, FileId, Order, OrderKind, Outcome, Place, Queued, ReadId, Reason, RequestId, StreamId,
+    Sweep, Verdict,
 };
 
 /// A request not yet answered.
 #[derive(Debug)]
 struct Blocked {
     since: Nanos,
-    /// Its entry in [`Spindle::expiry`].
-    looked_at: Nanos,
     /// Pieces it still waits on; never empty.
     pieces: Vec<ReadId>,
     /// What it wants: file, start, end.
@@ -45,12 +45,14 @@ pub(crate) struct NewPiece {
     pub(crate) ahead_for: Option<StreamId>,
 }
 
-/// A request that was answered.
+/// A request that waited, and was answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answered {
     pub(crate) verdict: Verdict,
     /// What it wanted: file, start, end.
     pub(crate) range: (FileId, u64, u64),
+    /// For how long.
+    pub(crate) waited: Nanos,
 }
 
 /// The queue of one disk.
@@ -75,10 +77,14 @@ pub(crate) struct Spindle {
     pieces: BTreeMap<FileId, usize>,
     blocked: BTreeMap<RequestId, Blocked>,
     /// When each blocked request is looked at: it may be given up then.
-    expiry: BTreeSet<(Nanos, RequestId)>,
+    expiry: ByTime<RequestId>,
     /// When a read last made progress.
     last_progress: Nanos,
     answers: VecDeque<(RequestId, Verdict)>,
+    /// Since [`Spindle::take_answered`].
+    answered: Vec<Answered>,
+    /// Pieces that left the queue unread, since [`Spindle::take_withdrawn`].
+    withdrawn: Vec<Piece>,
     next_read: u64,
 }
 
@@ -105,9 +111,11 @@ impl Spindle {
             flights: Vec::new(),
             pieces: BTreeMap::new(),
             blocked: BTreeMap::new(),
-            expiry: BTreeSet::new(),
+            expiry: ByTime::default(),
             last_progress: Nanos::ZERO,
             answers: VecDeque::new(),
+            answered: Vec::new(),
+            withdrawn: Vec::new(),
             next_read: 0,
         }
     }
@@ -122,17 +130,17 @@ impl Spindle {
         (self.queue.len(), self.flights.len())
     }
 
-    /// Queued pieces nobody is blocked on.
+    /// Queued pieces that block no request.
     pub(crate) fn queued_ahead(&self) -> usize {
         self.queue.iter().filter(|p| p.waiters.is_empty()).count()
     }
 
-    /// The pieces somebody is blocked on, and those in flight: file and end.
+    /// The pieces that block a request, and those in flight.
     pub(crate) fn urgent(&self) -> impl Iterator<Item = &Piece> {
         self.flights.iter().map(|f| &f.piece).chain(self.queue.iter().filter(|p| !p.waiters.is_empty()))
     }
 
-    /// Whether somebody is blocked on a queued piece.
+    /// Whether a queued piece blocks a request.
     pub(crate) fn is_anybody_blocked(&self) -> bool {
         self.queue.iter().any(|p| !p.waiters.is_empty())
     }
@@ -197,8 +205,8 @@ impl Spindle {
         id
     }
 
-    /// Blocks a request on the pieces of a plan; `piece` makes a new one of its start and end. `false` if everything is in
-    /// memory already, or on its way to be answered.
+    /// Blocks a request on the pieces of a plan; `piece` makes a new one of its start and end. `false` if
+    /// everything is in memory already, or on its way to be answered.
     pub(crate) fn block(
         &mut self,
         now: Nanos,
@@ -218,9 +226,8 @@ impl Spindle {
             pieces.push(self.push(piece(start, end), alloc::vec![Waiter { request, upto }]));
         }
         let waits = !pieces.is_empty();
-        let looked_at = now + self.wait_max.min(self.stall_max);
-        self.blocked.insert(request, Blocked { since: now, looked_at, pieces, range });
-        self.expiry.insert((looked_at, request));
+        self.blocked.insert(request, Blocked { since: now, pieces, range });
+        self.expiry.set(request, now + self.wait_max.min(self.stall_max));
         waits
     }
 
@@ -262,7 +269,8 @@ impl Spindle {
         lba.map_or(0, |lba| self.parts.partition_point(|&start| start <= lba))
     }
 
-    /// The part of the device that takes the next read: of those with room, the one whose piece was queued first.
+    /// The part of the device that takes the next read: of those with room, the one whose piece was queued
+    /// first.
     fn part_with_room(&self) -> Option<usize> {
         if self.parts.is_empty() {
             return Some(0).filter(|_| !self.queue.is_empty() && self.may_submit(0));
@@ -289,8 +297,8 @@ impl Spindle {
         self.flights.iter().find(|f| f.piece.id == read)
     }
 
-    /// Everything before `upto` has been brought in by a read. Returns what of it is new: file, start, end and when the read was
-    /// submitted.
+    /// Everything before `upto` has been brought in by a read. Returns what of it is new: file, start, end
+    /// and when the read was submitted.
     pub(crate) fn progress(
         &mut self,
         now: Nanos,
@@ -304,89 +312,68 @@ impl Spindle {
         Some((flight.piece.file, before, flight.resident, flight.submitted))
     }
 
-    /// Answers those who needed no more of a read than has come. In the paper's way that is at its end.
-    pub(crate) fn answer_satisfied(&mut self, now: Nanos, read: ReadId, stats: &mut Stats) -> Vec<Answered> {
-        let Some(flight) = self.flights.iter_mut().find(|f| f.piece.id == read) else { return Vec::new() };
-        if !self.answer_early {
-            return Vec::new();
+    /// Answers the requests that need no more of a read than has come. With late answers that is at its end.
+    pub(crate) fn answer_satisfied(&mut self, now: Nanos, read: ReadId) {
+        let Some(flight) = self.flights.iter_mut().find(|f| f.piece.id == read) else { return };
+        if self.answer_early {
+            let resident = flight.resident;
+            let arrived = flight.piece.waiters.extract_if(.., |w| w.upto <= resident).collect();
+            self.satisfied(now, read, arrived);
         }
-        let resident = flight.resident;
-        let arrived: Vec<Waiter> = flight.piece.waiters.extract_if(.., |w| w.upto <= resident).collect();
-        self.satisfied(now, read, &arrived, stats)
     }
 
-    /// A read is over: who waited for it is answered.
-    pub(crate) fn done(
-        &mut self,
-        now: Nanos,
-        read: ReadId,
-        outcome: Outcome,
-        stats: &mut Stats,
-    ) -> Option<(Flight, Vec<Answered>)> {
-        let at = self.flights.iter().position(|f| f.piece.id == read)?;
-        let flight = self.flights.remove(at);
-        self.piece_left(flight.piece.file);
+    /// A read is over: the requests that wait for it are answered.
+    pub(crate) fn done(&mut self, now: Nanos, read: ReadId, outcome: Outcome) {
+        let Some(at) = self.flights.iter().position(|f| f.piece.id == read) else { return };
+        let Flight { piece, resident, .. } = self.flights.remove(at);
+        self.piece_left(piece.file);
         let resident = match outcome {
             Outcome::Ok => {
                 self.last_progress = now;
-                flight.piece.end
+                piece.end
             }
-            Outcome::Failed => flight.resident,
+            Outcome::Failed => resident,
         };
         let (arrived, lost): (Vec<Waiter>, Vec<Waiter>) =
-            flight.piece.waiters.iter().partition(|w| w.upto <= resident);
-        let mut answered = self.satisfied(now, read, &arrived, stats);
+            piece.waiters.into_iter().partition(|w| w.upto <= resident);
+        self.satisfied(now, read, arrived);
         for waiter in lost {
-            answered.extend(self.answer(now, waiter.request, Verdict::Pass(Reason::Failed), stats).0);
+            self.answer(now, waiter.request, Verdict::Pass(Reason::Failed));
         }
-        Some((flight, answered))
     }
 
     /// These waiters need nothing more of this read.
-    fn satisfied(
-        &mut self,
-        now: Nanos,
-        read: ReadId,
-        waiters: &[Waiter],
-        stats: &mut Stats,
-    ) -> Vec<Answered> {
-        let mut answered = Vec::new();
-        for waiter in waiters {
-            let Some(blocked) = self.blocked.get_mut(&waiter.request) else { continue };
+    fn satisfied(&mut self, now: Nanos, read: ReadId, waiters: Vec<Waiter>) {
+        for Waiter { request, .. } in waiters {
+            let Some(blocked) = self.blocked.get_mut(&request) else { continue };
             blocked.pieces.retain(|&id| id != read);
             if blocked.pieces.is_empty() {
-                answered.extend(self.answer(now, waiter.request, Verdict::Resident, stats).0);
+                self.answer(now, request, Verdict::Resident);
             }
         }
-        answered
     }
 
-    /// Gives up requests that waited for too long, or whose disk makes no progress. Returns the pieces withdrawn with them.
-    pub(crate) fn give_up(&mut self, now: Nanos, stats: &mut Stats) -> Vec<Piece> {
+    /// Gives up requests that waited for too long, or whose disk makes no progress.
+    pub(crate) fn give_up(&mut self, now: Nanos) {
         let mut late = BTreeSet::new();
-        while let Some(&(at, id)) = self.expiry.first()
-            && at <= now
-        {
-            self.expiry.pop_first();
-            let Some(blocked) = self.blocked.get_mut(&id) else { continue };
+        while let Some(id) = self.expiry.pop_due(now) {
+            let Some(blocked) = self.blocked.get(&id) else { continue };
             let last = blocked.since + self.wait_max;
             let next = last.min(self.last_progress + self.stall_max);
             if next <= now {
                 late.insert(id);
-                continue;
+            } else {
+                self.expiry.set(id, next);
             }
-            blocked.looked_at = next;
-            self.expiry.insert((next, id));
         }
         if late.is_empty() {
-            return Vec::new();
+            return;
         }
         // After a stall these are all that waited: the queue is gone through once for them.
-        let withdrawn = self.withdraw(&late, stats);
+        self.withdraw(&late);
         for id in late {
-            self.answer(now, id, Verdict::Pass(Reason::TooLate), stats);
+            self.answer(now, id, Verdict::Pass(Reason::TooLate));
         }
-        withdrawn
     }
 
     /// When [`Spindle::give_up`] has something to do.
@@ -394,59 +381,61 @@ impl Spindle {
         Some(self.expiry.first()?.0)
     }
 
-    /// Takes these requests off their pieces. Queued pieces that nobody else is blocked on and no stream reads ahead for go.
-    fn withdraw(&mut self, ids: &BTreeSet<RequestId>, stats: &mut Stats) -> Vec<Piece> {
+    /// Takes these requests off their pieces. Queued pieces that block no other request, and that no stream
+    /// is read ahead by, go.
+    fn withdraw(&mut self, ids: &BTreeSet<RequestId>) {
         for flight in &mut self.flights {
             flight.piece.waiters.retain(|w| !ids.contains(&w.request));
         }
-        let left = |p: &mut Piece| {
-            let before = p.waiters.len();
-            p.waiters.retain(|w| !ids.contains(&w.request));
-            p.waiters.is_empty() && before > 0 && p.ahead_for.is_none()
-        };
-        let withdrawn: Vec<Piece> = self.queue.extract_if(.., left).collect();
-        stats.dropped += withdrawn.len() as u64;
-        withdrawn.iter().for_each(|piece| self.piece_left(piece.file));
         for id in ids {
             if let Some(blocked) = self.blocked.get_mut(id) {
                 blocked.pieces.clear();
             }
         }
-        withdrawn
+        self.withdraw_pieces(|piece| {
+            let before = piece.waiters.len();
+            piece.waiters.retain(|w| !ids.contains(&w.request));
+            piece.waiters.is_empty() && before > 0 && piece.ahead_for.is_none()
+        });
     }
 
-    /// A stream is over: its queued pieces would be read for no client. Returns them.
-    pub(crate) fn forget_stream(&mut self, stream: StreamId, stats: &mut Stats) -> Vec<Piece> {
-        let over = |p: &mut Piece| p.ahead_for == Some(stream) && p.waiters.is_empty();
-        let over: Vec<Piece> = self.queue.extract_if(.., over).collect();
-        stats.dropped += over.len() as u64;
-        over.iter().for_each(|piece| self.piece_left(piece.file));
-        over
+    /// A stream is over: its queued pieces would be read for no client.
+    pub(crate) fn forget_stream(&mut self, stream: StreamId) {
+        self.withdraw_pieces(|piece| piece.ahead_for == Some(stream) && piece.waiters.is_empty());
     }
 
-    /// Ends a blocked request; ignored if there is none of this name. Returns it, and the pieces withdrawn with it.
-    pub(crate) fn answer(
-        &mut self,
-        now: Nanos,
-        id: RequestId,
-        verdict: Verdict,
-        stats: &mut Stats,
-    ) -> (Option<Answered>, Vec<Piece>) {
-        let waits = self.blocked.get(&id).is_some_and(|blocked| !blocked.pieces.is_empty());
-        let withdrawn = if waits { self.withdraw(&BTreeSet::from([id]), stats) } else { Vec::new() };
-        let Some(blocked) = self.blocked.remove(&id) else { return (None, withdrawn) };
-        self.expiry.remove(&(blocked.looked_at, id));
-        if verdict == Verdict::Resident {
-            stats.wait.record(now - blocked.since);
+    fn withdraw_pieces(&mut self, which: impl FnMut(&mut Piece) -> bool) {
+        let before = self.withdrawn.len();
+        self.withdrawn.extend(self.queue.extract_if(.., which));
+        for i in before..self.withdrawn.len() {
+            self.piece_left(self.withdrawn[i].file);
         }
-        self.say(id, verdict, stats);
-        (Some(Answered { verdict, range: blocked.range }), withdrawn)
+    }
+
+    /// Ends a blocked request; ignored if there is none of this name.
+    pub(crate) fn answer(&mut self, now: Nanos, id: RequestId, verdict: Verdict) {
+        if self.blocked.get(&id).is_some_and(|blocked| !blocked.pieces.is_empty()) {
+            self.withdraw(&BTreeSet::from([id]));
+        }
+        let Some(Blocked { since, range, .. }) = self.blocked.remove(&id) else { return };
+        self.expiry.remove(id);
+        self.answered.push(Answered { verdict, range, waited: now - since });
+        self.say(id, verdict);
     }
 
     /// Puts an answer in line.
-    pub(crate) fn say(&mut self, id: RequestId, verdict: Verdict, stats: &mut Stats) {
-        stats.answered(verdict);
+    pub(crate) fn say(&mut self, id: RequestId, verdict: Verdict) {
         self.answers.push_back((id, verdict));
+    }
+
+    /// Requests that were answered after they had waited.
+    pub(crate) fn take_answered(&mut self) -> Vec<Answered> {
+        core::mem::take(&mut self.answered)
+    }
+
+    /// Pieces that left the queue unread.
+    pub(crate) fn take_withdrawn(&mut self) -> Vec<Piece> {
+        core::mem::take(&mut self.withdrawn)
     }
 
     /// The next answer to give.

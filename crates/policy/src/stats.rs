@@ -3,8 +3,7 @@
 use seekless_units::Nanos;
 
 use crate::memory::MemoryReport;
-use crate::totals::Totals;
-use crate::{Histogram, Reason, SizeReport, Verdict};
+use crate::{Histogram, Reason, SizeReport, Totals, Verdict};
 
 /// Counters since the spindle was made. Monotone except those said to be of now.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,19 +24,19 @@ pub struct Stats {
     pub bytes_read: u64,
     /// Reads that failed.
     pub reads_failed: u64,
-    /// Pieces dropped before they were read because nobody waited for them any more.
+    /// Pieces dropped before they were read because no request waited for them any more.
     pub dropped: u64,
-    /// Reads done by anybody, as far as they were reported.
+    /// Reads that were reported.
     pub accesses: u64,
     /// Pieces queued ahead of need.
     pub ahead: u64,
     /// Times, of all looks, that the piece needed next found no room in the budget.
     pub held_back: u64,
-    /// Bytes that were prefetched, not given back, and gone before their reader came. Without what a reader left who is gone, which
-    /// [`Stats::ledger`] counts when another comes to it.
+    /// Bytes that were prefetched, not given back, and gone before their client came. Without what a client
+    /// left that is gone, which [`Stats::ledger`] counts when another comes to it.
     pub bytes_evicted_unused: u64,
-    /// Bytes that were fetched for streams which ended before they read them; what several of them waited for counts for each (the
-    /// ledger counts it once).
+    /// Bytes that were fetched for streams which ended before they read them; what several of them waited for
+    /// counts for each (the ledger counts it once).
     pub bytes_wasted: u64,
     /// Bytes given back behind the last reader.
     pub bytes_dropped: u64,
@@ -76,8 +75,9 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Whether every hit needs to be reported. Where what has been passed is given back, who is not heard of counts as gone, and what was
-    /// fetched for him goes with it. So he must be known before that begins: from a quarter of the budget on.
+    /// Whether every hit needs to be reported. Where what has been passed is given back, a client that is not
+    /// heard of counts as gone, and what was fetched for it is given back. So it must be known before that
+    /// begins: from a quarter of the budget on.
     pub fn needs_every_hit(&self) -> bool {
         self.gives_back || self.bytes_unread > self.budget / 4
     }

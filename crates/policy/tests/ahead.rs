@@ -1,12 +1,12 @@
 //! Reading ahead of need, case by case: triggers, deadlines, budget, share, persistence, drop-behind.
 
-use seekless_policy::competitive::Start;
-use seekless_policy::controller::Params;
 use seekless_policy::{
     Access, Action, AheadConfig, Config, Demand, DiskEngine, DropBehind, Event, FileId, Outcome, ReadId,
     Reason, Request, RequestId, Sizing, Taken, Verdict,
 };
 use seekless_profile::DiskProfile;
+use seekless_sizing::competitive::Start;
+use seekless_sizing::controller::Params;
 use seekless_units::{Bytes, Lba, Nanos};
 
 const M: u64 = 1 << 20;
@@ -109,8 +109,8 @@ fn one_miss_is_enough_for_a_whole_file() {
     assert_eq!(stats.ahead as usize, reads.len() - 1);
 }
 
-/// With the automatic size, who is known to be sequential is served where all others left: a viewer who goes on would wait for the
-/// disk beside the queue, and again at his next read.
+/// With the automatic size, who is known to be sequential is served where all others left: a viewer who goes
+/// on would wait for the disk beside the queue, and again at his next read.
 #[test]
 fn a_viewer_who_may_be_at_his_end_is_not_left_alone() {
     let mut s = DiskEngine::new(Config {

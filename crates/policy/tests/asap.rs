@@ -1,10 +1,11 @@
-//! The size searched by its gradient where nothing is read ahead of need, as in \[A\]: it learns from the reads that hit too.
+//! The size searched by its gradient where nothing is read ahead of need, as in \[A\]: it learns from the
+//! reads that hit too.
 
-use seekless_policy::controller::{AdjustBy, Params};
 use seekless_policy::{
     Access, Action, Config, Demand, DiskEngine, Event, FileId, OrderKind, Outcome, Request, RequestId,
     Sizing, Taken,
 };
+use seekless_sizing::controller::{AdjustBy, Params};
 use seekless_units::{Bytes, Lba, Nanos};
 
 const M: u64 = 1 << 20;
@@ -22,8 +23,9 @@ fn asap(params: Params) -> DiskEngine {
     })
 }
 
-/// One reader reads range after range: those that miss are asked for, every one is reported when it is done. A read costs a switch of
-/// 15 ms and 10 ms a MiB, and the reader asks again at once. Returns when `until` is reached.
+/// One reader reads range after range: those that miss are asked for, every one is reported when it is done.
+/// A read costs a switch of 15 ms and 10 ms a MiB, and the reader asks again at once. Returns when `until` is
+/// reached.
 fn reads_on(spindle: &mut DiskEngine, until: Nanos) {
     let file = FileId { dev: 8, ino: 1 };
     let (mut now, mut there, mut id) = (Nanos(1), 0, 0);

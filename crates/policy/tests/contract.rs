@@ -1,8 +1,9 @@
-//! A driver that keeps its side of the contract, on a machine where everything goes wrong that can: reads fail, clients are
-//! killed, pages are evicted, memory collapses, files have absurd sizes. The engine must keep its side.
+//! A driver that keeps its side of the contract, on a machine where everything goes wrong that can: reads
+//! fail, clients are killed, pages are evicted, memory collapses, files have absurd sizes. The engine must
+//! keep its side.
 //!
-//! [`Machine`] is a small operating system: open files, a page cache, a disk, clients that read files and doors that
-//! report it. The checks of each action stand in [`common::Model`].
+//! [`Machine`] is a small operating system: open files, a page cache, a disk, clients that read files and
+//! doors that report it. The checks of each action stand in [`common::Model`].
 
 mod common;
 
@@ -482,7 +483,8 @@ fn a_long_run_under_pressure_meets_every_action_and_replays() {
         evicted += stats.bytes_evicted_unused;
         failed += stats.reads_failed;
         late += stats.passed[Reason::TooLate.index()];
-        // What the disk delivered is on the account: exactly, but for what clients read before it was reported.
+        // What the disk delivered is on the account: exactly, but for what clients read before it was
+        // reported.
         let there = stats.ledger.cached + stats.ledger.passed;
         assert!(machine.delivered <= stats.ledger.disk + there, "{} {stats:?}", machine.delivered);
     }

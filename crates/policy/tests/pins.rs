@@ -307,7 +307,8 @@ fn a_file_is_unpinned_and_closed_for_another_and_not_read_ahead_of_until_it_is_o
     assert!(!d.pinned(FILE).is_empty());
     d.at(10).miss(OTHER, 0, 512 * K);
     assert!(!d.logged.model.open.contains(&FILE) && d.pinned(FILE).is_empty());
-    // Its stream would run dry: nothing is read of it, as the model checks, and its accesses are not heard of.
+    // Its stream would run dry: nothing is read of it, as the model checks, and its accesses are not heard
+    // of.
     let reads = d.logged.engine.stats().reads;
     d.at(1500).read(FILE, M, 2 * M);
     for ms in [2000, 3000, 8000] {

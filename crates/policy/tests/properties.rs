@@ -195,7 +195,8 @@ impl Bench {
             let Some((read, _)) = self.nth_flight(0) else { break };
             self.finish(read, true);
         }
-        // Streams end by silence, and what they leave is given back more than once; then nothing keeps the engine awake.
+        // Streams end by silence, and what they leave is given back more than once; then nothing keeps the
+        // engine awake.
         self.logged.now += Nanos::from_secs(100);
         let rest = self.logged.now + Nanos::from_secs(11);
         self.handle(Event::Tick);
@@ -209,8 +210,8 @@ impl Bench {
         let Logged { engine, model, .. } = &self.logged;
         model.check_at_rest(engine);
         let (stats, arrived) = (engine.stats(), model.arrived);
-        // More than was reported only where a client read what a read had not reported yet. Less only by what was there
-        // before, as was said of it or as a client that read it first showed.
+        // More than was reported only where a client read what a read had not reported yet. Less only by what
+        // was there before, as was said of it or as a client that read it first showed.
         let read_first = stats.ledger.cached.saturating_add(stats.ledger.first_use);
         let there = self.found.saturating_add(read_first);
         assert!(arrived <= stats.ledger.disk.saturating_add(there), "{arrived} {stats:?}");

@@ -110,8 +110,8 @@ fn what_was_withdrawn_is_not_evicted() {
     assert!(again.iter().any(|&(_, ino, offset, _)| (ino, offset) == (2, 512 * K)), "{again:?}");
 }
 
-/// Answers to requests in line for a disk, each with the second it came in. The disk ends a read after so many seconds, or never, and
-/// meanwhile brings in a page a second (`trickles`) or nothing.
+/// Answers to requests in line for a disk, each with the second it came in. The disk ends a read after so
+/// many seconds, or never, and meanwhile brings in a page a second (`trickles`) or nothing.
 fn given_up(ends_after: Option<u64>, trickles: bool) -> Vec<(u64, u64, Verdict)> {
     let (wait_max, stall_max) = (Nanos::from_secs(55), Nanos::from_secs(30));
     let config =
@@ -399,7 +399,7 @@ fn a_deadline_too_far_off_is_cut_to_what_a_caller_waits() {
 fn a_bitrate_told_with_a_request_sizes_its_piece() {
     let played_at = |bitrate| Demand { bitrate, ..Demand::default() };
     let first_piece = |bitrate| {
-        let scale = seekless_policy::bitrate::BitrateRule::SquareRoot;
+        let scale = seekless_sizing::bitrate::BitrateRule::SquareRoot;
         let ahead = Some(seekless_policy::AheadConfig::default());
         let mut s = DiskEngine::new(Config {
             prefetch: Bytes::mib(4),

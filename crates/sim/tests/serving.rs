@@ -2,12 +2,12 @@
 
 use seekless_drive::catalogue as drives;
 use seekless_drive::set::SetSpec;
-use seekless_policy::controller::Params;
 use seekless_policy::{AheadConfig, Config as SpindleConfig, DropBehind, Mode, OrderKind, Sizing};
 use seekless_sim::serving::config::{Costs, DiskConfig, EngineConfig, ServerModel};
 use seekless_sim::serving::profile::profile_of;
 use seekless_sim::serving::search::Search;
 use seekless_sim::serving::{self, Config, KernelConfig, Load, Report, readahead, scheduler};
+use seekless_sizing::controller::Params;
 use seekless_units::{Bytes, Nanos};
 use seekless_workload::catalogue::{Catalogue, CatalogueSpec};
 use seekless_workload::closed::ClosedSpec;

@@ -2,11 +2,11 @@
 
 use seekless_drive::catalogue as drives;
 use seekless_drive::set::{DriveSet, SetKind, SetSpec};
-use seekless_policy::controller::Params;
 use seekless_policy::{AheadConfig, Config as SpindleConfig, Mode, Sizing};
 use seekless_sim::serving::config::{Costs, DiskConfig, EngineConfig, ServerModel};
 use seekless_sim::serving::profile::profile_of;
 use seekless_sim::serving::{self, Config, KernelConfig, Load, Report};
+use seekless_sizing::controller::Params;
 use seekless_units::{Bytes, Lba, Nanos};
 use seekless_workload::catalogue::{Catalogue, CatalogueSpec};
 use seekless_workload::closed::ClosedSpec;

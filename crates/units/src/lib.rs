@@ -1,4 +1,4 @@
-//! Newtypes for time, bytes and disk addresses, and the exit statuses every command shares.
+//! Newtypes for time, bytes, disk addresses and files, and the exit statuses every command shares.
 //!
 //! A number without its unit is how milliseconds get added to sectors. Every crate speaks in these types;
 //! arithmetic that would mix them does not compile, and arithmetic that would overflow saturates, because a
@@ -10,10 +10,12 @@ extern crate alloc;
 
 mod bytes;
 mod exit;
+mod name;
 mod nanos;
 mod sector;
 
 pub use bytes::{Bytes, ParseBytesError};
 pub use exit::{Exit, Fault};
+pub use name::{FileId, UnknownName};
 pub use nanos::Nanos;
 pub use sector::{Lba, SECTOR_BYTES};

@@ -65,7 +65,7 @@ impl Gated {
                 Some(Gated { shared, session: Some(session), folder })
             }
             Err(error) => {
-                println!("skipped: no FUSE file system can be mounted ({error})");
+                seekless_skip::skipped(format!("no FUSE file system can be mounted ({error})"));
                 None
             }
         }

@@ -34,7 +34,7 @@ impl Place {
         let beside = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
         let dir = tempfile::tempdir_in(beside).unwrap();
         if let Err(error) = rustix::mount::mount_bind(dir.path(), dir.path()) {
-            println!("skipped: a bind mount needs root ({error})");
+            seekless_skip::skipped(format!("a bind mount needs root ({error})"));
             return None;
         }
         let place = Place { dir };

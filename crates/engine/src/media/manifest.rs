@@ -1,9 +1,9 @@
 //! HLS media playlists (RFC 8216) and DASH presentation descriptions (ISO/IEC 23009-1).
 //!
-//! A playlist gives seconds for each segment; those of one file are added up. A description gives a bandwidth for each
-//! representation whose file it names (`BaseURL`, `SegmentURL`); segments named by a template are files of a few seconds
-//! each, too short to be worth more than their own reads tell. A multivariant playlist names other playlists, which are
-//! read when a client reads them.
+//! A playlist gives seconds for each segment; those of one file are added up. A description gives a bandwidth
+//! for each representation whose file it names (`BaseURL`, `SegmentURL`); segments named by a template are
+//! files of a few seconds each, too short to be worth more than their own reads tell. A multivariant playlist
+//! names other playlists, which are read when a client reads them.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! MP4, MOV and fragmented MP4: the movie header's duration, else the fragments' (`mehd`), else the segment index (`sidx`).
-//! ISO/IEC 14496-12, sections 8.2.2, 8.8.2 and 8.16.3.
+//! MP4, MOV and fragmented MP4: the movie header's duration, else the fragments' (`mehd`), else the segment
+//! index (`sidx`). ISO/IEC 14496-12, sections 8.2.2, 8.8.2 and 8.16.3.
 
 use mp4_atom::{Decode, DecodeAtom, FourCC, Header as Box, Mehd, Mvhd, Sidx};
 

@@ -1,69 +1,41 @@
 //! Streams: where they got to, and when their next piece is due.
 //!
-//! A stream is fetched in pieces. While it reads one, the next is queued as soon as what is left would last only as
-//! long as the disk may take to come round to it: the trigger. Streams are served in the order in which they run dry.
+//! A stream is fetched in pieces. While it reads one, the next is queued as soon as what is left would last
+//! only as long as the disk may take to come round to it: the trigger. Streams are served in the order in
+//! which they run dry.
 //!
-//! - The *budget* bounds the fetched and unread bytes of the whole disk. Over it, streams are held back and served in
-//!   the same order; a blocked client is served all the same.
-//! - *Early* pieces: a disk with nothing better to do, and memory to spare, fetches for the streams that run dry next. Clients that
-//!   came together would run dry together.
+//! - The *budget* bounds the fetched and unread bytes of the whole disk. Over it, streams are held back and
+//!   served in the same order; a blocked client is served all the same.
+//! - *Early* pieces: a disk with nothing better to do, and memory to spare, fetches for the streams that run
+//!   dry next. Clients that came together would run dry together.
 //!
-//! What another stream of the same file has in memory ahead of itself is not fetched again: a stream counts on it, and its
-//! pieces end where that begins.
+//! What another stream of the same file has in memory ahead of itself is not fetched again: a stream counts
+//! on it, and its pieces end where that begins.
 
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use seekless_units::{Bytes, Nanos};
 
 use super::DiskEngine;
-use super::lengths::{Bitrates, PieceLen};
+use super::lengths::PieceLen;
+use crate::by_time::ByTime;
 use crate::constants::time;
-use crate::piece::{Plan, Wanted, lba_at};
+use crate::piece::{Plan, Wanted, address};
 use crate::spindle::NewPiece;
-use crate::{
-    Access, Action, AheadConfig, Continuation, Demand, EndEvidence, FileId, PAGE, Request, RequestId, Stream,
-    StreamId, Streams, Taken,
-};
-
-/// Streams by a time of theirs: at most one entry a stream.
-#[derive(Default)]
-pub(super) struct ByTime {
-    in_order: BTreeSet<(Nanos, StreamId)>,
-    times: BTreeMap<StreamId, Nanos>,
-}
-
-impl ByTime {
-    fn insert(&mut self, time: Nanos, stream: StreamId) {
-        self.remove(stream);
-        self.times.insert(stream, time);
-        self.in_order.insert((time, stream));
-    }
-
-    fn remove(&mut self, stream: StreamId) {
-        if let Some(time) = self.times.remove(&stream) {
-            self.in_order.remove(&(time, stream));
-        }
-    }
-
-    fn first(&self) -> Option<(Nanos, StreamId)> {
-        self.in_order.first().copied()
-    }
-
-    fn time(&self, stream: StreamId) -> Option<Nanos> {
-        self.times.get(&stream).copied()
-    }
-}
+use crate::{Access, Action, AheadConfig, EndEvidence, FileId, PAGE, Stream, StreamId, Streams, Taken};
 
 /// What is kept to read ahead of need.
 pub(super) struct Following {
     pub(super) config: AheadConfig,
     pub(super) table: Streams,
     /// Streams whose next piece is not queued yet, by when they run dry.
-    upcoming: ByTime,
-    /// Streams of which it is not known how much of their last read they took, by when they have taken all of it.
-    taking: ByTime,
-    pub(super) bitrates: Bitrates,
+    upcoming: ByTime<StreamId>,
+    /// Streams of which it is not known how much of their last read they took, by when they have taken all of
+    /// it.
+    taking: ByTime<StreamId>,
+    /// When the highest bitrate was last looked for, and what it was, bytes a second.
+    pub(super) ranked: Nanos,
+    pub(super) highest_bitrate: f64,
 }
 
 impl Following {
@@ -73,7 +45,8 @@ impl Following {
             config,
             upcoming: ByTime::default(),
             taking: ByTime::default(),
-            bitrates: Bitrates::new(bitrate),
+            ranked: Nanos::ZERO,
+            highest_bitrate: bitrate.unwrap_or(0) as f64,
         }
     }
 
@@ -117,10 +90,12 @@ impl DiskEngine {
         if let Some(following) = &mut self.streams {
             following.table.locate(stream, offset, lba);
             match taken {
-                Taken::All => following.taking.remove(stream),
+                Taken::All => {
+                    following.taking.remove(stream);
+                }
                 Taken::Unknown => {
                     let after = time(self.config.constants.taken_after_s);
-                    following.taking.insert(self.now + after, stream);
+                    following.taking.set(stream, self.now + after);
                 }
             }
         }
@@ -130,7 +105,8 @@ impl DiskEngine {
         self.line_up(stream);
     }
 
-    /// The stream an access belongs to, moved on; `None` where streams are not followed. A stream that made room for it is over.
+    /// The stream an access belongs to, moved on; `None` where streams are not followed. A stream that made
+    /// room for it is over.
     pub(super) fn observe(
         &mut self,
         file: FileId,
@@ -139,8 +115,7 @@ impl DiskEngine {
         file_size: u64,
     ) -> Option<StreamId> {
         let following = self.streams.as_mut()?;
-        let (continuation, forgotten) = following.table.observe(self.now, file, offset, len, file_size);
-        let (Continuation::Began(stream) | Continuation::Continued(stream)) = continuation;
+        let (stream, forgotten) = following.table.observe(self.now, file, offset, len, file_size);
         if let Some((id, over)) = forgotten {
             following.forget(id);
             self.stream_ended(&over);
@@ -156,14 +131,13 @@ impl DiskEngine {
         self.end_if_done(stream);
     }
 
-    /// Reads whose end was not reported, and that nothing followed, have taken all they named. But doors that hear of reads before
-    /// they are done hear of whole pages: the next one may begin in the last of them, unless the file ends there.
+    /// Reads whose end was not reported, and that nothing followed, have taken all they named. But doors that
+    /// hear of reads before they are done hear of whole pages: the next one may begin in the last of them,
+    /// unless the file ends there.
     pub(super) fn confirm_taken(&mut self) {
         while let Some(following) = &mut self.streams
-            && let Some((at, id)) = following.taking.first()
-            && at <= self.now
+            && let Some(id) = following.taking.pop_due(self.now)
         {
-            following.taking.remove(id);
             let Some(stream) = following.table.get(id) else { continue };
             let upto = match stream.position < stream.file_size {
                 true => stream.position.saturating_sub(PAGE),
@@ -191,8 +165,8 @@ impl DiskEngine {
             self.stats.bytes_wasted += over.unread();
             self.leave_behind(&over);
             self.stream_ended(&over);
-            let pieces = self.spindle.forget_stream(id, &mut self.stats);
-            self.withdrawn(&pieces);
+            self.spindle.forget_stream(id);
+            self.settle();
         }
     }
 
@@ -213,15 +187,17 @@ impl DiskEngine {
         });
         let Some(following) = &mut self.streams else { return };
         match dry {
-            Some(dry) => following.upcoming.insert(dry, stream),
-            None => following.upcoming.remove(stream),
+            Some(dry) => following.upcoming.set(stream, dry),
+            None => {
+                following.upcoming.remove(stream);
+            }
         }
     }
 
-    /// When a stream runs dry, as of its last read: what it asks for in one go it uses in the time until the next. `None` while there
-    /// is nothing to read ahead for it: it is quiet, not sequential, fetched to its end, or has two pieces ahead of it (how fast it
-    /// reads is not known from its first burst). Nor is there while its file is closed, which happens to files in use when there are
-    /// too many.
+    /// When a stream runs dry, as of its last read: what it asks for in one go it uses in the time until the
+    /// next. `None` while there is nothing to read ahead for it: it is quiet, not sequential, fetched to its
+    /// end, or has two pieces ahead of it (how fast it reads is not known from its first burst). Nor is there
+    /// while its file is closed, which happens to files in use when there are too many.
     fn runs_dry(&self, following: &Following, stream: &Stream, len: PieceLen) -> Option<Nanos> {
         let quiet = self.now.since(stream.last) > time(self.config.constants.quiet_s);
         let fetched = next_page(stream.fetched) >= next_page(stream.file_size);
@@ -233,8 +209,8 @@ impl DiskEngine {
         Some(stream.runs_dry(stream.last, len.bitrate))
     }
 
-    /// How long before a stream runs dry its next piece is due: the disk has to get through what is in line, as many at a time as it is
-    /// given.
+    /// How long before a stream runs dry its next piece is due: the disk has to get through what is in line,
+    /// as many at a time as it is given.
     fn lead(&self) -> Nanos {
         let Some(following) = &self.streams else { return Nanos::ZERO };
         let (queued, in_flight) = self.spindle.load();
@@ -254,9 +230,10 @@ impl DiskEngine {
         at(self.early_most()).or_else(|| at(self.lead()))
     }
 
-    /// The stream whose next piece is queued first: the one that runs dry first. Where a piece is what a switch is worth and somebody
-    /// is blocked, one whose piece goes on where another ends that is being read, or that somebody is blocked on. Any other
-    /// would make the blocked wait for a switch before it is known whether its client comes so far.
+    /// The stream whose next piece is queued first: the one that runs dry first. Where a piece is what a
+    /// switch is worth and a call is blocked, it is one whose piece goes on where another ends that is being
+    /// read, or on which a call is blocked. Any other would make the blocked call wait for a switch before it
+    /// is known whether its client comes so far.
     fn next_ahead(&self) -> Option<StreamId> {
         let following = self.streams.as_ref()?;
         if self.size.end_evidence() < EndEvidence::Lengths || !self.spindle.is_anybody_blocked() {
@@ -270,7 +247,8 @@ impl DiskEngine {
         })
     }
 
-    /// Queues the next pieces of streams: those due and, while the queue is short and memory plentiful, others.
+    /// Queues the next pieces of streams: those due and, while the queue is short and memory plentiful,
+    /// others.
     pub(super) fn read_ahead(&mut self) {
         let most = self.config.constants.queue_ahead as usize;
         while self.spindle.queued_ahead() < most
@@ -331,25 +309,17 @@ impl DiskEngine {
         let Some(following) = &self.streams else { return false };
         let Some(reader) = following.table.get(stream) else { return false };
         let file = reader.file;
-        let request = Request {
-            id: RequestId(u64::MAX),
-            file,
-            from: piece.start,
-            offset: piece.start,
-            len: (piece.end - piece.start).min(self.config.read_max.0),
-            file_size: piece.end,
-            lba: reader.address_of(piece.start),
-            demand: Demand::default(),
-        };
-        let Some(wanted) = Wanted::of(&request, self.config.read_max.0) else { return false };
-        let plan = Plan::lay(wanted, self.spindle.pieces_of(file), 0, self.config.read_max.0);
+        let (anchor, read_max) = (reader.anchor, self.config.read_max.0);
+        let len = (piece.end - piece.start).min(read_max);
+        let Some(wanted) = Wanted::of(piece.start, len, piece.end, read_max) else { return false };
+        let plan = Plan::lay(wanted, self.spindle.pieces_of(file), 0, read_max);
         if !self.spindle.has_room(plan.create.len()) {
             return false;
         }
         for (start, end, _) in plan.create {
             self.stats.ahead += 1;
             // Not before a request waits for it.
-            let (lba, due) = (lba_at(&request, start), Nanos::MAX);
+            let (lba, due) = (anchor.map(|anchor| address(anchor, start)), Nanos::MAX);
             self.spindle.queue_ahead(NewPiece { file, start, end, lba, due, ahead_for: Some(stream) });
         }
         self.fetched(Some(stream), wanted.end);
@@ -359,7 +329,8 @@ impl DiskEngine {
     /// The streams that count on the byte at `offset` being in memory.
     pub(super) fn counting_on(&self, file: FileId, offset: u64) -> Vec<StreamId> {
         let Some(following) = &self.streams else { return Vec::new() };
-        // What lies before a stream's position had been read: another client begins close behind, or this one reads again.
+        // What lies before a stream's position had been read: another client begins close behind, or this one
+        // reads again.
         let counting =
             following.table.of_file(file).filter(|(_, s)| (s.position..s.fetched).contains(&offset));
         counting.map(|(id, _)| id).collect()

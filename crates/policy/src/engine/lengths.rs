@@ -1,58 +1,37 @@
-//! How long a piece is: what the sizing algorithm says, cut to what memory bears and to what its stream is likely to read.
+//! How long a piece is: what the sizing algorithm says, cut to what memory bears and to what its stream is
+//! likely to read.
 //!
-//! - The *share*: with many streams a piece is no longer than what the budget bears if every stream has one, as full as they
-//!   are seen to be on the mean.
-//! - *Persistence*: most viewers leave early (\[L\] 4), so a piece is no longer than what its stream has read so far,
-//!   and the first is half of the full size (or what the sizing algorithm says). It is slow start (\[C\] 2) driven by
-//!   what the client did, not by how often it was prefetched for. Where clients are seen to stay
-//!   ([`crate::Persistence`]) it does not bind.
+//! - The *share*: with many streams a piece is no longer than what the budget bears if every stream has one,
+//!   as full as they are seen to be on the mean.
+//! - *Persistence*: most viewers leave early (\[L\] 4), so a piece is no longer than what its stream has read
+//!   so far, and the first is half of the full size (or what the sizing algorithm says). It is slow start
+//!   (\[C\] 2) driven by what the client did, not by how often it was prefetched for. Where clients are seen
+//!   to stay ([`crate::Persistence`]) it does not bind.
 //! - The *bitrate*: streams of lower bitrates get smaller pieces (\[A\] 5).
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use seekless_units::{Bytes, Nanos};
 
 use super::DiskEngine;
 use super::follow::{Following, next_page};
-use crate::controller::Situation;
-use crate::{EndEvidence, FileId, PAGE, Stream};
+use crate::{EndEvidence, PAGE, Stream};
+use seekless_sizing::controller::Situation;
 
-/// How often the sizing algorithm hears of what happened. Far below any interval it looks at.
-const LOOK_EVERY: Nanos = Nanos::from_millis(250);
+/// How often the sizing algorithm hears of what happened, and how soon after the start the highest bitrate is
+/// first looked for: far below any interval at which a size is adjusted. A start size may be far off.
+const LOOK_EVERY: Nanos = Nanos::from_millis(500);
 
-/// How often the highest bitrate is looked for: one pass over all streams. The first time soon: a start size may be far off.
+/// How often the highest bitrate is looked for, which is one pass over all streams.
 const RANK_EVERY: Nanos = Nanos::from_secs(5);
-const RANK_FIRST: Nanos = Nanos::from_millis(500);
 
 /// What the sizing algorithm says about a stream's pieces, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct PieceLen {
     pub(super) full: u64,
     first: u64,
-    /// The stream's bitrate if somebody said so, bytes a second.
+    /// The stream's bitrate if it was told, bytes a second.
     pub(super) bitrate: Option<f64>,
-}
-
-/// The bitrates of a disk's streams.
-pub(super) struct Bitrates {
-    /// What files' headers said, bytes a second. Of files with a stream only.
-    told: BTreeMap<FileId, u64>,
-    /// When the highest bitrate was last looked for, and what it was.
-    ranked: Nanos,
-    highest: f64,
-}
-
-impl Bitrates {
-    pub(super) fn new(configured: Option<u64>) -> Bitrates {
-        let highest = configured.unwrap_or(0) as f64;
-        Bitrates { told: BTreeMap::new(), ranked: Nanos::ZERO, highest }
-    }
-
-    /// The last stream of a file is over.
-    pub(super) fn forget(&mut self, file: FileId) {
-        self.told.remove(&file);
-    }
 }
 
 impl DiskEngine {
@@ -63,7 +42,7 @@ impl DiskEngine {
             return;
         }
         self.next_look = self.now + LOOK_EVERY;
-        let highest = self.streams.as_ref().map_or(0.0, |f| f.bitrates.highest);
+        let highest = self.streams.as_ref().map_or(0.0, |f| f.highest_bitrate);
         self.size.highest_bitrate(highest);
         let seen = self.clock.observation(self.extents.totals(), highest);
         self.size.observe(self.now, seen);
@@ -72,10 +51,9 @@ impl DiskEngine {
     /// What the algorithm says about the pieces of a stream that begin where it is fetched to.
     pub(super) fn piece_len(&self, following: &Following, stream: &Stream) -> PieceLen {
         let lba = stream.address_of(stream.fetched);
-        let bitrate =
-            self.bitrate_of(following, stream).map_or(0.0, |rate| self.sized_by(following, stream, rate));
+        let bitrate = self.bitrate_of(stream).map_or(0.0, |rate| self.sized_by(following, stream, rate));
         let full = self.size.full(lba, bitrate).min(Bytes(self.rest(following, stream)));
-        PieceLen { full: full.0, first: self.size.first(full).0, bitrate: self.told(following, stream) }
+        PieceLen { full: full.0, first: self.size.first(full).0, bitrate: self.told(stream) }
     }
 
     /// Longest piece for a stream: persistence and share, at least a page.
@@ -101,7 +79,8 @@ impl DiskEngine {
         self.memory.share(following.table.len())
     }
 
-    /// Bytes beyond which no piece is to go: none where as much is fetched as a client is as likely to go on for as not.
+    /// Bytes beyond which no piece is to go: none where as much is fetched as a client is as likely to go on
+    /// for as not.
     fn rest(&self, following: &Following, stream: &Stream) -> u64 {
         match self.median_rest(following, stream) {
             Some(rest) if rest <= stream.unread() => 0,
@@ -110,11 +89,13 @@ impl DiskEngine {
         }
     }
 
-    /// How far half of those went on that came as far as this stream, where that is known and the sizing algorithm goes by it.
+    /// How far half of those went on that came as far as this stream, where that is known and the sizing
+    /// algorithm goes by it.
     pub(super) fn median_rest(&self, following: &Following, stream: &Stream) -> Option<u64> {
         let counts = match self.size.end_evidence() {
             EndEvidence::Ignored => false,
-            // Every other viewer goes on further, and would wait. What those cost that do not, the size allows for.
+            // Every other viewer goes on further, and would wait. What those cost that do not, the size
+            // allows for.
             EndEvidence::Ends => !stream.is_sequential(&following.config.streams),
             EndEvidence::Lengths => true,
         };
@@ -122,22 +103,23 @@ impl DiskEngine {
     }
 
     /// Configured, else from the file's header.
-    fn told(&self, following: &Following, stream: &Stream) -> Option<f64> {
-        let told = self.config.bitrate.or_else(|| following.bitrates.told.get(&stream.file).copied());
+    fn told(&self, stream: &Stream) -> Option<f64> {
+        let told = self.config.bitrate.or_else(|| self.files.bitrate(stream.file));
         told.map(|b| b as f64)
     }
 
     /// Configured, else from the file's header, else as its client shows.
-    fn bitrate_of(&self, following: &Following, stream: &Stream) -> Option<f64> {
-        self.told(following, stream).or_else(|| stream.bitrate(self.now))
+    fn bitrate_of(&self, stream: &Stream) -> Option<f64> {
+        self.told(stream).or_else(|| stream.bitrate(self.now))
     }
 
-    /// The bitrate a stream's size goes by. What its client shows, if that counts at all, is too uncertain to tell it from the highest
-    /// within a factor of two: a viewer's first burst looks three times as fast as it is.
+    /// The bitrate a stream's size goes by. What its client shows, if that counts at all, is uncertain by a
+    /// factor of two (a viewer's first burst looks three times as fast as it is), so only less than half of
+    /// the highest differs from it.
     fn sized_by(&self, following: &Following, stream: &Stream, rate: f64) -> f64 {
-        let highest = following.bitrates.highest;
-        let tells = self.config.scale_by_observed && rate < highest * self.config.constants.bitrate_alike;
-        match self.told(following, stream).is_some() || tells {
+        let highest = following.highest_bitrate;
+        let tells = self.config.scale_by_observed && rate < highest / 2.0;
+        match self.told(stream).is_some() || tells {
             true => rate,
             false => highest,
         }
@@ -146,14 +128,14 @@ impl DiskEngine {
     /// Looks for the highest bitrate of now, and tells the sizing algorithm of memory and clients.
     pub(super) fn rank_bitrates(&mut self) {
         let Some(following) = &self.streams else { return };
-        let every = if following.bitrates.ranked == Nanos::ZERO { RANK_FIRST } else { RANK_EVERY };
-        if self.now < following.bitrates.ranked + every {
+        let every = if following.ranked == Nanos::ZERO { LOOK_EVERY } else { RANK_EVERY };
+        if self.now < following.ranked + every {
             return;
         }
         let (mut rates, mut parts) = (Vec::new(), 0.0);
         for (_, stream) in following.table.iter() {
             // Streams whose bitrate is not known yet get the whole size.
-            let Some(rate) = self.bitrate_of(following, stream).filter(|rate| rate.is_finite()) else {
+            let Some(rate) = self.bitrate_of(stream).filter(|rate| rate.is_finite()) else {
                 parts += 1.0;
                 continue;
             };
@@ -167,20 +149,11 @@ impl DiskEngine {
         let part = (parts / streams.max(1) as f64).clamp(0.01, 1.0);
         let room = if streams == 0 { 0.0 } else { self.share(following) as f64 / part };
         let Some(following) = &mut self.streams else { return };
-        following.bitrates.ranked = self.now;
-        following.bitrates.highest = highest.unwrap_or(following.bitrates.highest);
+        following.ranked = self.now;
+        following.highest_bitrate = highest.unwrap_or(following.highest_bitrate);
         let (ended, used, left) = following.table.persistence().means();
         let depth = self.service.depth().0;
         following.table.set_depth(Bytes(depth));
         self.size.situation(Situation { room: room as u64, part, ended, used, left, depth });
-    }
-
-    /// Remembers what a file's header says.
-    pub(super) fn told_bitrate(&mut self, file: FileId, bytes_per_s: u64) {
-        let Some(following) = &mut self.streams else { return };
-        // Only while somebody reads it, so there are never more than streams.
-        if bytes_per_s > 0 && following.table.of_file(file).next().is_some() {
-            following.bitrates.told.insert(file, bytes_per_s);
-        }
     }
 }

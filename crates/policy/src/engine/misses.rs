@@ -1,11 +1,17 @@
 //! What becomes of a request: it is laid over the pieces, waits for them, and is answered once.
 
+use seekless_sizing::Miss;
 use seekless_units::Nanos;
+use seekless_wants::PIECE;
 
 use super::DiskEngine;
-use crate::piece::{Piece, Plan, Wanted, lba_at};
+use crate::piece::{Plan, Wanted, address};
 use crate::spindle::{Answered, NewPiece};
-use crate::{Demand, EndEvidence, Mode, PAGE, ReadId, Reason, Request, RequestId, Stream, StreamId, Verdict};
+use crate::{Demand, EndEvidence, Mode, PAGE, ReadId, Reason, Request, Stream, StreamId, Verdict};
+
+/// Non-sequential misses up to this size are passed through where most clients stop after one read: with the
+/// kernel's own read-ahead, which is as long, they cost two seeks at most.
+const PASS_THROUGH_MAX: u64 = PIECE;
 
 /// What is done about a miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,14 +24,20 @@ enum MissAction {
     PassThrough,
 }
 
+/// What of a request is served; `None` if it lies beyond the end of its file.
+fn wanted(request: &Request, read_max: u64) -> Option<Wanted> {
+    Wanted::of(request.offset, request.len, request.file_size, read_max)
+}
+
 impl DiskEngine {
     pub(super) fn request(&mut self, request: Request) {
         self.stats.requests += 1;
         self.opened(request.file);
         if let Err(reason) = self.admit(&request) {
-            self.spindle.say(request.id, Verdict::Pass(reason), &mut self.stats);
+            self.spindle.say(request.id, Verdict::Pass(reason));
+            self.stats.answered(Verdict::Pass(reason));
             if let Some(wanted) =
-                Wanted::of(&request, self.config.read_max.0).filter(|_| self.config.hears_hits())
+                wanted(&request, self.config.read_max.0).filter(|_| self.config.hears_hits())
             {
                 self.extents.left_to_client(request.file, wanted.start, wanted.end);
             }
@@ -38,7 +50,7 @@ impl DiskEngine {
             return Err(Reason::Mode);
         }
         let read_max = self.config.read_max.0;
-        let wanted = Wanted::of(request, read_max).ok_or(Reason::BeyondEnd)?;
+        let wanted = wanted(request, read_max).ok_or(Reason::BeyondEnd)?;
         if self.spindle.is_blocked(request.id) {
             return Err(Reason::Duplicate);
         }
@@ -48,7 +60,7 @@ impl DiskEngine {
         let existing = self.spindle.pieces_of(request.file);
         let stream = self.follow_miss(request, wanted, &existing);
         if let Some(bytes_per_s) = request.demand.bitrate {
-            self.told_bitrate(request.file, bytes_per_s);
+            self.files.told_bitrate(request.file, bytes_per_s);
         }
         let action = self.miss_action(stream, wanted);
         let apart = |&(_, start, end): &(ReadId, u64, u64)| end <= wanted.start || wanted.end <= start;
@@ -58,7 +70,12 @@ impl DiskEngine {
         let len = match self.piece_max_blocked(stream) {
             Some(_) if action == MissAction::ReadAsAsked => 0,
             Some(len) => len.min(self.room_before_fetched(stream, wanted.start)),
-            None => self.size.on_miss(request, wanted.end - wanted.start),
+            None => self.size.on_miss(Miss {
+                file: request.file,
+                offset: request.offset,
+                lba: request.lba,
+                len: wanted.end - wanted.start,
+            }),
         };
         let plan = Plan::lay(wanted, existing, len, read_max);
         if !self.spindle.has_room(plan.create.len()) {
@@ -73,7 +90,7 @@ impl DiskEngine {
             file: request.file,
             start,
             end,
-            lba: lba_at(request, start),
+            lba: request.lba.map(|lba| address((request.offset, lba), start)),
             due,
             ahead_for: None,
         };
@@ -83,7 +100,7 @@ impl DiskEngine {
         }
         self.stats.waiting_max = self.stats.waiting_max.max(self.spindle.blocked());
         if !waits {
-            self.answer(request.id, Verdict::Resident);
+            self.spindle.answer(self.now, request.id, Verdict::Resident);
         }
         if let Some(stream) = stream {
             self.line_up(stream);
@@ -91,14 +108,16 @@ impl DiskEngine {
         Ok(())
     }
 
-    /// When a piece is due that a request waits for: at once, or a read's time before the deadline that its client named.
+    /// When a piece is due that a request waits for: at once, or a read's time before the deadline that its
+    /// client named.
     fn due(&self, demand: Demand) -> Nanos {
         let Some(deadline) = demand.deadline else { return self.now };
         Nanos(deadline.0.saturating_sub(self.service.mean().0)).min(self.now + self.config.wait_max)
     }
 
-    /// A miss that reaches the end of its file is never left alone: no piece could go beyond it. At the head of a file a client
-    /// counts as sequential from its first read, as in Linux, unless those that came as far went no further.
+    /// A miss that reaches the end of its file is never left alone: no piece could go beyond it. At the head
+    /// of a file a client counts as sequential from its first read, as in Linux, unless those that came as
+    /// far went no further.
     fn miss_action(&self, stream: Option<StreamId>, wanted: Wanted) -> MissAction {
         let Some(following) = &self.streams else { return MissAction::ReadAhead };
         let Some(stream) = stream.and_then(|id| following.table.get(id)) else {
@@ -120,7 +139,7 @@ impl DiskEngine {
             EndEvidence::Ends => !sequential && rest.is_none(),
             EndEvidence::Lengths => !sequential,
         };
-        let long = evidence == EndEvidence::Ends && len > self.config.constants.pass_through_max;
+        let long = evidence == EndEvidence::Ends && len > PASS_THROUGH_MAX;
         match (ends, unknown) {
             (false, false) => MissAction::ReadAhead,
             (true, _) if long => MissAction::ReadAsAsked,
@@ -129,8 +148,8 @@ impl DiskEngine {
         }
     }
 
-    /// Notes a read that is about to miss; what it reads is reported when it is done. Where its stream counted on bytes that are
-    /// neither queued nor in flight, they were evicted.
+    /// Notes a read that is about to miss; what it reads is reported when it is done. Where its stream
+    /// counted on bytes that are neither queued nor in flight, they were evicted.
     fn follow_miss(
         &mut self,
         request: &Request,
@@ -155,37 +174,23 @@ impl DiskEngine {
         Some(stream)
     }
 
-    /// Ends a blocked request; ignored if there is none of this name.
-    pub(super) fn answer(&mut self, id: RequestId, verdict: Verdict) {
-        let (answered, withdrawn) = self.spindle.answer(self.now, id, verdict, &mut self.stats);
-        self.withdrawn(&withdrawn);
-        if let Some(answered) = answered {
-            self.answered(&[answered]);
-        }
-    }
-
-    /// Where accesses are not reported, an answer stands for the read that follows it.
-    pub(super) fn answered(&mut self, answered: &[Answered]) {
-        if self.config.hears_hits() {
-            return;
-        }
-        for Answered { verdict, range: (file, start, end) } in answered {
-            if *verdict == Verdict::Resident {
-                self.extents.used(*file, *start, *end);
-            }
-        }
-    }
-
-    pub(super) fn give_up(&mut self) {
-        let withdrawn = self.spindle.give_up(self.now, &mut self.stats);
-        self.withdrawn(&withdrawn);
-    }
-
-    /// Pieces left the queue unread: nobody counts on them. They were never fetched, so they are not evicted.
-    pub(super) fn withdrawn(&mut self, pieces: &[Piece]) {
-        for piece in pieces {
+    /// Takes note of the requests that were answered and the pieces that were withdrawn meanwhile.
+    pub(super) fn settle(&mut self) {
+        // These were never fetched, so they are not evicted: no stream counts on them any more.
+        for piece in self.spindle.take_withdrawn() {
+            self.stats.dropped += 1;
             self.not_coming(piece.file, piece.start);
-            self.files.released(piece.file);
+            self.files.released(self.now, piece.file);
+        }
+        for Answered { verdict, range: (file, start, end), waited } in self.spindle.take_answered() {
+            self.stats.answered(verdict);
+            if verdict == Verdict::Resident {
+                self.stats.wait.record(waited);
+                // Where accesses are not reported, an answer stands for the read that follows it.
+                if !self.config.hears_hits() {
+                    self.extents.used(file, start, end);
+                }
+            }
         }
     }
 
@@ -203,8 +208,8 @@ impl DiskEngine {
         }
     }
 
-    /// Longest piece for a blocked client; `None` when streams are not followed. It is served whether there is room in the budget or
-    /// not, with half a piece where the budget is exceeded.
+    /// Longest piece for a blocked client; `None` when streams are not followed. It is served whether there
+    /// is room in the budget or not, with half a piece where the budget is exceeded.
     fn piece_max_blocked(&self, stream: Option<StreamId>) -> Option<u64> {
         let following = self.streams.as_ref()?;
         let stream: &Stream = following.table.get(stream?)?;
@@ -216,8 +221,8 @@ impl DiskEngine {
         }
     }
 
-    /// Bytes from `start` to where memory is thought to hold what comes, for this stream or another of the file: none where
-    /// a client missed what was given back behind it.
+    /// Bytes from `start` to where memory is thought to hold what comes, for this stream or another of the
+    /// file: none where a client missed what was given back behind it.
     fn room_before_fetched(&self, stream: Option<StreamId>, start: u64) -> u64 {
         let (Some(following), Some(id)) = (&self.streams, stream) else { return u64::MAX };
         let own = following.table.get(id).map_or(0, |s| s.fetched);

@@ -1,10 +1,13 @@
 //! What is in memory: what reads bring in, what is evicted, what is pinned and what is given back.
 //!
-//! A piece that has arrived is pinned until the streams it was fetched for have passed it. *Drop-behind* gives back what
-//! the last stream of a file has passed and what a client that left did not come to, while memory is short
-//! ([`crate::memory::Stage`]). Otherwise it is left to the page cache, because the next client may come for it.
+//! A piece that has arrived is pinned until the streams it was fetched for have passed it. *Drop-behind*
+//! gives back what the last stream of a file has passed and what a client that left did not come to, while
+//! memory is short ([`crate::memory::Stage`]). Otherwise it is left to the page cache, because the next
+//! client may come for it.
 
 use alloc::vec::Vec;
+
+use seekless_wants::PIECE;
 
 use super::DiskEngine;
 use super::follow::next_page;
@@ -13,6 +16,11 @@ use crate::{Action, FileId, Outcome, PAGE, ReadId, Stream, StreamId};
 
 /// Streams whose memory is probed at each report of the machine's memory: some hundred microseconds.
 const PROBES: usize = 64;
+
+/// What a stream keeps behind itself when bytes are given back or unpinned, because servers read a little
+/// twice: as much as the kernel reads ahead by itself. Bytes are given back in steps of twice this, so that
+/// one call serves many pages.
+const KEEP_BEHIND: u64 = PIECE;
 
 /// The whole pages of a range.
 fn whole_pages((start, end): (u64, u64)) -> (u64, u64) {
@@ -30,8 +38,7 @@ impl DiskEngine {
     pub(super) fn progress(&mut self, read: ReadId, upto: u64) {
         let Some((file, from, upto, submitted)) = self.spindle.progress(self.now, read, upto) else { return };
         self.extents.arrived(self.now, submitted, file, from, upto);
-        let answered = self.spindle.answer_satisfied(self.now, read, &mut self.stats);
-        self.answered(&answered);
+        self.spindle.answer_satisfied(self.now, read);
     }
 
     pub(super) fn done(&mut self, read: ReadId, outcome: Outcome) {
@@ -54,10 +61,8 @@ impl DiskEngine {
                 self.not_coming(file, resident);
             }
         }
-        if let Some((_, answered)) = self.spindle.done(self.now, read, outcome, &mut self.stats) {
-            self.answered(&answered);
-        }
-        self.files.released(file);
+        self.spindle.done(self.now, read, outcome);
+        self.files.released(self.now, file);
         if self.streams.is_some() {
             // Its stream may have ended while it was read: what is found gone of it later is no eviction.
             let counting = self.counted_on(file);
@@ -68,7 +73,8 @@ impl DiskEngine {
         }
     }
 
-    /// Somebody looked, and the bytes `[start, end)` are not in memory. Streams that count on them are fetched for again.
+    /// The bytes `[start, end)` were seen not to be in memory. Streams that count on them are fetched for
+    /// again.
     pub(super) fn found_missing(&mut self, file: FileId, start: u64, end: u64) {
         // A page is missing or it is not.
         let (start, end) = (start / PAGE * PAGE, next_page(end));
@@ -105,7 +111,8 @@ impl DiskEngine {
         }
     }
 
-    /// Asks the driver whether what was fetched for some streams is still there, those probed longest ago first.
+    /// Asks the driver whether what was fetched for some streams is still there, those probed longest ago
+    /// first.
     pub(super) fn probe(&mut self) {
         for _ in 0..PROBES {
             let Some((id, file, start, end)) = self.next_unread() else {
@@ -120,7 +127,8 @@ impl DiskEngine {
         }
     }
 
-    /// Bytes that should lie in memory, fetched and not read, of the first stream after the one probed last that has any.
+    /// Bytes that should lie in memory, fetched and not read, of the first stream after the one probed last
+    /// that has any.
     fn next_unread(&self) -> Option<(StreamId, FileId, u64, u64)> {
         let (id, stream) = self.streams.as_ref()?.table.next_unread(self.probed)?;
         let pieces = self.spindle.pieces_of(stream.file);
@@ -130,19 +138,19 @@ impl DiskEngine {
         Some((id, stream.file, stream.position, end.max(stream.position)))
     }
 
-    /// Whether a stream is to come for these bytes, or may be: without streams nobody knows.
+    /// Whether a stream is to come for these bytes, or may be: without streams it is not known.
     fn is_expected(&self, file: FileId, start: u64, end: u64) -> bool {
         let Some(following) = &self.streams else { return true };
         following.table.of_file(file).any(|(_, stream)| stream.passed < end)
             || self.spindle.is_under_way(file, start, end)
     }
 
-    /// Up to where in `[start, end)` no stream is still to come for what was fetched on its behalf, or may read a little of it
-    /// again; `end` where there is no such stream.
+    /// Up to where in `[start, end)` no stream is still to come for what was fetched on its behalf, or may
+    /// read a little of it again; `end` where there is no such stream.
     fn passed_by_all(&self, file: FileId, start: u64, end: u64) -> u64 {
-        let keep = self.config.constants.keep_behind;
         let streams = self.streams.iter().flat_map(|following| following.table.of_file(file));
-        let awaiting = streams.filter(|(_, s)| s.fetched > start).map(|(_, s)| s.passed.saturating_sub(keep));
+        let awaiting =
+            streams.filter(|(_, s)| s.fetched > start).map(|(_, s)| s.passed.saturating_sub(KEEP_BEHIND));
         awaiting.min().map_or(end, |behind| behind.max(start).min(end))
     }
 
@@ -153,11 +161,11 @@ impl DiskEngine {
         }
         let from = self.passed_by_all(file, start, end) / PAGE * PAGE;
         // What was pinned before and is read again had been evicted all the same.
-        let ranges: Vec<(u64, u64)> = self.extents.pinned(file, from.max(start), end).collect();
+        let ranges = self.extents.pinned(file, from.max(start), end);
         for (from, to) in ranges {
             self.hint(Action::Renew { file, offset: from, len: to - from });
         }
-        let ranges: Vec<(u64, u64)> = self.extents.unpinned(file, from.max(start), end).collect();
+        let ranges = self.extents.unpinned(file, from.max(start), end);
         for (from, to) in ranges.into_iter().map(whole_pages) {
             if from < to && self.hint(Action::Pin { file, offset: from, len: to - from }) {
                 self.extents.pin(file, from, to);
@@ -165,13 +173,14 @@ impl DiskEngine {
             }
         }
         let extents = &self.extents;
-        let still = |file, start, end| extents.pinned(file, start, end).map(|(from, to)| to - from).sum();
+        let still =
+            |file, start, end| extents.pinned(file, start, end).iter().map(|(from, to)| to - from).sum();
         let mut renewals = Vec::new();
         while let Some(range) = self.pins.next(still) {
             renewals.push(range);
         }
         for (file, start, end) in renewals {
-            let ranges: Vec<(u64, u64)> = self.extents.pinned(file, start, end).collect();
+            let ranges = self.extents.pinned(file, start, end);
             for (from, to) in ranges {
                 self.hint(Action::Renew { file, offset: from, len: to - from });
             }
@@ -180,11 +189,10 @@ impl DiskEngine {
 
     /// A stream read `[offset, upto)`: what all streams of the file have passed by now is unpinned, in steps.
     pub(super) fn unpin_passed(&mut self, file: FileId, offset: u64, upto: u64) {
-        let keep = self.config.constants.keep_behind;
-        let ranges: Vec<(u64, u64)> = self.extents.pinned_around(file, offset.saturating_sub(keep), upto);
+        let ranges = self.extents.pinned_around(file, offset.saturating_sub(KEEP_BEHIND), upto);
         for (from, end) in ranges {
             let passed = self.passed_by_all(file, from, end.min(upto)) / PAGE * PAGE;
-            if passed > from && (passed - from >= keep || passed == end) {
+            if passed > from && (passed - from >= KEEP_BEHIND || passed == end) {
                 let cold = !self.is_expected(file, from, passed);
                 self.unpin(file, from, passed, cold);
             }
@@ -193,7 +201,7 @@ impl DiskEngine {
 
     /// What of these bytes is pinned need not stay.
     pub(super) fn unpin(&mut self, file: FileId, start: u64, end: u64, cold: bool) {
-        let ranges: Vec<(u64, u64)> = self.extents.pinned(file, start, end).collect();
+        let ranges = self.extents.pinned(file, start, end);
         for (from, to) in ranges {
             self.extents.unpin(file, from, to);
             self.hints.push_back(Action::Unpin { file, offset: from, len: to - from, cold });
@@ -209,13 +217,9 @@ impl DiskEngine {
     /// A stream is over: what was fetched for it alone is abandoned.
     pub(super) fn stream_ended(&mut self, over: &Stream) {
         let counting = self.counted_on(over.file);
-        let Some(following) = &mut self.streams else { return };
-        if counting.is_empty() {
-            following.bitrates.forget(over.file);
-        }
         self.extents.stream_ended(over.file, over.position, &counting);
         // Of the whole file: what lies behind it or beyond a hole may have been pinned for it as well.
-        let ranges: Vec<(u64, u64)> = self.extents.pinned(over.file, 0, u64::MAX).collect();
+        let ranges = self.extents.pinned(over.file, 0, u64::MAX);
         for (from, end) in ranges {
             let passed = self.passed_by_all(over.file, from, end) / PAGE * PAGE;
             if passed > from {
@@ -232,10 +236,9 @@ impl DiskEngine {
         if !stream.is_sequential(&following.config.streams) {
             return;
         }
-        let keep = self.config.constants.keep_behind;
         let (upto, least) = match stream.at_end() {
             true => (stream.passed, PAGE),
-            false => (stream.passed.saturating_sub(keep), 2 * keep),
+            false => (stream.passed.saturating_sub(KEEP_BEHIND), 2 * KEEP_BEHIND),
         };
         self.give_back_before(stream.file, upto, least);
     }
@@ -247,11 +250,13 @@ impl DiskEngine {
         }
     }
 
-    /// Gives back what lies in memory before `upto` and before every stream of the file, if it is `least` bytes.
+    /// Gives back what lies in memory before `upto` and before every stream of the file, if it is `least`
+    /// bytes.
     fn give_back_before(&mut self, file: FileId, upto: u64, least: u64) {
         let Some(following) = &self.streams else { return };
         let upto = following.table.of_file(file).map(|(_, s)| s.passed).fold(upto, u64::min) / PAGE * PAGE;
-        let ranges: Vec<(u64, u64)> = self.extents.resident(file, 0, upto).map(whole_pages).collect();
+        let ranges: Vec<(u64, u64)> =
+            self.extents.resident(file, 0, upto).into_iter().map(whole_pages).collect();
         let bytes: u64 = ranges.iter().map(|(from, to)| to.saturating_sub(*from)).sum();
         if bytes < least.max(1) {
             return;
@@ -284,7 +289,7 @@ impl DiskEngine {
                 self.extents.left(ripe.file, ripe.start, ripe.end);
                 continue;
             }
-            let ranges: Vec<(u64, u64)> = self.extents.leaving(ripe.file, ripe.start, ripe.end).collect();
+            let ranges = self.extents.leaving(ripe.file, ripe.start, ripe.end);
             for (from, to) in ranges {
                 if !self.is_expected(ripe.file, from, to) {
                     self.give_back(ripe.file, from, to, ripe.attempts + 1);

@@ -1,7 +1,7 @@
 use super::*;
-use crate::totals::Ratios;
 use alloc::collections::BTreeMap;
 use proptest::prelude::*;
+use seekless_ledger::Ratios;
 
 fn at(s: u64) -> Nanos {
     Nanos::from_secs(s)
@@ -67,7 +67,7 @@ fn a_failed_read_leaves_what_was_known() {
     fetch(&mut map, at(0), 1, 0, 100);
     map.read_submitted(1, 0, 300);
     map.read_failed(1, 0, 300);
-    assert_eq!(map.resident(1, 0, 300).collect::<Vec<_>>(), [(0, 100)]);
+    assert_eq!(map.resident(1, 0, 300), [(0, 100)]);
     assert_eq!((map.ranges(), map.totals().evicted_unused), (1, 0));
 }
 
@@ -104,14 +104,14 @@ fn what_is_given_back_unread_is_wasted_and_not_evicted() {
     map.given_back(1, 0, 3000);
     let t = map.totals();
     assert_eq!((t.wasted, t.evicted_used, t.evicted_unused), (2000, 1000, 0));
-    assert_eq!(map.leaving(1, 0, 4000).collect::<Vec<_>>(), [(0, 3000)]);
+    assert_eq!(map.leaving(1, 0, 4000), [(0, 3000)]);
     // Wanted again before it left, by a read and by a client.
     map.read_submitted(1, 0, 500);
     map.found(1, 0, 500);
     map.used(1, 500, 600);
-    assert_eq!(map.leaving(1, 0, 4000).collect::<Vec<_>>(), [(600, 3000)]);
+    assert_eq!(map.leaving(1, 0, 4000), [(600, 3000)]);
     map.left(1, 0, 4000);
-    assert_eq!(map.resident(1, 0, 4000).collect::<Vec<_>>(), [(0, 600), (3000, 4000)]);
+    assert_eq!(map.resident(1, 0, 4000), [(0, 600), (3000, 4000)]);
 }
 
 #[test]
@@ -120,12 +120,8 @@ fn pins_are_a_property_of_ranges() {
     fetch(&mut map, at(0), 1, 0, 1000);
     fetch(&mut map, at(5), 1, 1000, 2000);
     map.pin(1, 500, 3000);
-    assert_eq!(
-        map.pinned(1, 0, u64::MAX).collect::<Vec<_>>(),
-        [(500, 2000)],
-        "what is not there is not pinned"
-    );
-    assert_eq!(map.unpinned(1, 0, 3000).collect::<Vec<_>>(), [(0, 500)]);
+    assert_eq!(map.pinned(1, 0, u64::MAX), [(500, 2000)], "what is not there is not pinned");
+    assert_eq!(map.unpinned(1, 0, 3000), [(0, 500)]);
     assert_eq!(map.pinned_around(1, 1500, 1600), [(500, 2000)]);
     map.used(1, 500, 700);
     map.unpin(1, 500, 700);
@@ -141,13 +137,9 @@ fn what_is_found_in_memory_can_be_pinned_and_was_fetched_by_nobody() {
     map.read_submitted(1, 0, 300);
     map.found(1, 100, 300);
     map.arrived(at(1), at(1), 1, 0, 300);
-    assert_eq!(map.unpinned(1, 0, 300).collect::<Vec<_>>(), [(0, 300)]);
+    assert_eq!(map.unpinned(1, 0, 300), [(0, 300)]);
     map.given_back(1, 250, 300);
-    assert_eq!(
-        map.unpinned(1, 0, 300).collect::<Vec<_>>(),
-        [(0, 250)],
-        "what is to leave memory is not pinned"
-    );
+    assert_eq!(map.unpinned(1, 0, 300), [(0, 250)], "what is to leave memory is not pinned");
     map.used(1, 100, 150);
     map.missing(at(2), 1, 150, 250);
     let t = map.totals();
@@ -295,7 +287,7 @@ fn apply(map: &mut Extents<u8>, now: Nanos, op: u8, file: u8, start: u64, end: u
         5 => map.given_back(file, start, end),
         6 => map.read_failed(file, start, end),
         7 => {
-            let pinned: Vec<_> = map.pinned(file, start, end).collect();
+            let pinned = map.pinned(file, start, end);
             map.pin(file, start, end);
             pinned.into_iter().for_each(|(from, to)| map.unpin(file, from, to));
         }

@@ -4,14 +4,10 @@ use crate::{Order, Queued};
 
 /// First come, first served, as in \[L\].
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Fifo;
+pub(crate) struct Fifo;
 
 impl Order for Fifo {
     fn pick(&mut self, _now: Nanos, _queue: &mut dyn ExactSizeIterator<Item = Queued>) -> usize {
         0
-    }
-
-    fn name(&self) -> &'static str {
-        "fifo"
     }
 }

@@ -2,14 +2,16 @@ use seekless_units::Nanos;
 
 use crate::{Order, Place, Queued, ReadId};
 
-/// One-way elevator in batches: by rising disk address from where the head is, then from the lowest again (C-SCAN).
+/// One-way elevator in batches: by rising disk address from where the head is, then from the lowest again
+/// (C-SCAN).
 ///
-/// Pieces that are due, because a request waits for them, are served before those that are not. Each of the two kinds is served in batches: a sweep serves the
-/// pieces that were queued when it began, and what comes meanwhile waits for the next sweep (FSCAN: Coffman, Klimko and
-/// Ryan 1972). So a client waits for two sweeps at most, whatever else comes. Without batches a stream whose next piece always
-/// lies just ahead of the head could keep all others waiting.
+/// Pieces that are due, because a request waits for them, are served before those that are not. Each of the
+/// two kinds is served in batches: a sweep serves the pieces that were queued when it began, and what comes
+/// meanwhile waits for the next sweep (FSCAN: Coffman, Klimko and Ryan 1972). So a client waits for two
+/// sweeps at most, whatever else comes. Without batches a stream whose next piece always lies just ahead of
+/// the head could keep all others waiting.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Sweep {
+pub(crate) struct Sweep {
     head: Option<Place>,
     /// The youngest piece of the sweep under way: of pieces that are due, and of others.
     youngest: [Option<ReadId>; 2],
@@ -17,7 +19,7 @@ pub struct Sweep {
 
 impl Sweep {
     /// A sweep that starts at the lowest address.
-    pub fn new() -> Sweep {
+    pub(crate) fn new() -> Sweep {
         Sweep::default()
     }
 }
@@ -44,10 +46,6 @@ impl Order for Sweep {
         }
         self.head = Some(place);
         index
-    }
-
-    fn name(&self) -> &'static str {
-        "sweep"
     }
 }
 

@@ -1,8 +1,9 @@
-//! How far readers of a disk read, and from that how much further one goes on who has come so far.
+//! How far clients of a disk read, and from that how much further one goes that has come so far.
 //!
-//! A reader of random blocks and the first read of somebody who reads the whole file look alike. What tells them apart is what
-//! those before did. A piece that ends at the median of what is left to read is as likely too long as too short; at a
-//! competitive depth, where a byte too many costs as much as a byte too few (\[C\] 2), that is the best end there is.
+//! A client of random blocks and the first read of one that reads the whole file look alike. What tells them
+//! apart is what those before did. A piece that ends at the median of what is left to read is as likely too
+//! long as too short; at a competitive depth, where a byte too many costs as much as a byte too few (\[C\]
+//! 2), that is the best end there is.
 
 /// Shorter lengths than a page are not told apart.
 const LEAST: u64 = 1 << 12;
@@ -10,9 +11,6 @@ const LEAST: u64 = 1 << 12;
 /// Classes of length in an octave.
 const AN_OCTAVE: u32 = 4;
 const CLASSES: usize = 52 * AN_OCTAVE as usize;
-
-/// Streams that must have come as far before anything is believed.
-const ENDED_MIN: u32 = 16;
 
 /// Counted streams above which all counts are halved: readers change.
 const ENDED_MAX: u32 = 1024;
@@ -52,12 +50,12 @@ impl Lengths {
         }
     }
 
-    /// How many bytes half of those went on for, at most, who read `consumed` and more and have ended; `None` until enough have come
-    /// as far. At most a fifth too long.
+    /// Of the streams that read `consumed` bytes or more and have ended, half went on for at most so many
+    /// bytes; `None` until enough have come as far. At most a fifth too long.
     pub(crate) fn median_rest(&self, consumed: u64) -> Option<u64> {
         let reached = &self.classes[class_of(consumed)..];
         let total: u32 = reached.iter().map(|c| c.streams).sum();
-        if total < ENDED_MIN {
+        if total < super::BELIEVED_AFTER {
             return None;
         }
         let mut below = 0;

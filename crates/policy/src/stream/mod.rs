@@ -1,26 +1,29 @@
-//! Streams: who reads which file where, how fast, and when the next bytes must be there.
+//! Streams: which file is read where, how fast, and when the next bytes must be in memory.
 //!
-//! The papers prefetch when a read already misses, so somebody always waits. A spindle that also hears of reads that
-//! hit knows where each sequential reader stands, how fast it moves and how far its data is fetched, and so the moment
-//! by which the next piece must be there. Between the trigger and that moment lies slack, and slack is what lets the
-//! queue be served in disk order.
+//! The papers prefetch when a read already misses, so a client always waits. An engine that also hears of
+//! reads that hit knows where each sequential reader stands, how fast it moves and how far its data is
+//! fetched, and so the moment by which the next piece must be there. Between the trigger and that moment lies
+//! slack, and slack is what lets the queue be served in disk order.
 //!
-//! A reader is not named by the operating system: many viewers of one file come from one server process, so a stream
-//! is recognised by where it reads. An access that starts about where a stream of that file expects the next one
-//! continues it; any other access starts a new stream.
+//! A reader is not named by the operating system: many viewers of one file come from one server process, so a
+//! stream is recognised by where it reads. An access that starts about where a stream of that file expects
+//! the next one continues it; any other access starts a new stream.
 
 mod lengths;
 mod persistence;
 mod rate;
 mod table;
 
-pub(crate) use lengths::Lengths;
-pub use persistence::Persistence;
-pub use rate::Rate;
-pub use table::{Continuation, Stream, StreamId, Streams};
+use lengths::Lengths;
+use persistence::Persistence;
+use rate::Rate;
+pub(crate) use table::{Stream, StreamId, Streams};
 
 use seekless_units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
+
+/// Streams that must have ended, or have come as far, before what they did is believed of others.
+pub(crate) const BELIEVED_AFTER: u32 = 16;
 
 /// How streams are told apart and forgotten.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,7 +45,8 @@ pub struct StreamConfig {
 impl Default for StreamConfig {
     fn default() -> StreamConfig {
         StreamConfig {
-            // Twice what one disk of the papers carries at its best (about 2,000 viewers of 419 kb/s at 100 MB/s).
+            // Twice what one disk of the papers carries at its best (about 2,000 viewers of 419 kb/s at 100
+            // MB/s).
             streams_max: 4096,
             gap: Bytes::kib(512),
             idle: Nanos::from_secs(30),

@@ -1,26 +1,27 @@
 //! Whether the readers of a disk stay to the end of what is fetched for them.
 //!
-//! Of viewers of video most leave early (\[L\] 4), of a mirror's clients hardly any does. What a piece too long costs is
-//! what its reader leaves unread; what a piece too short costs is one more movement of the head, worth what the disk
-//! transfers meanwhile (\[C\] 2). So the mean of what ended streams left unread is held against that.
+//! Of viewers of video most leave early (\[L\] 4), of a mirror's clients hardly any does. What a piece too
+//! long costs is what its reader leaves unread; what a piece too short costs is one more movement of the
+//! head, worth what the disk transfers meanwhile (\[C\] 2). So the mean of what ended streams left unread is
+//! held against that.
 
+use seekless_sizing::controller::ENDED;
 use seekless_units::Bytes;
 
-/// What ended streams left unread counts with this weight of the newest: settles within some dozens of streams.
+/// What ended streams left unread counts with this weight of the newest: settles within some dozens of
+/// streams.
 const NEWEST: u64 = 16;
 
-/// Streams that must have ended before anything is believed.
-const ENDED_MIN: u32 = 16;
-
-/// The means sizes are reckoned from count with this weight of the newest: they must not follow chance.
-const NEWEST_SLOW: f64 = 256.0;
+/// The means that sizes follow from are over as many streams as the model waits for: they must not follow
+/// chance.
+const NEWEST_SLOW: f64 = ENDED as f64;
 
 /// Moving average of what streams leave unread.
 ///
-/// Clients count as staying when they leave less than what the disk transfers in the time of one switch, and as leaving again when
-/// it is twice that: longer pieces leave more unread by themselves.
+/// Clients count as staying when they leave less than what the disk transfers in the time of one switch, and
+/// as leaving again when it is twice that: longer pieces leave more unread by themselves.
 #[derive(Clone, Copy, Debug)]
-pub struct Persistence {
+pub(crate) struct Persistence {
     /// What the disk transfers in the time of one switch.
     depth: u64,
     ended: u32,
@@ -35,7 +36,7 @@ pub struct Persistence {
 
 impl Persistence {
     /// Nothing seen yet, on a disk of this depth.
-    pub fn new(depth: Bytes) -> Persistence {
+    pub(crate) fn new(depth: Bytes) -> Persistence {
         Persistence {
             depth: depth.0,
             ended: 0,
@@ -48,17 +49,17 @@ impl Persistence {
     }
 
     /// The depth of the disk is known better now.
-    pub fn set_depth(&mut self, depth: Bytes) {
+    pub(crate) fn set_depth(&mut self, depth: Bytes) {
         self.depth = depth.0;
     }
 
     /// Some stream read so many bytes.
-    pub fn read(&mut self, bytes: u64) {
+    pub(crate) fn read(&mut self, bytes: u64) {
         self.read = self.read.saturating_add(bytes);
     }
 
     /// A stream is over; so many bytes of the piece it read were never read.
-    pub fn ended(&mut self, unread: u64) {
+    pub(crate) fn ended(&mut self, unread: u64) {
         self.ended = self.ended.saturating_add(1);
         let weight = f64::from(self.ended).min(NEWEST_SLOW);
         let read = core::mem::take(&mut self.read);
@@ -69,18 +70,19 @@ impl Persistence {
             n if u64::from(n) <= NEWEST => self.left - self.left / u64::from(n) + unread / u64::from(n),
             _ => self.left - self.left / NEWEST + unread / NEWEST,
         };
-        self.stays =
-            self.ended >= ENDED_MIN && self.left <= if self.stays { 2 * self.depth } else { self.depth };
+        self.stays = self.ended >= super::BELIEVED_AFTER
+            && self.left <= if self.stays { 2 * self.depth } else { self.depth };
     }
 
-    /// Streams that have ended; bytes read for each of the last hundreds of them, by whichever stream; and the mean they left
-    /// unread. What those that ended read themselves would not do: soon after a start these are the short ones.
-    pub fn means(&self) -> (u32, f64, f64) {
+    /// Streams that have ended; bytes read for each of the last hundreds of them, by whichever stream; and
+    /// the mean they left unread. What those that ended read themselves would not do: soon after a start
+    /// these are the short ones.
+    pub(crate) fn means(&self) -> (u32, f64, f64) {
         (self.ended, self.read_slow, self.left_slow)
     }
 
     /// Whether readers stay; `false` until enough of them were seen.
-    pub fn stays(&self) -> bool {
+    pub(crate) fn stays(&self) -> bool {
         self.stays
     }
 }
@@ -112,7 +114,8 @@ mod tests {
         assert!(after(one_in_eight).stays(), "half a MiB a stream is less than a seek");
     }
 
-    /// A hundred viewers begin together; of the short half a tenth has ended when the others are in the middle.
+    /// A hundred viewers begin together; of the short half a tenth has ended when the others are in the
+    /// middle.
     #[test]
     fn what_is_read_for_each_that_ends_counts_those_who_stay() {
         let mut persistence = Persistence::new(DEPTH);

@@ -2,20 +2,20 @@
 
 use seekless_units::Nanos;
 
-/// Time constant of the average. Viewers ask for ten seconds at a time (\[L\] 4): over two periods the bursts average
-/// out, and a viewer's initial buffering is forgotten after about half a minute.
+/// Time constant of the average. Viewers ask for ten seconds at a time (\[L\] 4): over two periods the bursts
+/// average out, and a viewer's initial buffering is forgotten after about half a minute.
 const TIME_CONSTANT_S: f64 = 20.0;
 
 /// Shortest span a rate is computed over: the calls of one burst follow each other in microseconds.
 const SPAN_MIN_S: f64 = 0.05;
 
-/// Seconds behind a rate that is believed to be the stream's bitrate: one period of a viewer, and its first burst half
-/// forgotten.
-const SETTLED_S: f64 = 10.0;
+/// Seconds behind a rate that is believed to be the stream's bitrate: one period of a viewer, and its first
+/// burst half forgotten.
+const SETTLED_S: f64 = TIME_CONSTANT_S / 2.0;
 
 /// Exponentially weighted bytes a second: decayed bytes over decayed time.
 #[derive(Clone, Copy, Debug)]
-pub struct Rate {
+pub(crate) struct Rate {
     bytes: f64,
     seconds: f64,
     last: Nanos,
@@ -23,12 +23,12 @@ pub struct Rate {
 
 impl Rate {
     /// Nothing read yet.
-    pub fn new(now: Nanos) -> Rate {
+    pub(crate) fn new(now: Nanos) -> Rate {
         Rate { bytes: 0.0, seconds: 0.0, last: now }
     }
 
     /// `bytes` were read at `now`.
-    pub fn record(&mut self, now: Nanos, bytes: u64) {
+    pub(crate) fn record(&mut self, now: Nanos, bytes: u64) {
         let passed_s = now.since(self.last).as_secs_f64();
         self.last = self.last.max(now);
         let keep = decay(passed_s / TIME_CONSTANT_S);
@@ -37,19 +37,20 @@ impl Rate {
     }
 
     /// Whether it has been watched for long enough to be the stream's bitrate.
-    pub fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         self.seconds >= SETTLED_S
     }
 
-    /// Bytes a second, as of `now`: silence counts, so a viewer that pauses becomes slow. Zero before the first byte.
-    pub fn bytes_per_s(&self, now: Nanos) -> f64 {
+    /// Bytes a second, as of `now`: silence counts, so a viewer that pauses becomes slow. Zero before the
+    /// first byte.
+    pub(crate) fn bytes_per_s(&self, now: Nanos) -> f64 {
         let silent_s = now.since(self.last).as_secs_f64();
         self.bytes / (self.seconds + silent_s).max(SPAN_MIN_S)
     }
 }
 
-/// e^-x for x >= 0, by the rational approximation 1/(1 + x + x^2/2 + x^3/6): within 2 % up to x = 1, monotone, always
-/// in (0, 1], and without a mathematics library.
+/// e^-x for x >= 0, by the rational approximation 1/(1 + x + x^2/2 + x^3/6): within 2 % up to x = 1,
+/// monotone, always in (0, 1], and without a mathematics library.
 fn decay(x: f64) -> f64 {
     1.0 / (1.0 + x * (1.0 + x * (0.5 + x / 6.0)))
 }

@@ -1,90 +1,90 @@
 //! The streams of one disk, bounded, found by file and place.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Bound;
 
-use seekless_units::{Bytes, Lba, Nanos, SECTOR_BYTES};
+use seekless_units::{Bytes, Lba, Nanos};
 
 use super::{Lengths, Persistence, Rate, StreamConfig};
 use crate::FileId;
+use crate::by_time::ByTime;
+use crate::piece::address;
 
 /// Name of a stream; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StreamId(pub u64);
+pub(crate) struct StreamId(pub u64);
 
 /// One sequential reader of one file. Offsets are in bytes from the start of the file.
 #[derive(Clone, Debug)]
-pub struct Stream {
+pub(crate) struct Stream {
     /// The file.
-    pub file: FileId,
+    pub(crate) file: FileId,
     /// Where its next access is expected: the end of the last.
-    pub position: u64,
+    pub(crate) position: u64,
     /// Everything before has been read for certain; the same, where its doors report reads that are done.
-    pub passed: u64,
+    pub(crate) passed: u64,
     /// End of what was fetched or queued on its behalf; never before `position`.
-    pub fetched: u64,
+    pub(crate) fetched: u64,
     /// Length of the last piece that was fetched or queued for it, bytes.
-    pub piece: u64,
+    pub(crate) piece: u64,
     /// Size of the file when last seen.
-    pub file_size: u64,
+    pub(crate) file_size: u64,
     /// Bytes it read since it was recognised.
-    pub consumed: u64,
-    /// Accesses since it was recognised; before it is known to be sequential, only those that went on where the last one ended.
-    pub accesses: u32,
+    pub(crate) consumed: u64,
+    /// Accesses since it was recognised; before it is known to be sequential, only those that went on where
+    /// the last one ended.
+    pub(crate) accesses: u32,
     /// Where its last access ended.
     reached: u64,
     /// First offset it read.
-    pub first: u64,
+    pub(crate) first: u64,
     /// When it last read.
-    pub last: Nanos,
+    pub(crate) last: Nanos,
     /// A file offset and its disk address, as last reported.
-    pub anchor: Option<(u64, Lba)>,
+    pub(crate) anchor: Option<(u64, Lba)>,
     rate: Rate,
 }
 
 impl Stream {
-    /// Disk address of an offset of its file, as if the file were laid out in one run from the last reported address on.
-    /// Wrong beyond a fragment boundary, which costs a seek and nothing else.
-    pub fn address_of(&self, offset: u64) -> Option<Lba> {
-        let (known_offset, known) = self.anchor?;
-        match offset.checked_sub(known_offset) {
-            Some(ahead) => Some(known.plus_bytes(ahead)),
-            None => known.0.checked_sub((known_offset - offset) / SECTOR_BYTES).map(Lba),
-        }
+    /// Disk address of an offset of its file ([`address`]).
+    pub(crate) fn address_of(&self, offset: u64) -> Option<Lba> {
+        self.anchor.map(|anchor| address(anchor, offset))
     }
 
     /// Fetched and not yet read, in bytes.
-    pub fn unread(&self) -> u64 {
+    pub(crate) fn unread(&self) -> u64 {
         self.fetched.saturating_sub(self.position)
     }
 
     /// Of that, what is left of the piece it reads: without what was fetched early.
-    pub fn unread_of_piece(&self) -> u64 {
+    pub(crate) fn unread_of_piece(&self) -> u64 {
         self.unread().checked_rem(self.piece).unwrap_or(0)
     }
 
     /// Bytes a second.
-    pub fn bytes_per_s(&self, now: Nanos) -> f64 {
+    pub(crate) fn bytes_per_s(&self, now: Nanos) -> f64 {
         self.rate.bytes_per_s(now)
     }
 
     /// Bytes a second once it has been watched for long enough: its bitrate.
-    pub fn bitrate(&self, now: Nanos) -> Option<f64> {
+    pub(crate) fn bitrate(&self, now: Nanos) -> Option<f64> {
         Some(self.bytes_per_s(now)).filter(|&rate| self.rate.is_settled() && rate > 0.0)
     }
 
-    /// Whether it has read its file to the end: it is over, and must not count among those that share the memory.
-    pub fn at_end(&self) -> bool {
+    /// Whether it has read its file to the end: it is over, and must not count among those that share the
+    /// memory.
+    pub(crate) fn at_end(&self) -> bool {
         self.passed >= self.file_size
     }
 
-    /// When it will have read what is fetched: at the bitrate it is known to have, if it does not read faster for good,
-    /// else at its present rate. A viewer's first burst fills his buffer and says nothing about his rate.
-    pub fn runs_dry(&self, now: Nanos, known: Option<f64>) -> Nanos {
+    /// When it will have read what is fetched: at the bitrate it is known to have, if it does not read faster
+    /// for good, else at its present rate. A viewer's first burst fills its buffer and says nothing about its
+    /// rate.
+    pub(crate) fn runs_dry(&self, now: Nanos, known: Option<f64>) -> Nanos {
         let seen = self.bytes_per_s(now);
         let rate = match known.filter(|known| *known > 0.0) {
-            // Faster than four times its bitrate after all that time: somebody downloads it.
+            // Faster than four times its bitrate after all that time: it is a download.
             Some(known) if self.rate.is_settled() && seen > 4.0 * known => seen,
             Some(known) => known,
             None => seen,
@@ -96,7 +96,7 @@ impl Stream {
     }
 
     /// Whether it is known to read in sequence.
-    pub fn is_sequential(&self, config: &StreamConfig) -> bool {
+    pub(crate) fn is_sequential(&self, config: &StreamConfig) -> bool {
         self.reads_on(config.sequential_after)
     }
 
@@ -104,8 +104,9 @@ impl Stream {
         self.accesses >= if self.first == 0 { 2 } else { sequential_after.max(2) }
     }
 
-    /// Counts an access. Random reads of one file fall within the gap of one another by chance: a jump is no sign that somebody
-    /// reads on, and what he showed before it none either. Who is known to may skip.
+    /// Counts an access. Random reads of one file fall within the gap of one another by chance: a jump is no
+    /// sign of a sequential client, and cancels what was seen before it. A client known to be sequential may
+    /// skip.
     fn count(&mut self, offset: u64, end: u64, sequential_after: u32) {
         let goes_on = offset <= self.reached && self.reached <= end;
         self.accesses = match goes_on || self.reads_on(sequential_after) {
@@ -116,8 +117,8 @@ impl Stream {
     }
 }
 
-/// Where a stream stands in its file. Every access asks this of all readers of its file, and a popular one has hundreds: so it lies
-/// apart from the rest of them, side by side.
+/// Where a stream stands in its file. Every access asks this of all readers of its file, and a popular one
+/// has hundreds: so it lies apart from the rest of them, side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     /// [`Stream::position`].
@@ -178,88 +179,56 @@ impl OfFile {
     }
 }
 
-/// Whether an access went on with a stream or began one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Continuation {
-    /// It is the first of this stream.
-    Began(StreamId),
-    /// It went on where this stream was expected.
-    Continued(StreamId),
-}
-
-impl Continuation {
-    /// The stream.
-    pub const fn stream(self) -> StreamId {
-        match self {
-            Continuation::Began(id) | Continuation::Continued(id) => id,
-        }
-    }
-}
-
-/// All streams of one disk. Each operation costs the logarithm of their number and the number of streams of one file.
+/// All streams of one disk. Each operation costs the logarithm of their number and the number of streams of
+/// one file.
 #[derive(Debug)]
-pub struct Streams {
+pub(crate) struct Streams {
     config: StreamConfig,
     streams: BTreeMap<StreamId, Stream>,
     /// Those that have any.
     files: BTreeMap<FileId, OfFile>,
-    by_last: BTreeSet<(Nanos, StreamId)>,
+    /// By their last read.
+    by_last: ByTime<StreamId>,
     next: u64,
     unread: u64,
-    forgotten: u64,
     persistence: Persistence,
     lengths: Lengths,
 }
 
 impl Streams {
     /// No streams yet, on a disk that transfers `depth` bytes in the time of one switch.
-    pub fn new(config: StreamConfig, depth: Bytes) -> Streams {
+    pub(crate) fn new(config: StreamConfig, depth: Bytes) -> Streams {
         let config = StreamConfig { streams_max: config.streams_max.max(1), ..config };
         Streams {
             config,
             streams: BTreeMap::new(),
             files: BTreeMap::new(),
-            by_last: BTreeSet::new(),
+            by_last: ByTime::default(),
             next: 0,
             unread: 0,
-            forgotten: 0,
             persistence: Persistence::new(depth),
             lengths: Lengths::default(),
         }
     }
 
-    /// The settings.
-    pub fn config(&self) -> &StreamConfig {
-        &self.config
-    }
-
     /// Streams known now.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.streams.len()
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.streams.is_empty()
-    }
-
-    /// Bytes fetched that at least one stream is still to read. Bytes that many wait for count once: they are in memory once.
-    pub fn unread(&self) -> u64 {
+    /// Bytes fetched that at least one stream is still to read. Bytes that many wait for count once: they are
+    /// in memory once.
+    pub(crate) fn unread(&self) -> u64 {
         self.unread
     }
 
-    /// Streams that made room for others before they were over.
-    pub fn forgotten(&self) -> u64 {
-        self.forgotten
-    }
-
     /// The depth of the disk is known better now.
-    pub fn set_depth(&mut self, depth: Bytes) {
+    pub(crate) fn set_depth(&mut self, depth: Bytes) {
         self.persistence.set_depth(depth);
     }
 
     /// Whether readers stay to the end of what is fetched for them, from the streams that are over.
-    pub fn persistence(&self) -> Persistence {
+    pub(crate) fn persistence(&self) -> Persistence {
         self.persistence
     }
 
@@ -269,7 +238,7 @@ impl Streams {
     }
 
     /// One stream.
-    pub fn get(&self, id: StreamId) -> Option<&Stream> {
+    pub(crate) fn get(&self, id: StreamId) -> Option<&Stream> {
         self.streams.get(&id)
     }
 
@@ -287,29 +256,26 @@ impl Streams {
         streams.iter().map(|standing| (standing.id, standing))
     }
 
-    /// Takes in an access to `[offset, offset + len)`: the stream it belongs to, and the one that made room for it. A length
-    /// of 0 says where somebody is about to read, and that he has not yet.
-    pub fn observe(
+    /// Takes in an access to `[offset, offset + len)`: the stream it belongs to, and the one that made room
+    /// for it. A length of 0 says where a client is about to read, and has not yet.
+    pub(crate) fn observe(
         &mut self,
         now: Nanos,
         file: FileId,
         offset: u64,
         len: u64,
         file_size: u64,
-    ) -> (Continuation, Option<(StreamId, Stream)>) {
+    ) -> (StreamId, Option<(StreamId, Stream)>) {
         let end = offset.saturating_add(len).min(file_size.max(offset));
         let found = self.continued_by(file, offset);
         let mut forgotten = None;
-        let continuation = match found {
-            Some(id) => Continuation::Continued(id),
-            None => {
-                forgotten = self.make_room();
-                Continuation::Began(self.begin(now, file, offset, file_size))
-            }
-        };
+        let id = found.unwrap_or_else(|| {
+            forgotten = self.make_room();
+            self.begin(now, file, offset, file_size)
+        });
         let mut progress = 0;
         let sequential_after = self.config.sequential_after;
-        self.change(continuation.stream(), |stream| {
+        self.change(id, |stream| {
             // An access may repeat bytes the stream had: only what is new counts as progress.
             progress = end.saturating_sub(stream.position.max(offset));
             stream.position = stream.position.max(end);
@@ -324,11 +290,11 @@ impl Streams {
             stream.rate.record(now, progress);
         });
         self.persistence.read(progress);
-        (continuation, forgotten)
+        (id, forgotten)
     }
 
     /// Notes that everything before `upto` is fetched, or queued to be, on behalf of a stream.
-    pub fn fetched(&mut self, id: StreamId, upto: u64) {
+    pub(crate) fn fetched(&mut self, id: StreamId, upto: u64) {
         self.change(id, |stream| {
             if upto > stream.fetched {
                 stream.piece = upto - stream.fetched;
@@ -337,8 +303,9 @@ impl Streams {
         });
     }
 
-    /// Counts what other streams of its file have fetched and not read as fetched for this one, as far as it joins on.
-    pub fn share(&mut self, id: StreamId) {
+    /// Counts what other streams of its file have fetched and not read as fetched for this one, as far as it
+    /// joins on.
+    pub(crate) fn share(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get(&id) else { return };
         let (file, mut upto) = (stream.file, stream.fetched);
         for (_, other) in self.of_file(file) {
@@ -351,46 +318,43 @@ impl Streams {
     }
 
     /// Where the bytes begin that another stream of the file has fetched and not read, the first past `from`.
-    pub fn next_fetched(&self, id: StreamId, from: u64) -> Option<u64> {
+    pub(crate) fn next_fetched(&self, id: StreamId, from: u64) -> Option<u64> {
         let file = self.streams.get(&id)?.file;
         let mut ahead = self.of_file_from(file, from.checked_add(1)?);
         ahead.find(|&(other, s)| other != id && s.fetched > s.position).map(|(_, s)| s.position)
     }
 
-    /// Notes that what was fetched for a stream from `from` on is not there after all: a read failed or was withdrawn,
-    /// or the bytes were evicted before they were used.
-    pub fn lost(&mut self, id: StreamId, from: u64) {
+    /// Notes that what was fetched for a stream from `from` on is not there after all: a read failed or was
+    /// withdrawn, or the bytes were evicted before they were used.
+    pub(crate) fn lost(&mut self, id: StreamId, from: u64) {
         self.change(id, |stream| stream.fetched = stream.fetched.min(from.max(stream.position)));
     }
 
     /// Notes where a stream's file lies on the disk: `offset` of the file at `lba`.
-    pub fn locate(&mut self, id: StreamId, offset: u64, lba: Option<Lba>) {
+    pub(crate) fn locate(&mut self, id: StreamId, offset: u64, lba: Option<Lba>) {
         if let (Some(stream), Some(lba)) = (self.streams.get_mut(&id), lba) {
             stream.anchor = Some((offset, lba));
         }
     }
 
     /// Notes that a stream has read everything before `upto`.
-    pub fn passed(&mut self, id: StreamId, upto: u64) {
+    pub(crate) fn passed(&mut self, id: StreamId, upto: u64) {
         self.change(id, |stream| stream.passed = stream.passed.max(upto.min(stream.position)));
     }
 
     /// When the next stream will be over if it does not read before.
-    pub fn next_expiry(&self) -> Option<Nanos> {
-        self.by_last.first().map(|&(last, _)| last + self.config.idle)
+    pub(crate) fn next_expiry(&self) -> Option<Nanos> {
+        self.by_last.first().map(|(last, _)| last + self.config.idle)
     }
 
     /// Removes and returns one stream that is over, with what it left unread.
-    pub fn expire(&mut self, now: Nanos) -> Option<(StreamId, Stream)> {
-        let &(last, id) = self.by_last.first()?;
-        if now < last + self.config.idle {
-            return None;
-        }
+    pub(crate) fn expire(&mut self, now: Nanos) -> Option<(StreamId, Stream)> {
+        let (_, id) = self.by_last.first().filter(|(last, _)| now >= *last + self.config.idle)?;
         Some((id, self.end(id)?))
     }
 
     /// Removes a stream that is over.
-    pub fn end(&mut self, id: StreamId) -> Option<Stream> {
+    pub(crate) fn end(&mut self, id: StreamId) -> Option<Stream> {
         let over = self.remove(id)?;
         self.persistence.ended(over.unread_of_piece());
         self.lengths.ended(over.consumed);
@@ -398,23 +362,23 @@ impl Streams {
     }
 
     /// Every stream, in the order they began.
-    pub fn iter(&self) -> impl Iterator<Item = (StreamId, &Stream)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (StreamId, &Stream)> {
         self.streams.iter().map(|(&id, stream)| (id, stream))
     }
 
     /// The first stream after this one (of all, without one) that has bytes fetched and not read.
-    pub fn next_unread(&self, after: Option<StreamId>) -> Option<(StreamId, &Stream)> {
+    pub(crate) fn next_unread(&self, after: Option<StreamId>) -> Option<(StreamId, &Stream)> {
         let later = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
         self.streams.range(later).find(|(_, s)| s.unread() > 0).map(|(&id, s)| (id, s))
     }
 
-    /// The stream that expects its next access nearest to `offset`, within the gap. An access where its fetched bytes end is expected
-    /// too: the reports of the reads between may have been lost. Who is not known to have taken all of his last read is expected
-    /// anywhere in it, and of two such the one that is certain to have come closer goes on. Among those who are known, the older: with
-    /// the closer of them too, simulated sessions on 2 GiB carried a third less (HD on 7200 rpm 33 requests/s instead of 49).
+    /// The stream that expects its next access nearest to `offset`, within the gap. An access where its
+    /// fetched bytes end is expected too: the reports of the reads between may have been lost. If consumption
+    /// is unconfirmed, match anywhere in the last read; prefer the closest confirmed position. Among
+    /// confirmed streams at the same distance the older goes on.
     fn continued_by(&self, file: FileId, offset: u64) -> Option<StreamId> {
         self.of_file(file)
-            // Who begins at the head is somebody new, however close behind another.
+            // A client that begins at the head is a new one, however close behind another.
             .filter(|(_, s)| offset > 0 || s.position == 0)
             .map(|(id, s)| {
                 let expected = offset.clamp(s.passed, s.position);
@@ -432,8 +396,7 @@ impl Streams {
         if self.streams.len() < self.config.streams_max {
             return None;
         }
-        let &(_, oldest) = self.by_last.first()?;
-        self.forgotten += 1;
+        let (_, oldest) = self.by_last.first()?;
         let over = self.remove(oldest)?;
         self.lengths.ended(over.consumed);
         Some((oldest, over))
@@ -457,7 +420,7 @@ impl Streams {
             anchor: None,
             rate: Rate::new(now),
         };
-        self.by_last.insert((now, id));
+        self.by_last.set(id, now);
         let of = self.files.entry(file).or_default();
         of.standings.insert(of.before((offset, id)), Standing::of(id, &stream));
         self.streams.insert(id, stream);
@@ -466,7 +429,7 @@ impl Streams {
 
     fn remove(&mut self, id: StreamId) -> Option<Stream> {
         let stream = self.streams.remove(&id)?;
-        self.by_last.remove(&(stream.last, id));
+        self.by_last.remove(id);
         if let Some(of) = self.files.get_mut(&stream.file) {
             of.standings.remove(of.before((stream.position, id)));
             self.unread = self.unread - of.recount() + of.unread;
@@ -483,8 +446,7 @@ impl Streams {
         let (last, from) = (stream.last, Standing::of(id, stream));
         change(stream);
         if stream.last != last {
-            self.by_last.remove(&(last, id));
-            self.by_last.insert((stream.last, id));
+            self.by_last.set(id, stream.last);
         }
         let to = Standing::of(id, stream);
         if to != from
@@ -514,15 +476,14 @@ mod tests {
         let table = |all: bool| {
             let mut t = Streams::new(StreamConfig::default(), Bytes::mib(1));
             let (older, _) = t.observe(secs(0), FILE, 0, M, 64 * M);
-            t.fetched(older.stream(), 8 * M);
+            t.fetched(older, 8 * M);
             let (newer, _) = t.observe(secs(0), FILE, 4 * M, 4 * M, 64 * M);
-            assert_eq!(newer, Continuation::Began(newer.stream()));
             if all {
-                t.passed(older.stream(), M);
-                t.passed(newer.stream(), 8 * M);
+                t.passed(older, M);
+                t.passed(newer, 8 * M);
             }
             let (next, _) = t.observe(secs(1), FILE, 8 * M, M, 64 * M);
-            (next.stream(), older.stream(), newer.stream())
+            (next, older, newer)
         };
         let (next, older, _) = table(true);
         assert_eq!(next, older);
@@ -534,18 +495,18 @@ mod tests {
     fn two_viewers_of_one_file_are_two_streams() {
         let mut streams = Streams::new(StreamConfig::default(), Bytes::mib(1));
         let size = 100_000 * K;
-        let a = streams.observe(secs(0), FILE, 0, 512 * K, size).0.stream();
-        let b = streams.observe(secs(1), FILE, 20_000 * K, 512 * K, size).0.stream();
+        let a = streams.observe(secs(0), FILE, 0, 512 * K, size).0;
+        let b = streams.observe(secs(1), FILE, 20_000 * K, 512 * K, size).0;
         assert_ne!(a, b);
-        assert_eq!(streams.observe(secs(2), FILE, 512 * K, 512 * K, size).0, Continuation::Continued(a));
-        assert_eq!(streams.observe(secs(3), FILE, 20_512 * K, 512 * K, size).0, Continuation::Continued(b));
+        assert_eq!(streams.observe(secs(2), FILE, 512 * K, 512 * K, size).0, a);
+        assert_eq!(streams.observe(secs(3), FILE, 20_512 * K, 512 * K, size).0, b);
         assert!(
-            streams.get(a).unwrap().is_sequential(streams.config()),
+            streams.get(a).unwrap().is_sequential(&streams.config),
             "from the head: the second access tells"
         );
-        assert!(!streams.get(b).unwrap().is_sequential(streams.config()));
+        assert!(!streams.get(b).unwrap().is_sequential(&streams.config));
         streams.observe(secs(4), FILE, 21_024 * K, 512 * K, size);
-        assert!(streams.get(b).unwrap().is_sequential(streams.config()));
+        assert!(streams.get(b).unwrap().is_sequential(&streams.config));
     }
 
     #[test]
@@ -553,8 +514,8 @@ mod tests {
         let mut streams = Streams::new(StreamConfig::default(), Bytes::mib(1));
         for i in 0..100u64 {
             let at = (i * 7919 % 100) * 4096 * K;
-            let id = streams.observe(secs(i / 10), FILE, at, 64 * K, 1 << 40).0.stream();
-            assert!(!streams.get(id).unwrap().is_sequential(streams.config()), "access {i}");
+            let id = streams.observe(secs(i / 10), FILE, at, 64 * K, 1 << 40).0;
+            assert!(!streams.get(id).unwrap().is_sequential(&streams.config), "access {i}");
         }
     }
 
@@ -562,21 +523,21 @@ mod tests {
     fn random_reads_near_one_another_never_become_sequential() {
         let mut streams = Streams::new(StreamConfig::default(), Bytes::mib(1));
         for (i, at) in [1024, 1216, 832, 1408, 960, 1280, 1088].into_iter().enumerate() {
-            let id = streams.observe(secs(i as u64), FILE, at * K, 64 * K, 4096 * K).0.stream();
-            assert!(!streams.get(id).unwrap().is_sequential(streams.config()), "access {i}");
+            let id = streams.observe(secs(i as u64), FILE, at * K, 64 * K, 4096 * K).0;
+            assert!(!streams.get(id).unwrap().is_sequential(&streams.config), "access {i}");
         }
-        // Whoever is known to read on stays so when he skips.
+        // A client known to be sequential stays so when it skips.
         let mut id = StreamId(0);
         for (i, at) in [2048, 2112, 2176, 2560].into_iter().enumerate() {
-            id = streams.observe(secs(10 + i as u64), FILE, at * K, 64 * K, 4096 * K).0.stream();
+            id = streams.observe(secs(10 + i as u64), FILE, at * K, 64 * K, 4096 * K).0;
         }
-        assert!(streams.get(id).unwrap().is_sequential(streams.config()));
+        assert!(streams.get(id).unwrap().is_sequential(&streams.config));
     }
 
     #[test]
     fn unread_is_what_was_fetched_and_not_read() {
         let mut streams = Streams::new(StreamConfig::default(), Bytes::mib(1));
-        let id = streams.observe(secs(0), FILE, 0, 512 * K, 1 << 30).0.stream();
+        let id = streams.observe(secs(0), FILE, 0, 512 * K, 1 << 30).0;
         streams.fetched(id, 4096 * K);
         assert_eq!(streams.unread(), 3584 * K);
         streams.observe(secs(1), FILE, 512 * K, 512 * K, 1 << 30);
@@ -594,7 +555,7 @@ mod tests {
         let mut streams = Streams::new(StreamConfig::default(), Bytes::mib(1));
         let mut id = StreamId(0);
         for i in 0..100u64 {
-            id = streams.observe(Nanos::from_millis(i * 100), FILE, i * 100_000, 100_000, 1 << 40).0.stream();
+            id = streams.observe(Nanos::from_millis(i * 100), FILE, i * 100_000, 100_000, 1 << 40).0;
         }
         streams.fetched(id, 12_000_000);
         let now = Nanos::from_millis(9_900);
@@ -610,7 +571,6 @@ mod tests {
             streams.observe(secs(ino), FileId { dev: 1, ino }, 0, 4096, 1 << 20);
             assert!(streams.len() <= 3);
         }
-        assert_eq!(streams.forgotten(), 7);
         assert_eq!(streams.files.len(), 3);
     }
 }

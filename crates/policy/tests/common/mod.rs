@@ -1,14 +1,14 @@
 //! What a driver and its machine know of an engine from outside: the contract, checked action by action.
 //!
-//! [`Model`] hears of every event before the engine does and of every action after it. It panics where an action breaks
-//! the contract of the crate's documentation.
+//! [`Model`] hears of every event before the engine does and of every action after it. It panics where an
+//! action breaks the contract of the crate's documentation.
 #![allow(dead_code, reason = "each test uses a part")]
 
 pub(crate) mod strategies;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use seekless_policy::record::{Entry, Line};
+use seekless_decisions::{Entry, Line};
 use seekless_policy::{
     Action, Config, DiskEngine, Event, FileId, Mode, Outcome, PAGE, ReadId, Reason, Request, RequestId,
     Verdict,

@@ -1,13 +1,13 @@
 //! Settings and amounts for property tests, from sensible to absurd.
 
 use proptest::prelude::*;
-use seekless_policy::bitrate::BitrateRule;
-use seekless_policy::competitive::Start;
-use seekless_policy::controller::{AdjustBy, Params};
 use seekless_policy::{
     AheadConfig, Config, Constants, Demand, DropBehind, MemoryLimit, Mode, OrderKind, PAGE, Sizing,
     StreamConfig, Taken,
 };
+use seekless_sizing::bitrate::BitrateRule;
+use seekless_sizing::competitive::Start;
+use seekless_sizing::controller::{AdjustBy, Params};
 use seekless_units::{Bytes, Lba, Nanos};
 
 /// Sizes and offsets: mostly near each other so that they overlap, some absurd.
@@ -52,28 +52,24 @@ pub(crate) fn constants() -> impl Strategy<Value = Constants> {
     let absurd = vec![0.0, -1.0, 1e-9, 0.5, 3.0, 1e30, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
     let value = || proptest::option::weighted(0.1, proptest::sample::select(absurd.clone()));
     let whole = || proptest::option::weighted(0.1, amount());
-    (proptest::array::uniform11(value()), proptest::array::uniform3(whole())).prop_map(
-        |(values, [queue, keep, pass])| {
-            let mut c = Constants::default();
-            let wholes = [&mut c.queue_ahead, &mut c.keep_behind, &mut c.pass_through_max];
-            wholes.into_iter().zip([queue, keep, pass]).for_each(|(c, value)| *c = value.unwrap_or(*c));
-            let all = [
-                &mut c.early_s,
-                &mut c.quiet_s,
-                &mut c.taken_after_s,
-                &mut c.blocked_over_budget,
-                &mut c.evicted_share,
-                &mut c.budget_share,
-                &mut c.budget_step,
-                &mut c.hit_elasticity,
-                &mut c.drop_behind_s,
-                &mut c.bitrate_alike,
-                &mut c.bitrate_outliers,
-            ];
-            all.into_iter().zip(values).for_each(|(c, value)| *c = value.unwrap_or(*c));
-            c
-        },
-    )
+    (proptest::array::uniform10(value()), proptest::array::uniform1(whole())).prop_map(|(values, [queue])| {
+        let mut c = Constants::default();
+        c.queue_ahead = queue.unwrap_or(c.queue_ahead);
+        let all = [
+            &mut c.early_s,
+            &mut c.quiet_s,
+            &mut c.taken_after_s,
+            &mut c.blocked_over_budget,
+            &mut c.evicted_share,
+            &mut c.budget_share,
+            &mut c.budget_step,
+            &mut c.hit_elasticity,
+            &mut c.drop_behind_s,
+            &mut c.bitrate_outliers,
+        ];
+        all.into_iter().zip(values).for_each(|(c, value)| *c = value.unwrap_or(*c));
+        c
+    })
 }
 
 pub(crate) fn sizing() -> impl Strategy<Value = (Sizing, BitrateRule, Option<u64>)> {

@@ -9,7 +9,8 @@ use seekless_policy::{AheadConfig, Config, Mode, OrderKind, Sizing};
 use seekless_units::{Bytes, Exit, Fault};
 use serde_json::{Value, json};
 
-use crate::replay::whatif::{Circumstances, Load, Outcomes, loads, run as run_load};
+use crate::replay::load::{Load, Outcomes, loads};
+use crate::replay::whatif::{Circumstances, run as run_load};
 use crate::replay::{Log, exact};
 
 /// Without options the log is only run again as it was. With one or more of --mode to --drive its load is also run in the

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use seekless_decisions::Entry;
 use seekless_policy::DiskEngine;
-use seekless_policy::record::Entry;
 use seekless_units::{Exit, Fault};
 
 use super::Log;

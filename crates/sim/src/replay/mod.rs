@@ -1,12 +1,14 @@
-//! A decision log of a live daemon ([`seekless_policy::record`]), run again.
+//! A decision log of a live daemon ([`seekless_decisions`]), run again.
 //!
-//! - [`exact`]: every event goes into a fresh engine of the recorded settings, and what comes out must be what came out
-//!   then. It shows that the log is whole and that policy has not changed since.
-//! - [`whatif`]: what readers asked for, at the times at which they asked, meets other settings, another memory, another
-//!   drive; disk and page cache are simulated. Readers do not wait for each other's answers there: the load is as recorded
-//!   however fast the disk is.
+//! - [`exact`]: every event goes into a fresh engine of the recorded settings, and what comes out must be
+//!   what came out then. It shows that the log is whole and that policy has not changed since.
+//! - [`whatif`]: what servers read, at the times at which they read ([`load`]), meets other settings, another
+//!   memory, another drive; disk and page cache are simulated. Reads do not wait for each other's answers
+//!   there: the load is as recorded however fast the disk is.
 
+mod device;
 pub mod exact;
+pub mod load;
 mod resident;
 #[cfg(test)]
 mod tests;
@@ -15,7 +17,7 @@ pub mod whatif;
 use std::io::BufRead;
 use std::path::Path;
 
-use seekless_policy::record::{FIRST_LINE, FORMAT, Line};
+use seekless_decisions::{FIRST_LINE, FORMAT, Line};
 use seekless_units::{Exit, Fault};
 use seekless_workload::trace::read_line;
 

@@ -1,4 +1,5 @@
-//! The page cache of a replay: which pages of which files are in memory, the one used longest ago leaves first.
+//! The page cache of a replay: which pages of which files are in memory, the one used longest ago leaves
+//! first.
 
 use std::collections::BTreeMap;
 

@@ -1,15 +1,16 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 
+use seekless_decisions::{Entry, FIRST_LINE, Line};
 use seekless_drive::catalogue;
-use seekless_policy::record::{Entry, FIRST_LINE, Line};
 use seekless_policy::{
     Access, Action, AheadConfig, Config, Demand, DiskEngine, Event, FileId, Mode, Outcome, Request,
     RequestId, Taken,
 };
 use seekless_units::{Bytes, Lba, Nanos};
 
-use super::whatif::{Circumstances, loads, run};
+use super::load::{Load, Outcomes, loads};
+use super::whatif::{Circumstances, run};
 use super::*;
 
 const SEGMENT: u64 = 512 << 10;
@@ -109,7 +110,7 @@ fn what_is_no_log_or_half_a_line_is_refused() {
     }
 }
 
-fn circumstances(load: &whatif::Load, mode: Mode, memory: Bytes) -> Circumstances {
+fn circumstances(load: &Load, mode: Mode, memory: Bytes) -> Circumstances {
     Circumstances {
         config: Config { mode, ..load.config.clone() },
         memory,
@@ -118,8 +119,8 @@ fn circumstances(load: &whatif::Load, mode: Mode, memory: Bytes) -> Circumstance
     }
 }
 
-/// Sixty readers that together want 31 MB/s: with Seekless the drive carries it, reading as asked it has to work harder; every
-/// read is served in each case, and none is lost.
+/// Sixty readers that together want 31 MB/s: with Seekless the drive carries it, reading as asked it has to
+/// work harder; every read is served in each case, and none is lost.
 #[test]
 fn other_settings_give_other_outcomes_of_the_same_load() {
     let (_file, mut log) = open(&recorded(60, 20));
@@ -130,7 +131,7 @@ fn other_settings_give_other_outcomes_of_the_same_load() {
     assert_eq!((on.reads, off.reads), (1200, 1200));
     assert_eq!(off.waited, 1200, "nothing is read ahead: every read waits");
     assert!(on.waited < 700, "{on:?}");
-    let busy_a_byte = |o: &whatif::Outcomes| o.busy.unwrap() / o.disk_bytes as f64;
+    let busy_a_byte = |o: &Outcomes| o.busy.unwrap() / o.disk_bytes as f64;
     assert!(busy_a_byte(&on) < busy_a_byte(&off), "{on:?} {off:?}");
     assert!(on.disk_bytes >= 1200 * SEGMENT && off.disk_bytes == 1200 * SEGMENT);
     assert_eq!(run(&load, &circumstances(&load, Mode::Both, Bytes::gib(2))), on, "the same again");

@@ -1,9 +1,9 @@
-//! Where HAProxy with `deploy/haproxy.cfg` puts a file: consistent hashing on the path (`balance uri path-only`,
-//! `hash-type consistent sdbm avalanche`).
+//! Where HAProxy with `deploy/haproxy.cfg` puts a file: consistent hashing on the path
+//! (`balance uri path-only`, `hash-type consistent sdbm avalanche`).
 //!
-//! As in HAProxy 2.6 (`hash_sdbm`, `full_hash`, `lb_chash.c`): a node of weight 1 has 16 places on a ring of 32 bits, and a file is
-//! where the place next to its hash is, on either side. Where its node may have no more (`hash-balance-factor`,
-//! `chash_server_is_eligible`) it goes on along the ring.
+//! As in HAProxy 2.6 (`hash_sdbm`, `full_hash`, `lb_chash.c`): a node of weight 1 has 16 places on a ring of
+//! 32 bits, and a file is where the place next to its hash is, on either side. Where its node may have no
+//! more (`hash-balance-factor`, `chash_server_is_eligible`) it goes on along the ring.
 
 /// Places of a node on the ring (`BE_WEIGHT_SCALE` times the default weight).
 const PLACES: u32 = 16;

@@ -1,24 +1,28 @@
 //! The page cache: which pages of which file are in memory, and which leave.
 //!
-//! Pages are 4 KiB, as the kernel's; they are kept in *blocks* of 32 consecutive pages of a file (128 KiB), with a bit for
-//! each page, and blocks are what the lists order and what is evicted. Linux does the same with large folios; with a memory of
-//! hundreds of megabytes the error is far below one per cent, and a block costs 44 bytes instead of 32 times that.
+//! Pages are 4 KiB, as the kernel's; they are kept in *blocks* of 32 consecutive pages of a file (128 KiB),
+//! with a bit for each page, and blocks are what the lists order and what is evicted. Linux does the same
+//! with large folios; with a memory of hundreds of megabytes the error is far below one per cent, and a block
+//! costs 44 bytes instead of 32 times that.
 //!
 //! Replacements:
 //! - [`Replacement::Lru`]: one list, moved to its head at every use.
-//! - [`Replacement::TwoList`]: Linux without multi-generational LRU (`mm/swap.c`, `mm/vmscan.c`, `mm/workingset.c`). New pages
-//!   enter the *inactive* list and are not moved by their first use; the second use moves them to the *active* list. When
-//!   the active list outgrows the inactive one by more than `sqrt(10 * GiB)` its tail is moved back. Reclaim takes
-//!   the inactive tail. A page that comes back while as many pages as are active have left since (its *refault distance*)
-//!   enters the active list at once; and while such pages come, the active list gives way in proportion to what is
-//!   reclaimed (`prepare_scan_control`).
+//! - [`Replacement::TwoList`]: Linux without multi-generational LRU (`mm/swap.c`, `mm/vmscan.c`,
+//!   `mm/workingset.c`). New pages enter the *inactive* list and are not moved by their first use; the second
+//!   use moves them to the *active* list. When the active list outgrows the inactive one by more than
+//!   `sqrt(10 * GiB)` its tail is moved back. Reclaim takes the inactive tail. A page that comes back while
+//!   as many pages as are active have left since (its *refault distance*) enters the active list at once; and
+//!   while such pages come, the active list gives way in proportion to what is reclaimed
+//!   (`prepare_scan_control`).
 //!
-//!   What is used again is a page, or a whole folio where the kernel's own read-ahead allocated one: a segment that ends inside
-//!   a page makes the next one use that page again. Measured on Linux 6.18 (200 MiB sent by `sendfile` in segments of 523,750
-//!   bytes): of what `WILLNEED` had brought, in single pages, 0.8 % became active, of what read-ahead had brought 20 %. So a
-//!   block moves when half of its pages are used again, one of large folios when any is.
-//! - [`Replacement::EvenLists`]: the same before Linux 3.15, which kept the lists even and knew no refault distance. It leaves
-//!   read-ahead half of the memory; today's rule leaves it a ninth of 8 GB once enough has been used twice.
+//!   What is used again is a page, or a whole folio where the kernel's own read-ahead allocated one: a
+//!   segment that ends inside a page makes the next one use that page again. Measured on Linux 6.18 (200 MiB
+//!   sent by `sendfile` in segments of 523,750 bytes): of what `WILLNEED` had brought, in single pages, 0.8 %
+//!   became active, of what read-ahead had brought 20 %. So a block moves when half of its pages are used
+//!   again, one of large folios when any is.
+//! - [`Replacement::EvenLists`]: the same before Linux 3.15, which kept the lists even and knew no refault
+//!   distance. It leaves read-ahead half of the memory; today's rule leaves it a ninth of 8 GB once enough
+//!   has been used twice.
 //! - [`Replacement::Fifo`]: what is left of either where nothing marks pages as used.
 
 use seekless_units::Bytes;
@@ -59,7 +63,8 @@ pub struct Counts {
     pub evicted_used: u64,
     /// Evicted before anybody used them.
     pub evicted_unused: u64,
-    /// Read again after they had been evicted before anybody used them, of those somebody was to come for ([`PageCache::leave`]).
+    /// Read again after they had been evicted before anybody used them, of those somebody was to come for
+    /// ([`PageCache::leave`]).
     pub refetched: u64,
     /// Given back on advice.
     pub dropped: u64,
@@ -118,14 +123,16 @@ pub struct PageCache {
     first: Vec<u32>,
     /// When each block was last evicted, in pages evicted until then (two lists only); 0: never.
     evicted_at: Vec<u64>,
-    /// Pages of each block that were evicted before anybody used them, and have not been read again. Without those nobody was to come for.
+    /// Pages of each block that were evicted before anybody used them, and have not been read again. Without
+    /// those nobody was to come for.
     lost: Vec<u32>,
     slab: Vec<Block>,
     free: Vec<u32>,
     inactive: List,
     active: List,
     evictions: u64,
-    /// Blocks that came back soon enough to be active at once, and how many there were when memory was last reclaimed.
+    /// Blocks that came back soon enough to be active at once, and how many there were when memory was last
+    /// reclaimed.
     refaults: (u64, u64),
     counts: Counts,
     unused_pages: u64,
@@ -137,7 +144,8 @@ fn mask(from: u64, to: u64) -> u32 {
     below(to) & !below(from)
 }
 
-/// The blocks that `[from, to)` lies in: first page of each, and the bits of those of its pages that are meant.
+/// The blocks that `[from, to)` lies in: first page of each, and the bits of those of its pages that are
+/// meant.
 fn blocks(from: u64, to: u64) -> impl Iterator<Item = (u64, u32)> {
     let last = if from < to { to.div_ceil(BLOCK_PAGES) } else { 0 };
     (from / BLOCK_PAGES..last).map(move |block| {
@@ -231,7 +239,8 @@ impl PageCache {
         }
     }
 
-    /// First page of `[from, to)` for which `bits` has a bit. Of a block that is not in memory it has those of `nothing`.
+    /// First page of `[from, to)` for which `bits` has a bit. Of a block that is not in memory it has those
+    /// of `nothing`.
     fn find(&self, file: u32, from: u64, to: u64, nothing: u32, bits: impl Fn(&Block) -> u32) -> Option<u64> {
         blocks(from, to).find_map(|(start, meant)| {
             let found = meant & self.block(file, start).map_or(nothing, &bits);
@@ -260,8 +269,8 @@ impl PageCache {
         blocks(from, to).map(|part| u64::from(here(part).count_ones())).sum()
     }
 
-    /// The nearest absent page at or before `page`, looking back over at most `most` pages; `None` if all of them, or all
-    /// down to the start of the file, are present (`page_cache_prev_miss`).
+    /// The nearest absent page at or before `page`, looking back over at most `most` pages; `None` if all of
+    /// them, or all down to the start of the file, are present (`page_cache_prev_miss`).
     pub fn absent_before(&self, file: u32, page: u64, most: u64) -> Option<u64> {
         let lowest = (page + 1).saturating_sub(most);
         let mut at = page + 1;
@@ -297,8 +306,8 @@ impl PageCache {
         }
     }
 
-    /// Clears the mark of the folio that holds a marked page, and gives the folio: the largest aligned power of two around the
-    /// page that is marked throughout. (Marks of readers that cross may touch.)
+    /// Clears the mark of the folio that holds a marked page, and gives the folio: the largest aligned power
+    /// of two around the page that is marked throughout. (Marks of readers that cross may touch.)
     pub fn take_mark(&mut self, file: u32, page: u64) -> Mark {
         let marked = |from: u64, to: u64| (from..to).all(|at| self.first_marked(file, at, at + 1).is_some());
         let mut mark = Mark { start: page, pages: 1 };
@@ -318,8 +327,8 @@ impl PageCache {
         mark
     }
 
-    /// Makes room for pages that will be read, in `large` folios or one by one; pages present already stay as they are.
-    /// Others may be evicted for it.
+    /// Makes room for pages that will be read, in `large` folios or one by one; pages present already stay as
+    /// they are. Others may be evicted for it.
     pub fn insert(&mut self, file: u32, from: u64, to: u64, large: bool) {
         for (start, meant) in blocks(from, to) {
             let Some(key) = self.key(file, start) else { break };
@@ -398,7 +407,8 @@ impl PageCache {
         matches!(self.replacement, Replacement::TwoList | Replacement::EvenLists)
     }
 
-    /// Makes the blocks of these pages active, wherever there is such a list; `false`, and nothing, if one of them is not there.
+    /// Makes the blocks of these pages active, wherever there is such a list; `false`, and nothing, if one of
+    /// them is not there.
     pub fn hold(&mut self, file: u32, from: u64, to: u64) -> bool {
         let to = to.min(self.pages_of(file));
         let whole = self.first_not_ready(file, from, to) == to;
@@ -579,8 +589,8 @@ impl PageCache {
     }
 
     fn reclaim(&mut self) {
-        // Each block is looked at once at most: if all of them are on their way, memory is overdrawn for a moment, as the
-        // kernel's is by what is under input/output.
+        // Each block is looked at once at most: if all of them are on their way, memory is overdrawn for a
+        // moment, as the kernel's is by what is under input/output.
         let mut looks = self.slab.len() as u64 - self.free.len() as u64;
         if self.pages() <= self.limit {
             return;

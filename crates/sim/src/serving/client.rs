@@ -35,7 +35,8 @@ pub(crate) struct Client<'a> {
 }
 
 impl Client<'_> {
-    /// What the server does for the next request, and when it is due, if there is one; `done`: when the one before was complete.
+    /// What the server does for the next request, and when it is due, if there is one; `done`: when the one
+    /// before was complete.
     pub(crate) fn next(&mut self, catalogue: &Catalogue, done: Nanos) -> Option<(Nanos, Vec<Step>)> {
         let one = |range: RangeRequest| vec![Step::Read { open: 0, range }];
         match &mut self.kind {

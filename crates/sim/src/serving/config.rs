@@ -22,10 +22,12 @@ pub enum Replacement {
     /// Linux's active and inactive lists.
     #[default]
     TwoList,
-    /// The same as before Linux 3.15: the active list never larger than the inactive one, no refault distance.
+    /// The same as before Linux 3.15: the active list never larger than the inactive one, no refault
+    /// distance.
     EvenLists,
-    /// In the order in which pages came, used or not: Linux from 2.6.23 to 4.8 for files that are sent with `sendfile`, whose
-    /// `__generic_file_splice_read` marks no page as used, so that none ever reaches the active list.
+    /// In the order in which pages came, used or not: Linux from 2.6.23 to 4.8 for files that are sent with
+    /// `sendfile`, whose `__generic_file_splice_read` marks no page as used, so that none ever reaches the
+    /// active list.
     Fifo,
 }
 
@@ -47,19 +49,20 @@ pub struct DiskConfig {
 pub struct KernelConfig {
     /// `read_ahead_kb`.
     pub read_ahead: Bytes,
-    /// Instead of `read_ahead`: what the disk transfers at that place in the time of a switch (\[C\] section 2).
+    /// Instead of `read_ahead`: what the disk transfers at that place in the time of a switch (\[C\] section
+    /// 2).
     pub competitive: bool,
     /// `max_sectors_kb`.
     pub max_request: Bytes,
-    /// Pages a request may have that were allocated one by one (`max_segments`: memory is rarely contiguous). Pages of a
-    /// read-ahead window after the first come in large folios and are not bound by it.
+    /// Pages a request may have that were allocated one by one (`max_segments`: memory is rarely contiguous).
+    /// Pages of a read-ahead window after the first come in large folios and are not bound by it.
     pub segments: u64,
     /// Largest command a request is cut into: the live disk's file below takes 1 MiB at most.
     pub max_command: Bytes,
     /// Block scheduler.
     pub scheduler: scheduler::Kind,
-    /// Time to hand a request to the drive. However short, it decides what the drive can choose from: of several requests made
-    /// at once it takes up the first before it knows the others.
+    /// Time to hand a request to the drive. However short, it decides what the drive can choose from: of
+    /// several requests made at once it takes up the first before it knows the others.
     pub send: Nanos,
     /// Requests the scheduler holds; more wait outside in order of arrival.
     pub requests: usize,
@@ -139,11 +142,6 @@ pub struct EngineConfig {
 }
 
 impl EngineConfig {
-    /// Whether streams are followed.
-    pub fn follows(&self) -> bool {
-        self.spindle.mode == Mode::Both && self.spindle.ahead.is_some()
-    }
-
     /// Whether reads are asked about at all.
     pub fn acts(&self) -> bool {
         !matches!(self.spindle.mode, Mode::Off | Mode::Track)
@@ -153,8 +151,8 @@ impl EngineConfig {
 /// What things cost besides the disk.
 #[derive(Clone, Copy, Debug)]
 pub struct Costs {
-    /// From the end of a command in the drive to the wake-up of whoever waits for it, and from one message between shim,
-    /// daemon and its threads to the next.
+    /// From the end of a command in the drive to the wake-up of whoever waits for it, and from one message
+    /// between shim, daemon and its threads to the next.
     pub wake: Nanos,
     /// A call, besides its bytes.
     pub call: Nanos,
@@ -218,7 +216,8 @@ pub enum Load {
     Node(Node),
 }
 
-/// One of several nodes behind a balancer that places files by their names. [`Config::memory`] is all of its memory.
+/// One of several nodes behind a balancer that places files by their names. [`Config::memory`] is all of its
+/// memory.
 #[derive(Clone, Debug)]
 pub struct Node {
     /// Viewers of all nodes.
@@ -233,11 +232,13 @@ pub struct Node {
     pub number: u32,
     /// When that one is killed, and when it is started again with nothing in memory.
     pub lost: Option<(Nanos, Nanos)>,
-    /// A node with so many times the mean of requests under way passes on what comes besides (`hash-balance-factor`).
+    /// A node with so many times the mean of requests under way passes on what comes besides
+    /// (`hash-balance-factor`).
     pub bound: f64,
     /// From then on until the balancer sends it requests: it has to see that the node is back.
     pub up: Nanos,
-    /// Whole-file downloads under way at any time, all nodes together; each goes through all files, one after the other.
+    /// Whole-file downloads under way at any time, all nodes together; each goes through all files, one after
+    /// the other.
     pub downloads: u32,
     /// Bytes a second its client takes.
     pub download_rate: f64,

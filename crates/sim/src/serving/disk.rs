@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use seekless_drive::set::{DriveSet, SpindleStats};
 use seekless_drive::{Command, Completion, Op};
-use seekless_policy::competitive::Competitive;
 use seekless_profile::DiskProfile;
+use seekless_sizing::competitive::Competitive;
 use seekless_units::{Bytes, Lba, Nanos, SECTOR_BYTES};
 use serde::Serialize;
 
@@ -130,7 +130,8 @@ pub(crate) struct Disk {
     speedup: f64,
 }
 
-/// No competitive read-ahead is longer: eight times what today's fastest drives of the catalogue transfer in a switch.
+/// No competitive read-ahead is longer: eight times what today's fastest drives of the catalogue transfer in
+/// a switch.
 const DEPTH_MAX: Bytes = Bytes::mib(32);
 
 impl Disk {
@@ -187,7 +188,8 @@ impl Disk {
         self.competitive.as_ref().map(|c| c.depth(self.lba(file, offset)))
     }
 
-    /// `C_min` of \[C\] section 2 (its equation 1): time for so many bytes of a file in one go, from anywhere.
+    /// `C_min` of \[C\] section 2 (its equation 1): time for so many bytes of a file in one go, from
+    /// anywhere.
     pub(crate) fn least_time(&self, file: usize, offset: u64, bytes: u64) -> Nanos {
         let rate = self.profile.rate_at(self.lba(file, offset));
         self.switch + Nanos::from_secs_f64(bytes as f64 / rate)

@@ -1,13 +1,15 @@
-//! The daemon's disk thread in virtual time: a [`DiskEngine`], what its reads bring, and which connections wait for its answers.
+//! The daemon's disk thread in virtual time: a [`DiskEngine`], what its reads bring, and which connections
+//! wait for its answers.
 //!
-//! It translates and decides nothing. Requests go in with the part that is missing, a read is submitted as a whole in the kernel's
-//! largest steps, its progress is told every 256 KiB, calls that shims report are taken from their ring every 5 ms, and the
-//! machine's memory is told every [`REPORT_EVERY`]. It is driven by [`super::machine`].
+//! It translates and decides nothing. Requests go in with the part that is missing, a read is submitted as a
+//! whole in the kernel's largest steps, its progress is told every 256 KiB, calls that shims report are taken
+//! from their ring every 5 ms, and the machine's memory is told every [`REPORT_EVERY`]. It is driven by
+//! [`super::machine`].
 
 use std::collections::BTreeMap;
 
+use seekless_ledger::Totals;
 pub(crate) use seekless_policy::memory::REPORT_EVERY;
-use seekless_policy::totals::Totals;
 use seekless_policy::{Config, DiskEngine, MemoryLimit, ReadId, RequestId};
 
 /// A read under way. Places are pages.

@@ -1,10 +1,11 @@
 //! Where files lie: a file system on a disk that stands for a whole drive.
 //!
-//! ext4 as it is today (several allocation goals since Linux 6.17) puts large files in one extent each, of up to 128 MiB, in
-//! no particular order all over the disk: a library of 1,537 files written in order by one thread lay so when looked at with
-//! `filefrag`. So here: a seeded shuffle, the free space evenly between the files, room for inode tables at the start of
-//! every 16 block groups (2 GiB). A disk smaller than the drive is cut into chunks laid evenly over the
-//! whole stroke, by the same map as the live software disk ([`seekless_drive::spread`]), so that a seek between two places costs what it costs on the full drive.
+//! ext4 as it is today (several allocation goals since Linux 6.17) puts large files in one extent each, of up
+//! to 128 MiB, in no particular order all over the disk: a library of 1,537 files written in order by one
+//! thread lay so when looked at with `filefrag`. So here: a seeded shuffle, the free space evenly between the
+//! files, room for inode tables at the start of every 16 block groups (2 GiB). A disk smaller than the drive
+//! is cut into chunks laid evenly over the whole stroke, by the same map as the live software disk
+//! ([`seekless_drive::spread`]), so that a seek between two places costs what it costs on the full drive.
 
 use seekless_drive::spread::{self, Spread};
 use seekless_units::{Bytes, Lba, SECTOR_BYTES};
@@ -45,7 +46,8 @@ fn with_tables(data: u64) -> u64 {
 }
 
 impl Layout {
-    /// Files of these sizes, created in this order, on a disk of `disk_bytes`, of a drive or set of these sectors and stripes.
+    /// Files of these sizes, created in this order, on a disk of `disk_bytes`, of a drive or set of these
+    /// sectors and stripes.
     ///
     /// # Errors
     /// The disk is larger than the drive, or the files larger than the disk.

@@ -14,9 +14,10 @@
 //! drive::Drive(Set)       NCQ, seek, rotation, zones, track buffer with look-ahead
 //! ```
 //!
-//! One event queue ordered by time and then by when an event was planned, one thread, integers for time: one seed gives the
-//! same bytes of output on every machine. What is *not* modelled: processor contention (each call has a cost, but cores
-//! are never short), TCP's slow start and loss, file system metadata reads, writes.
+//! One event queue ordered by time and then by when an event was planned, one thread, integers for time: one
+//! seed gives the same bytes of output on every machine. What is *not* modelled: processor contention (each
+//! call has a cost, but cores are never short), TCP's slow start and loss, file system metadata reads,
+//! writes.
 
 pub mod balancer;
 pub mod cache;

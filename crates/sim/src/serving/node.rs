@@ -13,14 +13,15 @@ pub struct Look {
     pub read: u64,
 }
 
-/// Part of what was served that the disk did not have to read; less than nothing where it reads ahead of its readers.
+/// Part of what was served that the disk did not have to read; less than nothing where it reads ahead of its
+/// readers.
 pub fn hit_ratio(looks: &[Look]) -> f64 {
     let (served, read) = looks.iter().fold((0, 0), |sum, look| (sum.0 + look.served, sum.1 + look.read));
     if served == 0 { 0.0 } else { 1.0 - read as f64 / served as f64 }
 }
 
-/// The look at which the hit ratio is at `part` of what it `was`, with the one before it: a single piece read ahead is a good part
-/// of one. With what was served until then.
+/// The look at which the hit ratio is at `part` of what it `was`, with the one before it: a single piece read
+/// ahead is a good part of one. With what was served until then.
 pub fn back(looks: &[Look], was: f64, part: f64) -> Option<(Nanos, u64)> {
     let second = looks.windows(2).position(|pair| hit_ratio(pair) >= part * was)? + 1;
     Some((looks[second].at, looks[..=second].iter().map(|look| look.served).sum()))

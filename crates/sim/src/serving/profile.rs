@@ -1,5 +1,5 @@
-//! What `seekless disk profile` would find on a modelled drive, taken from the model itself: the procedure comes within 5 % of it
-//! (crate `disk`, tests).
+//! What `seekless disk profile` would find on a modelled drive, taken from the model itself: the procedure
+//! comes within 5 % of it (crate `disk`, tests).
 
 use seekless_drive::DriveSpec;
 use seekless_drive::set::{SetKind, SetSpec};
@@ -15,7 +15,8 @@ const SEEKS: u32 = 24;
 /// Time of a command beside the mechanics: the usual tenth of a millisecond of host, bus and firmware.
 const OVERHEAD: Nanos = Nanos::from_micros(100);
 
-/// The profile of a drive, or of a set of such drives: a long sequential read of a striped set is brought by all members with data.
+/// The profile of a drive, or of a set of such drives: a long sequential read of a striped set is brought by
+/// all members with data.
 pub fn profile_of(drive: &DriveSpec, set: &SetSpec) -> DiskProfile {
     let sectors = drive.sectors();
     let striped = if set.kind.stripes() { u64::from(set.data_members()) } else { 1 };

@@ -1,22 +1,23 @@
 //! The kernel's read-ahead: what one read of a file makes the kernel read.
 //!
-//! [`OnDemand`] is the algorithm of Linux since 2.6.23 (`mm/readahead.c`, as of 6.18), one state an open file. A read that
-//! meets a missing page asks synchronously; a page that was marked when its window was read (PG_readahead) asks for the next
-//! window as soon as a reader reaches it, so that a sequential reader finds its pages on their way. Windows double from
-//! about the size of the read to `read_ahead_kb`. Since 6.16 asynchronous windows are made of ever larger folios and end at
-//! a natural boundary of them, and the mark is on a whole folio. docs/SIM.md tells how this was compared with a kernel's own
-//! decisions, read by read.
+//! [`OnDemand`] is the algorithm of Linux since 2.6.23 (`mm/readahead.c`, as of 6.18), one state an open
+//! file. A read that meets a missing page asks synchronously; a page that was marked when its window was read
+//! (PG_readahead) asks for the next window as soon as a reader reaches it, so that a sequential reader finds
+//! its pages on their way. Windows double from about the size of the read to `read_ahead_kb`. Since 6.16
+//! asynchronous windows are made of ever larger folios and end at a natural boundary of them, and the mark is
+//! on a whole folio. docs/SIM.md tells how this was compared with a kernel's own decisions, read by read.
 //!
-//! What decides a server's fate is the state's birth: a server that opens the file anew for each request has a state that
-//! knows nothing. The kernel then looks for the pages a sequential reader would have left behind in the cache, and
-//! failing that reads just what was asked for, without any read-ahead.
+//! What decides a server's fate is the state's birth: a server that opens the file anew for each request has
+//! a state that knows nothing. The kernel then looks for the pages a sequential reader would have left behind
+//! in the cache, and failing that reads just what was asked for, without any read-ahead.
 //!
-//! [`Kind::OnDemand3`] is the same as of Linux 3.2 (`ondemand_readahead`, `try_context_readahead`). It differs where it hurts a
-//! server that sends: `sendfile` names all that is left of the call, not 16 pages at a time, so the first miss of a
-//! 512 KiB request counts as an oversize read and gets a window twice as large as `read_ahead_kb`; and one page of history is enough.
+//! [`Kind::OnDemand3`] is the same as of Linux 3.2 (`ondemand_readahead`, `try_context_readahead`). It
+//! differs where it hurts a server that sends: `sendfile` names all that is left of the call, not 16 pages at
+//! a time, so the first miss of a 512 KiB request counts as an oversize read and gets a window twice as large
+//! as `read_ahead_kb`; and one page of history is enough.
 //!
-//! [`Kind::Linux26`] is the algorithm before ([`TwoWindows`]), and [`Kind::Linux26Doubling`] what the competitive prefetching
-//! paper made of it.
+//! [`Kind::Linux26`] is the algorithm before ([`TwoWindows`]), and [`Kind::Linux26Doubling`] what the
+//! competitive prefetching paper made of it.
 
 mod two_windows;
 
@@ -179,7 +180,8 @@ impl OnDemand {
         self.window()
     }
 
-    /// `ondemand_readahead` of Linux 3.2 for a missing page; `asked` pages are wanted from there to the end of the call.
+    /// `ondemand_readahead` of Linux 3.2 for a missing page; `asked` pages are wanted from there to the end
+    /// of the call.
     pub fn missing_then(
         &mut self,
         cache: &PageCache,
@@ -246,9 +248,10 @@ impl OnDemand {
         } else {
             // A mark somebody else left. How far his window reached says how large it was.
             let mut start = cache.first_absent(file, index + 1, index + 1 + most);
-            // Walking its page tree from within a folio (`__xas_next`, 6.18), the kernel stays one slot behind until it enters
-            // another node of the tree, where it finds its place again. Before that it counts one page too many: it leaves a hole
-            // of one page, or finds no end within `most` and reads nothing.
+            // Walking its page tree from within a folio (`__xas_next`, 6.18), the kernel stays one slot
+            // behind until it enters another node of the tree, where it finds its place again. Before that it
+            // counts one page too many: it leaves a hole of one page, or finds no end within `most` and reads
+            // nothing.
             let next_node = (index / TREE_NODE_PAGES + 1) * TREE_NODE_PAGES;
             if (2..TREE_NODE_PAGES).contains(&mark.pages) && start <= next_node {
                 start += 1;
@@ -270,8 +273,8 @@ impl OnDemand {
         Some(self.window())
     }
 
-    /// [`OnDemand::reached`] as of Linux 3.2: a window is never larger than `read_ahead_kb` again, and a long call does not
-    /// stretch that bound.
+    /// [`OnDemand::reached`] as of Linux 3.2: a window is never larger than `read_ahead_kb` again, and a long
+    /// call does not stretch that bound.
     pub fn reached_then(
         &mut self,
         cache: &PageCache,
@@ -300,7 +303,8 @@ impl OnDemand {
         Some(self.window())
     }
 
-    /// A page fault on a map of the file met the missing page `index` (`do_sync_mmap_readahead`): the window lies around it.
+    /// A page fault on a map of the file met the missing page `index` (`do_sync_mmap_readahead`): the window
+    /// lies around it.
     pub fn faulted(&mut self, index: u64, bounds: Bounds) -> Window {
         let most = bounds.read_ahead.max(1);
         self.start = index.saturating_sub(most / 2);
@@ -310,7 +314,8 @@ impl OnDemand {
         self.window()
     }
 
-    /// `page_cache_ra_order`: folios of the window's order where they are aligned and fit, smaller ones elsewhere.
+    /// `page_cache_ra_order`: folios of the window's order where they are aligned and fit, smaller ones
+    /// elsewhere.
     fn window(&mut self) -> Window {
         let (start, pages) = (self.start, self.size.max(1));
         self.order = self.order.min(ORDER_MAX).min(pages.ilog2());

@@ -112,10 +112,10 @@ pub struct Report {
     pub warmup_s: f64,
     /// Megabytes (10^6) a second handed to clients after the warm-up.
     pub mb_per_s: f64,
-    /// What somebody would serve who knew all of each request beforehand and kept the disks busy: for every stretch of a file one
-    /// switch between independent places and its transfer, nothing for what was in memory when the request came (the optimal
-    /// offline strategy of \[C\], section 2 and the assessment in section 3.2). 0 if nothing was read, and for sessions, whose
-    /// viewers set the pace.
+    /// What somebody would serve who knew all of each request beforehand and kept the disks busy: for every
+    /// stretch of a file one switch between independent places and its transfer, nothing for what was in
+    /// memory when the request came (the optimal offline strategy of \[C\], section 2 and the assessment in
+    /// section 3.2). 0 if nothing was read, and for sessions, whose viewers set the pace.
     pub optimum_mb_per_s: f64,
     /// Part of the disks' time that this would have taken.
     pub of_optimum: f64,

@@ -1,12 +1,13 @@
 //! The block layer: which of the waiting requests the drive gets next.
 //!
 //! - `none`: as they came.
-//! - `mq-deadline` (and the deadline scheduler before it): by rising address, batch after batch of 16; a read older than 500 ms
-//!   starts the next batch.
-//! - `bfq` (and CFQ before it): a queue a thread. One thread is served at a time, for up to 100 ms; when it has nothing
-//!   queued the disk is kept idle for up to 8 ms if its last requests were sequential, because its next one is probably near. Threads that
-//!   seek are served without waiting. This is the common core of CFQ and BFQ for threads of equal weight; BFQ's
-//!   budgets in sectors, its favours for interactive threads and queue merging are left out.
+//! - `mq-deadline` (and the deadline scheduler before it): by rising address, batch after batch of 16; a read
+//!   older than 500 ms starts the next batch.
+//! - `bfq` (and CFQ before it): a queue a thread. One thread is served at a time, for up to 100 ms; when it
+//!   has nothing queued the disk is kept idle for up to 8 ms if its last requests were sequential, because
+//!   its next one is probably near. Threads that seek are served without waiting. This is the common core of
+//!   CFQ and BFQ for threads of equal weight; BFQ's budgets in sectors, its favours for interactive threads
+//!   and queue merging are left out.
 //! - `anticipatory`: a file of its own ([`anticipatory`]).
 
 mod anticipatory;
@@ -22,7 +23,8 @@ const EXPIRE: Nanos = Nanos::from_millis(500);
 const SLICE: Nanos = Nanos::from_millis(100);
 /// How long the disk is kept idle for it (`slice_idle`).
 const IDLE: Nanos = Nanos::from_millis(8);
-/// A request further than this from the thread's last one, in sectors, counts as a seek (`CFQQ_SEEK_THR`: 8 MiB in 3.x).
+/// A request further than this from the thread's last one, in sectors, counts as a seek (`CFQQ_SEEK_THR`: 8
+/// MiB in 3.x).
 const SEEK_SECTORS: u64 = 8 * 100;
 
 /// Which scheduler.

@@ -1,9 +1,10 @@
 //! The maximum failure-free rate, by bisection over runs at constant rates.
 //!
-//! The same rule as `seekless load search --method bisect`: raised (or lowered) until one rate holds and one fails, then
-//! the geometric middle. Every run starts with an empty memory and has the same seed: the same viewers of the same films, only
-//! closer together. So a rate that holds differs from one that does not by the rate alone, and two settings that are compared
-//! meet the same chance. A run ends when enough have failed: what comes after cannot make its rate hold.
+//! The same rule as `seekless load search --method bisect`: raised (or lowered) until one rate holds and one
+//! fails, then the geometric middle. Every run starts with an empty memory and has the same seed: the same
+//! viewers of the same films, only closer together. So a rate that holds differs from one that does not by
+//! the rate alone, and two settings that are compared meet the same chance. A run ends when enough have
+//! failed: what comes after cannot make its rate hold.
 
 use seekless_workload::bisection::Bisection;
 use seekless_workload::catalogue::Catalogue;

@@ -8,7 +8,8 @@ use super::config::{How, ServerModel};
 const SPLICE: u64 = 64 << 10;
 
 impl ServerModel {
-    /// nginx: event workers (one a processor), each blocking in `sendfile`, at most 2 MiB a call (`sendfile_max_chunk`).
+    /// nginx: event workers (one a processor), each blocking in `sendfile`, at most 2 MiB a call
+    /// (`sendfile_max_chunk`).
     pub fn nginx(workers: u32) -> ServerModel {
         ServerModel {
             pools: workers,

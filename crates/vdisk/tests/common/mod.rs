@@ -49,7 +49,7 @@ pub(crate) struct Bench {
 impl Bench {
     pub(crate) fn new() -> Option<Bench> {
         if let Some(why) = lacking() {
-            println!("skipped: {why}");
+            seekless_skip::skipped(why);
             return None;
         }
         Some(Bench { dir: tempfile::Builder::new().prefix("svd").tempdir_in("/tmp").unwrap() })

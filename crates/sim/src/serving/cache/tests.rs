@@ -188,8 +188,8 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    /// Against a map with one entry a page: states, bounds and counters agree whatever happens, as far as replacement
-    /// leaves the pages there.
+    /// Against a map with one entry a page: states, bounds and counters agree whatever happens, as far as
+    /// replacement leaves the pages there.
     #[test]
     fn it_is_a_bounded_set_of_pages(
         ops in proptest::collection::vec(op(), 1..120),

@@ -129,8 +129,8 @@ impl<'a> Machine<'a> {
         let delay = client.delay;
         self.accept(c, steps);
         let serial = self.connections[c as usize].serial;
-        // Nobody gives up on a server that has only just been started and has nothing in memory yet: who left then would be
-        // missing from the load that is measured.
+        // Nobody gives up on a server that has only just been started and has nothing in memory yet: who left
+        // then would be missing from the load that is measured.
         if let Load::Sessions { timeout, .. } = self.config.load
             && due.0 >= self.config.warmup.0 / 2
         {
@@ -139,7 +139,8 @@ impl<'a> Machine<'a> {
         self.plan(self.now + delay, Ev::Arrived(c, serial));
     }
 
-    /// The connection's next request. The server opens its files for it: the kernel's read-ahead knows nothing yet.
+    /// The connection's next request. The server opens its files for it: the kernel's read-ahead knows
+    /// nothing yet.
     pub(super) fn accept(&mut self, c: u32, steps: Vec<Step>) {
         let client = &self.clients[c as usize];
         let handled = matches!(client.kind, Kind::Handler(_));

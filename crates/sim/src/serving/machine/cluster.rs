@@ -1,8 +1,9 @@
 //! Several nodes behind HAProxy on one clock: who is sent where, and what is seen of one of them.
 //!
-//! Viewers and downloads are shared by all nodes. HAProxy counts a request as its server's from the moment it is sent there until the
-//! last byte of the answer has come; on a viewer's slow link it waits in the balancer, and counts no more. One node may be killed
-//! and started again with nothing in memory; what was under way there breaks off, and whoever asked goes on with his next request.
+//! Viewers and downloads are shared by all nodes. HAProxy counts a request as its server's from the moment it
+//! is sent there until the last byte of the answer has come; on a viewer's slow link it waits in the
+//! balancer, and counts no more. One node may be killed and started again with nothing in memory; what was
+//! under way there breaks off, and whoever asked goes on with his next request.
 
 use seekless_units::Nanos;
 use seekless_workload::catalogue::Catalogue;
@@ -18,7 +19,8 @@ use crate::serving::config::{Config, Node};
 use crate::serving::node::Look;
 use crate::serving::record::Report;
 
-/// From one download's file to the next one's: the live scenario's step, which meets every file and is no neighbour's.
+/// From one download's file to the next one's: the live scenario's step, which meets every file and is no
+/// neighbour's.
 const STEP: usize = 7;
 
 /// What happens to the nodes and not in one.

@@ -192,7 +192,8 @@ pub fn run(config: &Config, catalogue: &Catalogue) -> Result<Report, String> {
     run_while(config, catalogue, None)
 }
 
-/// Simulates one run of sessions until `max_failed` of all that it would see, or one where that is 0, have failed.
+/// Simulates one run of sessions until `max_failed` of all that it would see, or one where that is 0, have
+/// failed.
 ///
 /// # Errors
 /// Those of [`run`].

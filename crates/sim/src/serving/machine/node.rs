@@ -1,9 +1,9 @@
-//! One of several nodes behind a balancer: downloads in any order, digests of what is downloaded, and one memory for their blocks and
-//! for pages.
+//! One of several nodes behind a balancer: downloads in any order, digests of what is downloaded, and one
+//! memory for their blocks and for pages.
 //!
-//! Downloads run through the server's own [`Circus`], whose blocks are held beside the page cache: as many as there are, so much less of
-//! it is left. Before a file's first download its digest is made, by one more client that takes every block. Who is sent here, and
-//! when, the [cluster](super::cluster) says.
+//! Downloads run through the server's own [`Circus`], whose blocks are held beside the page cache: as many as
+//! there are, so much less of it is left. Before a file's first download its digest is made, by one more
+//! client that takes every block. Who is sent here, and when, the [cluster](super::cluster) says.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,8 @@ use crate::serving::disk::{Pages, Waiter};
 pub(super) const PAST: u32 = 1 << 31;
 /// Thread number of these reads.
 const PAST_THREAD: u32 = 3_000_000;
-/// Bytes a second of which one core makes a digest (SHA-256 with its instructions: 1.3 GB/s on the machine of the live runs).
+/// Bytes a second of which one core makes a digest (SHA-256 with its instructions: 1.3 GB/s on the machine of
+/// the live runs).
 const DIGEST_RATE: f64 = 1.3e9;
 
 /// What the balancer hears of.
@@ -221,8 +222,8 @@ impl<'a> Machine<'a> {
         self.tell_circus(Event::ReadDone { read: id, blocks });
     }
 
-    /// The page cache has what the server and the blocks of downloads leave of the memory. What a read past it brings is there
-    /// twice until the read is done.
+    /// The page cache has what the server and the blocks of downloads leave of the memory. What a read past
+    /// it brings is there twice until the read is done.
     pub(super) fn leave_room(&mut self) {
         let (Some(plan), Some(node)) = (self.plan_of(), &self.node) else { return };
         let passing: u64 = node.reads.values().map(|read| read.blocks).sum();

@@ -221,7 +221,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The same with the read-ahead of the first 2.6 kernels, which hears of each page before it is looked at.
+    /// The same with the read-ahead of the first 2.6 kernels, which hears of each page before it is looked
+    /// at.
     fn pages_ready_then(&mut self, c: u32, growth: Growth) -> bool {
         let disk = self.clients[c as usize].disk;
         let k = &self.connections[c as usize];
@@ -264,7 +265,8 @@ impl Machine<'_> {
         let mark =
             window.mark.filter(|m| m.start < to && self.cache.state(file, m.start) == PageState::Absent);
         let disk = self.clients[c as usize].disk;
-        // The first window of a stream comes page by page, later ones in folios of ever larger order (not in 3.x).
+        // The first window of a stream comes page by page, later ones in folios of ever larger order (not in
+        // 3.x).
         let large = later && self.config.kernel.algorithm == readahead::Kind::OnDemand;
         self.submit(disk, file, local, window.start.min(to), to, (thread, large));
         if let Some(mark) = mark {

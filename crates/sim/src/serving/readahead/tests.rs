@@ -50,8 +50,9 @@ fn window(start: u64, pages: u64, mark: u64, folio: u64) -> Window {
     Window { start, pages, mark: Some(Mark { start: mark, pages: folio }) }
 }
 
-/// By hand from mm/readahead.c, and as a 6.18 kernel was seen to do it: reads of one page double the window from 4 pages, folios grow
-/// by four, and the window that would have ended off their boundary (12 to 28) is cut at it.
+/// By hand from mm/readahead.c, and as a 6.18 kernel was seen to do it: reads of one page double the window
+/// from 4 pages, folios grow by four, and the window that would have ended off their boundary (12 to 28) is
+/// cut at it.
 #[test]
 fn one_page_at_a_time_from_the_start() {
     let (mut c, mut ra) = (cache(), OnDemand::default());
@@ -83,7 +84,8 @@ fn a_splice_at_a_time_from_the_start() {
     );
 }
 
-/// A server that opens the file anew for a range in its middle: the first 64 KiB come alone, only then does it know.
+/// A server that opens the file anew for a range in its middle: the first 64 KiB come alone, only then does
+/// it know.
 #[test]
 fn a_range_in_the_middle_of_a_cold_file() {
     let (mut c, mut ra) = (cache(), OnDemand::default());
@@ -110,8 +112,8 @@ fn a_range_behind_what_was_read_goes_on() {
     let reached =
         |c: &PageCache, start| OnDemand::default().reached(c, 0, Mark { start, pages: 4 }, 16, BOUNDS);
     assert_eq!(reached(&c, 1008).map(|w| w.start), Some(1032));
-    // Where it ends in the same node, or with it, the kernel counts a page too many: one page is left out, or, at the largest
-    // window, nothing is read.
+    // Where it ends in the same node, or with it, the kernel counts a page too many: one page is left out,
+    // or, at the largest window, nothing is read.
     for end in [992, 1024] {
         let mut c = cache();
         bring(&mut c, Window { start: end - 32, pages: 32, mark: None });
@@ -137,8 +139,8 @@ fn a_fault_reads_around() {
 }
 
 proptest! {
-    /// Whatever is read in whatever order: the missing page is always part of what is asked for, no window is longer than the
-    /// bounds allow, and a mark lies in its window.
+    /// Whatever is read in whatever order: the missing page is always part of what is asked for, no window is
+    /// longer than the bounds allow, and a mark lies in its window.
     #[test]
     fn windows_bring_what_is_missing_and_stay_bounded(
         reads in proptest::collection::vec((0u64..4000, 1u64..64), 1..60), read_ahead in 0u64..600,
@@ -170,7 +172,8 @@ proptest! {
     }
 }
 
-/// By hand from mm/readahead.c of Linux 3.2, read_ahead_kb 128: `sendfile` of 512 KiB from a file opened anew.
+/// By hand from mm/readahead.c of Linux 3.2, read_ahead_kb 128: `sendfile` of 512 KiB from a file opened
+/// anew.
 #[test]
 fn linux_3_meets_its_own_mark() {
     let (mut c, mut ra) = (cache(), OnDemand::default());
@@ -179,11 +182,13 @@ fn linux_3_meets_its_own_mark() {
     assert_eq!(first, window(1000, 64, 1032, 1));
     bring(&mut c, first);
     assert_eq!(ra.reached_then(&c, 0, 1032, 96, BOUNDS), Some(window(1064, 32, 1064, 1)));
-    // With 2 MiB it is a small read in the middle of a file: nothing but what is asked for, until there is history.
+    // With 2 MiB it is a small read in the middle of a file: nothing but what is asked for, until there is
+    // history.
     let wide = Bounds { read_ahead: 512, request: 4096 };
     let mut ra = OnDemand::default();
     assert_eq!(ra.missing_then(&c, 0, 3000, 128, wide), Window { start: 3000, pages: 128, mark: None });
-    // 64 pages behind it and 128 asked for: 256 as a power of two, half of the largest, so the largest; and that doubled.
+    // 64 pages behind it and 128 asked for: 256 as a power of two, half of the largest, so the largest; and
+    // that doubled.
     let mut ra = OnDemand::default();
     assert_eq!(ra.missing_then(&c, 0, 1064, 128, wide), window(1064, 1024, 1576, 1));
     // The start of the file: 256 pages, the mark where the request ends.
@@ -191,7 +196,8 @@ fn linux_3_meets_its_own_mark() {
     let start = ra.missing_then(&c, 0, 0, 128, wide);
     assert_eq!(start, window(0, 256, 128, 1));
     bring(&mut c, start);
-    // The next request opens the file again and meets the mark: twice what lies ahead and is asked for, from its end on.
+    // The next request opens the file again and meets the mark: twice what lies ahead and is asked for, from
+    // its end on.
     let mut ra = OnDemand::default();
     assert_eq!(ra.reached_then(&c, 0, 128, 128, wide), Some(window(256, 512, 256, 1)));
 }

@@ -1,11 +1,13 @@
-//! Read-ahead of Linux 2.6.0 to 2.6.9 (`page_cache_readahead`), told of each page before the page is looked up.
+//! Read-ahead of Linux 2.6.0 to 2.6.9 (`page_cache_readahead`), told of each page before the page is looked
+//! up.
 //!
-//! A reader is in the *current* window; behind it lies the *ahead* window, asked for once the reader has shown a run as
-//! long as the largest window, else at the last page of the current one. When the reader steps into the ahead window
-//! this becomes the current one - and the next is asked for only at the reader's second page in it, that is, when its first
-//! page has arrived. So a reader that waits has exactly one window with the disk, never the next one behind it:
-//! with other readers in the queue each window costs a switch. That is what separates this kernel from its
-//! successors (2.6.23 and later ask for the next window before they wait, see [`super::OnDemand`]).
+//! A reader is in the *current* window; behind it lies the *ahead* window, asked for once the reader has
+//! shown a run as long as the largest window, else at the last page of the current one. When the reader steps
+//! into the ahead window this becomes the current one - and the next is asked for only at the reader's second
+//! page in it, that is, when its first page has arrived. So a reader that waits has exactly one window with
+//! the disk, never the next one behind it: with other readers in the queue each window costs a switch. That
+//! is what separates this kernel from its successors (2.6.23 and later ask for the next window before they
+//! wait, see [`super::OnDemand`]).
 //!
 //! The text is that of 2.6.6. Left out is that windows shrink when all of their pages were in memory already.
 
@@ -161,7 +163,8 @@ mod tests {
 
     #[test]
     fn a_sequential_reader_of_the_kernel_as_it_was() {
-        // 16 pages at once, the next at the last of them, by then at the limit; from a run of twice 32 pages on at the second page of each window.
+        // 16 pages at once, the next at the last of them, by then at the limit; from a run of twice 32 pages
+        // on at the second page of each window.
         let got = asked(0..200, 32, Growth::Steps);
         let expected = [
             (0, 0, 16),
@@ -205,7 +208,8 @@ mod tests {
         for page in 0..16 {
             ra.reads(page, 32, Growth::Steps);
         }
-        // It steps into the ahead window and waits there; looking again after the wait asks for nothing either.
+        // It steps into the ahead window and waits there; looking again after the wait asks for nothing
+        // either.
         assert_eq!(ra.reads(16, 32, Growth::Steps), None);
         assert_eq!(ra.reads(16, 32, Growth::Steps), None);
         assert_eq!(ra.ahead, Span::default());

@@ -1,10 +1,10 @@
 //! The anticipatory scheduler of Linux 2.6.0 to 2.6.32 (`as-iosched.c`, the text of 2.6.16; reads only).
 //!
-//! An elevator that goes either way, with one thing more: after a thread's request is done the disk stays idle for up to
-//! 6.7 ms, because its next one is probably near. It does not wait, or waits no longer, when the thread has more
-//! requests queued, when the best waiting request is near as well or nearer than this thread's usual next one, or when the thread
-//! usually thinks for longer than that. What it expects of threads it does not know yet (it watches how many exit) is left
-//! out: the threads of our servers live on.
+//! An elevator that goes either way, with one thing more: after a thread's request is done the disk stays
+//! idle for up to 6.7 ms, because its next one is probably near. It does not wait, or waits no longer, when
+//! the thread has more requests queued, when the best waiting request is near as well or nearer than this
+//! thread's usual next one, or when the thread usually thinks for longer than that. What it expects of
+//! threads it does not know yet (it watches how many exit) is left out: the threads of our servers live on.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,8 @@ struct Habit {
     /// Where its last request ended, and when it was done.
     end: Option<u64>,
     done: Nanos,
-    /// Means over its requests: time from an answer to the next request, nanoseconds, and sectors between two requests.
+    /// Means over its requests: time from an answer to the next request, nanoseconds, and sectors between two
+    /// requests.
     think: Option<f64>,
     distance: Option<f64>,
 }
@@ -134,7 +135,8 @@ impl Anticipatory {
         think.is_some_and(|mean| mean > ANTICIPATE.0 as f64)
     }
 
-    /// `as_can_break_anticipation`: whether the best waiting request is as good as what the thread served last may ask for.
+    /// `as_can_break_anticipation`: whether the best waiting request is as good as what the thread served
+    /// last may ask for.
     fn suits(&self, now: Nanos, best: &Waiting, waiting: &[Waiting]) -> bool {
         let Some((thread, finished)) = self.served else { return true };
         if waiting.iter().any(|w| w.thread == thread) {

@@ -6,11 +6,11 @@ use alloc::string::{String, ToString};
 use seekless_profile::DiskProfile;
 use seekless_units::{Bytes, Lba, Nanos};
 
-use super::{EndEvidence, SizeReport};
-use crate::PrefetchSize;
 use crate::controller::{AdjustBy, Bound, Controller, Decision, Observation, Params, Situation, SizeModel};
+use crate::{EndEvidence, PrefetchSize, SizeReport};
 
-/// Streams for which a start size leaves room in the budget. The model corrects it as soon as streams are known.
+/// Streams for which a start size leaves room in the budget. The model corrects it as soon as streams are
+/// known.
 const STREAMS: u64 = 64;
 
 /// One size for all streams that adjusts itself.

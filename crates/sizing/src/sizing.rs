@@ -9,22 +9,21 @@ use seekless_profile::DiskProfile;
 use seekless_units::{Bytes, Nanos, ParseBytesError};
 use serde::{Deserialize, Serialize};
 
-use super::{Auto, Depth, Fixed, Scaled};
-use crate::PrefetchSize;
 use crate::bitrate::BitrateRule;
 use crate::competitive::{Competitive, Start};
 use crate::controller::Params;
+use crate::{Auto, Depth, Fixed, PrefetchSize, Scaled};
 
 /// What decides the prefetch size.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sizing {
-    /// [`crate::Config::prefetch`].
+    /// The size of `--prefetch`.
     #[default]
     Fixed,
-    /// The controller. No size is above [`crate::Config::read_max`].
+    /// The controller. No size is above the longest read.
     Auto(Params),
-    /// The competitive depth of the disk's profile, at most [`crate::Config::read_max`].
+    /// The competitive depth of the disk's profile, at most the longest read.
     Competitive(Start),
 }
 
@@ -38,8 +37,9 @@ impl Sizing {
         }
     }
 
-    /// The algorithm itself. `prefetch` is the fixed size, `most` the longest read, `profile` the disk's if it is known.
-    pub(crate) fn build(
+    /// The algorithm itself. `prefetch` is the fixed size, `most` the longest read, `profile` the disk's if
+    /// it is known.
+    pub fn build(
         &self,
         prefetch: Bytes,
         most: Bytes,
@@ -64,7 +64,7 @@ impl Sizing {
     }
 }
 
-/// How far a read is extended, as a word of a command line: a size, or who finds it.
+/// How far a read is extended, as a word of a command line: a size, or how it is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prefetch {
     /// This size.

@@ -1,13 +1,13 @@
 //! What the disk did with its time, and what happened since the sizing algorithm last heard of it.
 
+use seekless_ledger::Totals;
 use seekless_units::{Bytes, Nanos};
 
-use crate::controller::Observation;
-use crate::totals::Totals;
+use super::Observation;
 
 /// The time of one disk.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct DiskClock {
+pub struct DiskClock {
     seen: Nanos,
     reading: bool,
     busy: bool,
@@ -20,12 +20,13 @@ pub(crate) struct DiskClock {
 }
 
 impl DiskClock {
-    pub(crate) fn disk_time(&self) -> Nanos {
+    /// Time with at least one read in flight.
+    pub fn disk_time(&self) -> Nanos {
         self.disk_time
     }
 
     /// Time passed in the state of [`DiskClock::state`].
-    pub(crate) fn pass(&mut self, now: Nanos) {
+    pub fn pass(&mut self, now: Nanos) {
         let passed = now.since(self.seen);
         self.seen = self.seen.max(now);
         if self.reading {
@@ -37,13 +38,13 @@ impl DiskClock {
     }
 
     /// From now on so many reads are in flight and so many pieces queued.
-    pub(crate) fn state(&mut self, in_flight: usize, queued: usize) {
+    pub fn state(&mut self, in_flight: usize, queued: usize) {
         self.reading = in_flight > 0;
         self.busy = self.reading || queued > 0;
     }
 
     /// What happened since the last call; `bitrate` is that of the streams the size is for.
-    pub(crate) fn observation(&mut self, totals: Totals, bitrate: f64) -> Observation {
+    pub fn observation(&mut self, totals: Totals, bitrate: f64) -> Observation {
         let (disk_time, busy_time, before) = self.told;
         let since = totals - before;
         self.told = (self.disk_time, self.busy_time, totals);

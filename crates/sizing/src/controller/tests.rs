@@ -37,7 +37,8 @@ impl Server<'_> {
     }
 }
 
-/// Sizes, in steps, after each of `intervals` intervals; checks on the way that the size is bounded and slides.
+/// Sizes, in steps, after each of `intervals` intervals; checks on the way that the size is bounded and
+/// slides.
 fn run(controller: &mut Controller, server: &Server, from_second: u64, intervals: u64) -> Vec<u64> {
     let every = controller.params().adjust_interval.0 / 1_000_000_000;
     let mut targets = Vec::new();
@@ -102,8 +103,8 @@ fn the_size_slides() {
 
 #[test]
 fn a_local_minimum_is_left_through_deflation() {
-    // A hump at 7 hides the slope down to 12. Deflating by 5 % an interval makes 7 worth another look, and since its
-    // measured score was a fluctuation it is fine the second time.
+    // A hump at 7 hides the slope down to 12. Deflating by 5 % an interval makes 7 worth another look, and
+    // since its measured score was a fluctuation it is fine the second time.
     let fluctuation = core::cell::Cell::new(true);
     let curve = |n: u64| if n == 7 && fluctuation.get() { 3.0 } else { 2.0 + 0.05 * n.abs_diff(12) as f64 };
     let server = Server { curve: &curve, ..Server::default() };
@@ -178,8 +179,9 @@ fn parameters_out_of_range_are_named() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// On any curve with one minimum (each step away from it at least 1 % worse) the size comes within a step of it,
-    /// in as many intervals as it is steps away and a few more, and from then on spends most of its time there.
+    /// On any curve with one minimum (each step away from it at least 1 % worse) the size comes within a step
+    /// of it, in as many intervals as it is steps away and a few more, and from then on spends most of its
+    /// time there.
     #[test]
     fn converges_on_any_single_minimum(
         best in 1u64..=40,

@@ -1,7 +1,6 @@
 use seekless_units::{Bytes, Lba};
 
-use super::SizeReport;
-use crate::{PrefetchSize, Request};
+use crate::{Miss, PrefetchSize, SizeReport};
 
 /// No extension: "identical to prefetching with a prefetch size of zero" (\[L\] 3.2.2).
 #[derive(Clone, Copy, Debug, Default)]
@@ -12,8 +11,8 @@ impl PrefetchSize for AsAsked {
         Bytes(0)
     }
 
-    fn on_miss(&mut self, _request: &Request, wanted: u64) -> u64 {
-        wanted
+    fn on_miss(&mut self, miss: Miss) -> u64 {
+        miss.len
     }
 
     fn report(&self) -> SizeReport {

@@ -2,8 +2,8 @@
 
 use seekless_units::Nanos;
 
-/// Number of buckets. Bucket 0 holds durations under 1 us, bucket `i` those in `[2^(i-1), 2^i)` us, the last all longer
-/// ones (2^30 us are 18 minutes).
+/// Number of buckets. Bucket 0 holds durations under 1 us, bucket `i` those in `[2^(i-1), 2^i)` us, the last
+/// all longer ones (2^30 us are 18 minutes).
 const BUCKETS: usize = 32;
 
 /// A histogram of durations with a relative resolution of a factor of two.
@@ -39,8 +39,8 @@ impl Histogram {
         self.max
     }
 
-    /// A duration that at least the share `q` (0 to 1) of all is not longer than: the upper edge of its bucket, and
-    /// never more than the longest.
+    /// A duration that at least the share `q` (0 to 1) of all is not longer than: the upper edge of its
+    /// bucket, and never more than the longest.
     pub fn quantile(&self, q: f64) -> Nanos {
         let rank = (q * self.count() as f64) as u64;
         let mut seen = 0;

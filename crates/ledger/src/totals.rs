@@ -16,7 +16,7 @@ pub struct Totals {
     pub prefetched: u64,
     /// Prefetched and then used for the first time.
     pub first_use: u64,
-    /// Used when they were in memory for another reason than a prefetch nobody had used yet: cache hits.
+    /// Used when they were in memory for another reason than an unused prefetch: cache hits.
     pub cached: u64,
     /// Of `cached`: bytes the ledger did not know of.
     pub cached_unknown: u64,
@@ -28,12 +28,12 @@ pub struct Totals {
     pub evicted_byte_micros: u128,
     /// Evicted after use.
     pub evicted_used: u64,
-    /// Prefetched, and all readers gone. A later reader who uses them after all takes them out again.
+    /// Prefetched, and all clients gone. A later client that uses them after all takes them out again.
     pub wasted: u64,
-    /// Wasted as the paper counts: when a reader stops, everything unused past its position, though other readers of
-    /// the file may still come to it.
+    /// Wasted as the paper counts: when a reader stops, everything unused past its position, though other
+    /// readers of the file may still come to it.
     pub wasted_approx: u64,
-    /// Forgotten for want of room, not used yet: each was used, evicted or wasted later, nobody knows which.
+    /// Forgotten for want of room, not used yet: each was used, evicted or wasted later; which is not known.
     pub forgotten_fresh: u64,
     /// Forgotten for want of room, used before.
     pub forgotten_used: u64,
@@ -107,6 +107,6 @@ impl Totals {
 }
 
 /// Sums stop at the largest number instead of overflowing.
-pub(crate) fn add(sum: &mut u64, bytes: u64) {
+pub fn add(sum: &mut u64, bytes: u64) {
     *sum = sum.saturating_add(bytes);
 }

@@ -1,12 +1,23 @@
-//! How long a piece is. One algorithm a file.
+//! How long a piece is: prefetch sizes, one algorithm a file.
 //!
 //! | | |
 //! | --- | --- |
 //! | [`Fixed`] | one size for all (\[L\]) |
 //! | [`AsAsked`] | no extension |
-//! | [`Auto`] | one size that finds itself (\[A\] section 4) |
-//! | [`Depth`] | what the disk transfers in one switch, at that place and now (\[C\]) |
-//! | [`Scaled`] | any of them, by the stream's bitrate (\[A\] section 5) |
+//! | [`Auto`] | one size that finds itself: by a model, or by \[A\] section 4 ([`controller`]) |
+//! | [`Depth`] | what the disk transfers in one switch, at that place and now (\[C\], [`competitive`]) |
+//! | [`Scaled`] | any of them, by the stream's bitrate (\[A\] section 5, [`bitrate`]) |
+//!
+//! The engine of a disk (`seekless-policy`) tells an algorithm what it reads and what it learns, and asks it
+//! for sizes. What memory bears, and how far a client is likely to read, is the engine's business.
+//!
+//! Must not know: streams, queues, memory, descriptors, clocks. Time comes in as an argument.
+#![no_std]
+extern crate alloc;
+
+pub mod bitrate;
+pub mod competitive;
+pub mod controller;
 
 mod as_asked;
 mod auto;
@@ -24,23 +35,39 @@ pub use sizing::{Prefetch, Sizing, UnknownPrefetch};
 
 use alloc::string::String;
 
-use seekless_units::{Bytes, Lba, Nanos};
+use controller::{Observation, Situation};
+use seekless_units::{Bytes, FileId, Lba, Nanos};
 use serde::{Deserialize, Serialize};
 
-use crate::Request;
-use crate::controller::{Observation, Situation};
+/// Sizes are whole pages of this many bytes.
+pub(crate) const PAGE: u64 = 4096;
 
-/// A first piece is the full size divided by this, unless the algorithm says otherwise. Half of a full size of 4 MiB is about
-/// what a drive of the papers transfers in one seek, below which a smaller piece costs more than it can save (\[C\] 2).
+/// A read of bytes that are not in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Miss {
+    /// The file.
+    pub file: FileId,
+    /// First missing byte.
+    pub offset: u64,
+    /// Disk address of it, as far as known.
+    pub lba: Option<Lba>,
+    /// Bytes wanted.
+    pub len: u64,
+}
+
+/// A first piece is the full size divided by this, unless the algorithm says otherwise. Half of a full size
+/// of 4 MiB is about what a drive of the papers transfers in one seek, below which a smaller piece costs more
+/// than it can save (\[C\] 2).
 const FIRST_DIVISOR: u64 = 2;
 
-/// Decides the length of a read. What is given up by the budget, by persistence and by the end of the file is the spindle's
-/// business.
+/// Decides the length of a read.
 pub trait PrefetchSize {
-    /// Full length of a piece that begins at `lba`, for a reader of `bitrate` bytes a second; 0 where it is not known.
+    /// Full length of a piece that begins at `lba`, for a reader of `bitrate` bytes a second; 0 where it is
+    /// not known.
     fn full(&self, lba: Option<Lba>, bitrate: f64) -> Bytes;
 
-    /// Length of the first piece of a stream whose full length is `full`; it grows to that with what the stream reads.
+    /// Length of the first piece of a stream whose full length is `full`; it grows to that with what the
+    /// stream reads.
     fn first(&self, full: Bytes) -> Bytes {
         Bytes(full.0 / FIRST_DIVISOR)
     }
@@ -51,8 +78,8 @@ pub trait PrefetchSize {
     }
 
     /// Length of the read for a miss, where streams are not followed.
-    fn on_miss(&mut self, request: &Request, wanted: u64) -> u64 {
-        self.full(request.lba, 0.0).0.max(wanted)
+    fn on_miss(&mut self, miss: Miss) -> u64 {
+        self.full(miss.lba, 0.0).0.max(miss.len)
     }
 
     /// A read was submitted.
@@ -86,13 +113,14 @@ pub trait PrefetchSize {
 pub enum EndEvidence {
     /// None: every stream is read ahead for.
     Ignored,
-    /// Where most stop, of clients that are not known to be sequential. The one that is most likely at its end reads for
-    /// itself, and so do all as long as it is not known where most stop, unless they ask for more than
-    /// [`crate::Constants::pass_through_max`]. No further piece is begun for a client once as much is fetched as half of those
-    /// read that came as far.
+    /// Where most stop, of clients not known to be sequential. A client most likely at its end reads for
+    /// itself, and so does every client as long as it is not known where most stop. Requests longer than the
+    /// engine's bound for passing through are served in both cases. No further piece is begun for a client
+    /// once as much is fetched as half of those read that came as far.
     Ends,
-    /// Whether and how far anybody goes on. Readers not known to be sequential read for themselves, no piece goes beyond the
-    /// median of what is left, and while somebody is blocked nothing is read ahead that costs a switch.
+    /// Whether and how far clients go on. Those not known to be sequential read for themselves, no piece goes
+    /// beyond the median of what is left, and while a call is blocked nothing is read ahead that costs a
+    /// switch.
     Lengths,
 }
 

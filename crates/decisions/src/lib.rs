@@ -1,38 +1,47 @@
-//! A decision log: what went into a [`crate::DiskEngine`] and what came out, as lines of text.
+//! A decision log: what went into a [`DiskEngine`](seekless_policy::DiskEngine) and what came out, as lines
+//! of text.
 //!
 //! ```text
-//! seekless-decisions 2                        first line: the format's version
+//! seekless-decisions 3                        first line: the format's version
 //! 0 0 disk sda {"mode":"both",...}            disk 0 is `sda`; its settings, as JSON
 //! 0 0 + memory 1073741824 1                    bytes of page cache, disks that share it
 //! 0 1500000 + request 7 2049:131 0 524288 104857600 81920
 //! 0 1500000 - read 0 2049:131 0 2097152 81920
 //! 0 19700000 + progress 0 524288
 //! 0 19700000 - answer 7 resident
-//! 0 19700000 - pin 2049:131 524288 1572864     also probe, renew, drop; unpin ends with cold where no one is to come
+//! 0 19700000 - pin 2049:131 524288 1572864     also probe, renew, drop, unpin (`cold` if no client comes)
 //! 0 59700000000 - close 2049:131
 //! ```
 //!
-//! A line: number of the disk, nanoseconds since its engine began, `+` for an event or `-` for an action, its word, its
-//! fields. Files are `device:inode`, addresses sectors or `?`; a request may end with `from OFFSET` where its read begins earlier
-//! than at what is missing, `deadline NANOS` and `bitrate BYTES_PER_S`, an access with `begun` where nobody knows how much of it was
-//! taken ([`Taken`]), what was found of a read with `from OFFSET` unless that is 0. Lines that begin with `#` are remarks. Feeding the
-//! events of one disk to a fresh engine of its settings, at their times, and polling wherever the log polled gives the same
-//! actions: a log that was cut replays up to there.
+//! A line: number of the disk, nanoseconds since its engine began, `+` for an event or `-` for an action, its
+//! word, its fields. Files are `device:inode`, addresses sectors or `?`. Optional ends of a line:
+//!
+//! - a request: `from OFFSET` if its read begins before what is missing, `deadline NANOS`,
+//!   `bitrate BYTES_PER_S`;
+//! - an access: `begun` if it is not known how much of it was taken ([`Taken`]);
+//! - what was found of a read: `from OFFSET` unless that is 0.
+//!
+//! Lines that begin with `#` are remarks. A fresh engine of the same settings, fed the events of one disk at
+//! their times and polled wherever the log polled, gives the same actions. A log that was cut replays up to
+//! there.
+//!
+//! Must not know: files, paths, clocks.
+#![no_std]
+extern crate alloc;
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use core::fmt;
 use core::str::FromStr;
 
-use seekless_units::{Bytes, Lba, Nanos};
-
-use crate::{
+use seekless_policy::{
     Access, Action, Config, Demand, Event, FileId, MemoryLimit, Outcome, ReadId, Reason, Request, RequestId,
     Taken, Verdict,
 };
+use seekless_units::{Bytes, Lba, Nanos};
 
 /// The first line of a log.
-pub const FIRST_LINE: &str = "seekless-decisions 2";
+pub const FIRST_LINE: &str = "seekless-decisions 3";
 
 /// What first lines of every version begin with.
 pub const FORMAT: &str = "seekless-decisions ";
@@ -430,10 +439,10 @@ mod tests {
     #[test]
     fn settings_survive() {
         let config = Config {
-            sizing: crate::Sizing::Auto(crate::controller::Params::default()),
-            scale: crate::bitrate::BitrateRule::SquareRoot,
+            sizing: seekless_policy::Sizing::Auto(seekless_sizing::controller::Params::default()),
+            scale: seekless_policy::BitrateRule::SquareRoot,
             profile: Some(seekless_profile::DiskProfile::assumed(1 << 31)),
-            ahead: Some(crate::AheadConfig::default()),
+            ahead: Some(seekless_policy::AheadConfig::default()),
             ..Config::default()
         };
         let line = Line {

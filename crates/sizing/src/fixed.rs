@@ -1,7 +1,6 @@
 use seekless_units::{Bytes, Lba};
 
-use super::SizeReport;
-use crate::PrefetchSize;
+use crate::{PrefetchSize, SizeReport};
 
 /// Every read is extended to one size (\[L\] 3.2.2): longer requests stay as they are.
 #[derive(Clone, Copy, Debug)]

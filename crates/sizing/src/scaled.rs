@@ -1,14 +1,14 @@
-//! Another size for another bitrate: the square root of its share of the highest (\[A\] section 5), or what else is asked for.
+//! Another size for another bitrate: the square root of its share of the highest (\[A\] section 5), or what
+//! else is asked for.
 
 use alloc::boxed::Box;
 use alloc::string::ToString;
 
 use seekless_units::{Bytes, Lba, Nanos};
 
-use super::{EndEvidence, SizeReport};
 use crate::bitrate::BitrateRule;
 use crate::controller::{Observation, Situation};
-use crate::{PrefetchSize, Request};
+use crate::{EndEvidence, Miss, PrefetchSize, SizeReport};
 
 /// A size for the highest bitrate, scaled down for the others.
 pub struct Scaled {
@@ -38,8 +38,8 @@ impl PrefetchSize for Scaled {
         self.inner.end_evidence()
     }
 
-    fn on_miss(&mut self, request: &Request, wanted: u64) -> u64 {
-        self.inner.on_miss(request, wanted)
+    fn on_miss(&mut self, miss: Miss) -> u64 {
+        self.inner.on_miss(miss)
     }
 
     fn submitted(&mut self, lba: Option<Lba>, len: u64) {

@@ -3,13 +3,13 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use seekless_units::{Bytes, Lba};
+use seekless_units::{Bytes, FileId, Lba};
 
-use super::{EndEvidence, SizeReport};
 use crate::competitive::{Competitive, SLOW_START, SequentialReader, Start};
-use crate::{FileId, PrefetchSize, Request};
+use crate::{EndEvidence, Miss, PrefetchSize, SizeReport};
 
-/// Files whose readers are remembered; those without a miss for longest make room. As many as a disk has streams.
+/// Files whose readers are remembered; those without a miss for longest make room. As many as a disk has
+/// streams.
 const FILES_MAX: usize = 4096;
 
 /// Readers of one file told apart, the last ones.
@@ -68,17 +68,17 @@ impl PrefetchSize for Depth {
         EndEvidence::Lengths
     }
 
-    fn on_miss(&mut self, request: &Request, wanted: u64) -> u64 {
-        let depth = self.full(request.lba, 0.0);
+    fn on_miss(&mut self, miss: Miss) -> u64 {
+        let depth = self.full(miss.lba, 0.0);
         let start = self.start;
-        let readers = self.readers(request.file);
+        let readers = self.readers(miss.file);
         // The one that went on moves to the end: the front is the one to forget.
-        let found = readers.iter().rposition(|r| r.continues(request.offset, wanted));
+        let found = readers.iter().rposition(|r| r.continues(miss.offset, miss.len));
         let mut reader = match found {
             Some(at) => readers.remove(at),
             None => SequentialReader::new(start),
         };
-        let len = reader.read_len(request.offset, wanted, depth);
+        let len = reader.read_len(miss.offset, miss.len, depth);
         if readers.len() >= READERS_MAX {
             readers.remove(0);
         }
@@ -101,7 +101,6 @@ impl PrefetchSize for Depth {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::RequestId;
     use seekless_profile::DiskProfile;
 
     const K: u64 = 1024;
@@ -112,17 +111,7 @@ mod tests {
 
     fn miss(d: &mut Depth, ino: u64, offset: u64) -> u64 {
         let file = FileId { dev: 1, ino };
-        let request = Request {
-            id: RequestId(1),
-            file,
-            from: offset,
-            offset,
-            len: 64 * K,
-            file_size: 1 << 40,
-            lba: Some(Lba(offset / 512)),
-            demand: crate::Demand::default(),
-        };
-        d.on_miss(&request, 64 * K)
+        d.on_miss(Miss { file, offset, lba: Some(Lba(offset / 512)), len: 64 * K })
     }
 
     #[test]

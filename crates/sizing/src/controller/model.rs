@@ -1,18 +1,19 @@
 //! The prefetch size from a model of the disk, its clients and memory.
 //!
-//! The gradient of \[A\] moves one step in an interval: from a size four times too small it needs an hour. This
-//! model goes to the right size within a minute. It takes the least of three bounds:
+//! The gradient of \[A\] moves one step in an interval: from a size four times too small it needs an hour.
+//! This model goes to the right size within a minute. It takes the least of three bounds:
 //!
-//! - *Transfer*. A piece of `s` bytes costs the disk a switch and `s / rate`. The depth is what the disk transfers in
-//!   the time of one switch: at `n` depths `n / (n + 1)` of the disk's time is transfer. A larger piece than
-//!   [`Constants::depths`](crate::Constants) gains next to nothing, and takes memory from what is read again.
+//! - *Transfer*. A piece of `s` bytes costs the disk a switch and `s / rate`. The depth is what the disk
+//!   transfers in the time of one switch: at `n` depths `n / (n + 1)` of the disk's time is transfer. A
+//!   larger piece than `depths` gains next to nothing, and takes memory from what is read again.
 //! - *Memory*. Every stream has a piece, and all of them fit into the budget.
-//! - *Clients who leave*. A client that leaves has some part of a piece unread. With `left` bytes of waste for each
-//!   `used` bytes at a size `s0`, a useful byte costs `(1 / rate + switch / s) * (1 + left / used * s / s0)`,
-//!   which is least at `sqrt(depth * s0 * used / left)`.
+//! - *Clients who leave*. A client that leaves has some part of a piece unread. With `left` bytes of waste
+//!   for each `used` bytes at a size `s0`, a useful byte costs
+//!   `(1 / rate + switch / s) * (1 + left / used * s / s0)`, which is least at
+//!   `sqrt(depth * s0 * used / left)`.
 //!
-//! The size changes by at most a fifth at a time. Larger pieces ask the disk for more at once than it may have to
-//! spare, smaller ones make twice as many requests for a while (\[A\] 4.2).
+//! The size changes by at most a fifth at a time. Larger pieces ask the disk for more at once than it may
+//! have to spare, smaller ones make twice as many requests for a while (\[A\] 4.2).
 
 use seekless_units::Bytes;
 
@@ -23,12 +24,13 @@ use crate::PAGE;
 const STEP: f64 = 1.189_207_115_002_721;
 
 /// Streams that must have ended at the size in use before what they left is believed.
-const ENDED: u32 = 256;
+pub const ENDED: u32 = 256;
 
 /// What is known about memory and clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Situation {
-    /// Size for the highest bitrate with which the streams' pieces fill the budget; 0 while there are no streams.
+    /// Size for the highest bitrate with which the streams' pieces fill the budget; 0 while there are no
+    /// streams.
     pub room: u64,
     /// Mean part of the full size that streams get by the bitrate rule, more than 0 and at most 1.
     pub part: f64,
@@ -49,7 +51,7 @@ pub enum Bound {
     Transfer,
     /// The budget is full.
     Memory,
-    /// Longer pieces are wasted on clients who leave.
+    /// Longer pieces are wasted on clients that leave.
     Leaving,
 }
 
@@ -61,8 +63,8 @@ pub struct SizeModel {
     depths: f64,
     size: f64,
     wanted: Option<(f64, Bound)>,
-    /// The bound by what clients leave, infinite until some have; and how many streams must have ended before it is
-    /// computed anew.
+    /// The bound by what clients leave, infinite until some have; and how many streams must have ended before
+    /// it is computed anew.
     leaving: f64,
     known_after: u32,
 }
@@ -107,7 +109,8 @@ impl SizeModel {
         let part = if seen.part > 0.0 { seen.part.min(1.0) } else { 1.0 };
         let depth = seen.depth as f64;
         if seen.ended >= self.known_after {
-            // What is left was left at the sizes of before: the next time when as many have ended at this one.
+            // What is left was left at the sizes of before: the next time when as many have ended at this
+            // one.
             self.known_after = seen.ended.saturating_add(ENDED);
             let size = self.size * part;
             self.leaving = match seen.left < 1.0 {

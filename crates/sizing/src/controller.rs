@@ -1,42 +1,44 @@
 //! The prefetch size that finds itself (\[A\] section 4).
 //!
 //! Every `adjust_interval` the disk's work is scored: milliseconds per transaction times the miss ratio. A
-//! transaction is 128 KiB read from the disk (what FreeBSD issues at most, and what the paper's figure 2 counts:
-//! larger prefetches make it fall), the miss ratio is bytes read from the disk over bytes requested. The product is
-//! the disk's time for each byte a client got; the size with the least of it is wanted.
+//! transaction is 128 KiB read from the disk (what FreeBSD issues at most, and what the paper's figure 2
+//! counts: larger prefetches make it fall), the miss ratio is bytes read from the disk over bytes requested.
+//! The product is the disk's time for each byte a client got; the size with the least of it is wanted.
 //!
-//! The score of the size in use is compared with those measured for the next larger and the next smaller size. A
-//! lower one draws the size there; one never measured is tried when the other has turned out higher, the larger first.
-//! When both are known and higher, this is a minimum, perhaps only a local one: the stored scores are deflated, until
-//! a neighbour looks better again and is measured anew. We deflate the two the comparison rests on. The paper speaks
-//! of the past scores at large; but those further away are not measured again while they sink without end, so that
-//! one day an excursion goes on through the whole range, dozens of intervals at bad sizes (a property test found it).
-//! What gets another look, and when, is the same.
+//! The score of the size in use is compared with those measured for the next larger and the next smaller
+//! size. A lower one draws the size there; one never measured is tried when the other has turned out higher,
+//! the larger first. When both are known and higher, this is a minimum, perhaps only a local one: the stored
+//! scores are deflated, until a neighbour looks better again and is measured anew. We deflate the two the
+//! comparison rests on. The paper speaks of the past scores at large; but those further away are not measured
+//! again while they sink without end, so that one day an excursion goes on through the whole range, dozens of
+//! intervals at bad sizes (a property test found it). What gets another look, and when, is the same.
 //!
-//! Size changes are slow: every client needs a prefetch within its interval, so a jump to larger pieces asks the disk
-//! for more than it has, and one to smaller pieces doubles their number for a while (section 4.2). The size slides
-//! over the first half of an interval and is scored in the second.
+//! Size changes are slow: every client needs a prefetch within its interval, so a jump to larger pieces asks
+//! the disk for more than it has, and one to smaller pieces doubles their number for a while (section 4.2).
+//! The size slides over the first half of an interval and is scored in the second.
 //!
-//! Two cases are outside the gradient. Under light load any size is fine and nothing is learnt: below `adjust_busy`
-//! the controller rests. And when prefetched data is evicted before use, waiting for the gradient takes too long:
-//! beyond `adjust_evict` the size jumps at once to what a client uses within the time that data stays in memory,
-//! eviction time times bitrate, if that is smaller.
+//! Two cases are outside the gradient. Under light load any size is fine and nothing is learnt: below
+//! `adjust_busy` the controller rests. And when prefetched data is evicted before use, waiting for the
+//! gradient takes too long: beyond `adjust_evict` the size jumps at once to what a client uses within the
+//! time that data stays in memory, eviction time times bitrate, if that is smaller.
 
+mod clock;
 mod model;
 
-pub use model::{Bound, Situation, SizeModel};
+pub use clock::DiskClock;
+pub use model::{Bound, ENDED, Situation, SizeModel};
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 
-use seekless_units::{Bytes, Nanos};
+use seekless_units::{Bytes, Nanos, UnknownName};
 use serde::{Deserialize, Serialize};
 
 /// Bytes of a transaction: FreeBSD's MAXPHYS.
 pub const TRANSACTION: Bytes = Bytes::kib(128);
 
-/// Part of an interval over which a change is spread. The other half is measured; at \[A\]'s 180 s that leaves 90 s,
-/// longer than the interval between two prefetches of a client at any size the paper found good.
+/// Part of an interval over which a change is spread. The other half is measured; at \[A\]'s 180 s that
+/// leaves 90 s, longer than the interval between two prefetches of a client at any size the paper found good.
 const SLIDE: f64 = 0.5;
 
 /// Steps in which the size slides. At 0.5 MB a step of the size that is 32 KiB.
@@ -79,13 +81,13 @@ pub enum AdjustBy {
 }
 
 impl core::str::FromStr for AdjustBy {
-    type Err = crate::config::UnknownName;
+    type Err = UnknownName;
 
     fn from_str(word: &str) -> Result<AdjustBy, Self::Err> {
         match word {
             "model" => Ok(AdjustBy::Model),
             "gradient" => Ok(AdjustBy::Gradient),
-            _ => Err(crate::config::UnknownName { known: "model, gradient" }),
+            _ => Err(UnknownName { known: "model, gradient" }),
         }
     }
 }
@@ -154,7 +156,7 @@ impl Params {
     }
 
     /// The same with every value brought into its range.
-    pub(crate) fn normalised(mut self) -> Params {
+    pub fn normalised(mut self) -> Params {
         let part = |value: f64, max: f64| if value.is_nan() { 0.0 } else { value.clamp(0.0, max) };
         self.score_deflation_factor = part(self.score_deflation_factor, 0.99);
         self.adjust_busy = part(self.adjust_busy, 1.0);
@@ -182,8 +184,8 @@ pub struct Observation {
     pub evicted: Bytes,
     /// Mean time those had been in memory; counts by `evicted`.
     pub eviction_time: Nanos,
-    /// Mean bitrate of the streams the size is for (those of the highest bitrate), bytes a second; 0 if unknown.
-    /// Counts by `requested`.
+    /// Mean bitrate of the streams the size is for (those of the highest bitrate), bytes a second; 0 if
+    /// unknown. Counts by `requested`.
     pub bitrate: f64,
 }
 
@@ -289,7 +291,8 @@ impl Controller {
     /// Counts what happened up to `now`.
     pub fn observe(&mut self, now: Nanos, seen: Observation) {
         if self.sliding(now) {
-            // Neither size's: but evictions count whenever they happen, and so do the requests they are a part of.
+            // Neither size's: but evictions count whenever they happen, and so do the requests they are a
+            // part of.
             self.sum.requested_all += seen.requested.0 as f64;
             self.sum.evicted += seen.evicted.0 as f64;
             self.sum.eviction_time += seen.evicted.0 as f64 * seen.eviction_time.as_secs_f64();
@@ -462,7 +465,8 @@ mod accounting {
         controller.observe(Nanos::from_secs(at), seen);
     }
 
-    /// An interval of 180 s, of which the size slides for 90: evicted over requested is over the same time in both parts.
+    /// An interval of 180 s, of which the size slides for 90: evicted over requested is over the same time in
+    /// both parts.
     fn second_interval(evicted_share: f64) -> Decision {
         let mut controller = Controller::new(Params::default(), Nanos::ZERO);
         for at in (10..=180).step_by(10) {

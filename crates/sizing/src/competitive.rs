@@ -1,21 +1,22 @@
 //! Competitive prefetching: read ahead what the disk transfers while it would seek (\[C\] section 2).
 //!
-//! Whoever reads a stream of unknown length can err two ways: too little ahead, and the disk spends its time going
-//! back to the stream; too much, and it transfers what nobody wants. With a depth of
-//! `(seek + half a turn) * transfer rate` both errors cost the same, and the disk's time is at most twice that of
-//! somebody who knew the length: for a stream of `S` bytes, depth `D = C * R`, the time is `ceil(S/D)` reads of
-//! `C + D/R = 2C` each, and `ceil(S/D) * 2C <= (S/D + 1) * 2C = 2 * (S/R + C)`.
+//! A prefetcher of a stream of unknown length can err two ways. With too little ahead, the disk spends its
+//! time going back to the stream; with too much, it transfers bytes that no client wants. With a depth of
+//! `(seek + half a turn) * transfer rate` both errors cost the same, and the disk's time is at most twice
+//! what a prefetcher needs that knows the length: for a stream of `S` bytes, depth `D = C * R`, the time is
+//! `ceil(S/D)` reads of `C + D/R = 2C` each, and `ceil(S/D) * 2C <= (S/D + 1) * 2C = 2 * (S/R + C)`.
 //!
-//! The seek time is a moving average over recent reads, the rate that of the place ([`DiskProfile`]). What is not
-//! sequential is read as asked. \[C\] lets a sequential stream start with 16 pages and double (slow start). That adds a
-//! seek for each doubling, three of them on the paper's drive and six on one of today, and breaks the bound: a stream
-//! that ends after its second piece of `p1 + p2` costs `2C + (p1 + p2)/R`, and one byte less than the third is read
-//! needs `3C + (p1 + p2 + p3)/R <= 2(C + (p1 + p2)/R)`, which no `p3` satisfies unless `p1 + p2 > D`; carried through,
-//! the only schedule within twice the optimum is `D` from the first piece on. So that is what [`Start::Depth`] does;
-//! [`Start::Slow`] is the paper's.
+//! The seek time is a moving average over recent reads, the rate that of the place ([`DiskProfile`]). What is
+//! not sequential is read as asked. \[C\] lets a sequential stream start with 16 pages and double (slow
+//! start). That adds a seek for each doubling, three of them on the paper's drive and six on one of today,
+//! and breaks the bound: a stream that ends after its second piece of `p1 + p2` costs `2C + (p1 + p2)/R`, and
+//! one byte less than the third is read needs `3C + (p1 + p2 + p3)/R <= 2(C + (p1 + p2)/R)`, which no `p3`
+//! satisfies unless `p1 + p2 > D`; carried through, the only schedule within twice the optimum is `D` from
+//! the first piece on. So that is what [`Start::Depth`] does; [`Start::Slow`] is the paper's.
 //!
-//! A stream that does not begin at the head of its file cannot be told from a random read until its second read. It costs
-//! one switch more than the bound allows; random reads would cost up to twice as much if it did not.
+//! A stream that does not begin at the head of its file cannot be told from a random read until its second
+//! read. It costs one switch more than the bound allows; random reads would cost up to twice as much if it
+//! did not.
 
 use seekless_profile::DiskProfile;
 use seekless_units::{Bytes, Lba, Nanos};
@@ -24,8 +25,8 @@ use serde::{Deserialize, Serialize};
 /// First prefetch of a stream: 16 pages, as in Linux and in \[C\] section 2.
 pub const SLOW_START: Bytes = Bytes(16 * 4096);
 
-/// Weight of the newest seek in the moving average. \[C\] gives none; an eighth, as TCP's round-trip time has: the
-/// average follows a change of load within some tens of reads and not a single long seek.
+/// Weight of the newest seek in the moving average. \[C\] gives none; an eighth, as TCP's round-trip time
+/// has: the average follows a change of load within some tens of reads and not a single long seek.
 pub const SEEK_WEIGHT: f64 = 1.0 / 8.0;
 
 /// The depth for one disk.
@@ -56,8 +57,8 @@ impl Competitive {
         Competitive { seek_estimate, ..self }
     }
 
-    /// A read of `len` bytes at `lba` was issued: the arm went there from the end of the one before. Reads that
-    /// continue it are no seeks and leave the average alone.
+    /// A read of `len` bytes at `lba` was issued: the arm went there from the end of the one before. Reads
+    /// that continue it are no seeks and leave the average alone.
     pub fn observe(&mut self, lba: Lba, len: Bytes) {
         if let Some(head) = self.head.replace(lba.plus_bytes(len.0)).filter(|&head| head != lba) {
             let distance = lba.distance(head) as f64;
@@ -70,8 +71,8 @@ impl Competitive {
         }
     }
 
-    /// `D_seek` of \[C\]: moving average of the seek distance in sectors. Before the first seek a third of the disk,
-    /// the mean between independent places.
+    /// `D_seek` of \[C\]: moving average of the seek distance in sectors. Before the first seek a third of
+    /// the disk, the mean between independent places.
     pub fn seek_sectors(&self) -> u64 {
         self.seek.map_or(self.profile.sectors / 3, |(sectors, _)| sectors as u64)
     }
@@ -103,8 +104,8 @@ impl Competitive {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SeekEstimate {
-    /// Mean of their times. Seek times grow with the root of the distance, so the time of the mean distance is more than
-    /// that (8 % for independent places), and the depth would break its bound by as much.
+    /// Mean of their times. Seek times grow with the root of the distance, so the time of the mean distance
+    /// is more than that (8 % for independent places), and the depth would break its bound by as much.
     #[default]
     MeanTime,
     /// `f_seek(D_seek)` of \[C\] section 3: the seek time of their mean distance.
@@ -140,18 +141,19 @@ impl SequentialReader {
         SequentialReader { start, expected: None, depth: 0, ahead: 0 }
     }
 
-    /// Whether a read at `offset` of `len` bytes goes on where this reader was expected: where its last read ended, or
-    /// where its last prefetch did (the reads between may have hit, unseen).
+    /// Whether a read at `offset` of `len` bytes goes on where this reader was expected: where its last read
+    /// ended, or where its last prefetch did (the reads between may have hit, unseen).
     pub fn continues(&self, offset: u64, len: u64) -> bool {
         let reaches = |place: u64| offset <= place && place <= offset.saturating_add(len);
         self.expected.is_some_and(|expected| reaches(expected) || (self.depth > 0 && reaches(self.ahead)))
     }
 
-    /// The reader asks for `len` bytes at `offset`; the competitive depth there is `depth`. Returns how many bytes to
-    /// read from `offset` on if they must come from the disk, at least `len`.
+    /// The reader asks for `len` bytes at `offset`; the competitive depth there is `depth`. Returns how many
+    /// bytes to read from `offset` on if they must come from the disk, at least `len`.
     ///
-    /// A stream counts as sequential from its second read in a row on, and at the very start of a file from the
-    /// first, as in Linux. Rereading or overlapping what was read last still is sequential; a jump starts anew.
+    /// A stream counts as sequential from its second read in a row on, and at the very start of a file from
+    /// the first, as in Linux. Rereading or overlapping what was read last still is sequential; a jump starts
+    /// anew.
     pub fn read_len(&mut self, offset: u64, len: u64, depth: Bytes) -> u64 {
         let sequential = match self.expected {
             Some(_) => self.continues(offset, len),
@@ -165,7 +167,8 @@ impl SequentialReader {
             return len;
         }
         if end <= self.ahead {
-            // Inside what the last prefetch brought: nothing is due to grow. If it has to be read again, so much is.
+            // Inside what the last prefetch brought: nothing is due to grow. If it has to be read again, so
+            // much is.
             return len.max(self.ahead - offset);
         }
         let grown = match (self.start, self.depth) {
@@ -281,8 +284,9 @@ mod tests {
         assert_eq!(grants[47], 4096);
     }
 
-    /// The disk's time in units of one switch for streams read front to back in requests of `ask` bytes, and that of
-    /// somebody who knew their lengths. A stream: how long, and whether it begins at the head of its file.
+    /// The disk's time in units of one switch for streams read front to back in requests of `ask` bytes, and
+    /// that of somebody who knew their lengths. A stream: how long, and whether it begins at the head of its
+    /// file.
     fn times(streams: &[(u64, bool)], ask: u64, depth: u64, per_switch: f64, start: Start) -> (f64, f64) {
         let (mut taken, mut best) = (0.0, 0.0);
         for &(length, head) in streams {
@@ -293,8 +297,8 @@ mod tests {
             while at < length {
                 let end = at + ask.min(length - at);
                 if end > there {
-                    // What is missing is asked for, and hits are not seen, as in a spindle. A switch for each read: others
-                    // had the disk meanwhile, the worst there is.
+                    // What is missing is asked for, and hits are not seen, as in a spindle. A switch for each
+                    // read: others had the disk meanwhile, the worst there is.
                     let from = there.max(at);
                     let granted = reader.read_len(base + from, end - from, Bytes(depth));
                     there = from + granted;
@@ -320,8 +324,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(512))]
 
-        /// Never below half of the offline optimum, whatever the lengths of the streams, the requests and the drive
-        /// (equation (5) of \[C\]); beyond that, one switch for each stream that begins inside its file and goes on.
+        /// Never below half of the offline optimum, whatever the lengths of the streams, the requests and the
+        /// drive (equation (5) of \[C\]); beyond that, one switch for each stream that begins inside its file
+        /// and goes on.
         #[test]
         fn at_most_twice_the_optimum(
             streams in proptest::collection::vec((1u64..1 << 28, any::<bool>()), 1..40),

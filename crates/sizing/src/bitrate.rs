@@ -1,10 +1,10 @@
 //! Which prefetch size for which bitrate (\[A\] section 5).
 //!
-//! A viewer of bitrate `b` whose stream is read in pieces of `p` bytes costs `b/p` seeks a second; all pieces together
-//! must fit the memory there is for them. Least seeks under that bound: minimise `sum of b_i/p_i` while `sum of p_i`
-//! is fixed, which Lagrange's method solves with `p_i` proportional to the square root of `b_i`. Gill and Bathen's
-//! rule (AMP, FAST 2007), proportional to the bitrate itself, gives the best hit rate instead; it and fixed factors
-//! are here for comparison, as in the paper's section 7.4.
+//! A viewer of bitrate `b` whose stream is read in pieces of `p` bytes costs `b/p` seeks a second; all pieces
+//! together must fit the memory there is for them. Least seeks under that bound: minimise `sum of b_i/p_i`
+//! while `sum of p_i` is fixed, which Lagrange's method solves with `p_i` proportional to the square root of
+//! `b_i`. Gill and Bathen's rule (AMP, FAST 2007), proportional to the bitrate itself, gives the best hit
+//! rate instead; it and fixed factors are here for comparison, as in the paper's section 7.4.
 //!
 //! As in the paper one size is kept, that of the highest bitrate, and scaled down for the others.
 
@@ -28,14 +28,14 @@ pub enum BitrateRule {
     Same,
     /// This factor for everything below nine tenths of the highest bitrate.
     Lower(f64),
-    /// A factor for each bitrate up to one: the first entry whose bitrate (bytes a second) is not exceeded counts,
-    /// above the last one the whole size. Factors lie within 0 to 1.
+    /// A factor for each bitrate up to one: the first entry whose bitrate (bytes a second) is not exceeded
+    /// counts, above the last one the whole size. Factors lie within 0 to 1.
     Factors(Vec<(f64, f64)>),
 }
 
 impl BitrateRule {
-    /// The part of the size of the highest bitrate that a stream gets, more than 0 and at most 1. `bitrate` and
-    /// `highest` in bytes a second; without a usable pair of them the whole size.
+    /// The part of the size of the highest bitrate that a stream gets, more than 0 and at most 1. `bitrate`
+    /// and `highest` in bytes a second; without a usable pair of them the whole size.
     pub fn factor(&self, bitrate: f64, highest: f64) -> f64 {
         let known = bitrate.is_finite() && highest.is_finite() && bitrate > 0.0 && highest > 0.0;
         let share = if known { (bitrate / highest).min(1.0) } else { 1.0 };
@@ -53,8 +53,8 @@ impl BitrateRule {
         if factor.is_finite() { factor.clamp(f64::MIN_POSITIVE, 1.0) } else { 1.0 }
     }
 
-    /// The same with factors that are none taken for 1, and bitrates that are none left out.
-    pub(crate) fn normalised(self) -> BitrateRule {
+    /// The same with non-finite factors set to 1 and non-finite bitrates left out.
+    pub fn normalised(self) -> BitrateRule {
         let factor = |f: f64| if f.is_finite() { f.clamp(0.0, 1.0) } else { 1.0 };
         match self {
             BitrateRule::Lower(f) => BitrateRule::Lower(factor(f)),

@@ -1,0 +1,64 @@
+//! The files that the engine of a disk may read, and where on the disk they lie.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use seekless_kernel::prefetch::{Source, Steps};
+use seekless_policy::FileId;
+use seekless_units::Lba;
+
+use crate::addresses::{Addresses, Edition};
+use crate::door::Passed;
+
+/// How a file is read.
+pub(crate) struct OpenFile {
+    pub(crate) source: Arc<Source>,
+    pub(crate) edition: Edition,
+    /// First sector of the file system on the disk.
+    start: u64,
+    pub(crate) steps: Steps,
+}
+
+/// Files, each open from its first request or announced read until the engine closes it.
+#[derive(Default)]
+pub(crate) struct OpenFiles {
+    files: HashMap<FileId, OpenFile>,
+    addresses: Addresses,
+}
+
+impl OpenFiles {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// Opens a file, if it is not open yet. This is done here and not by a door, because opening may ask a
+    /// file server that hangs. `start` and `steps` are those of its file system.
+    pub(crate) fn open(
+        &mut self,
+        file: FileId,
+        edition: Edition,
+        start: u64,
+        steps: Steps,
+        passed: Passed,
+    ) -> Arc<Source> {
+        let new = || OpenFile { source: Arc::new(passed.source()), edition, start, steps };
+        let open = self.files.entry(file).or_insert_with(new);
+        (open.edition, open.start, open.steps) = (edition, start, steps);
+        open.source.clone()
+    }
+
+    pub(crate) fn get(&self, file: FileId) -> Option<&OpenFile> {
+        self.files.get(&file)
+    }
+
+    /// The disk address of an open file's byte at `offset`, and the size of the file, which is the one that
+    /// the address belongs to.
+    pub(crate) fn locate(&mut self, file: FileId, offset: u64) -> Option<(Option<Lba>, u64)> {
+        let OpenFile { source, edition, start, .. } = self.files.get(&file)?;
+        Some((self.addresses.lba(file, *edition, source, offset, *start), edition.size))
+    }
+
+    pub(crate) fn close(&mut self, file: FileId) {
+        self.files.remove(&file);
+    }
+}

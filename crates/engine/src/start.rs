@@ -1,0 +1,138 @@
+//! Starts the thread of a disk, with what is known of the disk before it is first read.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Sender, TrySendError, bounded};
+use seekless_policy::memory::REPORT_EVERY;
+use seekless_policy::{Config, DiskEngine, Sizing};
+
+use crate::decisions::DiskLog;
+use crate::disk::Disk;
+use crate::disk_thread::DiskLoop;
+use crate::door::Message;
+use crate::kind::Kinds;
+use crate::layout::Layout;
+use crate::media::{self, Bitrates};
+use crate::memory;
+use crate::open_files::OpenFiles;
+use crate::pinner::Pinner;
+use crate::settings::Settings;
+use crate::snapshot::{Snapshot, Statistics};
+use crate::worker::{WORKERS_MAX, Workers, short_name};
+
+/// The doors' end of a disk thread.
+pub(crate) struct DiskThread {
+    pub(crate) name: String,
+    pub(crate) snapshot: Arc<Mutex<Snapshot>>,
+    sender: Sender<Message>,
+    thread: JoinHandle<()>,
+}
+
+impl DiskThread {
+    /// Starts the thread of a disk and its workers. `disks` counts those that share the memory, without this
+    /// one.
+    ///
+    /// # Errors
+    /// No thread can be had.
+    pub(crate) fn start(
+        name: &str,
+        settings: &Settings,
+        disks: Arc<AtomicUsize>,
+        bitrates: Arc<Bitrates>,
+    ) -> io::Result<DiskThread> {
+        let Setup { disk, config, kinds } = Setup::of(name, settings, disks.load(Ordering::Relaxed) + 1);
+        let engine = DiskEngine::new(config);
+        let config = engine.config();
+        let log = DiskLog::begin(settings.decisions.clone(), name, config);
+        // Twice the queue: requests the engine will pass are refused quickly and may come in bursts.
+        let (sender, messages) = bounded(config.queue_max.saturating_mul(2).min(1 << 16));
+        let (workers, reports) = Workers::start(name, config.flights_max())?;
+        let ((looks, to_look), (tell, told)) = media::channels();
+        if config.reads_headers() {
+            media::spawn(name, to_look, tell, bitrates)?;
+        }
+        let pinner = config.pins().then(|| Pinner::start(name)).transpose()?;
+        let statistics = Statistics::new(pinner.as_ref().map_or_else(Arc::default, Pinner::count));
+        let (snapshot, began) = (statistics.published(), Instant::now());
+        let body = DiskLoop {
+            engine,
+            log,
+            began,
+            workers,
+            files: OpenFiles::default(),
+            pending: HashMap::new(),
+            pinner,
+            looks,
+            kinds,
+            disk,
+            disks,
+            memory_due: began + Duration::from_nanos(REPORT_EVERY.0),
+            statistics,
+        };
+        let run = move || body.run(&messages, &reports, &told);
+        let thread = thread::Builder::new().name(short_name("disk", name)).spawn(run)?;
+        Ok(DiskThread { name: name.to_string(), snapshot, sender, thread })
+    }
+
+    /// Hands a message over; gives it back if the thread cannot take it now.
+    pub(crate) fn send(&self, message: Message) -> Result<(), Message> {
+        self.sender.try_send(message).map_err(|e| match e {
+            TrySendError::Full(m) | TrySendError::Disconnected(m) => m,
+        })
+    }
+
+    /// Ends the thread, which passes what waits; its workers end when their disk lets them. Waits for it, but
+    /// no longer than a moment: a disk that hangs must not keep the program from ending.
+    pub(crate) fn stop(self) {
+        drop(self.sender);
+        for _ in 0..100 {
+            if self.thread.is_finished() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// What is known of a disk before it is first read.
+struct Setup {
+    disk: Disk,
+    config: Config,
+    /// Where it is measured how many pieces the disk bears at once; `None` if its layout says so.
+    kinds: Option<Arc<Kinds>>,
+}
+
+impl Setup {
+    /// For the disk of this kernel name, which shares the memory with others: `disks` in all.
+    fn of(name: &str, settings: &Settings, disks: usize) -> Setup {
+        let disk = Disk::look_up(name, &settings.profiles);
+        let mut config = settings.spindle.clone();
+        config.reads_in_flight = config.reads_in_flight.min(WORKERS_MAX);
+        config.memory = memory::limit(disks);
+        config.profile = disk.profile.clone();
+        config.start_size = config.start_size.or(disk.size);
+        let measured = match Layout::read(Path::new("/sys/block"), name) {
+            Ok(Some(layout)) => {
+                layout.apply(&mut config);
+                tracing::info!(disk = name, layout = layout.name, "a set of disks");
+                false
+            }
+            Ok(None) => true,
+            Err(why) => {
+                tracing::warn!(disk = name, "this layout cannot be: {why}; it is served as one disk");
+                false
+            }
+        };
+        if matches!(config.sizing, Sizing::Auto(_)) {
+            tracing::info!(disk = name, "the prefetch size is automatic");
+        }
+        let kinds = (measured && config.mode.serialises()).then(|| settings.kinds.clone());
+        Setup { disk, config, kinds }
+    }
+}

@@ -1,0 +1,54 @@
+//! Things by a time of theirs, the earliest first: at most one time each.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use seekless_units::Nanos;
+
+/// What is due when.
+#[derive(Clone, Debug)]
+pub(crate) struct ByTime<K> {
+    in_order: BTreeSet<(Nanos, K)>,
+    times: BTreeMap<K, Nanos>,
+}
+
+impl<K> Default for ByTime<K> {
+    fn default() -> ByTime<K> {
+        ByTime { in_order: BTreeSet::new(), times: BTreeMap::new() }
+    }
+}
+
+impl<K: Copy + Ord> ByTime<K> {
+    /// Gives a thing its time, in place of the one it had.
+    pub(crate) fn set(&mut self, key: K, time: Nanos) {
+        self.remove(key);
+        self.times.insert(key, time);
+        self.in_order.insert((time, key));
+    }
+
+    pub(crate) fn remove(&mut self, key: K) {
+        if let Some(time) = self.times.remove(&key) {
+            self.in_order.remove(&(time, key));
+        }
+    }
+
+    pub(crate) fn time(&self, key: K) -> Option<Nanos> {
+        self.times.get(&key).copied()
+    }
+
+    /// The earliest.
+    pub(crate) fn first(&self) -> Option<(Nanos, K)> {
+        self.in_order.first().copied()
+    }
+
+    /// Everything, the earliest first.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = K> {
+        self.in_order.iter().map(|&(_, key)| key)
+    }
+
+    /// Takes out the earliest, if its time has come.
+    pub(crate) fn pop_due(&mut self, now: Nanos) -> Option<K> {
+        let (_, key) = self.first().filter(|&(time, _)| time <= now)?;
+        self.remove(key);
+        Some(key)
+    }
+}
