@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields, default)]
 pub struct Constants {
     /// Length of the longest useful piece, in depths: at `n` depths `n / (n + 1)` of the disk's time is
-    /// transfer.
+    /// transfer. The ends of files cut pieces to three quarters of that on the mean, which leaves nine tenths.
     pub depths: f64,
     /// Most queued read-ahead pieces. A new miss may wait a whole sweep over them; fewer give the sweep less
     /// to order.
@@ -50,7 +50,7 @@ pub struct Constants {
 impl Default for Constants {
     fn default() -> Constants {
         Constants {
-            depths: 9.0,
+            depths: 12.0,
             queue_ahead: 16,
             early_s: 20.0,
             quiet_s: 12.0,

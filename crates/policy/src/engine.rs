@@ -146,7 +146,7 @@ impl DiskEngine {
                     cached: self.extents.totals().cached,
                 };
                 let streams = self.streams.as_ref().map_or(0, |following| following.table.len());
-                self.memory.limit(self.now, limit, seen, self.unread(), streams, self.service.depth());
+                self.memory.limit(self.now, limit, seen, self.unread().0, streams, self.service.depth());
                 self.probe();
             }
             Event::InFlight(pieces) => {
@@ -263,8 +263,17 @@ impl DiskEngine {
         self.hints.push_back(Action::Close { file });
     }
 
-    /// Bytes fetched and not read, of all streams.
-    fn unread(&self) -> u64 {
-        self.streams.as_ref().map_or(0, |following| following.table.unread())
+    /// Bytes in memory, in flight or queued ahead of need that no client has read; and those queued that clients are
+    /// blocked on.
+    fn unread(&self) -> (u64, u64) {
+        let fetched = self.streams.as_ref().map_or(0, |following| following.table.unread());
+        let queued = self.spindle.queued_for_blocked();
+        (fetched.saturating_sub(queued), queued)
+    }
+
+    /// What the budget bounds: bytes that no client has read, those that are still to come as full as they will be.
+    fn budgeted(&self) -> u64 {
+        let (unread, queued) = self.unread();
+        unread + self.memory.filled(queued)
     }
 }

@@ -135,6 +135,11 @@ impl Spindle {
         self.queue.iter().filter(|p| p.waiters.is_empty()).count()
     }
 
+    /// Bytes of queued pieces that clients are blocked on. Nothing of them is in memory yet.
+    pub(crate) fn queued_for_blocked(&self) -> u64 {
+        self.queue.iter().filter(|p| !p.waiters.is_empty()).map(|p| p.end - p.start).sum()
+    }
+
     /// The pieces that block a request, and those in flight.
     pub(crate) fn urgent(&self) -> impl Iterator<Item = &Piece> {
         self.flights.iter().map(|f| &f.piece).chain(self.queue.iter().filter(|p| !p.waiters.is_empty()))

@@ -267,7 +267,7 @@ impl DiskEngine {
             let early = dry.since(self.now) <= self.early_most()
                 && self.spindle.load().0 < most
                 && len.full <= self.share(following)
-                && self.memory.has_to_spare(following.table.unread());
+                && self.memory.has_to_spare(self.budgeted());
             if !due && !early {
                 return;
             }
@@ -298,7 +298,7 @@ impl DiskEngine {
             None => end,
         };
         // Where the whole piece finds no room half of it will do.
-        let room = self.memory.budget().saturating_sub(streams.unread()) / PAGE * PAGE;
+        let room = self.memory.budget().saturating_sub(self.budgeted()) / PAGE * PAGE;
         let least = end.checked_sub(start)?.min(len / 2);
         let end = end.min(start.saturating_add(room));
         (room >= least.max(1)).then_some(NextPiece { start, end })

@@ -215,7 +215,7 @@ impl DiskEngine {
         let stream: &Stream = following.table.get(stream?)?;
         let piece = self.piece_max(following, stream, self.piece_len(following, stream));
         let most = self.memory.budget() as f64 * self.config.constants.blocked_over_budget;
-        match following.table.unread().saturating_add(piece) as f64 <= most {
+        match self.budgeted().saturating_add(piece) as f64 <= most {
             true => Some(piece),
             false => Some(piece.min(self.share(following) / 2).max(PAGE) / PAGE * PAGE),
         }

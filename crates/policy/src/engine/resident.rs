@@ -96,7 +96,7 @@ impl DiskEngine {
 
     /// Tells the memory controller of evictions noticed meanwhile.
     pub(super) fn note_evictions(&mut self) {
-        let unread = self.unread();
+        let unread = self.budgeted();
         for Evicted { bytes, fetched } in self.extents.take_evicted() {
             self.stats.bytes_evicted_unused += bytes;
             self.memory.evicted(self.now, bytes, fetched, unread);
