@@ -287,6 +287,7 @@ fn numbers(source: &str) -> Vec<(String, String)> {
     let types = ["u8", "u16", "u32", "u64", "usize", "i32", "f64", "Nanos", "Bytes", "Duration", "[", "("];
     let source = source.split("\n#[cfg(test)]\n").next().unwrap();
     let statements = source.split_inclusive(";\n").flat_map(|text| {
+        let text = format!("\n{text}");
         let at = ["\nconst ", "\npub const ", "\npub(crate) const "].iter().filter_map(|word| {
             let at = text.rfind(word)?;
             Some(text[at + word.len()..].to_string())
