@@ -287,6 +287,7 @@ fn numbers(source: &str) -> Vec<(String, String)> {
     let types = ["u8", "u16", "u32", "u64", "usize", "i32", "f64", "Nanos", "Bytes", "Duration", "[", "("];
     let source = source.split("\n#[cfg(test)]\n").next().unwrap();
     let statements = source.split_inclusive(";\n").flat_map(|text| {
+        let text = format!("\n{text}");
         let at = ["\nconst ", "\npub const ", "\npub(crate) const "].iter().filter_map(|word| {
             let at = text.rfind(word)?;
             Some(text[at + word.len()..].to_string())
@@ -296,7 +297,9 @@ fn numbers(source: &str) -> Vec<(String, String)> {
     let number = |statement: String| {
         let (name, rest) = statement.split_once(": ")?;
         let (kind, value) = rest.trim_end().strip_suffix(';')?.split_once(" =")?;
-        let is_number = types.iter().any(|t| kind.starts_with(t)) && !kind.contains("&str");
+        // Not a function.
+        let is_name = name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
+        let is_number = is_name && types.iter().any(|t| kind.starts_with(t)) && !kind.contains("&str");
         let value: Vec<&str> = value.split_whitespace().collect();
         is_number.then(|| (name.to_string(), value.join(" ")))
     };
