@@ -322,10 +322,25 @@ impl Body {
                 self.event(Event::Opened { file });
                 self.access(file, offset, len, taken);
             }
-            Message::Access { file, offset, len } => self.access(file, offset, len, Taken::All),
+            Message::Access { file, offset, len, taken } => self.access(file, offset, len, taken),
+            Message::Leave { dev } => self.leave(dev),
             Message::Release { file, offset, len } => self.event(Event::Release { file, offset, len }),
             Message::Cancel(id) => self.event(Event::Cancel(id)),
         }
+    }
+
+    /// Closes the files of a device. The engine has not closed them: what it still orders there fails, as it does on a file that cannot be
+    /// read, and the next report of a door opens the file anew.
+    fn leave(&mut self, dev: u64) {
+        let pinner = &mut self.pinner;
+        self.files.retain(|&file, _| {
+            if file.dev == dev
+                && let Some(pinner) = pinner
+            {
+                pinner.unpin(Span { file, start: 0, end: u64::MAX }, false);
+            }
+            file.dev != dev
+        });
     }
 
     /// Opened here and not by a door: opening may ask a file server that hangs.

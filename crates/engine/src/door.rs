@@ -144,6 +144,14 @@ pub(crate) enum Message {
         offset: u64,
         /// Bytes read.
         len: u64,
+        /// How much of them.
+        taken: Taken,
+    },
+    /// Every file of this device is closed and let go of, so that its file system can be unmounted. What is still read there is
+    /// opened again.
+    Leave {
+        /// Device number of the file system.
+        dev: u64,
     },
     /// Bytes that a cache above has now ([`seekless_policy::Event::Release`]).
     Release {
@@ -164,6 +172,7 @@ impl fmt::Debug for Message {
             Message::Ask(_) => "Ask",
             Message::Hit(_) => "Hit",
             Message::Access { .. } => "Access",
+            Message::Leave { .. } => "Leave",
             Message::Release { .. } => "Release",
             Message::Cancel(_) => "Cancel",
         })
