@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use seekless_kernel::cacheevents::CacheEvents;
 use seekless_kernel::mounts::mounts;
 use seekless_options::{BOUNDS, seconds};
 use seekless_units::{Exit, Fault};
@@ -15,7 +16,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::{EngineArgs, octal};
 use crate::daemon::Daemon;
-use crate::observe::Door;
+use crate::observe::{Door, unavailable};
 use crate::state;
 use crate::status::StatusReport;
 
@@ -50,6 +51,8 @@ pub struct ObserveArgs {
 /// # Errors
 /// The kernel, the file system or our rights do not allow it; a folder is none; the socket or the file system is taken.
 pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
+    // Before anything is made.
+    CacheEvents::probe().map_err(unavailable)?;
     let fault = |e: io::Error| Fault::new(Exit::Failed, format!("seekless observe cannot start: {e}"));
     let (told, signal) = UnixStream::pair().map_err(fault)?;
     for number in [SIGTERM, SIGINT] {

@@ -14,8 +14,8 @@ pub(crate) fn refusal(scenario: &Scenario) -> Option<String> {
     if matches!(scenario.load, Load::Profile {}) {
         return Some("in virtual time the procedure is a test of its own (cargo test -p seekless-disk --test catalogue)".into());
     }
-    if scenario.arms.iter().any(|a| a.door == crate::scenario::Door::Watch) {
-        return Some("the simulator has no model of `seekless watch`".into());
+    if scenario.arms.iter().any(|a| a.door != crate::scenario::Door::Shim) {
+        return Some("the simulator has no model of `seekless watch` and `seekless observe`".into());
     }
     if matches!(scenario.load, Load::Diff { .. }) {
         return Some("the simulator has no `diff` and no small files".into());
