@@ -31,7 +31,7 @@ enum Command {
     Daemon(seekless_daemon::cli::DaemonArgs),
     /// Serve every program that reads under folders, without a preload, until interrupted
     Watch(seekless_daemon::cli::WatchArgs),
-    /// Read ahead for every program that reads under folders; nothing is restarted, and no program waits for it
+    /// Read ahead for every program that reads under folders; nothing is restarted, no program waits
     Observe(seekless_daemon::cli::ObserveArgs),
     /// Is a process hooked, and what would help here?
     Doctor(seekless_daemon::cli::DoctorArgs),

@@ -15,8 +15,9 @@
 //! - One *reader* thread a disk, with its workers, is the engine's ([`seekless_engine`]).
 //! - The *statistics* thread (`statistics`) collects reports of tracked calls and answers status questions.
 //!
-//! `seekless watch` opens a second door to the same readers (`watch`): the kernel announces reads, no shim needed.
-//! `seekless observe` opens a third (`observe`): the kernel tells of reads after the fact, and no program waits.
+//! `seekless watch` opens a second door to the same readers (`watch`): the kernel announces reads, no shim
+//! needed. `seekless observe` opens a third (`observe`): the kernel tells of reads after the fact, and no
+//! program waits.
 //!
 //! Every queue, connection count and wait is bounded; at a bound the answer is "pass", and the shim's caller goes on
 //! as if we were not there.

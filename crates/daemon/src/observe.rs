@@ -5,10 +5,11 @@
 //!        | a tracepoint of the page cache
 //!        v
 //!  a ring a processor, written by the kernel; full: counted as lost
-//!        |
-//!  listener thread: events -> reads -> files known?  --yes--> thread of that disk
-//!        |                                  `--no, and a read went on: finder thread: number -> open file --> same
-//!        `-- unconnected reads: remembered, no file is opened
+//!        v
+//!  listener thread: events -> reads -> is the file known?
+//!        |-- yes: thread of that disk
+//!        |-- no, and the read went on: finder thread: number -> open file -> thread of that disk
+//!        `-- no: remembered, no file is opened
 //! ```
 //!
 //! - [`reads`]: what the events of a call, and of calls that go on from one another, come to.
@@ -17,8 +18,8 @@
 //! - [`processes`]: whose reads are not to be heard.
 //! - [`volume`]: the folders.
 //!
-//! There is no request here and no answer: a read that misses is the kernel's affair. What this process does, or leaves undone, delays no
-//! program; its end, however it comes, closes the rings.
+//! There is no request here and no answer: a read that misses is the kernel's affair. What this process does,
+//! or leaves undone, delays no program; its end, however it comes, closes the rings.
 
 pub(crate) mod finder;
 mod processes;
@@ -55,8 +56,9 @@ use reads::{Inode, Reads, Seen};
 use table::{Answer, Order, Table};
 use volume::Volume;
 
-/// While reads come the rings are emptied this often. A ring holds what a processor meets in twice that when it does nothing else. Half
-/// of it costs twice the wake-ups; at double of it a fast stream is 100 KiB further when its next piece is ordered.
+/// While reads come the rings are emptied this often. A ring holds what a processor meets in twice that when
+/// it does nothing else. Half of it costs twice the wake-ups; at double of it a fast stream is 100 KiB
+/// further when its next piece is ordered.
 const ROUND: Duration = Duration::from_millis(5);
 
 /// While none come the pause grows to this: ten wake-ups a second. A ring that fills ends the pause.
@@ -140,7 +142,8 @@ impl Door {
     /// Begins to listen. `shims`: servers with the shim report to this process.
     ///
     /// # Errors
-    /// The kernel, the file system or our rights do not allow it; a folder is none; another process observes its file system.
+    /// The kernel, the file system or our rights do not allow it; a folder is none; another process observes
+    /// its file system.
     pub(crate) fn open(dirs: &[PathBuf], shims: bool, daemon: &Daemon) -> Result<Door, Fault> {
         let volumes: Arc<[Volume]> = Volume::find(dirs)?.into();
         let mut devices: Vec<(u32, u32)> = volumes.iter().map(|v| v.dev).collect();
@@ -188,7 +191,8 @@ impl Door {
         &self.volumes
     }
 
-    /// Lets go of every file of these volumes, so that their file systems can be unmounted. What is still read there is opened again.
+    /// Lets go of every file of these volumes, so that their file systems can be unmounted. What is still
+    /// read there is opened again.
     pub(crate) fn release(&self, wanted: impl Fn(&Volume) -> bool) {
         for volume in self.volumes.iter().filter(|v| wanted(v)) {
             // The listener takes it within a round; one that is full has as much to forget already.
@@ -218,8 +222,8 @@ impl Drop for Door {
     }
 }
 
-/// Takes the name that stands for observing this device. It is bound to this process by a socket that nobody connects to, and so ends with
-/// it, however it ends.
+/// Takes the name that stands for observing this device. It is bound to this process by a socket that nobody
+/// connects to, and so ends with it, however it ends.
 fn claim(dev: (u32, u32)) -> Result<UnixListener, Fault> {
     let name = format!("seekless-observe-{}:{}", dev.0, dev.1);
     let bound = SocketAddr::from_abstract_name(&name).and_then(|address| UnixListener::bind_addr(&address));

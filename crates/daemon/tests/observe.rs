@@ -1,5 +1,6 @@
-//! `seekless observe` over a file system of its own: ext4 on a loop device on memory. The readers are this process and programs that know
-//! nothing of it. Needs root, loop devices, mkfs.ext4 and Linux 6.11; says what it skips. Nothing of it outlives the test.
+//! `seekless observe` over a file system of its own: ext4 on a loop device on memory. The readers are this
+//! process and programs that know nothing of it. Needs root, loop devices, mkfs.ext4 and Linux 6.11; says
+//! what it skips. Nothing of it outlives the test.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};

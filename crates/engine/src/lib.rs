@@ -1,7 +1,7 @@
 //! policy x kernel, in real time: what every front door shares.
 //!
 //! ```text
-//!  shim's receptionist   watch's event threads   serve's event loops        (other crates)
+//!  shim's receptionist   watch's and observe's threads   serve's event loops (other crates)
 //!            \                  |                  /
 //!             `-- ForwardedCall: submit --------'
 //!                               v

@@ -273,8 +273,8 @@ impl Engine {
         let _ = lock(self.devices()).read(file, offset, len);
     }
 
-    /// Closes every file of a device, and lets go of what is pinned of them, so that its file system can be unmounted. Reads under way end
-    /// first; a disk thread that is behind hears of it late.
+    /// Closes every file of a device, and lets go of what is pinned of them, so that its file system can be
+    /// unmounted. Reads under way end first; a disk thread that is behind hears of it late.
     pub fn leave(&self, dev: u64) {
         let devices = lock(self.devices());
         for index in 0..devices.views().len() {

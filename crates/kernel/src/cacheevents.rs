@@ -1,11 +1,13 @@
 //! What the page cache says of reads, after the fact: the kernel's tracepoints `filemap:*` (Linux 6.11).
 //!
-//! `mm_filemap_get_pages` is met once for each batch of pages that a `read`, `sendfile` or `splice` takes from the page cache, by whatever
-//! way the call was made (a C library, Go, io_uring, a kernel server). It names device, inode, the first page of the batch and the last
-//! page of the *call*. `mm_filemap_map_pages` is met when a page fault maps pages that are in memory, `mm_filemap_fault` when it finds its page
-//! missing. All are met when the pages are there: nobody waits for whoever listens.
+//! `mm_filemap_get_pages` is met once for each batch of pages that a `read`, `sendfile` or `splice` takes
+//! from the page cache, by whatever way the call was made (a C library, Go, io_uring, a kernel server). It
+//! names device, inode, the first page of the batch and the last page of the *call*. `mm_filemap_map_pages`
+//! is met when a page fault maps pages that are in memory, `mm_filemap_fault` when it finds its page missing.
+//! All are met when the pages are there: nobody waits for whoever listens.
 //!
-//! A filter in the kernel lets only the devices through that are asked for. Events of this process are left out here.
+//! A filter in the kernel lets only the devices through that are asked for. Events of this process are left
+//! out here.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,7 +15,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use crate::perf::{Ring, Sample, processors};
 use crate::tracepoint::{Field, TraceError, Tracefs, Tracepoint};
 
-/// Bytes of each ring in pages: 1 MiB holds 12,000 records, what a processor meets in 10 ms when it does nothing but read cached pages.
+/// Bytes of each ring in pages: 1 MiB holds 12,000 records, what a processor meets in 10 ms when it does
+/// nothing but read cached pages.
 const RING_PAGES: [usize; 3] = [256, 64, 16];
 
 /// Most devices the filter names: a filter is a tree that the kernel walks at each event.

@@ -1,8 +1,9 @@
 //! Samples of tracepoints, through ring buffers that the kernel writes and this process reads.
 //!
-//! One ring a processor. The kernel copies a record into the ring of the processor on which the tracepoint was met, and goes
-//! on; where the ring is full it counts the record as lost. So whoever meets the tracepoint never waits for us. Every structure here
-//! is closed by the kernel with its last descriptor, however the process ends.
+//! One ring a processor. The kernel copies a record into the ring of the processor on which the tracepoint
+//! was met, and goes on; where the ring is full it counts the record as lost. So whoever meets the tracepoint
+//! never waits for us. Every structure here is closed by the kernel with its last descriptor, however the
+//! process ends.
 
 use std::ffi::CString;
 use std::io;
@@ -99,12 +100,12 @@ pub struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Records these tracepoints on one processor, those of them that pass `filter` (the words of the kernel's event filters). The descriptor
-    /// is readable when a quarter of the ring is full.
+    /// Records these tracepoints on one processor, those of them that pass `filter` (the words of the
+    /// kernel's event filters). The descriptor is readable when a quarter of the ring is full.
     ///
     /// # Errors
-    /// `EPERM` or `EACCES` without `CAP_PERFMON` or under lockdown, or where the ring is larger than this user may have;
-    /// `ENODEV`: the processor is not running; `ENOENT`: no such tracepoint.
+    /// `EPERM` or `EACCES` without `CAP_PERFMON` or under lockdown, or where the ring is larger than this
+    /// user may have; `ENODEV`: the processor is not running; `ENOENT`: no such tracepoint.
     pub fn open(processor: i32, tracepoints: &[(u64, &str)], pages: usize) -> io::Result<Ring> {
         let bytes = pages.next_power_of_two() * page_bytes() as usize;
         let mut events: Vec<OwnedFd> = Vec::new();
@@ -119,7 +120,8 @@ impl Ring {
                 wakeup_watermark: (bytes / 4) as u32,
                 ..Attributes::default()
             };
-            // SAFETY: `attributes` has the kernel's layout and says its own length; the kernel reads it and keeps nothing of it.
+            // SAFETY: `attributes` has the kernel's layout and says its own length; the kernel reads it and
+            // keeps nothing of it.
             let fd = unsafe {
                 let attributes: *const Attributes = &raw const attributes;
                 libc::syscall(libc::SYS_perf_event_open, attributes, -1, processor, -1, OPEN_CLOEXEC)
@@ -192,8 +194,8 @@ impl Ring {
     }
 
     fn position(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: the first page of the mapping is the kernel's control page, which has an aligned u64 at this offset; it is mapped as
-        // long as `self` lives, and both sides use it atomically.
+        // SAFETY: the first page of the mapping is the kernel's control page, which has an aligned u64 at
+        // this offset; it is mapped as long as `self` lives, and both sides use it atomically.
         unsafe { &*self.map.byte_add(offset).cast::<AtomicU64>() }
     }
 
@@ -202,9 +204,9 @@ impl Ring {
         let start = (position % self.bytes as u64) as usize;
         let first = into.len().min(self.bytes - start);
         let (before, after) = into.split_at_mut(first);
-        // SAFETY: the ring lies behind the control page and is `self.bytes` long; `start + first` and the length of `after` (a record is
-        // shorter than the ring: its length has 16 bits, and lies between head and tail) are within it. The kernel does not write
-        // between tail and head.
+        // SAFETY: the ring lies behind the control page and is `self.bytes` long; `start + first` and the
+        // length of `after` (a record is shorter than the ring: its length has 16 bits, and lies between head
+        // and tail) are within it. The kernel does not write between tail and head.
         unsafe {
             let ring = self.map.byte_add(page_bytes() as usize).cast::<u8>();
             ptr::copy_nonoverlapping(ring.add(start), before.as_mut_ptr(), first);

@@ -1,7 +1,8 @@
 //! Tracepoints of the kernel: whether they are there, their numbers, and where their fields lie.
 //!
-//! The kernel describes each tracepoint in files of `tracefs`. Where no tracefs is mounted, one is made that is mounted
-//! nowhere (`fsopen`, `fsmount`): it is reached through its descriptor alone and ends with it, so nothing stays behind.
+//! The kernel describes each tracepoint in files of `tracefs`. Where no tracefs is mounted, one is made that
+//! is mounted nowhere (`fsopen`, `fsmount`): it is reached through its descriptor alone and ends with it, so
+//! nothing stays behind.
 
 use std::fmt;
 use std::io;
@@ -133,7 +134,8 @@ impl Field {
 }
 
 impl Tracepoint {
-    /// Reads the kernel's description: `ID: 599`, then one `field:TYPE NAME; offset:8; size:8; signed:0;` a line.
+    /// Reads the kernel's description: `ID: 599`, then one `field:TYPE NAME; offset:8; size:8; signed:0;` a
+    /// line.
     fn parse(text: &str) -> Option<Tracepoint> {
         let mut id = None;
         let mut fields = Vec::new();

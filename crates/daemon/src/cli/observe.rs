@@ -20,7 +20,8 @@ use crate::observe::{Door, unavailable};
 use crate::state;
 use crate::status::StatusReport;
 
-/// Reads ahead for every program that reads under these folders. Nothing is preloaded or restarted, and no program waits for it.
+/// Reads ahead for every program that reads under these folders. Nothing is preloaded or restarted, and no
+/// program waits for it.
 #[derive(Args, Clone, Debug)]
 pub struct ObserveArgs {
     /// The folders
@@ -40,16 +41,18 @@ pub struct ObserveArgs {
     /// Write the statistics every so many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     stats_interval: Option<f64>,
-    /// Write the statistics as JSON, at the end and at every interval: to standard output, one line each, or to FILE,
-    /// always the latest
+    /// Write the statistics as JSON, at the end and at every interval: to standard output, one line each, or
+    /// to FILE, always the latest
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
-/// `seekless observe`: a daemon with the page cache's events as a second door. Ends at SIGINT or SIGTERM; at SIGHUP it lets go of every file.
+/// `seekless observe`: a daemon with the page cache's events as a second door. Ends at SIGINT or SIGTERM; at
+/// SIGHUP it lets go of every file.
 ///
 /// # Errors
-/// The kernel, the file system or our rights do not allow it; a folder is none; the socket or the file system is taken.
+/// The kernel, the file system or our rights do not allow it; a folder is none; the socket or the file system
+/// is taken.
 pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
     // Before anything is made.
     CacheEvents::probe().map_err(unavailable)?;

@@ -1,8 +1,10 @@
-//! The thread that finds files: from an inode number to an open file under one of the folders, and on to the engine.
+//! The thread that finds files: from an inode number to an open file under one of the folders, and on to the
+//! engine.
 //!
-//! Three ways, the cheapest first: by number, where the file system lets a file be opened by it (ext4); by the handle that the kernel told when
-//! the file was opened; by a walk through the folders, for files opened before. It is a thread of its own because each of them may
-//! wait for a disk. It holds no file and no folder open between two searches.
+//! Three ways, the cheapest first: by number, where the file system lets a file be opened by it (ext4); by
+//! the handle that the kernel told when the file was opened; by a walk through the folders, for files opened
+//! before. It is a thread of its own because each of them may wait for a disk. It holds no file and no folder
+//! open between two searches.
 
 use std::collections::{HashMap, HashSet};
 use std::mem;
@@ -25,14 +27,15 @@ use super::table::Answer;
 use super::volume::Volume;
 use crate::watch::scope::path_of;
 
-/// Most handles remembered, twice; about 150 bytes each. The kernel tells of every file opened on the file system.
+/// Most handles remembered, twice; about 150 bytes each. The kernel tells of every file opened on the file
+/// system.
 const HANDLES_MAX: usize = 8192;
 
 /// Most files that wait for a walk. Beyond it a file is unknown until its next search.
 const WANTED_MAX: usize = 4096;
 
-/// A walk begins no sooner than this after the last, nor before this many times what that took: it is a twentieth of the time of one
-/// thread, and of the disk, where the names are not in memory.
+/// A walk begins no sooner than this after the last, nor before this many times what that took: it is a
+/// twentieth of the time of one thread, and of the disk, where the names are not in memory.
 const SCAN_AGAIN: Duration = Duration::from_secs(10);
 const SCAN_SHARE: u32 = 20;
 
@@ -265,7 +268,8 @@ impl Finder {
     }
 }
 
-/// Without `NONBLOCK` a file on which a lease is held would be waited for; without `NOATIME` our reads would write access times.
+/// Without `NONBLOCK` a file on which a lease is held would be waited for; without `NOATIME` our reads would
+/// write access times.
 fn open_flags() -> OFlags {
     OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::NOATIME
 }

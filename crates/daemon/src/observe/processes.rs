@@ -1,5 +1,5 @@
-//! Whose reads are not to be heard here: those of other Seekless processes, which read on behalf of others, and those of servers with the
-//! shim, which report each read themselves where this process listens for them.
+//! Whose reads are not to be heard here: those of other Seekless processes, which read on behalf of others,
+//! and those of servers with the shim, which report each read themselves where this process listens for them.
 
 use std::collections::HashMap;
 use std::fs;
@@ -8,7 +8,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long a process is believed to be what it was: numbers are used again, and processes start other programs.
+/// How long a process is believed to be what it was: numbers are used again, and processes start other
+/// programs.
 const BELIEVED: Duration = Duration::from_secs(10);
 
 /// Most processes remembered. Beyond it all are asked about again.
@@ -17,7 +18,8 @@ const PROCESSES_MAX: usize = 4096;
 /// Most processes looked at in one round, some 50 us each. The others' reads are heard.
 const LOOKS_MAX: usize = 16;
 
-/// Most lines of a process's mappings looked at: libraries are mapped by the hundred, and the shim is among the first.
+/// Most lines of a process's mappings looked at: libraries are mapped by the hundred, and the shim is among
+/// the first.
 const MAPPINGS_MAX: usize = 4096;
 
 /// File name of the shim.

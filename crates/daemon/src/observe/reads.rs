@@ -1,24 +1,29 @@
 //! From events of the page cache to reads. Pure: events go in, reads come out.
 //!
-//! A call raises an event for each batch of pages it takes (15 small pages, or as many large ones), and each of them names the call's last
-//! page. So the first event of a call tells all of it, and the others are left out: a single read of 128 KiB must not look like a sequence
-//! of small ones. Of a page fault the kernel tells the page, and the 16 pages around it that it maps with it.
+//! A call raises an event for each batch of pages it takes (15 small pages, or as many large ones), and each
+//! of them names the call's last page. So the first event of a call tells all of it, and the others are left
+//! out: a single read of 128 KiB must not look like a sequence of small ones. Of a page fault the kernel
+//! tells the page, and the 16 pages around it that it maps with it.
 //!
-//! What comes in one batch of events and goes on where the read before it ended is joined, so that the engine hears of a stream a few times a
-//! round and not of each call. The first two reads of a run stay apart, because the engine counts how often a stream went on.
+//! What comes in one batch of events and goes on where the read before it ended is joined, so that the engine
+//! hears of a stream a few times a round and not of each call. The first two reads of a run stay apart,
+//! because the engine counts how often a stream went on.
 
 use std::collections::HashMap;
 
 use seekless_kernel::cacheevents::{CacheEvent, Taken as How};
 use seekless_policy::Taken;
 
-/// What a fault maps at once (`fault_around_bytes`): a window may begin this far before the page that was touched.
+/// What a fault maps at once (`fault_around_bytes`): a window may begin this far before the page that was
+/// touched.
 const AROUND: u64 = 64 << 10;
 
-/// Most calls remembered to tell their later events from new calls. Beyond it all are forgotten: a call under way counts twice.
+/// Most calls remembered to tell their later events from new calls. Beyond it all are forgotten: a call under
+/// way counts twice.
 const CALLS_MAX: usize = 8192;
 
-/// Most runs of one file that are compared with a read. Beyond it the read begins a run of its own, which costs a message.
+/// Most runs of one file that are compared with a read. Beyond it the read begins a run of its own, which
+/// costs a message.
 const RUNS_COMPARED: usize = 16;
 
 /// An inode, as events name it.
@@ -70,7 +75,8 @@ impl Reads {
         Reads { page, calls: HashMap::new(), runs: Vec::new(), newest: HashMap::new() }
     }
 
-    /// Appends the reads that a batch of events, in the order of time, comes to; how many calls and faults that were.
+    /// Appends the reads that a batch of events, in the order of time, comes to; how many calls and faults
+    /// that were.
     pub(crate) fn take(&mut self, events: &[CacheEvent], into: &mut Vec<Seen>) -> u64 {
         let mut reads = 0;
         for event in events {
@@ -185,7 +191,8 @@ mod tests {
 
     #[test]
     fn a_mapping_read_in_order_is_one_stream() {
-        // The first page is missing; then windows are mapped, and the fault on a read-ahead mark lies inside the next window.
+        // The first page is missing; then windows are mapped, and the fault on a read-ahead mark lies inside
+        // the next window.
         let faults = [
             event(1, How::Fault, 0, 0),
             event(1, How::Mapped, 0, 15),

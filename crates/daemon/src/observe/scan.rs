@@ -1,7 +1,8 @@
 //! Finds files by their inode number: a walk through a folder that reads names only, in steps.
 //!
-//! A directory entry carries the inode number, so no file is looked at until one is wanted. Directories are open for the time of one
-//! step: a walk does not keep a file system busy. Links and other file systems are not followed.
+//! A directory entry carries the inode number, so no file is looked at until one is wanted. Directories are
+//! open for the time of one step: a walk does not keep a file system busy. Links and other file systems are
+//! not followed.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -34,7 +35,8 @@ impl Scan {
         Scan { root: root.to_path_buf(), dev, folders: vec![PathBuf::new()], names: 0 }
     }
 
-    /// Reads a few folders. Wanted files among them are added to `found`, with their path; whether the walk is over.
+    /// Reads a few folders. Wanted files among them are added to `found`, with their path; whether the walk
+    /// is over.
     pub(crate) fn step(&mut self, wanted: &HashSet<u64>, found: &mut HashMap<u64, PathBuf>) -> bool {
         for _ in 0..STEP {
             let Some(folder) = self.folders.pop() else { return true };

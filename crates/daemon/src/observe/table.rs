@@ -1,7 +1,7 @@
 //! What is known of the files that are read. Pure: time is an argument.
 //!
-//! A file is looked for, and opened, when a read goes on where another ended. Files of which only unconnected reads are seen are
-//! remembered for a while and never opened: there is nothing to read ahead of.
+//! A file is looked for, and opened, when a read goes on where another ended. Files of which only unconnected
+//! reads are seen are remembered for a while and never opened: there is nothing to read ahead of.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -16,12 +16,13 @@ const FILES_MAX: usize = 32768;
 /// Reads of a file that is being looked for; more are dropped. A stream needs three to be recognised.
 const WAITING_MAX: usize = 16;
 
-/// Places of a file where reads ended, to which the next is compared. More streams in one file than this are recognised when one of
-/// them makes two reads in a row.
+/// Places of a file where reads ended, to which the next is compared. More streams in one file than this are
+/// recognised when one of them makes two reads in a row.
 const PLACES: usize = 4;
 
-/// A found file is looked for again after this long: it is opened anew if the engine has closed it meanwhile, and its size is read again.
-/// Half of it doubles the cost, some 5 us each time; at double of it a file closed by the engine is not read ahead for longer.
+/// A found file is looked for again after this long: it is opened anew if the engine has closed it meanwhile,
+/// and its size is read again. Half of it doubles the cost, some 5 us each time; at double of it a file
+/// closed by the engine is not read ahead for longer.
 const BELIEVED: Duration = Duration::from_secs(5);
 
 /// A file outside the folders, or on no disk with heads, is left alone for so long: it may be moved.
@@ -182,7 +183,8 @@ impl Table {
     }
 }
 
-/// Whether a read goes on where another ended. It may begin in the page the other ended in, or at what the other had not taken.
+/// Whether a read goes on where another ended. It may begin in the page the other ended in, or at what the
+/// other had not taken.
 fn goes_on(before: &Seen, seen: &Seen) -> bool {
     before.start < seen.start && seen.start <= before.end && seen.end > before.end
 }
