@@ -3,7 +3,7 @@
 //! `observe-cost PROGRAM DIR [BYTES] [ROUNDS]`: PROGRAM is `seekless`, DIR a folder on a disk's file system.
 //! A loop of `pread`s of BYTES (64 KiB) from the start of a file that is all in memory to its end, over and
 //! over; without `observe` and with it. The two take turns, ROUNDS times. The table shows the median round's
-//! microseconds a read of each, their difference and their ratio.
+//! microseconds of processor time a read of each, their difference and their ratio.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -13,11 +13,16 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::time::{ClockId, clock_gettime};
 
 const FILE_BYTES: u64 = 64 << 20;
 
 /// How long each arm of a round reads.
 const READS_FOR: Duration = Duration::from_millis(400);
+
+/// Reads between two looks at the clock, and fewest batches of an arm.
+const BATCH: u32 = 64;
+const BATCHES_MIN: usize = 31;
 
 struct Observe(Child);
 
@@ -43,19 +48,23 @@ impl Drop for Observe {
     }
 }
 
-/// Microseconds a read.
+/// Microseconds of processor time a read takes this thread, the median of many batches: other programs on the
+/// machine do not count.
 fn read(file: &File, bytes: usize) -> f64 {
     let mut buffer = vec![0u8; bytes];
     let began = Instant::now();
-    let (mut reads, mut at) = (0u64, 0);
-    while began.elapsed() < READS_FOR {
-        for _ in 0..64 {
+    let (mut batches, mut at) = (Vec::new(), 0);
+    while began.elapsed() < READS_FOR || batches.len() < BATCHES_MIN {
+        let before = clock_gettime(ClockId::ThreadCPUTime);
+        for _ in 0..BATCH {
             file.read_exact_at(&mut buffer, at).expect("it reads");
             at = (at + bytes as u64) % (FILE_BYTES - bytes as u64 + 1);
-            reads += 1;
         }
+        let after = clock_gettime(ClockId::ThreadCPUTime);
+        let ns = (after.tv_sec - before.tv_sec) * 1_000_000_000 + (after.tv_nsec - before.tv_nsec);
+        batches.push(ns as f64 / 1e3 / f64::from(BATCH));
     }
-    began.elapsed().as_secs_f64() * 1e6 / reads as f64
+    median(batches)
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

@@ -441,8 +441,7 @@ mod tests {
     fn a_hooked_process_with_a_daemon_is_well() {
         let report = diagnose(&Facts { shim_mapped: true, ..dynamic() }, daemon(true), ALL);
         assert!(report.hooked && report.findings.is_empty(), "{report:?}");
-        let report =
-            diagnose(&Facts { shim_mapped: true, disabled: true, ..dynamic() }, daemon(false), ALL);
+        let report = diagnose(&Facts { shim_mapped: true, disabled: true, ..dynamic() }, daemon(false), ALL);
         assert!(!report.hooked);
         assert_eq!(report.findings.iter().map(|f| f.kind).collect::<Vec<_>>(), ["disabled", "no_daemon"]);
     }
