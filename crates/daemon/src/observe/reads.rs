@@ -1,6 +1,6 @@
 //! From events of the page cache to reads. Pure: events go in, reads come out.
 //!
-//! A call raises an event for each batch of pages it takes (15 small pages, or as many large ones), and each
+//! A call raises an event for each batch of pages it takes (31 pages, small or large), and each
 //! of them names the call's last page. So the first event of a call tells all of it, and the others are left
 //! out: a single read of 128 KiB must not look like a sequence of small ones. Of a page fault the kernel
 //! tells the page, and the 16 pages around it that it maps with it.
