@@ -56,10 +56,9 @@ use reads::{Inode, Reads, Seen};
 use table::{Answer, Order, Table};
 use volume::Volume;
 
-/// While reads come the rings are emptied this often. A ring holds what a processor meets in twice that when
-/// it does nothing else. Half of it costs twice the wake-ups; at double of it a fast stream is 100 KiB
-/// further when its next piece is ordered.
-const ROUND: Duration = Duration::from_millis(5);
+/// While reads come the rings are emptied this often. A miss takes the disk several times as long, so what
+/// follows it is ordered while the kernel still reads it. Half of it costs twice the wake-ups.
+const ROUND: Duration = Duration::from_millis(2);
 
 /// While none come the pause grows to this: ten wake-ups a second. A ring that fills ends the pause.
 const ROUND_IDLE: Duration = Duration::from_millis(100);
@@ -79,6 +78,7 @@ pub(crate) struct Counts {
     told_otherwise: Count,
     reads: Count,
     accesses: Count,
+    missed: Count,
     dropped: Count,
     files_known: AtomicU64,
     files_waiting: AtomicU64,
@@ -110,6 +110,7 @@ impl Counts {
             told_otherwise: self.told_otherwise.get(),
             reads: self.reads.get(),
             accesses: self.accesses.get(),
+            missed: self.missed.get(),
             dropped: self.dropped.get(),
             files_known: self.files_known.load(Ordering::Relaxed),
             files_waiting: self.files_waiting.load(Ordering::Relaxed),
@@ -272,6 +273,7 @@ impl Listener {
     fn run(mut self) {
         seekless_engine::run_first();
         let (mut events, mut seen, mut forward) = (Vec::new(), Vec::new(), Vec::new());
+        let mut missed = Vec::new();
         let mut pause = ROUND;
         while !self.stop.load(Ordering::Acquire) {
             self.wait(pause);
@@ -286,7 +288,7 @@ impl Listener {
                 }
             }
             self.hear(&mut events, now);
-            let reads = self.reads.take(&events, &mut seen);
+            let reads = self.reads.take(&events, &mut seen, &mut missed);
             self.counts.reads.add_many(reads);
             for seen in seen.drain(..) {
                 match self.table.read(seen, now) {
@@ -301,8 +303,15 @@ impl Listener {
                     }
                 }
             }
-            if !forward.is_empty() {
+            // Of files that are followed only: others have no stream to go on with.
+            let misses = missed.drain(..).filter_map(|(inode, at)| Some((self.table.missed(inode)?, at)));
+            let misses: Vec<(FileId, u64)> = misses.collect();
+            if !forward.is_empty() || !misses.is_empty() {
                 let devices = lock(self.engine.devices());
+                for (file, at) in misses {
+                    self.counts.missed.add();
+                    let _ = devices.missed(file, at);
+                }
                 for (file, seen) in forward.drain(..) {
                     self.counts.forward(&devices, file, &seen);
                 }

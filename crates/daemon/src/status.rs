@@ -62,6 +62,8 @@ pub struct ObserveReport {
     pub reads: u64,
     /// Handed to the engine.
     pub accesses: u64,
+    /// Misses of followed files that the kernel was reading when we heard of them; what follows is ordered at once.
+    pub missed: u64,
     /// Not handed to the engine because a bound was reached.
     pub dropped: u64,
     /// Files whose reads go to the engine, now.

@@ -221,6 +221,9 @@ fn a_stream_is_read_ahead_and_our_own_reads_are_not_heard() {
     let after = observing.report();
     assert_eq!((before.reads, before.accesses), (after.reads, after.accesses), "{after:?}");
     assert_eq!((after.found, after.unknown, after.outside), (2, 0, 0), "{after:?}");
+    // A followed file that misses elsewhere is heard of while the kernel reads.
+    File::open(&late).unwrap().read_exact_at(&mut [0u8; 4096], 15 * M).unwrap();
+    observing.until("the miss", |o, _| o.missed > after.missed);
     let (status, report) = observing.end();
     assert_eq!(status, Some(0));
     assert_eq!(report.disks.iter().map(|d| d.reads_failed).sum::<u64>(), 0);

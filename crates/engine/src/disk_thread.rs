@@ -23,6 +23,7 @@ use seekless_policy::{
     Taken, Verdict,
 };
 use seekless_units::{Bytes, Nanos};
+use seekless_wants::PROGRESS_STEP;
 
 use crate::addresses::{Addresses, Edition};
 use crate::decisions::DecisionLog;
@@ -41,6 +42,13 @@ const REMEMBER_EVERY: Duration = Duration::from_secs(60);
 
 /// A backlog of the pinner is handed over after this at the latest.
 const PINNER_AGAIN: Duration = Duration::from_millis(10);
+
+/// How far beyond a miss it is looked for bytes that are missing: what the kernel reads ahead by itself, and a
+/// little more. What lies further is read ahead in its turn.
+const MISSED_MAX: u64 = 512 << 10;
+
+/// Requests that nobody hears the answer of are numbered from here on; those of doors count from 1.
+const MISSED_IDS: u64 = 1 << 62;
 
 /// No more of a hole is looked at in one go.
 const HOLE_MAX: u64 = 256 << 10;
@@ -146,6 +154,7 @@ impl DiskThread {
             disks,
             addresses: Addresses::default(),
             idle_since: None,
+            missed: 0,
             published: snapshot.clone(),
             own,
         };
@@ -239,6 +248,8 @@ struct Body {
     addresses: Addresses,
     /// When the last read ended, if another was queued.
     idle_since: Option<Instant>,
+    /// Requests made for misses that the kernel reads by itself.
+    missed: u64,
     published: Arc<Mutex<Snapshot>>,
     own: Snapshot,
 }
@@ -324,9 +335,36 @@ impl Body {
             }
             Message::Access { file, offset, len, taken } => self.access(file, offset, len, taken),
             Message::Leave { dev } => self.leave(dev),
+            Message::Missed { file, offset } => self.missed(file, offset),
             Message::Release { file, offset, len } => self.event(Event::Release { file, offset, len }),
             Message::Cancel(id) => self.event(Event::Cancel(id)),
         }
+    }
+
+    /// The kernel reads bytes from `offset` on for somebody who waits, and that client will want what follows as
+    /// soon as it has them. So what follows is requested for it. The answer goes to nobody.
+    fn missed(&mut self, file: FileId, offset: u64) {
+        let Some(open) = self.files.get(&file) else { return };
+        let size = open.edition.size;
+        let len = MISSED_MAX.min(size.saturating_sub(offset));
+        // What is on its way counts as there.
+        let there = resident_prefix(open.source.as_fd(), offset, len).unwrap_or(len);
+        if there >= len {
+            return;
+        }
+        let (from, offset) = (offset, offset + there);
+        let lba = self.addresses.lba(file, open.edition, &open.source, offset, open.start);
+        self.missed += 1;
+        self.event(Event::Request(Request {
+            id: RequestId(MISSED_IDS + self.missed),
+            file,
+            from,
+            offset,
+            len: PROGRESS_STEP.min(size - offset),
+            file_size: size,
+            lba,
+            demand: Demand::default(),
+        }));
     }
 
     /// Closes the files of a device. The engine has not closed them: what it still orders there fails, as it does on a file that cannot be

@@ -147,6 +147,13 @@ pub(crate) enum Message {
         /// How much of them.
         taken: Taken,
     },
+    /// The kernel reads missing bytes of a file by itself, because somebody waits for them: what follows is next.
+    Missed {
+        /// Which file.
+        file: FileId,
+        /// First byte, or a little behind it.
+        offset: u64,
+    },
     /// Every file of this device is closed and let go of, so that its file system can be unmounted. What is still read there is
     /// opened again.
     Leave {
@@ -173,6 +180,7 @@ impl fmt::Debug for Message {
             Message::Hit(_) => "Hit",
             Message::Access { .. } => "Access",
             Message::Leave { .. } => "Leave",
+            Message::Missed { .. } => "Missed",
             Message::Release { .. } => "Release",
             Message::Cancel(_) => "Cancel",
         })

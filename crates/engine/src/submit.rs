@@ -349,4 +349,14 @@ impl Devices {
             None => Reported::Unknown,
         }
     }
+
+    /// Reports that the kernel reads bytes from here on because somebody waits for them. What follows them is
+    /// brought in as if a call waited for it, if the thread knows the file; nobody is answered.
+    pub fn missed(&self, file: FileId, offset: u64) -> Reported {
+        match self.reader_of(file).map(|index| self.send(index, Message::Missed { file, offset })) {
+            Some(Ok(())) => Reported::Taken,
+            Some(Err(_)) => Reported::Dropped,
+            None => Reported::Unknown,
+        }
+    }
 }

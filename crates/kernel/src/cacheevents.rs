@@ -6,6 +6,9 @@
 //! is met when a page fault maps pages that are in memory, `mm_filemap_fault` when it finds its page missing.
 //! All are met when the pages are there: nobody waits for whoever listens.
 //!
+//! `mm_filemap_add_to_page_cache` is met when a page is put into the cache, to be read from the disk or to be
+//! written: somebody is about to wait for it. Only every sixteenth page is told of.
+//!
 //! A filter in the kernel lets only the devices through that are asked for. Events of this process are left
 //! out here.
 
@@ -22,6 +25,10 @@ const RING_PAGES: [usize; 3] = [256, 64, 16];
 /// Most devices the filter names: a filter is a tree that the kernel walks at each event.
 pub const DEVICES_MAX: usize = 16;
 
+/// Of pages put into the cache one in so many is told of, less one: 64 KiB of small pages. At half of it a disk
+/// that streams raises twice the events; at double of it a small window of read-ahead may have none.
+const ADDED_MASK: u64 = 15;
+
 /// How pages were taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
@@ -31,6 +38,8 @@ pub enum Taken {
     Mapped,
     /// A page fault waits for them, or has waited.
     Fault,
+    /// They were put into the cache, and are read from the disk or written now.
+    Added,
 }
 
 /// Pages of a file that were taken from the page cache.
@@ -93,8 +102,11 @@ impl CacheEvents {
         // The kernel's own form of a device number, which is not that of `stat`.
         let names: Vec<String> =
             devices.iter().map(|(major, minor)| format!("s_dev == {}", (major << 20) | minor)).collect();
-        let filter = names.join(" || ");
-        let points: Vec<(u64, &str)> = layouts.iter().map(|l| (l.number, filter.as_str())).collect();
+        let all = names.join(" || ");
+        // Large folios begin at such a page, and a window of the kernel's read-ahead has one in it.
+        let few = format!("!(index & {ADDED_MASK}) && ({all})");
+        let filter = |l: &Layout| if l.taken == Taken::Added { few.as_str() } else { all.as_str() };
+        let points: Vec<(u64, &str)> = layouts.iter().map(|l| (l.number, filter(l))).collect();
         let failed = |e: io::Error| TraceError::of("perf events of tracepoints (perf_event_open)", e);
         let mut rings = Vec::new();
         for processor in processors().map_err(failed)? {
@@ -126,6 +138,7 @@ impl CacheEvents {
             ("mm_filemap_get_pages", Taken::Read, "last_index"),
             ("mm_filemap_map_pages", Taken::Mapped, "last_index"),
             ("mm_filemap_fault", Taken::Fault, "index"),
+            ("mm_filemap_add_to_page_cache", Taken::Added, "index"),
         ];
         let mut kind = None;
         let mut layouts = Vec::new();
@@ -248,6 +261,27 @@ mod tests {
         assert_eq!((heard[0].taken, heard[0].first, heard[0].last), (Taken::Read, 64, 127));
         assert!(heard.iter().all(|e| e.pid == dd.id()), "{heard:?}");
         assert!(heard.is_sorted_by_key(|e| e.time));
+    }
+
+    #[test]
+    fn pages_that_are_brought_in_are_told_of_before_they_are_taken() {
+        let Some((file, mut events)) = heard() else { return };
+        let ino = file.as_file().metadata().unwrap().ino();
+        file.as_file().sync_all().unwrap();
+        rustix::fs::fadvise(file.as_file(), 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        let from = format!("if={}", file.path().display());
+        let read =
+            Command::new("dd").arg(from).args(["of=/dev/null", "bs=256k"]).stderr(Stdio::null()).status();
+        assert!(read.unwrap().success());
+        let heard = until(&mut events, ino, |of| of.iter().any(|e| e.taken == Taken::Read && e.first == 192));
+        let added: Vec<u64> = heard.iter().filter(|e| e.taken == Taken::Added).map(|e| e.first).collect();
+        // Evicted pages are brought in, unless the pages of a file just written could not be evicted.
+        assert!(added.iter().all(|page| page % 16 == 0), "{added:?}");
+        if let (Some(Taken::Added), Some(first)) = (heard.first().map(|e| e.taken), added.first()) {
+            assert_eq!(*first, 0);
+        } else {
+            println!("skipped: the pages stay in memory");
+        }
     }
 
     #[test]

@@ -18,6 +18,9 @@ use seekless_policy::Taken;
 /// touched.
 const AROUND: u64 = 64 << 10;
 
+/// Pages put into the cache so near to one another are one miss: the kernel's read-ahead has windows of 128 KiB.
+const WINDOW: u64 = 256 << 10;
+
 /// Most calls remembered to tell their later events from new calls. Beyond it all are forgotten: a call under
 /// way counts twice.
 const CALLS_MAX: usize = 8192;
@@ -75,12 +78,25 @@ impl Reads {
         Reads { page, calls: HashMap::new(), runs: Vec::new(), newest: HashMap::new() }
     }
 
-    /// Appends the reads that a batch of events, in the order of time, comes to; how many calls and faults
-    /// that were.
-    pub(crate) fn take(&mut self, events: &[CacheEvent], into: &mut Vec<Seen>) -> u64 {
+    /// Appends the reads that a batch of events, in the order of time, comes to, and where pages were put into
+    /// the cache because they were missing; how many calls and faults that were.
+    pub(crate) fn take(
+        &mut self,
+        events: &[CacheEvent],
+        into: &mut Vec<Seen>,
+        missed: &mut Vec<(Inode, u64)>,
+    ) -> u64 {
         let mut reads = 0;
         for event in events {
             let inode = Inode { dev: event.dev, ino: event.ino };
+            if event.taken == How::Added {
+                let at = event.first.saturating_mul(self.page).min(i64::MAX as u64);
+                let near = |&(last, from): &(Inode, u64)| last == inode && at.abs_diff(from) < WINDOW;
+                if !missed.last().is_some_and(near) {
+                    missed.push((inode, at));
+                }
+                continue;
+            }
             if event.taken == How::Read && self.is_later_batch(inode, event) {
                 continue;
             }
@@ -148,7 +164,7 @@ mod tests {
 
     fn ranges(reads: &mut Reads, events: &[CacheEvent]) -> Vec<(u64, u64, Taken)> {
         let mut seen = Vec::new();
-        reads.take(events, &mut seen);
+        reads.take(events, &mut seen, &mut Vec::new());
         seen.into_iter().map(|s| (s.start / K, s.end / K, s.taken)).collect()
     }
 
@@ -172,6 +188,17 @@ mod tests {
         let expected = [(0, 64, Taken::All), (64, 128, Taken::All), (128, 640, Taken::Unknown)];
         assert_eq!(ranges(&mut reads, &calls), expected);
         assert_eq!(ranges(&mut reads, &calls[..2])[1], (64, 128, Taken::Unknown));
+    }
+
+    #[test]
+    fn pages_brought_in_together_are_one_miss_and_no_read() {
+        let mut reads = Reads::new(4096);
+        let added: Vec<CacheEvent> =
+            [0, 16, 32, 4096, 4112].map(|page| event(1, How::Added, page, page)).into();
+        let (mut seen, mut missed) = (Vec::new(), Vec::new());
+        assert_eq!(reads.take(&added, &mut seen, &mut missed), 0);
+        assert_eq!(missed, [(INODE, 0), (INODE, 4096 * 4096)]);
+        assert!(seen.is_empty());
     }
 
     #[test]

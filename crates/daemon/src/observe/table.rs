@@ -134,6 +134,14 @@ impl Table {
         }
     }
 
+    /// The file, if it is known: pages of it are missing.
+    pub(crate) fn missed(&self, inode: Inode) -> Option<FileId> {
+        match self.files.get(&inode)?.state {
+            State::Known { file, .. } => Some(file),
+            _ => None,
+        }
+    }
+
     /// A search ended; the reads that came meanwhile, for a file that was found.
     pub(crate) fn answered(&mut self, inode: Inode, answer: Answer, now: Instant) -> Vec<Seen> {
         let Some(entry) = self.files.get_mut(&inode) else { return Vec::new() };
