@@ -25,8 +25,8 @@ const RING_PAGES: [usize; 3] = [256, 64, 16];
 /// Most devices the filter names: a filter is a tree that the kernel walks at each event.
 pub const DEVICES_MAX: usize = 16;
 
-/// Of pages put into the cache one in so many is told of, less one: 64 KiB of small pages. At half of it a disk
-/// that streams raises twice the events; at double of it a small window of read-ahead may have none.
+/// Of pages put into the cache one in so many is told of, less one: 64 KiB of small pages. At half of it a
+/// disk that streams raises twice the events; at double of it a small window of read-ahead may have none.
 const ADDED_MASK: u64 = 15;
 
 /// How pages were taken.

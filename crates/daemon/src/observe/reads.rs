@@ -18,7 +18,8 @@ use seekless_policy::Taken;
 /// touched.
 const AROUND: u64 = 64 << 10;
 
-/// Pages put into the cache so near to one another are one miss: the kernel's read-ahead has windows of 128 KiB.
+/// Pages put into the cache so near to one another are one miss: the kernel's read-ahead has windows of 128
+/// KiB.
 const WINDOW: u64 = 256 << 10;
 
 /// Most calls remembered to tell their later events from new calls. Beyond it all are forgotten: a call under
@@ -78,8 +79,8 @@ impl Reads {
         Reads { page, calls: HashMap::new(), runs: Vec::new(), newest: HashMap::new() }
     }
 
-    /// Appends the reads that a batch of events, in the order of time, comes to, and where pages were put into
-    /// the cache because they were missing; how many calls and faults that were.
+    /// Appends the reads that a batch of events, in the order of time, comes to, and where pages were put
+    /// into the cache because they were missing; how many calls and faults that were.
     pub(crate) fn take(
         &mut self,
         events: &[CacheEvent],
