@@ -56,13 +56,15 @@ pub struct ObserveReport {
     pub lost: u64,
     /// Events of our own reads.
     pub own: u64,
-    /// Events of other Seekless processes, and of servers that have the shim and tell us of their reads themselves.
+    /// Events of other Seekless processes, and of servers that have the shim and tell us of their reads
+    /// themselves.
     pub told_otherwise: u64,
     /// Calls and page faults that the events came to, neighbours joined.
     pub reads: u64,
     /// Handed to the engine.
     pub accesses: u64,
-    /// Misses of followed files that the kernel was reading when we heard of them; what follows is ordered at once.
+    /// Misses of followed files that the kernel was reading when we heard of them; what follows is ordered at
+    /// once.
     pub missed: u64,
     /// Not handed to the engine because a bound was reached.
     pub dropped: u64,

@@ -43,8 +43,8 @@ const REMEMBER_EVERY: Duration = Duration::from_secs(60);
 /// A backlog of the pinner is handed over after this at the latest.
 const PINNER_AGAIN: Duration = Duration::from_millis(10);
 
-/// How far beyond a miss it is looked for bytes that are missing: what the kernel reads ahead by itself, and a
-/// little more. What lies further is read ahead in its turn.
+/// How far beyond a miss it is looked for bytes that are missing: what the kernel reads ahead by itself, and
+/// a little more. What lies further is read ahead in its turn.
 const MISSED_MAX: u64 = 512 << 10;
 
 /// Requests that nobody hears the answer of are numbered from here on; those of doors count from 1.
@@ -341,8 +341,8 @@ impl Body {
         }
     }
 
-    /// The kernel reads bytes from `offset` on for somebody who waits, and that client will want what follows as
-    /// soon as it has them. So what follows is requested for it. The answer goes to nobody.
+    /// The kernel reads bytes from `offset` on for somebody who waits, and that client will want what follows
+    /// as soon as it has them. So what follows is requested for it. The answer goes to nobody.
     fn missed(&mut self, file: FileId, offset: u64) {
         let Some(open) = self.files.get(&file) else { return };
         let size = open.edition.size;
@@ -367,8 +367,8 @@ impl Body {
         }));
     }
 
-    /// Closes the files of a device. The engine has not closed them: what it still orders there fails, as it does on a file that cannot be
-    /// read, and the next report of a door opens the file anew.
+    /// Closes the files of a device. The engine has not closed them: what it still orders there fails, as it
+    /// does on a file that cannot be read, and the next report of a door opens the file anew.
     fn leave(&mut self, dev: u64) {
         let pinner = &mut self.pinner;
         self.files.retain(|&file, _| {

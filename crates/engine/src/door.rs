@@ -147,15 +147,16 @@ pub(crate) enum Message {
         /// How much of them.
         taken: Taken,
     },
-    /// The kernel reads missing bytes of a file by itself, because somebody waits for them: what follows is next.
+    /// The kernel reads missing bytes of a file by itself, because somebody waits for them: what follows is
+    /// next.
     Missed {
         /// Which file.
         file: FileId,
         /// First byte, or a little behind it.
         offset: u64,
     },
-    /// Every file of this device is closed and let go of, so that its file system can be unmounted. What is still read there is
-    /// opened again.
+    /// Every file of this device is closed and let go of, so that its file system can be unmounted. What is
+    /// still read there is opened again.
     Leave {
         /// Device number of the file system.
         dev: u64,

@@ -236,8 +236,9 @@ impl Drop for Event {
     }
 }
 
-/// A group that hears which files are opened on a file system, after the fact: nobody waits for it. A file is named by its handle, so
-/// nothing is held open and no mount is kept busy. Its queue is bounded (`fs.fanotify.max_queued_events`).
+/// A group that hears which files are opened on a file system, after the fact: nobody waits for it. A file is
+/// named by its handle, so nothing is held open and no mount is kept busy. Its queue is bounded
+/// (`fs.fanotify.max_queued_events`).
 #[derive(Debug)]
 pub struct Opens {
     fd: OwnedFd,
@@ -297,8 +298,8 @@ impl AsFd for Opens {
     }
 }
 
-/// The first event of `bytes`: its mask, the file (none in an overflow), its length. A file record is { type u8, pad u8, len u16,
-/// fsid 8 bytes, handle_bytes u32, handle_type i32, bytes }.
+/// The first event of `bytes`: its mask, the file (none in an overflow), its length. A file record is { type
+/// u8, pad u8, len u16, fsid 8 bytes, handle_bytes u32, handle_type i32, bytes }.
 fn parse_opened(bytes: &[u8]) -> Option<(u64, Option<FileHandle>, usize)> {
     let length = u32::from_ne_bytes(bytes_at(bytes, 0)?) as usize;
     let metadata = u16::from_ne_bytes(bytes_at(bytes, 6)?) as usize;

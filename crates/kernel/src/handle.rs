@@ -12,8 +12,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 /// `MAX_HANDLE_SZ`: no file system's handle is longer.
 const HANDLE_BYTES: usize = 128;
 
-/// Kinds of handle whose inode number can be told (linux/exportfs.h): the inode number in 32 bits and a generation, without and with a
-/// parent; those of XFS with 64 bits; that of btrfs.
+/// Kinds of handle whose inode number can be told (linux/exportfs.h): the inode number in 32 bits and a
+/// generation, without and with a parent; those of XFS with 64 bits; that of btrfs.
 const INO32_GEN: i32 = 1;
 const INO32_GEN_PARENT: i32 = 2;
 const XFS_INO64_GEN: i32 = 0x81;
@@ -57,8 +57,9 @@ impl FileHandle {
         if done == 0 { Ok(handle) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// The name of the file that has this inode number now, whatever file had it before. ext2, ext3 and ext4 take it: there the generation
-    /// 0 matches every file. `None` where the file system that `mount` lies on does not, or for a number it cannot have.
+    /// The name of the file that has this inode number now, whatever file had it before. ext2, ext3 and ext4
+    /// take it: there the generation 0 matches every file. `None` where the file system that `mount` lies on
+    /// does not, or for a number it cannot have.
     pub fn of_number(mount: BorrowedFd<'_>, ino: u64) -> Option<FileHandle> {
         let ext = rustix::fs::fstatfs(mount).is_ok_and(|fs| fs.f_type as u64 == EXT_SUPER_MAGIC);
         let number = u32::try_from(ino).ok().filter(|_| ext)?;

@@ -1,7 +1,8 @@
 //! Which way in suits: observe, preload, watch, or tuning the kernel alone.
 //!
-//! Observing is the first step wherever the kernel has it: nothing is restarted and no program waits, so it can be tried on a server that
-//! runs. Its gain is less than that of the others, because the first read of a stream stays a miss. What follows is the way that gains most.
+//! Observing is the first step wherever the kernel has it: nothing is restarted and no program waits, so it
+//! can be tried on a server that runs. Its gain is less than that of the others, because the first read of a
+//! stream stays a miss. What follows is the way that gains most.
 //!
 //! The shim costs least and serves best, but must be in front of a program when it starts and sees only calls made through the
 //! C library. Watching needs root and Linux 6.14, and no word of the program. Where neither is to be had, the kernel's own
@@ -16,7 +17,8 @@ use seekless_kernel::tracepoint::TraceError;
 /// What to use, and how.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Recommendation {
-    /// What to try before, with nothing restarted; empty where there is nothing to do, or the kernel has not got it.
+    /// What to try before, with nothing restarted; empty where there is nothing to do, or the kernel has not
+    /// got it.
     pub(crate) first: String,
     /// `shim`, `watch`, `observe`, `tune`, or `none` when all is well.
     pub(crate) way: &'static str,

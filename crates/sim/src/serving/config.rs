@@ -131,11 +131,12 @@ impl How {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Door {
-    /// A library in the server: misses wait for the engine, hits are reported after the fact. It sees no maps.
+    /// A library in the server: misses wait for the engine, hits are reported after the fact. It sees no
+    /// maps.
     #[default]
     Shim,
-    /// The kernel announces each call and waits for an answer, which costs every call two wake-ups. What a map
-    /// touches is not announced.
+    /// The kernel announces each call and waits for an answer, which costs every call two wake-ups. What a
+    /// map touches is not announced.
     Watch,
     /// The page cache tells of reads when they have their bytes. No call waits, and none is put in order.
     Observe,
