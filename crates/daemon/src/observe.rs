@@ -275,6 +275,7 @@ impl Listener {
         let (mut events, mut seen, mut forward) = (Vec::new(), Vec::new(), Vec::new());
         let mut missed = Vec::new();
         let mut pause = ROUND;
+        let mut counted = Instant::now();
         while !self.stop.load(Ordering::Acquire) {
             self.wait(pause);
             let now = Instant::now();
@@ -317,7 +318,9 @@ impl Listener {
                 }
             }
             pause = if events.is_empty() { (pause * 2).min(ROUND_IDLE) } else { ROUND };
-            if pause == ROUND_IDLE || reads > 0 {
+            // It goes through the whole table.
+            if now.saturating_duration_since(counted) >= ROUND_IDLE {
+                counted = now;
                 self.count();
             }
         }
