@@ -50,8 +50,7 @@ impl Disk {
             Ok(device) => device,
             Err(error) => return skipped(format!("no loop device ({error})")),
         };
-        // A new kernel reads as far ahead by itself as two of the largest requests: nothing could be told from
-        // that.
+        // A new kernel reads ahead by itself what two of the largest requests hold: too much to tell.
         let ahead = format!("/sys/block/loop{}/queue/read_ahead_kb", device.number());
         fs::write(&ahead, "128").unwrap();
         assert_eq!(fs::read_to_string(&ahead).unwrap().trim(), "128");

@@ -49,8 +49,8 @@ impl Room {
     }
 }
 
-/// Runs the machines of `scenario` that fit this host, one after the other. `simulated` is the same scenario's run in
-/// virtual time.
+/// Runs the machines of `scenario` that fit this host, one after the other. `simulated` is the same
+/// scenario's run in virtual time.
 ///
 /// # Errors
 /// No machine fits; else what stops the run.
@@ -129,8 +129,8 @@ fn settings(simulated: &Results, arm: &str, x: &str) -> Option<Vec<String>> {
     words.iter().map(|w| w.as_str().map(String::from)).collect()
 }
 
-/// A scenario of one machine, without an axis. An arm at another's load is its own arm here: the load of a closed loop
-/// does not depend on who serves it.
+/// A scenario of one machine, without an axis. An arm at another's load is its own arm here: the load of a
+/// closed loop does not depend on who serves it.
 fn alone<'a>(
     scenario: &Scenario,
     machine: &Machine,
