@@ -31,6 +31,8 @@ enum Command {
     Daemon(seekless_daemon::cli::DaemonArgs),
     /// Serve every program that reads under folders, without a preload, until interrupted
     Watch(seekless_daemon::cli::WatchArgs),
+    /// Read ahead for every program that reads under folders; nothing is restarted, no program waits
+    Observe(seekless_daemon::cli::ObserveArgs),
     /// Is a process hooked, and what would help here?
     Doctor(seekless_daemon::cli::DoctorArgs),
     /// Serve files over HTTP, never waiting for a disk
@@ -110,6 +112,7 @@ fn ours(command: Command) -> Result<Exit, Fault> {
         Command::Run(_) => Ok(Exit::Ok),
         Command::Daemon(args) => seekless_daemon::cli::run_daemon(args),
         Command::Watch(args) => seekless_daemon::cli::run_watch(args),
+        Command::Observe(args) => seekless_daemon::cli::run_observe(args),
         Command::Doctor(args) => seekless_daemon::cli::run_doctor(args),
         Command::Serve(args) => seekless_http::cli::run_serve(args),
         Command::Get(args) => seekless_http::cli::run_get(args),

@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use seekless_daemon::cli::{
-    DaemonArgs, DoctorArgs, RunArgs, WatchArgs, run_daemon, run_doctor, run_run, run_watch,
+    DaemonArgs, DoctorArgs, ObserveArgs, RunArgs, WatchArgs, run_daemon, run_doctor, run_observe, run_run,
+    run_watch,
 };
 
 #[derive(Parser)]
@@ -19,6 +20,7 @@ enum Command {
     Run(RunArgs),
     Doctor(DoctorArgs),
     Watch(WatchArgs),
+    Observe(ObserveArgs),
 }
 
 fn main() -> ExitCode {
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
         Command::Daemon(args) => run_daemon(args).map(|exit| ExitCode::from(exit as u8)),
         Command::Run(args) => run_run(args),
         Command::Watch(args) => run_watch(args).map(|exit| ExitCode::from(exit as u8)),
+        Command::Observe(args) => run_observe(args).map(|exit| ExitCode::from(exit as u8)),
         Command::Doctor(args) => run_doctor(args).map(|exit| ExitCode::from(exit as u8)),
     };
     done.unwrap_or_else(|fault| {

@@ -17,6 +17,7 @@ use crate::daemon::Daemon;
 use crate::parent::die_with;
 use crate::{control, doctor, run, state};
 
+mod observe;
 mod watch;
 
 pub use crate::doctor::DoctorArgs;
@@ -143,6 +144,7 @@ pub fn run_doctor(args: DoctorArgs) -> Result<Exit, Fault> {
     doctor::run(&args)
 }
 
+pub use observe::{ObserveArgs, run_observe};
 pub use watch::{WatchArgs, run_watch};
 
 fn octal(text: &str) -> Result<u32, String> {

@@ -30,7 +30,7 @@ const DESCRIPTORS_KEPT: u64 = 2048;
 pub struct Daemon {
     settings: Arc<DaemonSettings>,
     engine: Engine,
-    watch: Arc<OnceLock<ReportDoor>>,
+    door: Arc<OnceLock<ReportDoor>>,
     stop: UnixStream,
     statistics: Sender<Ask>,
     thread: Option<JoinHandle<()>>,
@@ -60,13 +60,13 @@ impl Daemon {
         let rings = settings.engine.hears_hits().then(|| Rings::new(&settings.socket, ring_number()));
         let settings = Arc::new(settings);
         let engine = Engine::start(settings.engine.clone());
-        let watch = Arc::new(OnceLock::new());
+        let door = Arc::new(OnceLock::new());
         let shared = Shared {
             settings: settings.clone(),
             started: Instant::now(),
             counters: Arc::new(Mutex::new(Default::default())),
             engine: engine.clone(),
-            watch: watch.clone(),
+            door: door.clone(),
         };
         let statistics = Statistics::start(shared.clone()).map_err(StartError::Threads)?;
         let asker = statistics.asker();
@@ -79,7 +79,7 @@ impl Daemon {
             .name("receptionist".into())
             .spawn(move || receptionist.run())
             .map_err(StartError::Threads)?;
-        Ok(Daemon { settings, engine, watch, stop, statistics: asker, thread: Some(thread) })
+        Ok(Daemon { settings, engine, door, stop, statistics: asker, thread: Some(thread) })
     }
 
     /// A socket that stops the daemon when anything is written to it: for signal handlers.
@@ -102,7 +102,7 @@ impl Daemon {
 
     /// Shows another door in the statistics; the first one, if there are several.
     pub(crate) fn show(&self, report: ReportDoor) {
-        let _ = self.watch.set(report);
+        let _ = self.door.set(report);
     }
 
     /// The state of now.

@@ -2,8 +2,8 @@
 //!
 //! A preload shim is silent when it is not loaded, so somebody must look. With `--pid` the doctor reads `/proc/PID` and says
 //! whether the shim is mapped there, whether the daemon it would talk to answers, and what in that process goes past the
-//! shim. Without, it describes the machine: disks, their settings, the daemon. Either way it names the one of `run`, `watch`
-//! and `disk tune` that suits.
+//! shim. Without, it describes the machine: disks, their settings, the daemon. Either way it names the one of `run`, `watch`,
+//! `observe` and `disk tune` that suits, and `observe` as the first step where the kernel has it.
 //!
 //! Exit status: 0 if all is well (hooked and the daemon answers; the daemon answers), 1 if not, 5 if there is no such
 //! process, 3 if it may not be looked at.
@@ -100,12 +100,12 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Exit, Fault> {
                 Some(socket) => DaemonState::at(socket),
                 None => daemon_of(&facts),
             };
-            let report = process::diagnose(&facts, daemon, recommend::watchable());
+            let report = process::diagnose(&facts, daemon, recommend::Doors::here());
             (report.hooked && report.daemon.answers, report.describe(), pretty(&report)?)
         }
         None => {
             let daemon = args.socket.as_deref().map_or_else(DaemonState::usual, DaemonState::at);
-            let report = machine::examine(daemon, recommend::watchable());
+            let report = machine::examine(daemon, recommend::Doors::here());
             (report.daemon.answers, report.describe(), pretty(&report)?)
         }
     };

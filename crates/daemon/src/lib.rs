@@ -15,7 +15,9 @@
 //! - One *reader* thread a disk, with its workers, is the engine's ([`seekless_engine`]).
 //! - The *statistics* thread (`statistics`) collects reports of tracked calls and answers status questions.
 //!
-//! `seekless watch` opens a second door to the same readers (`watch`): the kernel announces reads, no shim needed.
+//! `seekless watch` opens a second door to the same readers (`watch`): the kernel announces reads, no shim
+//! needed. `seekless observe` opens a third (`observe`): the kernel tells of reads after the fact, and no
+//! program waits.
 //!
 //! Every queue, connection count and wait is bounded; at a bound the answer is "pass", and the shim's caller goes on
 //! as if we were not there.
@@ -30,6 +32,7 @@ pub mod doctor;
 mod engine_args;
 mod held;
 mod listener;
+mod observe;
 mod parent;
 mod receptionist;
 mod rings;
@@ -46,4 +49,4 @@ pub use daemon::Daemon;
 pub use seekless_engine::{DiskReport, Durations};
 pub use settings::DaemonSettings;
 pub use start_error::StartError;
-pub use status::{CallReport, Counters, StatusReport, WatchReport};
+pub use status::{CallReport, Counters, ObserveReport, StatusReport, WatchReport};

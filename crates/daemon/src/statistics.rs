@@ -18,7 +18,7 @@ use seekless_wire::{StatusParts, Tracked};
 
 use crate::client::Client;
 use crate::settings::DaemonSettings;
-use crate::status::{CallReport, Counters, StatusReport, WatchReport};
+use crate::status::{CallReport, Counters, ObserveReport, StatusReport, WatchReport};
 
 /// Reports that may wait; at 20,000 calls a second a quarter of a second's worth.
 const WAITING_MAX: usize = 4096;
@@ -39,8 +39,16 @@ const SAME_FOR: Duration = Duration::from_millis(100);
 /// Longest call told apart from longer ones, nanoseconds (10 minutes).
 const LONGEST_NS: u64 = 600_000_000_000;
 
-/// What the statistics show of the second door (`seekless watch`).
-pub(crate) type ReportDoor = Box<dyn Fn() -> WatchReport + Send + Sync>;
+/// What a door beside the socket counts.
+pub(crate) enum DoorReport {
+    /// `seekless watch`.
+    Watch(WatchReport),
+    /// `seekless observe`.
+    Observe(ObserveReport),
+}
+
+/// What the statistics show of a door beside the socket.
+pub(crate) type ReportDoor = Box<dyn Fn() -> DoorReport + Send + Sync>;
 
 /// What others let the statistics see.
 #[derive(Clone)]
@@ -50,8 +58,8 @@ pub(crate) struct Shared {
     pub(crate) counters: Arc<Mutex<Counters>>,
     /// The readers.
     pub(crate) engine: Engine,
-    /// The second door, once it is open.
-    pub(crate) watch: Arc<OnceLock<ReportDoor>>,
+    /// The other door, once it is open.
+    pub(crate) door: Arc<OnceLock<ReportDoor>>,
 }
 
 pub(crate) enum Ask {
@@ -172,6 +180,11 @@ fn report(shared: &Shared, calls: &Calls) -> StatusReport {
         Sizing::Fixed => (spindle.prefetch.to_string(), spindle.prefetch.0),
         found => (found.name().to_string(), disks.iter().map(|d| d.size.size).max().unwrap_or(0)),
     };
+    let (watch, observe) = match shared.door.get().map(|report| report()) {
+        Some(DoorReport::Watch(report)) => (Some(report), None),
+        Some(DoorReport::Observe(report)) => (None, Some(report)),
+        None => (None, None),
+    };
     StatusReport {
         version: env!("CARGO_PKG_VERSION").to_string(),
         pid: std::process::id(),
@@ -185,7 +198,8 @@ fn report(shared: &Shared, calls: &Calls) -> StatusReport {
         counters: shared.counters.lock().map(|c| c.clone()).unwrap_or_default(),
         disks,
         calls: calls.report(),
-        watch: shared.watch.get().map(|report| report()),
+        watch,
+        observe,
     }
 }
 

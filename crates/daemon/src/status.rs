@@ -40,6 +40,54 @@ pub struct StatusReport {
     /// The door of `seekless watch`, if it is open.
     #[serde(default)]
     pub watch: Option<WatchReport>,
+    /// The door of `seekless observe`, if it is open.
+    #[serde(default)]
+    pub observe: Option<ObserveReport>,
+}
+
+/// What came through the door of `seekless observe`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObserveReport {
+    /// The folders observed.
+    pub folders: Vec<String>,
+    /// Events of the page cache that were read, of any process, on the folders' file systems.
+    pub events: u64,
+    /// Events that found the ring full. The reads they tell of were not seen, and nothing else came of it.
+    pub lost: u64,
+    /// Events of our own reads.
+    pub own: u64,
+    /// Events of other Seekless processes, and of servers that have the shim and tell us of their reads
+    /// themselves.
+    pub told_otherwise: u64,
+    /// Calls and page faults that the events came to, neighbours joined.
+    pub reads: u64,
+    /// Handed to the engine.
+    pub accesses: u64,
+    /// Misses of followed files that the kernel was reading when we heard of them; what follows is ordered at
+    /// once.
+    pub missed: u64,
+    /// Not handed to the engine because a bound was reached.
+    pub dropped: u64,
+    /// Files whose reads go to the engine, now.
+    pub files_known: u64,
+    /// Files of which one or a few unconnected reads were seen, now; they are not opened.
+    pub files_waiting: u64,
+    /// Times a file was looked for.
+    pub looked_for: u64,
+    /// Of them found under the folders, on a disk that is served.
+    pub found: u64,
+    /// Found outside the folders.
+    pub outside: u64,
+    /// On no disk with heads.
+    pub not_a_disk: u64,
+    /// Not found.
+    pub unknown: u64,
+    /// Walks through the folders, to find files by their inode number.
+    pub scans: u64,
+    /// Times the kernel had more opened files to tell of than its queue holds.
+    pub opens_lost: u64,
+    /// Times the files of a file system were let go of, so that it could be unmounted.
+    pub released: u64,
 }
 
 /// What came through the door of `seekless watch`. Each event is counted in exactly one of `own` to `held`.
@@ -258,6 +306,25 @@ impl fmt::Display for StatusReport {
                 w.passed_full,
                 w.ignored_now,
                 w.restarts
+            )?;
+        }
+        if let Some(o) = &self.observe {
+            writeln!(
+                f,
+                "observing {}: {} events, {} lost, {} reads, {} accesses; {} files known, {} waiting for a second read; \
+                 looked for {}: {} found, {} outside, {} not on a disk, {} unknown",
+                o.folders.join(" "),
+                o.events,
+                o.lost,
+                o.reads,
+                o.accesses,
+                o.files_known,
+                o.files_waiting,
+                o.looked_for,
+                o.found,
+                o.outside,
+                o.not_a_disk,
+                o.unknown
             )?;
         }
         for call in &self.calls {

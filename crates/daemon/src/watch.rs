@@ -19,11 +19,11 @@
 //!   notification group, and that releases every reader at once.
 
 mod beats;
-mod counts;
+pub(crate) mod counts;
 mod events;
 mod files;
 mod keeper;
-mod scope;
+pub(crate) mod scope;
 pub(crate) mod supervisor;
 pub(crate) mod worker;
 
@@ -39,6 +39,7 @@ use seekless_kernel::fanotify::{Group, Scope, Unavailable};
 use seekless_units::{Exit, Fault};
 
 use crate::daemon::Daemon;
+use crate::statistics::DoorReport;
 use beats::Beats;
 use counts::Counts;
 use events::Announcer;
@@ -126,7 +127,7 @@ impl Door {
             door.group.watch(dir, settings.scope).map_err(|why| unavailable(why, Some(dir)))?;
         }
         let announcer = door.announcer.clone();
-        daemon.show(Box::new(move || announcer.report()));
+        daemon.show(Box::new(move || DoorReport::Watch(announcer.report())));
         Ok(door)
     }
 

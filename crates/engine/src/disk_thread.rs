@@ -27,6 +27,7 @@ use crate::door::{Ask, Completion, Hit, Message, OnAnswer, ResidentRange};
 use crate::kind::Kinds;
 use crate::media::{Look, Told};
 use crate::memory;
+use crate::missed::Missed;
 use crate::open_files::OpenFiles;
 use crate::pinner::{Pinner, Span};
 use crate::snapshot::Statistics;
@@ -50,6 +51,7 @@ pub(crate) struct DiskLoop {
     pub(crate) began: Instant,
     pub(crate) workers: Workers,
     pub(crate) files: OpenFiles,
+    pub(crate) missed: Missed,
     pub(crate) pending: HashMap<RequestId, Pending>,
     /// `None`: nothing is pinned.
     pub(crate) pinner: Option<Pinner>,
@@ -127,9 +129,23 @@ impl DiskLoop {
                 self.event(Event::Opened { file });
                 self.access(file, offset, len, taken);
             }
-            Message::Access { file, offset, len } => self.access(file, offset, len, Taken::All),
+            Message::Access { file, offset, len, taken } => self.access(file, offset, len, taken),
+            Message::Leave { dev } => self.leave(dev),
+            Message::Missed { file, offset } => {
+                if let Some(request) = self.missed.request(&mut self.files, file, offset) {
+                    self.event(Event::Request(request));
+                }
+            }
             Message::Release { file, offset, len } => self.event(Event::Release { file, offset, len }),
             Message::Cancel(id) => self.event(Event::Cancel(id)),
+        }
+    }
+
+    fn leave(&mut self, dev: u64) {
+        for file in self.files.leave(dev) {
+            if let Some(pinner) = &mut self.pinner {
+                pinner.unpin(Span { file, start: 0, end: u64::MAX }, false);
+            }
         }
     }
 

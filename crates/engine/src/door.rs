@@ -144,6 +144,22 @@ pub(crate) enum Message {
         offset: u64,
         /// Bytes read.
         len: u64,
+        /// How much of them.
+        taken: Taken,
+    },
+    /// The kernel reads missing bytes of a file by itself, because somebody waits for them: what follows is
+    /// next.
+    Missed {
+        /// Which file.
+        file: FileId,
+        /// First byte, or a little behind it.
+        offset: u64,
+    },
+    /// Every file of this device is closed and let go of, so that its file system can be unmounted. What is
+    /// still read there is opened again.
+    Leave {
+        /// Device number of the file system.
+        dev: u64,
     },
     /// Bytes that a cache above has now ([`seekless_policy::Event::Release`]).
     Release {
@@ -164,6 +180,8 @@ impl fmt::Debug for Message {
             Message::Ask(_) => "Ask",
             Message::Hit(_) => "Hit",
             Message::Access { .. } => "Access",
+            Message::Leave { .. } => "Leave",
+            Message::Missed { .. } => "Missed",
             Message::Release { .. } => "Release",
             Message::Cancel(_) => "Cancel",
         })

@@ -1,7 +1,7 @@
 //! policy x kernel, in real time: what every front door shares.
 //!
 //! ```text
-//!  shim's receptionist   watch's event threads   serve's event loops        (other crates)
+//!  shim's receptionist   watch's and observe's threads   serve's event loops (other crates)
 //!            \                  |                  /
 //!             `-- ForwardedCall: submit --------'
 //!                               v
@@ -33,6 +33,7 @@ mod kind;
 mod layout;
 mod media;
 mod memory;
+mod missed;
 mod open_files;
 mod pinner;
 mod report;

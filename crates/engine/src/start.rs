@@ -20,6 +20,7 @@ use crate::kind::Kinds;
 use crate::layout::Layout;
 use crate::media::{self, Bitrates};
 use crate::memory;
+use crate::missed::Missed;
 use crate::open_files::OpenFiles;
 use crate::pinner::Pinner;
 use crate::settings::Settings;
@@ -66,6 +67,7 @@ impl DiskThread {
             began,
             workers,
             files: OpenFiles::default(),
+            missed: Missed::default(),
             pending: HashMap::new(),
             pinner,
             looks,

@@ -273,6 +273,15 @@ impl Engine {
         let _ = lock(self.devices()).read(file, offset, len);
     }
 
+    /// Closes every file of a device, and lets go of what is pinned of them, so that its file system can be
+    /// unmounted. Reads under way end first; a disk thread that is behind hears of it late.
+    pub fn leave(&self, dev: u64) {
+        let devices = lock(self.devices());
+        for index in 0..devices.views().len() {
+            let _ = devices.send(index, Message::Leave { dev });
+        }
+    }
+
     /// Reports that a cache above has these bytes now ([`seekless_policy::Event::Release`]). Lossy: a disk
     /// thread that is behind leaves them to the page cache.
     pub fn release(&self, file: FileId, offset: u64, len: u64) {
@@ -328,7 +337,23 @@ impl Devices {
     /// A read that was done, of a file the disk's thread knows if it is any of its business. For a door that
     /// reports many under one lock; others call [`Engine::read`].
     pub fn read(&self, file: FileId, offset: u64, len: u64) -> Reported {
-        match self.reader_of(file).map(|index| self.send(index, Message::Access { file, offset, len })) {
+        self.read_taken(file, offset, len, Taken::All)
+    }
+
+    /// The same of a read of which it is known how much of it was taken.
+    pub fn read_taken(&self, file: FileId, offset: u64, len: u64, taken: Taken) -> Reported {
+        let access = Message::Access { file, offset, len, taken };
+        match self.reader_of(file).map(|index| self.send(index, access)) {
+            Some(Ok(())) => Reported::Taken,
+            Some(Err(_)) => Reported::Dropped,
+            None => Reported::Unknown,
+        }
+    }
+
+    /// Reports that the kernel reads bytes from here on because somebody waits for them. What follows them is
+    /// brought in as if a call waited for it, if the thread knows the file; nobody is answered.
+    pub fn missed(&self, file: FileId, offset: u64) -> Reported {
+        match self.reader_of(file).map(|index| self.send(index, Message::Missed { file, offset })) {
             Some(Ok(())) => Reported::Taken,
             Some(Err(_)) => Reported::Dropped,
             None => Reported::Unknown,

@@ -19,6 +19,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::handle::FileHandle;
+
 /// Read or mapped-page access about to happen; in the kernel's headers since 6.14, not yet in the libc crate.
 const FAN_PRE_ACCESS: u64 = 0x0010_0000;
 /// Information record: offset and count of the access.
@@ -234,6 +236,88 @@ impl Drop for Event {
     }
 }
 
+/// A group that hears which files are opened on a file system, after the fact: nobody waits for it. A file is
+/// named by its handle, so nothing is held open and no mount is kept busy. Its queue is bounded
+/// (`fs.fanotify.max_queued_events`).
+#[derive(Debug)]
+pub struct Opens {
+    fd: OwnedFd,
+}
+
+impl Opens {
+    /// Hears of every file that is opened on the file system of `path` from now on.
+    ///
+    /// # Errors
+    /// No permission (`CAP_SYS_ADMIN`), a kernel before Linux 5.1, or a file system without handles.
+    pub fn of(path: &Path) -> Result<Opens, Unavailable> {
+        let flags = libc::FAN_CLASS_NOTIF | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK | libc::FAN_REPORT_FID;
+        // SAFETY: plain system call; it takes no pointers.
+        let fd = unsafe { libc::fanotify_init(flags, libc::O_RDONLY as u32) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error().into());
+        }
+        // SAFETY: a descriptor the call just gave us, owned by nobody else.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let path = CString::new(path.as_os_str().as_bytes())
+            .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        let flags = libc::FAN_MARK_ADD | libc::FAN_MARK_FILESYSTEM;
+        // SAFETY: `path` is a terminated string that outlives the call.
+        let done = unsafe {
+            libc::fanotify_mark(fd.as_raw_fd(), flags, libc::FAN_OPEN, libc::AT_FDCWD, path.as_ptr())
+        };
+        if done < 0 {
+            return Err(io::Error::last_os_error().into());
+        }
+        Ok(Opens { fd })
+    }
+
+    /// Hands over what is there now; how often events were lost because the queue was full.
+    pub fn drain(&self, mut take: impl FnMut(FileHandle)) -> u64 {
+        let mut lost = 0;
+        let mut buffer = Box::new(Buffer([MaybeUninit::uninit(); EVENT_BYTES * EVENTS_MAX]));
+        // Bounded: whoever opens files faster than this reads is heard the next time.
+        for _ in 0..64 {
+            let Ok((bytes, _)) = rustix::io::read(&self.fd, &mut buffer.0[..]) else { break };
+            let mut rest: &[u8] = bytes;
+            if rest.is_empty() {
+                break;
+            }
+            while let Some((mask, handle, length)) = parse_opened(rest) {
+                lost += u64::from(mask & libc::FAN_Q_OVERFLOW != 0);
+                handle.into_iter().for_each(&mut take);
+                rest = &rest[length..];
+            }
+        }
+        lost
+    }
+}
+
+impl AsFd for Opens {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// The first event of `bytes`: its mask, the file (none in an overflow), its length. A file record is { type
+/// u8, pad u8, len u16, fsid 8 bytes, handle_bytes u32, handle_type i32, bytes }.
+fn parse_opened(bytes: &[u8]) -> Option<(u64, Option<FileHandle>, usize)> {
+    let length = u32::from_ne_bytes(bytes_at(bytes, 0)?) as usize;
+    let metadata = u16::from_ne_bytes(bytes_at(bytes, 6)?) as usize;
+    if length < METADATA_BYTES || length > bytes.len() || bytes[4] != libc::FANOTIFY_METADATA_VERSION {
+        return None;
+    }
+    let event = &bytes[..length];
+    let mask = u64::from_ne_bytes(bytes_at(event, 8)?);
+    let record = event.get(metadata.max(METADATA_BYTES)..).unwrap_or(&[]);
+    let handle = || {
+        let bytes = u32::from_ne_bytes(bytes_at(record, 12)?) as usize;
+        let kind = i32::from_ne_bytes(bytes_at(record, 16)?);
+        FileHandle::from_parts(kind, record.get(20..20usize.checked_add(bytes)?)?)
+    };
+    let handle = record.first().filter(|&&kind| kind == libc::FAN_EVENT_INFO_TYPE_FID).and_then(|_| handle());
+    Some((mask, handle, length))
+}
+
 /// What an event's bytes say.
 #[derive(Debug, PartialEq, Eq)]
 struct Raw {
@@ -317,6 +401,30 @@ mod tests {
         for cut in 0..length {
             assert!(parse(&bytes[..cut]).is_none(), "cut at {cut}");
         }
+    }
+
+    #[test]
+    fn an_opened_file_is_named_by_its_handle() {
+        // The whole file system is heard: only files of our own are looked for.
+        let dir = tempfile::tempdir_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap();
+        let path = dir.path().join("f");
+        std::fs::write(&path, "x").unwrap();
+        let opens = match Opens::of(dir.path()) {
+            Ok(opens) => opens,
+            Err(why) => {
+                println!("skipped: no events of opened files here ({why:?})");
+                return;
+            }
+        };
+        let file = std::fs::File::open(&path).unwrap();
+        let handle = FileHandle::of(file.as_fd()).unwrap();
+        let mut heard = Vec::new();
+        let mut lost = 0;
+        for _ in 0..64 {
+            lost += opens.drain(|opened| heard.push(opened));
+        }
+        assert!(lost > 0 || heard.contains(&handle), "{} opened", heard.len());
+        assert!(parse_opened(&[0; 24]).is_none());
     }
 
     /// A mount of our own to watch, so that nothing else on the machine is touched.

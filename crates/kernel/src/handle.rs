@@ -12,6 +12,17 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 /// `MAX_HANDLE_SZ`: no file system's handle is longer.
 const HANDLE_BYTES: usize = 128;
 
+/// Kinds of handle whose inode number can be told (linux/exportfs.h): the inode number in 32 bits and a
+/// generation, without and with a parent; those of XFS with 64 bits; that of btrfs.
+const INO32_GEN: i32 = 1;
+const INO32_GEN_PARENT: i32 = 2;
+const XFS_INO64_GEN: i32 = 0x81;
+const XFS_INO64_GEN_PARENT: i32 = 0x82;
+const BTRFS: i32 = 0x4d;
+
+/// `f_type` of ext2, ext3 and ext4 (linux/magic.h).
+const EXT_SUPER_MAGIC: u64 = 0xef53;
+
 /// The kernel's `struct file_handle` with room for the longest one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]
@@ -44,6 +55,34 @@ impl FileHandle {
             )
         };
         if done == 0 { Ok(handle) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// The name of the file that has this inode number now, whatever file had it before. ext2, ext3 and ext4
+    /// take it: there the generation 0 matches every file. `None` where the file system that `mount` lies on
+    /// does not, or for a number it cannot have.
+    pub fn of_number(mount: BorrowedFd<'_>, ino: u64) -> Option<FileHandle> {
+        let ext = rustix::fs::fstatfs(mount).is_ok_and(|fs| fs.f_type as u64 == EXT_SUPER_MAGIC);
+        let number = u32::try_from(ino).ok().filter(|_| ext)?;
+        let mut bytes = [0u8; 8];
+        bytes[..4].copy_from_slice(&number.to_ne_bytes());
+        FileHandle::from_parts(INO32_GEN, &bytes)
+    }
+
+    /// A handle as the kernel reports it in an event.
+    pub(crate) fn from_parts(kind: i32, bytes: &[u8]) -> Option<FileHandle> {
+        let mut handle = FileHandle { bytes: bytes.len() as u32, kind, handle: [0; HANDLE_BYTES] };
+        handle.handle.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some(handle)
+    }
+
+    /// The inode number in it; `None` in a handle of a kind that is not known.
+    pub fn inode(&self) -> Option<u64> {
+        let bytes = self.handle.get(..self.bytes as usize)?;
+        match self.kind {
+            INO32_GEN | INO32_GEN_PARENT => Some(u32::from_ne_bytes(*bytes.first_chunk()?).into()),
+            XFS_INO64_GEN | XFS_INO64_GEN_PARENT | BTRFS => Some(u64::from_ne_bytes(*bytes.first_chunk()?)),
+            _ => None,
+        }
     }
 
     /// Opens the file through `mount`, any descriptor of a folder on the same file system. `flags` are those of `open`.
@@ -90,6 +129,7 @@ mod tests {
             }
         };
         let ino = file.metadata().unwrap().ino();
+        assert!(handle.inode().is_none_or(|told| told == ino), "{handle:?}");
         drop(file);
         std::fs::rename(&path, dir.path().join("b")).unwrap();
         let mount = File::open(dir.path()).unwrap();
@@ -102,7 +142,21 @@ mod tests {
         };
         assert_eq!(again.metadata().unwrap().ino(), ino);
         drop(again);
+        if let Some(named) = FileHandle::of_number(mount.as_fd(), ino) {
+            let again = File::from(named.open(mount.as_fd(), libc::O_RDONLY).unwrap());
+            assert_eq!(again.metadata().unwrap().ino(), ino);
+        }
         std::fs::remove_file(dir.path().join("b")).unwrap();
         assert!(handle.open(mount.as_fd(), libc::O_RDONLY).is_err());
+        let number = FileHandle::of_number(mount.as_fd(), ino);
+        assert!(number.is_none_or(|gone| gone.open(mount.as_fd(), libc::O_RDONLY).is_err()));
+    }
+
+    #[test]
+    fn a_number_that_no_handle_can_have_is_refused() {
+        let dir = File::open("/").unwrap();
+        assert_eq!(FileHandle::of_number(dir.as_fd(), u64::MAX), None);
+        assert_eq!(FileHandle::from_parts(1, &[0; HANDLE_BYTES + 1]), None);
+        assert_eq!(FileHandle::from_parts(1, &[1, 0]).and_then(|h| h.inode()), None, "cut short");
     }
 }

@@ -3,6 +3,8 @@
 #![allow(unsafe_code)]
 
 #[cfg(feature = "full")]
+pub mod cacheevents;
+#[cfg(feature = "full")]
 pub mod call;
 #[cfg(feature = "full")]
 pub mod cgroup;
@@ -25,6 +27,8 @@ pub mod memory;
 #[cfg(feature = "full")]
 pub mod mounts;
 #[cfg(feature = "full")]
+pub mod perf;
+#[cfg(feature = "full")]
 pub mod prefetch;
 #[cfg(feature = "full")]
 pub mod queue;
@@ -40,3 +44,5 @@ pub mod spawn;
 pub mod state;
 #[cfg(feature = "full")]
 pub mod topology;
+#[cfg(feature = "full")]
+pub mod tracepoint;

@@ -3,7 +3,7 @@
 use seekless_drive::catalogue as drives;
 use seekless_drive::set::SetSpec;
 use seekless_policy::{AheadConfig, Config as SpindleConfig, DropBehind, Mode, OrderKind, Sizing};
-use seekless_sim::serving::config::{Costs, DiskConfig, EngineConfig, ServerModel};
+use seekless_sim::serving::config::{Costs, DiskConfig, Door, EngineConfig, ServerModel};
 use seekless_sim::serving::profile::profile_of;
 use seekless_sim::serving::search::Search;
 use seekless_sim::serving::{self, Config, KernelConfig, Load, Report, readahead, scheduler};
@@ -39,7 +39,7 @@ fn closed(clients: u32) -> Config {
 
 fn engine(mode: Mode, ahead: bool) -> Option<EngineConfig> {
     let spindle = SpindleConfig { mode, ahead: ahead.then(AheadConfig::default), ..SpindleConfig::default() };
-    Some(EngineConfig { spindle, single_queue: false, window: None })
+    Some(EngineConfig { door: Door::Shim, spindle, single_queue: false, window: None })
 }
 
 fn sessions(per_s: f64) -> Config {
@@ -332,4 +332,27 @@ fn one_reader_who_never_waits_is_near_the_optimum_and_who_thinks_is_not() {
     let rand = run("one-rand-10");
     assert!((rand.optimum_mb_per_s / 40.5 - 1.0).abs() < 0.06, "{}", rand.optimum_mb_per_s);
     assert!(rand.of_optimum < 0.75, "{}", rand.of_optimum);
+}
+
+#[test]
+fn through_the_door_on_which_no_call_waits_streams_are_read_ahead_all_the_same() {
+    let catalogue = catalogue();
+    let run = |engine: Option<EngineConfig>, server| {
+        serving::run(&Config { engine, server, ..closed(40) }, &catalogue).unwrap()
+    };
+    let behind = |door, server| run(engine(Mode::Both, true).map(|e| EngineConfig { door, ..e }), server);
+    let without = run(None, ServerModel::nginx(2));
+    let [shim, watch, observe] =
+        [Door::Shim, Door::Watch, Door::Observe].map(|door| behind(door, ServerModel::nginx(2)));
+    // Observed, the first reads of streams are the kernel's. The engine reads the rest, and answers no call.
+    let rate = |report: &Report| report.mb_per_s;
+    let rates = [&without, &shim, &watch, &observe].map(rate);
+    assert!(rates[3] > 1.2 * rates[0] && rates[3] < 1.05 * rates[1], "{rates:?}");
+    let asked = |report: &Report| report.engines.iter().map(|e| e.requests).sum::<u64>();
+    assert_eq!(asked(&observe), 0);
+    assert!(asked(&shim) > 0 && asked(&watch) > 0);
+    // A map has no calls. Observed, it is read ahead of.
+    let read = |door| behind(door, ServerModel::apache()).engines.iter().map(|e| e.reads).sum::<u64>();
+    assert_eq!(read(Door::Shim), 0);
+    assert!(read(Door::Observe) > 0);
 }

@@ -9,7 +9,7 @@ use seekless_kernel::memory::{IdlePager, idle_pager};
 use seekless_kernel::topology::{DiskInfo, MountTable, Topology};
 use serde::Serialize;
 
-use super::recommend::{Recommendation, for_machine};
+use super::recommend::{Doors, Recommendation, for_machine};
 use super::{DaemonState, Finding, describe_findings};
 
 /// One disk.
@@ -49,14 +49,14 @@ pub(crate) struct MachineReport {
     recommendation: Recommendation,
 }
 
-pub(crate) fn examine(daemon: DaemonState, watchable: Result<(), &str>) -> MachineReport {
+pub(crate) fn examine(daemon: DaemonState, doors: Doors) -> MachineReport {
     let kinds = Settings::default().survey(None);
     let disks: Vec<DiskFacts> =
         Topology::of_system().disks().into_iter().map(|info| DiskFacts::new(info, &kinds)).collect();
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_string();
     let mut findings = findings(&disks, &daemon, idle_pager());
     findings.extend(beyond(&MountTable::of_system()));
-    let recommendation = for_machine(disks.iter().any(|d| d.seeks), daemon.answers, watchable);
+    let recommendation = for_machine(disks.iter().any(|d| d.seeks), daemon.answers, doors);
     MachineReport { kernel, daemon, disks, findings, recommendation }
 }
 

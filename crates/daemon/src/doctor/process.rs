@@ -12,7 +12,7 @@ use seekless_units::{Exit, Fault};
 use serde::Serialize;
 
 use super::elf::Program;
-use super::recommend::{Recommendation, for_process};
+use super::recommend::{Doors, Recommendation, for_process};
 use super::{DaemonState, Finding, describe_findings};
 
 /// A mapping of a file smaller than this is not worth a word: locales, fonts, small databases.
@@ -303,7 +303,7 @@ impl ProcessReport {
 /// What helps a server that cannot be hooked.
 const WITHOUT_US: &str = "`seekless watch` serves it without a preload, and `seekless disk tune` without us";
 
-pub(crate) fn diagnose(facts: &Facts, daemon: DaemonState, watchable: Result<(), &str>) -> ProcessReport {
+pub(crate) fn diagnose(facts: &Facts, daemon: DaemonState, doors: Doors) -> ProcessReport {
     let mut findings = Vec::new();
     let mut found = |kind, blocks, what: &str, advice: &str| {
         findings.push(Finding { kind, blocks, what: what.to_string(), advice: advice.to_string() });
@@ -329,7 +329,7 @@ pub(crate) fn diagnose(facts: &Facts, daemon: DaemonState, watchable: Result<(),
     let has = |kinds: &[&str]| findings.iter().any(|f| kinds.contains(&f.kind));
     let preloadable = !has(&["go", "static", "musl", "at_secure"]);
     let seen = !has(&["io_uring", "aio", "mmap"]);
-    let recommendation = for_process(hooked, preloadable, seen, watchable);
+    let recommendation = for_process(hooked, preloadable, seen, doors);
     ProcessReport { pid: facts.pid, name: facts.name.clone(), hooked, daemon, findings, recommendation }
 }
 
@@ -422,6 +422,8 @@ fn bypasses(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str, &str
 mod tests {
     use super::*;
 
+    const ALL: Doors = Doors { watch: Ok(()), observe: Ok(()) };
+
     fn daemon(answers: bool) -> DaemonState {
         DaemonState { socket: "/s".into(), answers, mode: answers.then(|| "both".into()), error: None }
     }
@@ -432,15 +434,14 @@ mod tests {
     }
 
     fn kinds(facts: &Facts) -> Vec<&'static str> {
-        diagnose(facts, daemon(true), Ok(())).findings.iter().map(|f| f.kind).collect()
+        diagnose(facts, daemon(true), ALL).findings.iter().map(|f| f.kind).collect()
     }
 
     #[test]
     fn a_hooked_process_with_a_daemon_is_well() {
-        let report = diagnose(&Facts { shim_mapped: true, ..dynamic() }, daemon(true), Ok(()));
+        let report = diagnose(&Facts { shim_mapped: true, ..dynamic() }, daemon(true), ALL);
         assert!(report.hooked && report.findings.is_empty(), "{report:?}");
-        let report =
-            diagnose(&Facts { shim_mapped: true, disabled: true, ..dynamic() }, daemon(false), Ok(()));
+        let report = diagnose(&Facts { shim_mapped: true, disabled: true, ..dynamic() }, daemon(false), ALL);
         assert!(!report.hooked);
         assert_eq!(report.findings.iter().map(|f| f.kind).collect::<Vec<_>>(), ["disabled", "no_daemon"]);
     }
@@ -475,7 +476,7 @@ mod tests {
     fn a_server_without_threads_is_told_which_setting_helps() {
         let with = |name: &str, reads_at_once| {
             let facts = Facts { shim_mapped: true, name: name.into(), reads_at_once, ..dynamic() };
-            diagnose(&facts, daemon(true), Ok(())).findings
+            diagnose(&facts, daemon(true), ALL).findings
         };
         let findings = with("nginx", 2);
         assert_eq!(findings.len(), 1);
@@ -525,7 +526,7 @@ mod tests {
     fn a_daemon_that_cannot_be_seen_is_not_said_to_be_silent() {
         let hidden = Facts { shim_mapped: true, overwritten: true, ..dynamic() };
         let kinds = |facts: &Facts| {
-            let report = diagnose(facts, daemon(false), Ok(()));
+            let report = diagnose(facts, daemon(false), ALL);
             report.findings.iter().map(|f| f.kind).collect::<Vec<_>>()
         };
         assert_eq!(kinds(&hidden), ["daemon_unseen"]);

@@ -10,10 +10,14 @@ pub(crate) struct Count(AtomicU64);
 
 impl Count {
     pub(crate) fn add(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.add_many(1);
     }
 
-    fn get(&self) -> u64 {
+    pub(crate) fn add_many(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }

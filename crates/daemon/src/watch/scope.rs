@@ -116,12 +116,12 @@ fn libc_o_path() -> i32 {
 }
 
 /// The path a descriptor was opened by. A file that has been removed has none.
-fn path_of(fd: BorrowedFd<'_>) -> Option<PathBuf> {
+pub(crate) fn path_of(fd: BorrowedFd<'_>) -> Option<PathBuf> {
     fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok()
 }
 
 /// The mount a path lies on: of those above it the deepest, of several on one place the last.
-fn mount_of<'a>(table: &'a [Mounted], path: &Path) -> Option<&'a Mounted> {
+pub(crate) fn mount_of<'a>(table: &'a [Mounted], path: &Path) -> Option<&'a Mounted> {
     let above = table.iter().filter(|m| path.starts_with(&m.target));
     above.max_by_key(|m| m.target.components().count())
 }

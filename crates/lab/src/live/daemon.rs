@@ -28,7 +28,7 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts the arm's: a daemon for shims, or `seekless watch` on the bench's disks.
+    /// Starts the arm's: a daemon for shims, or `seekless watch` or `observe` on the bench's disks.
     pub(crate) fn of(
         bench: &Bench<'_>,
         arm: &Arm,
@@ -37,7 +37,7 @@ impl Daemon {
     ) -> Result<Daemon, Fault> {
         let mounts: Vec<&Path> = match arm.door {
             Door::Shim => Vec::new(),
-            Door::Watch => bench.mounts().collect(),
+            Door::Watch | Door::Observe => bench.mounts().collect(),
         };
         Daemon::begin(arm, dir, (!bench.ground.block, &mounts, &[]), group)
     }
@@ -64,7 +64,7 @@ impl Daemon {
         group: Option<&MemoryGroup>,
     ) -> Result<Daemon, Fault> {
         let socket = socket(dir);
-        let door = if watched.is_empty() { "daemon" } else { "watch" };
+        let door = if watched.is_empty() { Door::Shim } else { arm.door }.command();
         let mut command =
             tools::command(&[door, "--mode", arm.mode.unwrap_or(Mode::Both).word(), "--socket"])?;
         command.arg(&socket).args(watched).args(options);
@@ -108,7 +108,8 @@ impl Daemon {
                 let listens = identity(&daemon.socket).is_some_and(|now| Some(now) != left);
                 // Files opened before the folders are marked would not be announced.
                 let marked = watched.is_empty()
-                    || std::fs::read_to_string(dir.join("daemon.log")).is_ok_and(|l| l.contains("watching"));
+                    || std::fs::read_to_string(dir.join("daemon.log"))
+                        .is_ok_and(|log| log.contains("watching") || log.contains("observing"));
                 Ok((listens && marked).then_some(()))
             }
         })?;

@@ -64,7 +64,7 @@ pub(crate) fn survey(scenario: &Scenario) -> Result<Ground, Fault> {
     if scenario.arms.iter().any(|a| a.balanced) {
         tools::find("haproxy")?;
     }
-    let watch = |a: &Arm| a.door == Door::Watch;
+    let watch = |a: &Arm| a.door != Door::Shim;
     if !root && (scenario.arms.iter().any(watch) || matches!(scenario.load, Load::Profile {})) {
         return Err(permission(
             "this scenario needs the right to a block device and to watch it: run it as root",

@@ -247,6 +247,19 @@ pub enum Door {
     Shim,
     /// `seekless watch` on the disks' mounts; nothing is preloaded.
     Watch,
+    /// `seekless observe` on the disks' mounts; nothing is preloaded, and no read waits for it.
+    Observe,
+}
+
+impl Door {
+    /// Name in scenarios and on command lines; that of the shim is its daemon's.
+    pub(crate) fn command(self) -> &'static str {
+        match self {
+            Door::Shim => "daemon",
+            Door::Watch => "watch",
+            Door::Observe => "observe",
+        }
+    }
 }
 
 /// Which configuration of a server.

@@ -79,6 +79,8 @@ scenarios![
     "libception-table4",
     "libception-tuning",
     "libception-two-disks",
+    "observe",
+    "observe-sessions",
     "pfc-fig4-multi",
     "pfc-fig4-oltp",
     "pfc-fig4-websearch",

@@ -205,8 +205,8 @@ impl Scenario {
                     "fault: at_s at least 0, for_s 0.001 to 60, every_s at least 1, limit at least 16MiB",
                 );
             }
-            if arm.door == super::Door::Watch && (arm.mode.is_none() || arm.no_daemon) {
-                return here("door = \"watch\" needs a mode and a daemon");
+            if arm.door != super::Door::Shim && (arm.mode.is_none() || arm.no_daemon) {
+                return here("door = \"watch\" or \"observe\" needs a mode and a daemon");
             }
             self.validate_search(arm)?;
             let turns = |knob| self.axis.as_ref().is_some_and(|a| a.knobs.contains(&knob));

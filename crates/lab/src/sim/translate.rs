@@ -1,7 +1,7 @@
 //! A scenario's arm as arguments of `seekless sim serve`.
 
 use crate::live::load::SEARCH_RUNS;
-use crate::scenario::{Arm, Load, Point, Scenario, ServerKind};
+use crate::scenario::{Arm, Door, Load, Point, Scenario, ServerKind};
 
 /// Seconds a run at one rate takes where a scenario asks for a ramp.
 const RAMP_STEP_S: (f64, f64) = (60.0, 240.0);
@@ -13,9 +13,6 @@ pub(crate) fn refusal(scenario: &Scenario) -> Option<String> {
     }
     if matches!(scenario.load, Load::Profile {}) {
         return Some("in virtual time the procedure is a test of its own (cargo test -p seekless-disk --test catalogue)".into());
-    }
-    if scenario.arms.iter().any(|a| a.door == crate::scenario::Door::Watch) {
-        return Some("the simulator has no model of `seekless watch`".into());
     }
     if matches!(scenario.load, Load::Diff { .. }) {
         return Some("the simulator has no `diff` and no small files".into());
@@ -157,6 +154,9 @@ fn server(words: &mut Words, arm: &Arm) {
 fn engine(words: &mut Words, arm: &Arm) {
     let Some(mode) = arm.mode else { return };
     words.put("--mode", mode.word());
+    if arm.door != Door::Shim {
+        words.put("--door", arm.door.command());
+    }
     words.put("--ahead", if arm.ahead { "on" } else { "off" });
     if let Some(hold) = arm.hold {
         words.put("--hold", if hold { "on" } else { "off" });

@@ -16,7 +16,7 @@ use seekless_workload::handler::Handler;
 use seekless_workload::session::ClientClass;
 use serde_json::{Value, json};
 
-use crate::serving::config::{Costs, DiskConfig, EngineConfig, ServerModel};
+use crate::serving::config::{self, Costs, DiskConfig, EngineConfig, ServerModel};
 use crate::serving::{self, Config, KernelConfig, Load, Replacement, profile_of, readahead, scheduler};
 
 /// Headings of what `--help` shows and `-h` does not.
@@ -53,6 +53,26 @@ enum Variant {
     Threads,
     /// nginx: aio threads, sendfile off, reads of 32 KiB; built-in: read instead of sendfile
     Reads,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum DoorArg {
+    /// A library in the server: misses wait for the engine, in its order
+    Shim,
+    /// The kernel announces each call, which costs two wake-ups, and misses wait
+    Watch,
+    /// The page cache tells of reads after the fact: no call waits
+    Observe,
+}
+
+impl From<DoorArg> for config::Door {
+    fn from(door: DoorArg) -> config::Door {
+        match door {
+            DoorArg::Shim => config::Door::Shim,
+            DoorArg::Watch => config::Door::Watch,
+            DoorArg::Observe => config::Door::Observe,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -197,6 +217,9 @@ struct EngineArgs {
     /// What Seekless does: off, track, serialise, prefetch, both [default: it is not there; with --preset both]
     #[arg(long, value_name = "MODE")]
     mode: Option<Mode>,
+    /// How it hears of reads
+    #[arg(long, value_enum, default_value = "shim")]
+    door: DoorArg,
     /// How far, how early and in which order, as the daemon takes it
     #[command(flatten)]
     policy: PolicyOptions,
@@ -469,7 +492,8 @@ impl EngineArgs {
         if let Some(start) = self.scaled_start(&spindle, memory)? {
             spindle.start_size = Some(start);
         }
-        Ok(Some(EngineConfig { spindle, single_queue: self.queue.single_queue, window: self.window }))
+        let (door, single_queue) = (self.door.into(), self.queue.single_queue);
+        Ok(Some(EngineConfig { door, spindle, single_queue, window: self.window }))
     }
 
     /// The size that an automatic one would start with, times the factor that was asked for.

@@ -130,9 +130,26 @@ impl How {
     }
 }
 
+/// How the engine hears of the server's reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Door {
+    /// A library in the server: misses wait for the engine, hits are reported after the fact. It sees no
+    /// maps.
+    #[default]
+    Shim,
+    /// The kernel announces each call and waits for an answer, which costs every call two wake-ups. What a
+    /// map touches is not announced.
+    Watch,
+    /// The page cache tells of reads when they have their bytes. No call waits, and none is put in order.
+    Observe,
+}
+
 /// What Seekless does.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
+    /// How it hears of reads.
+    pub door: Door,
     /// The settings of the policy. Its memory is that of the simulated machine.
     pub spindle: SpindleConfig,
     /// One queue for all disks.
@@ -142,6 +159,11 @@ pub struct EngineConfig {
 }
 
 impl EngineConfig {
+    /// Whether a call of a server that reads like this waits for the engine if it misses.
+    pub fn blocks(&self, how: How) -> bool {
+        self.acts() && how != How::Map && self.door != Door::Observe
+    }
+
     /// Whether reads are asked about at all.
     pub fn acts(&self) -> bool {
         !matches!(self.spindle.mode, Mode::Off | Mode::Track)

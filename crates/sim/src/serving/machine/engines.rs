@@ -8,6 +8,7 @@ use seekless_wants::PROGRESS_STEP;
 
 use super::{Ev, Machine, Phase};
 use crate::serving::cache::{PAGE, PageState};
+use crate::serving::config::Door;
 use crate::serving::disk::Waiter;
 use crate::serving::engine::Reading;
 
@@ -73,6 +74,7 @@ impl Machine<'_> {
     }
 
     pub(super) fn ring(&mut self, e: u32) {
+        let opens = self.config.engine.as_ref().is_some_and(|engine| engine.door == Door::Observe);
         for (file, offset, len) in std::mem::take(&mut self.reports[e as usize]) {
             let (disk, local) = self.place(file);
             let access = Access {
@@ -83,7 +85,12 @@ impl Machine<'_> {
                 lba: Some(self.disks[disk as usize].lba(local, offset)),
                 taken: Taken::All,
             };
-            self.engines[e as usize].policy.handle(self.now, Event::Access(access));
+            let policy = &mut self.engines[e as usize].policy;
+            if opens {
+                // No request does.
+                policy.handle(self.now, Event::Opened { file: access.file });
+            }
+            policy.handle(self.now, Event::Access(access));
         }
         self.act(e);
     }

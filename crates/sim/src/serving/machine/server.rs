@@ -7,7 +7,7 @@ use seekless_workload::handler::Step;
 
 use super::{Ev, Machine, Phase};
 use crate::serving::cache::{PAGE, PageState};
-use crate::serving::config::How;
+use crate::serving::config::{Door, How};
 use crate::serving::disk::{Pages, Waiter};
 use crate::serving::readahead::{self, Bounds, Growth, Window};
 
@@ -92,14 +92,18 @@ impl Machine<'_> {
         k.call_began = self.now;
         k.page = k.at / PAGE;
         k.unit_end = k.at;
-        let Some(engine) = self.config.engine.as_ref().filter(|e| e.acts() && server.how != How::Map) else {
+        let Some(engine) = self.config.engine.as_ref().filter(|e| e.blocks(server.how)) else {
             return self.read(c);
         };
         let file = k.file;
         let Some(want) = self.looked_at(c) else { return self.read(c) };
         let pages = want.pages();
         if self.cache.first_absent(file, pages.start, pages.end) == pages.end {
-            return self.read(c);
+            return match engine.door {
+                // To the watcher and back.
+                Door::Watch => self.plan(self.now + Nanos(2 * self.config.costs.wake.0), Ev::Answer(c)),
+                Door::Shim | Door::Observe => self.read(c),
+            };
         }
         if engine.spindle.mode == Mode::Prefetch {
             for part in passes(want.enlarged(engine.spindle.prefetch.0)) {
@@ -159,6 +163,10 @@ impl Machine<'_> {
         let copy = Nanos(costs.copy_ns_per_kib * bytes / 1024);
         let took = copy + if first { costs.call } else { Nanos::ZERO };
         self.record.handed_over(self.now, bytes);
+        if self.config.engine.as_ref().is_some_and(|engine| engine.door == Door::Observe) {
+            // The page cache tells of pages as they are taken, a call or a map.
+            self.reported(c, end - bytes, bytes);
+        }
         self.plan(self.now + took, Ev::Unit(c));
     }
 
@@ -340,12 +348,19 @@ impl Machine<'_> {
     pub(super) fn call_ends(&mut self, c: u32) {
         let k = &self.connections[c as usize];
         self.record.call(k.call_began, self.now);
-        let (file, offset, len) = (k.file, k.call_start, k.at - k.call_start);
-        let Some(engine) = &self.config.engine else { return };
-        let reports = engine.acts() && engine.spindle.mode.serialises() && self.config.server.how != How::Map;
-        if !reports || len == 0 || !engine.spindle.hears_hits() {
+        let (offset, len) = (k.call_start, k.at - k.call_start);
+        if self.config.engine.as_ref().is_some_and(|engine| engine.blocks(self.config.server.how)) {
+            self.reported(c, offset, len);
+        }
+    }
+
+    /// The engine is to hear of a read.
+    fn reported(&mut self, c: u32, offset: u64, len: u64) {
+        let Some(engine) = self.config.engine.as_ref().filter(|e| e.acts()) else { return };
+        if !engine.spindle.mode.serialises() || len == 0 || !engine.spindle.hears_hits() {
             return;
         }
+        let file = self.connections[c as usize].file;
         let e = self.engine_of(self.clients[c as usize].disk);
         if self.reports[e as usize].is_empty() {
             self.plan(self.now + RING, Ev::Ring(e));

@@ -1,0 +1,146 @@
+//! The command line of `seekless observe`.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use seekless_kernel::cacheevents::CacheEvents;
+use seekless_kernel::mounts::mounts;
+use seekless_options::{BOUNDS, seconds};
+use seekless_units::{Exit, Fault};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use super::{EngineArgs, octal};
+use crate::daemon::Daemon;
+use crate::observe::{Door, unavailable};
+use crate::state;
+use crate::status::StatusReport;
+
+/// Reads ahead for every program that reads under these folders. Nothing is preloaded or restarted, and no
+/// program waits for it.
+#[derive(Args, Clone, Debug)]
+pub struct ObserveArgs {
+    /// The folders
+    #[arg(required = true, value_name = "DIR")]
+    dirs: Vec<PathBuf>,
+    #[command(flatten)]
+    engine: EngineArgs,
+    /// Do not listen for shims and for `daemon status` as well
+    #[arg(long)]
+    no_socket: bool,
+    /// Where to listen [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
+    #[arg(long, value_name = "PATH", conflicts_with = "no_socket")]
+    socket: Option<PathBuf>,
+    /// Permission bits of the socket, octal [default: 666 for root's daemon, 600 otherwise]
+    #[arg(long, value_name = "BITS", value_parser = octal, help_heading = BOUNDS, hide_short_help = true)]
+    socket_mode: Option<u32>,
+    /// Write the statistics every so many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    stats_interval: Option<f64>,
+    /// Write the statistics as JSON, at the end and at every interval: to standard output, one line each, or
+    /// to FILE, always the latest
+    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// `seekless observe`: a daemon with the page cache's events as a second door. Ends at SIGINT or SIGTERM; at
+/// SIGHUP it lets go of every file.
+///
+/// # Errors
+/// The kernel, the file system or our rights do not allow it; a folder is none; the socket or the file system
+/// is taken.
+pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
+    // Before anything is made.
+    CacheEvents::probe().map_err(unavailable)?;
+    let fault = |e: io::Error| Fault::new(Exit::Failed, format!("seekless observe cannot start: {e}"));
+    let (told, signal) = UnixStream::pair().map_err(fault)?;
+    for number in [SIGTERM, SIGINT] {
+        signal_hook::low_level::pipe::register(number, signal.try_clone().map_err(fault)?).map_err(fault)?;
+    }
+    let (hung_up, signal) = UnixStream::pair().map_err(fault)?;
+    hung_up.set_nonblocking(true).map_err(fault)?;
+    signal_hook::low_level::pipe::register(SIGHUP, signal).map_err(fault)?;
+
+    let mut settings = args.engine.settings(args.socket.clone().map_or_else(state::own_socket, Ok)?)?;
+    settings.socket_mode = args.socket_mode.unwrap_or(settings.socket_mode);
+    args.engine.open_log(&mut settings)?;
+    let engine = settings.engine.clone();
+    let daemon = match args.no_socket {
+        false => Daemon::start(settings).map_err(|error| {
+            let fault = Fault::from(error);
+            let instead = "to observe without serving shims as well, use --no-socket";
+            Fault::new(fault.exit, format!("{}; {instead}", fault.message))
+        })?,
+        true => Daemon::start_unreachable(settings)?,
+    };
+    let mut door = Door::open(&args.dirs, !args.no_socket, &daemon)?;
+    for disk in engine.survey(Some(&args.dirs)) {
+        eprintln!("seekless observe: {disk}");
+    }
+    for volume in door.volumes() {
+        eprintln!("seekless observe: observing {}", volume.path.display());
+    }
+    let interval = args.stats_interval.map(Duration::from_secs_f64);
+    let give = |report: &StatusReport| report.give(args.json.as_deref());
+    let last = serve(&told, &hung_up, &door, &daemon, interval, give)?;
+    // Before anything else: no file is held open.
+    door.close();
+    if args.json.is_some()
+        && let Some(report) = daemon.status().or(last)
+    {
+        give(&report)?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// Until a signal says to end. Looks after file systems that are unmounted meanwhile.
+fn serve(
+    told: &UnixStream,
+    hung_up: &UnixStream,
+    door: &Door,
+    daemon: &Daemon,
+    interval: Option<Duration>,
+    give: impl Fn(&StatusReport) -> Result<(), Fault>,
+) -> Result<Option<StatusReport>, Fault> {
+    let table = File::open("/proc/self/mountinfo");
+    let table =
+        table.map_err(|e| Fault::new(Exit::Missing, format!("/proc/self/mountinfo: {e}; mount /proc")))?;
+    let mut last = None;
+    let mut next = interval.map(|i| Instant::now() + i);
+    loop {
+        let pause = next.map_or(Duration::from_secs(3600), |at| at.saturating_duration_since(Instant::now()));
+        let pause = Timespec { tv_sec: pause.as_secs() as _, tv_nsec: pause.subsec_nanos() as _ };
+        let mut ready = [
+            PollFd::new(told, PollFlags::IN),
+            PollFd::new(hung_up, PollFlags::IN),
+            // Raised when anything is mounted or unmounted.
+            PollFd::new(&table, PollFlags::PRI),
+        ];
+        let _ = poll(&mut ready, Some(&pause));
+        let [stop, release, mounted] = ready.map(|fd| !fd.revents().is_empty());
+        if stop {
+            return Ok(last);
+        }
+        if release {
+            let _ = rustix::io::read(hung_up, &mut [0u8; 64]);
+            door.release(|_| true);
+        }
+        if mounted && let Ok(mounts) = mounts() {
+            // Unmounted while files were open (`umount -l`): it goes when the last of them is closed.
+            door.release(|volume| !mounts.iter().any(|m| m.device == volume.dev));
+        }
+        if let (Some(interval), Some(at)) = (interval, next)
+            && Instant::now() >= at
+        {
+            next = Some(Instant::now() + interval);
+            if let Some(report) = daemon.status() {
+                give(&report)?;
+                last = Some(report);
+            }
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! The third door: the page cache tells of every read after the fact, and nobody waits for us.
+//!
+//! ```text
+//!  any program: read, sendfile, mmap       (goes on at once)
+//!        | a tracepoint of the page cache
+//!        v
+//!  a ring a processor, written by the kernel; full: counted as lost
+//!        v
+//!  listener thread: events -> reads -> is the file known?
+//!        |-- yes: thread of that disk
+//!        |-- no, and the read went on: finder thread: number -> open file -> thread of that disk
+//!        `-- no: remembered, no file is opened
+//! ```
+//!
+//! - [`reads`]: what the events of a call, and of calls that go on from one another, come to.
+//! - [`table`]: what is known of files.
+//! - [`finder`]: opens a file by its number, by a handle, or after a walk ([`scan`]).
+//! - [`processes`]: whose reads are not to be heard.
+//! - [`volume`]: the folders.
+//!
+//! There is no request here and no answer: a read that misses is the kernel's affair. What this process does,
+//! or leaves undone, delays no program; its end, however it comes, closes the rings.
+
+pub(crate) mod finder;
+mod processes;
+mod reads;
+mod scan;
+mod table;
+pub(crate) mod volume;
+
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use seekless_engine::{Devices, Engine, Reported, lock};
+use seekless_kernel::cacheevents::{CacheEvent, CacheEvents, DEVICES_MAX};
+use seekless_kernel::residency::page_bytes;
+use seekless_kernel::tracepoint::TraceError;
+use seekless_policy::FileId;
+use seekless_units::{Exit, Fault};
+
+use crate::daemon::Daemon;
+use crate::statistics::DoorReport;
+use crate::status::ObserveReport;
+use crate::watch::counts::Count;
+use finder::{Finder, Search};
+use processes::Processes;
+use reads::{Inode, Reads, Seen};
+use table::{Answer, Order, Table};
+use volume::Volume;
+
+/// While reads come the rings are emptied this often. A miss takes the disk several times as long, so what
+/// follows it is ordered while the kernel still reads it. Half of it costs twice the wake-ups.
+const ROUND: Duration = Duration::from_millis(2);
+
+/// While none come the pause grows to this: ten wake-ups a second. A ring that fills ends the pause.
+const ROUND_IDLE: Duration = Duration::from_millis(100);
+
+/// Most searches that wait. Beyond it a file waits for its next reads.
+const SEARCHES_MAX: usize = 1024;
+
+/// How long each thread may take to end.
+const END_MAX: Duration = Duration::from_millis(300);
+
+/// Counters of the door; see [`ObserveReport`] for their meaning.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    events: Count,
+    lost: Count,
+    own: Count,
+    told_otherwise: Count,
+    reads: Count,
+    accesses: Count,
+    missed: Count,
+    dropped: Count,
+    files_known: AtomicU64,
+    files_waiting: AtomicU64,
+    looked_for: Count,
+    found: Count,
+    outside: Count,
+    not_a_disk: Count,
+    unknown: Count,
+    scans: Count,
+    opens_lost: Count,
+    released: Count,
+}
+
+impl Counts {
+    /// Hands a read to the engine.
+    fn forward(&self, devices: &Devices, file: FileId, seen: &Seen) {
+        match devices.read_taken(file, seen.start, seen.end - seen.start, seen.taken) {
+            Reported::Taken => self.accesses.add(),
+            Reported::Dropped | Reported::Unknown => self.dropped.add(),
+        }
+    }
+
+    fn report(&self, volumes: &[Volume]) -> ObserveReport {
+        ObserveReport {
+            folders: volumes.iter().map(|v| v.path.display().to_string()).collect(),
+            events: self.events.get(),
+            lost: self.lost.get(),
+            own: self.own.get(),
+            told_otherwise: self.told_otherwise.get(),
+            reads: self.reads.get(),
+            accesses: self.accesses.get(),
+            missed: self.missed.get(),
+            dropped: self.dropped.get(),
+            files_known: self.files_known.load(Ordering::Relaxed),
+            files_waiting: self.files_waiting.load(Ordering::Relaxed),
+            looked_for: self.looked_for.get(),
+            found: self.found.get(),
+            outside: self.outside.get(),
+            not_a_disk: self.not_a_disk.get(),
+            unknown: self.unknown.get(),
+            scans: self.scans.get(),
+            opens_lost: self.opens_lost.get(),
+            released: self.released.get(),
+        }
+    }
+}
+
+/// The open door. Dropping it closes it.
+pub(crate) struct Door {
+    volumes: Arc<[Volume]>,
+    engine: Engine,
+    counts: Arc<Counts>,
+    /// Devices whose files are to be forgotten.
+    forget: Sender<(u32, u32)>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+    /// One observer a file system: the kernel gives a name to one process, until it ends.
+    _claims: Vec<UnixListener>,
+}
+
+impl Door {
+    /// Begins to listen. `shims`: servers with the shim report to this process.
+    ///
+    /// # Errors
+    /// The kernel, the file system or our rights do not allow it; a folder is none; another process observes
+    /// its file system.
+    pub(crate) fn open(dirs: &[PathBuf], shims: bool, daemon: &Daemon) -> Result<Door, Fault> {
+        let volumes: Arc<[Volume]> = Volume::find(dirs)?.into();
+        let mut devices: Vec<(u32, u32)> = volumes.iter().map(|v| v.dev).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        if devices.len() > DEVICES_MAX {
+            let what =
+                format!("the folders lie on {} file systems; name at most {DEVICES_MAX}", devices.len());
+            return Err(Fault::new(Exit::Usage, what));
+        }
+        let events = CacheEvents::open(&devices).map_err(unavailable)?;
+        let claims = devices.iter().map(|&dev| claim(dev)).collect::<Result<_, Fault>>()?;
+        let (engine, counts) = (daemon.engine(), Arc::new(Counts::default()));
+        let stop = Arc::new(AtomicBool::new(false));
+        let (search, searches) = bounded(SEARCHES_MAX);
+        let (answer, answers) = bounded(SEARCHES_MAX);
+        let (forget, to_forget) = bounded(DEVICES_MAX);
+        let finder = Finder::new(volumes.clone(), engine.clone(), counts.clone());
+        let listener = Listener {
+            events,
+            reads: Reads::new(page_bytes()),
+            processes: Processes::new(shims),
+            table: Table::default(),
+            engine: engine.clone(),
+            counts: counts.clone(),
+            search,
+            answers,
+            to_forget,
+            stop: stop.clone(),
+        };
+        let mut door = Door { volumes, engine, counts, forget, stop, threads: Vec::new(), _claims: claims };
+        let no_thread =
+            |e: io::Error| Fault::new(Exit::Failed, format!("cannot start a thread: {e}; check ulimit -u"));
+        let find = move || finder.run(&searches, &answer);
+        door.threads.push(thread::Builder::new().name("finder".into()).spawn(find).map_err(no_thread)?);
+        let listen = move || listener.run();
+        door.threads.push(thread::Builder::new().name("listener".into()).spawn(listen).map_err(no_thread)?);
+        let (counts, folders) = (door.counts.clone(), door.volumes.clone());
+        daemon.show(Box::new(move || DoorReport::Observe(counts.report(&folders))));
+        Ok(door)
+    }
+
+    /// The folders observed.
+    pub(crate) fn volumes(&self) -> &[Volume] {
+        &self.volumes
+    }
+
+    /// Lets go of every file of these volumes, so that their file systems can be unmounted. What is still
+    /// read there is opened again.
+    pub(crate) fn release(&self, wanted: impl Fn(&Volume) -> bool) {
+        for volume in self.volumes.iter().filter(|v| wanted(v)) {
+            // The listener takes it within a round; one that is full has as much to forget already.
+            let _ = self.forget.try_send(volume.dev);
+            self.engine.leave(volume.st_dev);
+            self.counts.released.add();
+        }
+    }
+
+    /// No more events, and no file held open.
+    pub(crate) fn close(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.release(|_| true);
+        for thread in self.threads.drain(..) {
+            // A finder that waits for a disk is left to the end of the process.
+            let until = Instant::now() + END_MAX;
+            while !thread.is_finished() && Instant::now() < until {
+                thread::sleep(Duration::from_millis(2));
+            }
+        }
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Takes the name that stands for observing this device. It is bound to this process by a socket that nobody
+/// connects to, and so ends with it, however it ends.
+fn claim(dev: (u32, u32)) -> Result<UnixListener, Fault> {
+    let name = format!("seekless-observe-{}:{}", dev.0, dev.1);
+    let bound = SocketAddr::from_abstract_name(&name).and_then(|address| UnixListener::bind_addr(&address));
+    bound.map_err(|e| match e.kind() {
+        io::ErrorKind::AddrInUse => Fault::new(
+            Exit::Busy,
+            format!("another seekless observe has the file system {}:{}; end it first", dev.0, dev.1),
+        ),
+        _ => Fault::new(Exit::Failed, format!("cannot claim the file system {}:{}: {e}", dev.0, dev.1)),
+    })
+}
+
+/// One line for each way the kernel says no, with the next best door.
+pub(crate) fn unavailable(why: TraceError) -> Fault {
+    let instead = "next best: seekless watch DIR, then seekless run -- CMD";
+    match why {
+        TraceError::NotPermitted(what) => Fault::new(
+            Exit::Permission,
+            format!("observing needs root with CAP_PERFMON, and no kernel lockdown ({what}); {instead}"),
+        ),
+        TraceError::Missing(what) => Fault::new(
+            Exit::Missing,
+            format!("this kernel has no {what} (Linux 6.11 with tracing has); {instead}"),
+        ),
+        TraceError::Other(what, error) => {
+            Fault::new(Exit::Failed, format!("cannot observe: {what}: {error}; {instead}"))
+        }
+    }
+}
+
+/// The thread that empties the rings. It touches no disk.
+struct Listener {
+    events: CacheEvents,
+    reads: Reads,
+    processes: Processes,
+    table: Table,
+    engine: Engine,
+    counts: Arc<Counts>,
+    search: Sender<Search>,
+    answers: Receiver<(Inode, Answer)>,
+    to_forget: Receiver<(u32, u32)>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Listener {
+    fn run(mut self) {
+        seekless_engine::run_first();
+        let (mut events, mut seen, mut forward) = (Vec::new(), Vec::new(), Vec::new());
+        let mut missed = Vec::new();
+        let mut pause = ROUND;
+        let mut counted = Instant::now();
+        while !self.stop.load(Ordering::Acquire) {
+            self.wait(pause);
+            let now = Instant::now();
+            for dev in self.to_forget.try_iter() {
+                self.table.forget(dev);
+            }
+            for (inode, answer) in self.answers.try_iter() {
+                let kept = self.table.answered(inode, answer, now);
+                if let Answer::Found(file) = answer {
+                    forward.extend(kept.into_iter().map(|seen| (file, seen)));
+                }
+            }
+            self.hear(&mut events, now);
+            let reads = self.reads.take(&events, &mut seen, &mut missed);
+            self.counts.reads.add_many(reads);
+            for seen in seen.drain(..) {
+                match self.table.read(seen, now) {
+                    Order::Nothing => {}
+                    Order::Drop => self.counts.dropped.add(),
+                    Order::Forward(file) => forward.push((file, seen)),
+                    Order::Find(reads) => {
+                        if self.search.try_send(Search { inode: seen.inode, reads }).is_err() {
+                            self.table.not_sought(seen.inode);
+                            self.counts.dropped.add();
+                        }
+                    }
+                }
+            }
+            // Of files that are followed only: others have no stream to go on with.
+            let misses = missed.drain(..).filter_map(|(inode, at)| Some((self.table.missed(inode)?, at)));
+            let misses: Vec<(FileId, u64)> = misses.collect();
+            if !forward.is_empty() || !misses.is_empty() {
+                let devices = lock(self.engine.devices());
+                for (file, at) in misses {
+                    self.counts.missed.add();
+                    let _ = devices.missed(file, at);
+                }
+                for (file, seen) in forward.drain(..) {
+                    self.counts.forward(&devices, file, &seen);
+                }
+            }
+            pause = if events.is_empty() { (pause * 2).min(ROUND_IDLE) } else { ROUND };
+            // It goes through the whole table.
+            if now.saturating_duration_since(counted) >= ROUND_IDLE {
+                counted = now;
+                self.count();
+            }
+        }
+    }
+
+    /// Waits until the pause is over or a ring fills up.
+    fn wait(&self, pause: Duration) {
+        let timeout = Timespec { tv_sec: 0, tv_nsec: pause.as_nanos() as _ };
+        let mut ready: Vec<PollFd<'_>> =
+            self.events.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let _ = poll(&mut ready, Some(&timeout));
+    }
+
+    /// Empties the rings into `events`, without what is told otherwise.
+    fn hear(&mut self, events: &mut Vec<CacheEvent>, now: Instant) {
+        events.clear();
+        let drained = self.events.drain(events);
+        self.counts.own.add_many(drained.own);
+        self.counts.lost.add_many(drained.lost);
+        self.counts.events.add_many(events.len() as u64);
+        self.processes.round();
+        let (mut last, before) = ((0, false), events.len());
+        events.retain(|event| {
+            if event.pid != last.0 {
+                last = (event.pid, self.processes.is_told_otherwise(event.pid, now));
+            }
+            !last.1
+        });
+        self.counts.told_otherwise.add_many((before - events.len()) as u64);
+    }
+
+    /// Counts what is known, for the statistics.
+    fn count(&self) {
+        let (known, waiting) = self.table.counts();
+        self.counts.files_known.store(known, Ordering::Relaxed);
+        self.counts.files_waiting.store(waiting, Ordering::Relaxed);
+    }
+}

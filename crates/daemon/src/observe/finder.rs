@@ -1,0 +1,310 @@
+//! The thread that finds files: from an inode number to an open file under one of the folders, and on to the
+//! engine.
+//!
+//! Three ways, the cheapest first: by number, where the file system lets a file be opened by it (ext4); by
+//! the handle that the kernel told when the file was opened; by a walk through the folders, for files opened
+//! before. It is a thread of its own because each of them may wait for a disk. It holds no file and no folder
+//! open between two searches.
+
+use std::collections::{HashMap, HashSet};
+use std::mem;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use rustix::fs::{FileType, Mode, OFlags};
+use seekless_engine::{Engine, ForwardedCall, Passed, lock};
+use seekless_kernel::fanotify::Opens;
+use seekless_kernel::handle::FileHandle;
+use seekless_kernel::prefetch::Source;
+
+use super::Counts;
+use super::reads::{Inode, Seen};
+use super::scan::{Scan, open_folder};
+use super::table::Answer;
+use super::volume::Volume;
+use crate::watch::scope::path_of;
+
+/// Most handles remembered, twice; about 150 bytes each. The kernel tells of every file opened on the file
+/// system.
+const HANDLES_MAX: usize = 8192;
+
+/// Most files that wait for a walk. Beyond it a file is unknown until its next search.
+const WANTED_MAX: usize = 4096;
+
+/// A walk begins no sooner than this after the last, nor before this many times what that took: it is a
+/// twentieth of the time of one thread, and of the disk, where the names are not in memory.
+const SCAN_AGAIN: Duration = Duration::from_secs(10);
+const SCAN_SHARE: u32 = 20;
+
+/// How often the kernel's queue of opened files is emptied.
+const ROUND: Duration = Duration::from_millis(50);
+
+/// A file to look for, and its reads.
+pub(crate) struct Search {
+    pub(crate) inode: Inode,
+    pub(crate) reads: Vec<Seen>,
+}
+
+/// Handles told by the kernel; when the young ones are too many they become the old ones.
+#[derive(Default)]
+struct Handles {
+    young: HashMap<Inode, FileHandle>,
+    old: HashMap<Inode, FileHandle>,
+}
+
+impl Handles {
+    fn insert(&mut self, inode: Inode, handle: FileHandle) {
+        if self.young.len() >= HANDLES_MAX {
+            self.old = mem::take(&mut self.young);
+        }
+        self.young.insert(inode, handle);
+    }
+
+    fn get(&self, inode: Inode) -> Option<&FileHandle> {
+        self.young.get(&inode).or_else(|| self.old.get(&inode))
+    }
+}
+
+pub(crate) struct Finder {
+    volumes: Arc<[Volume]>,
+    engine: Engine,
+    counts: Arc<Counts>,
+    /// Opened files of the volumes that need it.
+    opens: Vec<((u32, u32), Opens)>,
+    handles: Handles,
+    /// Files that only a walk can find.
+    wanted: HashMap<Inode, Vec<Seen>>,
+    /// The walk under way, of a volume.
+    scan: Option<(usize, Scan, HashMap<u64, PathBuf>)>,
+    /// The volumes still to be walked through in this round.
+    to_scan: Vec<usize>,
+    scan_began: Instant,
+    scan_after: Instant,
+}
+
+impl Finder {
+    pub(crate) fn new(volumes: Arc<[Volume]>, engine: Engine, counts: Arc<Counts>) -> Finder {
+        let mut opens: Vec<((u32, u32), Opens)> = Vec::new();
+        for volume in volumes.iter().filter(|v| !v.by_number) {
+            if opens.iter().any(|(dev, _)| *dev == volume.dev) {
+                continue;
+            }
+            match Opens::of(&volume.path) {
+                Ok(group) => opens.push((volume.dev, group)),
+                Err(why) => {
+                    tracing::warn!(folder = %volume.path.display(), ?why, "opened files are found by walks alone");
+                }
+            }
+        }
+        let now = Instant::now();
+        Finder {
+            volumes,
+            engine,
+            counts,
+            opens,
+            handles: Handles::default(),
+            wanted: HashMap::new(),
+            scan: None,
+            to_scan: Vec::new(),
+            scan_began: now,
+            scan_after: now,
+        }
+    }
+
+    /// Looks for files until nobody asks any more.
+    pub(crate) fn run(mut self, searches: &Receiver<Search>, answers: &Sender<(Inode, Answer)>) {
+        loop {
+            let pause = if self.scan.is_some() { Duration::ZERO } else { ROUND };
+            match searches.recv_timeout(pause) {
+                Ok(search) => self.search(search, answers),
+                Err(RecvTimeoutError::Timeout) => self.hear(),
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            self.scan(answers);
+        }
+    }
+
+    /// Empties the kernel's queue of opened files.
+    fn hear(&mut self) {
+        let (handles, counts) = (&mut self.handles, &self.counts);
+        for (dev, group) in &self.opens {
+            let lost = group.drain(|handle| {
+                if let Some(ino) = handle.inode() {
+                    handles.insert(Inode { dev: *dev, ino }, handle);
+                }
+            });
+            counts.opens_lost.add_many(lost);
+        }
+    }
+
+    fn search(&mut self, search: Search, answers: &Sender<(Inode, Answer)>) {
+        self.counts.looked_for.add();
+        self.hear();
+        let Search { inode, reads } = search;
+        match self.open(inode) {
+            Some((file, volume)) => {
+                let answer = self.hand_over(file, volume, &reads);
+                let _ = answers.send((inode, answer));
+            }
+            None => {
+                let walks = self.volumes.iter().any(|v| v.dev == inode.dev && !v.by_number);
+                if walks && self.wanted.len() < WANTED_MAX {
+                    self.wanted.insert(inode, reads);
+                } else {
+                    self.counts.unknown.add();
+                    let _ = answers.send((inode, Answer::Unknown));
+                }
+            }
+        }
+    }
+
+    fn open(&self, inode: Inode) -> Option<(OwnedFd, usize)> {
+        let flags = open_flags().bits() as i32;
+        self.volumes.iter().enumerate().filter(|(_, v)| v.dev == inode.dev).find_map(|(index, volume)| {
+            // For this moment only, so that the file system can be unmounted at any other.
+            let folder = open_folder(&volume.path).ok()?;
+            let by_number =
+                || FileHandle::of_number(folder.as_fd(), inode.ino)?.open(folder.as_fd(), flags).ok();
+            let by_handle = || self.handles.get(inode)?.open(folder.as_fd(), flags).ok();
+            Some((by_number().or_else(by_handle)?, index))
+        })
+    }
+
+    /// Tells the engine of a file and its reads.
+    fn hand_over(&self, file: OwnedFd, volume: usize, reads: &[Seen]) -> Answer {
+        let Ok(about) = rustix::fs::fstat(&file) else { return self.unknown() };
+        let Some(inode) = reads.first().map(|r| r.inode) else { return self.unknown() };
+        // Deleted: its last readers may finish, and nothing of ours should keep its blocks allocated.
+        let gone = about.st_nlink == 0;
+        let regular = FileType::from_raw_mode(about.st_mode) == FileType::RegularFile;
+        if gone || !regular || about.st_ino != inode.ino {
+            return self.unknown();
+        }
+        // The file may lie under any folder of its file system, not only the one by which it was opened.
+        let path = path_of(file.as_fd());
+        let volumes = self.volumes.iter().filter(|v| v.dev == self.volumes[volume].dev);
+        if !volumes.into_iter().any(|v| v.whole || path.as_ref().is_some_and(|p| p.starts_with(&v.path))) {
+            self.counts.outside.add();
+            return Answer::Refused;
+        }
+        let size = about.st_size as u64;
+        let mut reads = reads.iter().filter(|read| read.start < size);
+        // Every read lies behind the end: the file was cut short since.
+        let Some(first) = reads.next() else { return self.unknown() };
+        let Ok(call) = ForwardedCall::of(file.as_fd(), first.start, first.end - first.start) else {
+            return self.unknown();
+        };
+        self.engine.hit(&call, first.taken, Passed::Own(Source::own(file)));
+        let devices = lock(self.engine.devices());
+        if devices.reader_of(call.file).is_none() {
+            self.counts.not_a_disk.add();
+            return Answer::Refused;
+        }
+        self.counts.found.add();
+        self.counts.accesses.add();
+        for read in reads {
+            self.counts.forward(&devices, call.file, read);
+        }
+        Answer::Found(call.file)
+    }
+
+    fn unknown(&self) -> Answer {
+        self.counts.unknown.add();
+        Answer::Unknown
+    }
+
+    /// Goes on with a walk, or begins one if files wait for it and it is time.
+    fn scan(&mut self, answers: &Sender<(Inode, Answer)>) {
+        if self.scan.is_none() {
+            let now = Instant::now();
+            if self.to_scan.is_empty() && (self.wanted.is_empty() || now < self.scan_after) {
+                return;
+            }
+            if self.to_scan.is_empty() {
+                self.to_scan = (0..self.volumes.len()).filter(|&v| !self.volumes[v].by_number).collect();
+                self.scan_began = now;
+                self.counts.scans.add();
+            }
+            let Some(index) = self.to_scan.pop() else { return };
+            let volume = &self.volumes[index];
+            self.scan = Some((index, Scan::of(&volume.path, volume.st_dev), HashMap::new()));
+        }
+        let Some((index, scan, found)) = &mut self.scan else { return };
+        let index = *index;
+        let dev = self.volumes[index].dev;
+        let wanted: HashSet<u64> =
+            self.wanted.keys().filter(|inode| inode.dev == dev).map(|inode| inode.ino).collect();
+        if !wanted.is_empty() && !scan.step(&wanted, found) {
+            return;
+        }
+        let found = mem::take(found);
+        self.scan = None;
+        for (ino, path) in found {
+            let inode = Inode { dev, ino };
+            let Some(reads) = self.wanted.remove(&inode) else { continue };
+            let answer = match rustix::fs::open(&path, open_flags() | OFlags::NOFOLLOW, Mode::empty()) {
+                Ok(file) => {
+                    // Its next search needs no walk, as long as it keeps its handle.
+                    if let Ok(handle) = FileHandle::of(file.as_fd()) {
+                        self.handles.insert(inode, handle);
+                    }
+                    self.hand_over(file, index, &reads)
+                }
+                Err(_) => self.unknown(),
+            };
+            let _ = answers.send((inode, answer));
+        }
+        if self.to_scan.is_empty() {
+            // Walked through everything: what is still wanted is not there.
+            for inode in mem::take(&mut self.wanted).into_keys() {
+                let _ = answers.send((inode, self.unknown()));
+            }
+            let now = Instant::now();
+            self.scan_after = now + SCAN_AGAIN.max((now - self.scan_began) * SCAN_SHARE);
+        }
+    }
+}
+
+/// Without `NONBLOCK` a file on which a lease is held would be waited for; without `NOATIME` our reads would
+/// write access times.
+fn open_flags() -> OFlags {
+    OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::NOATIME
+}
+
+/// Whether files of this file system can be opened by their number: its own folder is, for a trial.
+pub(super) fn opens_by_number(folder: &Path) -> bool {
+    let opened = || {
+        let folder = open_folder(folder).ok()?;
+        let number = rustix::fs::fstat(&folder).ok()?.st_ino;
+        let again = FileHandle::of_number(folder.as_fd(), number)?
+            .open(folder.as_fd(), OFlags::PATH.bits() as i32)
+            .ok()?;
+        (rustix::fs::fstat(again).ok()?.st_ino == number).then_some(())
+    };
+    opened().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handles_remembered_are_bounded_and_the_newest_stay() {
+        let mut handles = Handles::default();
+        let file = tempfile::tempfile().unwrap();
+        let Ok(handle) = FileHandle::of(file.as_fd()) else {
+            println!("skipped: no file handles here");
+            return;
+        };
+        for ino in 0..3 * HANDLES_MAX as u64 {
+            handles.insert(Inode { dev: (1, 1), ino }, handle.clone());
+            assert!(handles.young.len() + handles.old.len() <= 2 * HANDLES_MAX);
+        }
+        let newest = 3 * HANDLES_MAX as u64 - 1;
+        assert!(handles.get(Inode { dev: (1, 1), ino: newest }).is_some());
+        assert!(handles.get(Inode { dev: (1, 1), ino: 0 }).is_none());
+    }
+}

@@ -1,0 +1,117 @@
+//! Whose reads are not to be heard here: those of other Seekless processes, which read on behalf of others,
+//! and those of servers with the shim, which report each read themselves where this process listens for them.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long a process is believed to be what it was: numbers are used again, and processes start other
+/// programs.
+const BELIEVED: Duration = Duration::from_secs(10);
+
+/// Most processes remembered. Beyond it all are asked about again.
+const PROCESSES_MAX: usize = 4096;
+
+/// Most processes looked at in one round, some 50 us each. The others' reads are heard.
+const LOOKS_MAX: usize = 16;
+
+/// Most lines of a process's mappings looked at: libraries are mapped by the hundred, and the shim is among
+/// the first.
+const MAPPINGS_MAX: usize = 4096;
+
+/// File name of the shim.
+const SHIM: &str = "libseekless.so";
+
+pub(crate) struct Processes {
+    /// Device and inode of our own program.
+    program: Option<(u64, u64)>,
+    /// Whether shims may tell us of reads.
+    listening: bool,
+    known: HashMap<u32, (bool, Instant)>,
+    looks: usize,
+}
+
+impl Processes {
+    pub(crate) fn new(listening: bool) -> Processes {
+        Processes { program: program(Path::new("/proc/self")), listening, known: HashMap::new(), looks: 0 }
+    }
+
+    /// A new round of events begins.
+    pub(crate) fn round(&mut self) {
+        self.looks = 0;
+    }
+
+    /// Whether the reads of this process are told otherwise, or are nobody's.
+    pub(crate) fn is_told_otherwise(&mut self, pid: u32, now: Instant) -> bool {
+        // Not in our process namespace, or a thread of the kernel.
+        if pid == 0 {
+            return false;
+        }
+        if let Some(&(told, since)) = self.known.get(&pid)
+            && now.saturating_duration_since(since) < BELIEVED
+        {
+            return told;
+        }
+        if self.looks >= LOOKS_MAX {
+            return false;
+        }
+        self.looks += 1;
+        if self.known.len() >= PROCESSES_MAX {
+            self.known.clear();
+        }
+        let folder = Path::new("/proc").join(pid.to_string());
+        let ours = self.program.is_some() && program(&folder) == self.program;
+        let told = ours || (self.listening && is_hooked(&folder));
+        self.known.insert(pid, (told, now));
+        told
+    }
+}
+
+fn program(process: &Path) -> Option<(u64, u64)> {
+    fs::metadata(process.join("exe")).ok().map(|about| (about.dev(), about.ino()))
+}
+
+fn is_hooked(process: &Path) -> bool {
+    let Ok(maps) = fs::File::open(process.join("maps")) else { return false };
+    let lines = BufReader::new(maps).split(b'\n').take(MAPPINGS_MAX).map_while(Result::ok);
+    lines.into_iter().any(|line| line.ends_with(SHIM.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn our_own_program_is_told_apart_from_others() {
+        let mut processes = Processes::new(true);
+        let now = Instant::now();
+        assert!(processes.is_told_otherwise(std::process::id(), now));
+        let mut other = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
+        // Until it has become the other program it is this one.
+        let until = Instant::now() + Duration::from_secs(20);
+        let folder = Path::new("/proc").join(other.id().to_string());
+        while program(&folder) == processes.program && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let told = processes.is_told_otherwise(other.id(), now);
+        other.kill().unwrap();
+        other.wait().unwrap();
+        assert!(!told && !processes.is_told_otherwise(0, now));
+    }
+
+    #[test]
+    fn looks_of_one_round_are_bounded() {
+        let mut processes = Processes::new(true);
+        let now = Instant::now();
+        for pid in 0x7000_0000..0x7000_0000 + 2 * LOOKS_MAX as u32 {
+            processes.is_told_otherwise(pid, now);
+        }
+        assert_eq!(processes.known.len(), LOOKS_MAX);
+        processes.round();
+        assert!(processes.is_told_otherwise(std::process::id(), now));
+    }
+}

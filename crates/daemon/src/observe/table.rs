@@ -1,0 +1,263 @@
+//! What is known of the files that are read. Pure: time is an argument.
+//!
+//! A file is looked for, and opened, when a read goes on where another ended. Files of which only unconnected
+//! reads are seen are remembered for a while and never opened: there is nothing to read ahead of.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use seekless_policy::FileId;
+
+use super::reads::{Inode, Seen};
+
+/// Most files remembered; about 150 bytes each.
+const FILES_MAX: usize = 32768;
+
+/// Reads of a file that is being looked for; more are dropped. A stream needs three to be recognised.
+const WAITING_MAX: usize = 16;
+
+/// Places of a file where reads ended, to which the next is compared. More streams in one file than this are
+/// recognised when one of them makes two reads in a row.
+const PLACES: usize = 4;
+
+/// A found file is looked for again after this long: it is opened anew if the engine has closed it meanwhile,
+/// and its size is read again. Half of it doubles the cost, some 5 us each time; at double of it a file
+/// closed by the engine is not read ahead for longer.
+const BELIEVED: Duration = Duration::from_secs(5);
+
+/// A file outside the folders, or on no disk with heads, is left alone for so long: it may be moved.
+const REFUSED_FOR: Duration = Duration::from_secs(60);
+
+/// A file that was not found is looked for again after this long.
+const UNKNOWN_FOR: Duration = Duration::from_secs(5);
+
+/// What has not been read for so long is forgotten when room is needed.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// What became of a search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Found(FileId),
+    /// Not under the folders, or not on a disk that is served.
+    Refused,
+    /// Gone, or not found yet.
+    Unknown,
+}
+
+/// What to do with a read.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    Nothing,
+    /// Hand it to the engine.
+    Forward(FileId),
+    /// Look for the file, and hand it these reads.
+    Find(Vec<Seen>),
+    /// A bound was reached.
+    Drop,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The last reads, none of which went on from another.
+    Waiting {
+        places: [Option<Seen>; PLACES],
+        next: usize,
+    },
+    /// Looked for; reads since.
+    Sought {
+        reads: Vec<Seen>,
+    },
+    Known {
+        file: FileId,
+        since: Instant,
+    },
+    Refused {
+        until: Instant,
+    },
+}
+
+impl State {
+    fn waiting() -> State {
+        State::Waiting { places: [None; PLACES], next: 0 }
+    }
+}
+
+struct Entry {
+    state: State,
+    used: Instant,
+}
+
+/// The table.
+#[derive(Default)]
+pub(crate) struct Table {
+    files: HashMap<Inode, Entry>,
+}
+
+impl Table {
+    /// Takes in a read.
+    pub(crate) fn read(&mut self, seen: Seen, now: Instant) -> Order {
+        if !self.files.contains_key(&seen.inode) && !self.make_room(now) {
+            return Order::Drop;
+        }
+        let entry =
+            self.files.entry(seen.inode).or_insert_with(|| Entry { state: State::waiting(), used: now });
+        entry.used = now;
+        if matches!(entry.state, State::Refused { until } if until <= now) {
+            entry.state = State::waiting();
+        }
+        match &mut entry.state {
+            State::Refused { .. } => Order::Nothing,
+            State::Sought { reads } if reads.len() < WAITING_MAX => {
+                reads.push(seen);
+                Order::Nothing
+            }
+            State::Sought { .. } => Order::Drop,
+            State::Known { since, .. } if now.saturating_duration_since(*since) >= BELIEVED => {
+                entry.state = State::Sought { reads: Vec::new() };
+                Order::Find(vec![seen])
+            }
+            State::Known { file, .. } => Order::Forward(*file),
+            State::Waiting { places, next } => {
+                let before = places.iter().flatten().find(|place| goes_on(place, &seen)).copied();
+                match before {
+                    Some(before) => {
+                        entry.state = State::Sought { reads: Vec::new() };
+                        Order::Find(vec![before, seen])
+                    }
+                    None => {
+                        places[*next % PLACES] = Some(seen);
+                        *next = (*next + 1) % PLACES;
+                        Order::Nothing
+                    }
+                }
+            }
+        }
+    }
+
+    /// The file, if it is known: pages of it are missing.
+    pub(crate) fn missed(&self, inode: Inode) -> Option<FileId> {
+        match self.files.get(&inode)?.state {
+            State::Known { file, .. } => Some(file),
+            _ => None,
+        }
+    }
+
+    /// A search ended; the reads that came meanwhile, for a file that was found.
+    pub(crate) fn answered(&mut self, inode: Inode, answer: Answer, now: Instant) -> Vec<Seen> {
+        let Some(entry) = self.files.get_mut(&inode) else { return Vec::new() };
+        let state = match answer {
+            Answer::Found(file) => State::Known { file, since: now },
+            Answer::Refused => State::Refused { until: now + REFUSED_FOR },
+            Answer::Unknown => State::Refused { until: now + UNKNOWN_FOR },
+        };
+        match std::mem::replace(&mut entry.state, state) {
+            State::Sought { reads } if matches!(answer, Answer::Found(_)) => reads,
+            _ => Vec::new(),
+        }
+    }
+
+    /// A search that could not be ordered: the file waits for its next reads.
+    pub(crate) fn not_sought(&mut self, inode: Inode) {
+        if let Some(entry) = self.files.get_mut(&inode) {
+            entry.state = State::waiting();
+        }
+    }
+
+    /// Forgets every file of a device.
+    pub(crate) fn forget(&mut self, dev: (u32, u32)) {
+        self.files.retain(|inode, _| inode.dev != dev);
+    }
+
+    /// How many files are known, and how many wait for a second read.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        self.files.values().fold((0, 0), |(known, waiting), entry| match entry.state {
+            State::Known { .. } => (known + 1, waiting),
+            State::Waiting { .. } => (known, waiting + 1),
+            _ => (known, waiting),
+        })
+    }
+
+    /// Whether there is room for one more file.
+    fn make_room(&mut self, now: Instant) -> bool {
+        if self.files.len() < FILES_MAX {
+            return true;
+        }
+        self.files.retain(|_, e| now.saturating_duration_since(e.used) < IDLE);
+        if self.files.len() >= FILES_MAX / 4 * 3 {
+            // A scan over many files: none of them has been read twice.
+            self.files.retain(|_, e| !matches!(e.state, State::Waiting { .. }));
+        }
+        self.files.len() < FILES_MAX
+    }
+}
+
+/// Whether a read goes on where another ended. It may begin in the page the other ended in, or at what the
+/// other had not taken.
+fn goes_on(before: &Seen, seen: &Seen) -> bool {
+    before.start < seen.start && seen.start <= before.end && seen.end > before.end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use seekless_policy::Taken;
+
+    const K: u64 = 1024;
+
+    fn seen(ino: u64, start: u64, len: u64) -> Seen {
+        let inode = Inode { dev: (8, 1), ino };
+        Seen { inode, start: start * K, end: (start + len) * K, taken: Taken::Unknown }
+    }
+
+    #[test]
+    fn a_file_is_looked_for_when_a_read_goes_on() {
+        let (mut table, now) = (Table::default(), Instant::now());
+        let file = FileId { dev: 1, ino: 5 };
+        for start in [0, 900, 500] {
+            assert_eq!(table.read(seen(5, start, 64), now), Order::Nothing);
+        }
+        assert_eq!(table.counts(), (0, 1));
+        let found = table.read(seen(5, 960, 64), now);
+        assert_eq!(found, Order::Find(vec![seen(5, 900, 64), seen(5, 960, 64)]));
+        for i in 0..WAITING_MAX as u64 {
+            assert_eq!(table.read(seen(5, 1024 + 64 * i, 64), now), Order::Nothing);
+        }
+        assert_eq!(table.read(seen(5, 9000, 64), now), Order::Drop);
+        let kept = table.answered(seen(5, 0, 1).inode, Answer::Found(file), now);
+        assert_eq!(kept.len(), WAITING_MAX);
+        assert_eq!(table.read(seen(5, 9064, 64), now), Order::Forward(file));
+        // After a while it is looked for again, by the read that finds it old.
+        let later = now + BELIEVED;
+        assert_eq!(table.read(seen(5, 0, 64), later), Order::Find(vec![seen(5, 0, 64)]));
+    }
+
+    #[test]
+    fn a_refused_file_is_left_alone_for_a_while() {
+        let (mut table, now) = (Table::default(), Instant::now());
+        let inode = seen(1, 0, 1).inode;
+        table.read(seen(1, 0, 64), now);
+        assert!(matches!(table.read(seen(1, 64, 64), now), Order::Find(_)));
+        assert!(table.answered(inode, Answer::Unknown, now).is_empty());
+        assert_eq!(table.read(seen(1, 128, 64), now), Order::Nothing);
+        let later = now + UNKNOWN_FOR;
+        assert_eq!(table.read(seen(1, 192, 64), later), Order::Nothing);
+        assert!(matches!(table.read(seen(1, 256, 64), later), Order::Find(_)));
+        table.not_sought(inode);
+        assert_eq!(table.counts(), (0, 1));
+        table.forget(inode.dev);
+        assert_eq!(table.counts(), (0, 0));
+    }
+
+    #[test]
+    fn files_remembered_are_bounded_and_known_ones_stay() {
+        let (mut table, now) = (Table::default(), Instant::now());
+        table.read(seen(0, 0, 64), now);
+        table.read(seen(0, 64, 64), now);
+        table.answered(seen(0, 0, 1).inode, Answer::Found(FileId { dev: 1, ino: 0 }), now);
+        for ino in 1..2 * FILES_MAX as u64 {
+            table.read(seen(ino, 0, 64), now);
+            assert!(table.files.len() <= FILES_MAX);
+        }
+        assert_eq!(table.counts().0, 1);
+    }
+}

@@ -1,0 +1,467 @@
+//! `seekless observe` over a file system of its own: ext4 on a loop device on memory. The readers are this
+//! process and programs that know nothing of it. Needs root, loop devices, mkfs.ext4 and Linux 6.11; says
+//! what it skips. Nothing of it outlives the test.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::process::{Pid, Signal, kill_process};
+use seekless_daemon::{ObserveReport, StatusReport, control};
+use seekless_kernel::cacheevents::CacheEvents;
+use seekless_kernel::loopdev::LoopDevice;
+use seekless_kernel::residency::cachestat;
+use seekless_units::Exit;
+
+const K: u64 = 1 << 10;
+const M: u64 = 1 << 20;
+
+/// Longest wait for anything: no measure of speed, only the difference between slow and never.
+const NEVER: Duration = Duration::from_secs(60);
+
+/// A pause of a client between two reads: several rounds of the listener.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A mounted ext4. It is detached when dropped, whoever still holds one of its files.
+struct Disk {
+    folder: tempfile::TempDir,
+    device: Option<LoopDevice>,
+}
+
+impl Disk {
+    /// `None`, with a word, where this system cannot do it.
+    fn new() -> Option<Disk> {
+        let skipped = |why: String| {
+            println!("skipped: {why}");
+            None
+        };
+        if let Err(error) = CacheEvents::probe() {
+            return skipped(error.to_string());
+        }
+        let image = tempfile::tempfile_in("/dev/shm").unwrap();
+        image.set_len(160 * M).unwrap();
+        let device = match LoopDevice::attach(image.as_fd(), 512) {
+            Ok(device) => device,
+            Err(error) => return skipped(format!("no loop device ({error})")),
+        };
+        // A new kernel reads ahead by itself what two of the largest requests hold: too much to tell.
+        let ahead = format!("/sys/block/loop{}/queue/read_ahead_kb", device.number());
+        fs::write(&ahead, "128").unwrap();
+        assert_eq!(fs::read_to_string(&ahead).unwrap().trim(), "128");
+        let options = ["-q", "-F", "-O", "^has_journal", "-E", "lazy_itable_init=0,nodiscard"];
+        match Command::new("mkfs.ext4").args(options).arg(device.path()).output() {
+            Ok(out) if out.status.success() => {}
+            other => return skipped(format!("mkfs.ext4: {other:?}")),
+        }
+        let folder = tempfile::tempdir().unwrap();
+        if let Err(error) = mount(device.path(), folder.path(), "ext4", MountFlags::NOATIME, c"") {
+            return skipped(format!("cannot mount ext4 ({error})"));
+        }
+        Some(Disk { folder, device: Some(device) })
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn backing(&self) -> PathBuf {
+        let number = self.device.as_ref().map_or(0, LoopDevice::number);
+        format!("/sys/block/loop{number}/loop/backing_file").into()
+    }
+
+    /// A file of this many bytes, out of memory.
+    fn cold(&self, name: &str, bytes: u64) -> PathBuf {
+        let path = self.path().join(name);
+        let mut file = File::create(&path).unwrap();
+        let content: Vec<u8> =
+            (0..bytes / 8).flat_map(|i| i.wrapping_mul(0x9E37_79B9).to_le_bytes()).collect();
+        file.write_all(&content).unwrap();
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        assert_eq!(cached(&path, 0, bytes), 0, "pages of {name} stay");
+        path
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = unmount(self.path(), UnmountFlags::DETACH);
+    }
+}
+
+/// Bytes of a range that are in memory.
+fn cached(path: &Path, offset: u64, len: u64) -> u64 {
+    let file = File::open(path).unwrap();
+    cachestat(file.as_fd(), offset, len).unwrap().cached * 4 * K
+}
+
+/// The commands of this crate, built with its tests.
+fn program() -> PathBuf {
+    let deps = std::env::current_exe().unwrap();
+    deps.parent().unwrap().parent().unwrap().join("examples/seekless-daemon")
+}
+
+fn command(folder: &Path, socket: &Path) -> Command {
+    let mut command = Command::new(program());
+    command
+        .arg("observe")
+        .arg(folder)
+        .args(["--include-ssd", "--prefetch", "2MiB", "--socket"])
+        .arg(socket)
+        .stderr(Stdio::piped())
+        .stdin(Stdio::null());
+    command
+}
+
+/// `seekless observe`, running.
+struct Observing {
+    child: Child,
+    socket: PathBuf,
+    stderr: BufReader<ChildStderr>,
+    state: tempfile::TempDir,
+}
+
+impl Observing {
+    fn start(folder: &Path) -> Observing {
+        let state = tempfile::tempdir().unwrap();
+        let socket = state.path().join("d.sock");
+        let mut child =
+            command(folder, &socket).arg("--json").arg(state.path().join("end.json")).spawn().unwrap();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        stderr.read_line(&mut line).unwrap();
+        assert!(line.contains("observing"), "{line}");
+        Observing { child, socket, stderr, state }
+    }
+
+    fn until(&self, what: &str, wish: impl Fn(&ObserveReport, &StatusReport) -> bool) -> ObserveReport {
+        let until = Instant::now() + NEVER;
+        loop {
+            let status = control::status(&self.socket).ok().map(|(_, report)| report);
+            let observe = status.as_ref().and_then(|s| s.observe.clone());
+            if let (Some(observe), Some(status)) = (&observe, &status)
+                && wish(observe, status)
+            {
+                return observe.clone();
+            }
+            assert!(Instant::now() < until, "never came: {what}; {status:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn report(&self) -> ObserveReport {
+        self.until("a status", |_, _| true)
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Its exit status and last statistics, after a signal to end.
+    fn end(mut self) -> (Option<i32>, StatusReport) {
+        self.signal(Signal::TERM);
+        let status = wait(&mut self.child);
+        let mut said = String::new();
+        self.stderr.read_to_string(&mut said).unwrap();
+        let text = fs::read_to_string(self.state.path().join("end.json")).unwrap();
+        (status, serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {said}")))
+    }
+}
+
+impl Drop for Observing {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn wait(child: &mut Child) -> Option<i32> {
+    let until = Instant::now() + NEVER;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        assert!(Instant::now() < until, "process {} does not end", child.id());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Reads a few pieces one after the other, as a client on a slow link does.
+fn stream(file: &File, from: u64, pieces: u64) {
+    let mut buffer = vec![0u8; 64 << 10];
+    for piece in 0..pieces {
+        file.read_exact_at(&mut buffer, from + piece * 64 * K).unwrap();
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Waits until these bytes, which nobody has read, are in memory.
+fn read_ahead(observing: &Observing, path: &Path, offset: u64, len: u64) {
+    observing.until("bytes read ahead of a stream", |_, _| cached(path, offset, len) == len);
+}
+
+#[test]
+fn a_stream_is_read_ahead_and_our_own_reads_are_not_heard() {
+    let Some(disk) = Disk::new() else { return };
+    // One opened before, one after.
+    let early = disk.cold("early", 16 * M);
+    let opened = File::open(&early).unwrap();
+    let observing = Observing::start(disk.path());
+    stream(&opened, 0, 4);
+    // Far beyond what the kernel reads ahead by itself.
+    read_ahead(&observing, &early, M, M / 2);
+    let late = disk.cold("late", 16 * M);
+    stream(&File::open(&late).unwrap(), 8 * M, 5);
+    read_ahead(&observing, &late, 9 * M, M / 2);
+    // The engine reads, and maps what it has read: nothing of it comes back as somebody's read.
+    let before = observing.until("own reads", |o, _| o.own > 0);
+    std::thread::sleep(Duration::from_secs(1));
+    let after = observing.report();
+    assert_eq!((before.reads, before.accesses), (after.reads, after.accesses), "{after:?}");
+    assert_eq!((after.found, after.unknown, after.outside), (2, 0, 0), "{after:?}");
+    // A followed file that misses elsewhere is heard of while the kernel reads.
+    File::open(&late).unwrap().read_exact_at(&mut [0u8; 4096], 15 * M).unwrap();
+    observing.until("the miss", |o, _| o.missed > after.missed);
+    let (status, report) = observing.end();
+    assert_eq!(status, Some(0));
+    assert_eq!(report.disks.iter().map(|d| d.reads_failed).sum::<u64>(), 0);
+    assert!(report.to_string().contains("observing"), "{report}");
+}
+
+#[test]
+fn a_random_reader_is_left_alone() {
+    let Some(disk) = Disk::new() else { return };
+    let path = disk.cold("random", 32 * M);
+    let observing = Observing::start(disk.path());
+    let file = File::open(&path).unwrap();
+    let mut page = [0u8; 4096];
+    for i in 0..200u64 {
+        file.read_exact_at(&mut page, (i * 7919 % 8000) * 4096).unwrap();
+    }
+    // A large read raises several events and is one read all the same.
+    let mut large = vec![0u8; 256 << 10];
+    file.read_exact_at(&mut large, 20 * M + 4096).unwrap();
+    let report = observing.until("all reads", |o, _| o.reads >= 201);
+    assert_eq!((report.looked_for, report.accesses), (0, 0), "{report:?}");
+    observing.until("the file", |o, _| o.files_waiting >= 1);
+    let (_, report) = observing.end();
+    assert_eq!(report.disks.iter().map(|d| d.reads).sum::<u64>(), 0, "{:?}", report.disks);
+}
+
+#[test]
+fn a_mapping_that_is_read_in_order_is_a_stream() {
+    let Some(disk) = Disk::new() else { return };
+    let path = disk.cold("mapped", 16 * M);
+    let observing = Observing::start(disk.path());
+    let script = "import sys,mmap,time\nf=open(sys.argv[1],'rb')\n\
+                  m=mmap.mmap(f.fileno(),0,prot=mmap.PROT_READ)\n\
+                  for i in range(0,512*1024,4096):\n m[i]\n if i%65536==0: time.sleep(0.02)\n";
+    match Command::new("python3").args(["-c", script]).arg(&path).status() {
+        Ok(status) if status.success() => read_ahead(&observing, &path, M, M / 2),
+        other => println!("skipped: no python3 ({other:?})"),
+    }
+}
+
+#[test]
+fn reads_through_an_overlay_are_those_of_its_layer() {
+    let Some(disk) = Disk::new() else { return };
+    let layer = disk.path().join("lower");
+    fs::create_dir(&layer).unwrap();
+    let below = disk.cold("lower/f", 16 * M);
+    let top = tempfile::tempdir_in("/dev/shm").unwrap();
+    for name in ["upper", "work", "merged"] {
+        fs::create_dir(top.path().join(name)).unwrap();
+    }
+    let (at, top_path) = (top.path().join("merged"), top.path().display());
+    let options = format!("lowerdir={},upperdir={top_path}/upper,workdir={top_path}/work", layer.display());
+    let options = std::ffi::CString::new(options).unwrap();
+    if let Err(error) = mount("overlay", &at, "overlay", MountFlags::empty(), options.as_c_str()) {
+        println!("skipped: no overlay ({error})");
+        return;
+    }
+    let observing = Observing::start(disk.path());
+    stream(&File::open(at.join("f")).unwrap(), 0, 4);
+    let until = Instant::now() + NEVER;
+    while cached(&below, M, M / 2) < M / 2 && Instant::now() < until {
+        std::thread::sleep(PAUSE);
+    }
+    let (ahead, report) = (cached(&below, M, M / 2), observing.report());
+    // The overlay itself has no pages to be heard of.
+    let state = tempfile::tempdir().unwrap();
+    let refused = command(&at, &state.path().join("d.sock")).output().unwrap();
+    unmount(&at, UnmountFlags::DETACH).unwrap();
+    assert_eq!(ahead, M / 2, "{report:?}");
+    assert_eq!(refused.status.code(), Some(Exit::Missing as i32));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("layers"), "{refused:?}");
+}
+
+#[test]
+fn only_the_folders_are_read_ahead_of() {
+    let Some(disk) = Disk::new() else { return };
+    fs::create_dir(disk.path().join("in")).unwrap();
+    let inside = disk.cold("in/f", 16 * M);
+    let outside = disk.cold("f", 16 * M);
+    let observing = Observing::start(&disk.path().join("in"));
+    stream(&File::open(&outside).unwrap(), 0, 6);
+    stream(&File::open(&inside).unwrap(), 0, 4);
+    read_ahead(&observing, &inside, M, M / 2);
+    assert_eq!(cached(&outside, M, M), 0);
+    assert_eq!(observing.report().outside, 1);
+}
+
+#[test]
+fn deleted_truncated_and_renumbered_files_do_no_harm() {
+    let Some(disk) = Disk::new() else { return };
+    let observing = Observing::start(disk.path());
+    // Deleted while it is read: it is not opened.
+    let gone = disk.cold("gone", 8 * M);
+    let file = File::open(&gone).unwrap();
+    let number = |file: &File| std::os::unix::fs::MetadataExt::ino(&file.metadata().unwrap());
+    let ino = number(&file);
+    fs::remove_file(&gone).unwrap();
+    stream(&file, 0, 4);
+    let report = observing.until("a search", |o, _| o.unknown > 0);
+    assert_eq!(report.found, 0, "{report:?}");
+    drop(file);
+    // Its number is another file's now; it may be left alone for some seconds, and is served then.
+    let mut others: Vec<PathBuf> = (0..8).map(|i| disk.cold(&format!("new{i}"), 8 * M)).collect();
+    let same = others.iter().position(|p| number(&File::open(p).unwrap()) == ino);
+    let next = others.swap_remove(same.unwrap_or(0));
+    let file = File::open(&next).unwrap();
+    let until = Instant::now() + NEVER;
+    let mut at = 0;
+    while cached(&next, (at + 1) * M, M / 2) < M / 2 {
+        assert!(Instant::now() < until, "never served: {:?}", observing.report());
+        at = (at + 1) % 6;
+        stream(&file, at * M, 5);
+    }
+    // Cut short while it is read ahead.
+    stream(&file, 0, 4);
+    File::options().write(true).open(&next).unwrap().set_len(100 * K).unwrap();
+    let mut rest = Vec::new();
+    (&file).read_to_end(&mut rest).unwrap();
+    assert_eq!(rest.len() as u64, 100 * K);
+    let other = &others[0];
+    stream(&File::open(other).unwrap(), 0, 4);
+    read_ahead(&observing, other, M, M / 2);
+    assert_eq!(observing.end().0, Some(0));
+}
+
+#[test]
+fn a_second_observer_of_a_file_system_is_refused() {
+    let Some(disk) = Disk::new() else { return };
+    let path = disk.cold("f", 8 * M);
+    let observing = Observing::start(disk.path());
+    let state = tempfile::tempdir().unwrap();
+    let second = command(disk.path(), &state.path().join("d.sock")).output().unwrap();
+    assert_eq!(second.status.code(), Some(Exit::Busy as i32), "{second:?}");
+    let said = String::from_utf8_lossy(&second.stderr);
+    assert!(said.contains("another seekless observe") && said.trim().lines().count() == 1, "{said}");
+    stream(&File::open(&path).unwrap(), 0, 4);
+    read_ahead(&observing, &path, M, M / 2);
+}
+
+#[test]
+fn a_storm_is_counted_and_a_stopped_observer_holds_nobody() {
+    let Some(disk) = Disk::new() else { return };
+    let path = disk.cold("f", 16 * M);
+    let observing = Observing::start(disk.path());
+    let file = File::open(&path).unwrap();
+    let mut page = [0u8; 4096];
+    file.read_exact_at(&mut page, 0).unwrap();
+    observing.until("the read", |o, _| o.reads > 0);
+    observing.signal(Signal::STOP);
+    // More than the rings of all processors hold.
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    for i in 0..20_000 * processors as u64 {
+        file.read_exact_at(&mut page, i % 4 * 4096).unwrap();
+    }
+    observing.signal(Signal::CONT);
+    // What was lost is told with the next event that finds room.
+    let report = observing.until("losses", |o, _| {
+        file.read_exact_at(&mut [0u8; 4096], 0).unwrap();
+        o.lost > 0
+    });
+    assert!(report.events > 1000, "{report:?}");
+    let fresh = disk.cold("g", 16 * M);
+    stream(&File::open(&fresh).unwrap(), 0, 4);
+    read_ahead(&observing, &fresh, M, M / 2);
+}
+
+#[test]
+fn the_end_of_it_lets_go_of_the_file_system() {
+    for signal in [Signal::TERM, Signal::INT, Signal::KILL] {
+        let Some(disk) = Disk::new() else { return };
+        let path = disk.cold("f", 16 * M);
+        let mut observing = Observing::start(disk.path());
+        stream(&File::open(&path).unwrap(), 0, 4);
+        read_ahead(&observing, &path, M, M / 2);
+        observing.signal(signal);
+        let asked = Instant::now();
+        wait(&mut observing.child);
+        println!("{signal:?}: ended after {:?}", asked.elapsed());
+        // At once, without a second try.
+        unmount(disk.path(), UnmountFlags::empty()).unwrap();
+    }
+}
+
+#[test]
+fn files_are_let_go_of_when_asked_and_when_unmounted() {
+    let Some(disk) = Disk::new() else { return };
+    let path = disk.cold("f", 16 * M);
+    let observing = Observing::start(disk.path());
+    stream(&File::open(&path).unwrap(), 0, 4);
+    read_ahead(&observing, &path, M, M / 2);
+    observing.signal(Signal::HUP);
+    // Far sooner than a stream without reads is over.
+    let until = Instant::now() + Duration::from_secs(10);
+    while unmount(disk.path(), UnmountFlags::empty()).is_err() {
+        assert!(Instant::now() < until, "still busy: {:?}", observing.report());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+
+    // Detached under it: the device ends with its last open file.
+    let Some(mut disk) = Disk::new() else { return };
+    let path = disk.cold("f", 16 * M);
+    drop(observing);
+    let observing = Observing::start(disk.path());
+    stream(&File::open(&path).unwrap(), 0, 4);
+    read_ahead(&observing, &path, M, M / 2);
+    let backing = disk.backing();
+    drop(disk.device.take());
+    assert!(backing.exists(), "the mount keeps its device");
+    unmount(disk.path(), UnmountFlags::DETACH).unwrap();
+    let until = Instant::now() + Duration::from_secs(10);
+    while backing.exists() {
+        assert!(Instant::now() < until, "still open: {:?}", observing.report());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(observing.report().released >= 1);
+}
+
+#[test]
+fn without_the_right_to_it_one_line_names_the_next_door() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: needs root to become somebody else");
+        return;
+    }
+    let state = tempfile::tempdir().unwrap();
+    let refused = command(Path::new("/"), &state.path().join("d.sock")).uid(65534).gid(65534).output();
+    let refused = match refused {
+        Ok(output) => output,
+        Err(error) => {
+            println!("skipped: nobody cannot start the program ({error})");
+            return;
+        }
+    };
+    let said = String::from_utf8_lossy(&refused.stderr);
+    let expected = [Exit::Permission as i32, Exit::Missing as i32];
+    assert!(refused.status.code().is_some_and(|code| expected.contains(&code)), "{refused:?}");
+    assert!(said.contains("seekless watch") && said.trim().lines().count() == 1, "{said}");
+}

@@ -1,0 +1,276 @@
+//! Samples of tracepoints, through ring buffers that the kernel writes and this process reads.
+//!
+//! One ring a processor. The kernel copies a record into the ring of the processor on which the tracepoint
+//! was met, and goes on; where the ring is full it counts the record as lost. So whoever meets the tracepoint
+//! never waits for us. Every structure here is closed by the kernel with its last descriptor, however the
+//! process ends.
+
+use std::ffi::CString;
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::residency::page_bytes;
+
+const TYPE_TRACEPOINT: u32 = 2;
+const SAMPLE_TID: u64 = 1 << 1;
+const SAMPLE_TIME: u64 = 1 << 2;
+const SAMPLE_RAW: u64 = 1 << 10;
+const FLAG_DISABLED: u64 = 1;
+const FLAG_WATERMARK: u64 = 1 << 14;
+const OPEN_CLOEXEC: u64 = 1 << 3;
+const RECORD_LOST: u32 = 2;
+const RECORD_SAMPLE: u32 = 9;
+const IOC_ENABLE: libc::c_ulong = 0x2400;
+const IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
+/// `_IOW('$', 6, char *)`; the size in it is that of a pointer.
+const IOC_SET_FILTER: libc::c_ulong = 0x4000_2406 | ((size_of::<*const u8>() as libc::c_ulong) << 16);
+
+/// Offsets in the page that the kernel shares before the ring: `data_head`, `data_tail`.
+const DATA_HEAD: usize = 1024;
+const DATA_TAIL: usize = 1032;
+
+/// Bytes before the raw part of a sample: header, process and thread, time, length.
+const RAW_AT: usize = 8 + 8 + 8 + 4;
+
+/// The first published layout of the kernel's `struct perf_event_attr`, which every kernel takes.
+#[derive(Default)]
+#[repr(C)]
+struct Attributes {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_watermark: u32,
+    bp_type: u32,
+    config1: u64,
+}
+
+/// A record of a tracepoint.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample<'a> {
+    /// The process that met it, in our process namespace (0: not in it).
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// When, in nanoseconds of a clock that all processors share.
+    pub time: u64,
+    /// The record, laid out as [`crate::tracepoint::Tracepoint`] says.
+    pub raw: &'a [u8],
+}
+
+/// Processors that are running now, by number.
+///
+/// # Errors
+/// `/sys` cannot be read.
+pub fn processors() -> io::Result<Vec<i32>> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
+    Ok(parse_list(text.trim()))
+}
+
+/// `0-3,8` and the like.
+fn parse_list(text: &str) -> Vec<i32> {
+    let ranges = text.split(',').filter_map(|part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.parse::<i32>().ok()?..=last.parse::<i32>().ok()?)
+    });
+    ranges.flatten().collect()
+}
+
+/// What one processor's tracepoints record.
+#[derive(Debug)]
+pub struct Ring {
+    /// Whose ring it is, and those that write into it as well.
+    events: Vec<OwnedFd>,
+    map: *mut libc::c_void,
+    /// Bytes of the ring itself, a power of two.
+    bytes: usize,
+    /// Where the next record is copied.
+    record: Vec<u8>,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread; reading it takes `&mut self`.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    /// Records these tracepoints on one processor, those of them that pass `filter` (the words of the
+    /// kernel's event filters). The descriptor is readable when a quarter of the ring is full.
+    ///
+    /// # Errors
+    /// `EPERM` or `EACCES` without `CAP_PERFMON` or under lockdown, or where the ring is larger than this
+    /// user may have; `ENODEV`: the processor is not running; `ENOENT`: no such tracepoint.
+    pub fn open(processor: i32, tracepoints: &[(u64, &str)], pages: usize) -> io::Result<Ring> {
+        let bytes = pages.next_power_of_two() * page_bytes() as usize;
+        let mut events: Vec<OwnedFd> = Vec::new();
+        for (id, filter) in tracepoints {
+            let attributes = Attributes {
+                kind: TYPE_TRACEPOINT,
+                size: size_of::<Attributes>() as u32,
+                config: *id,
+                sample_period: 1,
+                sample_type: SAMPLE_TID | SAMPLE_TIME | SAMPLE_RAW,
+                flags: FLAG_DISABLED | FLAG_WATERMARK,
+                wakeup_watermark: (bytes / 4) as u32,
+                ..Attributes::default()
+            };
+            // SAFETY: `attributes` has the kernel's layout and says its own length; the kernel reads it and
+            // keeps nothing of it.
+            let fd = unsafe {
+                let attributes: *const Attributes = &raw const attributes;
+                libc::syscall(libc::SYS_perf_event_open, attributes, -1, processor, -1, OPEN_CLOEXEC)
+            };
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            // SAFETY: a descriptor the call just gave us, owned by nobody else.
+            events.push(unsafe { OwnedFd::from_raw_fd(fd as i32) });
+            let filter = CString::new(*filter).map_err(|_| io::ErrorKind::InvalidInput)?;
+            // SAFETY: the request takes a terminated string, which lives across the call and is copied.
+            control(unsafe {
+                libc::ioctl(events[events.len() - 1].as_raw_fd(), IOC_SET_FILTER as _, filter.as_ptr())
+            })?;
+        }
+        let first = events.first().ok_or(io::ErrorKind::InvalidInput)?.as_fd();
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        let whole = bytes + page_bytes() as usize;
+        // SAFETY: the kernel chooses a free address, nothing of ours is replaced.
+        let map = unsafe { mmap(ptr::null_mut(), whole, protection, flags, first, 0)? };
+        let ring = Ring { map, bytes, record: Vec::new(), events };
+        for other in &ring.events[1..] {
+            // SAFETY: the request takes a descriptor by value.
+            let done =
+                unsafe { libc::ioctl(other.as_raw_fd(), IOC_SET_OUTPUT as _, ring.events[0].as_raw_fd()) };
+            control(done)?;
+        }
+        for event in &ring.events {
+            // SAFETY: the request takes no argument.
+            control(unsafe { libc::ioctl(event.as_raw_fd(), IOC_ENABLE as _, 0) })?;
+        }
+        Ok(ring)
+    }
+
+    /// Hands over every record that is there, oldest first; how many were lost before them.
+    pub fn drain(&mut self, mut take: impl FnMut(Sample<'_>)) -> u64 {
+        let head = self.position(DATA_HEAD).load(Ordering::Acquire);
+        let tail = self.position(DATA_TAIL).load(Ordering::Relaxed);
+        let (mut at, mut lost) = (tail, 0);
+        while at < head {
+            let mut header = [0u8; 8];
+            self.copy(at, &mut header);
+            let kind = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]);
+            let size = usize::from(u16::from_ne_bytes([header[6], header[7]]));
+            if size < header.len() || size as u64 > head - at {
+                // Nothing behind a record that makes no sense can be found.
+                at = head;
+                break;
+            }
+            let mut record = std::mem::take(&mut self.record);
+            record.resize(size, 0);
+            self.copy(at, &mut record);
+            match kind {
+                RECORD_LOST => lost += number(&record, 16).unwrap_or(0),
+                RECORD_SAMPLE => {
+                    if let Some(sample) = sample(&record) {
+                        take(sample);
+                    }
+                }
+                _ => {}
+            }
+            self.record = record;
+            at += size as u64;
+        }
+        if at != tail {
+            // After the copies: from here on the kernel writes over them.
+            self.position(DATA_TAIL).store(at, Ordering::Release);
+        }
+        lost
+    }
+
+    fn position(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: the first page of the mapping is the kernel's control page, which has an aligned u64 at
+        // this offset; it is mapped as long as `self` lives, and both sides use it atomically.
+        unsafe { &*self.map.byte_add(offset).cast::<AtomicU64>() }
+    }
+
+    /// Copies bytes out of the ring, which may go round its end.
+    fn copy(&self, position: u64, into: &mut [u8]) {
+        let start = (position % self.bytes as u64) as usize;
+        let first = into.len().min(self.bytes - start);
+        let (before, after) = into.split_at_mut(first);
+        // SAFETY: the ring lies behind the control page and is `self.bytes` long; `start + first` and the
+        // length of `after` (a record is shorter than the ring: its length has 16 bits, and lies between head
+        // and tail) are within it. The kernel does not write between tail and head.
+        unsafe {
+            let ring = self.map.byte_add(page_bytes() as usize).cast::<u8>();
+            ptr::copy_nonoverlapping(ring.add(start), before.as_mut_ptr(), first);
+            ptr::copy_nonoverlapping(ring, after.as_mut_ptr(), after.len());
+        }
+    }
+}
+
+impl AsFd for Ring {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.events[0].as_fd()
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: exactly the mapping made at the start; references into it do not outlive `self`.
+        let _ = unsafe { munmap(self.map, self.bytes + page_bytes() as usize) };
+    }
+}
+
+fn control(done: i32) -> io::Result<()> {
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn number(record: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(record.get(at..)?.first_chunk().copied()?))
+}
+
+fn short(record: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(record.get(at..)?.first_chunk().copied()?))
+}
+
+fn sample(record: &[u8]) -> Option<Sample<'_>> {
+    let len = short(record, RAW_AT - 4)? as usize;
+    let raw = record.get(RAW_AT..RAW_AT.checked_add(len)?)?;
+    Some(Sample { pid: short(record, 8)?, tid: short(record, 12)?, time: number(record, 16)?, raw })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_are_listed_one_by_one() {
+        assert_eq!(parse_list("0-2,5"), [0, 1, 2, 5]);
+        assert_eq!(parse_list("7"), [7]);
+        assert!(parse_list("").is_empty());
+    }
+
+    #[test]
+    fn a_sample_cut_short_is_none() {
+        let mut record = vec![0u8; RAW_AT];
+        record[8..12].copy_from_slice(&3u32.to_ne_bytes());
+        record[24..28].copy_from_slice(&4u32.to_ne_bytes());
+        assert!(sample(&record).is_none());
+        record.extend([1, 2, 3, 4, 0, 0]);
+        let sample = sample(&record).unwrap();
+        assert_eq!((sample.pid, sample.raw), (3, &[1u8, 2, 3, 4][..]));
+    }
+
+    #[test]
+    fn a_tracepoint_that_is_not_there_is_refused() {
+        let error = Ring::open(0, &[(u64::MAX >> 1, "common_pid > 0")], 1).unwrap_err();
+        println!("{error}");
+    }
+}
