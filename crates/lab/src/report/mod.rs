@@ -6,6 +6,7 @@ pub(crate) mod machines;
 pub mod pages;
 mod plot;
 pub(crate) mod sensitivity;
+pub mod statements;
 mod table;
 
 use std::path::{Path, PathBuf};
