@@ -407,7 +407,7 @@ mod tests {
         record::add(dir.path(), &made_up("libception-fig13")).unwrap();
         let mut failing = made_up("circus-fig12");
         for row in &mut failing.rows {
-            row.metrics.insert("conclusion".into(), 0.0);
+            row.metrics.values_mut().for_each(|value| *value = 0.0);
         }
         failing.judge();
         record::add(dir.path(), &failing).unwrap();
@@ -437,11 +437,11 @@ mod tests {
         let (name, scenario) = scenario::find("circus-fig12").unwrap();
         let causes: Vec<&str> = scenario.checks.iter().filter_map(|c| c.deviation.as_deref()).collect();
         assert!(!causes.is_empty());
-        for (value, shown) in [(0.0, true), (1e9, false)] {
+        // The check with a cause is about the 48 MB/s that the paper prints.
+        for (value, shown) in [(0.0, true), (48.0, false)] {
             let mut results = made_up(&name);
-            results.scenario.checks.iter_mut().for_each(|c| c.is = crate::check::Comparison::Above);
             for row in &mut results.rows {
-                row.metrics.insert("conclusion".into(), value);
+                row.metrics.values_mut().for_each(|metric| *metric = value);
             }
             results.judge();
             record::add(dir.path(), &results).unwrap();
