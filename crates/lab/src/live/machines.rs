@@ -1,7 +1,7 @@
 //! Drawn machines, live: each is a scenario of its own on a software disk of the drawn drive.
 //!
-//! The kernel settings of the tuned arms come from the simulation, which tries every combination. To try them live
-//! would take hours a machine.
+//! The kernel settings of the tuned arms come from the simulation, which tries every combination. To try them
+//! live would take hours a machine.
 
 use std::path::Path;
 

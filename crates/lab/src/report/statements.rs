@@ -1,7 +1,7 @@
 //! What the papers print about outcomes, and which of it the recorded runs reproduce.
 //!
-//! A statement is a check with a `source`, or an `[[undecided]]` of a scenario. It is judged over the recorded
-//! rows: those of the simulator where there are any, else those of a live run.
+//! A statement is a check with a `source`, or an `[[undecided]]` of a scenario. It is judged over the
+//! recorded rows: those of the simulator where there are any, else those of a live run.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

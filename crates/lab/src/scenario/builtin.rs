@@ -169,7 +169,7 @@ mod tests {
         for (name, _) in ALL {
             let (_, scenario) = find(name).unwrap();
             // They judge the defaults themselves.
-            if ["any-disk", "sensitivity"].contains(name) {
+            if ["any-disk", "closed-loop", "sensitivity"].contains(name) {
                 continue;
             }
             let swept = scenario.axis.iter().any(|axis| axis.knobs.contains(&Knob::Prefetch));

@@ -212,7 +212,8 @@ impl Default for Choices {
 pub const SARC_P: std::ops::RangeInclusive<u32> = 8..=32;
 
 impl Choices {
-    /// What PFC leaves open, drawn by a seed: the traces' shape, SARC's p, whether L2 knows the end of a file.
+    /// What PFC leaves open, drawn by a seed: the traces' shape, SARC's p, whether L2 knows where a file
+    /// ends.
     pub fn drawn(seed: u64) -> Choices {
         let mut draw = Draw::new(seed, "pfc choices");
         let p = SARC_P.start() + draw.below(u64::from(SARC_P.end() - SARC_P.start() + 1)) as u32;
