@@ -49,7 +49,8 @@ impl Room {
     }
 }
 
-/// Runs the machines of `scenario` that fit this host, one after the other. `simulated` is the same scenario's run in
+/// Runs the machines of `scenario` that fit this host, one after the other. `simulated` is the same
+/// scenario's run in
 /// virtual time.
 ///
 /// # Errors
