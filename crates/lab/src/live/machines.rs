@@ -130,7 +130,8 @@ fn settings(simulated: &Results, arm: &str, x: &str) -> Option<Vec<String>> {
     words.iter().map(|w| w.as_str().map(String::from)).collect()
 }
 
-/// A scenario of one machine, without an axis. An arm at another's load is its own arm here: the load of a closed loop
+/// A scenario of one machine, without an axis. An arm at another's load is its own arm here: the load of a
+/// closed loop
 /// does not depend on who serves it.
 fn alone<'a>(
     scenario: &Scenario,
