@@ -165,6 +165,20 @@ pub fn trials(setup: &Setup, trials: u64) -> Trials {
     Trials { reports }
 }
 
+/// Runs seeds until the 95 % interval of the network throughput is within `share` of its mean on either side
+/// (\[X\] 4.3: 5 %), at least two and at most `most`.
+pub fn trials_until(setup: &Setup, share: f64, most: u64) -> Trials {
+    let mut all = trials(setup, most.min(2));
+    let wide = |all: &Trials| {
+        all.half_length(|r| r.network).is_none_or(|half| half > share * all.mean(|r| r.network))
+    };
+    while (all.reports.len() as u64) < most && wide(&all) {
+        let seed = setup.seed.wrapping_add(all.reports.len() as u64);
+        all.reports.push(run(&Setup { seed, ..setup.clone() }));
+    }
+    all
+}
+
 impl Trials {
     /// Mean of a figure over the trials.
     pub fn mean(&self, of: impl Fn(&CircusReport) -> f64) -> f64 {

@@ -97,3 +97,12 @@ fn every_figure_has_a_conclusion_that_can_fail() {
         }
     }
 }
+
+#[test]
+fn trials_go_on_until_the_interval_is_narrow_or_there_are_enough() {
+    let setup = setup(0.3, 16);
+    assert_eq!(trials_until(&setup, f64::INFINITY, 5).reports.len(), 2);
+    let all = trials_until(&setup, 1e-12, 3);
+    assert_eq!(all.reports.len(), 3);
+    assert_eq!(all.reports[2], run(&Setup { seed: setup.seed + 2, ..setup }));
+}

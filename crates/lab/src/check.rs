@@ -43,6 +43,9 @@ pub struct Check {
     pub is: Comparison,
     /// The target.
     pub target: f64,
+    /// Where the paper prints what the check states: section, table or figure. Only such checks are counted
+    /// as statements of the paper ([`crate::report::statements`]).
+    pub source: Option<String>,
     /// The known cause of a failure, without values. Reports show it only beside a check that fails, with its
     /// value.
     pub deviation: Option<String>,
@@ -102,6 +105,9 @@ pub enum Comparison {
     /// Within [`PRINTED_TOLERANCE`] of a value that a paper prints.
     #[serde(rename = "~")]
     AsPrinted,
+    /// A ratio whose gain (what it is above or below 1) is within [`PRINTED_TOLERANCE`] of the printed gain.
+    #[serde(rename = "gain~")]
+    GainAsPrinted,
 }
 
 /// Tolerance of a printed value, as a share of it: one for all papers. Half of it would ask for more than a rebuilt workload
@@ -118,6 +124,7 @@ impl Comparison {
             Comparison::Below => "<",
             Comparison::Equal => "==",
             Comparison::AsPrinted => "~",
+            Comparison::GainAsPrinted => "gain~",
         }
     }
 
@@ -130,6 +137,7 @@ impl Comparison {
             Comparison::Below => value < target,
             Comparison::Equal => value == target,
             Comparison::AsPrinted => (value - target).abs() <= PRINTED_TOLERANCE * target.abs(),
+            Comparison::GainAsPrinted => (value - target).abs() <= PRINTED_TOLERANCE * (target - 1.0).abs(),
         }
     }
 }
@@ -336,6 +344,8 @@ mod tests {
         assert!(near(12.0, 15.0) && near(18.0, 15.0) && !near(11.9, 15.0) && !near(18.1, 15.0));
         assert!(near(-4.0, -4.67) && !near(4.67, -4.67), "the sign counts");
         assert!(!near(f64::NAN, 1.0));
+        let gain = |value, target| Comparison::GainAsPrinted.holds(value, target);
+        assert!(gain(1.56, 1.47) && !gain(1.36, 1.47) && gain(0.85, 0.84) && !gain(1.16, 0.84));
         assert!(check("name='x'\narm='a'\nis='~'\ntarget=8").judge(&[row("a", None, 0, 9.0)], "mb_s").pass);
     }
 

@@ -67,6 +67,15 @@ enum LabCommand {
         #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
         json: Option<PathBuf>,
     },
+    /// Count what the papers print about outcomes: reproduced by the recorded runs, not reproduced, undecided
+    Statements {
+        /// Folder of the records
+        #[arg(long, value_name = "DIR", default_value = record::FOLDER)]
+        records: PathBuf,
+        /// Write each statement as JSON, to FILE or standard output
+        #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
+        json: Option<PathBuf>,
+    },
     /// The baseline server of scenarios that need no other (loopback only)
     #[command(hide = true)]
     FileServer {
@@ -110,8 +119,9 @@ struct CompareArgs {
 
 #[derive(Debug, Args)]
 struct RunArgs {
-    /// A scenario's name (see `seekless lab list`) or a file; with --sim also `all`
-    scenario: String,
+    /// A scenario's name (see `seekless lab list`) or a file; with --sim also several names, or `all`
+    #[arg(required = true, value_name = "SCENARIO")]
+    scenarios: Vec<String>,
     /// In the simulator, in virtual time
     #[arg(long, conflicts_with = "live")]
     sim: bool,
@@ -207,6 +217,11 @@ pub fn run(args: LabArgs) -> Result<Exit, Fault> {
             })?;
             Ok(Exit::Ok)
         }
+        LabCommand::Statements { records, json } => {
+            let stated = report::statements::all(&records)?;
+            give(json.as_deref(), &stated, || report::statements::table(&stated, str::to_string))?;
+            Ok(Exit::Ok)
+        }
         LabCommand::Compare(args) => {
             let read = |dir: &Path| Results::read(&dir.join("results.json"));
             let limits = compare::Limits { throughput: args.throughput, latency: args.latency };
@@ -270,14 +285,21 @@ fn run_scenario(args: &RunArgs) -> Result<Exit, Fault> {
         );
         return Err(Fault::new(Exit::Missing, message));
     }
-    if args.sim && args.scenario == "all" {
+    let several = args.scenarios.len() > 1;
+    if several && !args.sim {
+        return Err(Fault::new(
+            Exit::Usage,
+            "several scenarios run in one go in the simulator only: use --sim",
+        ));
+    }
+    if several || (args.sim && args.scenarios[0] == "all") {
         if args.seed.is_some() || args.machines.is_some() || args.engine.is_some() || args.keep.is_some() {
-            let message = "--seed, --machines, --engine and --keep are for one scenario, not for `all`";
+            let message = "--seed, --machines, --engine and --keep are for one scenario, not for several";
             return Err(Fault::new(Exit::Usage, message));
         }
         return run_all(args);
     }
-    let (name, mut scenario) = scenario::find(&args.scenario)?;
+    let (name, mut scenario) = scenario::find(&args.scenarios[0])?;
     drawn_as_asked(args, &mut scenario)?;
     let mut scenario = if args.quick { scenario.quickened() } else { scenario };
     if let Some(options) = &args.engine {
@@ -322,7 +344,7 @@ fn drawn_as_asked(args: &RunArgs, scenario: &mut Scenario) -> Result<(), Fault> 
     let (seed, machines) = own.map_or((1, 1), |own| (own.seed, own.machines));
     scenario
         .draw(args.seed.unwrap_or(seed), args.machines.unwrap_or(machines))
-        .map_err(|why| Fault::new(Exit::Usage, format!("`{}`: {why}", args.scenario)))
+        .map_err(|why| Fault::new(Exit::Usage, format!("`{}`: {why}", args.scenarios[0])))
 }
 
 /// Simulator runs at a time.
@@ -342,12 +364,24 @@ fn summary(results: &Results, out: &Path) -> String {
     )
 }
 
-/// Every scenario the simulator can run, and one report of all.
+/// Every scenario the simulator can run (or the named ones), and one report of all. They share what they run
+/// alike.
 fn run_all(args: &RunArgs) -> Result<Exit, Fault> {
     let begun = Instant::now();
     let out = args.out.clone().unwrap_or_else(|| Path::new("lab-out").join("all-sim"));
+    let named = (args.scenarios[0] != "all").then_some(&args.scenarios);
+    if let Some(unknown) = named.into_iter().flatten().find(|n| !scenario::all().iter().any(|(m, _)| m == n))
+    {
+        scenario::find(unknown)?;
+        return Err(Fault::new(
+            Exit::Usage,
+            format!("`{unknown}`: several scenarios are given by name, not as files"),
+        ));
+    }
     let (mut wanted, mut left_out) = (Vec::new(), Vec::new());
-    for (name, text) in scenario::all() {
+    for (name, text) in
+        scenario::all().iter().filter(|(n, _)| named.is_none_or(|all| all.iter().any(|a| a == n)))
+    {
         let scenario = Scenario::parse(text, name)?;
         let scenario = if args.quick { scenario.quickened() } else { scenario };
         match why_left_out(&scenario) {

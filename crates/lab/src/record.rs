@@ -85,15 +85,11 @@ impl Record {
         }
     }
 
-    /// A recorded run as results of the scenario as it is today, with the recorded checks and today's causes
-    /// of deviations.
+    /// A recorded run as results of the scenario as it is today: today's checks judge the recorded rows.
     pub fn results(&self, driver: &str, scenario: &Scenario) -> Option<Results> {
         let run = self.runs.get(driver)?;
-        let mut checks = run.checks.clone();
-        for check in checks.iter_mut().filter(|c| !c.pass) {
-            let today = scenario.checks.iter().find(|c| c.name == check.name);
-            check.deviation = today.and_then(|c| c.deviation.clone());
-        }
+        let main = scenario.main_metric();
+        let checks: Vec<CheckOutcome> = scenario.checks.iter().map(|c| c.judge(&run.rows, main)).collect();
         Some(Results {
             schema: RESULTS_SCHEMA,
             name: self.name.clone(),
@@ -156,7 +152,9 @@ pub fn add(folder: &Path, results: &Results) -> Result<PathBuf, Fault> {
 impl Recorded {
     fn of(results: &Results) -> Recorded {
         let machine = &results.environment;
-        let kept = kept_metrics(&results.scenario);
+        // Today's scenario may name metrics that the one of the run did not.
+        let today = scenario::find(&results.name).map_or_else(|_| results.scenario.clone(), |(_, s)| s);
+        let kept = kept_metrics(&today);
         let rows = results.rows.iter().map(|row| Row {
             metrics: row
                 .metrics
@@ -168,11 +166,10 @@ impl Recorded {
             raw: serde_json::Map::new(),
             ..row.clone()
         });
-        let checks = results.checks.iter().map(|check| CheckOutcome {
-            value: check.value.map(rounded),
-            deviation: None,
-            ..check.clone()
-        });
+        let main = today.main_metric();
+        let checks = today.checks.iter().map(|check| check.judge(&results.rows, main));
+        let checks =
+            checks.map(|check| CheckOutcome { value: check.value.map(rounded), deviation: None, ..check });
         let start = UNIX_EPOCH + Duration::from_secs(machine.started_unix_s);
         Recorded {
             version: machine.version.clone(),
@@ -193,8 +190,9 @@ impl Recorded {
 fn kept_metrics(scenario: &Scenario) -> BTreeSet<&str> {
     let shown = scenario.metrics.iter().map(String::as_str);
     let checked = scenario.checks.iter().filter_map(|c| c.metric.as_deref());
+    let having = scenario.checks.iter().filter_map(|c| Some(c.having.as_ref()?.metric.as_str()));
     let published = scenario.published.iter().filter_map(|p| p.metric.as_deref());
-    shown.chain(checked).chain(published).collect()
+    shown.chain(checked).chain(having).chain(published).collect()
 }
 
 /// Six significant digits: more than a table shows, and checks computed from rows keep their value.

@@ -13,7 +13,7 @@ use seekless_levels::cache::SecondChance;
 use seekless_levels::coordinate::Coordination;
 use seekless_levels::coordinate::pfc::{LargeRequest, PfcParams};
 use seekless_levels::prefetch::linux::LinuxRule;
-use seekless_study::twolevel::study::{CaseRow, Choices, PREFETCHERS, Study, run_with};
+use seekless_study::twolevel::study::{CaseRow, Choices, PREFETCHERS, Study, rank_correlation, run_with};
 use seekless_study::twolevel::{ServiceRules, Waiting};
 use seekless_workload::generate::Kind;
 use serde_json::{Map, Value, json};
@@ -47,21 +47,6 @@ fn variants() -> Vec<(&'static str, Choices, PfcParams)> {
         ("readmore only", choices, PfcParams { bypass: false, ..pfc }),
         ("readmore only, 1.5 times", choices, PfcParams { bypass: false, ..one_and_half }),
     ]
-}
-
-/// Spearman's coefficient, ties by their mean rank.
-fn rank_correlation(pairs: &[(f64, f64)]) -> f64 {
-    let ranks = |values: Vec<f64>| -> Vec<f64> {
-        let below = |v: f64| values.iter().filter(|o| **o < v).count() as f64;
-        let same = |v: f64| values.iter().filter(|o| **o == v).count() as f64;
-        values.iter().map(|v| below(*v) + (same(*v) - 1.0) / 2.0).collect()
-    };
-    let a = ranks(pairs.iter().map(|p| p.0).collect());
-    let b = ranks(pairs.iter().map(|p| p.1).collect());
-    let mean = (a.len() as f64 - 1.0) / 2.0;
-    let product = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| (x - mean) * (y - mean)).sum::<f64>();
-    let norm = (product(&a, &a) * product(&b, &b)).sqrt();
-    if norm == 0.0 { 0.0 } else { product(&a, &b) / norm }
 }
 
 /// What one seed gave, by name.

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use seekless_units::{Exit, Fault};
 
+use super::statements::{self, Counts, Outcome, Statement};
 use super::{entries, number};
 use crate::metric;
 use crate::record::{Record, Recorded};
@@ -19,6 +20,9 @@ use crate::scenario::{self, Axis, Scenario};
 pub const FOLDER: &str = "docs/results";
 /// Longest line of prose.
 const WIDTH: usize = 110;
+/// The front page of a checkout, seen from [`FOLDER`], and the marks around what is written into it.
+const FRONT: &str = "../../README.md";
+const MARKS: (&str, &str) = ("<!-- statements, by `seekless lab docs` -->\n", "<!-- end -->");
 /// Page of the scenarios that belong to no paper.
 const OWN: &str = "Benchmarks of this project";
 
@@ -49,11 +53,23 @@ pub fn render(records: &Path) -> Result<BTreeMap<String, String>, Fault> {
     for scenarios in by_page.values_mut() {
         scenarios.sort_by_key(|e| super::all::figure_order(&e.scenario));
     }
-    let mut pages = BTreeMap::from([("README.md".to_string(), index(&by_page))]);
+    let stated = statements::all(records)?;
+    let mut pages = BTreeMap::from([("README.md".to_string(), index(&by_page, &stated))]);
     for (heading, scenarios) in &by_page {
-        pages.insert(file_name(heading), page(heading, scenarios));
+        pages.insert(file_name(heading), page(heading, scenarios, &stated));
     }
     Ok(pages)
+}
+
+/// The front page with today's counts between its marks; none where there is no such page or it has no marks.
+fn front(records: &Path, folder: &Path) -> Result<Option<(String, String)>, Fault> {
+    let Ok(text) = std::fs::read_to_string(folder.join(FRONT)) else { return Ok(None) };
+    let parts = text.split_once(MARKS.0).and_then(|(before, rest)| Some((before, rest.split_once(MARKS.1)?)));
+    let Some((before, (_, after))) = parts else { return Ok(None) };
+    let stated = statements::all(records)?;
+    let link = |paper: &str| format!("[{paper}]({FOLDER}/{}#statements)", file_name(paper));
+    let text = format!("{before}{}{}{}{after}", MARKS.0, statements::table(&stated, link), MARKS.1);
+    Ok(Some((FRONT.into(), text)))
 }
 
 /// Names of pages in `folder` that are not what the records in `records` give, and of files there that are no
@@ -62,7 +78,8 @@ pub fn render(records: &Path) -> Result<BTreeMap<String, String>, Fault> {
 /// # Errors
 /// Those of [`render`].
 pub fn differences(records: &Path, folder: &Path) -> Result<Vec<String>, Fault> {
-    let pages = render(records)?;
+    let mut pages = render(records)?;
+    pages.extend(front(records, folder)?);
     let differs = |(name, text): &(&String, &String)| {
         std::fs::read_to_string(folder.join(name)).ok().as_deref() != Some(text.as_str())
     };
@@ -79,7 +96,8 @@ pub fn differences(records: &Path, folder: &Path) -> Result<Vec<String>, Fault> 
 /// # Errors
 /// Those of [`render`]; [`Exit::Failed`] when a page cannot be written.
 pub fn write(records: &Path, folder: &Path) -> Result<Vec<String>, Fault> {
-    let pages = render(records)?;
+    let mut pages = render(records)?;
+    pages.extend(front(records, folder)?);
     std::fs::create_dir_all(folder)
         .map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", folder.display())))?;
     for (name, text) in &pages {
@@ -97,7 +115,7 @@ fn file_name(heading: &str) -> String {
     }
 }
 
-fn index(pages: &BTreeMap<String, Vec<Entry>>) -> String {
+fn index(pages: &BTreeMap<String, Vec<Entry>>, stated: &[Statement]) -> String {
     let mut text = String::from("# Results\n\n");
     text += &wrapped(
         "The last recorded run of each scenario. `seekless lab run NAME --sim --record` records a run, `seekless lab docs` \
@@ -105,7 +123,15 @@ fn index(pages: &BTreeMap<String, Vec<Entry>>) -> String {
          runs with `sim` in the simulator, with `live` on a software disk in real time. A check states a conclusion of \
          its paper or a target of this project; one that fails stays in the table.",
     );
-    text += "\n";
+    text += "\n\n## What the papers state\n\n";
+    text += &wrapped(
+        "Each printed statement about an outcome is one check with its source: a number in the text or a table, an order, \
+         a sign. A printed value is reproduced within a fifth of it, an order or a sign as it is. The rows are those of the \
+         simulator where it can run the scenario, else live ones. Undecided is what needs data that are not published, \
+         or a part that is not modelled. `seekless lab statements` prints the same.",
+    );
+    text += "\n\n";
+    text += &statements::table(stated, |paper| format!("[{paper}]({}#statements)", file_name(paper)));
     for (heading, scenarios) in pages {
         let file = file_name(heading);
         let _ = write!(text, "\n## [{heading}]({file})\n\n");
@@ -119,8 +145,10 @@ fn index(pages: &BTreeMap<String, Vec<Entry>>) -> String {
                 let _ = writeln!(text, "| {figure} | {title} | {link} | not recorded | |");
             }
             for (driver, run) in runs {
-                let held = run.checks.iter().filter(|c| c.pass).count();
-                let of = run.checks.len();
+                let results = entry.record.as_ref().and_then(|r| r.results(driver, &entry.scenario));
+                let checks = results.map_or_else(Vec::new, |r| r.checks);
+                let held = checks.iter().filter(|c| c.pass).count();
+                let of = checks.len();
                 let _ = writeln!(
                     text,
                     "| {figure} | {title} | {link} | {driver}, {} | {held} of {of} |",
@@ -132,17 +160,65 @@ fn index(pages: &BTreeMap<String, Vec<Entry>>) -> String {
     text
 }
 
-fn page(heading: &str, scenarios: &[Entry]) -> String {
+fn page(heading: &str, scenarios: &[Entry], stated: &[Statement]) -> String {
     let mut text = format!("# {heading}\n\n");
     text += &wrapped(
         "Written by `seekless lab docs` from the recorded runs; see the [index](README.md). A published value stands in \
          brackets. Throughput is in MB/s of 1,000,000 bytes.",
     );
     text += "\n";
+    let stated: Vec<&Statement> = stated.iter().filter(|s| s.paper == heading).collect();
+    if !stated.is_empty() {
+        statements_of(&mut text, &stated);
+    }
     for entry in scenarios {
         section(&mut text, entry);
     }
     text
+}
+
+/// Counts, then every statement: first what is not reproduced, then what is, then what cannot be told.
+fn statements_of(text: &mut String, stated: &[&Statement]) {
+    let Counts { all, reproduced, not_reproduced, undecided, not_run } = Counts::of(stated.iter().copied());
+    let _ = write!(
+        text,
+        "\n## Statements\n\n{}\n",
+        wrapped(&format!(
+            "Of {all} statements {reproduced} are reproduced, {not_reproduced} are not, {undecided} cannot be decided, and \
+             {not_run} have no recorded run."
+        ))
+    );
+    for (outcome, heading) in [
+        (Outcome::NotReproduced, "Not reproduced"),
+        (Outcome::Reproduced, "Reproduced"),
+        (Outcome::Undecided, "Undecided"),
+        (Outcome::NotRun, "Not run"),
+    ] {
+        let of_it: Vec<_> = stated.iter().filter(|s| s.outcome == outcome).collect();
+        if of_it.is_empty() {
+            continue;
+        }
+        let _ = write!(text, "\n### {heading}\n\n");
+        if outcome == Outcome::Undecided {
+            *text += "| Source | The paper states | Why it cannot be decided |\n| --- | --- | --- |\n";
+        } else {
+            *text += "| Source | The paper states | Here | Printed | Scenario |\n| --- | --- | ---: | ---: | --- |\n";
+        }
+        for Statement { scenario, name, source, value, printed, why, .. } in of_it {
+            let start = format!("| {} | {} |", cell(source), cell(name));
+            let _ = match outcome {
+                Outcome::Undecided => {
+                    writeln!(text, "{start} {} |", cell(why.as_deref().unwrap_or_default()))
+                }
+                _ => writeln!(
+                    text,
+                    "{start} {} | {} | [`{scenario}`](#{scenario}) |",
+                    value.map_or("-".into(), number),
+                    cell(printed)
+                ),
+            };
+        }
+    }
 }
 
 fn section(text: &mut String, entry: &Entry) {
@@ -331,7 +407,7 @@ mod tests {
         record::add(dir.path(), &made_up("libception-fig13")).unwrap();
         let mut failing = made_up("circus-fig12");
         for row in &mut failing.rows {
-            row.metrics.insert("conclusion".into(), 0.0);
+            row.metrics.values_mut().for_each(|value| *value = 0.0);
         }
         failing.judge();
         record::add(dir.path(), &failing).unwrap();
@@ -361,11 +437,11 @@ mod tests {
         let (name, scenario) = scenario::find("circus-fig12").unwrap();
         let causes: Vec<&str> = scenario.checks.iter().filter_map(|c| c.deviation.as_deref()).collect();
         assert!(!causes.is_empty());
-        for (value, shown) in [(0.0, true), (1e9, false)] {
+        // The check with a cause is about the 48 MB/s that the paper prints.
+        for (value, shown) in [(0.0, true), (48.0, false)] {
             let mut results = made_up(&name);
-            results.scenario.checks.iter_mut().for_each(|c| c.is = crate::check::Comparison::Above);
             for row in &mut results.rows {
-                row.metrics.insert("conclusion".into(), value);
+                row.metrics.values_mut().for_each(|metric| *metric = value);
             }
             results.judge();
             record::add(dir.path(), &results).unwrap();

@@ -70,6 +70,9 @@ pub struct Scenario {
     /// What must hold.
     #[serde(default, rename = "check")]
     pub checks: Vec<Check>,
+    /// What the paper states and nothing here can decide.
+    #[serde(default)]
+    pub undecided: Vec<Undecided>,
     /// What `--quick` changes.
     #[serde(default)]
     pub quick: Quick,
@@ -235,6 +238,18 @@ pub struct PublishedValue {
     pub value: f64,
     /// Table, figure or sentence it was read from.
     pub source: String,
+}
+
+/// A statement of the paper that cannot be decided: what it is about is not published, or is not modelled.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Undecided {
+    /// What the paper states.
+    pub name: String,
+    /// Section, table or figure.
+    pub source: String,
+    /// What would be needed to decide it.
+    pub reason: String,
 }
 
 /// What `--quick` changes: less time, fewer points, the same arithmetic.

@@ -57,7 +57,22 @@ impl Scenario {
             metric::find(name)?;
         }
         self.validate_operands()?;
+        self.validate_statements()?;
         self.validate_quick()
+    }
+
+    /// What a paper states needs a paper, and a name of its own: a report counts it once.
+    fn validate_statements(&self) -> Result<(), String> {
+        let stated = self.checks.iter().any(|c| c.source.is_some()) || !self.undecided.is_empty();
+        if stated && self.paper.is_none() {
+            return Err("`source` and [[undecided]] are about what a paper states: set `paper`".into());
+        }
+        let mut names = HashSet::new();
+        let all = self.checks.iter().map(|c| &c.name).chain(self.undecided.iter().map(|u| &u.name));
+        match all.into_iter().find(|name| !names.insert(name.as_str())) {
+            Some(twice) => Err(format!("two checks are called `{twice}`")),
+            None => Ok(()),
+        }
     }
 
     /// Memory, disks and library of a machine that is not drawn.

@@ -306,6 +306,10 @@ fn account(row: &mut Row, answer: &Value) {
     if let Some(evicted) = evicted {
         row.metrics.insert("ledger_evicted".into(), evicted);
     }
+    let size = answer.pointer("/engines/0/size/size").and_then(Value::as_f64);
+    if let Some(size) = size {
+        row.metrics.insert("prefetch_mib".into(), size / f64::from(1 << 20));
+    }
     for name in ["engines", "cache"] {
         row.raw.insert(name.into(), answer[name].clone());
     }

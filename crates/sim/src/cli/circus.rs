@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use seekless_circus::conclusions::{Conclusion, conclusions};
 use seekless_circus::figures::{self, Figure, FigurePoint};
-use seekless_circus::{Class, LINKS, Setup, Trials, trials};
+use seekless_circus::{Class, LINKS, Setup, Trials, trials, trials_until};
 use seekless_drive::{DriveSpec, catalogue};
 use seekless_units::{Bytes, Exit, Fault, Nanos};
 use serde_json::{Value, json};
@@ -94,6 +94,10 @@ pub(super) struct CircusArgs {
     /// Runs with different seeds; the mean is printed, with its 95 % confidence interval
     #[arg(long, default_value_t = 1)]
     trials: u64,
+    /// Stop before --trials when the 95 % interval of the network throughput is within this share of its mean
+    /// (the paper: 0.05)
+    #[arg(long, value_name = "SHARE")]
+    until: Option<f64>,
     /// First seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -245,6 +249,7 @@ fn sweep(args: &CircusArgs, setup: &Setup) -> Result<Vec<FigurePoint>, Fault> {
 pub(super) fn run(args: CircusArgs) -> Result<Exit, Fault> {
     let setup = setup(&args)?;
     within("trials", args.trials as f64, 1.0, 1000.0)?;
+    args.until.map_or(Ok(0.0), |share| within("until", share, 0.001, 1.0))?;
     let figure = match args.figure {
         None => Figure { number: 0, title: "", axis: "load, %", points: sweep(&args, &setup)? },
         Some(number) => figures::figure(number, &setup).ok_or_else(|| {
@@ -263,7 +268,10 @@ pub(super) fn run(args: CircusArgs) -> Result<Exit, Fault> {
         points
             .par_iter()
             .map(|point| {
-                let result = trials(&point.setup, args.trials);
+                let result = match args.until {
+                    Some(share) => trials_until(&point.setup, share, args.trials),
+                    None => trials(&point.setup, args.trials),
+                };
                 bar.inc(1);
                 result
             })

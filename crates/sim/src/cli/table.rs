@@ -8,7 +8,7 @@ use seekless_drive::catalogue;
 use seekless_levels::cache::SecondChance;
 use seekless_levels::coordinate::Coordination;
 use seekless_levels::prefetch::linux::LinuxRule;
-use seekless_study::twolevel::study::{CaseRow, Choices, PREFETCHERS, Study, run_with};
+use seekless_study::twolevel::study::{CaseRow, Choices, PREFETCHERS, Study, rank_correlation, run_with};
 use seekless_units::{Exit, Fault};
 use seekless_workload::generate::Kind;
 use serde_json::{Value, json};
@@ -59,6 +59,10 @@ pub(super) struct TableArgs {
     /// Multiply the times of the traces that have times by this; 2 is half the request rate
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
     time_stretch: f64,
+    /// Draw what PFC does not state (request rates, scans, SARC's p, ...) by the seed, from the ranges of
+    /// docs/PFC.md, instead of the values above
+    #[arg(long, conflicts_with_all = ["linux", "amp_spares", "time_stretch", "file_end_below", "waiting"])]
+    drawn: bool,
     /// The drive below
     #[arg(long, default_value = "cheetah-9lp")]
     drive: String,
@@ -89,7 +93,9 @@ pub(super) fn run(args: TableArgs) -> Result<Exit, Fault> {
             AmpSparesArg::Any => SecondChance::Any,
         },
         stretch: args.time_stretch,
+        ..Choices::default()
     };
+    let choices = if args.drawn { Choices::drawn(args.seed) } else { choices };
     let only = match &args.trace {
         None => None,
         Some(name) => Some(Kind::from_name(name).ok_or_else(|| {
@@ -124,15 +130,25 @@ struct Sum {
     mean_gain: f64,
     beats_du: Option<usize>,
     more: usize,
+    fewer: usize,
+    largest: f64,
+    smallest: f64,
+    rank_correlation: f64,
 }
 
 fn sum(names: &[String], rows: &[CaseRow], i: usize) -> Sum {
     let du = names.iter().position(|n| n == "du");
+    let printed: Vec<(f64, f64)> =
+        rows.iter().filter_map(|r| Some((r.case.published()?, r.gain(i)))).collect();
     Sum {
         improved: rows.iter().filter(|r| r.gain(i) > 0.0).count(),
         mean_gain: rows.iter().map(|r| r.gain(i)).sum::<f64>() / rows.len().max(1) as f64,
         beats_du: du.filter(|d| *d != i).map(|d| rows.iter().filter(|r| r.gain(i) > r.gain(d)).count()),
         more: rows.iter().filter(|r| r.cells[i].l2_prefetched > r.cells[0].l2_prefetched).count(),
+        fewer: rows.iter().filter(|r| r.cells[i].l2_prefetched < r.cells[0].l2_prefetched).count(),
+        largest: rows.iter().map(|r| r.gain(i)).fold(f64::MIN, f64::max),
+        smallest: rows.iter().map(|r| r.gain(i)).fold(f64::MAX, f64::min),
+        rank_correlation: rank_correlation(&printed),
     }
 }
 
@@ -182,12 +198,16 @@ fn as_json(args: &TableArgs, names: &[String], rows: &[CaseRow]) -> Value {
                 "mean_improvement_percent": s.mean_gain,
                 "better_than_du": s.beats_du,
                 "l2_prefetches_more": s.more,
+                "l2_prefetches_fewer": s.fewer,
+                "largest_improvement_percent": s.largest,
+                "smallest_improvement_percent": s.smallest,
+                "rank_correlation": s.rank_correlation,
             });
             (name.clone(), value)
         })
         .collect();
     json!({
-        "scale": args.scale, "seed": args.seed, "drive": args.drive, "summary": summary,
+        "scale": args.scale, "seed": args.seed, "drawn": args.drawn, "drive": args.drive, "summary": summary,
         "combinations": combinations(names, rows), "cases": cases,
     })
 }

@@ -13,8 +13,10 @@ use seekless_levels::coordinate::pfc::PfcCounts;
 use seekless_levels::prefetch::Algorithm;
 use seekless_levels::prefetch::amp::AmpParams;
 use seekless_levels::prefetch::linux::{LinuxParams, LinuxRule};
+use seekless_levels::prefetch::sarc::SarcParams;
 use seekless_units::{Exit, Fault};
-use seekless_workload::generate::{Kind, PAGE_BYTES};
+use seekless_workload::draw::Draw;
+use seekless_workload::generate::{Kind, PAGE_BYTES, Shape};
 
 use super::engine::{RunOutcome, Simulation};
 use super::system::{BlockRequest, LevelSpec, Network, Pacing, ServiceRules, SystemSpec};
@@ -147,6 +149,21 @@ impl CaseRow {
     }
 }
 
+/// Spearman's coefficient, ties by their mean rank.
+pub fn rank_correlation(pairs: &[(f64, f64)]) -> f64 {
+    let ranks = |values: Vec<f64>| -> Vec<f64> {
+        let below = |v: f64| values.iter().filter(|o| **o < v).count() as f64;
+        let same = |v: f64| values.iter().filter(|o| **o == v).count() as f64;
+        values.iter().map(|v| below(*v) + (same(*v) - 1.0) / 2.0).collect()
+    };
+    let a = ranks(pairs.iter().map(|p| p.0).collect());
+    let b = ranks(pairs.iter().map(|p| p.1).collect());
+    let mean = (a.len() as f64 - 1.0) / 2.0;
+    let product = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| (x - mean) * (y - mean)).sum::<f64>();
+    let norm = (product(&a, &a) * product(&b, &b)).sqrt();
+    if norm == 0.0 { 0.0 } else { product(&a, &b) / norm }
+}
+
 /// What to run.
 pub struct Study {
     /// Scale of the traces; 1 is the paper's.
@@ -172,6 +189,10 @@ pub struct Choices {
     pub second_chance: SecondChance,
     /// Factor on the times of a trace that has times: 2 is half the request rate.
     pub stretch: f64,
+    /// What of the traces PFC does not state.
+    pub shape: Shape,
+    /// SARC's p and g.
+    pub sarc: SarcParams,
 }
 
 impl Default for Choices {
@@ -181,13 +202,34 @@ impl Default for Choices {
             linux: LinuxRule::Window,
             second_chance: SecondChance::SetEnd,
             stretch: 1.0,
+            shape: Shape::default(),
+            sarc: SarcParams::default(),
         }
+    }
+}
+
+/// From where to where SARC's p is drawn, blocks: PFC does not print its own. g is a third of it.
+pub const SARC_P: std::ops::RangeInclusive<u32> = 8..=32;
+
+impl Choices {
+    /// What PFC leaves open, drawn by a seed: the traces' shape, SARC's p, whether L2 knows where a file
+    /// ends.
+    pub fn drawn(seed: u64) -> Choices {
+        let mut draw = Draw::new(seed, "pfc choices");
+        let p = SARC_P.start() + draw.below(u64::from(SARC_P.end() - SARC_P.start() + 1)) as u32;
+        let rules = ServiceRules { file_end_below: draw.unit() < 0.5, ..ServiceRules::default() };
+        let sarc = SarcParams { degree: p, trigger_distance: p / 3, ..SarcParams::default() };
+        Choices { rules, sarc, shape: Shape::drawn(seed), ..Choices::default() }
     }
 }
 
 /// A trace in block requests.
 pub fn requests(kind: Kind, scale: f64, seed: u64) -> Vec<BlockRequest> {
-    kind.generate(scale, seed)
+    requests_of_shape(kind, scale, seed, Shape::default())
+}
+
+fn requests_of_shape(kind: Kind, scale: f64, seed: u64, shape: Shape) -> Vec<BlockRequest> {
+    kind.of_shape(scale, seed, shape)
         .map(|r| BlockRequest {
             at: r.at.unwrap_or_default(),
             context: r.context,
@@ -215,7 +257,7 @@ pub fn run_with(study: &Study, choices: &Choices, tick: impl Fn() + Sync) -> Res
     let mut rows = Vec::new();
     for kind in kinds {
         // One trace in memory at a time, shared by all its cases.
-        let trace = requests(kind, study.scale, study.seed);
+        let trace = requests_of_shape(kind, study.scale, study.seed, choices.shape);
         let cases: Vec<Case> = cases(study.scale).into_iter().filter(|c| c.trace == kind).collect();
         let cells: Vec<Result<Cell, Fault>> = (0..cases.len() * study.coordinators.len())
             .into_par_iter()
@@ -243,7 +285,7 @@ pub fn native(name: &str, choices: &Choices) -> (Replacement, Algorithm) {
     let linux = LinuxParams { rule: choices.linux, ..LinuxParams::default() };
     match name {
         "amp" => (Replacement::Lru, Algorithm::Amp(amp)),
-        "sarc" => (Replacement::Sarc, Algorithm::Sarc(Default::default())),
+        "sarc" => (Replacement::Sarc, Algorithm::Sarc(choices.sarc)),
         "ra" => (Replacement::Lru, Algorithm::Ra(Default::default())),
         _ => (Replacement::Lru, Algorithm::Linux(linux)),
     }
@@ -275,4 +317,30 @@ fn run_case(
         engine.request(request);
     }
     Ok(Cell::from(&engine.finish()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_agree_or_do_not() {
+        let pairs =
+            |ours: [f64; 4]| -> Vec<(f64, f64)> { [1.0, 2.0, 3.0, 4.0].into_iter().zip(ours).collect() };
+        assert!((rank_correlation(&pairs([5.0, 6.0, 70.0, 800.0])) - 1.0).abs() < 1e-12);
+        assert!((rank_correlation(&pairs([4.0, 3.0, 2.0, 1.0])) + 1.0).abs() < 1e-12);
+        assert_eq!(rank_correlation(&pairs([1.0; 4])), 0.0);
+    }
+
+    #[test]
+    fn drawn_choices_are_the_seeds_own() {
+        let drawn: Vec<Choices> = (1..=20).map(Choices::drawn).collect();
+        assert_eq!(drawn[4], Choices::drawn(5));
+        assert!(
+            drawn.iter().all(|c| SARC_P.contains(&c.sarc.degree) && c.sarc.trigger_distance < c.sarc.degree)
+        );
+        assert!(
+            drawn.iter().any(|c| c.rules.file_end_below) && drawn.iter().any(|c| !c.rules.file_end_below)
+        );
+    }
 }

@@ -13,6 +13,7 @@ mod multi;
 mod oltp;
 mod websearch;
 
+use crate::draw::Draw;
 use crate::trace::Record;
 
 pub use multi::Multi;
@@ -83,10 +84,88 @@ impl Kind {
     /// The trace. `scale` multiplies footprint and length alike (1 is the paper's), so that cache sizes given
     /// as a share of the footprint mean the same at every scale.
     pub fn generate(self, scale: f64, seed: u64) -> Box<dyn Iterator<Item = Record> + Send> {
+        self.of_shape(scale, seed, Shape::default())
+    }
+
+    /// The same with another shape.
+    pub fn of_shape(self, scale: f64, seed: u64, shape: Shape) -> Box<dyn Iterator<Item = Record> + Send> {
         match self {
-            Kind::Oltp => Box::new(Oltp::new(scale, seed)),
-            Kind::Websearch => Box::new(Websearch::new(scale, seed)),
-            Kind::Multi => Box::new(Multi::new(scale, seed)),
+            Kind::Oltp => Box::new(Oltp::of_shape(scale, seed, shape)),
+            Kind::Websearch => Box::new(Websearch::of_shape(scale, seed, shape)),
+            Kind::Multi => Box::new(Multi::of_shape(scale, seed, shape)),
+        }
+    }
+}
+
+/// What of the traces PFC does not state. The default is what the study at the paper's scale takes; those
+/// values were chosen while looking at what PFC gained (docs/PFC.md).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Shape {
+    /// Factor on the request rates of the traces that have times.
+    pub rate: f64,
+    /// Scans under way at once in OLTP, at scale 1.
+    pub scans: f64,
+    /// Mean length of such a scan, requests.
+    pub scan_requests: f64,
+    /// Share of web search's random requests that go to a place asked for before.
+    pub revisits: f64,
+    /// Requests for each page of Multi, on the mean.
+    pub passes: f64,
+    /// Share of Multi's openings that go by popularity.
+    pub popular: f64,
+}
+
+impl Default for Shape {
+    fn default() -> Shape {
+        Shape {
+            rate: 1.0,
+            scans: oltp::SCANS,
+            scan_requests: oltp::SCAN_REQUESTS,
+            revisits: websearch::REVISIT_SHARE,
+            passes: multi::PASSES,
+            popular: multi::POPULAR_SHARE,
+        }
+    }
+}
+
+/// From where to where each value of a drawn [`Shape`] goes. All but the shares are log-uniform. Rates: half
+/// to five quarters of the default, 100 to 250 and 55 to 138 requests a second; above that a disk without
+/// coordination only queues.
+pub mod ranges {
+    use core::ops::Range;
+
+    /// [`super::Shape::rate`].
+    pub const RATE: Range<f64> = 0.5..1.25;
+    /// [`super::Shape::scans`]: one or a few for each of the tables of a small database.
+    pub const SCANS: Range<f64> = 6.0..24.0;
+    /// [`super::Shape::scan_requests`]: from a page range to a table.
+    pub const SCAN_REQUESTS: Range<f64> = 32.0..256.0;
+    /// [`super::Shape::revisits`].
+    pub const REVISITS: Range<f64> = 0.0..0.1;
+    /// [`super::Shape::passes`].
+    pub const PASSES: Range<f64> = 2.0..4.0;
+    /// [`super::Shape::popular`].
+    pub const POPULAR: Range<f64> = 0.25..0.75;
+}
+
+impl Shape {
+    /// The shape of a seed, within [`ranges`].
+    pub fn drawn(seed: u64) -> Shape {
+        let mut draw = Draw::new(seed, "trace shape");
+        let mut unit = || draw.unit();
+        let mut log = |range: core::ops::Range<f64>| range.start * libm::pow(range.end / range.start, unit());
+        let rate = log(ranges::RATE);
+        let scans = log(ranges::SCANS);
+        let scan_requests = log(ranges::SCAN_REQUESTS);
+        let passes = log(ranges::PASSES);
+        let mut share = |range: core::ops::Range<f64>| range.start + (range.end - range.start) * unit();
+        Shape {
+            rate,
+            scans,
+            scan_requests,
+            passes,
+            revisits: share(ranges::REVISITS),
+            popular: share(ranges::POPULAR),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! viewperf).
 
 use super::oltp::pick;
-use super::{Kind, PAGE_BYTES, Permutation};
+use super::{Kind, PAGE_BYTES, Permutation, Shape};
 use crate::draw::Draw;
 use crate::trace::{Op, Record};
 
@@ -12,13 +12,13 @@ use crate::trace::{Op, Record};
 /// files begin so often that a larger share of the first two would exceed the 25 % of random requests.
 const APPLICATIONS: [(f64, f64, f64); 3] = [(10_114.0, 0.33, 0.4), (2_100.0, 0.05, 0.1), (300.0, 0.62, 0.5)];
 /// Requests a footprint page is asked for on the mean: sources and headers are read again and again.
-const PASSES: f64 = 3.0;
+pub(super) const PASSES: f64 = 3.0;
 /// Spread of the log-normal file size; the mean follows from the footprint and the number of files.
 const SIZE_SIGMA: f64 = 1.2;
 /// Pages a request and its share: applications read 4 to 32 KB at a time.
 const SIZES: [(u64, f64); 4] = [(1, 0.4), (2, 0.3), (4, 0.2), (8, 0.1)];
 /// Files are opened by popularity: rank n^u (log-uniform), in this share of the openings; else uniformly.
-const POPULAR_SHARE: f64 = 0.5;
+pub(super) const POPULAR_SHARE: f64 = 0.5;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Reader {
@@ -46,11 +46,17 @@ pub struct Multi {
     /// Requests so far and random ones among them: the share is steered, since files end when they end.
     requests: u64,
     randoms: u64,
+    shape: Shape,
 }
 
 impl Multi {
     /// The trace at a scale.
     pub fn new(scale: f64, seed: u64) -> Multi {
+        Multi::of_shape(scale, seed, Shape::default())
+    }
+
+    /// The same with another shape.
+    pub fn of_shape(scale: f64, seed: u64, shape: Shape) -> Multi {
         let mut draw = Draw::new(seed, "trace multi");
         let footprint = Kind::Multi.footprint_pages(scale);
         let mut starts = vec![0];
@@ -76,7 +82,7 @@ impl Multi {
                 starts.push(starts.last().copied().unwrap_or(0) + (size / total * room) as u64 + 1);
             }
         }
-        let pages_left = (footprint as f64 * PASSES) as u64;
+        let pages_left = (footprint as f64 * shape.passes) as u64;
         let mut multi = Multi {
             draw,
             starts,
@@ -85,6 +91,7 @@ impl Multi {
             pages_left,
             requests: 0,
             randoms: 0,
+            shape,
         };
         for i in 0..APPLICATIONS.len() {
             multi.readers[i] = multi.open(i);
@@ -94,7 +101,7 @@ impl Multi {
 
     fn open(&mut self, application: usize) -> Reader {
         let Owner { first, popularity, files } = self.owners[application];
-        let rank = if self.draw.unit() < POPULAR_SHARE {
+        let rank = if self.draw.unit() < self.shape.popular {
             libm::pow(files as f64, self.draw.unit()) as u64 - 1
         } else {
             self.draw.below(files)

@@ -2,7 +2,7 @@
 
 use seekless_units::Nanos;
 
-use super::{Kind, PAGE_BYTES};
+use super::{Kind, PAGE_BYTES, Shape};
 use crate::draw::{Draw, exponential_of};
 use crate::trace::{Op, Record};
 
@@ -10,11 +10,11 @@ use crate::trace::{Op, Record};
 const REQUESTED_BYTES: u64 = 10_000_000_000;
 /// Scans under way at once at scale 1, each in a table of its own: few enough that the smaller L1 (1,291
 /// blocks) can hold what Linux fetches ahead for all of them (64 blocks each).
-const SCANS: f64 = 12.0;
+pub(super) const SCANS: f64 = 12.0;
 /// Tables a scan, each a file of equal size: a scan that ends goes on in another of its own tables.
 const TABLES_PER_SCAN: u64 = 2;
 /// Mean length of a scan, requests: short enough that scans end and begin all the time.
-const SCAN_REQUESTS: f64 = 64.0;
+pub(super) const SCAN_REQUESTS: f64 = 64.0;
 /// Pages a request and its share: between the 2 to 4 KB of the SPC financial traces and the 17 KB a request
 /// that "10 GB are 10.8 % of the requests" implies.
 const SIZES: [(u64, f64); 4] = [(1, 0.35), (2, 0.25), (4, 0.25), (8, 0.15)];
@@ -43,18 +43,24 @@ pub struct Oltp {
     /// scans also end where their table ends.
     requests: u64,
     randoms: u64,
+    shape: Shape,
 }
 
 impl Oltp {
     /// The trace at a scale.
     pub fn new(scale: f64, seed: u64) -> Oltp {
+        Oltp::of_shape(scale, seed, Shape::default())
+    }
+
+    /// The same with another shape.
+    pub fn of_shape(scale: f64, seed: u64, shape: Shape) -> Oltp {
         let draw = Draw::new(seed, "trace oltp");
-        let scans = ((SCANS * scale + 0.5) as u64).max(2);
+        let scans = ((shape.scans * scale + 0.5) as u64).max(2);
         let tables = scans * TABLES_PER_SCAN;
         let table_pages = (Kind::Oltp.footprint_pages(scale) / tables).max(16);
         let scans = (0..scans).map(|i| Scan { table: i, next: 0, left: 0 }).collect();
         let pages_left = (REQUESTED_BYTES as f64 * scale) as u64 / PAGE_BYTES;
-        Oltp { draw, scans, table_pages, pages_left, at: 0.0, requests: 0, randoms: 0 }
+        Oltp { draw, scans, table_pages, pages_left, at: 0.0, requests: 0, randoms: 0, shape }
     }
 
     fn size(&mut self) -> u64 {
@@ -81,7 +87,7 @@ impl Iterator for Oltp {
         if self.pages_left == 0 {
             return None;
         }
-        self.at += self.draw.exponential() / RATE_PER_S;
+        self.at += self.draw.exponential() / (RATE_PER_S * self.shape.rate);
         let pages = self.size();
         let scans = self.scans.len() as u64;
         // The chance rises with what is owed, so that random requests stay irregular.
@@ -99,7 +105,7 @@ impl Iterator for Oltp {
                 self.randoms += 1;
                 // Scan i moves among the tables that are i modulo their number, so that no two share a table.
                 let table = self.draw.below(TABLES_PER_SCAN) * scans + i as u64;
-                let left = 1 + (exponential_of(length) * (SCAN_REQUESTS - 1.0)) as u64;
+                let left = 1 + (exponential_of(length) * (self.shape.scan_requests - 1.0)) as u64;
                 scan = Scan { table, next: self.draw.below(self.table_pages - pages), left };
             }
             let page = scan.next;

@@ -49,3 +49,22 @@ fn same_seed_same_trace() {
         assert_ne!(a, kind.generate(0.002, 8).collect::<Vec<_>>());
     }
 }
+
+#[test]
+fn a_drawn_shape_is_within_its_ranges_and_keeps_what_pfc_states() {
+    for seed in 1..=20 {
+        let shape = Shape::drawn(seed);
+        assert!(ranges::RATE.contains(&shape.rate) && ranges::SCANS.contains(&shape.scans), "{shape:?}");
+        assert!(
+            ranges::SCAN_REQUESTS.contains(&shape.scan_requests) && ranges::PASSES.contains(&shape.passes)
+        );
+        assert!(ranges::REVISITS.contains(&shape.revisits) && ranges::POPULAR.contains(&shape.popular));
+        assert_eq!(shape, Shape::drawn(seed));
+    }
+    assert_ne!(Shape::drawn(1), Shape::drawn(2));
+    // Not shaped is the default shape.
+    for kind in Kind::ALL {
+        let (plain, shaped) = (kind.generate(0.01, 3), kind.of_shape(0.01, 3, Shape::default()));
+        assert!(plain.take(100).eq(shaped.take(100)));
+    }
+}

@@ -4,7 +4,7 @@
 use seekless_units::Nanos;
 
 use super::oltp::pick;
-use super::{Kind, PAGE_BYTES, Permutation};
+use super::{Kind, PAGE_BYTES, Permutation, Shape};
 use crate::draw::Draw;
 use crate::trace::{Op, Record};
 
@@ -23,7 +23,7 @@ const STEERING: f64 = 64.0;
 /// every difference in waiting, so a rate that the one disk of the study just carries without coordination.
 const RATE_PER_S: f64 = 110.0;
 /// Popularity of places asked for again: index positions drawn as n^u (log-uniform, Zipf with exponent 1).
-const REVISIT_SHARE: f64 = 0.05;
+pub(super) const REVISIT_SHARE: f64 = 0.05;
 
 /// See the [module](super).
 #[derive(Clone, Debug)]
@@ -41,11 +41,17 @@ pub struct Websearch {
     /// file or where another run happens to have ended before.
     requests: u64,
     randoms: u64,
+    shape: Shape,
 }
 
 impl Websearch {
     /// The trace at a scale.
     pub fn new(scale: f64, seed: u64) -> Websearch {
+        Websearch::of_shape(scale, seed, Shape::default())
+    }
+
+    /// The same with another shape.
+    pub fn of_shape(scale: f64, seed: u64, shape: Shape) -> Websearch {
         let mut draw = Draw::new(seed, "trace websearch");
         let pages = Kind::Websearch.footprint_pages(scale) / (PLACE_PAGES * FILES) * (PLACE_PAGES * FILES);
         let places = pages / PLACE_PAGES;
@@ -62,6 +68,7 @@ impl Websearch {
             last_end: 0,
             requests: 0,
             randoms: 0,
+            shape,
         }
     }
 }
@@ -73,7 +80,7 @@ impl Iterator for Websearch {
         if self.pages_left == 0 {
             return None;
         }
-        self.at += self.draw.exponential() / RATE_PER_S;
+        self.at += self.draw.exponential() / (RATE_PER_S * self.shape.rate);
         let pages = pick(&mut self.draw, &SIZES);
         let file_pages = self.pages / FILES;
         let owed = Kind::Websearch.random_share() * (self.requests + 1) as f64 - self.randoms as f64;
@@ -82,7 +89,7 @@ impl Iterator for Websearch {
         let room = file_pages - self.last_end % file_pages;
         let page = if random || room < pages {
             self.randoms += 1;
-            let place = if self.visited > 0 && self.draw.unit() < REVISIT_SHARE {
+            let place = if self.visited > 0 && self.draw.unit() < self.shape.revisits {
                 // Popular places are those visited first, whatever their address.
                 libm::pow(self.visited.min(self.places) as f64, self.draw.unit()) as u64 - 1
             } else {
