@@ -61,6 +61,8 @@ pub struct Snapshot {
     pub pinned: Arc<AtomicUsize>,
     /// The last read error, if there was one.
     pub last_error: Option<String>,
+    /// The measured media rate, bytes a second; 0 without a profile.
+    pub media_rate: f64,
 }
 
 /// The doors' end of a disk thread.
@@ -125,6 +127,7 @@ impl DiskThread {
         let pinner = pins.then(|| Pinner::start(name)).transpose()?;
         let own = Snapshot {
             pinned: pinner.as_ref().map_or_else(Arc::default, Pinner::count),
+            media_rate: disk.profile.as_ref().map_or(0.0, |profile| profile.mean_rate()),
             ..Snapshot::default()
         };
         let snapshot = Arc::new(Mutex::new(own.clone()));
