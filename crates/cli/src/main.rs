@@ -31,6 +31,10 @@ enum Command {
     Daemon(seekless_daemon::cli::DaemonArgs),
     /// Serve every program that reads under folders, without a preload, until interrupted
     Watch(seekless_daemon::cli::WatchArgs),
+    /// Show on the terminal what a running daemon does with its disks
+    Top(seekless_daemon::cli::TopArgs),
+    /// Prove what Seekless gains on a running server, with its own clients
+    Prove(seekless_daemon::cli::ProveArgs),
     /// Is a process hooked, and what would help here?
     Doctor(seekless_daemon::cli::DoctorArgs),
     /// Serve files over HTTP, never waiting for a disk
@@ -110,6 +114,8 @@ fn ours(command: Command) -> Result<Exit, Fault> {
         Command::Run(_) => Ok(Exit::Ok),
         Command::Daemon(args) => seekless_daemon::cli::run_daemon(args),
         Command::Watch(args) => seekless_daemon::cli::run_watch(args),
+        Command::Top(args) => seekless_daemon::cli::run_top(args),
+        Command::Prove(args) => seekless_daemon::cli::run_prove(args),
         Command::Doctor(args) => seekless_daemon::cli::run_doctor(args),
         Command::Serve(args) => seekless_http::cli::run_serve(args),
         Command::Get(args) => seekless_http::cli::run_get(args),

@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use seekless_daemon::cli::{
-    DaemonArgs, DoctorArgs, RunArgs, WatchArgs, run_daemon, run_doctor, run_run, run_watch,
+    DaemonArgs, DoctorArgs, ProveArgs, RunArgs, TopArgs, WatchArgs, run_daemon, run_doctor, run_prove,
+    run_run, run_top, run_watch,
 };
 
 #[derive(Parser)]
@@ -19,6 +20,8 @@ enum Command {
     Run(RunArgs),
     Doctor(DoctorArgs),
     Watch(WatchArgs),
+    Top(TopArgs),
+    Prove(ProveArgs),
 }
 
 fn main() -> ExitCode {
@@ -26,6 +29,8 @@ fn main() -> ExitCode {
         Command::Daemon(args) => run_daemon(args).map(|exit| ExitCode::from(exit as u8)),
         Command::Run(args) => run_run(args),
         Command::Watch(args) => run_watch(args).map(|exit| ExitCode::from(exit as u8)),
+        Command::Prove(args) => run_prove(args).map(|exit| ExitCode::from(exit as u8)),
+        Command::Top(args) => run_top(args).map(|exit| ExitCode::from(exit as u8)),
         Command::Doctor(args) => run_doctor(args).map(|exit| ExitCode::from(exit as u8)),
     };
     done.unwrap_or_else(|fault| {

@@ -12,11 +12,13 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use hdrhistogram::Histogram;
 use rustix::io::Errno;
-use seekless_engine::Engine;
+use seekless_engine::{Engine, lock};
 use seekless_policy::Sizing;
 use seekless_wire::{StatusParts, Tracked};
 
 use crate::client::Client;
+use crate::deliveries::Deliveries;
+use crate::passing::Passing;
 use crate::settings::DaemonSettings;
 use crate::status::{CallReport, Counters, StatusReport, WatchReport};
 
@@ -50,6 +52,10 @@ pub(crate) struct Shared {
     pub(crate) counters: Arc<Mutex<Counters>>,
     /// The readers.
     pub(crate) engine: Engine,
+    /// Whether every call is passed.
+    pub(crate) passing: Arc<Passing>,
+    /// What servers read.
+    pub(crate) deliveries: Arc<Mutex<Deliveries>>,
     /// The second door, once it is open.
     pub(crate) watch: Arc<OnceLock<ReportDoor>>,
 }
@@ -186,6 +192,8 @@ fn report(shared: &Shared, calls: &Calls) -> StatusReport {
         disks,
         calls: calls.report(),
         watch: shared.watch.get().map(|report| report()),
+        passes_all: shared.passing.now(Instant::now()),
+        delivered: lock(&shared.deliveries).report(),
     }
 }
 

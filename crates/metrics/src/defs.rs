@@ -195,8 +195,10 @@ metrics! {
     HELD: "seekless_disk_pieces_held", None, Gauge, ["disk"], Unstable,
         "Pieces kept mapped until they are read.";
 
-    DOOR_CALLS: "seekless_door_calls", None, Counter, ["result"], Stable,
-        "Calls that a door forwarded, by what became of them.";
+    DOOR_CALLS: "seekless_door_calls", None, Counter, ["door", "result"], Stable,
+        "Calls that came through a door, by what became of them.";
+    DOOR_DELIVERED: "seekless_door_delivered", Bytes, Counter, [], Stable,
+        "Bytes that servers read, hit or miss, as their shims report.";
     DOOR_WAITING: "seekless_door_calls_waiting", None, Gauge, [], Stable,
         "Calls of the watch door that are held now.";
     DOOR_OVERDUE: "seekless_door_calls_overdue", None, Counter, [], Stable,

@@ -169,7 +169,9 @@ mod tests {
             let count = buckets.iter().map(|b| b.1).sum();
             distribution(&Durations { count, mean_ms: 2.0, buckets, ..Default::default() })
         };
-        let Value::Distribution(sum, 6, first) = of(vec![(0.001, 1), (0.512, 2), (1.024, 3)]) else { panic!() };
+        let Value::Distribution(sum, 6, first) = of(vec![(0.001, 1), (0.512, 2), (1.024, 3)]) else {
+            panic!()
+        };
         // The longest of another scrape was 700 us: the same bucket.
         let Value::Distribution(_, _, second) = of(vec![(0.001, 1), (0.512, 2), (0.7, 3)]) else { panic!() };
         assert_eq!(first, second);

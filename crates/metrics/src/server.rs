@@ -64,7 +64,8 @@ impl FromStr for Address {
         if let Ok(port) = text.parse::<u16>() {
             return Ok(Address((IpAddr::V4(Ipv4Addr::LOCALHOST), port).into()));
         }
-        let wrong = || format!("`{text}` is no address; write for example 127.0.0.1:9633, [::1]:9633 or 9633");
+        let wrong =
+            || format!("`{text}` is no address; write for example 127.0.0.1:9633, [::1]:9633 or 9633");
         text.parse().map(Address).map_err(|_| wrong())
     }
 }
@@ -95,7 +96,10 @@ impl MetricsServer {
                 std::io::ErrorKind::PermissionDenied => Exit::Permission,
                 _ => Exit::Failed,
             };
-            Fault::new(exit, format!("cannot answer at the metrics address {address}: {e}; give another --metrics"))
+            Fault::new(
+                exit,
+                format!("cannot answer at the metrics address {address}: {e}; give another --metrics"),
+            )
         };
         let socket = std::net::TcpListener::bind(address.0).map_err(fault)?;
         socket.set_nonblocking(true).map_err(fault)?;
@@ -172,7 +176,8 @@ type Answer = Response<Full<Bytes>>;
 impl Answers {
     async fn answer(self: Arc<Self>, request: Request<hyper::body::Incoming>) -> Result<Answer, Infallible> {
         if request.method() != Method::GET && request.method() != Method::HEAD {
-            let mut answer = plain(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "read-only: GET or HEAD\n".into());
+            let mut answer =
+                plain(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "read-only: GET or HEAD\n".into());
             answer.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
             return Ok(answer);
         }
@@ -196,7 +201,9 @@ impl Answers {
         let source = self.source.clone();
         let seen = tokio::task::spawn_blocking(move || source()).await.ok().flatten();
         Ok(match seen {
-            None => plain(StatusCode::SERVICE_UNAVAILABLE, "text/plain", "no answer now; it is ending\n".into()),
+            None => {
+                plain(StatusCode::SERVICE_UNAVAILABLE, "text/plain", "no answer now; it is ending\n".into())
+            }
             Some(seen) if json => plain(StatusCode::OK, "application/json", seen.json()),
             Some(seen) if wants_new => plain(StatusCode::OK, OPENMETRICS, openmetrics(&seen)),
             Some(seen) => plain(StatusCode::OK, PROMETHEUS_TEXT, prometheus(&seen)),
@@ -240,7 +247,9 @@ mod tests {
         for host in ["localhost", "LOCALHOST:9633", "127.0.0.1:9633", "[::1]:9633", "127.9.9.9", "[::1]"] {
             assert!(is_loopback_host(host), "{host}");
         }
-        for host in ["evil.example:9633", "127.0.0.1.evil.example", "192.168.1.1", "", "localhost.evil.example"] {
+        for host in
+            ["evil.example:9633", "127.0.0.1.evil.example", "192.168.1.1", "", "localhost.evil.example"]
+        {
             assert!(!is_loopback_host(host), "{host}");
         }
     }

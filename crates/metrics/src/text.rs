@@ -46,7 +46,8 @@ impl Collector for Scrape {
             };
             let mut all = encoder.encode_descriptor(metric.base, metric.meaning, unit.as_ref(), kind)?;
             for sample in family {
-                let labels: Labels = metric.labels.iter().copied().zip(sample.labels.iter().cloned()).collect();
+                let labels: Labels =
+                    metric.labels.iter().copied().zip(sample.labels.iter().cloned()).collect();
                 match (metric.kind, &sample.value) {
                     (Kind::Info, _) => all.encode_info(&labels)?,
                     (Kind::Counter, Value::Count(n)) => {
@@ -61,7 +62,8 @@ impl Collector for Scrape {
                     }
                     (_, Value::Real(x)) => ConstGauge::new(*x).encode(all.encode_family(&labels)?)?,
                     (_, Value::Distribution(sum, count, buckets)) => {
-                        all.encode_family(&labels)?.encode_histogram::<Labels>(*sum, *count, buckets, None)?;
+                        all.encode_family(&labels)?
+                            .encode_histogram::<Labels>(*sum, *count, buckets, None)?;
                     }
                 }
             }
@@ -122,12 +124,8 @@ mod tests {
 
     /// Something of everything: every metric has a sample.
     fn everything() -> Observation {
-        let durations = Durations {
-            count: 3,
-            mean_ms: 4.0,
-            buckets: vec![(2.048, 1), (8.192, 2)],
-            ..Default::default()
-        };
+        let durations =
+            Durations { count: 3, mean_ms: 4.0, buckets: vec![(2.048, 1), (8.192, 2)], ..Default::default() };
         let disk = DiskReport {
             name: "sd\"a\\".into(),
             requests: 7,
@@ -148,7 +146,9 @@ mod tests {
             ..Default::default()
         };
         let own = defs::ALL.iter().filter(|m| !m.labels.contains(&"disk"));
-        for metric in own.filter(|m| !["seekless_build", "seekless_uptime", "seekless_enabled"].contains(&m.base)) {
+        for metric in
+            own.filter(|m| !["seekless_build", "seekless_uptime", "seekless_enabled"].contains(&m.base))
+        {
             let labels: Vec<&str> = metric.labels.iter().map(|_| "x").collect();
             seen.count(metric, &labels, 5);
         }

@@ -12,7 +12,12 @@ use seekless_metrics::{Address, MetricsServer, Observation};
 fn server() -> MetricsServer {
     let disk = DiskReport { name: "sda".into(), requests: 3, ..Default::default() };
     let source = move || {
-        Some(Observation { door: "daemon", version: "1".into(), disks: vec![disk.clone()], ..Default::default() })
+        Some(Observation {
+            door: "daemon",
+            version: "1".into(),
+            disks: vec![disk.clone()],
+            ..Default::default()
+        })
     };
     MetricsServer::start(Address(([127, 0, 0, 1], 0).into()), Arc::new(source)).unwrap()
 }
@@ -34,13 +39,20 @@ fn get(to: SocketAddr, path: &str, more: &str) -> (String, String) {
 #[test]
 fn a_scraper_gets_the_format_it_accepts() {
     let server = server();
-    let (head, body) = get(server.address(), "/metrics", "Accept: application/openmetrics-text;version=1.0.0\r\n");
+    let (head, body) =
+        get(server.address(), "/metrics", "Accept: application/openmetrics-text;version=1.0.0\r\n");
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     assert!(head.contains("application/openmetrics-text; version=1.0.0"), "{head}");
-    assert!(body.ends_with("# EOF\n") && body.contains("seekless_disk_requests_total{disk=\"sda\"} 3\n"), "{body}");
+    assert!(
+        body.ends_with("# EOF\n") && body.contains("seekless_disk_requests_total{disk=\"sda\"} 3\n"),
+        "{body}"
+    );
     let (head, body) = get(server.address(), "/metrics", "");
     assert!(head.contains("text/plain; version=0.0.4"), "{head}");
-    assert!(!body.contains("# EOF") && body.contains("seekless_disk_requests_total{disk=\"sda\"} 3\n"), "{body}");
+    assert!(
+        !body.contains("# EOF") && body.contains("seekless_disk_requests_total{disk=\"sda\"} 3\n"),
+        "{body}"
+    );
 }
 
 #[test]
@@ -48,7 +60,10 @@ fn the_page_asks_nobody_else_and_may_not_be_framed() {
     let server = server();
     let (head, page) = get(server.address(), "/", "");
     assert!(head.starts_with("HTTP/1.1 200 ") && head.contains("default-src 'none'"), "{head}");
-    assert!(head.contains("frame-ancestors 'none'") && !head.to_lowercase().contains("access-control"), "{head}");
+    assert!(
+        head.contains("frame-ancestors 'none'") && !head.to_lowercase().contains("access-control"),
+        "{head}"
+    );
     for outside in ["http://", "https://", "//cdn", "src=", "@import"] {
         let page = page.replace("http://www.w3.org/2000/svg", "");
         assert!(!page.contains(outside), "the page names {outside}");
@@ -61,11 +76,15 @@ fn the_page_asks_nobody_else_and_may_not_be_framed() {
 fn it_only_reads_and_only_for_the_hosts_own_name() {
     let server = server();
     let to = server.address();
-    let (head, _) = ask(to, &format!("POST /metrics HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"));
+    let (head, _) = ask(
+        to,
+        &format!("POST /metrics HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"),
+    );
     assert!(head.starts_with("HTTP/1.1 405 ") && head.to_lowercase().contains("allow: get, head"), "{head}");
     let (head, _) = get(to, "/other", "");
     assert!(head.starts_with("HTTP/1.1 404 "), "{head}");
-    let (head, body) = ask(to, "GET /metrics HTTP/1.1\r\nHost: rebound.example:9633\r\nConnection: close\r\n\r\n");
+    let (head, body) =
+        ask(to, "GET /metrics HTTP/1.1\r\nHost: rebound.example:9633\r\nConnection: close\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 421 ") && !body.contains("sda"), "{head}");
 }
 
@@ -87,7 +106,9 @@ fn idle_connections_are_bounded_and_one_that_ends_makes_room() {
         let Ok(mut socket) = TcpStream::connect(to) else { return false };
         let asked = format!("GET /metrics HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\n\r\n");
         let mut answer = String::new();
-        socket.write_all(asked.as_bytes()).is_ok() && socket.read_to_string(&mut answer).is_ok() && answer.contains("sda")
+        socket.write_all(asked.as_bytes()).is_ok()
+            && socket.read_to_string(&mut answer).is_ok()
+            && answer.contains("sda")
     });
     assert!(answered, "there is room again");
 }
