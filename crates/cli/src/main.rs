@@ -35,6 +35,10 @@ enum Command {
     Top(seekless_daemon::cli::TopArgs),
     /// Prove what Seekless gains on a running server, with its own clients
     Prove(seekless_daemon::cli::ProveArgs),
+    /// Preload the shim into a server that systemd starts
+    Enable(seekless_daemon::cli::EnableArgs),
+    /// Take back what `enable` did
+    Disable(seekless_daemon::cli::DisableArgs),
     /// Is a process hooked, and what would help here?
     Doctor(seekless_daemon::cli::DoctorArgs),
     /// Serve files over HTTP, never waiting for a disk
@@ -116,6 +120,8 @@ fn ours(command: Command) -> Result<Exit, Fault> {
         Command::Watch(args) => seekless_daemon::cli::run_watch(args),
         Command::Top(args) => seekless_daemon::cli::run_top(args),
         Command::Prove(args) => seekless_daemon::cli::run_prove(args),
+        Command::Enable(args) => seekless_daemon::cli::run_enable(args),
+        Command::Disable(args) => seekless_daemon::cli::run_disable(args),
         Command::Doctor(args) => seekless_daemon::cli::run_doctor(args),
         Command::Serve(args) => seekless_http::cli::run_serve(args),
         Command::Get(args) => seekless_http::cli::run_get(args),

@@ -22,6 +22,7 @@ use crate::{control, doctor, metrics, run, state};
 mod watch;
 
 pub use crate::doctor::DoctorArgs;
+pub use crate::enable::{DisableArgs, EnableArgs, run_disable, run_enable};
 pub use crate::engine_args::EngineArgs;
 pub use crate::prove::{ProveArgs, run_prove};
 pub use crate::run::RunArgs;

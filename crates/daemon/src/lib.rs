@@ -28,6 +28,7 @@ pub mod control;
 mod daemon;
 mod deliveries;
 pub mod doctor;
+mod enable;
 mod engine_args;
 mod held;
 mod listener;

@@ -145,7 +145,7 @@ impl Kind {
         p99.sort_by(f64::total_cmp);
         Kind {
             seconds,
-            disk_s_per_gb: sum(|b| b.disk_s) / bytes * 1e9,
+            disk_s_per_gb: sum(|b| b.disk_s) / sum(|b| b.worked_bytes) * 1e9,
             mb_per_s: bytes / seconds / 1e6,
             p99_ms: p99[p99.len() / 2],
         }
@@ -281,8 +281,8 @@ impl Prover {
         let lease = if served { 0 } else { LEASE_MS };
         control::pass_all(&self.socket, lease)?;
         let began = Instant::now();
-        let (start, report) = self.look()?;
-        let left_over = report.disks.iter().map(|d| d.bytes_unread_now).sum();
+        let start = self.look()?;
+        let left_over = start.unread;
         let mut readings = vec![start];
         while began.elapsed() < args.block {
             std::thread::sleep(EVERY.min(args.block.saturating_sub(began.elapsed())));
@@ -290,7 +290,7 @@ impl Prover {
                 return Ok(Measured::End(Stopped::Interrupted));
             }
             control::pass_all(&self.socket, lease)?;
-            let (now, _) = self.look()?;
+            let now = self.look()?;
             let since = readings
                 .iter()
                 .find(|r| now.at - r.at >= SUFFERS_FROM_S && r.at - readings[0].at >= SUFFERS_FROM_S);
@@ -302,16 +302,16 @@ impl Prover {
         Ok(Block::of(served, &readings, left_over).map_or(Measured::Nothing, Measured::Block))
     }
 
-    fn look(&self) -> Result<(Reading, StatusReport), Fault> {
+    fn look(&self) -> Result<Reading, Fault> {
         let report = control::status(&self.socket)?.1;
-        let reading = Reading {
+        Ok(Reading {
             at: self.began.elapsed().as_secs_f64(),
             disk_s: self.disks.iter().filter_map(|d| disk_s(d)).sum(),
             bytes: report.delivered.bytes,
+            unread: report.disks.iter().map(|d| d.bytes_unread_now).sum(),
             reads: report.delivered.reads,
-            waits: report.delivered.waits.clone(),
-        };
-        Ok((reading, report))
+            waits: report.delivered.waits,
+        })
     }
 
     /// A line a block, for whoever waits.

@@ -86,6 +86,7 @@ mod tests {
             seconds: 20.0,
             disk_s: if i % 2 == 0 { 10.0 } else { 30.0 + f64::from(i % 3) },
             bytes: 1_000_000_000,
+            worked_bytes: 1e9,
             reads: 1000,
             p99_ms: 40.0,
         };

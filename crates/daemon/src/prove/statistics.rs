@@ -2,14 +2,20 @@
 //!
 //! Blocks come in pairs, one of each kind in random order, so that a load that drifts over the day falls on both kinds. Of
 //! each pair the logarithm of the ratio counts. Their mean is the estimate, and the interval is Student's t over the pairs,
-//! with 95 % confidence. The beginning of each block is left out: what was read ahead before is still taken, and what is
-//! read ahead now is not taken yet.
+//! with 95 % confidence.
+//!
+//! What is read ahead in one block may be taken in the next. So the beginning of a block without Seekless is left out
+//! until clients have taken what lay read ahead, and in a block with it the bytes that were read ahead and not taken yet
+//! count as delivered. The first seconds of each block are left out in any case.
 
 use serde::Serialize;
 
 /// Shortest beginning of a block that is left out, seconds. Shims hear of nothing when calls are passed; the rest is the disk's
 /// queue, which empties within a second or two.
 const WARM_UP_S: f64 = 3.0;
+
+/// What lay read ahead is spread over streams, some of which come to the end of theirs before others do.
+const LEFT_OVER_MARGIN: f64 = 1.5;
 
 /// Of a block at least this part is measured, whatever its warm-up wants: one whose clients take very little would have none.
 const MEASURED_MIN: f64 = 0.5;
@@ -48,6 +54,8 @@ pub(crate) struct Reading {
     pub(crate) disk_s: f64,
     /// Bytes that servers read.
     pub(crate) bytes: u64,
+    /// Bytes that lie read ahead and are not taken yet. While calls are passed nobody knows how many of them are.
+    pub(crate) unread: u64,
     /// Reads.
     pub(crate) reads: u64,
     /// Reads that missed, by their wait in milliseconds.
@@ -64,6 +72,8 @@ pub(crate) struct Block {
     pub(crate) seconds: f64,
     pub(crate) disk_s: f64,
     pub(crate) bytes: u64,
+    /// What the disk time was spent for: the same, and what lies read ahead now and did not at the beginning.
+    pub(crate) worked_bytes: f64,
     pub(crate) reads: u64,
     /// 99 of 100 reads waited no longer; a hit waits for nothing.
     pub(crate) p99_ms: f64,
@@ -75,7 +85,8 @@ impl Block {
     pub(crate) fn of(served: bool, readings: &[Reading], left_over: u64) -> Option<Block> {
         let (first, last) = (readings.first()?, readings.last()?);
         let latest = last.at - MEASURED_MIN * (last.at - first.at);
-        let warm = |r: &&Reading| r.at - first.at >= WARM_UP_S && r.bytes - first.bytes >= left_over;
+        let taken = if served { 0.0 } else { LEFT_OVER_MARGIN * left_over as f64 };
+        let warm = |r: &&Reading| r.at - first.at >= WARM_UP_S && (r.bytes - first.bytes) as f64 >= taken;
         let start = readings.iter().find(|r| warm(r) || r.at >= latest)?;
         let seconds = last.at - start.at;
         let bytes = last.bytes.saturating_sub(start.bytes);
@@ -85,12 +96,15 @@ impl Block {
         }
         let reads = last.reads.saturating_sub(start.reads);
         let p99_ms = quantile(0.99, reads, &waits_between(start, last));
-        Some(Block { served, at: start.at, seconds, disk_s, bytes, reads, p99_ms })
+        let ahead = if served { last.unread as f64 - start.unread as f64 } else { 0.0 };
+        // More can be taken out of memory than is delivered only by clients that leave.
+        let worked_bytes = (bytes as f64 + ahead).max(0.1 * bytes as f64);
+        Some(Block { served, at: start.at, seconds, disk_s, bytes, worked_bytes, reads, p99_ms })
     }
 
     /// Disk time of a delivered gigabyte, seconds.
     pub(crate) fn disk_s_per_gb(&self) -> f64 {
-        self.disk_s / self.bytes as f64 * 1e9
+        self.disk_s / self.worked_bytes * 1e9
     }
 
     /// Delivered bytes a second.
@@ -207,7 +221,7 @@ pub(crate) fn proof(blocks: &[Block]) -> Proof {
         if logs.iter().all(|x| x.is_finite()) { Estimate::of(&logs) } else { None }
     };
     // A disk that had nothing to do in a block counts a thousandth of a second: nothing is won on it in any case.
-    let cost = |b: &Block| b.disk_s.max(0.001) / b.bytes as f64;
+    let cost = |b: &Block| b.disk_s.max(0.001) / b.worked_bytes;
     let disk_time = of(&|off, on| cost(off) / cost(on));
     let verdict = match disk_time {
         Some(e) if e.low > 1.0 && e.ratio > NOTHING => Verdict::Gain,
@@ -285,6 +299,7 @@ mod tests {
             self.now.bytes += wanted as u64;
             self.now.disk_s += disk_bytes * cost;
             self.now.reads += 100;
+            self.now.unread = self.read_ahead as u64;
         }
 
         fn block(&mut self, served: bool, seconds: usize) -> Block {
@@ -356,16 +371,23 @@ mod tests {
             ..Default::default()
         };
         let readings: Vec<Reading> = (0..=20).map(|s| at(s, s * 10)).collect();
-        assert_eq!(Block::of(true, &readings, 0).unwrap().at, 3.0);
-        assert_eq!(Block::of(true, &readings, 70_000_000).unwrap().at, 7.0);
-        assert_eq!(
-            Block::of(true, &readings, u64::MAX / 2).unwrap().at,
-            10.0,
-            "half is measured in any case"
-        );
+        assert_eq!(Block::of(false, &readings, 0).unwrap().at, 3.0);
+        assert_eq!(Block::of(false, &readings, 50_000_000).unwrap().at, 8.0);
+        assert_eq!(Block::of(true, &readings, 50_000_000).unwrap().at, 3.0);
+        let most = Block::of(false, &readings, u64::MAX / 2).unwrap();
+        assert_eq!(most.at, 10.0, "half is measured in any case");
         assert_eq!(Block::of(true, &readings[..1], 0), None);
         let idle: Vec<Reading> = (0..=20).map(|s| at(s, 0)).collect();
         assert_eq!(Block::of(false, &idle, 0), None);
+    }
+
+    #[test]
+    fn what_is_read_ahead_for_later_counts_as_delivered() {
+        let at =
+            |s: u64, unread: u64| Reading { at: s as f64, bytes: s * 1000, unread, ..Default::default() };
+        let filling: Vec<Reading> = (0..=10).map(|s| at(s, s * 500)).collect();
+        assert_eq!(Block::of(true, &filling, 0).unwrap().worked_bytes, 7000.0 + 3500.0);
+        assert_eq!(Block::of(false, &filling, 0).unwrap().worked_bytes, 7000.0);
     }
 
     #[test]
