@@ -38,7 +38,7 @@ fn while_every_call_is_passed_nothing_is_read_and_afterwards_it_is() {
 fn a_prover_that_dies_leaves_the_server_served() {
     let bench = Bench::start(|_| {});
     let client = bench.client();
-    client.send(Frame::PassAll { lease_ms: 300 }, None);
+    client.send(Frame::PassAll { lease_ms: 2_000 }, None);
     assert_eq!(client.hear(), Heard::Other("PassAll"));
     assert!(bench.status().passes_all);
     // Its connection ends, nobody renews the lease.
