@@ -1,8 +1,9 @@
-//! What servers read and how long their misses took, as their shims report it: the same whether calls are served or passed.
+//! What servers read and how long their misses took, as their shims report it: the same whether calls are
+//! served or passed.
 //!
-//! A miss is seen twice: when the shim asks, and when it reports the read it has made afterwards. The time between is what
-//! the server waited, to within [`crate::receptionist`]'s look at the rings. A read that is reported without a question
-//! before it was a hit, and waited for nothing.
+//! A miss is seen twice: when the shim asks, and when it reports the read it has made afterwards. The time
+//! between is what the server waited, to within [`crate::receptionist`]'s look at the rings. A read that is
+//! reported without a question before it was a hit, and waited for nothing.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -34,7 +35,8 @@ pub struct DeliveryReport {
     pub reads: u64,
     /// Bytes they took.
     pub bytes: u64,
-    /// Of the reads, those that missed, by the longest wait of each bucket in milliseconds; two significant digits.
+    /// Of the reads, those that missed, by the longest wait of each bucket in milliseconds; two significant
+    /// digits.
     pub waits: Vec<(f64, u64)>,
 }
 

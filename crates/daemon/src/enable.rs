@@ -1,4 +1,5 @@
-//! `seekless enable SERVICE`: a drop-in for systemd that preloads the shim into a server; `disable` removes it.
+//! `seekless enable SERVICE`: a drop-in for systemd that preloads the shim into a server; `disable` removes
+//! it.
 //!
 //! Nothing of the server's own configuration is touched. The drop-in counts from the server's next start.
 

@@ -1,9 +1,9 @@
 //! `seekless prove`: what Seekless gains on a running server, with that server's own clients.
 //!
-//! Blocks of time alternate in which the daemon serves every call and in which it passes every call. In both, shims ask and
-//! report as always, so bytes and waits are counted in the same way. A call that is passed still costs its question: some
-//! tens of microseconds beside a disk read of milliseconds. Disk time is the kernel's (`io_ticks` of the disks the daemon
-//! has met).
+//! Blocks of time alternate in which the daemon serves every call and in which it passes every call. In both,
+//! shims ask and report as always, so bytes and waits are counted in the same way. A call that is passed
+//! still costs its question: some tens of microseconds beside a disk read of milliseconds. Disk time is the
+//! kernel's (`io_ticks` of the disks the daemon has met).
 
 mod page;
 mod statistics;

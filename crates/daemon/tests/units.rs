@@ -32,7 +32,8 @@ fn every_unit_says_when_it_is_ready_and_is_watched() {
     }
 }
 
-/// A mount mark counts in the namespace it was made in: in one of its own, `watch` would hear of no server's read.
+/// A mount mark counts in the namespace it was made in: in one of its own, `watch` would hear of no server's
+/// read.
 #[test]
 fn the_watch_unit_has_no_mount_namespace_of_its_own() {
     let text = text("seekless-watch@.service");

@@ -1,7 +1,8 @@
-//! Every metric: one definition each. Names follow Prometheus: base units, the unit last, `_total` for counters.
+//! Every metric: one definition each. Names follow Prometheus: base units, the unit last, `_total` for
+//! counters.
 //!
-//! A metric once stable keeps its name, unit and labels until the next major version. One that is not may change
-//! in any release.
+//! A metric once stable keeps its name, unit and labels until the next major version. One that is not may
+//! change in any release.
 
 /// The unit of a metric's values. Numbers have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,9 +6,11 @@
 //!                                        `--------> JSON             --> GET /status.json, the page on /
 //! ```
 //!
-//! - [`defs`] defines every metric: name, unit, labels, meaning, stability. `docs/METRICS.md` is written from it.
+//! - [`defs`] defines every metric: name, unit, labels, meaning, stability. `docs/METRICS.md` is written
+//!   from it.
 //! - [`Observation`] is what one scrape sees. A door fills it in and adds counts of its own ([`Sample`]).
-//! - [`MetricsServer`] answers over HTTP, read-only, on a thread of its own, with a bounded number of connections.
+//! - [`MetricsServer`] answers over HTTP, read-only, on a thread of its own, with a bounded number of
+//!   connections.
 //!
 //! A scrape costs the text and nothing else: no metric is kept up to date between scrapes.
 //!

@@ -53,7 +53,8 @@ impl Observation {
         self.own.push(Sample { metric, labels, value: Value::Count(value) });
     }
 
-    /// As JSON, for the page: disks as `status --json` has them, the door's own counts by the names of their metrics.
+    /// As JSON, for the page: disks as `status --json` has them, the door's own counts by the names of their
+    /// metrics.
     pub fn json(&self) -> String {
         let own = self.own.iter().map(|sample| {
             let value = match &sample.value {
@@ -145,7 +146,8 @@ fn of_disk(d: &DiskReport, add: &mut impl FnMut(&'static Metric, &[&str], Value)
 /// Edges of every histogram: powers of two from 128 microseconds to 134 seconds, as the engine counts.
 const EDGES: std::ops::RangeInclusive<u32> = 7..=27;
 
-/// With the same edges at every scrape. A report leaves out empty buckets, and cuts the last edge at the longest value.
+/// With the same edges at every scrape. A report leaves out empty buckets, and cuts the last edge at the
+/// longest value.
 fn distribution(d: &Durations) -> Value {
     let mut buckets: Vec<(f64, u64)> = EDGES.map(|i| (f64::from(1u32 << i) / 1e6, 0)).collect();
     buckets.push((f64::INFINITY, 0));

@@ -6,8 +6,8 @@
 //! | `/status.json` | the same state as JSON, for the page |
 //! | `/` | a page with plots |
 //!
-//! On a loopback address the request must name a loopback host. A page of another origin that has its own name
-//! resolve to 127.0.0.1 gets nothing that way. Nothing is answered across origins.
+//! On a loopback address the request must name a loopback host. A page of another origin that has its own
+//! name resolve to 127.0.0.1 gets nothing that way. Nothing is answered across origins.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -34,15 +34,17 @@ use tokio::sync::{Semaphore, watch};
 use crate::observation::Observation;
 use crate::text::{OPENMETRICS, PROMETHEUS_TEXT, openmetrics, prometheus};
 
-/// Connections at once; one more is closed at once. A few scrapers and a few open pages. At half, two operators with
-/// a page each and two scrapers get in each other's way; more only serve whoever holds them open.
+/// Connections at once; one more is closed at once. A few scrapers and a few open pages. At half, two
+/// operators with a page each and two scrapers get in each other's way; more only serve whoever holds them
+/// open.
 const CONNECTIONS_MAX: usize = 16;
 
 /// Longest head of a request. A scraper's has a few hundred bytes; hyper takes no less than 8 KiB.
 const HEAD_MAX: usize = 8 << 10;
 
-/// How long a connection may take for the head of a request, from its beginning or from the last answer. A scraper that keeps
-/// its connection comes back every 15 to 60 seconds; if it finds it closed it opens another.
+/// How long a connection may take for the head of a request, from its beginning or from the last answer. A
+/// scraper that keeps its connection comes back every 15 to 60 seconds; if it finds it closed it opens
+/// another.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(70);
 
 /// The longest life of a connection: nothing is held for ever by who reads its answers byte by byte.

@@ -1,30 +1,32 @@
 //! What alternating blocks without and with Seekless prove. Pure: no clock, no daemon, no chance of its own.
 //!
-//! Blocks come in pairs, one of each kind in random order, so that a load that drifts over the day falls on both kinds. Of
-//! each pair the logarithm of the ratio counts. Their mean is the estimate, and the interval is Student's t over the pairs,
-//! with 95 % confidence.
+//! Blocks come in pairs, one of each kind in random order, so that a load that drifts over the day falls on
+//! both kinds. Of each pair the logarithm of the ratio counts. Their mean is the estimate, and the interval
+//! is Student's t over the pairs, with 95 % confidence.
 //!
-//! What is read ahead in one block may be taken in the next. So the beginning of a block without Seekless is left out
-//! until clients have taken what lay read ahead, and in a block with it the bytes that were read ahead and not taken yet
-//! count as delivered. The first seconds of each block are left out in any case.
+//! What is read ahead in one block may be taken in the next. So the beginning of a block without Seekless is
+//! left out until clients have taken what lay read ahead, and in a block with it the bytes that were read
+//! ahead and not taken yet count as delivered. The first seconds of each block are left out in any case.
 
 use serde::Serialize;
 
-/// Shortest beginning of a block that is left out, seconds. Shims hear of nothing when calls are passed; the rest is the disk's
-/// queue, which empties within a second or two.
+/// Shortest beginning of a block that is left out, seconds. Shims hear of nothing when calls are passed; the
+/// rest is the disk's queue, which empties within a second or two.
 const WARM_UP_S: f64 = 3.0;
 
 /// What lay read ahead is spread over streams, some of which come to the end of theirs before others do.
 const LEFT_OVER_MARGIN: f64 = 1.5;
 
-/// Of a block at least this part is measured, whatever its warm-up wants: one whose clients take very little would have none.
+/// Of a block at least this part is measured, whatever its warm-up wants: one whose clients take very little
+/// would have none.
 const MEASURED_MIN: f64 = 0.5;
 
-/// Pairs before anything is certain. With fewer the interval rests on a guess of the spread: t is 2.8 at five, 4.3 at three.
+/// Pairs before anything is certain. With fewer the interval rests on a guess of the spread: t is 2.8 at
+/// five, 4.3 at three.
 const PAIRS_MIN: usize = 5;
 
-/// An interval is narrow enough when it reaches so little up and down, as a factor. At half, four times as many pairs are
-/// needed; at double, a gain of a tenth cannot be told from none.
+/// An interval is narrow enough when it reaches so little up and down, as a factor. At half, four times as
+/// many pairs are needed; at double, a gain of a tenth cannot be told from none.
 const NARROW: f64 = 1.05;
 
 /// What lies within this factor of one is no gain and no loss that anybody would notice.
@@ -54,7 +56,8 @@ pub(crate) struct Reading {
     pub(crate) disk_s: f64,
     /// Bytes that servers read.
     pub(crate) bytes: u64,
-    /// Bytes that lie read ahead and are not taken yet. While calls are passed nobody knows how many of them are.
+    /// Bytes that lie read ahead and are not taken yet. While calls are passed nobody knows how many of them
+    /// are.
     pub(crate) unread: u64,
     /// Reads.
     pub(crate) reads: u64,
@@ -80,8 +83,9 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Cuts a block out of its readings, the first of which is the moment of the switch. `left_over`: bytes that lay read ahead
-    /// then, which clients take first. `None`: nothing was delivered, or there are too few readings.
+    /// Cuts a block out of its readings, the first of which is the moment of the switch. `left_over`: bytes
+    /// that lay read ahead then, which clients take first. `None`: nothing was delivered, or there are too
+    /// few readings.
     pub(crate) fn of(served: bool, readings: &[Reading], left_over: u64) -> Option<Block> {
         let (first, last) = (readings.first()?, readings.last()?);
         let latest = last.at - MEASURED_MIN * (last.at - first.at);
@@ -220,7 +224,8 @@ pub(crate) fn proof(blocks: &[Block]) -> Proof {
         let logs: Vec<f64> = pairs.iter().map(|(off, on)| value(off, on).ln()).collect();
         if logs.iter().all(|x| x.is_finite()) { Estimate::of(&logs) } else { None }
     };
-    // A disk that had nothing to do in a block counts a thousandth of a second: nothing is won on it in any case.
+    // A disk that had nothing to do in a block counts a thousandth of a second: nothing is won on it in any
+    // case.
     let cost = |b: &Block| b.disk_s.max(0.001) / b.worked_bytes;
     let disk_time = of(&|off, on| cost(off) / cost(on));
     let verdict = match disk_time {
@@ -268,8 +273,9 @@ mod tests {
         }
     }
 
-    /// A server whose disk needs `gain` times as long for a byte without Seekless as with it. Its load swings over the hour and
-    /// wanders from second to second; after a switch, clients first take what was read ahead before.
+    /// A server whose disk needs `gain` times as long for a byte without Seekless as with it. Its load swings
+    /// over the hour and wanders from second to second; after a switch, clients first take what was read
+    /// ahead before.
     struct Site {
         chance: Chance,
         gain: f64,
