@@ -21,9 +21,12 @@ use seekless_wire::PASS_ALL_UNTIL_TOLD;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use self::statistics::{Block, Estimate, Proof, Reading, Verdict, is_certain, proof, suffers};
+use self::statistics::{Block, Estimate, Proof, Reading, Verdict, is_certain, proof, quantile, suffers};
 use crate::status::StatusReport;
 use crate::{control, state};
+
+/// Shortest wait that counts as suffering where none is given: players buffer for longer.
+const WAIT_MAX_MIN: Duration = Duration::from_secs(5);
 
 /// How often the state is read, and a lease renewed.
 const EVERY: Duration = Duration::from_secs(1);
@@ -55,9 +58,9 @@ pub struct ProveArgs {
     /// Length of a block, of which the first part is left out
     #[arg(long, default_value = "30s", value_name = "TIME", value_parser = time)]
     block: Duration,
-    /// Stop when more than one read in a hundred waits longer than this
-    #[arg(long, default_value = "5s", value_name = "TIME", value_parser = time)]
-    wait_max: Duration,
+    /// Stop when more than one read in a hundred waits longer than this [default: twice the p99 as found, at least 5s]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    wait_max: Option<Duration>,
     /// How to leave it [default: as it was found]
     #[arg(long, value_enum, value_name = "on|off")]
     leave: Option<Leave>,
@@ -165,6 +168,10 @@ pub fn run_prove(args: ProveArgs) -> Result<Exit, Fault> {
         return Ok(Exit::Ok);
     }
     let disks = measurable(&found)?;
+    // A server that is at its limit as it is found must not end its own proof.
+    let usual = quantile(0.99, found.delivered.reads, &found.delivered.waits);
+    let wait_max =
+        args.wait_max.unwrap_or_else(|| WAIT_MAX_MIN.max(Duration::from_secs_f64(2.0 * usual / 1e3)));
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, ended.clone())
@@ -191,9 +198,11 @@ pub fn run_prove(args: ProveArgs) -> Result<Exit, Fault> {
     if let Some(path) = &args.html {
         seekless_output::write(path, page::page(&result)?)?;
     }
-    match &args.json {
-        Some(to) => seekless_output::write(to, seekless_output::pretty(&result)?)?,
-        None => seekless_output::print(words(&result) + "\n")?,
+    if let Some(to) = &args.json {
+        seekless_output::write(to, seekless_output::pretty(&result)?)?;
+    }
+    if !args.json.as_deref().is_some_and(seekless_output::is_stdout) {
+        seekless_output::print(words(&result) + "\n")?;
     }
     Ok(if stopped == Stopped::Interrupted { Exit::Interrupted } else { Exit::Ok })
 }
@@ -242,6 +251,7 @@ struct Prover {
     began: Instant,
     ended: Arc<AtomicBool>,
     blocks: Vec<Block>,
+    wait_max_ms: f64,
     /// Blocks that were told of.
     said: usize,
 }
@@ -294,7 +304,7 @@ impl Prover {
             let since = readings
                 .iter()
                 .find(|r| now.at - r.at >= SUFFERS_FROM_S && r.at - readings[0].at >= SUFFERS_FROM_S);
-            if since.is_some_and(|since| suffers(since, &now, args.wait_max.as_secs_f64() * 1e3)) {
+            if since.is_some_and(|since| suffers(since, &now, self.wait_max_ms)) {
                 return Ok(Measured::End(Stopped::ClientsSuffered));
             }
             readings.push(now);

@@ -124,7 +124,7 @@ pub(crate) fn waits_between(old: &Reading, new: &Reading) -> Vec<(f64, u64)> {
 }
 
 /// A wait that the share `q` of all reads is not longer than; those that did not miss waited for nothing.
-fn quantile(q: f64, reads: u64, waits: &[(f64, u64)]) -> f64 {
+pub(crate) fn quantile(q: f64, reads: u64, waits: &[(f64, u64)]) -> f64 {
     let missed: u64 = waits.iter().map(|w| w.1).sum();
     let all = reads.max(missed);
     let rank = (q * all as f64).ceil() as u64;
