@@ -177,8 +177,15 @@ pub fn run_prove(args: ProveArgs) -> Result<Exit, Fault> {
         signal_hook::flag::register(signal, ended.clone())
             .map_err(|e| Fault::new(Exit::Failed, format!("cannot watch for signals: {e}")))?;
     }
-    let mut prover =
-        Prover { socket: socket.clone(), disks, began: Instant::now(), ended, blocks: Vec::new(), said: 0 };
+    let mut prover = Prover {
+        socket: socket.clone(),
+        disks,
+        began: Instant::now(),
+        ended,
+        blocks: Vec::new(),
+        wait_max_ms: wait_max.as_secs_f64() * 1e3,
+        said: 0,
+    };
     let stopped = prover.run(&args);
     // Whatever happened. If the daemon is gone, so is the lease.
     let left = leave_as(&socket, leave);

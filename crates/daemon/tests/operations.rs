@@ -195,3 +195,53 @@ fn a_service_manager_hears_that_it_is_ready_alive_and_stopping() {
     while hear() != "STOPPING=1" {}
     assert!(child.wait().unwrap().success());
 }
+
+/// A terminal of its own; ended with the test.
+struct Tmux(PathBuf);
+
+impl Tmux {
+    fn tmux(&self, words: &[&str]) -> Option<Output> {
+        Command::new("tmux").arg("-S").arg(&self.0).args(["-f", "/dev/null"]).args(words).output().ok()
+    }
+
+    fn screen(&self) -> String {
+        let out = self.tmux(&["capture-pane", "-p"]).unwrap();
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    }
+}
+
+impl Drop for Tmux {
+    fn drop(&mut self) {
+        self.tmux(&["kill-server"]);
+    }
+}
+
+#[test]
+fn top_fills_a_real_terminal_of_80_and_of_40_columns_and_ends_with_q() {
+    let running = Running::start();
+    for (columns, title) in
+        [("80", "DISK     SECOND                  READ"), ("40", "DISK     SECOND       READ STREAMS")]
+    {
+        let tmux = Tmux(running.folder.path().join(format!("tmux-{columns}")));
+        let top =
+            format!("{} top --interval 0.2 --socket {}", program().display(), running.socket().display());
+        match tmux.tmux(&["new-session", "-d", "-x", columns, "-y", "20", &top]) {
+            Some(out) if out.status.success() => {}
+            other => return println!("skipped: tmux gives no terminal ({other:?})"),
+        }
+        let until = Instant::now() + Duration::from_secs(30);
+        loop {
+            let screen = tmux.screen();
+            if screen.contains(title) && screen.contains("no disk has been read yet") {
+                break;
+            }
+            assert!(Instant::now() < until, "{columns} columns: {screen}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        tmux.tmux(&["send-keys", "q"]);
+        while tmux.tmux(&["has-session"]).is_some_and(|out| out.status.success()) {
+            assert!(Instant::now() < until, "q does not end it");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
