@@ -28,6 +28,10 @@ use crate::{control, state};
 /// Shortest wait that counts as suffering where none is given: players buffer for longer.
 const WAIT_MAX_MIN: Duration = Duration::from_secs(5);
 
+/// Shortest block. A stream of which nothing is heard for 30 s is forgotten with what was read ahead for it. In a shorter
+/// block of passed calls it is not, and what its client took meanwhile would count as taken in the next.
+const BLOCK_MIN: Duration = Duration::from_secs(35);
+
 /// How often the state is read, and a lease renewed.
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -56,7 +60,7 @@ pub struct ProveArgs {
     #[arg(long = "for", default_value = "20m", value_name = "TIME", value_parser = time)]
     at_most: Duration,
     /// Length of a block, of which the first part is left out
-    #[arg(long, default_value = "30s", value_name = "TIME", value_parser = time)]
+    #[arg(long, default_value = "40s", value_name = "TIME", value_parser = block_time)]
     block: Duration,
     /// Stop when more than one read in a hundred waits longer than this [default: twice the p99 as found, at least 5s]
     #[arg(long, value_name = "TIME", value_parser = time)]
@@ -87,6 +91,11 @@ fn time(text: &str) -> Result<Duration, String> {
         _ => return Err(wrong()),
     };
     Duration::try_from_secs_f64(number * unit).ok().filter(|t| t.as_secs() <= 7 * 86_400).ok_or_else(wrong)
+}
+
+fn block_time(text: &str) -> Result<Duration, String> {
+    let block = time(text)?;
+    if block < BLOCK_MIN { Err(format!("write {} s or more", BLOCK_MIN.as_secs())) } else { Ok(block) }
 }
 
 /// Why no more blocks were measured.
@@ -424,6 +433,7 @@ mod tests {
         assert_eq!(time("20m"), Ok(Duration::from_secs(1200)));
         assert_eq!(time("90s"), Ok(Duration::from_secs(90)));
         assert_eq!(time("0"), Ok(Duration::ZERO));
+        assert!(block_time("34s").is_err() && block_time("35s").is_ok());
         for wrong in ["", "x", "5d", "-3s", "1000h"] {
             assert!(time(wrong).is_err(), "{wrong}");
         }
