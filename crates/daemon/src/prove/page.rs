@@ -81,10 +81,10 @@ mod tests {
     #[test]
     fn the_page_says_the_verdict_and_needs_nothing_from_elsewhere() {
         let block = |i: u32| Block {
-            served: i % 2 == 0,
+            served: i.is_multiple_of(2),
             at: f64::from(i) * 30.0,
             seconds: 20.0,
-            disk_s: if i % 2 == 0 { 10.0 } else { 30.0 + f64::from(i % 3) },
+            disk_s: if i.is_multiple_of(2) { 10.0 } else { 30.0 + f64::from(i % 3) },
             bytes: 1_000_000_000,
             worked_bytes: 1e9,
             reads: 1000,
