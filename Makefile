@@ -6,12 +6,13 @@ SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 PREFIX ?= /usr/local
 
-.PHONY: help demo test bench install uninstall build setup fmt clippy unit e2e docs examples
+.PHONY: help demo dist test bench install uninstall build setup fmt clippy unit e2e docs examples
 
 help:
 	@echo 'make demo      the main job, end to end, on the built-in virtual disk (about 6 minutes after the build)'
 	@echo 'make test      everything: fmt, clippy, unit, property, golden, end to end, docs, examples'
 	@echo 'make bench     the live benchmarks of this machine, as ratios (about an hour)'
+	@echo 'make dist      a Debian package (and an rpm where cargo-generate-rpm is there) in target/dist/packages'
 	@echo 'make install   the binary and the shim into PREFIX ($(PREFIX))'
 
 demo: build
@@ -59,6 +60,9 @@ install: build
 	install -D -m 755 target/release/seekless $(DESTDIR)$(PREFIX)/bin/seekless
 	install -D -m 644 target/release/libseekless.so $(DESTDIR)$(PREFIX)/lib/seekless/libseekless.so
 	@echo 'installed. Try: seekless doctor'
+
+dist: setup
+	@scripts/dist
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/seekless $(DESTDIR)$(PREFIX)/lib/seekless/libseekless.so

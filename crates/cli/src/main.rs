@@ -7,7 +7,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use seekless_units::{Exit, Fault};
 
 /// Serve several times more from the same hard disks, without changing the server.
@@ -19,8 +19,20 @@ use seekless_units::{Exit, Fault};
     after_help = "Exit status: 0 done and every check held, 1 failed, 2 usage, 3 not permitted, 4 in use, 5 missing, 130 interrupted."
 )]
 struct Seekless {
+    /// How diagnostics on standard error are written (`SEEKLESS_LOG` chooses which)
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT", hide_short_help = true)]
+    log_format: LogFormat,
     #[command(subcommand)]
     command: Command,
+}
+
+/// The form of diagnostics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    /// A line for people
+    Text,
+    /// A JSON object a line, with the time
+    Json,
 }
 
 #[derive(Debug, Subcommand)]
@@ -33,6 +45,14 @@ enum Command {
     Watch(seekless_daemon::cli::WatchArgs),
     /// Read ahead for every program that reads under folders; nothing is restarted, no program waits
     Observe(seekless_daemon::cli::ObserveArgs),
+    /// Show on the terminal what a running daemon does with its disks
+    Top(seekless_daemon::cli::TopArgs),
+    /// Prove what Seekless gains on a running server, with its own clients
+    Prove(seekless_daemon::cli::ProveArgs),
+    /// Preload the shim into a server that systemd starts
+    Enable(seekless_daemon::cli::EnableArgs),
+    /// Take back what `enable` did
+    Disable(seekless_daemon::cli::DisableArgs),
     /// Is a process hooked, and what would help here?
     Doctor(seekless_daemon::cli::DoctorArgs),
     /// Serve files over HTTP, never waiting for a disk
@@ -61,7 +81,11 @@ enum Command {
     },
     /// Write the manual page to standard output
     #[command(hide = true)]
-    Man,
+    Man {
+        /// Write a page for each command into this folder
+        #[arg(long, value_name = "DIR")]
+        dir: Option<std::path::PathBuf>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -74,8 +98,8 @@ fn main() -> ExitCode {
             eprintln!("seekless: internal error{place}: {text}");
         }
     }));
-    logging();
     let arguments = Seekless::parse();
+    logging(arguments.log_format);
     let status = match std::panic::catch_unwind(|| dispatch(arguments.command)) {
         Ok(Ok(status)) => return status,
         Ok(Err(fault)) => {
@@ -92,10 +116,14 @@ fn main() -> ExitCode {
 }
 
 /// Diagnostics go to standard error when `SEEKLESS_LOG` asks for them (`info`, `seekless_lab=debug`, ...).
-fn logging() {
+fn logging(format: LogFormat) {
     use tracing_subscriber::EnvFilter;
     let filter = EnvFilter::try_from_env("SEEKLESS_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => lines.without_time().init(),
+        LogFormat::Json => lines.json().flatten_event(true).init(),
+    }
 }
 
 /// `run` passes on the status of the command it ran; everything else ends with one of ours.
@@ -113,6 +141,10 @@ fn ours(command: Command) -> Result<Exit, Fault> {
         Command::Daemon(args) => seekless_daemon::cli::run_daemon(args),
         Command::Watch(args) => seekless_daemon::cli::run_watch(args),
         Command::Observe(args) => seekless_daemon::cli::run_observe(args),
+        Command::Top(args) => seekless_daemon::cli::run_top(args),
+        Command::Prove(args) => seekless_daemon::cli::run_prove(args),
+        Command::Enable(args) => seekless_daemon::cli::run_enable(args),
+        Command::Disable(args) => seekless_daemon::cli::run_disable(args),
         Command::Doctor(args) => seekless_daemon::cli::run_doctor(args),
         Command::Serve(args) => seekless_http::cli::run_serve(args),
         Command::Get(args) => seekless_http::cli::run_get(args),
@@ -128,7 +160,10 @@ fn ours(command: Command) -> Result<Exit, Fault> {
             clap_complete::generate(shell, &mut Seekless::command(), "seekless", &mut text);
             seekless_output::print(text).map(|()| Exit::Ok)
         }
-        Command::Man => {
+        Command::Man { dir: Some(dir) } => clap_mangen::generate_to(Seekless::command(), &dir)
+            .map(|()| Exit::Ok)
+            .map_err(|e| Fault::new(Exit::Failed, format!("manual pages in {}: {e}", dir.display()))),
+        Command::Man { dir: None } => {
             let mut text = Vec::new();
             clap_mangen::Man::new(Seekless::command())
                 .render(&mut text)

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use seekless_daemon::cli::{
-    DaemonArgs, DoctorArgs, ObserveArgs, RunArgs, WatchArgs, run_daemon, run_doctor, run_observe, run_run,
-    run_watch,
+    DaemonArgs, DoctorArgs, ObserveArgs, ProveArgs, RunArgs, TopArgs, WatchArgs, run_daemon, run_doctor,
+    run_observe, run_prove, run_run, run_top, run_watch,
 };
 
 #[derive(Parser)]
@@ -21,6 +21,8 @@ enum Command {
     Doctor(DoctorArgs),
     Watch(WatchArgs),
     Observe(ObserveArgs),
+    Top(TopArgs),
+    Prove(ProveArgs),
 }
 
 fn main() -> ExitCode {
@@ -29,6 +31,8 @@ fn main() -> ExitCode {
         Command::Run(args) => run_run(args),
         Command::Watch(args) => run_watch(args).map(|exit| ExitCode::from(exit as u8)),
         Command::Observe(args) => run_observe(args).map(|exit| ExitCode::from(exit as u8)),
+        Command::Prove(args) => run_prove(args).map(|exit| ExitCode::from(exit as u8)),
+        Command::Top(args) => run_top(args).map(|exit| ExitCode::from(exit as u8)),
         Command::Doctor(args) => run_doctor(args).map(|exit| ExitCode::from(exit as u8)),
     };
     done.unwrap_or_else(|fault| {

@@ -9,20 +9,25 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use rustix::process::Signal;
+use seekless_kernel::service::ServiceManager;
+use seekless_metrics::Address;
 use seekless_options::{BOUNDS, seconds};
 use seekless_units::{Exit, Fault, Nanos};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::daemon::Daemon;
 use crate::parent::die_with;
-use crate::{control, doctor, run, state};
+use crate::{control, doctor, metrics, run, state};
 
 mod observe;
 mod watch;
 
 pub use crate::doctor::DoctorArgs;
+pub use crate::enable::{DisableArgs, EnableArgs, run_disable, run_enable};
 pub use crate::engine_args::EngineArgs;
+pub use crate::prove::{ProveArgs, run_prove};
 pub use crate::run::RunArgs;
+pub use crate::top::{TopArgs, run_top};
 
 /// Serves shims until it is told to stop (SIGTERM, SIGINT).
 #[derive(Args, Clone, Debug)]
@@ -51,6 +56,9 @@ pub struct DaemonArgs {
     /// always the latest
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Answer scrapes at this address, and show a page there; a port alone is one of 127.0.0.1
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<Address>,
     /// End when this process, our parent, does; and remove the socket's folder then
     #[arg(long, hide = true, value_name = "PID")]
     parent: Option<i32>,
@@ -66,6 +74,9 @@ enum DaemonCommand {
         /// As JSON, to standard output or to FILE
         #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
         json: Option<PathBuf>,
+        /// As Prometheus text, for a textfile collector: to standard output or to FILE, which appears whole
+        #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE", conflicts_with = "json")]
+        prometheus: Option<PathBuf>,
     },
 }
 
@@ -74,11 +85,14 @@ enum DaemonCommand {
 /// # Errors
 /// The daemon cannot start, or none answers.
 pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
-    if let Some(DaemonCommand::Status { socket, json }) = args.command {
+    if let Some(DaemonCommand::Status { socket, json, prometheus }) = args.command {
         let (text, report) = control::status(&socket.map_or_else(state::socket, Ok)?)?;
-        match json {
-            Some(to) => seekless_output::write(&to, text + "\n")?,
-            None => seekless_output::print(report.to_string())?,
+        match (json, prometheus) {
+            (Some(to), _) => seekless_output::write(&to, text + "\n")?,
+            (None, Some(to)) => {
+                seekless_output::write(&to, seekless_metrics::prometheus(&metrics::observation(report)))?;
+            }
+            (None, None) => seekless_output::print(report.to_string())?,
         }
         return Ok(Exit::Ok);
     }
@@ -98,15 +112,22 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
     let socket = settings.socket.clone();
     let daemon = Daemon::start(settings)?;
     stop_on_signals(&daemon)?;
+    let metrics = metrics::serve(args.metrics, &daemon, "seekless daemon")?;
     eprintln!("seekless daemon: listening at {}", socket.display());
+    let mut manager = ServiceManager::ready();
 
     let interval = args.stats_interval.map(Duration::from_secs_f64);
     let mut next = interval.map(|i| Instant::now() + i);
     let mut last = None;
     loop {
         let pause = next.map_or(Duration::from_secs(3600), |at| at.saturating_duration_since(Instant::now()));
-        if daemon.wait(pause) {
+        if daemon.wait(manager.at_most(pause)) {
             break;
+        }
+        // The thread that answers shims has to answer; that this one lives says little.
+        manager.alive(|| control::settings(&socket).is_ok());
+        if next.is_some_and(|at| Instant::now() < at) {
+            continue;
         }
         if let (Some(i), Some(report)) = (interval, daemon.status()) {
             next = Some(Instant::now() + i);
@@ -114,6 +135,8 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
             last = Some(report);
         }
     }
+    manager.stopping();
+    drop(metrics);
     // The statistics outlive the receptionist by a moment.
     if let Some(report) = daemon.status().or(last)
         && args.json.is_some()

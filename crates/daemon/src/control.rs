@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use seekless_kernel::fdpass;
 use seekless_units::{Exit, Fault};
-use seekless_wire::{FRAME_BYTES_MAX, Frame, STATUS_BYTES_MAX, Settings};
+use seekless_wire::{FRAME_BYTES_MAX, Frame, RefuseReason, STATUS_BYTES_MAX, Settings};
 
 use crate::listener::{connect, socket_name};
 use crate::status::StatusReport;
@@ -132,6 +132,25 @@ pub fn settings(socket: &Path) -> Result<Settings, AskError> {
     conversation.send(Frame::Hello { pid: std::process::id() })?;
     match conversation.receive(&mut [0; FRAME_BYTES_MAX])? {
         Frame::Settings(settings) => Ok(settings),
+        other => Err(conversation.garbled(format_args!("it sent {}", other.name()))),
+    }
+}
+
+/// Has the daemon at `socket` pass every call for so many milliseconds; 0: serve again.
+///
+/// # Errors
+/// It does not answer, may not be told so by us, or is too old to know how.
+pub fn pass_all(socket: &Path, lease_ms: u32) -> Result<(), AskError> {
+    let conversation = Conversation::open(socket)?;
+    conversation.send(Frame::PassAll { lease_ms })?;
+    match conversation.receive(&mut [0; FRAME_BYTES_MAX])? {
+        Frame::PassAll { lease_ms: echoed } if echoed == lease_ms => Ok(()),
+        Frame::Refuse(refuse) if refuse.reason == RefuseReason::Permission => {
+            Err(AskError::NotAllowed(socket.to_path_buf()))
+        }
+        Frame::Refuse(_) => {
+            Err(conversation.garbled("it is older and cannot pass every call; start it anew"))
+        }
         other => Err(conversation.garbled(format_args!("it sent {}", other.name()))),
     }
 }

@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::listener::Listener;
+use crate::passing::Passing;
 use crate::receptionist::Receptionist;
 use crate::rings::Rings;
 use crate::settings::DaemonSettings;
@@ -67,6 +68,8 @@ impl Daemon {
             counters: Arc::new(Mutex::new(Default::default())),
             engine: engine.clone(),
             door: door.clone(),
+            passing: Arc::new(Passing::new(Instant::now())),
+            deliveries: Arc::default(),
         };
         let statistics = Statistics::start(shared.clone()).map_err(StartError::Threads)?;
         let asker = statistics.asker();
@@ -107,9 +110,13 @@ impl Daemon {
 
     /// The state of now.
     pub fn status(&self) -> Option<StatusReport> {
-        let (to, from) = bounded(1);
-        self.statistics.try_send(Ask::Report(to)).ok()?;
-        from.recv_timeout(Duration::from_secs(2)).ok()
+        state_of(&self.statistics)
+    }
+
+    /// A way to ask for the state of now from another thread. The daemon's statistics live as long as it does.
+    pub(crate) fn asker(&self) -> impl Fn() -> Option<StatusReport> + Send + Sync + 'static {
+        let statistics = self.statistics.clone();
+        move || state_of(&statistics)
     }
 
     /// Waits until the daemon has ended, or for this long; whether it has.
@@ -134,6 +141,12 @@ impl Drop for Daemon {
             let _ = thread.join();
         }
     }
+}
+
+fn state_of(statistics: &Sender<Ask>) -> Option<StatusReport> {
+    let (to, from) = bounded(1);
+    statistics.try_send(Ask::Report(to)).ok()?;
+    from.recv_timeout(Duration::from_secs(2)).ok()
 }
 
 /// A number for the rings to count on from that differs from the last daemon's, most likely: shims with an old ring mapped see

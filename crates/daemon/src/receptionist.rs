@@ -28,6 +28,7 @@ use seekless_wire::{
 };
 
 use crate::client::Client;
+use crate::deliveries::Deliveries;
 use crate::listener::Listener;
 use crate::rings::Rings;
 use crate::settings::DaemonSettings;
@@ -300,6 +301,13 @@ impl Receptionist {
                     let taken = self.statistics.send(statistics::Ask::Tracked(tracked));
                     self.counters.tracked_dropped += u64::from(!taken);
                 }
+                (Frame::PassAll { lease_ms }, _) => {
+                    if uid != 0 && uid != rustix::process::geteuid().as_raw() {
+                        return self.refuse(mark, RefuseReason::Permission, frame.kind());
+                    }
+                    self.shared.passing.lease(lease_ms, Instant::now());
+                    let _ = client.send(frame);
+                }
                 (Frame::StatusAsk, _) => {
                     if !client.begin_status() {
                         return self.refuse(mark, RefuseReason::Malformed, frame.kind());
@@ -335,10 +343,26 @@ impl Receptionist {
             return pass(PassReason::BadRequest);
         };
         let call = ForwardedCall { look_upto: wire.prefetch_bytes, ..call };
-        let Receptionist { engine, counters, rings, shares, .. } = self;
+        let now = Instant::now();
+        // Advice is no read: none is reported for it.
+        if !need.call.is_advice() {
+            lock(&self.shared.deliveries).asked(call.file, call.want.offset(), now);
+        }
+        if self.shared.passing.now(now) {
+            // Of files whose disk is served otherwise: only their reads are counted, as when they are served.
+            if let (Some(rings), Some(_)) =
+                (&mut self.rings, lock(self.engine.devices()).reader_of(call.file))
+            {
+                rings.shown(uid, call.file, now);
+            }
+            self.counters.passed_all += 1;
+            return pass(PassReason::Mode);
+        }
+        let Receptionist { engine, counters, rings, shares, shared, .. } = self;
         let (file, kind) = (call.file, need.call.kind());
         let mut door = RingDoor {
             engine,
+            shared,
             counters,
             rings,
             shares,
@@ -395,7 +419,10 @@ impl Receptionist {
         let Some(rings) = &mut self.rings else { return };
         let devices = lock(self.engine.devices());
         let counters = &mut self.counters;
-        rings.take_all(Instant::now(), |record| hand_on(record, &devices, counters));
+        let now = Instant::now();
+        let mut deliveries = lock(&self.shared.deliveries);
+        let passing = self.shared.passing.now(now);
+        rings.take_all(now, |record| hand_on(record, &devices, counters, &mut deliveries, passing, now));
     }
 
     /// Tells a client that it was not understood, and ends the conversation.
@@ -450,6 +477,7 @@ impl Receptionist {
 /// The socket's side of a call that is submitted: its user's shares, and the reports of its user's processes.
 struct RingDoor<'a> {
     engine: &'a Engine,
+    shared: &'a Shared,
     counters: &'a mut Counters,
     rings: &'a mut Option<Rings>,
     shares: &'a mut Shares,
@@ -485,7 +513,11 @@ impl Transport for RingDoor<'_> {
         let Some(rings) = &mut self.rings else { return };
         let now = Instant::now();
         let devices = lock(self.engine.devices());
-        rings.take_of(self.uid, now, |record| hand_on(record, &devices, self.counters));
+        let mut deliveries = lock(&self.shared.deliveries);
+        let counters = &mut *self.counters;
+        rings.take_of(self.uid, now, |record| {
+            hand_on(record, &devices, counters, &mut deliveries, false, now)
+        });
         rings.shown(self.uid, self.file, now);
     }
 
@@ -523,10 +555,21 @@ fn in_words(outcome: Completion<'_>, wire: Settled) -> Answer {
     }
 }
 
-/// Hands a shim's report to the reader of its disk.
-fn hand_on(record: &Record, devices: &Devices, counters: &mut Counters) {
+/// Hands a shim's report to the reader of its disk; only counts it while every call is passed.
+fn hand_on(
+    record: &Record,
+    devices: &Devices,
+    counters: &mut Counters,
+    deliveries: &mut Deliveries,
+    passing: bool,
+    now: Instant,
+) {
     counters.reports += 1;
     let file = FileId { dev: record.dev, ino: record.ino };
+    deliveries.read(file, record.offset, record.len, now);
+    if passing {
+        return;
+    }
     let report = devices.read(file, record.offset, record.len);
     counters.reports_dropped += u64::from(report == Reported::Dropped);
 }

@@ -177,7 +177,7 @@ fn preload(shim: &Path, existing: Option<OsString>) -> OsString {
     }
 }
 
-fn find_shim(given: Option<&Path>) -> Result<PathBuf, Fault> {
+pub(crate) fn find_shim(given: Option<&Path>) -> Result<PathBuf, Fault> {
     let missing = |what: String| Fault::new(Exit::Missing, what);
     let chosen = given
         .map(Path::to_path_buf)

@@ -12,11 +12,13 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use hdrhistogram::Histogram;
 use rustix::io::Errno;
-use seekless_engine::Engine;
+use seekless_engine::{Engine, lock};
 use seekless_policy::Sizing;
 use seekless_wire::{StatusParts, Tracked};
 
 use crate::client::Client;
+use crate::deliveries::Deliveries;
+use crate::passing::Passing;
 use crate::settings::DaemonSettings;
 use crate::status::{CallReport, Counters, ObserveReport, StatusReport, WatchReport};
 
@@ -60,6 +62,10 @@ pub(crate) struct Shared {
     pub(crate) engine: Engine,
     /// The other door, once it is open.
     pub(crate) door: Arc<OnceLock<ReportDoor>>,
+    /// Whether every call is passed.
+    pub(crate) passing: Arc<Passing>,
+    /// What servers read.
+    pub(crate) deliveries: Arc<Mutex<Deliveries>>,
 }
 
 pub(crate) enum Ask {
@@ -200,6 +206,8 @@ fn report(shared: &Shared, calls: &Calls) -> StatusReport {
         calls: calls.report(),
         watch,
         observe,
+        passes_all: shared.passing.now(Instant::now()),
+        delivered: lock(&shared.deliveries).report(),
     }
 }
 

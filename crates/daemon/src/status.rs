@@ -9,6 +9,8 @@ use seekless_engine::DiskReport;
 use seekless_units::{Bytes, Exit, Fault};
 use serde::{Deserialize, Serialize};
 
+pub use crate::deliveries::DeliveryReport;
+
 /// Everything.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct StatusReport {
@@ -43,6 +45,12 @@ pub struct StatusReport {
     /// The door of `seekless observe`, if it is open.
     #[serde(default)]
     pub observe: Option<ObserveReport>,
+    /// Every call is passed, as `seekless prove` has asked for.
+    #[serde(default)]
+    pub passes_all: bool,
+    /// What servers read, as their shims report it.
+    #[serde(default)]
+    pub delivered: DeliveryReport,
 }
 
 /// What came through the door of `seekless observe`.
@@ -152,6 +160,9 @@ pub struct Counters {
     pub passed_bad_request: u64,
     /// Passed because a reader could not take more.
     pub passed_full: u64,
+    /// Passed because every call is, for now.
+    #[serde(default)]
+    pub passed_all: u64,
     /// Passed because their user has its share of the queue.
     #[serde(default)]
     pub passed_share: u64,
@@ -252,6 +263,9 @@ impl StatusReport {
 impl fmt::Display for StatusReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let c = &self.counters;
+        if self.passes_all {
+            writeln!(f, "every call is passed: `seekless prove` measures, or has left it so")?;
+        }
         writeln!(
             f,
             "daemon {} at {}: mode {}, prefetch {}, order {}, up {:.0} s",

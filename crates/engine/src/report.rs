@@ -97,9 +97,18 @@ pub struct DiskReport {
     /// Time with at least one read in flight.
     #[serde(default)]
     pub disk_ms: f64,
+    /// The measured media rate, bytes a second, mean over the disk; 0 of a disk that was not measured.
+    #[serde(default)]
+    pub media_rate: f64,
 }
 
 impl DiskReport {
+    /// What the measured media rate needs for the bytes read, seconds; never more than the disk was busy. The rest of that time is
+    /// positioning. `None` where the disk was not measured.
+    pub fn transfer_seconds(&self) -> Option<f64> {
+        (self.media_rate > 0.0).then(|| (self.bytes_read as f64 / self.media_rate).min(self.disk_ms / 1e3))
+    }
+
     /// What a reader's numbers come to.
     pub fn of(name: &str, snapshot: &Snapshot) -> DiskReport {
         let s = &snapshot.engine;
@@ -141,6 +150,7 @@ impl DiskReport {
             table1: s.ledger.ratios(),
             eviction_ms: s.ledger.eviction_time().map(|t| t.as_millis_f64()),
             disk_ms: s.disk_time.as_millis_f64(),
+            media_rate: snapshot.media_rate,
         }
     }
 }

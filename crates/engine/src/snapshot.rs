@@ -26,6 +26,8 @@ pub struct Snapshot {
     pub pinned: Arc<AtomicUsize>,
     /// The last read error, if there was one.
     pub last_error: Option<String>,
+    /// The measured media rate, bytes a second; 0 without a profile.
+    pub media_rate: f64,
 }
 
 /// The disk thread's end of a snapshot that others read.
@@ -37,8 +39,8 @@ pub(crate) struct Statistics {
 }
 
 impl Statistics {
-    pub(crate) fn new(pinned: Arc<AtomicUsize>) -> Statistics {
-        let own = Snapshot { pinned, ..Snapshot::default() };
+    pub(crate) fn new(pinned: Arc<AtomicUsize>, media_rate: f64) -> Statistics {
+        let own = Snapshot { pinned, media_rate, ..Snapshot::default() };
         Statistics { published: Arc::new(Mutex::new(own.clone())), own, idle_since: None }
     }
 

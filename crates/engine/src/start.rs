@@ -59,7 +59,9 @@ impl DiskThread {
             media::spawn(name, to_look, tell, bitrates)?;
         }
         let pinner = config.pins().then(|| Pinner::start(name)).transpose()?;
-        let statistics = Statistics::new(pinner.as_ref().map_or_else(Arc::default, Pinner::count));
+        let media_rate = disk.profile.as_ref().map_or(0.0, |profile| profile.mean_rate());
+        let statistics =
+            Statistics::new(pinner.as_ref().map_or_else(Arc::default, Pinner::count), media_rate);
         let (snapshot, began) = (statistics.published(), Instant::now());
         let body = DiskLoop {
             engine,

@@ -39,6 +39,8 @@ pub mod ring;
 #[cfg(feature = "full")]
 pub mod sched;
 #[cfg(feature = "full")]
+pub mod service;
+#[cfg(feature = "full")]
 pub mod spawn;
 #[cfg(feature = "full")]
 pub mod state;

@@ -14,6 +14,7 @@
 //! 20 Ring       -                                                                  + one descriptor
 //! 32 StatusAsk  -
 //! 33 StatusPart last u8, 0 u8 x3, index u32, text
+//! 34 PassAll    lease_ms u32
 //! ```
 //! Bytes shown as 0 are written as zero and must be zero: they are where a later version may put something.
 
@@ -185,7 +186,15 @@ pub enum Frame<'a> {
     StatusAsk,
     /// Daemon to tool.
     StatusPart(StatusPart<'a>),
+    /// Tool to daemon: pass every call for so long; and the daemon's echo. Only root and the daemon's own user may.
+    PassAll {
+        /// Milliseconds; 0: serve again; [`PASS_ALL_UNTIL_TOLD`].
+        lease_ms: u32,
+    },
 }
+
+/// A lease without an end.
+pub const PASS_ALL_UNTIL_TOLD: u32 = u32::MAX;
 
 /// A frame's bytes, on the stack.
 #[derive(Clone, Copy)]
@@ -216,6 +225,7 @@ impl<'a> Frame<'a> {
             Frame::Ring => 20,
             Frame::StatusAsk => 32,
             Frame::StatusPart(_) => 33,
+            Frame::PassAll { .. } => 34,
         }
     }
 
@@ -233,6 +243,7 @@ impl<'a> Frame<'a> {
             Frame::Ring => "Ring",
             Frame::StatusAsk => "StatusAsk",
             Frame::StatusPart(_) => "StatusPart",
+            Frame::PassAll { .. } => "PassAll",
         }
     }
 
@@ -270,6 +281,7 @@ impl<'a> Frame<'a> {
     fn encode_body(&self, w: &mut Writer<'_>) {
         match *self {
             Frame::Hello { pid } => w.u32(pid),
+            Frame::PassAll { lease_ms } => w.u32(lease_ms),
             Frame::Need(n) => {
                 w.put(&[n.call.number(), 0, 0, 0]);
                 w.u32(n.pid);
@@ -340,7 +352,7 @@ impl<'a> Frame<'a> {
 /// Least bytes of a body of this kind; `None` if the kind is unknown.
 const fn body_bytes(kind: u16) -> Option<usize> {
     Some(match kind {
-        1 => 4,
+        1 | 34 => 4,
         2 => 28,
         3 => 52,
         4 | 16 | 20 | 32 => 0,
@@ -430,6 +442,7 @@ fn decode_body<'a>(kind: u16, r: &mut Reader<'a>, short: DecodeError) -> Result<
         }
         20 => Frame::Ring,
         32 => Frame::StatusAsk,
+        34 => Frame::PassAll { lease_ms: take!(u32) },
         33 => {
             let last = flag("last", take!(u8))?;
             zero!(u8);

@@ -31,7 +31,7 @@ mod header;
 mod status;
 mod words;
 
-pub use frame::{Answer, Frame, FrameBuf, Need, Refuse, Settings, StatusPart, Tracked};
+pub use frame::{Answer, Frame, FrameBuf, Need, PASS_ALL_UNTIL_TOLD, Refuse, Settings, StatusPart, Tracked};
 pub use header::{
     DecodeError, FRAME_BYTES_MAX, HEADER_BYTES, MAGIC, VERSION, VERSION_OLDEST, Versions, common_version,
 };

@@ -43,6 +43,7 @@ fn one_of_each() -> Vec<Frame<'static>> {
         Frame::Ring,
         Frame::StatusAsk,
         Frame::StatusPart(StatusPart { index: 3, last: true, text: b"{}" }),
+        Frame::PassAll { lease_ms: 3_000 },
     ]
 }
 
@@ -84,6 +85,7 @@ fn golden_bytes() {
         header("1400", "10000000"),
         header("2000", "10000000"),
         header("2100", "1a000000") + "01000000" + "03000000" + "7b7d",
+        header("2200", "14000000") + "b80b0000",
     ];
     for (frame, golden) in one_of_each().iter().zip(&golden) {
         assert_eq!(&hex(frame.encode().unwrap().as_bytes()), golden, "{}", frame.name());
@@ -275,6 +277,7 @@ fn any_frame() -> impl Strategy<Value = (Frame<'static>, Vec<u8>)> {
         Just(Frame::RingAsk),
         Just(Frame::Ring),
         Just(Frame::StatusAsk),
+        any::<u32>().prop_map(|lease_ms| Frame::PassAll { lease_ms }),
         need,
         tracked,
         answer,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use seekless_kernel::fanotify::Scope;
+use seekless_metrics::Address;
 use seekless_options::{BOUNDS, seconds};
 use seekless_units::{Exit, Fault, Nanos};
 
@@ -60,6 +61,9 @@ pub struct WatchArgs {
     /// always the latest
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Answer scrapes at this address, and show a page there; a port alone is one of 127.0.0.1
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<Address>,
     /// We are the worker of this process
     #[arg(long, hide = true, value_name = "PID")]
     supervisor: Option<i32>,
@@ -104,5 +108,6 @@ pub fn run_watch(args: WatchArgs) -> Result<Exit, Fault> {
         restarts: args.restarts,
         stats_interval: args.stats_interval.map(Duration::from_secs_f64),
         json: args.json,
+        metrics: args.metrics,
     })
 }

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
+use seekless_kernel::service::ServiceManager;
 use seekless_units::{Exit, Fault};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -58,12 +59,13 @@ pub(crate) fn run(words: &[std::ffi::OsString]) -> Result<Exit, Fault> {
     for number in [SIGTERM, SIGINT, SIGHUP] {
         signal_hook::low_level::pipe::register(number, signal.try_clone().map_err(fault)?).map_err(fault)?;
     }
+    let mut manager = ServiceManager::default();
     let mut restarts_ever = 0u64;
     let mut in_a_row = 0;
     loop {
         let began = Instant::now();
         let worker = Worker::start(words, restarts_ever).map_err(fault)?;
-        let what = match worker.live(&told) {
+        let what = match worker.live(&told, &mut manager) {
             End::Told => return Ok(Exit::Ok),
             End::NeverReady(status) if restarts_ever == 0 => return never_ready(status),
             End::NeverReady(_) => "did not become ready".to_string(),
@@ -134,7 +136,7 @@ impl Worker {
     }
 
     /// Listens to the worker until it has ended.
-    fn live(mut self, told: &UnixStream) -> End {
+    fn live(mut self, told: &UnixStream, manager: &mut ServiceManager) -> End {
         let mut ready = false;
         let mut heard = Instant::now();
         loop {
@@ -144,6 +146,7 @@ impl Worker {
                 unreachable!("two were asked about")
             };
             if stop {
+                manager.stopping();
                 self.end();
                 return End::Told;
             }
@@ -152,8 +155,13 @@ impl Worker {
                 match self.heart.read(&mut beats) {
                     Ok(0) => return self.ended(ready),
                     Ok(n) => {
-                        ready |= beats[..n].contains(&READY);
+                        if !ready && beats[..n].contains(&READY) {
+                            ready = true;
+                            manager.again_ready();
+                        }
                         heard = Instant::now();
+                        // It beats: so does this process.
+                        manager.alive(|| true);
                     }
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                     Err(_) => return self.ended(ready),

@@ -35,6 +35,7 @@ pub(crate) struct Worker {
     pub(crate) restarts: u64,
     pub(crate) stats_interval: Option<Duration>,
     pub(crate) json: Option<std::path::PathBuf>,
+    pub(crate) metrics: Option<seekless_metrics::Address>,
 }
 
 /// Runs until SIGTERM, SIGINT, or the end of the supervisor.
@@ -71,6 +72,7 @@ pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
     };
     let heart = supervisor.try_clone().map_err(fault)?;
     let mut door = Door::open(&watch, &daemon, Some(heart), worker.restarts)?;
+    let metrics = crate::metrics::serve(worker.metrics, &daemon, "seekless watch")?;
     // Before it is announced: whoever has read the announcement may end this worker, and it counts as one that lived.
     rustix::io::write(&supervisor, &[READY]).map_err(|e| fault(e.into()))?;
     if worker.restarts == 0 {
@@ -104,6 +106,7 @@ pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
     }
     // Before anything else: everybody goes on.
     door.close();
+    drop(metrics);
     if worker.json.is_some()
         && let Some(report) = daemon.status().or(last)
     {

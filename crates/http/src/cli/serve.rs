@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use seekless_kernel::service::ServiceManager;
 use seekless_levels::coordinate::Coordination;
 use seekless_levels::coordinate::pfc::PfcParams;
+use seekless_metrics::{Address, MetricsServer};
 use seekless_options::{BOUNDS, EngineOptions, PAPERS, on_off};
 use seekless_policy::Mode;
 use seekless_units::{Bytes, Exit, Fault, Nanos};
@@ -89,6 +91,9 @@ pub struct ServeArgs {
     /// comes back); or pfc (the PFC paper's rules on each request)
     #[arg(long, default_value = "none", value_name = "none|returns|pfc", value_parser = coordination, help_heading = PAPERS, hide_short_help = true)]
     coordinate: Upper,
+    /// Answer scrapes at this address, and show a page there; a port alone is one of 127.0.0.1
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<Address>,
     /// At the end, write what was counted as JSON to FILE, or to standard output
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
     json: Option<PathBuf>,
@@ -208,13 +213,20 @@ pub fn run_serve(args: ServeArgs) -> Result<Exit, Fault> {
     let server = Server::start(settings)?;
     // Whoever started us waits for this line to know the port; a closed pipe is nobody's fault.
     let _ = writeln!(std::io::stdout(), "listening on {}", server.url());
+    let metrics = args.metrics.map(|address| MetricsServer::start(address, server.source())).transpose()?;
+    if let Some(metrics) = &metrics {
+        eprintln!("seekless serve: metrics at http://{}/metrics", metrics.address());
+    }
+    let mut manager = ServiceManager::ready();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|e| Fault::new(Exit::Failed, format!("cannot wait for signals: {e}")))?;
     runtime
-        .block_on(signals(&server))
+        .block_on(signals(&server, &mut manager))
         .map_err(|e| Fault::new(Exit::Failed, format!("cannot wait for signals: {e}")))?;
+    manager.stopping();
+    drop(metrics);
     let report = server.stop();
     if let Some(path) = &args.json {
         // The signals that would end a wait for a FIFO's reader are caught by now.
@@ -225,8 +237,11 @@ pub fn run_serve(args: ServeArgs) -> Result<Exit, Fault> {
     Ok(Exit::Ok)
 }
 
+/// Nothing is due.
+const HOUR: Duration = Duration::from_secs(3600);
+
 /// Returns when it is time to end.
-async fn signals(server: &Server) -> std::io::Result<()> {
+async fn signals(server: &Server, manager: &mut ServiceManager) -> std::io::Result<()> {
     let mut hang_up = signal(SignalKind::hangup())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -236,6 +251,7 @@ async fn signals(server: &Server) -> std::io::Result<()> {
                 Ok(()) => tracing::info!("certificates read again, log opened anew"),
                 Err(fault) => tracing::error!(%fault, "the old certificate is used on"),
             },
+            _ = tokio::time::sleep(manager.at_most(HOUR)) => manager.alive(|| server.is_whole()),
             _ = terminate.recv() => return Ok(()),
             _ = interrupt.recv() => return Ok(()),
         }

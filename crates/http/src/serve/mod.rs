@@ -43,6 +43,7 @@ use std::time::{Duration, Instant};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use seekless_engine::{Engine, lock};
 use seekless_kernel::memory::page_cache_limit;
+use seekless_metrics::{Observation, defs};
 use seekless_policy::FileId;
 use seekless_units::{Bytes, Exit, Fault};
 use serde_json::{Value, json};
@@ -280,6 +281,17 @@ impl Server {
         Ok(())
     }
 
+    /// Whether every event loop lives.
+    pub fn is_whole(&self) -> bool {
+        self.loops.iter().all(|event_loop| !event_loop.is_finished())
+    }
+
+    /// What a scrape is answered from.
+    pub fn source(&self) -> seekless_metrics::Source {
+        let (shared, started) = (self.shared.clone(), Instant::now());
+        Arc::new(move || Some(observation(&shared, started)))
+    }
+
     /// What it counts.
     pub fn report(&self) -> Value {
         json!({
@@ -298,6 +310,29 @@ impl Server {
         }
         self.report()
     }
+}
+
+fn observation(shared: &Shared, started: Instant) -> Observation {
+    let mut seen = Observation {
+        door: "serve",
+        version: env!("CARGO_PKG_VERSION").to_string(),
+        uptime: started.elapsed(),
+        disks: shared.engine.statistics(),
+        ..Default::default()
+    };
+    let c = &shared.counters;
+    let now = |counter: &AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
+    seen.count(&defs::DOOR_CALLS, &["serve", "in_memory"], now(&c.hits));
+    seen.count(&defs::DOOR_CALLS, &["serve", "queued"], now(&c.engine_requests));
+    seen.count(&defs::DOOR_CALLS, &["serve", "helper"], now(&c.helper_reads));
+    seen.count(&defs::CONNECTIONS, &[], shared.connections.now() as u64);
+    seen.count(&defs::CONNECTIONS_ACCEPTED, &[], now(&c.connections));
+    seen.count(&defs::CONNECTIONS_REFUSED, &["bound"], now(&c.connections_refused));
+    seen.count(&defs::HTTP_REQUESTS, &[], now(&c.requests));
+    seen.count(&defs::HTTP_BODY, &[], now(&c.body_bytes));
+    seen.count(&defs::HTTP_BROKEN, &[], now(&c.answers_broken));
+    seen.count(&defs::HTTP_SLOW, &[], now(&c.loop_calls_slow));
+    seen
 }
 
 /// Sockets listening on one address, one for each loop.

@@ -83,6 +83,7 @@ scenarios![
     "libception-table4",
     "libception-tuning",
     "libception-two-disks",
+    "libception-two-disks-full",
     "observe",
     "observe-sessions",
     "pfc-fig4-multi",

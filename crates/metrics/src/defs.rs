@@ -1,0 +1,255 @@
+//! Every metric: one definition each. Names follow Prometheus: base units, the unit last, `_total` for
+//! counters.
+//!
+//! A metric once stable keeps its name, unit and labels until the next major version. One that is not may
+//! change in any release.
+
+/// The unit of a metric's values. Numbers have none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// A count, or a state.
+    None,
+    /// Bytes.
+    Bytes,
+    /// Seconds.
+    Seconds,
+    /// A part of one.
+    Ratio,
+}
+
+impl Unit {
+    /// As it ends a name; empty for a number.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Unit::None => "",
+            Unit::Bytes => "bytes",
+            Unit::Seconds => "seconds",
+            Unit::Ratio => "ratio",
+        }
+    }
+}
+
+/// What kind of value it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only rises, from the start of the process.
+    Counter,
+    /// A value of now.
+    Gauge,
+    /// A distribution.
+    Histogram,
+    /// Facts, as labels of the value 1.
+    Info,
+}
+
+impl Kind {
+    /// As the formats name it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+            Kind::Info => "info",
+        }
+    }
+}
+
+/// Whether its name and meaning may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stability {
+    /// Until the next major version it does not.
+    Stable,
+    /// In any release it may.
+    Unstable,
+}
+
+impl Stability {
+    /// As the page shows it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Stability::Stable => "stable",
+            Stability::Unstable => "may change",
+        }
+    }
+}
+
+/// One metric.
+#[derive(Debug)]
+pub struct Metric {
+    /// Without unit and suffix.
+    pub base: &'static str,
+    /// Its unit.
+    pub unit: Unit,
+    /// Its kind.
+    pub kind: Kind,
+    /// Names of its labels.
+    pub labels: &'static [&'static str],
+    /// What it means: a sentence.
+    pub meaning: &'static str,
+    /// Whether it may change.
+    pub stability: Stability,
+}
+
+impl Metric {
+    /// The name of its samples: unit and suffix included.
+    pub fn name(&self) -> String {
+        let mut name = self.family();
+        match self.kind {
+            Kind::Counter => name.push_str("_total"),
+            Kind::Info => name.push_str("_info"),
+            Kind::Gauge | Kind::Histogram => {}
+        }
+        name
+    }
+
+    /// The name of its family: with the unit, without the suffix.
+    pub fn family(&self) -> String {
+        match self.unit {
+            Unit::None => self.base.to_string(),
+            unit => format!("{}_{}", self.base, unit.name()),
+        }
+    }
+}
+
+macro_rules! metrics {
+    ($($id:ident: $base:literal, $unit:ident, $kind:ident, [$($label:literal),*], $stability:ident, $meaning:literal;)*) => {
+        $(
+            #[doc = $meaning]
+            pub static $id: Metric = Metric {
+                base: $base,
+                unit: Unit::$unit,
+                kind: Kind::$kind,
+                labels: &[$($label),*],
+                meaning: $meaning,
+                stability: Stability::$stability,
+            };
+        )*
+        /// Every metric, in the order in which they are written.
+        pub static ALL: &[&Metric] = &[$(&$id),*];
+    };
+}
+
+metrics! {
+    BUILD: "seekless_build", None, Info, ["version", "door"], Stable,
+        "Version of the program, and the command that runs: daemon, watch or serve.";
+    UPTIME: "seekless_uptime", Seconds, Gauge, [], Stable,
+        "Time since the process started.";
+    ENABLED: "seekless_enabled", None, Gauge, [], Stable,
+        "1 while reads are served; 0 while `seekless prove` has every call passed.";
+
+    REQUESTS: "seekless_disk_requests", None, Counter, ["disk"], Stable,
+        "Calls that missed the page cache and reached the queue of the disk.";
+    RESIDENT: "seekless_disk_requests_resident", None, Counter, ["disk"], Stable,
+        "Of the requests, those answered because their bytes are in memory now.";
+    ATTACHED: "seekless_disk_requests_attached", None, Counter, ["disk"], Unstable,
+        "Of the requests, those covered by a piece that was queued or being read already.";
+    PASSED: "seekless_disk_requests_passed", None, Counter, ["disk", "reason"], Stable,
+        "Of the requests, those passed: their callers read for themselves.";
+    WANTED: "seekless_disk_requested", Bytes, Counter, ["disk"], Stable,
+        "Bytes that the requests of the queue asked for.";
+    DELIVERED: "seekless_disk_delivered", Bytes, Counter, ["disk"], Stable,
+        "Bytes that clients read of files on this disk, hit or miss, as far as doors report it.";
+    CACHED: "seekless_disk_cache_hit", Bytes, Counter, ["disk"], Unstable,
+        "Of the delivered bytes, those in memory for another reason than a piece no client had used yet.";
+    READS: "seekless_disk_reads", None, Counter, ["disk"], Stable,
+        "Pieces submitted to the disk.";
+    READ: "seekless_disk_read", Bytes, Counter, ["disk"], Stable,
+        "Bytes of the pieces submitted to the disk.";
+    READS_FAILED: "seekless_disk_reads_failed", None, Counter, ["disk"], Stable,
+        "Pieces that the disk failed to read.";
+    AHEAD: "seekless_disk_reads_ahead", None, Counter, ["disk"], Stable,
+        "Pieces queued ahead of need.";
+    DROPPED: "seekless_disk_pieces_dropped", None, Counter, ["disk"], Unstable,
+        "Pieces dropped before they were read, because no client waited for them any more.";
+    HELD_BACK: "seekless_disk_pieces_held_back", None, Counter, ["disk"], Unstable,
+        "Looks at which the next piece found no room in the budget.";
+    BUSY: "seekless_disk_busy", Seconds, Counter, ["disk"], Stable,
+        "Time with at least one piece in flight.";
+    TRANSFER: "seekless_disk_transfer", Seconds, Counter, ["disk"], Unstable,
+        "Of the busy time, what the measured media rate needs for the bytes read. The rest is positioning. Only of a disk with a profile.";
+    STALLED: "seekless_disk_gap", Seconds, Counter, ["disk"], Unstable,
+        "Time in which the disk stood still although a piece was queued.";
+    WAIT: "seekless_disk_wait", Seconds, Histogram, ["disk"], Stable,
+        "From a request to its answer, of requests answered with their bytes in memory.";
+    SERVICE: "seekless_disk_service", Seconds, Histogram, ["disk"], Stable,
+        "From the submission of a piece to its end.";
+    EVICTED: "seekless_disk_evicted_unused", Bytes, Counter, ["disk"], Stable,
+        "Bytes read ahead that the kernel evicted before a client used them.";
+    WASTED: "seekless_disk_wasted", Bytes, Counter, ["disk"], Stable,
+        "Bytes read ahead that no client used.";
+    RELEASED: "seekless_disk_released", Bytes, Counter, ["disk"], Unstable,
+        "Bytes given back to the kernel behind their last client.";
+    STREAMS: "seekless_disk_streams", None, Gauge, ["disk"], Stable,
+        "Streams that are followed.";
+    UNREAD: "seekless_disk_unread", Bytes, Gauge, ["disk"], Stable,
+        "Bytes read ahead and not used yet.";
+    BUDGET: "seekless_disk_budget", Bytes, Gauge, ["disk"], Stable,
+        "Most bytes that may be read ahead and not used yet.";
+    SIZE: "seekless_disk_prefetch_size", Bytes, Gauge, ["disk"], Stable,
+        "The prefetch size in force.";
+    WAITING: "seekless_disk_requests_waiting", None, Gauge, ["disk"], Stable,
+        "Requests that wait for the disk.";
+    QUEUED: "seekless_disk_pieces_queued", None, Gauge, ["disk"], Stable,
+        "Pieces that are queued.";
+    IN_FLIGHT: "seekless_disk_pieces_in_flight", None, Gauge, ["disk"], Stable,
+        "Pieces that the disk is reading.";
+    HELD: "seekless_disk_pieces_held", None, Gauge, ["disk"], Unstable,
+        "Pieces kept mapped until they are read.";
+
+    DOOR_CALLS: "seekless_door_calls", None, Counter, ["door", "result"], Stable,
+        "Calls that came through a door, by what became of them.";
+    DOOR_DELIVERED: "seekless_door_delivered", Bytes, Counter, [], Stable,
+        "Bytes that servers read, hit or miss, as their shims report.";
+    DOOR_WAITING: "seekless_door_calls_waiting", None, Gauge, [], Stable,
+        "Calls of the watch door that are held now.";
+    DOOR_OVERDUE: "seekless_door_calls_overdue", None, Counter, [], Stable,
+        "Calls of the watch door that were let go because their time was up.";
+    CONNECTIONS: "seekless_connections", None, Gauge, [], Stable,
+        "Connections that are open: of shims to the daemon, of clients to the HTTP server.";
+    CONNECTIONS_ACCEPTED: "seekless_connections_accepted", None, Counter, [], Stable,
+        "Connections accepted.";
+    CONNECTIONS_REFUSED: "seekless_connections_refused", None, Counter, ["reason"], Stable,
+        "Connections closed at once, by reason.";
+    FRAMES_REFUSED: "seekless_frames_refused", None, Counter, [], Unstable,
+        "Frames from shims that were not understood.";
+    REPORTS: "seekless_reports", None, Counter, [], Stable,
+        "Reads that shims reported after the fact.";
+    REPORTS_DROPPED: "seekless_reports_dropped", None, Counter, ["reason"], Stable,
+        "Reads that shims could not report or that were not handed on, by reason.";
+    RINGS: "seekless_rings", None, Gauge, [], Unstable,
+        "Rings of reports, one for each user.";
+    WATCH_RESTARTS: "seekless_watch_restarts", None, Counter, [], Stable,
+        "Times the worker of `seekless watch` was started again.";
+    HTTP_REQUESTS: "seekless_http_requests", None, Counter, [], Stable,
+        "Requests that the HTTP server answered.";
+    HTTP_BODY: "seekless_http_body", Bytes, Counter, [], Stable,
+        "Bytes of bodies that the HTTP server handed to the kernel.";
+    HTTP_BROKEN: "seekless_http_answers_broken", None, Counter, [], Stable,
+        "Answers of the HTTP server that were broken off.";
+    HTTP_SLOW: "seekless_http_slow_calls", None, Counter, [], Unstable,
+        "Calls of event loops that sent from memory and took longer than five milliseconds.";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_well_formed_and_there_once() {
+        let mut seen = BTreeSet::new();
+        for metric in ALL {
+            let family = metric.family();
+            assert!(seen.insert(family.clone()), "{family} is defined twice");
+            assert!(family.starts_with("seekless_"), "{family}");
+            assert!(family.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{family}");
+            for suffix in ["_total", "_info", "_count", "_sum", "_bucket", "_created"] {
+                assert!(!family.ends_with(suffix), "{family}: the format adds {suffix}");
+            }
+            for unit in ["_ms", "_milliseconds", "_kib", "_mib", "_percent"] {
+                assert!(!family.ends_with(unit), "{family}: base units only");
+            }
+            assert!(metric.meaning.ends_with('.') && !metric.meaning.contains('\n'), "{family}");
+        }
+    }
+}

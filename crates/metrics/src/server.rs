@@ -1,0 +1,265 @@
+//! The address that is scraped: HTTP/1.1, read-only, on one thread.
+//!
+//! | path | answer |
+//! | --- | --- |
+//! | `/metrics` | OpenMetrics, or Prometheus text for a scraper that does not accept it |
+//! | `/status.json` | the same state as JSON, for the page |
+//! | `/` | a page with plots |
+//!
+//! On a loopback address the request must name a loopback host. A page of another origin that has its own
+//! name resolve to 127.0.0.1 gets nothing that way. Nothing is answered across origins.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::header::{
+    ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderValue, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use seekless_units::{Exit, Fault};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+
+use crate::observation::Observation;
+use crate::text::{OPENMETRICS, PROMETHEUS_TEXT, openmetrics, prometheus};
+
+/// Connections at once; one more is closed at once. A few scrapers and a few open pages. At half, two
+/// operators with a page each and two scrapers get in each other's way; more only serve whoever holds them
+/// open.
+const CONNECTIONS_MAX: usize = 16;
+
+/// Longest head of a request. A scraper's has a few hundred bytes; hyper takes no less than 8 KiB.
+const HEAD_MAX: usize = 8 << 10;
+
+/// How long a connection may take for the head of a request, from its beginning or from the last answer. A
+/// scraper that keeps its connection comes back every 15 to 60 seconds; if it finds it closed it opens
+/// another.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(70);
+
+/// The longest life of a connection: nothing is held for ever by who reads its answers byte by byte.
+const LIFE_MAX: Duration = Duration::from_secs(600);
+
+/// What is asked at each scrape. `None`: there is no answer now.
+pub type Source = Arc<dyn Fn() -> Option<Observation> + Send + Sync>;
+
+const PAGE: &str = include_str!("page.html");
+
+/// Where to answer: `ADDRESS:PORT`, or a port of the loopback address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address(pub SocketAddr);
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Address, String> {
+        if let Ok(port) = text.parse::<u16>() {
+            return Ok(Address((IpAddr::V4(Ipv4Addr::LOCALHOST), port).into()));
+        }
+        let wrong =
+            || format!("`{text}` is no address; write for example 127.0.0.1:9633, [::1]:9633 or 9633");
+        text.parse().map(Address).map_err(|_| wrong())
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A metrics address that is answered. Dropping it stops it.
+#[derive(Debug)]
+pub struct MetricsServer {
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl MetricsServer {
+    /// Listens and answers, on a thread of its own. `source` is called there, and may wait for a moment.
+    ///
+    /// # Errors
+    /// The address is in use or not ours, or no thread can be had.
+    pub fn start(address: Address, source: Source) -> Result<MetricsServer, Fault> {
+        let fault = |e: std::io::Error| {
+            let exit = match e.kind() {
+                std::io::ErrorKind::AddrInUse => Exit::Busy,
+                std::io::ErrorKind::PermissionDenied => Exit::Permission,
+                _ => Exit::Failed,
+            };
+            Fault::new(
+                exit,
+                format!("cannot answer at the metrics address {address}: {e}; give another --metrics"),
+            )
+        };
+        let socket = std::net::TcpListener::bind(address.0).map_err(fault)?;
+        socket.set_nonblocking(true).map_err(fault)?;
+        let address = socket.local_addr().map_err(fault)?;
+        let (stop, stopped) = watch::channel(false);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(2)
+            .build()
+            .map_err(fault)?;
+        let loopback = address.ip().is_loopback();
+        let body = move || {
+            runtime.block_on(accept(socket, Arc::new(Answers { source, loopback }), stopped));
+            runtime.shutdown_background();
+        };
+        let thread = thread::Builder::new().name("metrics".into()).spawn(body).map_err(fault)?;
+        Ok(MetricsServer { address, stop, thread: Some(thread) })
+    }
+
+    /// Where it answers.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for MetricsServer {
+    fn drop(&mut self) {
+        let _ = self.stop.send(true);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn accept(socket: std::net::TcpListener, answers: Arc<Answers>, mut stopped: watch::Receiver<bool>) {
+    let listener = match TcpListener::from_std(socket) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "the metrics address cannot be used"),
+    };
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stopped.wait_for(|stop| *stop) => return,
+        };
+        let Ok((tcp, _)) = accepted else {
+            // No descriptor is left, most likely.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let Ok(place) = room.clone().try_acquire_owned() else { continue };
+        let answers = answers.clone();
+        tokio::spawn(async move {
+            let service = service_fn(move |request| answers.clone().answer(request));
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEAD_TIMEOUT)
+                .max_buf_size(HEAD_MAX)
+                .serve_connection(TokioIo::new(tcp), service);
+            // How it ended is the client's affair.
+            let _ = tokio::time::timeout(LIFE_MAX, connection).await;
+            drop(place);
+        });
+    }
+}
+
+struct Answers {
+    source: Source,
+    loopback: bool,
+}
+
+type Answer = Response<Full<Bytes>>;
+
+impl Answers {
+    async fn answer(self: Arc<Self>, request: Request<hyper::body::Incoming>) -> Result<Answer, Infallible> {
+        if request.method() != Method::GET && request.method() != Method::HEAD {
+            let mut answer =
+                plain(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "read-only: GET or HEAD\n".into());
+            answer.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return Ok(answer);
+        }
+        let host = request.headers().get(HOST).and_then(|h| h.to_str().ok());
+        if self.loopback && !host.is_none_or(is_loopback_host) {
+            let text = "this address answers for localhost only\n";
+            return Ok(plain(StatusCode::MISDIRECTED_REQUEST, "text/plain", text.into()));
+        }
+        let accept = request.headers().get(ACCEPT).and_then(|h| h.to_str().ok()).unwrap_or_default();
+        let wants_new = accept.contains("application/openmetrics-text");
+        let path = request.uri().path();
+        if path == "/" {
+            return Ok(plain(StatusCode::OK, "text/html; charset=utf-8", PAGE.into()));
+        }
+        if path != "/metrics" && path != "/status.json" {
+            let text = "there are / , /metrics and /status.json\n";
+            return Ok(plain(StatusCode::NOT_FOUND, "text/plain", text.into()));
+        }
+        let json = path == "/status.json";
+        // Off the loop: the source waits for another thread.
+        let source = self.source.clone();
+        let seen = tokio::task::spawn_blocking(move || source()).await.ok().flatten();
+        Ok(match seen {
+            None => {
+                plain(StatusCode::SERVICE_UNAVAILABLE, "text/plain", "no answer now; it is ending\n".into())
+            }
+            Some(seen) if json => plain(StatusCode::OK, "application/json", seen.json()),
+            Some(seen) if wants_new => plain(StatusCode::OK, OPENMETRICS, openmetrics(&seen)),
+            Some(seen) => plain(StatusCode::OK, PROMETHEUS_TEXT, prometheus(&seen)),
+        })
+    }
+}
+
+/// `localhost`, or a loopback address, with or without a port.
+fn is_loopback_host(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+fn plain(status: StatusCode, kind: &'static str, text: String) -> Answer {
+    let mut answer = Response::new(Full::new(Bytes::from(text)));
+    *answer.status_mut() = status;
+    let policy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; \
+                  base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
+    if let Ok(policy) = HeaderValue::from_str(policy) {
+        headers.insert(CONTENT_SECURITY_POLICY, policy);
+    }
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_names_are_loopback_hosts() {
+        for host in ["localhost", "LOCALHOST:9633", "127.0.0.1:9633", "[::1]:9633", "127.9.9.9", "[::1]"] {
+            assert!(is_loopback_host(host), "{host}");
+        }
+        for host in
+            ["evil.example:9633", "127.0.0.1.evil.example", "192.168.1.1", "", "localhost.evil.example"]
+        {
+            assert!(!is_loopback_host(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn a_port_alone_is_one_of_the_loopback_address() {
+        assert_eq!("9633".parse(), Ok(Address(([127, 0, 0, 1], 9633).into())));
+        assert_eq!("0.0.0.0:9633".parse(), Ok(Address(([0, 0, 0, 0], 9633).into())));
+        assert!("example:9633x".parse::<Address>().is_err());
+    }
+}
