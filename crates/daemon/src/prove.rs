@@ -28,8 +28,9 @@ use crate::{control, state};
 /// Shortest wait that counts as suffering where none is given: players buffer for longer.
 const WAIT_MAX_MIN: Duration = Duration::from_secs(5);
 
-/// Shortest block. A stream of which nothing is heard for 30 s is forgotten with what was read ahead for it. In a shorter
-/// block of passed calls it is not, and what its client took meanwhile would count as taken in the next.
+/// Shortest block. A stream of which nothing is heard for 30 s is forgotten with what was read ahead for it.
+/// In a shorter block of passed calls it is not, and what its client took meanwhile would count as taken in
+/// the next.
 const BLOCK_MIN: Duration = Duration::from_secs(35);
 
 /// How often the state is read, and a lease renewed.

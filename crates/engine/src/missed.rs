@@ -1,7 +1,7 @@
 //! A miss that no door holds up: the kernel reads its bytes by itself.
 //!
-//! Its client will want what follows as soon as it has them. So what follows is requested for it, and the answer
-//! goes to nobody.
+//! Its client will want what follows as soon as it has them. So what follows is requested for it, and the
+//! answer goes to nobody.
 
 use std::os::fd::AsFd;
 

@@ -62,8 +62,9 @@ impl OpenFiles {
         self.files.remove(&file);
     }
 
-    /// Closes the files of a device, and returns them. The engine has not closed them: what it still orders there
-    /// fails, as it does on a file that cannot be read, and the next report of a door opens the file anew.
+    /// Closes the files of a device, and returns them. The engine has not closed them: what it still orders
+    /// there fails, as it does on a file that cannot be read, and the next report of a door opens the file
+    /// anew.
     pub(crate) fn leave(&mut self, dev: u64) -> Vec<FileId> {
         let left = self.files.keys().copied().filter(|file| file.dev == dev).collect::<Vec<_>>();
         left.iter().for_each(|&file| self.close(file));

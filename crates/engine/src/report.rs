@@ -103,8 +103,8 @@ pub struct DiskReport {
 }
 
 impl DiskReport {
-    /// What the measured media rate needs for the bytes read, seconds; never more than the disk was busy. The rest of that time is
-    /// positioning. `None` where the disk was not measured.
+    /// What the measured media rate needs for the bytes read, seconds; never more than the disk was busy.
+    /// The rest of that time is positioning. `None` where the disk was not measured.
     pub fn transfer_seconds(&self) -> Option<f64> {
         (self.media_rate > 0.0).then(|| (self.bytes_read as f64 / self.media_rate).min(self.disk_ms / 1e3))
     }

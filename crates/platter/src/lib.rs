@@ -1,7 +1,7 @@
 //! A second model of a hard disk, made from a data sheet alone.
 //!
-//! It checks what was found with the first model (`seekless_drive`), and shares no code with it. Whatever holds
-//! on one model only was fitted to that model.
+//! It checks what was found with the first model (`seekless_drive`), and shares no code with it. Whatever
+//! holds on one model only was fitted to that model.
 //!
 //! | | `drive` | here |
 //! | --- | --- | --- |

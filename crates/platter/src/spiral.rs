@@ -1,9 +1,9 @@
 //! Where an address lies, and when it passes under the heads.
 //!
-//! A track is one turn of a spiral. The next track begins later by the time of a seek to it (the skew), so a long
-//! read goes on without losing a turn. An address has a number of turns from the beginning of the spiral: the
-//! time between two addresses in a long read is the difference of their turns, and the angle of an address is
-//! what is left of its turns. All of it is closed formulas, with no table.
+//! A track is one turn of a spiral. The next track begins later by the time of a seek to it (the skew), so a
+//! long read goes on without losing a turn. An address has a number of turns from the beginning of the
+//! spiral: the time between two addresses in a long read is the difference of their turns, and the angle of
+//! an address is what is left of its turns. All of it is closed formulas, with no table.
 
 use crate::DataSheet;
 

@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields, default)]
 pub struct Constants {
     /// Length of the longest useful piece, in depths: at `n` depths `n / (n + 1)` of the disk's time is
-    /// transfer. The ends of files cut pieces to three quarters of that on the mean, which leaves nine tenths.
+    /// transfer. The ends of files cut pieces to three quarters of that on the mean, which leaves nine
+    /// tenths.
     pub depths: f64,
     /// Most queued read-ahead pieces. A new miss may wait a whole sweep over them; fewer give the sweep less
     /// to order.

@@ -263,8 +263,8 @@ impl DiskEngine {
         self.hints.push_back(Action::Close { file });
     }
 
-    /// Bytes in memory, in flight or queued ahead of need that no client has read; and those queued that clients are
-    /// blocked on.
+    /// Bytes in memory, in flight or queued ahead of need that no client has read; and those queued that
+    /// clients are blocked on.
     fn unread(&self) -> (u64, u64) {
         let fetched = self.streams.as_ref().map_or(0, |following| following.table.unread());
         let queued = self.spindle.queued_for_blocked();

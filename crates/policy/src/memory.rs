@@ -224,8 +224,8 @@ impl Memory {
         (self.budget() as f64 / (streams.max(1) as f64 * self.fill)) as u64
     }
 
-    /// Of bytes that blocked clients wait for, those that will lie unread: none of a client that takes its piece as it
-    /// arrives, all of one that reads at its own pace.
+    /// Of bytes that blocked clients wait for, those that will lie unread: none of a client that takes its
+    /// piece as it arrives, all of one that reads at its own pace.
     pub(crate) fn filled(&self, queued: u64) -> u64 {
         (queued as f64 * (self.fill / FILL_FIRST).min(1.0)) as u64
     }

@@ -172,7 +172,9 @@ mod tests {
         for (name, _) in ALL {
             let (_, scenario) = find(name).unwrap();
             // They judge the defaults themselves.
-            if ["any-disk", "closed-loop", "sensitivity", "sets"].contains(name) {
+            if ["any-disk", "closed-loop", "observe", "observe-sessions", "sensitivity", "sets"]
+                .contains(name)
+            {
                 continue;
             }
             let swept = scenario.axis.iter().any(|axis| axis.knobs.contains(&Knob::Prefetch));
