@@ -63,7 +63,8 @@ pub struct ProveArgs {
     /// Length of a block, of which the first part is left out
     #[arg(long, default_value = "40s", value_name = "TIME", value_parser = block_time)]
     block: Duration,
-    /// Stop when more than one read in a hundred waits longer than this [default: twice the p99 as found, at least 5s]
+    /// Stop when more than one read in a hundred waits longer than this [default: twice the p99 as found, at
+    /// least 5s]
     #[arg(long, value_name = "TIME", value_parser = time)]
     wait_max: Option<Duration>,
     /// How to leave it [default: as it was found]

@@ -5,9 +5,9 @@
 //!
 //! | | `drive` | here |
 //! | --- | --- | --- |
-//! | geometry | zones, heads, skews, whole sectors | one spiral; the rate falls evenly from outside to inside |
+//! | geometry | zones, heads, skews, whole sectors | one spiral; the rate falls evenly to the inside |
 //! | seek | a measured curve, or a fit | a root up to the average seek, then a straight line |
-//! | rotation | waits for the first sector | reads from wherever the heads land on a track (zero latency) |
+//! | rotation | waits for the first sector | reads from where the heads land on a track (zero latency) |
 //! | queue | shortest positioning time, oldest first beyond an age | aged shortest positioning time |
 //! | buffer | segments, each one run of sectors | a pool of blocks, least recently used out first |
 //! | look-ahead | a fetch that is not broken off | broken off by the next command |

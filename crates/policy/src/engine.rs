@@ -271,7 +271,8 @@ impl DiskEngine {
         (fetched.saturating_sub(queued), queued)
     }
 
-    /// What the budget bounds: bytes that no client has read, those that are still to come as full as they will be.
+    /// What the budget bounds: bytes that no client has read, those that are still to come as full as they
+    /// will be.
     fn budgeted(&self) -> u64 {
         let (unread, queued) = self.unread();
         unread + self.memory.filled(queued)
