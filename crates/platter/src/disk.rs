@@ -187,10 +187,11 @@ impl Platter {
         let (from, end) = self.span(&waiting.command);
         let age = (at - waiting.arrived) as f64 * AGED_MS_PER_S / 1e3;
         let held = if waiting.command.write { from } else { self.pool.held_upto(from, end) };
-        let near = held == end || (!waiting.command.write && self.joins(held));
-        let cost = match near {
-            true => 0.0,
-            false => {
+        let coming = self.ahead.filter(|_| !waiting.command.write && self.joins(held));
+        let cost = match coming {
+            _ if held == end => 0.0,
+            Some(ahead) => self.spiral.pass(ahead.from, held.max(ahead.from)),
+            None => {
                 let seek = self.spiral.seek((self.spiral.track(held) - self.track).abs());
                 seek + self.spiral.wait(at as f64 + seek, held)
             }
@@ -198,9 +199,10 @@ impl Platter {
         cost - age
     }
 
-    /// Whether a read that lacks `sector` is what the heads are reading on to.
+    /// Whether the heads are reading on to `sector`, or are within the block that holds it: reading on gets there
+    /// sooner than a turn would.
     fn joins(&self, sector: u64) -> bool {
-        self.ahead.is_some_and(|a| a.from >= sector && a.from < sector + BLOCK)
+        self.ahead.is_some_and(|a| a.from < sector + BLOCK && sector < a.limit)
     }
 
     /// Reading on, up to a time.

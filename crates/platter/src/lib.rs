@@ -10,7 +10,7 @@
 //! | rotation | waits for the first sector | reads from where the heads land on a track (zero latency) |
 //! | queue | shortest positioning time, oldest first beyond an age | aged shortest positioning time |
 //! | buffer | segments, each one run of sectors | a pool of blocks, least recently used out first |
-//! | look-ahead | a fetch that is not broken off | broken off by the next command |
+//! | look-ahead | a fetch that is not broken off | broken off by a command elsewhere |
 //!
 //! Pure: no I/O, no clock, no threads. Must not know: `seekless_drive`, descriptors, paths, sockets.
 #![no_std]

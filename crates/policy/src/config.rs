@@ -160,7 +160,7 @@ pub struct Config {
     /// What decides how far a read is extended, in the modes that extend it.
     pub sizing: Sizing,
     /// Size that an automatic one starts with; `None`: from the disk's profile and the memory
-    /// ([`crate::start_size`]).
+    /// ([`seekless_sizing::start_size`]).
     pub start_size: Option<Bytes>,
     /// The part of that for streams of less than the highest bitrate.
     pub scale: BitrateRule,
