@@ -56,6 +56,8 @@ impl Volume {
             "nfs" | "nfs4" | "cifs" | "smb3" | "9p" | "virtiofs" => {
                 "observe it on the machine that has the disk"
             }
+            // File systems of several devices have a number of their own.
+            _ if mount.device.0 == 0 && !["btrfs", "bcachefs"].contains(&kind) => "it has no disk of its own",
             _ => "",
         };
         if !instead.is_empty() {
@@ -83,6 +85,8 @@ mod tests {
         let fault = Volume::of(Path::new("/"), &table).unwrap_err();
         assert_eq!(fault.exit, Exit::Missing);
         assert!(fault.message.contains("seekless run"), "{fault}");
+        let table = seekless_kernel::mounts::parse(b"1 2 0:9 / / rw - proc proc rw\n");
+        assert!(Volume::of(Path::new("/"), &table).unwrap_err().message.contains("no disk of its own"));
         let table = seekless_kernel::mounts::parse(b"1 2 8:1 / / rw - ext4 /dev/sda1 rw\n");
         let volume = Volume::of(Path::new("/"), &table).unwrap();
         assert!(volume.whole && volume.dev == (8, 1));
