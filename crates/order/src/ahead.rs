@@ -1,12 +1,12 @@
 //! Reading ahead of the consumer.
 //!
-//! A file is brought into memory first and its path handed on then, so a consumer that works with many threads
-//! at once still finds every file in memory, and the disk is read in one order by one thread. Some files are
-//! under way together, so that the disk has a queue.
+//! A file is brought into memory first and its path handed on then, so a consumer that works with many
+//! threads at once still finds every file in memory, and the disk is read in one order by one thread. Some
+//! files are under way together, so that the disk has a queue.
 //!
 //! How far the consumer is follows from the pipe: what was written to it, less what lies in it unread
-//! (`FIONREAD`). A path that is taken is not yet a file that is read: a consumer that takes many paths at once
-//! (`xargs` without `-n`) has that much more in memory.
+//! (`FIONREAD`). A path that is taken is not yet a file that is read: a consumer that takes many paths at
+//! once (`xargs` without `-n`) has that much more in memory.
 //!
 //! A thread of its own writes the paths, so that reading goes on while the pipe is full.
 
@@ -91,7 +91,8 @@ impl Ahead {
         Ok(Ahead { window, under_way, under_way_bytes: 0, pipe, lines, written, writer, sums })
     }
 
-    /// Starts to read a file whose turn it is. `steps`: how; `None`: not at all. Waits while the window is full.
+    /// Starts to read a file whose turn it is. `steps`: how; `None`: not at all. Waits while the window is
+    /// full.
     ///
     /// # Errors
     /// The consumer has gone.

@@ -18,8 +18,8 @@ use crate::sequence::{self, Limits};
 use crate::summary::{AheadSummary, Tally};
 use crate::walk::{From, Got, List};
 
-/// Bytes of the paths of a batch. As many paths as a batch has by default, at usual lengths, take a third of it.
-/// At half of it batches of long paths are shorter; at double they take more memory.
+/// Bytes of the paths of a batch. As many paths as a batch has by default, at usual lengths, take a third of
+/// it. At half of it batches of long paths are shorter; at double they take more memory.
 const BATCH_BYTES: usize = 32 << 20;
 
 /// Bytes read of a list, or written of one, by one system call.
@@ -27,9 +27,9 @@ const BUFFER: usize = 64 << 10;
 
 /// Put paths in the order in which their disk reads them best, and read ahead of their consumer
 ///
-/// Reads a list of paths from standard input, a line each, or takes them as arguments, and writes them sorted by
-/// disk address. What cannot be ordered (a path that vanished, a loop of symlinks, a device) is one line on
-/// standard error; the rest goes on, and the exit status is 1.
+/// Reads a list of paths from standard input, a line each, or takes them as arguments, and writes them
+/// sorted by disk address. What cannot be ordered (a path that vanished, a loop of symlinks, a device) is
+/// one line on standard error; the rest goes on, and the exit status is 1.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Example: find . -type f -print0 | seekless order -0 --ahead 256MiB | xargs -0 -n 64 -P 4 sha256sum"
@@ -41,14 +41,15 @@ pub struct OrderArgs {
     /// Paths end with a zero byte, not with a newline, in the list and in the output
     #[arg(short = '0', long)]
     null: bool,
-    /// What to sort by: the address of a file's first bytes on its disk, or its inode number, which opens no file
+    /// What to sort by: the address of a file's first bytes on its disk, or its inode number, which opens no
+    /// file
     #[arg(long, value_enum, default_value_t = By::Address)]
     by: By,
     /// Instead of a folder, write the regular files below it
     #[arg(long)]
     dirs: bool,
-    /// Read files into memory before their paths are written, at most SIZE ahead of what the consumer has taken
-    /// from the pipe
+    /// Read files into memory before their paths are written, at most SIZE ahead of what the consumer has
+    /// taken from the pipe
     #[arg(long, value_name = "SIZE")]
     ahead: Option<Bytes>,
     /// Most paths that are sorted together; memory is bounded by it
@@ -88,8 +89,7 @@ enum Ended {
 /// Carries out an `order` command.
 ///
 /// # Errors
-/// `Failed`: some paths could not be ordered; the list or the output broke. `Usage`: there is no consumer to be
-/// ahead of.
+/// `Failed`: some paths could not be ordered; the list or the output broke. `Usage`: there is no consumer.
 pub fn run(args: OrderArgs) -> Result<Exit, Fault> {
     let end = if args.null { b'\0' } else { b'\n' };
     let bar_total = if args.dirs { 0 } else { args.paths.len() as u64 };

@@ -2,8 +2,8 @@
 
 use std::io::{self, BufRead};
 
-/// Longest path that is kept, bytes. The kernel opens none longer (`PATH_MAX` counts the zero byte at its end).
-/// At half of it paths that can be opened are refused; at double those that cannot are held in memory.
+/// Longest path that is kept, bytes. The kernel opens none longer (`PATH_MAX` counts the zero byte at its
+/// end). At half of it paths that can be opened are refused; at double those that cannot are held in memory.
 pub(crate) const PATH_BYTES_MAX: usize = 4095;
 
 /// One path of the list.

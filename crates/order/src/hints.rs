@@ -1,8 +1,8 @@
 //! In which order files are looked up: by inode number.
 //!
-//! Where a file lies stands in its inode. Inodes lie on the disk in the order of their numbers, and names lead
-//! to them in no order. A folder has both, name and number, and whoever listed it has brought it into memory. So
-//! the folders of a batch are read first, and its files are looked up by rising number.
+//! Where a file lies stands in its inode. Inodes lie on the disk in the order of their numbers, and names
+//! lead to them in no order. A folder has both, name and number, and whoever listed it has brought it into
+//! memory. So the folders of a batch are read first, and its files are looked up by rising number.
 //!
 //! A number that is wrong or missing costs a seek: mount points, files renamed meanwhile.
 
@@ -13,12 +13,12 @@ use std::os::unix::fs::DirEntryExt;
 
 use crate::walk::{Entry, as_path};
 
-/// A folder is read if at least this many files of the batch lie in it. For fewer, reading the folder costs as
-/// much as their inodes. At one, each file of a list spread over many folders costs two look-ups.
+/// A folder is read if at least this many files of the batch lie in it. For fewer, reading the folder costs
+/// as much as their inodes. At one, each file of a list spread over many folders costs two look-ups.
 const WANTED_MIN: usize = 4;
 
-/// Names read of a folder for each file wanted of it. Few files of a huge folder are looked up without. At half
-/// of it more of them are; at double, more names are read in vain.
+/// Names read of a folder for each file wanted of it. Few files of a huge folder are looked up without. At
+/// half of it more of them are; at double, more names are read in vain.
 const NAMES_PER_WANTED: usize = 64;
 
 /// Gives the entries that have no inode number theirs, where their folder tells.

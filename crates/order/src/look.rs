@@ -158,8 +158,9 @@ impl Look {
     }
 }
 
-/// Opens a file to ask about it or to read it ahead. Waits for nobody: not for the other end of a FIFO that has
-/// taken the file's place, not for the holder of a lease. Writes no access time where the owner may refrain.
+/// Opens a file to ask about it or to read it ahead. Waits for nobody: not for the other end of a FIFO that
+/// has taken the file's place, not for the holder of a lease. Writes no access time where the owner may
+/// refrain.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     let with = |flags: OFlags| {
         let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;

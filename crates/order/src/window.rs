@@ -1,7 +1,7 @@
 //! How far reading is ahead of the consumer, pure.
 //!
-//! A file counts from before it is read until the consumer has taken its path. Paths are taken in the order in
-//! which they were handed on, so what is taken follows from how many bytes of the output are taken.
+//! A file counts from before it is read until the consumer has taken its path. Paths are taken in the order
+//! in which they were handed on, so what is taken follows from how many bytes of the output are taken.
 
 use std::collections::VecDeque;
 
