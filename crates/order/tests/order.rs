@@ -340,11 +340,11 @@ fn forget(dir: &Path, paths: &[OsString]) -> bool {
     for path in paths {
         rustix::fs::fadvise(File::open(dir.join(path)).unwrap(), 0, None, Advice::DontNeed).unwrap();
     }
-    let cold = |path| {
+    let cold = |path: &OsString| {
         let file = File::open(dir.join(path)).unwrap();
         cachestat(file.as_fd(), 0, 1 << 30).is_ok_and(|stat| stat.cached == 0)
     };
-    paths.iter().all(|path| cold(path))
+    paths.iter().all(cold)
 }
 
 #[test]
