@@ -65,6 +65,8 @@ enum Command {
     Vdisk(seekless_vdisk::cli::VdiskArgs),
     /// Disks: what is there, how fast each really is, and kernel settings that follow from it
     Disk(seekless_disk::cli::DiskArgs),
+    /// Put paths in the order in which their disk reads them best, and read ahead of their consumer
+    Order(seekless_order::cli::OrderArgs),
     /// The same decisions in virtual time: block traces through levels of caches and prefetchers
     Sim(seekless_sim::cli::SimArgs),
     /// What a site needs: disks and memory, from its access log or by formula
@@ -151,6 +153,7 @@ fn ours(command: Command) -> Result<Exit, Fault> {
         Command::Load(args) => seekless_load::cli::run(args),
         Command::Vdisk(args) => seekless_vdisk::cli::run(args),
         Command::Disk(args) => seekless_disk::cli::run(args),
+        Command::Order(args) => seekless_order::cli::run(args),
         Command::Sim(args) => seekless_sim::cli::run(args),
         Command::Plan(args) => seekless_plan::cli::run(*args),
         Command::Lab(args) => seekless_lab::cli::run(args),

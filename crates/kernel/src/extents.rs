@@ -76,6 +76,11 @@ impl ExtentMap {
         (self.from..self.upto).contains(&offset)
     }
 
+    /// The first extent of the map; `None` where no byte has an address (holes, inline data, not written yet).
+    pub fn first(&self) -> Option<Extent> {
+        self.extents.first().copied()
+    }
+
     /// Address on the file system's device, bytes, of the file's byte at `offset`. `None` in a hole.
     pub fn address_of(&self, offset: u64) -> Option<u64> {
         let after = self.extents.partition_point(|e| e.offset <= offset);
@@ -134,6 +139,8 @@ mod tests {
         assert_eq!(map.address_of(8_193), Some(500_001));
         assert_eq!(map.address_of(12_288), None);
         assert!(map.covers(99_999) && !map.covers(100_000));
+        assert_eq!(map.first(), Some(part(0, 4_096, 900_000)), "by offset, not by address");
+        assert_eq!(ExtentMap::new(Vec::new(), 0, 10).first(), None);
     }
 
     #[test]

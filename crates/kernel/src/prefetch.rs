@@ -135,19 +135,27 @@ pub fn bring_in(
     steps: Steps,
     mut progress: impl FnMut(u64),
 ) -> Result<Brought, BringError> {
-    let page = page_bytes();
-    let end = offset.saturating_add(len);
-    let submit_error = |at| move |error: io::Error| BringError { at, error };
-    for part in parts(offset, end, steps.submit.max(page)) {
-        will_need(source, part.start, part.end - part.start).map_err(submit_error(part.start))?;
-    }
+    start(source, offset, len, steps)?;
     let mut brought = Brought::default();
-    for part in parts(offset, end, steps.report.max(page)) {
+    for part in parts(offset, offset.saturating_add(len), steps.report.max(page_bytes())) {
         wait_for(source, part.start, part.end)?;
         brought = brought + complete(source, part.start, part.end)?;
         progress(part.end);
     }
     Ok(brought)
+}
+
+/// Submits the reads of `[offset, offset + len)` without waiting for them. [`bring_in`] of the same bytes waits:
+/// files started together are in the disk's queue together.
+///
+/// # Errors
+/// The first read that cannot be submitted; those before it are.
+pub fn start(source: &Source, offset: u64, len: u64, steps: Steps) -> Result<(), BringError> {
+    for part in parts(offset, offset.saturating_add(len), steps.submit.max(page_bytes())) {
+        let submitted = will_need(source, part.start, part.end - part.start);
+        submitted.map_err(|error| BringError { at: part.start, error })?;
+    }
+    Ok(())
 }
 
 /// Gives the page cache of `[offset, offset + len)` back to the system: clean pages nobody maps go. A hint: pages that are

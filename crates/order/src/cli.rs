@@ -1,0 +1,240 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use rustix::fs::FileType;
+use seekless_units::{Bytes, Exit, Fault};
+
+use crate::ahead::{Ahead, Gone};
+use crate::entries::Entries;
+use crate::hints;
+use crate::look::{Found, Look};
+use crate::sequence::{self, Limits};
+use crate::summary::{AheadSummary, Tally};
+use crate::walk::{From, Got, List};
+
+/// Bytes of the paths of a batch. As many paths as a batch has by default, at usual lengths, take a third of
+/// it. At half of it batches of long paths are shorter; at double they take more memory.
+const BATCH_BYTES: usize = 32 << 20;
+
+/// Bytes read of a list, or written of one, by one system call.
+const BUFFER: usize = 64 << 10;
+
+/// Put paths in the order in which their disk reads them best, and read ahead of their consumer
+///
+/// Reads a list of paths from standard input, a line each, or takes them as arguments, and writes them
+/// sorted by disk address. What cannot be ordered (a path that vanished, a loop of symlinks, a device) is
+/// one line on standard error; the rest goes on, and the exit status is 1.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Example: find . -type f -print0 | seekless order -0 --ahead 256MiB | xargs -0 -n 64 -P 4 sha256sum"
+)]
+pub struct OrderArgs {
+    /// Paths; without any, a list is read from standard input
+    #[arg(value_name = "PATH")]
+    paths: Vec<OsString>,
+    /// Paths end with a zero byte, not with a newline, in the list and in the output
+    #[arg(short = '0', long)]
+    null: bool,
+    /// What to sort by: the address of a file's first bytes on its disk, or its inode number, which opens no
+    /// file
+    #[arg(long, value_enum, default_value_t = By::Address)]
+    by: By,
+    /// Instead of a folder, write the regular files below it
+    #[arg(long)]
+    dirs: bool,
+    /// Read files into memory before their paths are written, at most SIZE ahead of what the consumer has
+    /// taken from the pipe
+    #[arg(long, value_name = "SIZE")]
+    ahead: Option<Bytes>,
+    /// Most paths that are sorted together; memory is bounded by it
+    #[arg(long, default_value_t = 100_000, value_name = "N", hide_short_help = true,
+          value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    batch: u32,
+    /// Write a summary as JSON; to standard output, in place of the paths, if no FILE is given
+    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// What to sort by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum By {
+    /// Address on the disk; by inode where there is none
+    Address,
+    /// Inode number
+    Inode,
+}
+
+/// Where paths go.
+enum Out {
+    /// To standard output.
+    Plain(BufWriter<File>),
+    /// To standard output, their files read before.
+    Ahead(Box<Ahead>),
+    /// Nowhere: the summary takes their place.
+    Nowhere,
+}
+
+/// Why no more paths can be written.
+enum Ended {
+    Gone,
+    Unwritable(io::Error),
+}
+
+/// Carries out an `order` command.
+///
+/// # Errors
+/// `Failed`: some paths could not be ordered; the list or the output broke. `Usage`: there is no consumer.
+pub fn run(args: OrderArgs) -> Result<Exit, Fault> {
+    let end = if args.null { b'\0' } else { b'\n' };
+    let bar_total = if args.dirs { 0 } else { args.paths.len() as u64 };
+    let mut out = out(&args)?;
+    let mut list = List::new(from(args.paths, end)?, end, args.dirs);
+    let mut tally = Tally::new(seekless_output::bar(bar_total, "{bar:40} {pos}/{len} {eta}"));
+    let mut look = Look::new(args.by == By::Address);
+    let limits = Limits { items: args.batch as usize, bytes: BATCH_BYTES };
+    let ended = go(&mut list, &mut look, &mut tally, &mut out, limits, end);
+    tally.bar.finish_and_clear();
+    let (ahead, written) = close(out, ended);
+    if let Some(to) = &args.json {
+        seekless_output::json(to, &tally.summary(&look, ahead))?;
+    }
+    match written {
+        // The consumer has what it wants.
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(Exit::Ok),
+        Err(e) => return Err(Fault::new(Exit::Failed, format!("standard output cannot be written: {e}"))),
+        Ok(()) => {}
+    }
+    if let Some(e) = list.broken() {
+        return Err(Fault::new(Exit::Failed, format!("the list cannot be read to its end: {e}")));
+    }
+    if tally.failures > 0 {
+        let text = format!("{} of {} paths could not be ordered", tally.failures, tally.paths);
+        return Err(Fault::new(Exit::Failed, text));
+    }
+    Ok(Exit::Ok)
+}
+
+/// Takes batches, sorts each and writes it.
+fn go(
+    list: &mut List,
+    look: &mut Look,
+    tally: &mut Tally,
+    out: &mut Out,
+    limits: Limits,
+    end: u8,
+) -> Result<(), Ended> {
+    loop {
+        let mut paths = std::iter::from_fn(|| {
+            loop {
+                let got = list.next()?;
+                tally.paths += 1;
+                match got {
+                    Got::Path(entry) => return Some(entry),
+                    Got::Refused(path, why) => tally.refuse(&path, &why),
+                }
+            }
+        });
+        let mut entries = sequence::batch(&mut paths, limits, |entry| entry.path.len());
+        if entries.is_empty() {
+            return Ok(());
+        }
+        tally.batches += 1;
+        hints::fill(&mut entries);
+        entries.sort_by_key(|entry| entry.inode);
+        let mut batch = Vec::with_capacity(entries.len());
+        for entry in entries {
+            match look.up(entry.path) {
+                Ok(found) => {
+                    tally.count(&found);
+                    batch.push(found);
+                }
+                Err((path, why)) => tally.refuse(&path, &why),
+            }
+        }
+        sequence::sort(&mut batch, |found| found.place);
+        for found in batch {
+            out.give(found, end, look)?;
+            tally.bar.inc(1);
+        }
+        out.end_batch()?;
+    }
+}
+
+impl Out {
+    fn give(&mut self, found: Found, end: u8, look: &Look) -> Result<(), Ended> {
+        match self {
+            Out::Plain(out) => {
+                out.write_all(&found.path).and_then(|()| out.write_all(&[end])).map_err(Ended::Unwritable)
+            }
+            Out::Ahead(ahead) => {
+                let steps = look.device(found.device).steps;
+                ahead.add(found, end, steps).map_err(|Gone| Ended::Gone)
+            }
+            Out::Nowhere => Ok(()),
+        }
+    }
+
+    fn end_batch(&mut self) -> Result<(), Ended> {
+        match self {
+            Out::Plain(out) => out.flush().map_err(Ended::Unwritable),
+            Out::Ahead(ahead) => ahead.drain().map_err(|Gone| Ended::Gone),
+            Out::Nowhere => Ok(()),
+        }
+    }
+}
+
+/// Ends the output: what was read ahead, and whether all of it was written.
+fn close(out: Out, ended: Result<(), Ended>) -> (Option<AheadSummary>, io::Result<()>) {
+    let (ahead, written) = match out {
+        Out::Ahead(ahead) => {
+            let (sums, written) = ahead.finish();
+            (Some(sums), written)
+        }
+        Out::Plain(_) | Out::Nowhere => (None, Ok(())),
+    };
+    let written = match ended {
+        Err(Ended::Unwritable(e)) => Err(e),
+        // The writer says why; if it had nothing to write, the consumer closed the pipe.
+        Err(Ended::Gone) => written.and(Err(io::ErrorKind::BrokenPipe.into())),
+        Ok(()) => written,
+    };
+    (ahead, written)
+}
+
+fn out(args: &OrderArgs) -> Result<Out, Fault> {
+    let nowhere = args.json.as_deref().is_some_and(seekless_output::is_stdout);
+    let Some(size) = args.ahead else {
+        let plain = || Ok(Out::Plain(BufWriter::with_capacity(BUFFER, File::from(standard(io::stdout())?))));
+        return if nowhere { Ok(Out::Nowhere) } else { plain() };
+    };
+    let stdout = standard(io::stdout())?;
+    let is_pipe =
+        rustix::fs::fstat(&stdout).is_ok_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Fifo);
+    if nowhere || !is_pipe {
+        let text = "--ahead needs a consumer: standard output must be a pipe, and take the paths";
+        return Err(Fault::new(Exit::Usage, text));
+    }
+    Ahead::new(stdout, size.0)
+        .map(|ahead| Out::Ahead(Box::new(ahead)))
+        .map_err(|e| Fault::new(Exit::Failed, format!("cannot read ahead: {e}")))
+}
+
+fn from(paths: Vec<OsString>, end: u8) -> Result<From, Fault> {
+    if !paths.is_empty() {
+        return Ok(From::Arguments(paths.into_iter()));
+    }
+    let stdin = BufReader::with_capacity(BUFFER, File::from(standard(io::stdin())?));
+    Ok(From::Stream(Entries::new(Box::new(stdin), end)))
+}
+
+/// A standard stream without the standard library's own buffer.
+fn standard(stream: impl AsFd) -> Result<OwnedFd, Fault> {
+    let copy = stream.as_fd().try_clone_to_owned();
+    copy.map_err(|e| Fault::new(Exit::Failed, format!("a standard stream cannot be used: {e}")))
+}

@@ -1,0 +1,96 @@
+//! A list of paths as a stream of bytes, each path ended by a newline or a zero byte.
+
+use std::io::{self, BufRead};
+
+/// Longest path that is kept, bytes. The kernel opens none longer (`PATH_MAX` counts the zero byte at its
+/// end). At half of it paths that can be opened are refused; at double those that cannot are held in memory.
+pub(crate) const PATH_BYTES_MAX: usize = 4095;
+
+/// One path of the list.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Listed {
+    /// Its bytes as they came, without the end mark.
+    pub(crate) path: Vec<u8>,
+    /// It was longer than [`PATH_BYTES_MAX`]: the rest is lost.
+    pub(crate) cut: bool,
+}
+
+/// The paths of a stream.
+#[derive(Debug)]
+pub(crate) struct Entries<R> {
+    from: R,
+    end: u8,
+}
+
+impl<R: BufRead> Entries<R> {
+    /// Of `from`, each ended by `end`; the last one may lack it.
+    pub(crate) fn new(from: R, end: u8) -> Entries<R> {
+        Entries { from, end }
+    }
+
+    /// The next path; `None` after the last one.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub(crate) fn next(&mut self) -> io::Result<Option<Listed>> {
+        let (mut path, mut cut, mut some) = (Vec::new(), false, false);
+        loop {
+            let there = match self.from.fill_buf() {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                there => there?,
+            };
+            if there.is_empty() {
+                return Ok(some.then_some(Listed { path, cut }));
+            }
+            some = true;
+            let found = there.iter().position(|byte| *byte == self.end);
+            let part = &there[..found.unwrap_or(there.len())];
+            let kept = part.len().min(PATH_BYTES_MAX - path.len());
+            path.extend_from_slice(&part[..kept]);
+            cut |= kept < part.len();
+            let used = part.len() + usize::from(found.is_some());
+            self.from.consume(used);
+            if found.is_some() {
+                return Ok(Some(Listed { path, cut }));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::BufReader;
+
+    use super::*;
+
+    fn all(text: &[u8], end: u8) -> Vec<Listed> {
+        // A small buffer, so that paths come in several parts.
+        let mut entries = Entries::new(BufReader::with_capacity(3, text), end);
+        std::iter::from_fn(|| entries.next().unwrap()).collect()
+    }
+
+    fn whole(path: &[u8]) -> Listed {
+        Listed { path: path.to_vec(), cut: false }
+    }
+
+    #[test]
+    fn paths_come_byte_for_byte() {
+        assert_eq!(all(b"", b'\n'), []);
+        assert_eq!(
+            all(b"a\n\nlonger\xff\xfe\r\n", b'\n'),
+            [whole(b"a"), whole(b""), whole(b"longer\xff\xfe\r")]
+        );
+        assert_eq!(all(b"two\nlines\0last", b'\0'), [whole(b"two\nlines"), whole(b"last")]);
+    }
+
+    #[test]
+    fn an_endless_path_takes_bounded_memory() {
+        let mut text = vec![b'x'; 1 << 20];
+        text.extend_from_slice(b"\nnext\n");
+        let listed = all(&text, b'\n');
+        assert_eq!(listed.len(), 2);
+        assert!(listed[0].cut && listed[0].path.len() == PATH_BYTES_MAX);
+        assert_eq!(listed[1], whole(b"next"));
+        assert!(!all(&text[..PATH_BYTES_MAX], b'\n')[0].cut);
+    }
+}

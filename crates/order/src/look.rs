@@ -1,0 +1,178 @@
+//! Asks the system where files lie.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use seekless_kernel::extents;
+use seekless_kernel::fstype::{self, Reads};
+use seekless_kernel::prefetch::Steps;
+use seekless_kernel::topology::{Backing, Dev, Topology};
+
+use crate::sequence::{At, Place};
+use crate::walk::as_path;
+
+/// Bytes between two looks at whether what was asked for has come; at half of it more system calls, at double
+/// pages that the kernel did not bring are noticed later.
+const REPORT_STEP: u64 = 1 << 20;
+
+/// A sector, the unit of a partition's start.
+const SECTOR: u64 = 512;
+
+/// A path, looked up.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// Its bytes.
+    pub(crate) path: Vec<u8>,
+    /// Where it lies.
+    pub(crate) place: Place,
+    /// Its file system: index of [`Look::device`].
+    pub(crate) device: usize,
+    /// Length of a file; a folder has none.
+    pub(crate) bytes: u64,
+    /// A folder has nothing to read ahead.
+    pub(crate) is_file: bool,
+}
+
+/// A file system that was met.
+#[derive(Debug)]
+pub(crate) struct Device {
+    /// Of the disk below it, or of itself where none is known.
+    pub(crate) name: String,
+    /// Which disk, by order of appearance.
+    disk: usize,
+    /// Where it starts on the disk, bytes.
+    start: u64,
+    /// It tells addresses, as far as is known.
+    tells: bool,
+    /// How its files are read ahead; `None`: not at all.
+    pub(crate) steps: Option<Steps>,
+}
+
+/// What is known of the file systems met so far.
+pub(crate) struct Look {
+    topology: Topology,
+    by_address: bool,
+    devices: Vec<Device>,
+    by_number: HashMap<u64, usize>,
+    disks: Vec<Dev>,
+}
+
+impl Look {
+    /// Nothing is known yet. Without `by_address` no file is opened.
+    pub(crate) fn new(by_address: bool) -> Look {
+        Look {
+            topology: Topology::of_system(),
+            by_address,
+            devices: Vec::new(),
+            by_number: HashMap::new(),
+            disks: Vec::new(),
+        }
+    }
+
+    /// Looks up a path; symlinks are followed.
+    ///
+    /// # Errors
+    /// Why it cannot be put in order, in a few words.
+    pub(crate) fn up(&mut self, path: Vec<u8>) -> Result<Found, (Vec<u8>, String)> {
+        match self.placed(as_path(&path)) {
+            Ok((place, device, bytes, is_file)) => Ok(Found { path, place, device, bytes, is_file }),
+            Err(why) => Err((path, why)),
+        }
+    }
+
+    /// A file system by its index.
+    pub(crate) fn device(&self, index: usize) -> &Device {
+        &self.devices[index]
+    }
+
+    /// All that were met.
+    pub(crate) fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
+    fn placed(&mut self, path: &Path) -> Result<(Place, usize, u64, bool), String> {
+        let meta = fs::metadata(path).map_err(|e| e.to_string())?;
+        let is_file = meta.is_file();
+        if !is_file && !meta.is_dir() {
+            return Err("neither a file nor a folder".to_string());
+        }
+        let index = self.index_of(meta.dev());
+        let inode = At::Inode(meta.ino());
+        let ask = self.by_address && self.devices[index].tells && meta.len() > 0;
+        let at = if ask { self.address(path, index)?.map_or(inode, At::Address) } else { inode };
+        let bytes = if is_file { meta.len() } else { 0 };
+        Ok((Place { disk: self.devices[index].disk, at }, index, bytes, is_file))
+    }
+
+    /// Address on the disk of the first bytes that have one.
+    fn address(&mut self, path: &Path, index: usize) -> Result<Option<u64>, String> {
+        let file = match open(path) {
+            Ok(file) => file,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(e.to_string()),
+            // Its consumer may be permitted what this process is not.
+            Err(_) => return Ok(None),
+        };
+        let device = &mut self.devices[index];
+        match extents::extents(&file, 0) {
+            Ok(map) => Ok(map.first().map(|first| device.start.saturating_add(first.address))),
+            Err(e) => {
+                let untold = [Errno::OPNOTSUPP, Errno::NOTTY, Errno::NOSYS];
+                device.tells &= !untold.iter().any(|no| e.raw_os_error() == Some(no.raw_os_error()));
+                Ok(None)
+            }
+        }
+    }
+
+    fn index_of(&mut self, number: u64) -> usize {
+        if let Some(index) = self.by_number.get(&number) {
+            return *index;
+        }
+        let dev = Dev::from_raw(number);
+        let backing = self.topology.backing(dev, None);
+        let reads_from_disk = !matches!(backing, Backing::Memory | Backing::Beyond(_));
+        let (disk, name, start, queue_of) = match backing {
+            Backing::Disk { disk, start, queue_of, .. } => (disk.dev, disk.name, start, queue_of),
+            _ => (dev, dev.to_string(), 0, None),
+        };
+        let limits = self.topology.queue_limits(queue_of.unwrap_or(dev));
+        let steps = Steps { submit: limits.read_ahead_cut(), report: REPORT_STEP };
+        let seen = self.disks.iter().position(|other| *other == disk);
+        let rank = seen.unwrap_or(self.disks.len());
+        if seen.is_none() {
+            self.disks.push(disk);
+        }
+        self.devices.push(Device {
+            name,
+            disk: rank,
+            start: start.saturating_mul(SECTOR),
+            tells: true,
+            steps: reads_from_disk.then_some(steps),
+        });
+        self.by_number.insert(number, self.devices.len() - 1);
+        self.devices.len() - 1
+    }
+}
+
+/// Opens a file to ask about it or to read it ahead. Waits for nobody: not for the other end of a FIFO that
+/// has taken the file's place, not for the holder of a lease. Writes no access time where the owner may
+/// refrain.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    let with = |flags: OFlags| {
+        let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
+        OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)
+    };
+    match with(OFlags::NOATIME) {
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => with(OFlags::empty()),
+        opened => opened,
+    }
+}
+
+/// Whether opening and closing this file leaves its pages in memory. A FUSE file's may be thrown away by it.
+pub(crate) fn keeps_pages(file: &File) -> bool {
+    fstype::of(file).is_none_or(|kind| kind.reads != Reads::Fuse)
+}

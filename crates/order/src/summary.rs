@@ -1,0 +1,124 @@
+//! What was done: counts, failures a line each, and the summary of `--json`.
+
+use std::io::Write;
+
+use indicatif::ProgressBar;
+use serde::Serialize;
+
+use crate::look::{Found, Look};
+use crate::sequence::At;
+use crate::walk::as_path;
+
+/// Counts of one run.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    /// Paths of the list: ordered, and not.
+    pub(crate) paths: u64,
+    pub(crate) failures: u64,
+    pub(crate) batches: u64,
+    /// Of each file system, by index.
+    counts: Vec<Counts>,
+    pub(crate) bar: ProgressBar,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    paths: u64,
+    bytes: u64,
+    by_address: u64,
+}
+
+/// `--json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Summary {
+    /// Paths of the list.
+    paths: u64,
+    /// Of these, written in order.
+    ordered: u64,
+    /// Bytes of their files.
+    bytes: u64,
+    /// Ordered by the address of their first bytes.
+    by_address: u64,
+    /// Ordered by inode number.
+    by_inode: u64,
+    /// Paths that could not be ordered.
+    failures: u64,
+    /// Batches, each sorted by itself.
+    batches: u64,
+    /// File systems, by order of appearance.
+    devices: Vec<DeviceSummary>,
+    /// What was read ahead; nothing without `--ahead`.
+    ahead: Option<AheadSummary>,
+}
+
+/// One file system.
+#[derive(Debug, Serialize)]
+struct DeviceSummary {
+    name: String,
+    paths: u64,
+    bytes: u64,
+    by_address: u64,
+    by_inode: u64,
+}
+
+/// What `--ahead` did.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct AheadSummary {
+    /// Most bytes ahead of the consumer: what was asked for, or half of the memory if that is less.
+    pub(crate) window: u64,
+    /// The furthest it was ahead.
+    pub(crate) furthest: u64,
+    /// Bytes that were brought in, or were there.
+    pub(crate) bytes: u64,
+    /// Files left to their consumer: not readable here, on no disk, read errors.
+    pub(crate) left: u64,
+}
+
+impl Tally {
+    pub(crate) fn new(bar: ProgressBar) -> Tally {
+        Tally { paths: 0, failures: 0, batches: 0, counts: Vec::new(), bar }
+    }
+
+    /// A path cannot be put in order: one line on standard error.
+    pub(crate) fn refuse(&mut self, path: &[u8], why: &str) {
+        self.failures += 1;
+        // Quoted, so that any name is one line.
+        self.bar.suspend(|| {
+            // Standard error may be closed; then there is nobody to tell.
+            let _ = writeln!(std::io::stderr().lock(), "seekless: {:?}: {why}", as_path(path));
+        });
+    }
+
+    pub(crate) fn count(&mut self, found: &Found) {
+        if self.counts.len() <= found.device {
+            self.counts.resize(found.device + 1, Counts::default());
+        }
+        let counts = &mut self.counts[found.device];
+        counts.paths += 1;
+        counts.bytes = counts.bytes.saturating_add(found.bytes);
+        counts.by_address += u64::from(matches!(found.place.at, At::Address(_)));
+    }
+
+    pub(crate) fn summary(&self, look: &Look, ahead: Option<AheadSummary>) -> Summary {
+        let device = |(counts, device): (&Counts, &crate::look::Device)| DeviceSummary {
+            name: device.name.clone(),
+            paths: counts.paths,
+            bytes: counts.bytes,
+            by_address: counts.by_address,
+            by_inode: counts.paths - counts.by_address,
+        };
+        let devices: Vec<DeviceSummary> = self.counts.iter().zip(look.devices()).map(device).collect();
+        let sum = |of: fn(&DeviceSummary) -> u64| devices.iter().map(of).fold(0, u64::saturating_add);
+        Summary {
+            paths: self.paths,
+            ordered: sum(|d| d.paths),
+            bytes: sum(|d| d.bytes),
+            by_address: sum(|d| d.by_address),
+            by_inode: sum(|d| d.by_inode),
+            failures: self.failures,
+            batches: self.batches,
+            devices,
+            ahead,
+        }
+    }
+}
