@@ -183,12 +183,12 @@ impl Kinds {
         let file = fd.and_then(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 3).ok());
         let (kinds, of, folder) = (self.clone(), disk.clone(), profiles.to_path_buf());
         let work = move || {
-            let first = |report| kinds.found(of.dev, sequence, report);
+            let first = |report| kinds.found(of.dev, sequence, report, true);
             let report = look(&of, sequence, file.as_ref(), &folder, first);
-            kinds.found(of.dev, sequence, report);
+            kinds.found(of.dev, sequence, report, false);
         };
         if let Err(error) = thread::Builder::new().name(format!("kind {}", disk.name)).spawn(work) {
-            self.found(disk.dev, sequence, flag(&format!("no thread to measure it: {error}")));
+            self.found(disk.dev, sequence, flag(&format!("no thread to measure it: {error}")), false);
         }
         seeks
     }
@@ -200,13 +200,14 @@ impl Kinds {
         kind.map_or(1, |kind| kind.at_once.max(1) as usize)
     }
 
-    fn found(&self, dev: Dev, sequence: u64, report: KindReport) {
+    /// `measuring`: more is to come.
+    fn found(&self, dev: Dev, sequence: u64, report: KindReport, measuring: bool) {
         let mut table = lock(&self.table);
         if let Some(entry) = table.get_mut(&dev).filter(|e| e.sequence == sequence) {
             if entry.report.seeks != report.seeks {
                 tracing::info!("{report}");
             }
-            (entry.report, entry.measuring, entry.since) = (report, false, Instant::now());
+            (entry.report, entry.measuring, entry.since) = (report, measuring, Instant::now());
         }
         self.changed.notify_all();
     }

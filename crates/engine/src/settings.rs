@@ -9,6 +9,10 @@ use seekless_policy::{Config, Mode};
 use crate::decisions::DecisionLog;
 use crate::kind::{KindReport, Kinds};
 
+/// Longest wait for what is found out of disks before they are served: a probe, and then reads of several
+/// pieces at once. Under load that could not be measured later.
+const SURVEY_MAX: Duration = Duration::from_secs(2);
+
 /// Settings of an engine. Fixed while it runs.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -47,12 +51,12 @@ impl Settings {
 
     /// Finds out which of the mounted disks (or of those under these folders) seek, and says what becomes of
     /// each; nothing where that is no question: every disk is served, or nothing is read. Waits no longer
-    /// than a second; what is not known by then goes by its flag.
+    /// than two seconds; what is not known by then goes by its flag.
     pub fn survey(&self, folders: Option<&[PathBuf]>) -> Vec<KindReport> {
         if self.include_ssd || matches!(self.spindle.mode, Mode::Off | Mode::Track) {
             return Vec::new();
         }
-        self.kinds.survey(folders, &self.profiles, Duration::from_secs(1))
+        self.kinds.survey(folders, &self.profiles, SURVEY_MAX)
     }
 
     /// The same with every value in its range.
