@@ -199,8 +199,8 @@ impl Platter {
         cost - age
     }
 
-    /// Whether the heads are reading on to `sector`, or are within the block that holds it: reading on gets there
-    /// sooner than a turn would.
+    /// Whether the heads are reading on to `sector`, or are within the block that holds it: reading on gets
+    /// there sooner than a turn would.
     fn joins(&self, sector: u64) -> bool {
         self.ahead.is_some_and(|a| a.from < sector + BLOCK && sector < a.limit)
     }
