@@ -17,6 +17,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::daemon::Daemon;
 use crate::parent::die_with;
+use crate::settings::DaemonSettings;
 use crate::{control, doctor, metrics, run, state};
 
 mod observe;
@@ -169,6 +170,29 @@ pub fn run_doctor(args: DoctorArgs) -> Result<Exit, Fault> {
 
 pub use observe::{ObserveArgs, run_observe};
 pub use watch::{WatchArgs, run_watch};
+
+/// The socket of a daemon that has another door as well.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct SocketArgs {
+    /// Do not listen for shims and for `daemon status` as well
+    #[arg(long)]
+    pub(crate) no_socket: bool,
+    /// Where to listen [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
+    #[arg(long, value_name = "PATH", conflicts_with = "no_socket")]
+    socket: Option<PathBuf>,
+    /// Permission bits of the socket, octal [default: 666 for root's daemon, 600 otherwise]
+    #[arg(long, value_name = "BITS", value_parser = octal, help_heading = BOUNDS, hide_short_help = true)]
+    socket_mode: Option<u32>,
+}
+
+impl SocketArgs {
+    /// The settings of the daemon behind it.
+    fn settings(&self, engine: &EngineArgs) -> Result<DaemonSettings, Fault> {
+        let mut settings = engine.settings(self.socket.clone().map_or_else(state::own_socket, Ok)?)?;
+        settings.socket_mode = self.socket_mode.unwrap_or(settings.socket_mode);
+        Ok(settings)
+    }
+}
 
 fn octal(text: &str) -> Result<u32, String> {
     let bits = u32::from_str_radix(text.trim_start_matches("0o"), 8).ok().filter(|&b| b <= 0o777);

@@ -1,8 +1,8 @@
 //! Whether every call is passed for now, so that a server runs as it would without Seekless while a prover
 //! measures it.
 //!
-//! It is a lease: whoever holds it renews it, and when that ends reads are served again. So a prover that
-//! dies leaves the server served.
+//! It is a lease. A prover renews it, and when it runs out reads are served again. So a prover that dies
+//! leaves the server served.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

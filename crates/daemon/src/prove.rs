@@ -342,7 +342,7 @@ impl Prover {
         })
     }
 
-    /// A line a block, for whoever waits.
+    /// A line a block, for the user who waits.
     fn tell(&mut self) {
         for block in &self.blocks[self.said..] {
             eprintln!(

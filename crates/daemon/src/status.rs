@@ -94,7 +94,7 @@ pub struct ObserveReport {
     pub scans: u64,
     /// Times the kernel had more opened files to tell of than its queue holds.
     pub opens_lost: u64,
-    /// Times the files of a file system were let go of, so that it could be unmounted.
+    /// Times the files of a file system were closed, so that it could be unmounted.
     pub released: u64,
 }
 

@@ -155,7 +155,7 @@ pub(crate) enum Message {
         /// First byte, or a little behind it.
         offset: u64,
     },
-    /// Every file of this device is closed and let go of, so that its file system can be unmounted. What is
+    /// Every file of this device is closed, so that its file system can be unmounted. What is
     /// still read there is opened again.
     Leave {
         /// Device number of the file system.

@@ -10,14 +10,13 @@ use clap::Args;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use seekless_kernel::cacheevents::CacheEvents;
 use seekless_kernel::mounts::mounts;
-use seekless_options::{BOUNDS, seconds};
+use seekless_options::seconds;
 use seekless_units::{Exit, Fault};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::{EngineArgs, octal};
+use super::{EngineArgs, SocketArgs};
 use crate::daemon::Daemon;
 use crate::observe::{Door, unavailable};
-use crate::state;
 use crate::status::StatusReport;
 
 /// Reads ahead for every program that reads under these folders. Nothing is preloaded or restarted, and no
@@ -29,15 +28,8 @@ pub struct ObserveArgs {
     dirs: Vec<PathBuf>,
     #[command(flatten)]
     engine: EngineArgs,
-    /// Do not listen for shims and for `daemon status` as well
-    #[arg(long)]
-    no_socket: bool,
-    /// Where to listen [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
-    #[arg(long, value_name = "PATH", conflicts_with = "no_socket")]
-    socket: Option<PathBuf>,
-    /// Permission bits of the socket, octal [default: 666 for root's daemon, 600 otherwise]
-    #[arg(long, value_name = "BITS", value_parser = octal, help_heading = BOUNDS, hide_short_help = true)]
-    socket_mode: Option<u32>,
+    #[command(flatten)]
+    socket: SocketArgs,
     /// Write the statistics every so many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     stats_interval: Option<f64>,
@@ -65,11 +57,10 @@ pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
     hung_up.set_nonblocking(true).map_err(fault)?;
     signal_hook::low_level::pipe::register(SIGHUP, signal).map_err(fault)?;
 
-    let mut settings = args.engine.settings(args.socket.clone().map_or_else(state::own_socket, Ok)?)?;
-    settings.socket_mode = args.socket_mode.unwrap_or(settings.socket_mode);
+    let mut settings = args.socket.settings(&args.engine)?;
     args.engine.open_log(&mut settings)?;
     let engine = settings.engine.clone();
-    let daemon = match args.no_socket {
+    let daemon = match args.socket.no_socket {
         false => Daemon::start(settings).map_err(|error| {
             let fault = Fault::from(error);
             let instead = "to observe without serving shims as well, use --no-socket";
@@ -77,7 +68,7 @@ pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
         })?,
         true => Daemon::start_unreachable(settings)?,
     };
-    let mut door = Door::open(&args.dirs, !args.no_socket, &daemon)?;
+    let mut door = Door::open(&args.dirs, !args.socket.no_socket, &daemon)?;
     for disk in engine.survey(Some(&args.dirs)) {
         eprintln!("seekless observe: {disk}");
     }

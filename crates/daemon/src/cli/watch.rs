@@ -10,8 +10,7 @@ use seekless_metrics::Address;
 use seekless_options::{BOUNDS, seconds};
 use seekless_units::{Exit, Fault, Nanos};
 
-use super::{EngineArgs, octal};
-use crate::state;
+use super::{EngineArgs, SocketArgs};
 use crate::watch::{WatchSettings, supervisor, worker};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -45,15 +44,8 @@ pub struct WatchArgs {
     /// Most readers held at once; more are let go at once
     #[arg(long, default_value_t = 4096, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536), help_heading = BOUNDS, hide_short_help = true)]
     held: u32,
-    /// Do not listen for shims as well
-    #[arg(long)]
-    no_socket: bool,
-    /// Where to listen for shims [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
-    #[arg(long, value_name = "PATH", conflicts_with = "no_socket")]
-    socket: Option<PathBuf>,
-    /// Permission bits of the socket, octal [default: 666 for root's daemon, 600 otherwise]
-    #[arg(long, value_name = "BITS", value_parser = octal, help_heading = BOUNDS, hide_short_help = true)]
-    socket_mode: Option<u32>,
+    #[command(flatten)]
+    socket: SocketArgs,
     /// Write the statistics every so many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     stats_interval: Option<f64>,
@@ -80,14 +72,13 @@ pub struct WatchArgs {
 /// dying.
 pub fn run_watch(args: WatchArgs) -> Result<Exit, Fault> {
     // Checked here as well, so that a mistake is met before a process is started for it.
-    let mut settings = args.engine.settings(args.socket.clone().map_or_else(state::own_socket, Ok)?)?;
+    let mut settings = args.socket.settings(&args.engine)?;
     let Some(supervisor) = args.supervisor else {
         // Our own command line, whatever stands before it; what the worker needs more is added at the end.
         let words: Vec<OsString> = std::env::args_os().skip(1).collect();
         return supervisor::run(&words);
     };
     args.engine.open_log(&mut settings)?;
-    settings.socket_mode = args.socket_mode.unwrap_or(settings.socket_mode);
     settings.engine.spindle.wait_max = Nanos::from_secs_f64(args.answer_within);
     worker::run(worker::Worker {
         settings,
@@ -103,7 +94,7 @@ pub fn run_watch(args: WatchArgs) -> Result<Exit, Fault> {
             held_max: args.held as usize,
             ignore_resident: !args.announce_resident,
         },
-        socket: !args.no_socket,
+        socket: !args.socket.no_socket,
         supervisor,
         restarts: args.restarts,
         stats_interval: args.stats_interval.map(Duration::from_secs_f64),
