@@ -382,6 +382,10 @@ pub enum FaultKind {
     HangDisk,
     /// A tenth of the disk returns EIO from now on.
     BreakDisk,
+    /// A member of each set takes four times as long for everything from now on.
+    SlowMember,
+    /// A member of each set fails.
+    FailMember,
     /// The disk is well again.
     MendDisk,
     /// The memory limit of server and daemon changes.

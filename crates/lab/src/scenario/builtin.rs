@@ -103,6 +103,7 @@ scenarios![
     "serve-vs-nginx",
     "sessions",
     "sets",
+    "sets-degraded",
     "sim-speed",
     "sim-vs-live",
     "soak",
@@ -172,9 +173,16 @@ mod tests {
         for (name, _) in ALL {
             let (_, scenario) = find(name).unwrap();
             // They judge the defaults themselves.
-            if ["any-disk", "closed-loop", "observe", "observe-sessions", "sensitivity", "sets"]
-                .contains(name)
-            {
+            let judges = [
+                "any-disk",
+                "closed-loop",
+                "observe",
+                "observe-sessions",
+                "sensitivity",
+                "sets",
+                "sets-degraded",
+            ];
+            if judges.contains(name) {
                 continue;
             }
             let swept = scenario.axis.iter().any(|axis| axis.knobs.contains(&Knob::Prefetch));
