@@ -1,8 +1,8 @@
 //! The C interface of `seekless-order`. `include/seekless_order.h` documents it for its users.
 //!
-//! A handle is a set, the strings of the item given last, and the process that made it: a child made by `fork`
-//! has no thread that reads ahead, so it is refused instead of waiting for one. A panic ends the call with an
-//! error and never crosses into C.
+//! A handle is a set, the strings of the item given last, and the process that made it: a child made by
+//! `fork` has no thread that reads ahead, so it is refused instead of waiting for one. A panic ends the call
+//! with an error and never crosses into C.
 //!
 //! Must not know: anything but the library `seekless-order`.
 #![allow(unsafe_code)]
@@ -144,7 +144,8 @@ pub unsafe extern "C" fn seekless_order_next(
     });
     let path = if status > END { handle.path.as_ptr() } else { ptr::null() };
     let reason = if status == FAILURE { handle.reason.as_ptr() } else { ptr::null() };
-    // SAFETY: not null, and the caller promises that it may be written; `write` reads nothing of what is there.
+    // SAFETY: not null, and the caller promises that it may be written; `write` reads nothing of what is
+    // there.
     unsafe { item.write(SeeklessOrderItem { path, reason, offset, length, how, last }) };
     status
 }

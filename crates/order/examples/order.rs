@@ -1,4 +1,5 @@
-//! `seekless order` and `seekless cat-set` alone, for the tests of this crate: the command line without the other applications.
+//! `seekless order` and `seekless cat-set` alone, for the tests of this crate: the command line without the
+//! other applications.
 
 use std::process::ExitCode;
 

@@ -25,8 +25,8 @@ const UNDER_WAY_MAX: usize = 64;
 /// At half of it a fast disk waits between steps; at double the first paths of a batch come later.
 pub(crate) const UNDER_WAY_BYTES: u64 = 8 << 20;
 
-/// Items whose files are in memory and that their consumer has not taken. The window bounds them as well; this
-/// bounds what a huge window of tiny files keeps. At half of it such a window is not filled.
+/// Items whose files are in memory and that their consumer has not taken. The window bounds them as well;
+/// this bounds what a huge window of tiny files keeps. At half of it such a window is not filled.
 pub(crate) const WAITING_MAX: usize = 100_000;
 
 /// What was read ahead.
@@ -114,8 +114,8 @@ impl<C: Consumer> Ahead<C> {
         Ahead { window, under_way: VecDeque::new(), under_way_bytes: 0, consumer, sums }
     }
 
-    /// Starts to read the file of an item whose turn it is. Without `wanted` the item is handed on in its turn
-    /// and nothing is read. Waits while the window is full.
+    /// Starts to read the file of an item whose turn it is. Without `wanted` the item is handed on in its
+    /// turn and nothing is read. Waits while the window is full.
     ///
     /// # Errors
     /// The consumer has gone.

@@ -9,8 +9,8 @@ use crate::walk::{Got, List};
 /// it. At half of it batches of long paths are shorter; at double they take more memory.
 pub(crate) const BATCH_BYTES: usize = 32 << 20;
 
-/// Paths of a batch by default. At half of it a list of this length is two sweeps over the disk; at double its
-/// paths take double the memory.
+/// Paths of a batch by default. At half of it a list of this length is two sweeps over the disk; at double
+/// its paths take double the memory.
 pub const BATCH_PATHS: u32 = 100_000;
 
 /// Bounds of a batch of so many paths.

@@ -1,9 +1,9 @@
 //! `seekless cat-set`: the contents of a set in the order of the disk, as one tar stream.
 //!
 //! The stream is made by a consumer of the library like any other ([`crate::Set`]): it takes ranges of files
-//! whose bytes are in memory. A tar member tells its size before its content, so what changes meanwhile cannot
-//! change the size: a file that became shorter is filled up with zeros, one that became longer is cut, and both
-//! are one line on standard error.
+//! whose bytes are in memory. A tar member tells its size before its content, so what changes meanwhile
+//! cannot change the size: a file that became shorter is filled up with zeros, one that became longer is cut,
+//! and both are one line on standard error.
 
 use std::ffi::OsString;
 use std::fs::{File, Metadata};
@@ -31,9 +31,9 @@ const BUFFER: usize = 64 << 10;
 
 /// Write the contents of files as one tar stream, in the order in which their disk reads them best
 ///
-/// Takes files as arguments, or a list of them from standard input; a folder stands for the regular files below
-/// it. What cannot be read (a path that vanished, a device, a file without permission) is one line on standard
-/// error; the rest goes on, and the exit status is 1.
+/// Takes files as arguments, or a list of them from standard input; a folder stands for the regular files
+/// below it. What cannot be read (a path that vanished, a device, a file without permission) is one line on
+/// standard error; the rest goes on, and the exit status is 1.
 #[derive(Args, Debug)]
 #[command(after_help = "Example: seekless cat-set /srv/photos | ssh backup 'tar x -C /srv/copy'")]
 pub struct CatSetArgs {
@@ -97,6 +97,11 @@ pub fn run(args: CatSetArgs) -> Result<Exit, Fault> {
         false => Box::new(BufWriter::with_capacity(BUFFER, File::from(standard(io::stdout())?))),
     };
     let end = if args.null { b'\0' } else { b'\n' };
+    // Standard output may be a file of the set.
+    let own = match nowhere {
+        true => None,
+        false => rustix::fs::fstat(io::stdout()).ok().map(|stat| (stat.st_dev, stat.st_ino)),
+    };
     let list = List::new(cli::from(args.paths, end)?, None, true);
     let options = Options {
         window: args.ahead.0,
@@ -109,7 +114,7 @@ pub fn run(args: CatSetArgs) -> Result<Exit, Fault> {
         Set::of(list, &options).map_err(|e| Fault::new(Exit::Failed, format!("cannot read ahead: {e}")))?;
     // The number of bytes is known when a batch is looked up.
     let tally = Tally::new(seekless_output::bar(1, seekless_output::BYTES));
-    let mut stream = Stream { out: Builder::new(out), set, tally, sums: Summary::default() };
+    let mut stream = Stream { out: Builder::new(out), own, set, tally, sums: Summary::default() };
     let written = stream.write();
     stream.tally.bar.finish_and_clear();
     stream.sums.failures = stream.tally.failures;
@@ -138,6 +143,8 @@ pub fn run(args: CatSetArgs) -> Result<Exit, Fault> {
 
 struct Stream {
     out: Builder<Box<dyn Write>>,
+    /// Device and inode of standard output.
+    own: Option<(u64, u64)>,
     set: Set,
     tally: Tally,
     sums: Summary,
@@ -168,6 +175,11 @@ impl Stream {
                 return Ok(());
             }
         };
+        if self.own == Some((meta.dev(), meta.ino())) {
+            self.tally.say(path, "is the stream itself, and is left out");
+            skip_rest(&mut self.set, item.last);
+            return Ok(());
+        }
         let mut header = Header::new_gnu();
         header.set_metadata(&meta);
         // Before 1970 there is no time in tar.

@@ -1,18 +1,18 @@
 //! Files in the order in which their disk reads them best, read ahead of whoever takes them.
 //!
 //! A program that takes files in any order (a hasher, a backup, a media scanner, a loader of training data)
-//! makes a hard disk seek once a file if it takes them in the order of names. In the order of the addresses of
-//! their first bytes they are one sweep.
+//! makes a hard disk seek once a file if it takes them in the order of names. In the order of the addresses
+//! of their first bytes they are one sweep.
 //!
-//! [`order()`] is for programs: an iterator of paths in, an iterator of [`Item`]s out, whose bytes are in memory
-//! when they come. [`Set`] is the same without an iterator. Neither needs a daemon or a privilege. An item
-//! tells how it came to its turn ([`Item::how`]): by address where the file system tells one (FIEMAP), by inode
-//! number where it does not.
+//! [`order()`] is for programs: an iterator of paths in, an iterator of [`Item`]s out, whose bytes are in
+//! memory when they come. [`Set`] is the same without an iterator. Neither needs a daemon or a privilege. An
+//! item tells how it came to its turn ([`Item::how`]): by address where the file system tells one (FIEMAP),
+//! by inode number where it does not.
 //!
-//! The commands `seekless order` (`cli`) and `seekless cat-set` (`cat`) stand on the same parts.
-//! [`sequence`] has the order, pure; `entries` and `walk` read a list; `hints` and `look` ask where files lie;
-//! `batch` puts them in order; `ahead` brings them into memory before their consumer gets them, within
-//! [`window`]: the reader of a `pipe`, or the program that holds a `set`.
+//! The commands `seekless order` (`cli`) and `seekless cat-set` (`cat`) stand on the same parts. [`sequence`]
+//! has the order, pure; `entries` and `walk` read a list; `hints` and `look` ask where files lie; `batch`
+//! puts them in order; `ahead` brings them into memory before their consumer gets them, within [`window`]:
+//! the reader of a `pipe`, or the program that holds a `set`.
 //!
 //! Memory is bounded: paths are taken in batches ([`sequence::Limits`]), and each batch is sorted by itself.
 //!

@@ -1,7 +1,7 @@
 //! Sets for programs: paths are added, items come out in the order of the disk.
 //!
-//! The disk is asked where files lie on the caller's thread, batch after batch. A thread of the set's own reads
-//! ahead of the caller. It knows how far the caller is from the items that the caller has taken.
+//! The disk is asked where files lie on the caller's thread, batch after batch. A thread of the set's own
+//! reads ahead of the caller. It knows how far the caller is from the items that the caller has taken.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -22,8 +22,9 @@ use crate::look::{By, Found, How, Look};
 use crate::sequence::Limits;
 use crate::walk::{From, List};
 
-/// Bytes read ahead of the caller unless it says otherwise: half a second of a disk. At half of it a caller that
-/// pauses for long lets the disk pause as well; at double, memory is taken that most callers do not need.
+/// Bytes read ahead of the caller unless it says otherwise: half a second of a disk. At half of it a caller
+/// that pauses for long lets the disk pause as well; at double, memory is taken that most callers do not
+/// need.
 pub const WINDOW: u64 = 64 << 20;
 
 /// What a set does.

@@ -279,6 +279,14 @@ fn wrong_usage_and_broken_streams_are_one_line() {
     child.stdout.take().unwrap().read_exact(&mut [0; 100]).unwrap();
     let done = child.wait_with_output().unwrap();
     assert_eq!((done.status.code(), stderr(&done).as_str()), (Some(0), ""));
+    // It does not hold itself.
+    let archive = dir.path().join("own.tar");
+    let out = command(dir.path(), &["."]).stdout(File::create(&archive).unwrap()).output().unwrap();
+    assert_eq!(out.status.code(), Some(0));
+    assert_eq!(stderr(&out), "seekless: \"./own.tar\": is the stream itself, and is left out\n");
+    let names: Vec<OsString> = members(&fs::read(&archive).unwrap()).into_iter().map(|m| m.0).collect();
+    assert_eq!(names, ["file"]);
+    fs::remove_file(&archive).unwrap();
     // The summary in place of the stream.
     let out = command(dir.path(), &["file", "--json"]).output().unwrap();
     let sum: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Folder of the shared and the static library. Cargo builds neither for the sake of integration tests, so they
-/// are built here, in the profile that the tests have.
+/// Folder of the shared and the static library. Cargo builds neither for the sake of integration tests, so
+/// they are built here, in the profile that the tests have.
 pub(crate) fn libraries() -> PathBuf {
     let exe = std::env::current_exe().unwrap();
     let profile = exe.ancestors().nth(2).expect("tests run in target/<profile>/deps").to_path_buf();
