@@ -105,6 +105,7 @@ scenarios![
     "sets",
     "sim-speed",
     "sim-vs-live",
+    "small-files",
     "soak",
     "three-nodes",
     "watch-go",
