@@ -94,7 +94,9 @@ impl DiskEngine {
                     following.taking.remove(stream);
                 }
                 Taken::Unknown => {
-                    let after = time(self.config.constants.taken_after_s);
+                    let taking = following.table.get(stream).map_or(Nanos::MAX, |s| s.takes(self.now, len));
+                    let longest = time(self.config.constants.quiet_s);
+                    let after = taking.max(following.config.slack).min(longest);
                     following.taking.set(stream, self.now + after);
                 }
             }

@@ -62,6 +62,11 @@ impl DiskEngine {
             }
         }
         self.spindle.done(self.now, read, outcome);
+        if let Some(trial) = &mut self.trial {
+            trial.ended(self.now, end - start, self.spindle.load().0);
+            let pieces = trial.pieces();
+            self.in_flight(pieces);
+        }
         self.files.released(self.now, file);
         if self.streams.is_some() {
             // Its stream may have ended while it was read: what is found gone of it later is no eviction.
