@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 use std::fs::Metadata;
+use std::os::fd::AsFd;
 
 use seekless_kernel::prefetch::{self, Source, Steps};
 use seekless_kernel::{memory, residency};
@@ -23,7 +24,7 @@ const UNDER_WAY_MAX: usize = 64;
 
 /// Bytes under way at a time, and the step in which longer files are read: a twentieth of a second of a disk.
 /// At half of it a fast disk waits between steps; at double the first paths of a batch come later.
-pub(crate) const UNDER_WAY_BYTES: u64 = 8 << 20;
+const UNDER_WAY_BYTES: u64 = 8 << 20;
 
 /// Items whose files are in memory and that their consumer has not taken. The window bounds them as well;
 /// this bounds what a huge window of tiny files keeps. At half of it such a window is not filled.
@@ -36,6 +37,8 @@ pub(crate) const WAITING_MAX: usize = 100_000;
 pub(crate) struct AheadSummary {
     /// Most bytes ahead of the consumer: what was asked for, or half of the memory if that is less.
     pub(crate) window: u64,
+    /// The least that it became, because files were evicted before they were used.
+    pub(crate) least: u64,
     /// The furthest it was ahead.
     pub(crate) furthest: u64,
     /// Bytes that were brought in, or were there.
@@ -96,12 +99,22 @@ struct UnderWay<T> {
     reserved: u64,
 }
 
+/// A file that was handed on, and that is looked at when it is taken.
+struct Probe {
+    file: Source,
+    offset: u64,
+    len: u64,
+    /// Position of its consumer behind it.
+    position: u64,
+}
+
 /// Brings files in and hands them on.
 pub(crate) struct Ahead<C: Consumer> {
     window: Window,
     under_way: VecDeque<UnderWay<C::Item>>,
     under_way_bytes: u64,
     consumer: C,
+    probe: Option<Probe>,
     sums: AheadSummary,
 }
 
@@ -110,8 +123,8 @@ impl<C: Consumer> Ahead<C> {
     pub(crate) fn new(consumer: C, size: u64) -> Ahead<C> {
         let half = memory::page_cache_limit().map_or(u64::MAX, |limit| limit / 2);
         let window = Window::new(size.min(half).max(residency::page_bytes()));
-        let sums = AheadSummary { window: window.size(), ..AheadSummary::default() };
-        Ahead { window, under_way: VecDeque::new(), under_way_bytes: 0, consumer, sums }
+        let sums = AheadSummary { window: window.size(), least: window.size(), ..AheadSummary::default() };
+        Ahead { window, under_way: VecDeque::new(), under_way_bytes: 0, consumer, probe: None, sums }
     }
 
     /// Starts to read the file of an item whose turn it is. Without `wanted` the item is handed on in its
@@ -129,18 +142,18 @@ impl<C: Consumer> Ahead<C> {
             look::keeps_pages(&file).then(|| (Source::own(file.into()), steps, len))
         });
         self.sums.left += u64::from(is_wanted && opened.is_none());
-        let len = opened.as_ref().map_or(0, |(_, _, bytes)| (*bytes).min(self.window.size()));
-        // Each file counts a page at least: so the window bounds how many there are.
-        let page = residency::page_bytes();
-        let reserved = len.max(1).next_multiple_of(page).min(self.window.size());
+        let bytes = opened.as_ref().map_or(0, |(_, _, bytes)| *bytes);
+        let (mut len, mut reserved) = self.room_for(bytes);
         while !self.window.reserve(reserved) {
             match self.under_way.is_empty() {
                 false => self.complete_oldest()?,
                 true => {
                     self.consumer.wait()?;
-                    self.window.taken(self.consumer.taken());
+                    self.taken();
                 }
             }
+            // The window may have shrunk meanwhile.
+            (len, reserved) = self.room_for(bytes);
         }
         self.sums.furthest = self.sums.furthest.max(self.window.ahead());
         let reads = opened.map(|(source, steps, _)| (source, steps));
@@ -196,8 +209,47 @@ impl<C: Consumer> Ahead<C> {
             }
         }
         self.window.hand_on(C::weight(&file.item), file.reserved);
-        self.window.taken(self.consumer.taken());
+        if self.probe.is_none()
+            && let Some((source, _)) = file.reads
+        {
+            let position = self.window.position();
+            self.probe = Some(Probe { file: source, offset: file.offset, len: file.len, position });
+        }
+        self.taken();
         self.consumer.give(file.item)
+    }
+
+    /// Bytes that are read of so many, and bytes that they count in the window.
+    fn room_for(&self, bytes: u64) -> (u64, u64) {
+        let (size, page) = (self.window.size(), residency::page_bytes());
+        let len = bytes.min(size);
+        // Each file counts a page at least: so the window bounds how many there are.
+        (len, len.max(1).next_multiple_of(page).min(size))
+    }
+
+    /// Looks how far the consumer is, and whether the file it takes is still in memory.
+    fn taken(&mut self) {
+        let taken = self.consumer.taken();
+        self.window.taken(taken);
+        if let Some(probe) = self.probe.take_if(|probe| probe.position <= taken) {
+            self.window.found(probe.in_memory());
+            self.sums.least = self.sums.least.min(self.window.size());
+        }
+    }
+}
+
+impl Probe {
+    /// Whether most of it is in memory. A pager of idle memory takes single pages; where the kernel does not
+    /// tell, it is.
+    fn in_memory(&self) -> bool {
+        let (mut pages, mut there) = (0u64, 0u64);
+        let count = |_, resident| {
+            pages += 1;
+            there += u64::from(resident);
+            true
+        };
+        let told = residency::mincore(self.file.as_fd(), self.offset, self.len, count);
+        told.is_err() || there * 4 >= pages * 3
     }
 }
 

@@ -17,13 +17,14 @@ use seekless_units::{Bytes, Exit, Fault};
 use serde::Serialize;
 use tar::{Builder, Header};
 
-use crate::ahead::{AheadSummary, UNDER_WAY_BYTES};
+use crate::ahead::AheadSummary;
 use crate::batch::BATCH_PATHS;
 use crate::cli::{self, standard};
 use crate::look::{self, By, How};
 use crate::set::{Item, Options, Set, WINDOW};
 use crate::summary::Tally;
 use crate::walk::List;
+use crate::window::LEAST;
 
 /// Bytes written by one system call: what a pipe holds. At half of it there are more calls; at double a pipe
 /// takes two turns for each.
@@ -105,7 +106,8 @@ pub fn run(args: CatSetArgs) -> Result<Exit, Fault> {
     let list = List::new(cli::from(args.paths, end)?, None, true);
     let options = Options {
         window: args.ahead.0,
-        range_max: UNDER_WAY_BYTES.min(args.ahead.0),
+        // No longer than the window becomes, so that a long file is read ahead to its end.
+        range_max: LEAST.min(args.ahead.0),
         by: args.by,
         folders: true,
         batch: args.batch,

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -255,6 +256,59 @@ fn a_file_that_becomes_longer_or_is_written_to_is_told() {
     });
     assert!(stderr(&done).starts_with("seekless: \"large\": changed"), "{}", stderr(&done));
     assert_eq!((done.status.code(), members[0].1.len()), (Some(1), bytes.len()));
+}
+
+#[test]
+fn the_window_shrinks_where_files_are_evicted_before_they_are_used() {
+    const FILES: usize = 400;
+    let dir = folder();
+    let paths: Vec<PathBuf> = (0..FILES).map(|i| dir.path().join(format!("f{i:03}"))).collect();
+    for path in &paths {
+        fs::write(path, [7; 64 << 10]).unwrap();
+        File::open(path).unwrap().sync_all().unwrap();
+    }
+    // Nothing stands for the memory that others take: the files are put out of it.
+    let forget = || {
+        for path in &paths {
+            rustix::fs::fadvise(File::open(path).unwrap(), 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        }
+    };
+    forget();
+    let cold = |path: &PathBuf| {
+        let file = File::open(path).unwrap();
+        seekless_kernel::residency::cachestat(file.as_fd(), 0, 1 << 20).is_ok_and(|stat| stat.cached == 0)
+    };
+    if !paths.iter().all(cold) {
+        return skipped("files stay in memory here");
+    }
+    for evicts in [false, true] {
+        forget();
+        let args = ["--ahead", "8MiB", "--json", "/proc/self/fd/2", "."];
+        let mut command = command(dir.path(), &args);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut out = child.stdout.take().unwrap();
+        let (mut part, mut stream) = (vec![0; 512 << 10], Vec::new());
+        loop {
+            // What is ahead is in memory by now.
+            thread::sleep(Duration::from_millis(4));
+            if evicts {
+                forget();
+            }
+            let got = out.read(&mut part).unwrap();
+            if got == 0 {
+                break;
+            }
+            stream.extend_from_slice(&part[..got]);
+        }
+        let done = child.wait_with_output().unwrap();
+        assert!(done.status.success(), "{}", stderr(&done));
+        assert_eq!(members(&stream).len(), FILES, "slower, and nothing is lost");
+        let sum: serde_json::Value = serde_json::from_slice(&done.stderr).unwrap();
+        let ahead = |name: &str| sum["ahead"][name].as_u64().unwrap();
+        assert_eq!(ahead("window"), 8 << 20);
+        assert_eq!(ahead("least") < ahead("window"), evicts, "{sum}");
+        assert!(ahead("least") >= 2 << 20, "{sum}");
+    }
 }
 
 #[test]
