@@ -219,7 +219,7 @@ impl DiskEngine {
         let mut stats = self.stats.clone();
         stats.waiting = self.spindle.blocked();
         (stats.queued, stats.in_flight) = self.spindle.load();
-        stats.at_once = self.trial.as_ref().map_or(self.config.in_flight, LoadTrial::found);
+        stats.at_once = self.at_once();
         stats.ledger = self.extents.totals();
         stats.disk_time = self.clock.disk_time();
         stats.size = self.size.report();
@@ -238,6 +238,16 @@ impl DiskEngine {
     fn in_flight(&mut self, pieces: usize) {
         self.config.in_flight = pieces.clamp(1, IN_FLIGHT_MAX);
         self.spindle.in_flight(self.config.in_flight);
+    }
+
+    /// Pieces that each part of the device bears at once, as far as is known.
+    fn at_once(&self) -> usize {
+        self.trial.as_ref().map_or(self.config.in_flight, LoadTrial::found)
+    }
+
+    /// Pieces that the whole device bears at once.
+    fn spindles(&self) -> usize {
+        self.at_once() * (self.config.parts.len() + 1)
     }
 
     /// A hint for the driver; left out when it does not keep up.

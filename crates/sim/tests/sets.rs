@@ -17,7 +17,8 @@ fn of(kind: SetKind, members: u32) -> SetSpec {
     SetSpec { kind, members, ..SetSpec::SINGLE }
 }
 
-/// A hundred clients in a closed loop on a set of the drive [`DRIVE`]; `change` is made to settings of one piece at a time.
+/// A hundred clients in a closed loop on a set of the drive [`DRIVE`]; `change` is made to settings of one
+/// piece at a time.
 fn served(set: SetSpec, change: impl FnOnce(&mut SpindleConfig)) -> Report {
     served_by(DRIVE, set, change)
 }

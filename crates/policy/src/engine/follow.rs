@@ -216,8 +216,8 @@ impl DiskEngine {
     fn lead(&self) -> Nanos {
         let Some(following) = &self.streams else { return Nanos::ZERO };
         let (queued, in_flight) = self.spindle.load();
-        let at_once = (self.config.in_flight * (self.config.parts.len() + 1)) as u64;
-        let backlog = Nanos(self.service.mean().0.saturating_mul((queued + in_flight) as u64) / at_once);
+        let pieces = (queued + in_flight) as u64;
+        let backlog = Nanos(self.service.mean().0.saturating_mul(pieces) / self.spindles() as u64);
         backlog + backlog + following.config.slack
     }
 

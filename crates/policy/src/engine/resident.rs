@@ -52,8 +52,8 @@ impl DiskEngine {
                 let delivered = self.extents.totals().disk;
                 self.extents.arrived(self.now, submitted, file, resident, end);
                 let delivered = self.extents.totals().disk - delivered + (resident - start);
-                let alone = self.spindle.load().1 == 1 && delivered == end - start;
-                self.service.observe(end - start, took, alone);
+                let shows = self.spindle.load().1 <= self.spindles() && delivered == end - start;
+                self.service.observe(end - start, took, shows);
             }
             Outcome::Failed => {
                 self.stats.reads_failed += 1;
