@@ -11,8 +11,8 @@ use seekless_kernel::prefetch::Source;
 use seekless_policy::FileId;
 use seekless_units::{Lba, SECTOR_BYTES};
 
-/// Most files remembered: 7 MB when every one of them is in 72 pieces.
-const FILES_MAX: usize = 4096;
+/// Most files remembered, with where they lie: 7 MB when every one of them is in 72 pieces.
+pub(crate) const FILES_MAX: usize = 4096;
 
 /// How to tell that a file has been written since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,6 +17,7 @@ use seekless_kernel::topology::{Backing, Dev, Disk, Topology};
 use seekless_policy::FileId;
 use seekless_wants::PROGRESS_STEP;
 
+use crate::addresses::FILES_MAX;
 use crate::door::Message;
 use crate::lock;
 use crate::media::Bitrates;
@@ -30,9 +31,6 @@ const BELIEVED: Duration = Duration::from_secs(2);
 
 /// Most devices remembered at once.
 const DEVICES_MAX: usize = 1024;
-
-/// Most files remembered whose file systems lie on several disks.
-const FILES_MAX: usize = 4096;
 
 /// Most readers. Disks beyond share the common queue.
 const READERS_MAX: usize = 256;

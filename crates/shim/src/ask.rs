@@ -26,9 +26,6 @@ const FRAME_BYTES: usize = 128;
 /// is out of its mind.
 const FRAMES_MAX: u32 = 1_000;
 
-/// A wait lasts this many times the patience altogether: a minute, unless somebody has made the patience shorter.
-const TOTAL_PATIENCES: u64 = WAIT_MS_MAX / PATIENCE_MS;
-
 /// Settings are waited for this part of the patience (200 ms of 3 s). The daemon knows them by heart, but its machine may be
 /// busy; so running out of this is not held against it: the need that follows has the whole patience.
 const SETTINGS_PATIENCE_PART: u64 = 15;
@@ -74,7 +71,8 @@ fn gone() {
 pub(crate) fn need(fd: BorrowedFd<'_>, call: Call, offset: u64, length: u64, device: u64) -> Option<Answer> {
     let line = send_need(fd, call, offset, length)?;
     let patience_ms = config::patience_ms();
-    let total_ms = patience_ms.saturating_mul(TOTAL_PATIENCES).min(WAIT_MS_MAX);
+    // A minute altogether, unless the patience was made shorter.
+    let total_ms = patience_ms.saturating_mul(WAIT_MS_MAX / PATIENCE_MS).min(WAIT_MS_MAX);
     let answer = match converse(&line, patience_ms, total_ms) {
         Ok(Said::Answer(answer)) => answer,
         Ok(Said::Settings(_)) | Err(Failed::Nonsense | Failed::Silence) => {

@@ -3,16 +3,12 @@
 //! Its client will want what follows as soon as it has them. So that is requested for it, and the answer goes
 //! to nobody.
 
-use crate::PROGRESS_STEP;
+use crate::{PROGRESS_STEP, SERVE_LOOK_MAX};
 
-/// How far behind the beginning of such a miss it is looked for bytes that are missing: what the kernel reads
-/// ahead by itself, and a little more. With half as much, windows of a raised read-ahead hide what follows
-/// them; with twice as much, memory is looked through that is read ahead in its turn.
-const BEHIND_MAX: u64 = 512 << 10;
-
-/// Bytes to look through behind a miss at `offset`, for how many of them are in memory or on their way.
+/// Bytes to look through behind a miss at `offset`, for how many of them are in memory or on their way: what
+/// the kernel reads ahead by itself, and a little more. What lies further is read ahead in its turn.
 pub fn looked_at_behind(offset: u64, file_bytes: u64) -> u64 {
-    BEHIND_MAX.min(file_bytes.saturating_sub(offset))
+    SERVE_LOOK_MAX.min(file_bytes.saturating_sub(offset))
 }
 
 /// Where the request begins, and its length; `there` bytes behind `offset` are in memory or on their way.

@@ -8,14 +8,6 @@
 use seekless_sizing::controller::ENDED;
 use seekless_units::Bytes;
 
-/// What ended streams left unread counts with this weight of the newest: settles within some dozens of
-/// streams.
-const NEWEST: u64 = 16;
-
-/// The means that sizes follow from are over as many streams as the model waits for: they must not follow
-/// chance.
-const NEWEST_SLOW: f64 = ENDED as f64;
-
 /// Moving average of what streams leave unread.
 ///
 /// Clients count as staying when they leave less than what the disk transfers in the time of one switch, and
@@ -61,15 +53,15 @@ impl Persistence {
     /// A stream is over; so many bytes of the piece it read were never read.
     pub(crate) fn ended(&mut self, unread: u64) {
         self.ended = self.ended.saturating_add(1);
-        let weight = f64::from(self.ended).min(NEWEST_SLOW);
+        // Over as many streams as the model waits for: sizes must not follow chance.
+        let weight = f64::from(self.ended.min(ENDED));
         let read = core::mem::take(&mut self.read);
         self.read_slow += (read as f64 - self.read_slow) / weight;
         self.left_slow += (unread as f64 - self.left_slow) / weight;
-        self.left = match self.ended {
-            // A plain mean at first, or the start value would weigh for long.
-            n if u64::from(n) <= NEWEST => self.left - self.left / u64::from(n) + unread / u64::from(n),
-            _ => self.left - self.left / NEWEST + unread / NEWEST,
-        };
+        // A plain mean at first, or the start value would weigh for long. Then of the newest: it settles
+        // within some dozens of streams.
+        let newest = u64::from(self.ended.min(super::BELIEVED_AFTER));
+        self.left = self.left - self.left / newest + unread / newest;
         self.stays = self.ended >= super::BELIEVED_AFTER
             && self.left <= if self.stays { 2 * self.depth } else { self.depth };
     }

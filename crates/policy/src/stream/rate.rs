@@ -9,10 +9,6 @@ const TIME_CONSTANT_S: f64 = 20.0;
 /// Shortest span a rate is computed over: the calls of one burst follow each other in microseconds.
 const SPAN_MIN_S: f64 = 0.05;
 
-/// Seconds behind a rate that is believed to be the stream's bitrate: one period of a viewer, and its first
-/// burst half forgotten.
-const SETTLED_S: f64 = TIME_CONSTANT_S / 2.0;
-
 /// Exponentially weighted bytes a second: decayed bytes over decayed time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rate {
@@ -36,9 +32,10 @@ impl Rate {
         self.seconds = self.seconds * keep + passed_s;
     }
 
-    /// Whether it has been watched for long enough to be the stream's bitrate.
+    /// Whether it has been watched for long enough to be the stream's bitrate: one period of a viewer, and
+    /// its first burst half forgotten.
     pub(crate) fn is_settled(&self) -> bool {
-        self.seconds >= SETTLED_S
+        self.seconds >= TIME_CONSTANT_S / 2.0
     }
 
     /// Bytes a second, as of `now`: silence counts, so a viewer that pauses becomes slow. Zero before the
