@@ -111,7 +111,11 @@ impl Clients {
                 command.args(["--warmup", &format!("{warmup_s}s"), "--step", &format!("{step}s")]);
                 step * f64::from(SEARCH_RUNS)
             }
-            Load::Diff { .. } | Load::Command { .. } | Load::Drawn {} | Load::Profile {} => {
+            Load::Diff { .. }
+            | Load::Readers { .. }
+            | Load::Command { .. }
+            | Load::Drawn {}
+            | Load::Profile {} => {
                 return Err(Fault::new(Exit::Failed, "this load is no HTTP load"));
             }
         };

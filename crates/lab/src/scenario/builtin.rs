@@ -109,6 +109,7 @@ scenarios![
     "three-nodes",
     "watch-go",
     "watch-sessions",
+    "works-with",
 ];
 
 /// Every scenario's name and text, in the order of their names.
@@ -172,7 +173,7 @@ mod tests {
         for (name, _) in ALL {
             let (_, scenario) = find(name).unwrap();
             // They judge the defaults themselves.
-            if ["any-disk", "closed-loop", "observe", "observe-sessions", "sensitivity", "sets"]
+            if ["any-disk", "closed-loop", "observe", "observe-sessions", "sensitivity", "sets", "works-with"]
                 .contains(name)
             {
                 continue;

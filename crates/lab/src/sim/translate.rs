@@ -231,6 +231,7 @@ fn load(words: &mut Words, load: &Load, repetition: u32) {
         }
         Load::Diff { .. }
         | Load::Downloads { .. }
+        | Load::Readers { .. }
         | Load::Command { .. }
         | Load::Drawn {}
         | Load::Profile {} => {}
