@@ -46,6 +46,8 @@ pub(crate) struct Disk {
     pub(crate) profile: Option<DiskProfile>,
     /// Left with.
     pub(crate) size: Option<Bytes>,
+    /// Pieces at once, as last logged; 0: never.
+    at_once: usize,
 }
 
 impl Disk {
@@ -70,6 +72,14 @@ impl Disk {
         disk.size = used(&disk.size_path(&id), "remembered prefetch size", |text| parse_size(text, &id));
         disk.id = Some(id);
         disk
+    }
+
+    /// So many pieces does it bear at once, as is known now. Logged when it changes.
+    pub(crate) fn bears(&mut self, at_once: usize) {
+        let before = std::mem::replace(&mut self.at_once, at_once);
+        if before != at_once && before.max(at_once) > 1 {
+            tracing::info!(disk = self.name, pieces = at_once, "pieces that it bears at once");
+        }
     }
 
     fn size_path(&self, id: &str) -> PathBuf {

@@ -180,18 +180,13 @@ impl DiskLoop {
         self.log.flush();
     }
 
-    /// How many pieces the disk bears at once, if that was measured since.
+    /// How many pieces the disk bears at once, once that is measured.
     fn report_concurrency(&mut self) {
-        let Some(kinds) = &self.kinds else { return };
-        let at_once = kinds.at_once(&self.disk.name);
-        if at_once == self.engine.config().in_flight {
-            return;
+        if let Some(at_once) = self.kinds.as_ref().and_then(|kinds| kinds.at_once(&self.disk.name)) {
+            self.kinds = None;
+            self.event(Event::InFlight(at_once));
         }
-        tracing::info!(disk = self.disk.name, pieces = at_once, "a set of disks, as measured");
-        self.event(Event::InFlight(at_once));
-        if let Err(error) = self.workers.enough_for(self.engine.config().flights_max()) {
-            tracing::warn!(disk = self.disk.name, %error, "no threads for more pieces at once");
-        }
+        self.disk.bears(self.engine.stats().at_once);
     }
 
     fn report(&mut self, report: Report) {
@@ -221,7 +216,8 @@ impl DiskLoop {
                     let (source, steps) = (open.source.clone(), open.steps);
                     Job { id, source, offset, len, steps }
                 });
-                if !job.is_some_and(|job| self.workers.submit(job)) {
+                let flights = self.engine.config().flights_max();
+                if !job.is_some_and(|job| self.workers.submit(job, flights)) {
                     self.event(Event::Done { read: id, outcome: Outcome::Failed });
                 }
             }

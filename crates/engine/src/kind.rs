@@ -193,11 +193,11 @@ impl Kinds {
         seeks
     }
 
-    /// Pieces that the disk of this kernel name bears at once, as far as it was measured.
-    pub(crate) fn at_once(&self, name: &str) -> usize {
+    /// Pieces that the disk of this kernel name bears at once, if that was measured.
+    pub(crate) fn at_once(&self, name: &str) -> Option<usize> {
         let table = lock(&self.table);
-        let kind = table.values().find(|e| e.report.disk == name).and_then(|e| e.report.kind);
-        kind.map_or(1, |kind| kind.at_once.max(1) as usize)
+        let entry = table.values().find(|e| e.report.disk == name && !e.measuring)?;
+        Some(entry.report.kind?.at_once as usize).filter(|at_once| *at_once > 0)
     }
 
     /// `measuring`: more is to come.
@@ -268,7 +268,8 @@ fn mounted(folders: Option<&[PathBuf]>) -> Vec<Disk> {
     disks
 }
 
-fn is_block(name: &str) -> bool {
+/// Whether it is the kernel's name of a block device.
+pub(crate) fn is_block(name: &str) -> bool {
     // A mount point is no block device, and no path below /sys/block.
     !name.contains('/') && Path::new(SYS_BLOCK).join(name).is_dir()
 }
@@ -310,7 +311,7 @@ fn look(
         }
         (None, Some(kind @ DiskKind { at_once: 1.., .. })) => return report(KnownBy::Probe, kind),
         (Some(kind), _) => (KnownBy::Profile, kind),
-        (None, Some(kind)) => (KnownBy::Probe, DiskKind { at_once: 1, ..kind }),
+        (None, Some(kind)) => (KnownBy::Probe, kind),
         (None, None) => match probe(&disk.name, file).map(by_probe) {
             Ok(found) => found,
             Err(why) => return by_flag(disk, why),
@@ -323,7 +324,8 @@ fn look(
         return report(by, kind);
     }
     // Whether it seeks is known, and waited for. It is kept, whether the rest can be measured now or not.
-    known.remember_kind(DiskKind { at_once: 0, ..kind });
+    let kind = DiskKind { at_once: 0, ..kind };
+    known.remember_kind(kind);
     publish(report(by, kind));
     match concurrency(&disk.name, file) {
         Ok(at_once) => {
@@ -331,9 +333,9 @@ fn look(
             known.remember_kind(kind);
             report(by, kind)
         }
-        // The next start measures it.
+        // The next start measures it; until then its load shows it.
         Err(why) => {
-            tracing::debug!(disk = disk.name, why, "is served as one spindle");
+            tracing::debug!(disk = disk.name, why, "its pieces at once are found under load");
             report(by, kind)
         }
     }

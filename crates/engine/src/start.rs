@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, TrySendError, bounded};
 use seekless_policy::memory::REPORT_EVERY;
-use seekless_policy::{Config, DiskEngine, Sizing};
+use seekless_policy::{Config, DiskEngine, OrderKind, Sizing};
 
 use crate::decisions::DiskLog;
 use crate::disk::Disk;
 use crate::disk_thread::DiskLoop;
 use crate::door::Message;
-use crate::kind::Kinds;
+use crate::kind::{Kinds, is_block};
 use crate::layout::Layout;
 use crate::media::{self, Bitrates};
 use crate::memory;
@@ -136,6 +136,9 @@ impl Setup {
         if matches!(config.sizing, Sizing::Auto(_)) {
             tracing::info!(disk = name, "the prefetch size is automatic");
         }
+        // The common queue of several disks, and the papers' queue, have one piece at once by intent.
+        let own = is_block(name) && config.order == OrderKind::Sweep;
+        config.find_in_flight = measured && own;
         let kinds = (measured && config.mode.serialises()).then(|| settings.kinds.clone());
         Setup { disk, config, kinds }
     }

@@ -72,7 +72,7 @@ impl Workers {
     ///
     /// # Errors
     /// No thread can be had. Those there are go on.
-    pub(crate) fn enough_for(&mut self, flights: usize) -> io::Result<()> {
+    fn enough_for(&mut self, flights: usize) -> io::Result<()> {
         while self.count < flights.min(WORKERS_MAX) {
             spawn(&self.disk, self.todo.clone(), self.report.clone())?;
             self.count += 1;
@@ -80,8 +80,12 @@ impl Workers {
         Ok(())
     }
 
-    /// Hands a piece over; `false` if it cannot be read.
-    pub(crate) fn submit(&self, job: Job) -> bool {
+    /// Hands a piece over, with so many reads in flight at most; `false` if it cannot be read. Where no
+    /// further thread can be had, it waits for one of those there are.
+    pub(crate) fn submit(&mut self, job: Job, flights: usize) -> bool {
+        if let Err(error) = self.enough_for(flights) {
+            tracing::warn!(disk = self.disk, %error, "no threads for more pieces at once");
+        }
         self.jobs.try_send(job).is_ok()
     }
 }

@@ -22,6 +22,10 @@ pub const DEFAULT_PREFETCH: Bytes = Bytes::mib(2);
 /// Most pieces a part of the device has at once, and most parts: no more spindles are behind one device.
 pub(crate) const IN_FLIGHT_MAX: usize = 64;
 
+fn is_false(b: &bool) -> bool {
+    !b
+}
+
 fn is_one(n: &usize) -> bool {
     *n == 1
 }
@@ -184,6 +188,10 @@ pub struct Config {
     /// them; a set given one leaves spindles idle.
     #[serde(skip_serializing_if = "is_one")]
     pub in_flight: usize,
+    /// Whether the number is found by trial while the device is busy ([`seekless_profile::LoadTrial`]), until
+    /// it is told ([`crate::Event::InFlight`]). Only in the serialising modes.
+    #[serde(skip_serializing_if = "is_false")]
+    pub find_in_flight: bool,
     /// Where parts of the device begin that have heads of their own, the first part (at address 0) left out:
     /// members of a linear set, actuators. Each part has a queue and a sweep of its own. Rising, at most 63.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -232,6 +240,7 @@ impl Default for Config {
             // more than the gap between two pieces.
             reads_in_flight: 1,
             in_flight: 1,
+            find_in_flight: false,
             parts: Vec::new(),
             // With two: about 2 ms of media time.
             overlap: Bytes::kib(256),

@@ -23,11 +23,10 @@ pub struct Constants {
     /// others lack.
     pub early_s: f64,
     /// A stream silent for so long may have lost its client: nothing is read ahead for it until it reads
-    /// again. Longer than a player's ten-second segment (\[A\] 6.2, \[L\] 4).
+    /// again. Longer than a player's ten-second segment (\[A\] 6.2, \[L\] 4). Nor does a read
+    /// whose end is not reported take longer: a socket takes the rest of a `sendfile` as its client makes
+    /// room.
     pub quiet_s: f64,
-    /// Without another read for so long, a read whose end was not reported has taken all that it named. A
-    /// socket takes the rest of a `sendfile` as its client makes room.
-    pub taken_after_s: f64,
     /// A blocked client is served its whole piece up to this many budgets, and half of it beyond.
     pub blocked_over_budget: f64,
     /// Part of what is read that may be evicted before its stream has read it. More means that memory is
@@ -55,7 +54,6 @@ impl Default for Constants {
             queue_ahead: 16,
             early_s: 20.0,
             quiet_s: 12.0,
-            taken_after_s: 4.0,
             blocked_over_budget: 1.2,
             evicted_share: 0.003,
             budget_share: 0.6,
@@ -83,7 +81,6 @@ impl Constants {
             queue_ahead: self.queue_ahead.min(1 << 20),
             early_s: seconds(self.early_s, default.early_s),
             quiet_s: seconds(self.quiet_s, default.quiet_s),
-            taken_after_s: seconds(self.taken_after_s, default.taken_after_s),
             blocked_over_budget: within(self.blocked_over_budget, default.blocked_over_budget, 0.0, 1e6),
             evicted_share: part(self.evicted_share, default.evicted_share),
             budget_share: budget(self.budget_share, default.budget_share),

@@ -36,7 +36,7 @@ use crate::{
     Action, AheadConfig, Config, Event, FileId, Mode, PrefetchSize, Reason, Sizing, Stats, StreamId, Verdict,
 };
 use follow::Following;
-use seekless_profile::DiskProfile;
+use seekless_profile::{DiskProfile, LoadTrial};
 use seekless_sizing::controller::DiskClock;
 use seekless_sizing::{AsAsked, start_size};
 
@@ -63,6 +63,8 @@ pub struct DiskEngine {
     hints: VecDeque<Action>,
     /// The stream whose memory was probed last.
     probed: Option<StreamId>,
+    /// How many pieces the device bears at once, where that is not known.
+    trial: Option<LoadTrial>,
     clock: DiskClock,
     /// When the sizing algorithm next hears of what happened.
     next_look: Nanos,
@@ -112,6 +114,7 @@ impl DiskEngine {
             drops: Drops::default(),
             hints: VecDeque::new(),
             probed: None,
+            trial: (config.find_in_flight && config.mode.serialises()).then(LoadTrial::default),
             clock: DiskClock::default(),
             next_look: Nanos::ZERO,
             service,
@@ -150,8 +153,8 @@ impl DiskEngine {
                 self.probe();
             }
             Event::InFlight(pieces) => {
-                self.config.in_flight = pieces.clamp(1, IN_FLIGHT_MAX);
-                self.spindle.in_flight(self.config.in_flight);
+                self.trial = None;
+                self.in_flight(pieces);
             }
             Event::Cancel(id) => self.spindle.answer(self.now, id, Verdict::Pass(Reason::Cancelled)),
             Event::Found { read, from, upto } => self.found(read, from, upto),
@@ -216,6 +219,7 @@ impl DiskEngine {
         let mut stats = self.stats.clone();
         stats.waiting = self.spindle.blocked();
         (stats.queued, stats.in_flight) = self.spindle.load();
+        stats.at_once = self.at_once();
         stats.ledger = self.extents.totals();
         stats.disk_time = self.clock.disk_time();
         stats.size = self.size.report();
@@ -228,6 +232,22 @@ impl DiskEngine {
             stats.gives_back = self.memory.drops_behind();
         }
         stats
+    }
+
+    /// From now on each part of the device has so many pieces at once.
+    fn in_flight(&mut self, pieces: usize) {
+        self.config.in_flight = pieces.clamp(1, IN_FLIGHT_MAX);
+        self.spindle.in_flight(self.config.in_flight);
+    }
+
+    /// Pieces that each part of the device bears at once, as far as is known.
+    fn at_once(&self) -> usize {
+        self.trial.as_ref().map_or(self.config.in_flight, LoadTrial::found)
+    }
+
+    /// Pieces that the whole device bears at once.
+    fn spindles(&self) -> usize {
+        self.at_once() * (self.config.parts.len() + 1)
     }
 
     /// A hint for the driver; left out when it does not keep up.

@@ -1,9 +1,13 @@
 //! What a read costs this disk, from the profile and from the reads themselves.
 //!
-//! A read of `n` bytes takes a switch (seek, half a turn, overhead) and the time to transfer `n` bytes. Reads
-//! that had the disk to themselves show both: the line through their lengths and times has the switch where
-//! the length is nothing, and the transfer rate as its slope. A disk that was measured is believed instead.
-//! Of one that was not, an assumed profile counts as much as a few reads do.
+//! A read of `n` bytes takes a switch (seek, half a turn, overhead) and the time to transfer `n` bytes. The
+//! line through lengths and times of reads has the switch where the length is nothing, and the transfer rate
+//! as its slope. The reads must be as many at once as the disk bears: then each has a spindle to itself, or
+//! waits for the others at every member of a stripe alike, which leaves the quotient of the two. A disk that
+//! was measured is believed instead.
+//!
+//! Reads of one length show a point and no line. So an assumed profile always counts as much as a few reads
+//! do: it gives the slope, the reads the switch, and a size that follows from them shows another point.
 
 use seekless_profile::DiskProfile;
 use seekless_units::{Bytes, Nanos};
@@ -21,14 +25,19 @@ const SWITCH_S: (f64, f64) = (0.0005, 0.05);
 #[derive(Clone, Debug)]
 pub(crate) struct ServiceModel {
     measured: Option<Bytes>,
-    /// Weighted sums over reads: of 1, lengths, times, squares of lengths, products.
-    n: f64,
-    x: f64,
-    y: f64,
-    xx: f64,
-    xy: f64,
+    assumed: Sums,
+    seen: Sums,
     /// Moving average of the time a read takes, with those in flight beside it.
     mean: Nanos,
+}
+
+/// Weighted sums over reads: of 1, lengths, times, squares of lengths, products.
+type Sums = [f64; 5];
+
+/// Adds a read to sums of which this part is kept.
+fn add(sums: &mut Sums, keep: f64, bytes: f64, seconds: f64, weight: f64) {
+    let news = [1.0, bytes, seconds, bytes * bytes, bytes * seconds];
+    sums.iter_mut().zip(news).for_each(|(sum, news)| *sum = *sum * keep + news * weight);
 }
 
 impl ServiceModel {
@@ -37,38 +46,25 @@ impl ServiceModel {
         let (switch, rate) = (profile.mean_switch().as_secs_f64(), profile.mean_rate().max(1.0));
         let mut model = ServiceModel {
             measured: measured.then(|| profile.mean_depth()),
-            n: 0.0,
-            x: 0.0,
-            y: 0.0,
-            xx: 0.0,
-            xy: 0.0,
+            assumed: Sums::default(),
+            seen: Sums::default(),
             mean: Nanos::from_secs_f64(switch + first.0 as f64 / rate),
         };
         // Two lengths make a line.
         for depths in [0.5, 4.0] {
             let bytes = depths * profile.mean_depth().0 as f64;
-            model.add(bytes, switch + bytes / rate, ASSUMED_READS / 2.0);
+            add(&mut model.assumed, 1.0, bytes, switch + bytes / rate, ASSUMED_READS / 2.0);
         }
         model
     }
 
-    fn add(&mut self, bytes: f64, seconds: f64, weight: f64) {
-        let keep = if self.n > READS { 1.0 - weight / READS } else { 1.0 };
-        let news =
-            [weight, weight * bytes, weight * seconds, weight * bytes * bytes, weight * bytes * seconds];
-        for (sum, news) in
-            [&mut self.n, &mut self.x, &mut self.y, &mut self.xx, &mut self.xy].into_iter().zip(news)
-        {
-            *sum = *sum * keep + news;
-        }
-    }
-
-    /// A read ended well. `alone`: no other was in flight meanwhile, and the disk delivered all of its bytes.
-    pub(crate) fn observe(&mut self, bytes: u64, took: Nanos, alone: bool) {
+    /// A read ended well. `shows`: no more were in flight than the disk bears, and it delivered all bytes.
+    pub(crate) fn observe(&mut self, bytes: u64, took: Nanos, shows: bool) {
         // An eighth of the news: settles within a dozen reads, shrugs off one slow one.
         self.mean.0 = self.mean.0 - self.mean.0 / 8 + took.0 / 8;
-        if alone && bytes > 0 {
-            self.add(bytes as f64, took.as_secs_f64(), 1.0);
+        if shows && bytes > 0 {
+            let keep = if self.seen[0] > READS { 1.0 - 1.0 / READS } else { 1.0 };
+            add(&mut self.seen, keep, bytes as f64, took.as_secs_f64(), 1.0);
         }
     }
 
@@ -82,12 +78,13 @@ impl ServiceModel {
         if let Some(measured) = self.measured {
             return measured;
         }
-        let spread = self.n * self.xx - self.x * self.x;
+        let [n, x, y, xx, xy] = core::array::from_fn(|i| self.assumed[i] + self.seen[i]);
+        let spread = n * xx - x * x;
         if spread <= 0.0 {
             return Bytes::mib(1);
         }
-        let slope = ((self.n * self.xy - self.x * self.y) / spread).max(1e-10);
-        let switch = ((self.y - slope * self.x) / self.n).clamp(SWITCH_S.0, SWITCH_S.1);
+        let slope = ((n * xy - x * y) / spread).max(1e-10);
+        let switch = ((y - slope * x) / n).clamp(SWITCH_S.0, SWITCH_S.1);
         Bytes((switch / slope) as u64).clamp(Bytes::kib(64), Bytes::mib(64))
     }
 }
@@ -116,6 +113,22 @@ mod tests {
             let (depth, real) = (after(400, switch, rate).depth().0 as f64, switch * rate);
             assert!((depth / real - 1.0).abs() < 0.2, "{depth} of {real}");
         }
+    }
+
+    #[test]
+    fn reads_of_one_length_do_not_hide_a_switch() {
+        // A server's own reads lie between the first ones: they take long for each byte.
+        let mut model = ServiceModel::new(&DiskProfile::assumed(1 << 31), false, Bytes::mib(2));
+        for i in 0..200 {
+            let bytes = (1 + i % 8) * M;
+            model.observe(bytes, Nanos::from_secs_f64(bytes as f64 / 20e6), true);
+        }
+        // The size is small from then on, and the disk its own.
+        for _ in 0..5_000 {
+            model.observe(768 << 10, Nanos::from_secs_f64(0.012 + 768.0 * 1024.0 / 100e6), true);
+        }
+        let depth = model.depth().0 as f64;
+        assert!((0.5..2.0).contains(&(depth / 1.2e6)), "{depth}");
     }
 
     #[test]

@@ -66,6 +66,8 @@ pub struct Stats {
     pub queued: usize,
     /// Reads in flight now.
     pub in_flight: usize,
+    /// Pieces that each part of the device bears at once, as far as is known now.
+    pub at_once: usize,
     /// Most reads ever in flight at once.
     pub in_flight_max: usize,
     /// From request to answer, of requests answered `Resident`.

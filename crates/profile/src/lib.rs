@@ -23,6 +23,7 @@ mod rates;
 mod reads;
 mod rotation;
 mod seeks;
+mod under_load;
 mod vernier;
 
 pub use concurrency::{AT_ONCE, Concurrency, PIECE, STRIPED_AT_ONCE, piece};
@@ -30,6 +31,7 @@ pub use file::{ProfileError, SCHEMA, StoredProfile};
 pub use kind::{DiskKind, ProbeTimes, ROUNDS, RUN, RUNS, SMALL, place};
 pub use procedure::{Phase, Procedure, Unmeasurable};
 pub use reads::{ProcedureOptions, Read, Timing};
+pub use under_load::LoadTrial;
 
 use alloc::string::String;
 use alloc::vec::Vec;

@@ -17,10 +17,16 @@ fn of(kind: SetKind, members: u32) -> SetSpec {
     SetSpec { kind, members, ..SetSpec::SINGLE }
 }
 
-/// A hundred clients in a closed loop; `change` is made to settings of one piece at a time.
+/// A hundred clients in a closed loop on a set of the drive [`DRIVE`]; `change` is made to settings of one
+/// piece at a time.
 fn served(set: SetSpec, change: impl FnOnce(&mut SpindleConfig)) -> Report {
+    served_by(DRIVE, set, change)
+}
+
+/// The same on any drive.
+fn served_by(drive: &str, set: SetSpec, change: impl FnOnce(&mut SpindleConfig)) -> Report {
     let library = CatalogueSpec { size: Some(Bytes::gib(40)), ..CatalogueSpec::default() };
-    let drive = drives::get(DRIVE).unwrap();
+    let drive = drives::find(drive).unwrap();
     let mut spindle = SpindleConfig {
         mode: Mode::Both,
         ahead: Some(AheadConfig::default()),
@@ -90,6 +96,31 @@ fn members_of_a_stripe_bring_one_long_piece_together() {
     // The same bytes under way.
     let (long, short) = (fixed(8, 1), fixed(2, 4));
     assert!(long > 1.2 * short, "{long} {short}");
+}
+
+#[test]
+fn a_set_that_is_busy_from_the_start_is_found_by_its_load() {
+    for (kind, at_once) in [(SetKind::Raid1, 4), (SetKind::Raid10, 2)] {
+        let known = rate(of(kind, 4), |c| c.in_flight = at_once);
+        let found = rate(of(kind, 4), |c| c.find_in_flight = true);
+        assert!(found > 0.9 * known, "{kind:?}: {known} {found}");
+    }
+}
+
+#[test]
+fn trials_cost_a_single_spindle_next_to_nothing() {
+    let drawn = (1..=12).map(|i| format!("drawn:31:{i}"));
+    let large = |drive: &String| drives::find(drive).unwrap().capacity() >= Bytes::gib(60);
+    for drive in drawn.filter(large).chain([DRIVE.into()]) {
+        let served = |find| {
+            let report = served_by(&drive, SetSpec::SINGLE, |c| c.find_in_flight = find);
+            (report.mb_per_s, report.engines[0].at_once)
+        };
+        let ((without, _), (with, at_once)) = (served(false), served(true));
+        println!("{drive}: {without:.1} {with:.1} MB/s");
+        assert_eq!(at_once, 1, "{drive}");
+        assert!(with > 0.97 * without, "{drive}: {without} {with}");
+    }
 }
 
 #[test]

@@ -262,8 +262,10 @@ pub(super) fn account_daemon(row: &mut Row, daemon: Option<&mut Daemon>) {
             .sum()
     };
     let receptionist = counter("passed_mode") + counter("passed_not_a_disk") + counter("passed_bad_request");
-    row.metrics.insert("queue_full".into(), counter("passed_full") + passed("full"));
-    row.metrics.insert("passes".into(), receptionist + counter("passed_full") + passed(""));
+    // For one user the queue is full before it is for all.
+    let full = counter("passed_full") + counter("passed_share");
+    row.metrics.insert("queue_full".into(), full + passed("full"));
+    row.metrics.insert("passes".into(), receptionist + full + passed(""));
     account_ledger(row, &status);
     row.raw.insert("daemon".into(), status);
 }

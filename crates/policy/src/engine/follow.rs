@@ -94,7 +94,9 @@ impl DiskEngine {
                     following.taking.remove(stream);
                 }
                 Taken::Unknown => {
-                    let after = time(self.config.constants.taken_after_s);
+                    let taking = following.table.get(stream).map_or(Nanos::MAX, |s| s.takes(self.now, len));
+                    let longest = time(self.config.constants.quiet_s);
+                    let after = taking.max(following.config.slack).min(longest);
                     following.taking.set(stream, self.now + after);
                 }
             }
@@ -214,8 +216,8 @@ impl DiskEngine {
     fn lead(&self) -> Nanos {
         let Some(following) = &self.streams else { return Nanos::ZERO };
         let (queued, in_flight) = self.spindle.load();
-        let at_once = (self.config.in_flight * (self.config.parts.len() + 1)) as u64;
-        let backlog = Nanos(self.service.mean().0.saturating_mul((queued + in_flight) as u64) / at_once);
+        let pieces = (queued + in_flight) as u64;
+        let backlog = Nanos(self.service.mean().0.saturating_mul(pieces) / self.spindles() as u64);
         backlog + backlog + following.config.slack
     }
 

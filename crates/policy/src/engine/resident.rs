@@ -52,8 +52,8 @@ impl DiskEngine {
                 let delivered = self.extents.totals().disk;
                 self.extents.arrived(self.now, submitted, file, resident, end);
                 let delivered = self.extents.totals().disk - delivered + (resident - start);
-                let alone = self.spindle.load().1 == 1 && delivered == end - start;
-                self.service.observe(end - start, took, alone);
+                let shows = self.spindle.load().1 <= self.spindles() && delivered == end - start;
+                self.service.observe(end - start, took, shows);
             }
             Outcome::Failed => {
                 self.stats.reads_failed += 1;
@@ -62,6 +62,11 @@ impl DiskEngine {
             }
         }
         self.spindle.done(self.now, read, outcome);
+        if let Some(trial) = &mut self.trial {
+            trial.ended(self.now, end - start, self.spindle.load().0);
+            let pieces = trial.pieces();
+            self.in_flight(pieces);
+        }
         self.files.released(self.now, file);
         if self.streams.is_some() {
             // Its stream may have ended while it was read: what is found gone of it later is no eviction.

@@ -95,6 +95,14 @@ impl Stream {
         now + Nanos::from_secs_f64(self.unread() as f64 / rate)
     }
 
+    /// How long it takes for so many bytes, at its present rate.
+    pub(crate) fn takes(&self, now: Nanos, bytes: u64) -> Nanos {
+        match self.bytes_per_s(now) {
+            rate if rate > 0.0 => Nanos::from_secs_f64(bytes as f64 / rate),
+            _ => Nanos::MAX,
+        }
+    }
+
     /// Whether it is known to read in sequence.
     pub(crate) fn is_sequential(&self, config: &StreamConfig) -> bool {
         self.reads_on(config.sequential_after)

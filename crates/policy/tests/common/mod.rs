@@ -349,6 +349,8 @@ impl Logged {
         self.log.push(Line { disk: 0, at: self.now, entry: Entry::Event(event) }.to_string());
         self.model.event(&event);
         self.engine.handle(self.now, event);
+        // The number of pieces at once may be found by trial.
+        self.model.config.in_flight = self.engine.config().in_flight;
         self.model.check(&self.engine, self.now);
     }
 

@@ -52,13 +52,12 @@ pub(crate) fn constants() -> impl Strategy<Value = Constants> {
     let absurd = vec![0.0, -1.0, 1e-9, 0.5, 3.0, 1e30, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
     let value = || proptest::option::weighted(0.1, proptest::sample::select(absurd.clone()));
     let whole = || proptest::option::weighted(0.1, amount());
-    (proptest::array::uniform10(value()), proptest::array::uniform1(whole())).prop_map(|(values, [queue])| {
+    (proptest::array::uniform9(value()), proptest::array::uniform1(whole())).prop_map(|(values, [queue])| {
         let mut c = Constants::default();
         c.queue_ahead = queue.unwrap_or(c.queue_ahead);
         let all = [
             &mut c.early_s,
             &mut c.quiet_s,
-            &mut c.taken_after_s,
             &mut c.blocked_over_budget,
             &mut c.evicted_share,
             &mut c.budget_share,
@@ -99,10 +98,10 @@ pub(crate) fn sizing() -> impl Strategy<Value = (Sizing, BitrateRule, Option<u64
     (sizing, proptest::sample::select(rules), proptest::option::of(any::<u64>()))
 }
 
-/// Pieces at once, and where parts of the device begin.
-fn at_once() -> impl Strategy<Value = (usize, Vec<u64>)> {
+/// Pieces at once, where parts of the device begin, and whether the number is found by trial.
+fn at_once() -> impl Strategy<Value = (usize, Vec<u64>, bool)> {
     let parts = proptest::collection::vec(0..4_000_000_000u64, 0..3);
-    prop_oneof![3 => Just((1, Vec::new())), 1 => (0..5usize, parts)]
+    prop_oneof![3 => Just((1, Vec::new(), false)), 1 => (0..5usize, parts, any::<bool>())]
 }
 
 pub(crate) fn config() -> impl Strategy<Value = Config> {
@@ -139,6 +138,7 @@ pub(crate) fn config() -> impl Strategy<Value = Config> {
                     read_max: Bytes(read_max * 5_000),
                     reads_in_flight,
                     in_flight: at_once.0,
+                    find_in_flight: at_once.2,
                     parts: at_once.1.into_iter().map(Lba).collect(),
                     overlap: Bytes(overlap * PAGE),
                     queue_max,
