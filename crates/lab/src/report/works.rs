@@ -29,7 +29,7 @@ fn lines(results: &Results) -> Option<(Vec<String>, Vec<Vec<String>>)> {
             remark.push(format!("{} answers failed: {why}", number(sum("failed"))));
         }
         vec![
-            word("version").map_or(title.clone(), |version| format!("{title} {version}")),
+            named(&title, word("version")),
             word("client").unwrap_or_default(),
             word("door").unwrap_or_default(),
             median(&without.name).map_or("-".into(), number),
@@ -40,6 +40,14 @@ fn lines(results: &Results) -> Option<(Vec<String>, Vec<Vec<String>>)> {
         ]
     };
     Some((header.map(String::from).to_vec(), axis.values.iter().map(line).collect()))
+}
+
+/// A server with its version behind its own name: `HAProxy 2.6, then nginx`.
+fn named(title: &str, version: Option<String>) -> String {
+    let Some(version) = version else { return title.to_string() };
+    title
+        .split_once(", ")
+        .map_or_else(|| format!("{title} {version}"), |(name, rest)| format!("{name} {version}, {rest}"))
 }
 
 /// How many times as much, the median of the repetitions, with the smallest and the largest.
@@ -98,6 +106,14 @@ mod tests {
         assert_eq!(line("| restic"), "| restic's REST server |  |  | - | - | - | - | it is not here |");
         let servers = results.scenario.axis.as_ref().unwrap().values.len();
         assert_eq!(text.lines().filter(|line| line.starts_with('|')).count(), servers + 2);
+    }
+
+    #[test]
+    fn a_version_stands_behind_the_name_it_belongs_to() {
+        let version = || Some("2.6".to_string());
+        assert_eq!(named("HAProxy, then nginx", version()), "HAProxy 2.6, then nginx");
+        assert_eq!(named("nginx", version()), "nginx 2.6");
+        assert_eq!(named("vsftpd", None), "vsftpd");
     }
 
     #[test]
