@@ -61,6 +61,8 @@ bench: build
 install: build
 	install -D -m 755 target/release/seekless $(DESTDIR)$(PREFIX)/bin/seekless
 	install -D -m 644 target/release/libseekless.so $(DESTDIR)$(PREFIX)/lib/seekless/libseekless.so
+	install -D -m 644 target/release/libseekless_order.so $(DESTDIR)$(PREFIX)/lib/libseekless_order.so
+	install -D -m 644 crates/order-c/include/seekless_order.h $(DESTDIR)$(PREFIX)/include/seekless_order.h
 	@echo 'installed. Try: seekless doctor'
 
 dist: setup
@@ -71,4 +73,5 @@ dist-test: dist
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/seekless $(DESTDIR)$(PREFIX)/lib/seekless/libseekless.so
+	rm -f $(DESTDIR)$(PREFIX)/lib/libseekless_order.so $(DESTDIR)$(PREFIX)/include/seekless_order.h
 	rmdir --ignore-fail-on-non-empty $(DESTDIR)$(PREFIX)/lib/seekless 2>/dev/null || true

@@ -67,6 +67,8 @@ enum Command {
     Disk(seekless_disk::cli::DiskArgs),
     /// Put paths in the order in which their disk reads them best, and read ahead of their consumer
     Order(seekless_order::cli::OrderArgs),
+    /// Write the contents of files as one tar stream, in the order in which their disk reads them best
+    CatSet(seekless_order::cat::CatSetArgs),
     /// The same decisions in virtual time: block traces through levels of caches and prefetchers
     Sim(seekless_sim::cli::SimArgs),
     /// What a site needs: disks and memory, from its access log or by formula
@@ -154,6 +156,7 @@ fn ours(command: Command) -> Result<Exit, Fault> {
         Command::Vdisk(args) => seekless_vdisk::cli::run(args),
         Command::Disk(args) => seekless_disk::cli::run(args),
         Command::Order(args) => seekless_order::cli::run(args),
+        Command::CatSet(args) => seekless_order::cat::run(args),
         Command::Sim(args) => seekless_sim::cli::run(args),
         Command::Plan(args) => seekless_plan::cli::run(*args),
         Command::Lab(args) => seekless_lab::cli::run(args),

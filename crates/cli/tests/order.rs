@@ -1,11 +1,12 @@
-//! `seekless order` on a disk of `seekless vdisk`: addresses rise, and so do the disk's own reads.
+//! `seekless order` and `seekless cat-set` on a disk of `seekless vdisk`: addresses rise, and so do the
+//! disk's own reads.
 //!
 //! Needs root, FUSE and loop devices; says so and passes otherwise.
 
 mod common;
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -62,10 +63,9 @@ fn the_disk_reads_in_one_sweep_what_the_list_has_in_no_order() {
     let given: Vec<u64> = list.iter().map(|name| sectors(&path(name)).0).collect();
     assert!(turns_back(&given) > FILES / 10, "the list was in order already");
     let places: Vec<(u64, u64)> = names.iter().map(|name| sectors(&path(name))).collect();
+    let sectors_of = |lba: u64| places.iter().any(|(first, end)| (*first..*end).contains(&lba));
     names.iter().for_each(|name| common::forget(&path(name)));
-    disk.flush();
-    let mut trace = File::open(disk.trace()).unwrap();
-    trace.seek(SeekFrom::End(0)).unwrap();
+    let mut trace = end_of_trace(&disk);
 
     let mut order = Command::new(SEEKLESS)
         .args(["order", "-0", "--ahead", "64MiB"])
@@ -93,7 +93,37 @@ fn the_disk_reads_in_one_sweep_what_the_list_has_in_no_order() {
     assert!(whole.count() > FILES * 9 / 10, "brought into memory");
 
     disk.flush();
-    let ours = |lba: u64| places.iter().any(|(first, end)| (*first..*end).contains(&lba));
+    one_sweep(&mut trace, sectors_of);
+
+    names.iter().for_each(|name| common::forget(&path(name)));
+    let mut trace = end_of_trace(&disk);
+    let mut cat = Command::new(SEEKLESS)
+        .args(["cat-set", "-0", "--ahead", "64MiB"])
+        .current_dir(disk.mount())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = cat.stdin.take().unwrap();
+    list.iter().for_each(|name| write!(stdin, "{name}\0").unwrap());
+    drop(stdin);
+    let bytes = cat.stdout.take().unwrap().read_to_end(&mut Vec::new()).unwrap();
+    assert!(cat.wait().unwrap().success());
+    assert!(bytes > files.iter().map(|file| file.1 as usize).sum(), "contents and headers");
+    disk.flush();
+    one_sweep(&mut trace, sectors_of);
+}
+
+/// The disk's trace, behind what it has by now.
+fn end_of_trace(disk: &Disk) -> File {
+    disk.flush();
+    let mut trace = File::open(disk.trace()).unwrap();
+    trace.seek(SeekFrom::End(0)).unwrap();
+    trace
+}
+
+/// The reads of the files are one sweep.
+fn one_sweep(trace: &mut File, ours: impl Fn(u64) -> bool) {
     let mut reads = Vec::new();
     for line in BufReader::new(trace).lines().map(Result::unwrap) {
         let fields: Vec<&str> = line.split(',').collect();

@@ -33,6 +33,17 @@ pub fn run_last_on(processor: usize) -> io::Result<()> {
     }
 }
 
+/// Keeps signals of the process away from the calling thread, so that they reach other threads.
+pub fn block_signals() {
+    let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `sigfillset` writes the set that it is given, and cannot fail for a valid pointer. The mask is read
+    // from it after that; the old mask is not asked for.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), std::ptr::null_mut());
+    }
+}
+
 /// Numbers of the processors this thread may run on, `max` at the most.
 pub fn processors(max: usize) -> Vec<usize> {
     let Ok(set) = rustix::thread::sched_getaffinity(None) else { return Vec::new() };

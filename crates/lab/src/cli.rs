@@ -10,7 +10,7 @@ use seekless_units::{Exit, Fault};
 use crate::record;
 use crate::results::Results;
 use crate::scenario::{self, Scenario};
-use crate::{compare, demo, file_server, live, report, sim, terminal};
+use crate::{compare, demo, file_server, live, report, sim, small_files, terminal};
 
 /// Run experiments: scenarios in, results and reports out.
 #[derive(Debug, Args)]
@@ -86,6 +86,9 @@ enum LabCommand {
         #[arg(long)]
         port: u16,
     },
+    /// Checksums of the members of the tar stream on standard input
+    #[command(hide = true)]
+    Sums,
     /// Read a range of a file and time it
     #[command(hide = true)]
     Probe {
@@ -230,6 +233,7 @@ pub fn run(args: LabArgs) -> Result<Exit, Fault> {
             Ok(if lines.iter().all(|l| l.within) { Exit::Ok } else { Exit::Failed })
         }
         LabCommand::FileServer { root, port } => file_server::serve(&root, port),
+        LabCommand::Sums => small_files::sums(),
         LabCommand::Probe { file, offset, bytes, times } => live::probe::read(&file, offset, bytes, times),
     }
 }

@@ -31,6 +31,7 @@ mod row;
 pub mod scenario;
 pub mod server;
 mod sim;
+mod small_files;
 mod terminal;
 mod tools;
 pub mod trees;

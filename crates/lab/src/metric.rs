@@ -93,6 +93,8 @@ pub const METRICS: &[Metric] = &[
     metric("calls_under_0_1ms", "", "share of the server's read calls that took under 0.1 ms"),
     metric("calls_p99_ms", "ms", "99th percentile of the time of the server's read calls"),
     metric("runtime_s", "s", "completion time, in disk time"),
+    metric("files_s", "1/s", "files read, a second of disk time"),
+    metric("wrong_files", "", "files that were not read, or whose checksum is not that of what was written"),
     metric(
         "gone_wait_ms",
         "ms",

@@ -42,6 +42,43 @@ pub(crate) fn shim() -> Result<PathBuf, Fault> {
         })
 }
 
+/// libseekless_order.so: `$SEEKLESS_ORDER_LIBRARY`, next to the program, or in ../lib/.
+pub(crate) fn order_library() -> Result<PathBuf, Fault> {
+    if let Some(path) = std::env::var_os("SEEKLESS_ORDER_LIBRARY") {
+        return Ok(path.into());
+    }
+    let program = seekless()?;
+    let program = program.canonicalize().unwrap_or(program);
+    let dir = program.parent().unwrap_or(Path::new("/"));
+    ["libseekless_order.so", "../lib/libseekless_order.so"]
+        .iter()
+        .map(|relative| dir.join(relative))
+        .find(|path| path.exists())
+        .ok_or_else(|| {
+            let message = format!(
+                "libseekless_order.so is neither beside {} nor in ../lib: build it (`cargo build --release -p seekless-order-c`) or set SEEKLESS_ORDER_LIBRARY",
+                program.display()
+            );
+            Fault::new(Exit::Missing, message)
+        })
+}
+
+/// Folder of the Python package: `$SEEKLESS_PYTHON`, else `python` in a folder above the program or the
+/// current one.
+pub(crate) fn python_package() -> Result<PathBuf, Fault> {
+    if let Some(path) = std::env::var_os("SEEKLESS_PYTHON") {
+        return Ok(path.into());
+    }
+    let starts = [std::env::current_dir().ok(), seekless().ok()];
+    let above = starts.iter().flatten().flat_map(|start| start.ancestors());
+    above.map(|dir| dir.join("python")).find(|dir| dir.join("seekless_order/__init__.py").is_file()).ok_or_else(
+        || {
+            let message = "the Python package seekless_order is not here: call this in a checkout, or set SEEKLESS_PYTHON";
+            Fault::new(Exit::Missing, message)
+        },
+    )
+}
+
 /// Folders programs were unpacked into: `$SEEKLESS_TOOLS`, else `.cache/debian/root` in a folder above the
 /// program or the current one.
 fn roots() -> Vec<PathBuf> {

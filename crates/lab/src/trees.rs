@@ -23,7 +23,7 @@ use seekless_workload::splitmix;
 /// The size the paper's two statements are about, bytes.
 const KNEE_BYTES: f64 = 16384.0;
 /// Standard deviations from the median to the upper tenth of a normal variable, and hence the shape.
-const SIGMA: f64 = 1.2816;
+pub(crate) const SIGMA: f64 = 1.2816;
 /// Largest file written; the kernel's own largest are a few MB.
 const FILE_BYTES_MAX: f64 = 4e6;
 /// Files a folder, as in the kernel's tree.
@@ -102,7 +102,7 @@ fn in_order_of_writing(files: &[TreeFile]) -> Vec<&TreeFile> {
 }
 
 /// A standard normal variable by Box and Muller.
-fn gaussian(state: &mut u64) -> f64 {
+pub(crate) fn gaussian(state: &mut u64) -> f64 {
     let mut uniform = || (splitmix::next(state) >> 11) as f64 / (1u64 << 53) as f64;
     let radius = (-2.0 * (1.0 - uniform()).ln()).sqrt();
     radius * (std::f64::consts::TAU * uniform()).cos()

@@ -6,21 +6,18 @@ use std::io::{self, BufReader, BufWriter, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use rustix::fs::FileType;
 use seekless_units::{Bytes, Exit, Fault};
 
-use crate::ahead::{Ahead, Gone};
+use crate::ahead::{Ahead, AheadSummary, Gone, Wanted};
+use crate::batch::{self, BATCH_PATHS};
 use crate::entries::Entries;
-use crate::hints;
-use crate::look::{Found, Look};
-use crate::sequence::{self, Limits};
-use crate::summary::{AheadSummary, Tally};
-use crate::walk::{From, Got, List};
-
-/// Bytes of the paths of a batch. As many paths as a batch has by default, at usual lengths, take a third of
-/// it. At half of it batches of long paths are shorter; at double they take more memory.
-const BATCH_BYTES: usize = 32 << 20;
+use crate::look::{By, Found, Look};
+use crate::pipe::Pipe;
+use crate::sequence::Limits;
+use crate::summary::Tally;
+use crate::walk::{From, List};
 
 /// Bytes read of a list, or written of one, by one system call.
 const BUFFER: usize = 64 << 10;
@@ -41,8 +38,8 @@ pub struct OrderArgs {
     /// Paths end with a zero byte, not with a newline, in the list and in the output
     #[arg(short = '0', long)]
     null: bool,
-    /// What to sort by: the address of a file's first bytes on its disk, or its inode number, which opens no
-    /// file
+    /// What to sort by: the address of a file's first bytes on its disk; its inode number, which opens no
+    /// file; nothing
     #[arg(long, value_enum, default_value_t = By::Address)]
     by: By,
     /// Instead of a folder, write the regular files below it
@@ -53,7 +50,7 @@ pub struct OrderArgs {
     #[arg(long, value_name = "SIZE")]
     ahead: Option<Bytes>,
     /// Most paths that are sorted together; memory is bounded by it
-    #[arg(long, default_value_t = 100_000, value_name = "N", hide_short_help = true,
+    #[arg(long, default_value_t = BATCH_PATHS, value_name = "N", hide_short_help = true,
           value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     batch: u32,
     /// Write a summary as JSON; to standard output, in place of the paths, if no FILE is given
@@ -61,21 +58,12 @@ pub struct OrderArgs {
     json: Option<PathBuf>,
 }
 
-/// What to sort by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum By {
-    /// Address on the disk; by inode where there is none
-    Address,
-    /// Inode number
-    Inode,
-}
-
 /// Where paths go.
 enum Out {
     /// To standard output.
     Plain(BufWriter<File>),
     /// To standard output, their files read before.
-    Ahead(Box<Ahead>),
+    Ahead(Box<Ahead<Pipe>>),
     /// Nowhere: the summary takes their place.
     Nowhere,
 }
@@ -94,11 +82,10 @@ pub fn run(args: OrderArgs) -> Result<Exit, Fault> {
     let end = if args.null { b'\0' } else { b'\n' };
     let bar_total = if args.dirs { 0 } else { args.paths.len() as u64 };
     let mut out = out(&args)?;
-    let mut list = List::new(from(args.paths, end)?, end, args.dirs);
+    let mut list = List::new(from(args.paths, end)?, Some(end), args.dirs);
     let mut tally = Tally::new(seekless_output::bar(bar_total, "{bar:40} {pos}/{len} {eta}"));
-    let mut look = Look::new(args.by == By::Address);
-    let limits = Limits { items: args.batch as usize, bytes: BATCH_BYTES };
-    let ended = go(&mut list, &mut look, &mut tally, &mut out, limits, end);
+    let mut look = Look::new(args.by);
+    let ended = go(&mut list, &mut look, &mut tally, &mut out, batch::limits(args.batch), end);
     tally.bar.finish_and_clear();
     let (ahead, written) = close(out, ended);
     if let Some(to) = &args.json {
@@ -129,41 +116,16 @@ fn go(
     limits: Limits,
     end: u8,
 ) -> Result<(), Ended> {
-    loop {
-        let mut paths = std::iter::from_fn(|| {
-            loop {
-                let got = list.next()?;
-                tally.paths += 1;
-                match got {
-                    Got::Path(entry) => return Some(entry),
-                    Got::Refused(path, why) => tally.refuse(&path, &why),
-                }
-            }
-        });
-        let mut entries = sequence::batch(&mut paths, limits, |entry| entry.path.len());
-        if entries.is_empty() {
-            return Ok(());
-        }
+    while let Some(batch) = batch::next(list, look, limits, &mut |path, why| tally.refuse(&path, &why)) {
         tally.batches += 1;
-        hints::fill(&mut entries);
-        entries.sort_by_key(|entry| entry.inode);
-        let mut batch = Vec::with_capacity(entries.len());
-        for entry in entries {
-            match look.up(entry.path) {
-                Ok(found) => {
-                    tally.count(&found);
-                    batch.push(found);
-                }
-                Err((path, why)) => tally.refuse(&path, &why),
-            }
-        }
-        sequence::sort(&mut batch, |found| found.place);
         for found in batch {
+            tally.count(&found, look.how(&found));
             out.give(found, end, look)?;
             tally.bar.inc(1);
         }
         out.end_batch()?;
     }
+    Ok(())
 }
 
 impl Out {
@@ -173,8 +135,17 @@ impl Out {
                 out.write_all(&found.path).and_then(|()| out.write_all(&[end])).map_err(Ended::Unwritable)
             }
             Out::Ahead(ahead) => {
+                let mut line = Vec::with_capacity(found.path.len() + 1);
+                line.extend_from_slice(&found.path);
+                line.push(end);
                 let steps = look.device(found.device).steps;
-                ahead.add(found, end, steps).map_err(|Gone| Ended::Gone)
+                let wanted = (found.bytes > 0).then_some(Wanted {
+                    path: &found.path,
+                    offset: 0,
+                    len: u64::MAX,
+                    steps,
+                });
+                ahead.add(line, wanted).map_err(|Gone| Ended::Gone)
             }
             Out::Nowhere => Ok(()),
         }
@@ -193,8 +164,8 @@ impl Out {
 fn close(out: Out, ended: Result<(), Ended>) -> (Option<AheadSummary>, io::Result<()>) {
     let (ahead, written) = match out {
         Out::Ahead(ahead) => {
-            let (sums, written) = ahead.finish();
-            (Some(sums), written)
+            let (pipe, sums) = ahead.into_parts();
+            (Some(sums), pipe.finish())
         }
         Out::Plain(_) | Out::Nowhere => (None, Ok(())),
     };
@@ -220,12 +191,16 @@ fn out(args: &OrderArgs) -> Result<Out, Fault> {
         let text = "--ahead needs a consumer: standard output must be a pipe, and take the paths";
         return Err(Fault::new(Exit::Usage, text));
     }
-    Ahead::new(stdout, size.0)
-        .map(|ahead| Out::Ahead(Box::new(ahead)))
+    Pipe::new(stdout)
+        .map(|pipe| Out::Ahead(Box::new(Ahead::new(pipe, size.0))))
         .map_err(|e| Fault::new(Exit::Failed, format!("cannot read ahead: {e}")))
 }
 
-fn from(paths: Vec<OsString>, end: u8) -> Result<From, Fault> {
+/// The list of a command line: its paths, or else standard input, where `end` ends each.
+///
+/// # Errors
+/// Standard input cannot be used.
+pub(crate) fn from(paths: Vec<OsString>, end: u8) -> Result<From, Fault> {
     if !paths.is_empty() {
         return Ok(From::Arguments(paths.into_iter()));
     }
@@ -234,7 +209,10 @@ fn from(paths: Vec<OsString>, end: u8) -> Result<From, Fault> {
 }
 
 /// A standard stream without the standard library's own buffer.
-fn standard(stream: impl AsFd) -> Result<OwnedFd, Fault> {
+///
+/// # Errors
+/// It is closed, or there are no descriptors left.
+pub(crate) fn standard(stream: impl AsFd) -> Result<OwnedFd, Fault> {
     let copy = stream.as_fd().try_clone_to_owned();
     copy.map_err(|e| Fault::new(Exit::Failed, format!("a standard stream cannot be used: {e}")))
 }

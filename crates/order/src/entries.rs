@@ -2,9 +2,7 @@
 
 use std::io::{self, BufRead};
 
-/// Longest path that is kept, bytes. The kernel opens none longer (`PATH_MAX` counts the zero byte at its
-/// end). At half of it paths that can be opened are refused; at double those that cannot are held in memory.
-pub(crate) const PATH_BYTES_MAX: usize = 4095;
+use crate::walk::PATH_BYTES_MAX;
 
 /// One path of the list.
 #[derive(Debug, PartialEq, Eq)]

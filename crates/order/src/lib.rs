@@ -1,21 +1,42 @@
-//! `seekless order`: a list of paths in, the same paths out in the order in which their disk reads them best.
+//! Files in the order in which their disk reads them best, read ahead of whoever takes them.
 //!
-//! A program that takes files in any order (a hasher, a backup check, a media scanner) makes a disk seek
-//! once a file if it takes them in the order of names. Sorted by the address of their first bytes, they are
-//! one sweep. [`sequence`] has the order, pure; `entries` and `walk` read the list; `hints` and `look` ask
-//! where files lie; `ahead` brings them into memory before the consumer gets their paths, within [`window`].
+//! A program that takes files in any order (a hasher, a backup, a media scanner, a loader of training data)
+//! makes a hard disk seek once a file if it takes them in the order of names. In the order of the addresses
+//! of their first bytes they are one sweep.
 //!
-//! Memory is bounded: the list is taken in batches ([`sequence::Limits`]), and each batch is sorted by
-//! itself.
+//! [`order()`] is for programs: an iterator of paths in, an iterator of [`Item`]s out, whose bytes are in
+//! memory when they come. [`Set`] is the same without an iterator. Neither needs a daemon or a privilege. An
+//! item tells how it came to its turn ([`Item::how`]): by address where the file system tells one (FIEMAP),
+//! by inode number where it does not.
+//!
+//! The commands `seekless order` (`cli`) and `seekless cat-set` (`cat`) stand on the same parts. [`sequence`]
+//! has the order, pure; `entries` and `walk` read a list; `hints` and `look` ask where files lie; `batch`
+//! puts them in order; `ahead` brings them into memory before their consumer gets them, within [`window`]:
+//! the reader of a `pipe`, or the program that holds a `set`.
+//!
+//! Memory is bounded: paths are taken in batches ([`sequence::Limits`]), and each batch is sorted by itself.
 //!
 //! Must not know: the other applications.
 
 mod ahead;
+mod batch;
+#[cfg(feature = "cli")]
+pub mod cat;
+#[cfg(feature = "cli")]
 pub mod cli;
+#[cfg(feature = "cli")]
 mod entries;
 mod hints;
 mod look;
+#[cfg(feature = "cli")]
+mod pipe;
 pub mod sequence;
+mod set;
+#[cfg(feature = "cli")]
 mod summary;
 mod walk;
 pub mod window;
+
+pub use batch::BATCH_PATHS;
+pub use look::{By, How};
+pub use set::{Counts, Failure, Item, Options, Ordered, Set, WINDOW, order};

@@ -1,6 +1,7 @@
 //! Asks the system where files lie.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -23,6 +24,47 @@ const REPORT_STEP: u64 = 1 << 20;
 /// A sector, the unit of a partition's start.
 const SECTOR: u64 = 512;
 
+/// What to sort by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+pub enum By {
+    /// Address on the disk; by inode where there is none
+    #[default]
+    Address,
+    /// Inode number
+    Inode,
+    /// Nothing: the order of the list
+    Listed,
+}
+
+/// How an item came to its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum How {
+    /// By the address of its first bytes on the disk.
+    Address,
+    /// By its inode number, for want of an address or because that was asked for.
+    Inode,
+    /// As it was listed, because that was asked for.
+    Listed,
+}
+
+impl How {
+    /// In words: `address`, `inode`, `as listed`.
+    pub fn name(self) -> &'static str {
+        match self {
+            How::Address => "address",
+            How::Inode => "inode",
+            How::Listed => "as listed",
+        }
+    }
+}
+
+impl fmt::Display for How {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// A path, looked up.
 #[derive(Debug)]
 pub(crate) struct Found {
@@ -34,14 +76,13 @@ pub(crate) struct Found {
     pub(crate) device: usize,
     /// Length of a file; a folder has none.
     pub(crate) bytes: u64,
-    /// A folder has nothing to read ahead.
-    pub(crate) is_file: bool,
 }
 
 /// A file system that was met.
 #[derive(Debug)]
 pub(crate) struct Device {
     /// Of the disk below it, or of itself where none is known.
+    #[cfg_attr(not(feature = "cli"), allow(dead_code, reason = "the summary has it"))]
     pub(crate) name: String,
     /// Which disk, by order of appearance.
     disk: usize,
@@ -56,21 +97,35 @@ pub(crate) struct Device {
 /// What is known of the file systems met so far.
 pub(crate) struct Look {
     topology: Topology,
-    by_address: bool,
+    by: By,
     devices: Vec<Device>,
     by_number: HashMap<u64, usize>,
     disks: Vec<Dev>,
 }
 
 impl Look {
-    /// Nothing is known yet. Without `by_address` no file is opened.
-    pub(crate) fn new(by_address: bool) -> Look {
+    /// Nothing is known yet. No file is opened but to sort by address.
+    pub(crate) fn new(by: By) -> Look {
         Look {
             topology: Topology::of_system(),
-            by_address,
+            by,
             devices: Vec::new(),
             by_number: HashMap::new(),
             disks: Vec::new(),
+        }
+    }
+
+    /// What to sort by.
+    pub(crate) fn by(&self) -> By {
+        self.by
+    }
+
+    /// How a path that was found comes to its turn.
+    pub(crate) fn how(&self, found: &Found) -> How {
+        match (self.by, found.place.at) {
+            (By::Listed, _) => How::Listed,
+            (_, At::Address(_)) => How::Address,
+            (_, At::Inode(_)) => How::Inode,
         }
     }
 
@@ -80,7 +135,7 @@ impl Look {
     /// Why it cannot be put in order, in a few words.
     pub(crate) fn up(&mut self, path: Vec<u8>) -> Result<Found, (Vec<u8>, String)> {
         match self.placed(as_path(&path)) {
-            Ok((place, device, bytes, is_file)) => Ok(Found { path, place, device, bytes, is_file }),
+            Ok((place, device, bytes)) => Ok(Found { path, place, device, bytes }),
             Err(why) => Err((path, why)),
         }
     }
@@ -91,11 +146,12 @@ impl Look {
     }
 
     /// All that were met.
+    #[cfg(feature = "cli")]
     pub(crate) fn devices(&self) -> &[Device] {
         &self.devices
     }
 
-    fn placed(&mut self, path: &Path) -> Result<(Place, usize, u64, bool), String> {
+    fn placed(&mut self, path: &Path) -> Result<(Place, usize, u64), String> {
         let meta = fs::metadata(path).map_err(|e| e.to_string())?;
         let is_file = meta.is_file();
         if !is_file && !meta.is_dir() {
@@ -103,10 +159,10 @@ impl Look {
         }
         let index = self.index_of(meta.dev());
         let inode = At::Inode(meta.ino());
-        let ask = self.by_address && self.devices[index].tells && meta.len() > 0;
+        let ask = self.by == By::Address && self.devices[index].tells && meta.len() > 0;
         let at = if ask { self.address(path, index)?.map_or(inode, At::Address) } else { inode };
         let bytes = if is_file { meta.len() } else { 0 };
-        Ok((Place { disk: self.devices[index].disk, at }, index, bytes, is_file))
+        Ok((Place { disk: self.devices[index].disk, at }, index, bytes))
     }
 
     /// Address on the disk of the first bytes that have one.

@@ -5,15 +5,16 @@ use std::io::Write;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use crate::look::{Found, Look};
-use crate::sequence::At;
+use crate::ahead::AheadSummary;
+use crate::look::{Found, How, Look};
 use crate::walk::as_path;
 
 /// Counts of one run.
 #[derive(Debug)]
 pub(crate) struct Tally {
-    /// Paths of the list: ordered, and not.
+    /// Paths of the list so far: ordered, and not.
     pub(crate) paths: u64,
+    /// Of these, not.
     pub(crate) failures: u64,
     pub(crate) batches: u64,
     /// Of each file system, by index.
@@ -26,6 +27,7 @@ struct Counts {
     paths: u64,
     bytes: u64,
     by_address: u64,
+    by_inode: u64,
 }
 
 /// `--json`.
@@ -41,6 +43,8 @@ pub(crate) struct Summary {
     by_address: u64,
     /// Ordered by inode number.
     by_inode: u64,
+    /// Left in the order of the list.
+    as_listed: u64,
     /// Paths that could not be ordered.
     failures: u64,
     /// Batches, each sorted by itself.
@@ -59,19 +63,7 @@ struct DeviceSummary {
     bytes: u64,
     by_address: u64,
     by_inode: u64,
-}
-
-/// What `--ahead` did.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(crate) struct AheadSummary {
-    /// Most bytes ahead of the consumer: what was asked for, or half of the memory if that is less.
-    pub(crate) window: u64,
-    /// The furthest it was ahead.
-    pub(crate) furthest: u64,
-    /// Bytes that were brought in, or were there.
-    pub(crate) bytes: u64,
-    /// Files left to their consumer: not readable here, on no disk, read errors.
-    pub(crate) left: u64,
+    as_listed: u64,
 }
 
 impl Tally {
@@ -81,7 +73,13 @@ impl Tally {
 
     /// A path cannot be put in order: one line on standard error.
     pub(crate) fn refuse(&mut self, path: &[u8], why: &str) {
+        self.paths += 1;
         self.failures += 1;
+        self.say(path, why);
+    }
+
+    /// One line on standard error about a path.
+    pub(crate) fn say(&self, path: &[u8], why: &str) {
         // Quoted, so that any name is one line.
         self.bar.suspend(|| {
             // Standard error may be closed; then there is nobody to tell.
@@ -89,14 +87,17 @@ impl Tally {
         });
     }
 
-    pub(crate) fn count(&mut self, found: &Found) {
+    /// A path has its turn.
+    pub(crate) fn count(&mut self, found: &Found, how: How) {
+        self.paths += 1;
         if self.counts.len() <= found.device {
             self.counts.resize(found.device + 1, Counts::default());
         }
         let counts = &mut self.counts[found.device];
         counts.paths += 1;
         counts.bytes = counts.bytes.saturating_add(found.bytes);
-        counts.by_address += u64::from(matches!(found.place.at, At::Address(_)));
+        counts.by_address += u64::from(how == How::Address);
+        counts.by_inode += u64::from(how == How::Inode);
     }
 
     pub(crate) fn summary(&self, look: &Look, ahead: Option<AheadSummary>) -> Summary {
@@ -105,7 +106,8 @@ impl Tally {
             paths: counts.paths,
             bytes: counts.bytes,
             by_address: counts.by_address,
-            by_inode: counts.paths - counts.by_address,
+            by_inode: counts.by_inode,
+            as_listed: counts.paths - counts.by_address - counts.by_inode,
         };
         let devices: Vec<DeviceSummary> = self.counts.iter().zip(look.devices()).map(device).collect();
         let sum = |of: fn(&DeviceSummary) -> u64| devices.iter().map(of).fold(0, u64::saturating_add);
@@ -115,6 +117,7 @@ impl Tally {
             bytes: sum(|d| d.bytes),
             by_address: sum(|d| d.by_address),
             by_inode: sum(|d| d.by_inode),
+            as_listed: sum(|d| d.as_listed),
             failures: self.failures,
             batches: self.batches,
             devices,

@@ -1,13 +1,17 @@
 //! The list itself: paths of the command line or of standard input, and the files below folders.
 
-use std::ffi::OsString;
+use std::collections::VecDeque;
 use std::fs::{self, ReadDir};
-use std::io::{self, BufRead};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirEntryExt;
 use std::path::Path;
 
-use crate::entries::{Entries, PATH_BYTES_MAX};
+#[cfg(feature = "cli")]
+use crate::entries::Entries;
+
+/// Longest path that is kept, bytes. The kernel opens none longer (`PATH_MAX` counts the zero byte at its
+/// end). At half of it paths that can be opened are refused; at double those that cannot are held in memory.
+pub(crate) const PATH_BYTES_MAX: usize = 4095;
 
 /// Folders open at a time, each inside the one before. Each is a descriptor, of which a process has 1024 by
 /// default. At half of it deep trees are refused earlier; at double a small descriptor table may run out.
@@ -34,40 +38,77 @@ pub(crate) enum Got {
 /// Where paths come from.
 pub(crate) enum From {
     /// The command line.
-    Arguments(std::vec::IntoIter<OsString>),
+    #[cfg(feature = "cli")]
+    Arguments(std::vec::IntoIter<std::ffi::OsString>),
     /// A stream.
-    Stream(Entries<Box<dyn BufRead>>),
+    #[cfg(feature = "cli")]
+    Stream(Entries<Box<dyn std::io::BufRead + Send>>),
+    /// Paths that are added while the list is used; it ends whenever they are used up.
+    Queue(VecDeque<Vec<u8>>),
 }
 
 /// The paths of a list, in its order.
 pub(crate) struct List {
     from: From,
-    /// What ends a path in the output.
-    end: u8,
+    /// What ends a path in the output; `None`: no byte does.
+    end: Option<u8>,
     /// Folders are walked.
     walks: bool,
     /// Folders that are being read, outermost first.
     open: Vec<(Vec<u8>, ReadDir)>,
     /// Why the stream ended early.
-    broken: Option<io::Error>,
+    #[cfg(feature = "cli")]
+    broken: Option<std::io::Error>,
 }
 
 impl List {
     /// Of these paths. `end`: what ends each in the output; a name that holds it is refused.
-    pub(crate) fn new(from: From, end: u8, walks: bool) -> List {
-        List { from, end, walks, open: Vec::new(), broken: None }
+    pub(crate) fn new(from: From, end: Option<u8>, walks: bool) -> List {
+        List {
+            from,
+            end,
+            walks,
+            open: Vec::new(),
+            #[cfg(feature = "cli")]
+            broken: None,
+        }
+    }
+
+    /// Adds a path; only a queue takes it.
+    pub(crate) fn push(&mut self, path: Vec<u8>) {
+        match &mut self.from {
+            From::Queue(queue) => queue.push_back(path),
+            #[cfg(feature = "cli")]
+            From::Arguments(_) | From::Stream(_) => {}
+        }
+    }
+
+    /// Paths that were added and are not used yet.
+    pub(crate) fn queued(&self) -> usize {
+        match &self.from {
+            From::Queue(queue) => queue.len(),
+            #[cfg(feature = "cli")]
+            From::Arguments(_) | From::Stream(_) => 0,
+        }
     }
 
     /// Why the list ended before its end, if it did.
-    pub(crate) fn broken(&mut self) -> Option<io::Error> {
+    #[cfg(feature = "cli")]
+    pub(crate) fn broken(&mut self) -> Option<std::io::Error> {
         self.broken.take()
     }
 
     /// The next path that was listed, folders included.
     fn listed(&mut self) -> Option<Result<Vec<u8>, Got>> {
         match &mut self.from {
-            From::Arguments(all) => all.next().map(|path| Ok(path.into_vec())),
+            #[cfg(feature = "cli")]
+            From::Arguments(all) => {
+                all.next().map(|path| Ok(std::os::unix::ffi::OsStringExt::into_vec(path)))
+            }
+            From::Queue(queue) => queue.pop_front().map(Ok),
+            #[cfg(feature = "cli")]
             From::Stream(_) if self.broken.is_some() => None,
+            #[cfg(feature = "cli")]
             From::Stream(entries) => match entries.next() {
                 Ok(listed) => listed.map(|listed| match listed.cut {
                     false => Ok(listed.path),
@@ -122,7 +163,7 @@ impl List {
     }
 
     fn fit(&self, entry: Entry) -> Got {
-        if entry.path.contains(&self.end) {
+        if self.end.is_some_and(|end| entry.path.contains(&end)) {
             return Got::Refused(entry.path, "its name has a newline: use -0".to_string());
         }
         if entry.path.len() > PATH_BYTES_MAX {

@@ -2,12 +2,28 @@
 //!
 //! A file counts from before it is read until the consumer has taken its path. Paths are taken in the order
 //! in which they were handed on, so what is taken follows from how many bytes of the output are taken.
+//!
+//! Memory may hold less than the window: others use it, and the kernel's own records of the files take
+//! theirs. Then files are evicted before they are used, and the disk reads them twice. So the window halves
+//! when a file is found evicted at its turn, and grows again little by little while files are found in
+//! memory.
 
 use std::collections::VecDeque;
+
+/// Least size of a window that shrinks, bytes: two transfers of a fast disk. At half of it the disk has no
+/// queue of larger files; at double, what it holds may still be evicted.
+pub const LEAST: u64 = 2 << 20;
+
+/// Part of its full size by which a window grows for a file found in memory. Such a file is looked at once a
+/// window, so it takes as many windows to grow from half. At half of it a short need of memory slows the disk
+/// for long; at double the next eviction comes sooner.
+const GROWTH: u64 = 32;
 
 /// Bytes read for a consumer that has not taken their paths yet: never more than its size.
 #[derive(Debug)]
 pub struct Window {
+    /// Never more than this.
+    full: u64,
     size: u64,
     ahead: u64,
     /// Bytes of paths handed on so far.
@@ -19,10 +35,10 @@ pub struct Window {
 impl Window {
     /// An empty window of `size` bytes.
     pub fn new(size: u64) -> Window {
-        Window { size, ahead: 0, position: 0, handed: VecDeque::new() }
+        Window { full: size, size, ahead: 0, position: 0, handed: VecDeque::new() }
     }
 
-    /// Its size.
+    /// Its size at the moment.
     pub fn size(&self) -> u64 {
         self.size
     }
@@ -30,6 +46,19 @@ impl Window {
     /// Bytes read, or being read, whose paths are not taken.
     pub fn ahead(&self) -> u64 {
         self.ahead
+    }
+
+    /// A file was looked at when its consumer took its path: whether it was still in memory.
+    pub fn found(&mut self, in_memory: bool) {
+        self.size = match in_memory {
+            true => self.full.min(self.size + self.full / GROWTH),
+            false => (self.size / 2).max(LEAST.min(self.full)),
+        };
+    }
+
+    /// Position of the end of what was handed on.
+    pub fn position(&self) -> u64 {
+        self.position
     }
 
     /// Counts `bytes` that are about to be read. Refused, without a change, if they do not fit.
@@ -81,6 +110,29 @@ mod tests {
         assert_eq!(window.ahead(), 40, "what is taken stays taken");
         window.taken(15);
         assert_eq!(window.ahead(), 0);
+    }
+
+    #[test]
+    fn it_halves_with_an_eviction_and_grows_back_to_its_full_size() {
+        let full = 64 * LEAST;
+        let mut window = Window::new(full);
+        assert!(window.reserve(full));
+        window.found(false);
+        assert_eq!((window.size(), window.ahead()), (full / 2, full), "what is read stays counted");
+        assert!(!window.reserve(1));
+        window.hand_on(1, full);
+        window.taken(window.position());
+        assert!(window.reserve(full / 2) && !window.reserve(1));
+        (0..20).for_each(|_| window.found(false));
+        assert_eq!(window.size(), LEAST);
+        window.found(true);
+        assert_eq!(window.size(), LEAST + full / GROWTH);
+        (0..GROWTH).for_each(|_| window.found(true));
+        assert_eq!(window.size(), full);
+        // One that is small anyway stays.
+        let mut small = Window::new(10);
+        small.found(false);
+        assert_eq!(small.size(), 10);
     }
 
     proptest! {

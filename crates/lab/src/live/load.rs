@@ -112,6 +112,7 @@ impl Clients {
                 step * f64::from(SEARCH_RUNS)
             }
             Load::Diff { .. }
+            | Load::Files { .. }
             | Load::Readers { .. }
             | Load::Command { .. }
             | Load::Drawn {}

@@ -8,7 +8,7 @@ use seekless_units::{Exit, Fault};
 
 use crate::guard;
 use crate::process::run_json;
-use crate::scenario::{Arm, Door, Load, Scenario};
+use crate::scenario::{Arm, Door, FileReader, Load, Scenario};
 use crate::tools;
 
 /// What may be used.
@@ -37,7 +37,7 @@ pub(crate) fn survey(scenario: &Scenario) -> Result<Ground, Fault> {
             "no software disk without loop devices: /dev/loop-control is missing (modprobe loop)",
         ));
     }
-    if !root && matches!(scenario.load, Load::Diff { .. }) {
+    if !root && matches!(scenario.load, Load::Diff { .. } | Load::Files { .. }) {
         return Err(permission("this scenario needs a file system on a loop device: run it as root"));
     }
     let groups = match MemoryGroup::create("survey", 64 << 20) {
@@ -63,6 +63,17 @@ pub(crate) fn survey(scenario: &Scenario) -> Result<Ground, Fault> {
     }
     if scenario.arms.iter().any(|a| a.balanced) {
         tools::find("haproxy")?;
+    }
+    if matches!(scenario.load, Load::Files { .. }) {
+        ["find", "xargs", "sha256sum", "tar"].into_iter().try_for_each(|name| tools::find(name).map(drop))?;
+    }
+    let readers = || scenario.arms.iter().filter_map(|a| a.reader);
+    if readers().any(FileReader::is_python) {
+        tools::find("python3")?;
+    }
+    if readers().any(|reader| reader == FileReader::PythonOrder) {
+        tools::order_library()?;
+        tools::python_package()?;
     }
     let watch = |a: &Arm| a.door != Door::Shim;
     if !root && (scenario.arms.iter().any(watch) || matches!(scenario.load, Load::Profile {})) {

@@ -54,6 +54,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
         | Load::Sessions { warmup_s, .. }
         | Load::Search { warmup_s, .. } => (*warmup_s, false),
         Load::Diff { .. }
+        | Load::Files { .. }
         | Load::Readers { .. }
         | Load::Command { .. }
         | Load::Drawn {}

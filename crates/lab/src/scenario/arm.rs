@@ -27,6 +27,8 @@ pub struct Arm {
     pub door: Door,
     /// The drive a load of kind `profile` measures.
     pub drive: Option<String>,
+    /// What reads the files of a load of kind `files`.
+    pub reader: Option<FileReader>,
     /// Several drives as one disk, `KIND:MEMBERS`; one drive when absent.
     pub set: Option<DriveSet>,
     /// Prefetch size of the daemon (its default, which is automatic, when absent).
@@ -178,6 +180,33 @@ impl Best {
             all = more;
         }
         Ok(all)
+    }
+}
+
+/// A program that reads every file of a tree once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FileReader {
+    /// `find`, `xargs` and four `sha256sum` at a time.
+    Xargs,
+    /// The same with `seekless order` between them.
+    Order,
+    /// The same with `seekless order --ahead`.
+    OrderAhead,
+    /// `tar c`, of whose stream the checksums are made.
+    Tar,
+    /// `seekless cat-set`, the same.
+    CatSet,
+    /// A Python program by `os.walk`.
+    PythonWalk,
+    /// The same by the package `seekless_order`.
+    PythonOrder,
+}
+
+impl FileReader {
+    /// Whether it needs Python.
+    pub(crate) fn is_python(self) -> bool {
+        matches!(self, FileReader::PythonWalk | FileReader::PythonOrder)
     }
 }
 
@@ -393,6 +422,10 @@ pub enum FaultKind {
     HangDisk,
     /// A tenth of the disk returns EIO from now on.
     BreakDisk,
+    /// A member of each set takes four times as long for everything from now on.
+    SlowMember,
+    /// A member of each set fails.
+    FailMember,
     /// The disk is well again.
     MendDisk,
     /// The memory limit of server and daemon changes.

@@ -103,8 +103,10 @@ scenarios![
     "serve-vs-nginx",
     "sessions",
     "sets",
+    "sets-degraded",
     "sim-speed",
     "sim-vs-live",
+    "small-files",
     "soak",
     "three-nodes",
     "watch-go",
@@ -147,7 +149,7 @@ pub fn find(name: &str) -> Result<(String, Scenario), Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::{Knob, Mode, ServerKind};
+    use crate::scenario::{Knob, Load, Mode, ServerKind};
 
     #[test]
     fn every_file_is_carried_and_parses() {
@@ -173,9 +175,17 @@ mod tests {
         for (name, _) in ALL {
             let (_, scenario) = find(name).unwrap();
             // They judge the defaults themselves.
-            if ["any-disk", "closed-loop", "observe", "observe-sessions", "sensitivity", "sets", "works-with"]
-                .contains(name)
-            {
+            let judges = [
+                "any-disk",
+                "closed-loop",
+                "observe",
+                "observe-sessions",
+                "sensitivity",
+                "sets",
+                "sets-degraded",
+                "works-with",
+            ];
+            if judges.contains(name) {
                 continue;
             }
             let swept = scenario.axis.iter().any(|axis| axis.knobs.contains(&Knob::Prefetch));
@@ -214,6 +224,28 @@ mod tests {
             fault.message.contains(&format!("line {line}:")) && fault.message.contains("bit_rate"),
             "{fault}"
         );
+    }
+
+    #[test]
+    fn a_reader_is_for_files_and_files_need_one() {
+        let text = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/small-files.toml"));
+        for (from, to, why) in [
+            ("reader = \"tar\"", "", "each of those needs it"),
+            ("reader = \"tar\"", "reader = \"zip\"", "zip"),
+            ("files_per_pack = 1250", "files_per_pack = 0", "files_per_pack at least 1"),
+            ("pack = \"16MiB\"", "pack = \"0B\"", "sizes 1B to 1GiB"),
+            ("files = 20000", "files = 0", "files 1 to 1,000,000"),
+        ] {
+            assert!(text.contains(from), "the scenario no longer has {from}");
+            let fault = Scenario::parse(&text.replacen(from, to, 1), "x").unwrap_err();
+            assert!(fault.message.contains(why) && !fault.message.contains('\n'), "{fault}");
+        }
+        let hot = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/hot-cache.toml"));
+        let fault =
+            Scenario::parse(&hot.replacen("[[arm]]", "[[arm]]\nreader = \"tar\"", 1), "x").unwrap_err();
+        assert!(fault.message.contains("`reader` is for arms"), "{fault}");
+        let quick = Scenario::parse(text, "x").unwrap().quickened();
+        assert!(matches!(quick.load, Load::Files { files, .. } if files < 20_000));
     }
 
     #[test]

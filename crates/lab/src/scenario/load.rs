@@ -136,6 +136,20 @@ pub enum Load {
         /// Files a tree.
         files: u32,
     },
+    /// Every file of a tree of small files and some packs is read once, by a program that takes them in any
+    /// order (the arm's `reader`); reports the completion time.
+    Files {
+        /// Small files, of lognormal sizes.
+        files: u32,
+        /// Median of their sizes.
+        median: Bytes,
+        /// A pack beside every so many of them.
+        files_per_pack: u32,
+        /// Size of each pack.
+        pack: Bytes,
+        /// How far the arms that read ahead are ahead of their consumer.
+        ahead: Bytes,
+    },
 }
 
 impl Load {
@@ -152,7 +166,18 @@ impl Load {
                 *warmup_s = warmup.unwrap_or(*warmup_s);
                 *duration_s = duration.unwrap_or(*duration_s);
             }
-            Load::Diff { .. } | Load::Command { .. } | Load::Drawn {} | Load::Profile {} => {}
+            Load::Diff { .. }
+            | Load::Files { .. }
+            | Load::Command { .. }
+            | Load::Drawn {}
+            | Load::Profile {} => {}
+        }
+    }
+
+    /// For `--quick`: so many small files.
+    pub(super) fn set_files(&mut self, count: u32) {
+        if let Load::Files { files, .. } = self {
+            *files = count;
         }
     }
 
@@ -178,6 +203,7 @@ impl Load {
             | Load::Sessions { .. }
             | Load::Search { .. }
             | Load::Command { .. }
+            | Load::Files { .. }
             | Load::Drawn {}
             | Load::Profile {} => {}
         }
@@ -202,6 +228,13 @@ impl Load {
 
     /// Whether a web server is needed.
     pub fn is_http(&self) -> bool {
-        !matches!(self, Load::Diff { .. } | Load::Command { .. } | Load::Profile {} | Load::Readers { .. })
+        !matches!(
+            self,
+            Load::Diff { .. }
+                | Load::Files { .. }
+                | Load::Readers { .. }
+                | Load::Command { .. }
+                | Load::Profile {}
+        )
     }
 }

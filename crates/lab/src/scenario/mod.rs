@@ -19,7 +19,8 @@ use seekless_units::{Bytes, Exit, Fault};
 use serde::{Deserialize, Serialize};
 
 pub use arm::{
-    Arm, Best, Door, DriveSet, FaultAt, FaultKind, Mode, QueueOrder, ServerKind, ServerVariant, Turn,
+    Arm, Best, Door, DriveSet, FaultAt, FaultKind, FileReader, Mode, QueueOrder, ServerKind, ServerVariant,
+    Turn,
 };
 pub use builtin::{all, find};
 pub(crate) use constants::{FACTORS, arm_name};
@@ -270,6 +271,8 @@ pub struct Quick {
     pub axis_values: Option<Vec<String>>,
     /// Only these arms. Checks that need another arm are left out.
     pub arms: Option<Vec<String>>,
+    /// Fewer small files (a load of kind `files`).
+    pub files: Option<u32>,
     /// A smaller library.
     pub times_memory: Option<f64>,
     /// A smaller memory limit (and with it a smaller library).
@@ -381,6 +384,9 @@ impl Scenario {
         self.memory = quick.memory.unwrap_or(self.memory);
         self.library.times_memory = quick.times_memory.unwrap_or(self.library.times_memory);
         self.load.shorten(quick.warmup_s, quick.duration_s);
+        if let Some(files) = quick.files {
+            self.load.set_files(files);
+        }
         if let (Some(axis), Some(values)) = (&mut self.axis, quick.axis_values) {
             axis.values = values;
         }

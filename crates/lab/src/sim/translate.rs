@@ -17,6 +17,9 @@ pub(crate) fn refusal(scenario: &Scenario) -> Option<String> {
     if matches!(scenario.load, Load::Diff { .. }) {
         return Some("the simulator has no `diff` and no small files".into());
     }
+    if matches!(scenario.load, Load::Files { .. }) {
+        return Some("the simulator has no file system to read small files from".into());
+    }
     if matches!(scenario.load, Load::Downloads { .. }) {
         return Some("downloads in any order are simulated by `seekless sim circus`".into());
     }
@@ -230,6 +233,7 @@ fn load(words: &mut Words, load: &Load, repetition: u32) {
             words.put("--runs", SEARCH_RUNS);
         }
         Load::Diff { .. }
+        | Load::Files { .. }
         | Load::Downloads { .. }
         | Load::Readers { .. }
         | Load::Command { .. }

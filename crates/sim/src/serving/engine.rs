@@ -6,7 +6,7 @@
 //! from their ring every 5 ms, and the machine's memory is told every [`REPORT_EVERY`]. It is driven by
 //! [`super::machine`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use seekless_ledger::Totals;
 pub(crate) use seekless_policy::memory::REPORT_EVERY;
@@ -35,6 +35,8 @@ pub(crate) struct Engine {
     next_request: u64,
     /// The account when the warm-up was over.
     pub(crate) totals_before: Totals,
+    /// Files that the engine has open, by their numbers. Only kept for the door that opens them itself.
+    pub(crate) open: BTreeSet<u32>,
     /// Number of the tick planned last.
     pub(crate) tick: u64,
 }
@@ -47,14 +49,22 @@ impl Engine {
             pending: BTreeMap::new(),
             next_request: 1,
             totals_before: Totals::default(),
+            open: BTreeSet::new(),
             tick: 0,
         }
     }
 
+    /// The name of a request that this connection waits for.
     pub(crate) fn request_id(&mut self, connection: u32) -> RequestId {
+        let id = self.unheard_id();
+        self.pending.insert(id, connection);
+        id
+    }
+
+    /// The name of a request whose answer nobody hears.
+    pub(crate) fn unheard_id(&mut self) -> RequestId {
         let id = RequestId(self.next_request);
         self.next_request += 1;
-        self.pending.insert(id, connection);
         id
     }
 }

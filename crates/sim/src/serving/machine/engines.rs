@@ -4,7 +4,7 @@ use seekless_policy::{
     Access, Action, Demand, Event, FileId, MemoryLimit, Outcome, ReadId, Request, Taken, Verdict,
 };
 use seekless_units::Bytes;
-use seekless_wants::PROGRESS_STEP;
+use seekless_wants::{PROGRESS_STEP, behind_a_miss, looked_at_behind};
 
 use super::{Ev, Machine, Phase};
 use crate::serving::cache::{PAGE, PageState};
@@ -85,14 +85,40 @@ impl Machine<'_> {
                 lba: Some(self.disks[disk as usize].lba(local, offset)),
                 taken: Taken::All,
             };
-            let policy = &mut self.engines[e as usize].policy;
+            let engine = &mut self.engines[e as usize];
             if opens {
                 // No request does.
-                policy.handle(self.now, Event::Opened { file: access.file });
+                engine.open.insert(file);
+                engine.policy.handle(self.now, Event::Opened { file: access.file });
             }
-            policy.handle(self.now, Event::Access(access));
+            engine.policy.handle(self.now, Event::Access(access));
+        }
+        for (file, at) in std::mem::take(&mut self.misses[e as usize]) {
+            if self.engines[e as usize].open.contains(&file) {
+                self.read_behind(e, file, at);
+            }
         }
         self.act(e);
+    }
+
+    /// Requests what follows a miss that the kernel reads by itself.
+    fn read_behind(&mut self, e: u32, file: u32, from: u64) {
+        let (disk, local) = self.place(file);
+        let file_size = self.catalogue.video(local as u32).size.0;
+        let (first, last) = pages(from, looked_at_behind(from, file_size));
+        let there = (self.cache.first_absent(file, first, last) * PAGE).saturating_sub(from);
+        let Some((offset, len)) = behind_a_miss(from, there, file_size) else { return };
+        let request = Request {
+            id: self.engines[e as usize].unheard_id(),
+            file: self.file_id(file),
+            from,
+            offset,
+            len,
+            file_size,
+            lba: Some(self.disks[disk as usize].lba(local, offset)),
+            demand: Demand::default(),
+        };
+        self.engines[e as usize].policy.handle(self.now, Event::Request(request));
     }
 
     pub(super) fn tell(&mut self, e: u32, event: Event) {
@@ -149,8 +175,11 @@ impl Machine<'_> {
                         holes.push(Event::Missing { file, offset: missing.0, len: missing.1 - missing.0 });
                     }
                 }
-                // Files are always open here, and have no headers.
-                Action::Unpin { cold: false, .. } | Action::Header { .. } | Action::Close { .. } => {}
+                // Any file can be read here, and has no header.
+                Action::Close { file } => {
+                    self.engines[e as usize].open.remove(&(file.ino as u32));
+                }
+                Action::Unpin { cold: false, .. } | Action::Header { .. } => {}
             }
         }
         let deadline = self.engines[e as usize].policy.next_deadline();

@@ -169,6 +169,8 @@ struct Machine<'a> {
     looks: Vec<u64>,
     engines: Vec<Engine>,
     reports: Vec<Vec<(u32, u64, u64)>>,
+    /// Misses that the door heard of since, by engine: file and offset. Only where no door holds them up.
+    misses: Vec<Vec<(u32, u64)>>,
     ticks: Vec<Nanos>,
     pools: Vec<Pool>,
     clients: Vec<Client<'a>>,
@@ -262,6 +264,7 @@ impl<'a> Machine<'a> {
             cache: PageCache::new(kernel.replacement, config.memory.0, all),
             looks: vec![0; disks.len()],
             reports: vec![Vec::new(); engines.len()],
+            misses: vec![Vec::new(); engines.len()],
             ticks: vec![Nanos::MAX; engines.len()],
             disks,
             engines,

@@ -226,6 +226,7 @@ impl Machine<'_> {
             if self.cache.state(file, stop) == PageState::Absent {
                 self.bring(c, stop, stop + 1);
             }
+            self.missed(c, stop * PAGE);
         }
     }
 
@@ -362,10 +363,25 @@ impl Machine<'_> {
         }
         let file = self.connections[c as usize].file;
         let e = self.engine_of(self.clients[c as usize].disk);
-        if self.reports[e as usize].is_empty() {
+        if self.reports[e as usize].is_empty() && self.misses[e as usize].is_empty() {
             self.plan(self.now + RING, Ev::Ring(e));
         }
         self.reports[e as usize].push((file, offset, len));
+    }
+
+    /// The kernel reads a page that was missing. Where no door holds that up, the next look at what it tells
+    /// hears of it.
+    fn missed(&mut self, c: u32, at: u64) {
+        let observes = self.config.engine.as_ref().is_some_and(|e| e.acts() && e.door == Door::Observe);
+        if !observes {
+            return;
+        }
+        let (file, disk) = (self.connections[c as usize].file, self.clients[c as usize].disk);
+        let e = self.engine_of(disk);
+        if self.reports[e as usize].is_empty() && self.misses[e as usize].is_empty() {
+            self.plan(self.now + RING, Ev::Ring(e));
+        }
+        self.misses[e as usize].push((file, at));
     }
 
     /// The last byte has gone into the socket.

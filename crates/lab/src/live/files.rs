@@ -1,0 +1,112 @@
+//! An arm that reads every file of a tree once, by a program that takes them in any order.
+//!
+//! What it read is known by its checksums, which are compared with those of what was written.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use seekless_units::{Exit, Fault};
+
+use super::{Bench, serve};
+use crate::process::Process;
+use crate::results::Row;
+use crate::scenario::{FileReader, Load, Point};
+use crate::small_files::{self, Sums, Tree};
+use crate::tools;
+
+/// Two hundred seeks a second read the default tree in a few minutes.
+const PATIENCE: Duration = Duration::from_secs(1800);
+/// Folder of the tree on the disk.
+const TREE: &str = "tree";
+/// The program of the Python arms.
+const PROGRAM: &str = include_str!("files.py");
+
+/// Runs one arm and fills its row.
+pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result<(), Fault> {
+    let Load::Files { files, median, files_per_pack, pack, ahead } = point.load else { return Ok(()) };
+    let seed = bench.scenario.library.seed;
+    let tree = Tree { files, median: median.0, files_per_pack, pack: pack.0, seed };
+    let expected = written(bench, &tree)?;
+    for remark in bench.disks[0].turn_knobs(&point.arm)? {
+        bench.remark(remark);
+    }
+    // Files, inodes and directories alike start cold.
+    bench.disks[0].drop_caches()?;
+    let dir = bench.scratch.dir(&format!("run{}", row.position))?;
+    let group = bench.group("lab")?;
+    let sums = dir.join("sums");
+    let command = command(point.arm.reader, &dir, &sums, &bench.disks[0].mount.join(TREE), ahead.0)?;
+    bench.disks[0].stats(true)?;
+    let started = Instant::now();
+    let mut process = Process::spawn("reader of files", command, &dir.join("log"), group.as_ref())?;
+    let status = process.wait(PATIENCE)?;
+    let elapsed_s = started.elapsed().as_secs_f64() * bench.scenario.disks[0].speedup;
+    let stats = bench.disks[0].stats(false)?;
+    if !status.success() {
+        let text = format!("arm `{}` ended with {status}: {}", point.arm.name, process.last_line());
+        return Err(Fault::new(Exit::Failed, text));
+    }
+    let read = small_files::parse(&text(&sums)?);
+    let wrong = small_files::wrong(&expected, &read);
+    row.metrics.insert("runtime_s".into(), elapsed_s);
+    row.metrics.insert("files_s".into(), read.len() as f64 / elapsed_s);
+    row.metrics.insert("wrong_files".into(), wrong as f64);
+    serve::account_disks(row, &[stats]);
+    Ok(())
+}
+
+/// The checksums of the tree, which is written if it is not there yet.
+fn written(bench: &Bench<'_>, tree: &Tree) -> Result<Sums, Fault> {
+    let kept = bench.scratch.path().join("expected");
+    if kept.exists() {
+        return Ok(small_files::parse(&text(&kept)?));
+    }
+    let sums = tree.write(&bench.disks[0].mount.join(TREE))?;
+    let lines: String = sums.iter().map(|(path, sum)| format!("{sum}  {path}\n")).collect();
+    std::fs::write(&kept, lines).map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", kept.display())))?;
+    Ok(sums)
+}
+
+fn text(path: &Path) -> Result<String, Fault> {
+    std::fs::read_to_string(path).map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", path.display())))
+}
+
+/// The command of an arm; it writes lines of `sha256sum` to `sums`.
+fn command(
+    reader: Option<FileReader>,
+    dir: &Path,
+    sums: &Path,
+    root: &Path,
+    ahead: u64,
+) -> Result<Command, Fault> {
+    let take = "xargs -0 -n 64 -P 4 sha256sum";
+    let line = match reader {
+        None => return Err(Fault::new(Exit::Usage, "no reader")),
+        Some(FileReader::Xargs) => format!("find . -type f -print0 | {take}"),
+        Some(FileReader::Order) => format!("find . -type f -print0 | \"$SEEKLESS\" order -0 | {take}"),
+        Some(FileReader::OrderAhead) => {
+            format!("find . -type f -print0 | \"$SEEKLESS\" order -0 --ahead \"$AHEAD\" | {take}")
+        }
+        Some(FileReader::Tar) => "tar c . | \"$SEEKLESS\" lab sums".into(),
+        Some(FileReader::CatSet) => {
+            "\"$SEEKLESS\" cat-set --ahead \"$AHEAD\" . | \"$SEEKLESS\" lab sums".into()
+        }
+        Some(FileReader::PythonWalk) => "python3 -B \"$PROGRAM\" walk".into(),
+        Some(FileReader::PythonOrder) => "python3 -B \"$PROGRAM\" order \"$AHEAD\"".into(),
+    };
+    let mut command = Command::new("sh");
+    command.args(["-ec", &format!("{line} >>\"$SUMS\"")]).current_dir(root);
+    command.env("SEEKLESS", tools::seekless()?).env("AHEAD", ahead.to_string()).env("SUMS", sums);
+    if reader.is_some_and(FileReader::is_python) {
+        let program = dir.join("files.py");
+        std::fs::write(&program, PROGRAM)
+            .map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", program.display())))?;
+        command.env("PROGRAM", program);
+    }
+    if reader == Some(FileReader::PythonOrder) {
+        command.env("PYTHONPATH", tools::python_package()?);
+        command.env("SEEKLESS_ORDER_LIBRARY", tools::order_library()?);
+    }
+    Ok(command)
+}

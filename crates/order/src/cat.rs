@@ -1,0 +1,341 @@
+//! `seekless cat-set`: the contents of a set in the order of the disk, as one tar stream.
+//!
+//! The stream is made by a consumer of the library like any other ([`crate::Set`]): it takes ranges of files
+//! whose bytes are in memory. A tar member tells its size before its content, so what changes meanwhile
+//! cannot change the size: a file that became shorter is filled up with zeros, one that became longer is cut,
+//! and both are one line on standard error.
+
+use std::ffi::OsString;
+use std::fs::{File, Metadata};
+use std::io::{self, BufWriter, IsTerminal, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use seekless_units::{Bytes, Exit, Fault};
+use serde::Serialize;
+use tar::{Builder, Header};
+
+use crate::ahead::AheadSummary;
+use crate::batch::BATCH_PATHS;
+use crate::cli::{self, standard};
+use crate::look::{self, By, How};
+use crate::set::{Item, Options, Set, WINDOW};
+use crate::summary::Tally;
+use crate::walk::List;
+use crate::window::LEAST;
+
+/// Bytes written by one system call: what a pipe holds. At half of it there are more calls; at double a pipe
+/// takes two turns for each.
+const BUFFER: usize = 64 << 10;
+
+/// Write the contents of files as one tar stream, in the order in which their disk reads them best
+///
+/// Takes files as arguments, or a list of them from standard input; a folder stands for the regular files
+/// below it. What cannot be read (a path that vanished, a device, a file without permission) is one line on
+/// standard error; the rest goes on, and the exit status is 1.
+#[derive(Args, Debug)]
+#[command(after_help = "Example: seekless cat-set /srv/photos | ssh backup 'tar x -C /srv/copy'")]
+pub struct CatSetArgs {
+    /// Files and folders; without any, a list is read from standard input
+    #[arg(value_name = "PATH")]
+    paths: Vec<OsString>,
+    /// Paths of the list end with a zero byte, not with a newline
+    #[arg(short = '0', long)]
+    null: bool,
+    /// What to sort by: the address of a file's first bytes on its disk; its inode number; nothing
+    #[arg(long, value_enum, default_value_t = By::Address)]
+    by: By,
+    /// Read files into memory at most SIZE before they are written; 0 leaves that to the kernel
+    #[arg(long, value_name = "SIZE", default_value_t = Bytes(WINDOW))]
+    ahead: Bytes,
+    /// Most paths that are sorted together; memory is bounded by it
+    #[arg(long, default_value_t = BATCH_PATHS, value_name = "N", hide_short_help = true,
+          value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    batch: u32,
+    /// Write a summary as JSON; to standard output, in place of the stream, if no FILE is given
+    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// `--json`.
+#[derive(Debug, Default, Serialize)]
+struct Summary {
+    /// Files in the stream.
+    files: u64,
+    /// Bytes of their contents.
+    bytes: u64,
+    /// Of the files, taken by the address of their first bytes.
+    by_address: u64,
+    /// By inode number.
+    by_inode: u64,
+    /// In the order of the list.
+    as_listed: u64,
+    /// Files in the stream that are not what the disk has: they changed, or a read failed.
+    changed: u64,
+    /// Paths that are not in the stream.
+    failures: u64,
+    /// Batches, each sorted by itself.
+    batches: u64,
+    /// What was read ahead; nothing with `--ahead 0`.
+    ahead: Option<AheadSummary>,
+}
+
+/// Carries out a `cat-set` command.
+///
+/// # Errors
+/// `Failed`: some files are not in the stream, or not whole; the list or the output broke. `Usage`: standard
+/// output is a terminal.
+pub fn run(args: CatSetArgs) -> Result<Exit, Fault> {
+    let nowhere = args.json.as_deref().is_some_and(seekless_output::is_stdout);
+    if !nowhere && io::stdout().is_terminal() {
+        let text = "a tar stream is not for a terminal: send standard output to a pipe or to a file";
+        return Err(Fault::new(Exit::Usage, text));
+    }
+    let out: Box<dyn Write> = match nowhere {
+        true => Box::new(io::sink()),
+        false => Box::new(BufWriter::with_capacity(BUFFER, File::from(standard(io::stdout())?))),
+    };
+    let end = if args.null { b'\0' } else { b'\n' };
+    // Standard output may be a file of the set.
+    let own = match nowhere {
+        true => None,
+        false => rustix::fs::fstat(io::stdout()).ok().map(|stat| (stat.st_dev, stat.st_ino)),
+    };
+    let list = List::new(cli::from(args.paths, end)?, None, true);
+    let options = Options {
+        window: args.ahead.0,
+        // No longer than the window becomes, so that a long file is read ahead to its end.
+        range_max: LEAST.min(args.ahead.0),
+        by: args.by,
+        folders: true,
+        batch: args.batch,
+    };
+    let set =
+        Set::of(list, &options).map_err(|e| Fault::new(Exit::Failed, format!("cannot read ahead: {e}")))?;
+    // The number of bytes is known when a batch is looked up.
+    let tally = Tally::new(seekless_output::bar(1, seekless_output::BYTES));
+    let mut stream = Stream { out: Builder::new(out), own, set, tally, sums: Summary::default() };
+    let written = stream.write();
+    stream.tally.bar.finish_and_clear();
+    stream.sums.failures = stream.tally.failures;
+    stream.sums.batches = stream.set.counts().batches;
+    stream.sums.ahead = stream.set.ahead();
+    if let Some(to) = &args.json {
+        seekless_output::json(to, &stream.sums)?;
+    }
+    match written {
+        // Its reader has what it wants.
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(Exit::Ok),
+        Err(e) => return Err(Fault::new(Exit::Failed, format!("standard output cannot be written: {e}"))),
+        Ok(()) => {}
+    }
+    if let Some(e) = stream.set.broken() {
+        return Err(Fault::new(Exit::Failed, format!("the list cannot be read to its end: {e}")));
+    }
+    let (failures, changed) = (stream.sums.failures, stream.sums.changed);
+    if failures + changed > 0 {
+        let paths = stream.sums.files + failures;
+        let text = format!("of {paths} paths, {failures} are not in the stream and {changed} changed in it");
+        return Err(Fault::new(Exit::Failed, text));
+    }
+    Ok(Exit::Ok)
+}
+
+struct Stream {
+    out: Builder<Box<dyn Write>>,
+    /// Device and inode of standard output.
+    own: Option<(u64, u64)>,
+    set: Set,
+    tally: Tally,
+    sums: Summary,
+}
+
+impl Stream {
+    /// Writes every file of the set, and the end of the stream.
+    fn write(&mut self) -> io::Result<()> {
+        while let Some(next) = self.set.next() {
+            match next {
+                Ok(item) => self.file(item)?,
+                Err(failure) => self.tally.refuse(failure.path.as_os_str().as_bytes(), &failure.reason),
+            }
+        }
+        self.out.finish()?;
+        self.out.get_mut().flush()
+    }
+
+    /// Writes a file of which `item` is the first range.
+    fn file(&mut self, item: Item) -> io::Result<()> {
+        self.tally.bar.set_length(self.set.counts().bytes);
+        let path = item.path.as_os_str().as_bytes();
+        let (file, meta) = match open(&item.path) {
+            Ok(opened) => opened,
+            Err(why) => {
+                self.tally.refuse(path, &why);
+                skip_rest(&mut self.set, item.last);
+                return Ok(());
+            }
+        };
+        if self.own == Some((meta.dev(), meta.ino())) {
+            self.tally.say(path, "is the stream itself, and is left out");
+            skip_rest(&mut self.set, item.last);
+            return Ok(());
+        }
+        let mut header = Header::new_gnu();
+        header.set_metadata(&meta);
+        // Before 1970 there is no time in tar.
+        header.set_mtime(meta.mtime().max(0).cast_unsigned());
+        let mut body = Body {
+            set: &mut self.set,
+            file,
+            size: meta.len(),
+            done: 0,
+            in_range: item.length,
+            last: item.last,
+            missing: None,
+        };
+        self.out.append_data(&mut header, member(&item.path), &mut body)?;
+        let (last, file, missing) = (body.last, body.file, body.missing);
+        skip_rest(&mut self.set, last);
+        self.sums.files += 1;
+        self.sums.bytes = self.sums.bytes.saturating_add(meta.len());
+        match item.how {
+            How::Address => self.sums.by_address += 1,
+            How::Inode => self.sums.by_inode += 1,
+            How::Listed => self.sums.as_listed += 1,
+        }
+        self.tally.bar.inc(meta.len());
+        let why = missing.or_else(|| changed(&file, &meta));
+        if let Some(why) = why {
+            self.sums.changed += 1;
+            self.tally.say(path, &why);
+        }
+        Ok(())
+    }
+}
+
+/// The content of a member: as many bytes as its header says, whatever becomes of the file.
+struct Body<'a> {
+    set: &'a mut Set,
+    file: File,
+    size: u64,
+    done: u64,
+    /// Bytes of the current range that are not written.
+    in_range: u64,
+    last: bool,
+    /// Why the rest is zeros.
+    missing: Option<String>,
+}
+
+impl Read for Body<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.size - self.done;
+        if left == 0 || buffer.is_empty() {
+            return Ok(0);
+        }
+        while self.in_range == 0 && !self.last {
+            match self.set.next() {
+                Some(Ok(item)) => (self.in_range, self.last) = (item.length, item.last),
+                // Ranges of a file come one after the other.
+                _ => self.last = true,
+            }
+        }
+        let most = if self.last { left } else { left.min(self.in_range) };
+        let most = buffer.len().min(usize::try_from(most).unwrap_or(usize::MAX));
+        let got = match self.missing {
+            Some(_) => 0,
+            None => match self.file.read(&mut buffer[..most]) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => return Err(e),
+                Err(e) => {
+                    self.missing = Some(format!("{e} at byte {}: the rest is zeros", self.done));
+                    0
+                }
+                Ok(0) => {
+                    let text =
+                        format!("became shorter while it was read, {} bytes: the rest is zeros", self.done);
+                    self.missing = Some(text);
+                    0
+                }
+                Ok(got) => got,
+            },
+        };
+        let got = if got == 0 {
+            buffer[..most].fill(0);
+            most
+        } else {
+            got
+        };
+        self.done += got as u64;
+        self.in_range = self.in_range.saturating_sub(got as u64);
+        Ok(got)
+    }
+}
+
+/// Takes the ranges of a file that are not wanted.
+fn skip_rest(set: &mut Set, mut last: bool) {
+    while !last {
+        match set.next() {
+            Some(Ok(item)) => last = item.last,
+            _ => return,
+        }
+    }
+}
+
+/// Opens a file of the set.
+fn open(path: &Path) -> Result<(File, Metadata), String> {
+    let file = look::open(path).map_err(|e| e.to_string())?;
+    let meta = file.metadata().map_err(|e| e.to_string())?;
+    // Something else may have taken its place.
+    if !meta.is_file() {
+        return Err("not a regular file".to_string());
+    }
+    Ok((file, meta))
+}
+
+/// What tells that a file changed while it was read.
+fn changed(file: &File, before: &Metadata) -> Option<String> {
+    let now = file.metadata().ok()?;
+    let time = |meta: &Metadata| (meta.mtime(), meta.mtime_nsec());
+    if now.len() > before.len() {
+        return Some(format!("became longer while it was read: cut at {} bytes", before.len()));
+    }
+    (time(&now) != time(before)).then(|| "changed while it was read".to_string())
+}
+
+/// The name of a member: relative, without `..`, as `tar` makes it.
+fn member(path: &Path) -> &Path {
+    let bytes = path.as_os_str().as_bytes();
+    let parts = || bytes.split(|byte| *byte == b'/');
+    let mut from = 0;
+    let mut at = 0;
+    for part in parts() {
+        at += part.len() + 1;
+        if part == b".." {
+            from = at.min(bytes.len());
+        }
+    }
+    let slashes = bytes[from..].iter().take_while(|byte| **byte == b'/').count();
+    Path::new(std::ffi::OsStr::from_bytes(&bytes[from + slashes..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_members_lead_nowhere_else() {
+        for (path, name) in [
+            ("a/b", "a/b"),
+            ("/a/b", "a/b"),
+            ("//a", "a"),
+            ("../a", "a"),
+            ("a/../../b/c", "b/c"),
+            ("/../a", "a"),
+            ("a..b/c", "a..b/c"),
+            ("./a", "./a"),
+        ] {
+            assert_eq!(member(Path::new(path)), Path::new(name), "{path}");
+        }
+    }
+}

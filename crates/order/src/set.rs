@@ -1,0 +1,466 @@
+//! Sets for programs: paths are added, items come out in the order of the disk.
+//!
+//! The disk is asked where files lie on the caller's thread, batch after batch. A thread of the set's own
+//! reads ahead of the caller. It knows how far the caller is from the items that the caller has taken.
+
+use std::collections::VecDeque;
+use std::error::Error;
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::{io, vec};
+
+use seekless_kernel::prefetch::Steps;
+
+use crate::ahead::{Ahead, AheadSummary, Consumer, Gone, WAITING_MAX, Wanted};
+use crate::batch::{self, BATCH_PATHS};
+use crate::look::{By, Found, How, Look};
+use crate::sequence::Limits;
+use crate::walk::{From, List};
+
+/// Bytes read ahead of the caller unless it says otherwise: half a second of a disk. At half of it a caller
+/// that pauses for long lets the disk pause as well; at double, memory is taken that most callers do not
+/// need.
+pub const WINDOW: u64 = 64 << 20;
+
+/// What a set does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Most bytes that are read ahead and that the caller has not taken. Cut to half of the memory that this
+    /// process may fill. 0: nothing is read ahead.
+    pub window: u64,
+    /// A longer file comes as several items, ranges of at most so many bytes, one after the other. 0: every
+    /// file is one item. Ranges let a file that is larger than the window be read ahead to its end.
+    pub range_max: u64,
+    /// What to sort by.
+    pub by: By,
+    /// A folder stands for the regular files below it. Symlinks below it are not followed.
+    pub folders: bool,
+    /// Most paths that are sorted together; memory is bounded by it. At least 1.
+    pub batch: u32,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { window: WINDOW, range_max: 0, by: By::Address, folders: false, batch: BATCH_PATHS }
+    }
+}
+
+/// A file, or a range of one, whose turn it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// The path as it was added, or below a folder that was.
+    pub path: PathBuf,
+    /// Where the range begins, bytes. 0 unless [`Options::range_max`] cuts files.
+    pub offset: u64,
+    /// Bytes of the range, as of the moment at which the file was looked up. A folder has none.
+    pub length: u64,
+    /// It is the last item of its file.
+    pub last: bool,
+    /// How it came to its turn.
+    pub how: How,
+}
+
+/// A path that cannot be put in order: it is not there, leads round, or names neither a file nor a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The path.
+    pub path: PathBuf,
+    /// Why, in a few words.
+    pub reason: String,
+}
+
+impl fmt::Display for Failure {
+    /// One line, whatever the path holds.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.path, self.reason)
+    }
+}
+
+impl Error for Failure {}
+
+/// Paths in, items out.
+///
+/// Add paths until [`Set::is_full`], take items until there are none, add again. [`order`] does so for an
+/// iterator of paths.
+pub struct Set {
+    list: List,
+    look: Look,
+    limits: Limits,
+    range_max: u64,
+    /// The next to be given, where nothing is read ahead.
+    ranges: Ranges,
+    failures: VecDeque<Failure>,
+    reader: Option<Reader>,
+    counts: Counts,
+}
+
+/// What a set has looked up so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Files and folders.
+    pub found: u64,
+    /// Bytes of the files.
+    pub bytes: u64,
+    /// Batches, each sorted by itself.
+    pub batches: u64,
+}
+
+impl fmt::Debug for Set {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Set").field("counts", &self.counts).finish_non_exhaustive()
+    }
+}
+
+impl Set {
+    /// A set without paths.
+    ///
+    /// # Errors
+    /// There are no threads left.
+    pub fn new(options: &Options) -> io::Result<Set> {
+        Set::of(List::new(From::Queue(VecDeque::new()), None, options.folders), options)
+    }
+
+    /// A set of a list.
+    ///
+    /// # Errors
+    /// There are no threads left.
+    pub(crate) fn of(list: List, options: &Options) -> io::Result<Set> {
+        let reader = (options.window > 0).then(|| Reader::start(options.window)).transpose()?;
+        Ok(Set {
+            list,
+            look: Look::new(options.by),
+            limits: batch::limits(options.batch.max(1)),
+            range_max: if options.range_max == 0 { u64::MAX } else { options.range_max },
+            ranges: Ranges::default(),
+            failures: VecDeque::new(),
+            reader,
+            counts: Counts::default(),
+        })
+    }
+
+    /// Adds a path.
+    pub fn add(&mut self, path: impl AsRef<Path>) {
+        self.list.push(path.as_ref().as_os_str().as_bytes().to_vec());
+    }
+
+    /// Whether as many paths were added as are sorted together. More may be added, and take memory.
+    pub fn is_full(&self) -> bool {
+        self.list.queued() >= self.limits.items
+    }
+
+    /// What was looked up so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// The next item; `None`: every path that was added has had its turn. Failures of a batch come before its
+    /// items. Waits for the disk.
+    #[allow(clippy::should_implement_trait, reason = "it goes on after `None` when paths are added")]
+    pub fn next(&mut self) -> Option<Result<Item, Failure>> {
+        loop {
+            if let Some(failure) = self.failures.pop_front() {
+                return Some(Err(failure));
+            }
+            let ready = match &mut self.reader {
+                Some(reader) => reader.next(),
+                None => self.ranges.next().map(|(item, _)| item),
+            };
+            if let Some(item) = ready {
+                return Some(Ok(item));
+            }
+            self.next_batch()?;
+        }
+    }
+
+    /// What was read ahead, as of the last batch; `None` where nothing is.
+    #[cfg(feature = "cli")]
+    pub(crate) fn ahead(&self) -> Option<AheadSummary> {
+        self.reader.as_ref().map(|reader| reader.sums)
+    }
+
+    /// Why the list ended early, if it did.
+    #[cfg(feature = "cli")]
+    pub(crate) fn broken(&mut self) -> Option<io::Error> {
+        self.list.broken()
+    }
+
+    fn next_batch(&mut self) -> Option<()> {
+        let failures = &mut self.failures;
+        let mut refuse = |path, reason| failures.push_back(Failure { path: path_of(path), reason });
+        let batch = batch::next(&mut self.list, &mut self.look, self.limits, &mut refuse)?;
+        self.counts.batches += 1;
+        self.counts.found += batch.len() as u64;
+        self.counts.bytes = batch.iter().map(|f| f.bytes).fold(self.counts.bytes, u64::saturating_add);
+        let files: Vec<File> = batch
+            .into_iter()
+            .map(|found| File {
+                how: self.look.how(&found),
+                steps: self.look.device(found.device).steps,
+                found,
+            })
+            .collect();
+        let ranges = Ranges { rest: files.into_iter(), current: None, range_max: self.range_max };
+        match &mut self.reader {
+            Some(reader) => reader.give(ranges),
+            None => self.ranges = ranges,
+        }
+        Some(())
+    }
+}
+
+/// Items of an iterator of paths, in the order of their disk.
+///
+/// Paths are taken from the iterator in batches ([`Options::batch`]), so it may be of any length.
+///
+/// # Errors
+/// There are no threads left.
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// let paths = std::fs::read_dir(".")?.filter_map(Result::ok).map(|entry| entry.path());
+/// for item in seekless_order::order(paths, &seekless_order::Options::default())? {
+///     match item {
+///         Ok(item) => println!("{} ({} bytes, by {})", item.path.display(), item.length, item.how),
+///         Err(failure) => eprintln!("{failure}"),
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub fn order<I>(paths: I, options: &Options) -> io::Result<Ordered<I::IntoIter>>
+where
+    I: IntoIterator,
+    I::Item: AsRef<Path>,
+{
+    Ok(Ordered { paths: paths.into_iter(), set: Set::new(options)? })
+}
+
+/// See [`order`].
+#[derive(Debug)]
+pub struct Ordered<I> {
+    paths: I,
+    set: Set,
+}
+
+impl<I: Iterator<Item: AsRef<Path>>> Iterator for Ordered<I> {
+    type Item = Result<Item, Failure>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(next) = self.set.next() {
+                return Some(next);
+            }
+            let mut added = false;
+            while !self.set.is_full()
+                && let Some(path) = self.paths.next()
+            {
+                self.set.add(path);
+                added = true;
+            }
+            if !added {
+                return None;
+            }
+        }
+    }
+}
+
+/// A file of a batch.
+#[derive(Debug)]
+struct File {
+    found: Found,
+    how: How,
+    steps: Option<Steps>,
+}
+
+/// The items of a batch: each with the way its file system is read ahead.
+#[derive(Debug, Default)]
+struct Ranges {
+    rest: vec::IntoIter<File>,
+    /// A file of which a part was given, and how much.
+    current: Option<(File, u64)>,
+    range_max: u64,
+}
+
+impl Iterator for Ranges {
+    type Item = (Item, Option<Steps>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (file, offset) = self.current.take().or_else(|| self.rest.next().map(|file| (file, 0)))?;
+        let length = (file.found.bytes - offset).min(self.range_max);
+        let (how, steps, end) = (file.how, file.steps, offset + length);
+        let last = end == file.found.bytes;
+        let path = if last {
+            path_of(file.found.path)
+        } else {
+            let path = OsStr::from_bytes(&file.found.path).into();
+            self.current = Some((file, end));
+            path
+        };
+        Some((Item { path, offset, length, last, how }, steps))
+    }
+}
+
+/// What the reading thread says.
+enum Said {
+    /// The bytes of this item are in memory.
+    Ready(Item),
+    /// The batch has ended.
+    End(AheadSummary),
+}
+
+/// How far the caller is.
+#[derive(Debug, Default)]
+struct Progress {
+    place: Mutex<At>,
+    moved: Condvar,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct At {
+    /// Items taken.
+    taken: u64,
+    /// The set is gone.
+    gone: bool,
+}
+
+impl Progress {
+    /// A panic of the other side leaves two numbers, which are right.
+    fn locked(&self) -> MutexGuard<'_, At> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The caller as the reading thread sees it.
+struct Caller {
+    ready: SyncSender<Said>,
+    progress: Arc<Progress>,
+    seen: u64,
+}
+
+impl Consumer for Caller {
+    type Item = Item;
+
+    fn weight(_: &Item) -> u64 {
+        1
+    }
+
+    fn give(&mut self, item: Item) -> Result<(), Gone> {
+        self.ready.send(Said::Ready(item)).map_err(|_| Gone)
+    }
+
+    fn taken(&mut self) -> u64 {
+        self.seen = self.progress.locked().taken;
+        self.seen
+    }
+
+    fn wait(&mut self) -> Result<(), Gone> {
+        let mut at = self.progress.locked();
+        while at.taken == self.seen && !at.gone {
+            at = self.progress.moved.wait(at).unwrap_or_else(PoisonError::into_inner);
+        }
+        if at.gone { Err(Gone) } else { Ok(()) }
+    }
+}
+
+/// The thread that reads ahead.
+struct Reader {
+    batches: Option<Sender<Ranges>>,
+    /// Gone before the thread is waited for.
+    said: Option<Receiver<Said>>,
+    progress: Arc<Progress>,
+    thread: Option<JoinHandle<()>>,
+    /// A batch is being read.
+    busy: bool,
+    sums: AheadSummary,
+}
+
+impl Reader {
+    fn start(window: u64) -> io::Result<Reader> {
+        let progress = Arc::new(Progress::default());
+        // One batch is under way at a time.
+        let (batches, received) = channel::<Ranges>();
+        let (ready, said) = sync_channel(WAITING_MAX);
+        let caller = Caller { ready, progress: Arc::clone(&progress), seen: 0 };
+        let thread = thread::Builder::new().name("seekless-order".to_string()).spawn(move || {
+            // The signals of the program that uses the set are for its own threads.
+            seekless_kernel::sched::block_signals();
+            let mut ahead = Ahead::new(caller, window);
+            // The set has gone, or has no more batches.
+            while let Ok(ranges) = received.recv()
+                && read(&mut ahead, ranges).is_ok()
+            {}
+        })?;
+        Ok(Reader {
+            batches: Some(batches),
+            said: Some(said),
+            progress,
+            thread: Some(thread),
+            busy: false,
+            sums: AheadSummary::default(),
+        })
+    }
+
+    /// Gives it a batch to read.
+    fn give(&mut self, ranges: Ranges) {
+        self.busy = self.batches.as_ref().is_some_and(|batches| batches.send(ranges).is_ok());
+    }
+
+    /// The next item of the batch.
+    fn next(&mut self) -> Option<Item> {
+        if !self.busy {
+            return None;
+        }
+        match self.said.as_ref().map(Receiver::recv) {
+            Some(Ok(Said::Ready(item))) => {
+                self.progress.locked().taken += 1;
+                self.progress.moved.notify_one();
+                Some(item)
+            }
+            Some(Ok(Said::End(sums))) => {
+                (self.sums, self.busy) = (sums, false);
+                None
+            }
+            _ => {
+                self.busy = false;
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.progress.locked().gone = true;
+        self.progress.moved.notify_one();
+        (self.batches, self.said) = (None, None);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Reads a batch ahead of the caller.
+fn read(ahead: &mut Ahead<Caller>, ranges: Ranges) -> Result<(), Gone> {
+    for (item, steps) in ranges {
+        let path = item.path.as_os_str().as_bytes().to_vec();
+        let wanted = (item.length > 0).then_some(Wanted {
+            path: &path,
+            offset: item.offset,
+            len: if item.last { u64::MAX } else { item.length },
+            steps,
+        });
+        ahead.add(item, wanted)?;
+    }
+    ahead.drain()?;
+    let sums = ahead.sums();
+    ahead.consumer().ready.send(Said::End(sums)).map_err(|_| Gone)
+}
+
+fn path_of(bytes: Vec<u8>) -> PathBuf {
+    std::ffi::OsString::from_vec(bytes).into()
+}
