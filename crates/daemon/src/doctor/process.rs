@@ -12,7 +12,7 @@ use seekless_units::{Exit, Fault};
 use serde::Serialize;
 
 use super::elf::Program;
-use super::recommend::{Doors, Recommendation, Seen, for_process};
+use super::recommend::{Doors, Recommendation, for_process};
 use super::{DaemonState, Finding, describe_findings};
 
 /// A mapping of a file smaller than this is not worth a word: locales, fonts, small databases.
@@ -397,11 +397,7 @@ pub(crate) fn diagnose(facts: &Facts, daemon: DaemonState, doors: Doors) -> Proc
     let hooked = facts.shim_mapped && !facts.disabled;
     let has = |kinds: &[&str]| findings.iter().any(|f| kinds.contains(&f.kind));
     let preloadable = !has(&["go", "static", "musl", "at_secure"]);
-    let seen = match () {
-        () if has(&["long_calls"]) => Seen::Beginnings,
-        () if has(&["io_uring", "aio", "mmap", "sandbox"]) => Seen::Part,
-        () => Seen::All,
-    };
+    let seen = !has(&["io_uring", "aio", "mmap", "sandbox", "long_calls"]);
     let recommendation = for_process(hooked, preloadable, seen, doors);
     ProcessReport { pid: facts.pid, name: facts.name.clone(), hooked, daemon, findings, recommendation }
 }
@@ -464,8 +460,8 @@ fn bypasses(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str, &str
         found("mmap", false, &what, advice);
     }
     if facts.long_calls {
-        let advice = "the kernel reads the file inside the call, and the shim and `watch` see only its beginning; `seekless \
-                      observe` follows it";
+        let advice = "the kernel reads the file inside the call: the shim and `watch` hear of its beginning only, so the gain is \
+                      small; let it read piece by piece (vsftpd: `use_sendfile=NO`, ProFTPD: `UseSendfile off`)";
         found("long_calls", false, "it sends a whole file by one call", advice);
     }
     match facts.seccomp {
@@ -556,8 +552,6 @@ mod tests {
         assert_eq!(kinds(&bypassing), ["io_uring", "aio", "mmap", "seccomp", "root"]);
         let sandboxed = Facts { sandboxed: true, long_calls: true, seccomp: 2, ..dynamic() };
         assert_eq!(kinds(&sandboxed), ["not_preloaded", "long_calls", "sandbox"]);
-        assert_eq!(diagnose(&sandboxed, daemon(true), ALL).recommendation.way, "observe");
-        let sandboxed = Facts { long_calls: false, ..sandboxed };
         assert_eq!(diagnose(&sandboxed, daemon(true), ALL).recommendation.way, "watch");
     }
 

@@ -64,29 +64,8 @@ fn watchable() -> Result<(), &'static str> {
     }
 }
 
-/// How much of a process's reads go through calls that the shim sees.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seen {
-    All,
-    /// Others are announced by the kernel.
-    Part,
-    /// Calls that send a whole file: shim and announcements tell of them once, before they begin.
-    Beginnings,
-}
-
-/// For a process: `hooked` by the shim; `preloadable` if it can be; what is `seen` of its reads.
-pub(super) fn for_process(hooked: bool, preloadable: bool, seen: Seen, doors: Doors) -> Recommendation {
-    if seen == Seen::Beginnings && doors.observe.is_ok() {
-        let why = "it sends whole files by one call, which a preload and the kernel's announcement see only begin; this kernel \
-                   tells of every read after it";
-        return Recommendation {
-            first: String::new(),
-            way: "observe",
-            command: OBSERVE.into(),
-            why: why.into(),
-        };
-    }
-    let seen = seen == Seen::All;
+/// For a process: `hooked` by the shim; `preloadable` if it can be; `seen` if its reads go through calls the shim sees.
+pub(super) fn for_process(hooked: bool, preloadable: bool, seen: bool, doors: Doors) -> Recommendation {
     if hooked && seen {
         return none("it is hooked and reads through calls the shim sees");
     }
@@ -172,13 +151,7 @@ mod tests {
     fn each_case_has_its_way() {
         let doors = |watch, observe| Doors { watch, observe };
         let (all, neither) = (doors(Ok(()), Ok(())), doors(Err("no"), Err("no")));
-        let way = |hooked, preloadable, seen, doors| {
-            let seen = if seen { Seen::All } else { Seen::Part };
-            for_process(hooked, preloadable, seen, doors).way
-        };
-        let begins = |doors| for_process(false, true, Seen::Beginnings, doors).way;
-        assert_eq!(begins(all), "observe", "whole files by one call");
-        assert_eq!(begins(doors(Ok(()), Err("no"))), "watch", "which tells of their beginnings");
+        let way = |hooked, preloadable, seen, doors| for_process(hooked, preloadable, seen, doors).way;
         assert_eq!(way(true, true, true, all), "none");
         assert_eq!(way(false, true, true, all), "shim");
         assert_eq!(way(false, false, true, all), "watch", "Go, static, set-uid");
