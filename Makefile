@@ -6,13 +6,14 @@ SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 PREFIX ?= /usr/local
 
-.PHONY: help demo dist test bench install uninstall build setup fmt clippy unit e2e docs examples
+.PHONY: help demo dist dist-test test bench install uninstall build setup fmt clippy unit e2e docs examples
 
 help:
 	@echo 'make demo      the main job, end to end, on the built-in virtual disk (about 6 minutes after the build)'
 	@echo 'make test      everything: fmt, clippy, unit, property, golden, end to end, docs, examples'
 	@echo 'make bench     the live benchmarks of this machine, as ratios (about an hour)'
 	@echo 'make dist      a Debian package (and an rpm where cargo-generate-rpm is there) in target/dist/packages'
+	@echo 'make dist-test that package installed, run and removed in a root folder of Debian packages (root; skipped otherwise)'
 	@echo 'make install   the binary and the shim into PREFIX ($(PREFIX))'
 
 demo: build
@@ -66,6 +67,9 @@ install: build
 
 dist: setup
 	@scripts/dist
+
+dist-test: dist
+	@scripts/dist-test
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/seekless $(DESTDIR)$(PREFIX)/lib/seekless/libseekless.so

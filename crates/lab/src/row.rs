@@ -17,6 +17,9 @@ pub struct Row {
     pub position: u32,
     /// Numbers by name; [`crate::metric`] has units and meanings.
     pub metrics: BTreeMap<String, f64>,
+    /// What a table says beside the numbers, by name: the door, a version, why there are no numbers.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub words: BTreeMap<String, String>,
     /// Distributions by name: (value, cumulative share) in rising order.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub cdfs: BTreeMap<String, Vec<(f64, f64)>>,

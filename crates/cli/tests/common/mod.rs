@@ -77,6 +77,22 @@ impl Daemon {
         serde_json::from_slice(&out.stdout).ok().filter(|_| out.status.success())
     }
 
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_raw(self.child.id() as i32).unwrap(), signal).unwrap();
+    }
+
+    /// Waits for its end; false if it does not come.
+    pub fn ended(&mut self) -> bool {
+        let until = Instant::now() + Duration::from_secs(20);
+        while self.child.try_wait().unwrap().is_none() {
+            if Instant::now() > until {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        true
+    }
+
     /// SIGKILL, as the out-of-memory killer would.
     pub fn kill(&mut self) {
         let _ = self.child.kill();

@@ -43,6 +43,10 @@ pub(crate) struct Facts {
     /// Large data files it has mapped.
     pub(crate) mapped_files: Vec<String>,
     pub(crate) seccomp: u32,
+    /// Its processes put themselves under a filter after they were forked.
+    pub(crate) sandboxed: bool,
+    /// It, or a child, is in a call that sends a whole file.
+    pub(crate) long_calls: bool,
     /// Its root directory, if it is not ours.
     pub(crate) other_root: Option<PathBuf>,
     /// It is in another network namespace, where the socket's abstract twin is not seen.
@@ -99,6 +103,11 @@ impl Facts {
             at_secure: at_secure(&fs::read(dir.join("auxv")).unwrap_or_default()),
             io_uring: has_io_uring(&dir),
             seccomp: field("Seccomp:").and_then(|v| v.parse().ok()).unwrap_or(0),
+            sandboxed: sandboxed(pid),
+            long_calls: in_long_call(&dir)
+                || children(&dir)
+                    .into_iter()
+                    .any(|child| in_long_call(&PathBuf::from(format!("/proc/{child}")))),
             other_root: other_root(&dir),
             other_network: differs(&dir, "ns/net"),
             ..Facts::default()
@@ -123,11 +132,14 @@ impl Facts {
     }
 
     /// Notes what the address space shows. `exe` is the program itself.
-    fn read_maps(&mut self, maps: &[u8], exe: &Path) {
+    fn read_maps<'a>(&mut self, maps: &'a [u8], exe: &Path) {
         let lines = || Mapping::all(maps);
         self.daemons = daemons(maps);
-        // Libraries have executable parts; data files do not.
-        let code: Vec<&[u8]> = lines().filter(|m| m.executable).map(|m| m.path).collect();
+        // Libraries have executable parts; data files do not. What lies beside a library belongs to the
+        // program, as the class archives of a Java machine do.
+        let code = lines().filter(|m| m.executable && m.path.starts_with(b"/"));
+        let folder = |path: &'a [u8]| &path[..path.iter().rposition(|&b| b == b'/').unwrap_or(0)];
+        let folders: Vec<&[u8]> = code.map(|m| folder(m.path)).collect();
         for mapping in lines() {
             let file = mapping.path.rsplit(|&b| b == b'/').next().unwrap_or_default();
             self.shim_mapped |= file.starts_with(b"libseekless.so");
@@ -138,7 +150,7 @@ impl Facts {
                 && !mapping.path.starts_with(b"/[aio]")
                 && !mapping.path.starts_with(b"/SYSV")
                 && mapping.path != exe.as_os_str().as_bytes()
-                && !code.contains(&mapping.path)
+                && !folders.contains(&folder(mapping.path))
                 && !mapping.path.ends_with(b".so")
                 && !mapping.path.ends_with(b"/locale-archive");
             let path = String::from_utf8_lossy(mapping.path);
@@ -197,6 +209,63 @@ fn children(dir: &Path) -> Vec<u32> {
     listed
         .flat_map(|text| text.split_whitespace().filter_map(|n| n.parse().ok()).collect::<Vec<u32>>())
         .collect()
+}
+
+/// A number in `/proc/PID/status`; 0 where there is none.
+fn number(pid: u32, field: &str) -> u32 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.lines().find_map(|l| l.strip_prefix(field)).and_then(|v| v.trim().parse().ok()).unwrap_or(0)
+}
+
+/// Whether one of the process and its children, or it and its parent, has a seccomp filter and the other has
+/// none, though both run the same program. Then the program put the filter on, and it allows little. A filter
+/// of a container or a unit is on both, or came with another program.
+fn sandboxed(pid: u32) -> bool {
+    let exe = |pid: u32| fs::read_link(format!("/proc/{pid}/exe")).ok();
+    let filtered = |pid: u32| number(pid, "Seccomp:") == 2;
+    let same = |other: u32| exe(other).is_some() && exe(other) == exe(pid);
+    let children = children(&PathBuf::from(format!("/proc/{pid}")));
+    let child = |child: u32| same(child) && filtered(child) && !filtered(pid);
+    let parent = number(pid, "PPid:");
+    let by_parent = parent > 0 && same(parent) && filtered(pid) && !filtered(parent);
+    by_parent || children.into_iter().take(WORKERS_MAX).any(child)
+}
+
+/// A call that sends more than this at once to a descriptor that blocks: the kernel reads the file piece by
+/// piece inside it. A server that takes turns between clients asks for a few MiB at most (nginx 2).
+const LONG_CALL: u64 = 16 << 20;
+
+/// Number of the system call sendfile.
+const SENDFILE: u64 = if cfg!(target_arch = "x86_64") { 40 } else { 71 };
+
+/// Whether a thread of the process is in such a call.
+fn in_long_call(dir: &Path) -> bool {
+    let threads = fs::read_dir(dir.join("task")).into_iter().flatten().flatten();
+    threads.take(WORKERS_MAX).any(|thread| {
+        let Ok(call) = fs::read_to_string(thread.path().join("syscall")) else { return false };
+        long_call(&call).is_some_and(|fd| {
+            fs::read_to_string(dir.join(format!("fdinfo/{fd}"))).is_ok_and(|info| blocks(&info))
+        })
+    })
+}
+
+/// The descriptor that a line of `/proc/PID/syscall` sends a whole file to.
+fn long_call(line: &str) -> Option<u64> {
+    let mut fields = line.split_whitespace();
+    if fields.next()?.parse() != Ok(SENDFILE) {
+        return None;
+    }
+    let hex = |text: Option<&str>| u64::from_str_radix(text?.strip_prefix("0x")?, 16).ok();
+    let to = hex(fields.next())?;
+    // The file and the offset lie between.
+    (hex(fields.nth(2))? >= LONG_CALL).then_some(to)
+}
+
+/// Whether a descriptor of this `/proc/PID/fdinfo` waits when it is full.
+fn blocks(fdinfo: &str) -> bool {
+    const NONBLOCK: u32 = 0o4000;
+    let flags = fdinfo.lines().find_map(|l| l.strip_prefix("flags:"));
+    flags.and_then(|v| u32::from_str_radix(v.trim(), 8).ok()).is_some_and(|flags| flags & NONBLOCK == 0)
 }
 
 /// Most processes of a server that are looked at.
@@ -328,7 +397,7 @@ pub(crate) fn diagnose(facts: &Facts, daemon: DaemonState, doors: Doors) -> Proc
     let hooked = facts.shim_mapped && !facts.disabled;
     let has = |kinds: &[&str]| findings.iter().any(|f| kinds.contains(&f.kind));
     let preloadable = !has(&["go", "static", "musl", "at_secure"]);
-    let seen = !has(&["io_uring", "aio", "mmap"]);
+    let seen = !has(&["io_uring", "aio", "mmap", "sandbox", "long_calls"]);
     let recommendation = for_process(hooked, preloadable, seen, doors);
     ProcessReport { pid: facts.pid, name: facts.name.clone(), hooked, daemon, findings, recommendation }
 }
@@ -390,7 +459,18 @@ fn bypasses(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str, &str
             "reads by page fault are not seen; in Apache write `EnableMMAP Off` and `EnableSendfile On`";
         found("mmap", false, &what, advice);
     }
+    if facts.long_calls {
+        let advice = "the kernel reads the file inside the call: the shim and `watch` hear of its beginning only, so the gain is \
+                      small; let it read piece by piece (vsftpd: `use_sendfile=NO`, ProFTPD: `UseSendfile off`)";
+        found("long_calls", false, "it sends a whole file by one call", advice);
+    }
     match facts.seccomp {
+        _ if facts.sandboxed => {
+            let what = "its processes put themselves under a seccomp filter";
+            let advice = "such a filter forbids what the shim needs; switch it off (vsftpd: `seccomp_sandbox=NO`), or use \
+                          `seekless watch`";
+            found("sandbox", false, what, advice);
+        }
         0 => {}
         1 => found(
             "seccomp",
@@ -470,6 +550,9 @@ mod tests {
             ..hooked
         };
         assert_eq!(kinds(&bypassing), ["io_uring", "aio", "mmap", "seccomp", "root"]);
+        let sandboxed = Facts { sandboxed: true, long_calls: true, seccomp: 2, ..dynamic() };
+        assert_eq!(kinds(&sandboxed), ["not_preloaded", "long_calls", "sandbox"]);
+        assert_eq!(diagnose(&sandboxed, daemon(true), ALL).recommendation.way, "watch");
     }
 
     #[test]
@@ -505,6 +588,38 @@ mod tests {
     }
 
     #[test]
+    fn a_call_that_sends_a_whole_file_is_known() {
+        let line = |count: u64| format!("{SENDFILE} 0x7 0x8 0x7ffd0 {count:#x} 0x0 0x0 0x7ffc0 0x7f00");
+        assert_eq!(long_call(&line(LONG_CALL)), Some(7));
+        assert_eq!(long_call(&line(2 << 20)), None, "nginx");
+        assert_eq!(long_call("0 0x7 0x8 0x7ffd0 0xfffffff 0x0 0x0 0x0 0x0"), None, "a read");
+        assert_eq!(long_call("running"), None);
+        assert!(blocks("pos:\t0\nflags:\t02\nmnt_id:\t8\n"));
+        assert!(!blocks("pos:\t0\nflags:\t02004002\n") && !blocks(""));
+    }
+
+    /// A thread of ours sends a file of which its reader takes nothing.
+    #[test]
+    fn a_process_in_such_a_call_is_found() {
+        let dir = Path::new("/proc/self");
+        if let Err(error) = fs::read_to_string(dir.join("syscall")) {
+            return seekless_skip::skipped(format!("the kernel does not tell of calls ({error})"));
+        }
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(64 << 20).unwrap();
+        let (to, reader) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert!(!in_long_call(dir));
+        let thread = std::thread::spawn(move || rustix::fs::sendfile(to, file, None, 64 << 20));
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while !in_long_call(dir) && std::time::Instant::now() < until {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        assert!(in_long_call(dir));
+        drop(reader);
+        let _ = thread.join();
+    }
+
+    #[test]
     fn address_spaces_are_read() {
         let mut facts = dynamic();
         let maps = b"55d0-55d1 r--p 00000000 fe:00 1 /usr/sbin/server\n\
@@ -512,13 +627,16 @@ mod tests {
             7f0000200000-7f0000201000 r--s 00000000 fe:00 8    /data/small\n\
             7f0000300000-7f0000600000 r--p 00000000 fe:00 9    /usr/lib/libbig.so.6\n\
             7f0000600000-7f0000700000 r-xp 00000000 fe:00 9    /usr/lib/libbig.so.6\n\
+            7f0000610000-7f0000690000 rwxp 00000000 00:00 0    \n\
+            7f0000a00000-7f0000d00000 r--s 00000000 fe:00 13   /usr/lib/classes.jsa\n\
+            7f0000d00000-7f0001000000 r--s 00000000 fe:00 14   /film at the root.mp4\n\
             7f0000700000-7f0000701000 r-xp 00000000 fe:00 10   /opt/libseekless.so (deleted)\n\
             7f0000800000-7f0000801000 rw-s 00000000 00:0f 11   /[aio] (deleted)\n\
             7f0000900000-7f0000940000 rw-s 00000000 00:01 12   /memfd:seekless-hits:/run/a b.sock (deleted)\n\
             7ffd00000000-7ffd00100000 rw-p 00000000 00:00 0    [stack]\n";
         facts.read_maps(maps, Path::new("/usr/sbin/server"));
         assert!(facts.shim_mapped && facts.aio);
-        assert_eq!(facts.mapped_files, ["/data/a film.mp4"]);
+        assert_eq!(facts.mapped_files, ["/data/a film.mp4", "/film at the root.mp4"]);
         assert_eq!(facts.daemons, [Path::new("/run/a b.sock")]);
     }
 

@@ -1,5 +1,6 @@
 //! The software disks of a run, spoken to through `seekless vdisk`.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -180,7 +181,15 @@ pub(crate) fn without<'a>(
     ground: Ground,
 ) -> Result<Bench<'a>, Fault> {
     let root = scratch.dir("www")?;
-    Ok(Bench { scenario, scratch, ground, disks: Vec::new(), root, remarks: Vec::new() })
+    Ok(Bench {
+        scenario,
+        scratch,
+        ground,
+        disks: Vec::new(),
+        root,
+        remarks: Vec::new(),
+        advice: BTreeMap::new(),
+    })
 }
 
 /// Brings up a disk without a file system, as large as its drive, or of `size`.
@@ -251,8 +260,7 @@ pub(crate) fn set_up<'a>(
 ) -> Result<Bench<'a>, Fault> {
     let root = scratch.dir("www")?;
     let several = scenario.disks.len() > 1;
-    let mut bench =
-        Bench { scenario, scratch, ground, disks: Vec::new(), root: root.clone(), remarks: Vec::new() };
+    let mut bench = Bench { root: root.clone(), ..without(scenario, scratch, ground)? };
     if !ground.groups {
         bench.remark("no memory limit: control groups need root or a delegated group, so the page cache is the whole machine's".into());
     }

@@ -113,6 +113,7 @@ impl Clients {
             }
             Load::Diff { .. }
             | Load::Files { .. }
+            | Load::Readers { .. }
             | Load::Command { .. }
             | Load::Drawn {}
             | Load::Profile {} => {

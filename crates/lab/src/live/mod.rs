@@ -18,11 +18,14 @@ mod nodes;
 mod preconditions;
 pub(crate) mod probe;
 mod profile;
+mod readers;
 mod sequences;
 mod series;
 pub(crate) mod serve;
 mod threads;
+mod works;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -33,7 +36,7 @@ use crate::environment::Environment;
 use crate::guard::{self, Scratch};
 use crate::report::number;
 use crate::results::{Results, Row, SCHEMA};
-use crate::scenario::{Load, Point, Scenario, ServerKind};
+use crate::scenario::{Knob, Load, Point, Scenario, ServerKind, Service};
 use crate::terminal::RunProgress;
 
 pub(crate) use disk::LiveDisk;
@@ -50,6 +53,8 @@ pub(crate) struct Bench<'a> {
     pub(crate) root: PathBuf,
     /// What could not be done as the scenario says; each once.
     pub(crate) remarks: Vec<String>,
+    /// What the doctor has recommended for the services run so far.
+    advice: BTreeMap<Service, works::Advice>,
 }
 
 impl Bench<'_> {
@@ -88,7 +93,11 @@ pub(crate) fn run(name: &str, scenario: &Scenario, quick: bool, out: &Path) -> R
     let ground = preconditions::survey(scenario)?;
     preconditions::sweep();
 
-    let points = scenario.points();
+    let mut points = scenario.points();
+    if let Some(axis) = scenario.axis.as_ref().filter(|axis| axis.knobs.contains(&Knob::Service)) {
+        // The arms of a service are neighbours in time, in every repetition.
+        points.sort_by_key(|point| axis.values.iter().position(|value| Some(value) == point.x.as_ref()));
+    }
     if apart::is_needed(scenario) {
         let mut results = blank(name, scenario, quick, &points);
         apart::run(name, quick, &apart::parts(scenario), &mut results, out, |_, (), rows| rows)?;
@@ -127,6 +136,7 @@ pub(crate) fn run(name: &str, scenario: &Scenario, quick: bool, out: &Path) -> R
                 Load::Diff { .. } => diff::run(&mut bench, point, &mut row)?,
                 Load::Files { .. } => files::run(&mut bench, point, &mut row)?,
                 Load::Profile {} => profile::run(&mut bench, point, &mut row)?,
+                Load::Readers { .. } => works::run(&mut bench, point, &mut row)?,
                 _ if point.arm.balanced => nodes::run(&mut bench, point, &mut row)?,
                 _ => serve::run(&mut bench, point, &mut row)?,
             }

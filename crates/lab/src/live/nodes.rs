@@ -343,11 +343,20 @@ fn hit_ratio(row: &mut Row, series: &[Look], killed: usize, (warmup_s, returned)
 
 /// Every file of the library.
 fn paths(bench: &Bench<'_>) -> Result<Vec<String>, Fault> {
+    Ok(library(bench)?.into_iter().map(|(path, _)| path).collect())
+}
+
+/// The same, with its size.
+pub(super) fn library(bench: &Bench<'_>) -> Result<Vec<(String, u64)>, Fault> {
     let manifest: &Path = &bench.scratch.path().join("manifest.txt");
     let text = std::fs::read_to_string(manifest)
         .map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", manifest.display())))?;
     let lines = text.lines().filter(|l| !l.starts_with('#'));
-    Ok(lines.filter_map(|l| Some(l.split_once(' ')?.1.to_string())).collect())
+    let parse = |line: &str| {
+        let (size, path) = line.split_once(' ')?;
+        Some((path.to_string(), size.parse().ok()?))
+    };
+    Ok(lines.filter_map(parse).collect())
 }
 
 #[cfg(test)]

@@ -53,9 +53,12 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
         | Load::Downloads { warmup_s, .. }
         | Load::Sessions { warmup_s, .. }
         | Load::Search { warmup_s, .. } => (*warmup_s, false),
-        Load::Diff { .. } | Load::Files { .. } | Load::Command { .. } | Load::Drawn {} | Load::Profile {} => {
-            (0.0, false)
-        }
+        Load::Diff { .. }
+        | Load::Files { .. }
+        | Load::Readers { .. }
+        | Load::Command { .. }
+        | Load::Drawn {}
+        | Load::Profile {} => (0.0, false),
     };
     if preload {
         bench.mounts().try_for_each(read_all)?;

@@ -8,6 +8,7 @@ mod plot;
 pub(crate) mod sensitivity;
 pub mod statements;
 mod table;
+mod works;
 
 use std::path::{Path, PathBuf};
 

@@ -14,7 +14,7 @@ use super::{entries, number};
 use crate::metric;
 use crate::record::{Record, Recorded};
 use crate::results::Results;
-use crate::scenario::{self, Axis, Scenario};
+use crate::scenario::{self, Axis, Knob, Scenario};
 
 /// Folder of the pages in a checkout.
 pub const FOLDER: &str = "docs/results";
@@ -261,6 +261,9 @@ fn run_of(text: &mut String, results: &Results, run: &Recorded) {
     match &results.scenario.axis {
         // The remarks have a line for each constant.
         Some(_) if results.scenario.sim.constants.is_some() => {}
+        Some(axis) if axis.knobs.contains(&Knob::Service) => {
+            *text += &super::works::page(results).unwrap_or_default()
+        }
         Some(axis) => {
             for name in tabled(&results.scenario) {
                 by_axis(text, results, axis, name);

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use seekless_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{Knob, Load};
+use super::{Knob, Load, Service};
 
 /// What is run and how the machine is set for it. Absent kernel settings mean the device's defaults.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -15,6 +15,8 @@ pub struct Arm {
     pub name: String,
     /// The server; may be absent when the axis sweeps servers or the load needs none (`diff`).
     pub server: Option<ServerKind>,
+    /// The service, for a load of kind `readers`; an axis with the knob `service` sets it.
+    pub service: Option<Service>,
     /// Which of its configurations.
     #[serde(default)]
     pub variant: ServerVariant,
@@ -281,6 +283,15 @@ pub enum Door {
 }
 
 impl Door {
+    /// Name for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Door::Shim => "shim",
+            Door::Watch => "watch",
+            Door::Observe => "observe",
+        }
+    }
+
     /// Name in scenarios and on command lines; that of the shim is its daemon's.
     pub(crate) fn command(self) -> &'static str {
         match self {

@@ -111,6 +111,7 @@ scenarios![
     "three-nodes",
     "watch-go",
     "watch-sessions",
+    "works-with",
 ];
 
 /// Every scenario's name and text, in the order of their names.
@@ -182,6 +183,7 @@ mod tests {
                 "sensitivity",
                 "sets",
                 "sets-degraded",
+                "works-with",
             ];
             if judges.contains(name) {
                 continue;

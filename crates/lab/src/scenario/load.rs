@@ -43,6 +43,18 @@ pub enum Load {
         /// Seconds counted.
         duration_s: f64,
     },
+    /// Clients that each read a file of their own to its end, then the next, no faster than `rate`, by the
+    /// client program of the service's protocol. Live only.
+    Readers {
+        /// Clients on the disk.
+        clients: u32,
+        /// Bytes a second that each takes at most.
+        rate: Bytes,
+        /// Seconds before counting.
+        warmup_s: f64,
+        /// Seconds counted.
+        duration_s: f64,
+    },
     /// Video sessions whose rate rises until 0.3 % of them fail; reports the highest rate before that.
     Ramp {
         /// Requests a second at the start, in the workload's own (unscaled) time.
@@ -146,6 +158,7 @@ impl Load {
         match self {
             Load::Closed { warmup_s, duration_s, .. }
             | Load::Handlers { warmup_s, duration_s, .. }
+            | Load::Readers { warmup_s, duration_s, .. }
             | Load::Ramp { warmup_s, duration_s, .. }
             | Load::Downloads { warmup_s, duration_s, .. }
             | Load::Sessions { warmup_s, duration_s, .. }
@@ -183,6 +196,7 @@ impl Load {
         match self {
             Load::Closed { clients, .. }
             | Load::Handlers { clients, .. }
+            | Load::Readers { clients, .. }
             | Load::Downloads { clients, .. } => *clients = count,
             Load::Diff { instances, .. } => *instances = count,
             Load::Ramp { .. }
@@ -214,6 +228,13 @@ impl Load {
 
     /// Whether a web server is needed.
     pub fn is_http(&self) -> bool {
-        !matches!(self, Load::Diff { .. } | Load::Files { .. } | Load::Command { .. } | Load::Profile {})
+        !matches!(
+            self,
+            Load::Diff { .. }
+                | Load::Files { .. }
+                | Load::Readers { .. }
+                | Load::Command { .. }
+                | Load::Profile {}
+        )
     }
 }

@@ -9,6 +9,7 @@ mod builtin;
 mod constants;
 mod load;
 mod machine;
+mod service;
 mod validate;
 
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ pub use builtin::{all, find};
 pub(crate) use constants::{FACTORS, arm_name};
 pub use load::Load;
 pub use machine::Machine;
+pub use service::{Protocol, Service};
 
 use crate::check::Check;
 
@@ -205,6 +207,8 @@ pub enum Knob {
     Scheduler,
     /// Server: `nginx`, `apache`, `lighttpd`, `caddy`, `gofile`, `builtin`.
     Server,
+    /// A service of a load of kind `readers`: `nginx`, `samba`, ...
+    Service,
     /// The drive a load of kind `profile` measures.
     Drive,
     /// Several drives as one disk: `KIND:MEMBERS`, or `one`. Live, each value is a disk of its own.
@@ -494,6 +498,7 @@ impl Knob {
             Knob::MaxSectors => arm.max_sectors_kb = Some(kib(value)?),
             Knob::Scheduler => arm.scheduler = Some(value.to_string()),
             Knob::Server => arm.server = Some(value.parse()?),
+            Knob::Service => arm.service = Some(value.parse()?),
             Knob::Drive => arm.drive = Some(value.to_string()),
             Knob::Set if value == "one" => arm.set = None,
             Knob::Set => arm.set = Some(value.to_string().try_into()?),

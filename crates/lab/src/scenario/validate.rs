@@ -61,6 +61,7 @@ impl Scenario {
         for name in self.arms.iter().flat_map(|a| a.read.keys()) {
             metric::find(name)?;
         }
+        self.validate_readers()?;
         self.validate_arms()?;
         self.validate_axis()?;
         for name in &self.metrics {
@@ -170,6 +171,27 @@ impl Scenario {
             }
         }
         Ok(())
+    }
+
+    /// Services belong to readers, and readers to services.
+    fn validate_readers(&self) -> Result<(), String> {
+        let swept = self.axis.as_ref().is_some_and(|a| a.knobs.contains(&super::Knob::Service));
+        let Load::Readers { clients, rate, .. } = &self.load else {
+            return match swept || self.arms.iter().any(|a| a.service.is_some()) {
+                true => Err("a service needs a load of kind `readers`".into()),
+                false => Ok(()),
+            };
+        };
+        if !(1..=500).contains(clients) || !(64 << 10..=1 << 30).contains(&rate.0) {
+            return Err("readers: 1 to 500 clients at 64KiB to 1GiB a second".into());
+        }
+        if self.disks.len() != 1 || self.sim.not.is_none() {
+            return Err("readers: one disk, and `sim.not`".into());
+        }
+        match self.arms.iter().find(|a| a.service.is_none() && (!swept || a.fixed)) {
+            Some(arm) => Err(format!("arm `{}`: no service, and the axis does not sweep services", arm.name)),
+            None => Ok(()),
+        }
     }
 
     fn validate_arms(&self) -> Result<(), String> {

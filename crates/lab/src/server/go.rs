@@ -11,7 +11,7 @@ use crate::tools;
 pub(super) fn caddy(site: &Site<'_>, port: u16) -> Result<Command, Fault> {
     let program = tools::find_go("caddy")?;
     let text = format!(
-        "{{\n\tadmin off\n\tauto_https off\n\tpersist_config off\n}}\nhttp://:{port} {{\n\tbind 127.0.0.1\n\troot * {root}\n\tfile_server\n}}\n",
+        "{{\n\tadmin off\n\tauto_https off\n}}\nhttp://:{port} {{\n\tbind 127.0.0.1\n\troot * {root}\n\tfile_server\n}}\n",
         root = site.root.display(),
     );
     let config = write(site, "Caddyfile", &text)?;

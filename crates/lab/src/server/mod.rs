@@ -12,8 +12,10 @@ mod haproxy;
 mod lighttpd;
 mod nginx;
 mod seekless;
+mod service;
 
 pub(crate) use seekless::REPORT;
+pub(crate) use service::{Running, Wanted, version as service_version};
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -142,12 +144,22 @@ impl Server {
 
     /// Starts the command and waits until it answers.
     fn run(name: &str, command: Command, port: u16, site: &Site<'_>) -> Result<Server, Fault> {
+        Server::run_as(name, command, (port, !site.tls), site)
+    }
+
+    /// The same for a server that answers HTTP or only takes connections.
+    fn run_as(
+        name: &str,
+        command: Command,
+        (port, http): (u16, bool),
+        site: &Site<'_>,
+    ) -> Result<Server, Fault> {
         let log = site.dir.join("output.log");
         let process = Process::spawn(name, command, &log, site.group)?;
         let mut server = Server { process, port, tls: site.tls };
         let answered = guard::wait_for(START_PATIENCE, || match server.process.ended() {
             Some(_) => Err(server.does_not_start(name, site, "ended")),
-            None => Ok((if site.tls { listens(port) } else { answers(port) }).then_some(())),
+            None => Ok((if http { answers(port) } else { listens(port) }).then_some(())),
         })?;
         match answered {
             Some(()) => Ok(server),

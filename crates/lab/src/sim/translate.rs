@@ -235,6 +235,7 @@ fn load(words: &mut Words, load: &Load, repetition: u32) {
         Load::Diff { .. }
         | Load::Files { .. }
         | Load::Downloads { .. }
+        | Load::Readers { .. }
         | Load::Command { .. }
         | Load::Drawn {}
         | Load::Profile {} => {}

@@ -1,0 +1,125 @@
+//! An upgrade under load: the daemon is stopped and another started on its socket, as `systemctl restart` and
+//! the package do. No request fails, every byte is right, and the new daemon serves servers that were started
+//! with the old one.
+
+mod common;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use common::disk::Disk;
+use common::http::request;
+use common::{Daemon, public_folder, shim};
+use rustix::process::Signal;
+use seekless_lab::scenario::{ServerKind, ServerVariant};
+use seekless_lab::server::{Server, Site};
+use seekless_units::Exit;
+use seekless_workload::content::Content;
+
+const FILES: usize = 12;
+const FILE_BYTES: u64 = 24 << 20;
+/// What a client asks for at a time.
+const RANGE: u64 = 256 << 10;
+const UPGRADES: usize = 3;
+/// A range is answered in milliseconds; a server that waits out a patience of seconds has lost its daemon
+/// badly.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// nginx, or what else is here; `None`, with a word, where nothing is.
+fn server(dir: &Path, root: &Path, socket: &Path) -> Option<Server> {
+    let env = [
+        ("LD_PRELOAD".to_string(), shim().display().to_string()),
+        ("SEEKLESS_SOCKET".to_string(), socket.display().to_string()),
+    ];
+    for kind in [ServerKind::Nginx, ServerKind::Lighttpd] {
+        let dir = dir.join(kind.name());
+        let site = Site { dir: &dir, root, env: &env, options: &[], group: None, tls: false };
+        match Server::start(kind, ServerVariant::Threads, &site) {
+            Err(fault) if fault.exit == Exit::Missing => println!("skipped: {fault}"),
+            started => return Some(started.unwrap()),
+        }
+    }
+    None
+}
+
+/// Reads a file range by range, for ever; counts what came, and tells of what did not.
+fn client(to: SocketAddr, root: &Path, name: &str, stop: &AtomicBool, answered: &AtomicU64) {
+    let content = Content::of_path(name);
+    let mut expected = vec![0; RANGE as usize];
+    let mut round = 0;
+    while !stop.load(Ordering::Relaxed) {
+        if round > 0 {
+            common::forget(&root.join(name));
+        }
+        round += 1;
+        for offset in (0..FILE_BYTES).step_by(RANGE as usize) {
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
+            let range = format!("bytes={offset}-{}", offset + RANGE - 1);
+            let since = Instant::now();
+            let answer = request(to, "GET", &format!("/{name}"), &[("Range", &range)]).unwrap();
+            assert!(answer.status_line.contains(" 206 "), "{name} {range}: {}", answer.status_line);
+            content.fill(offset, &mut expected);
+            assert!(answer.body == expected, "{name} {range}: other bytes, or {} of them", answer.body.len());
+            assert!(since.elapsed() < LONGEST, "{name} {range} took {:?}", since.elapsed());
+            answered.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Calls that this daemon was asked about.
+fn needs(daemon: &Daemon) -> u64 {
+    daemon.status().and_then(|s| s["counters"]["needs"].as_u64()).unwrap_or(0)
+}
+
+/// Waits until `done`; false after a while.
+fn soon(done: impl Fn() -> bool) -> bool {
+    let until = Instant::now() + Duration::from_secs(20);
+    while Instant::now() < until {
+        if done() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    false
+}
+
+#[test]
+fn a_daemon_is_replaced_under_load_and_no_request_is_lost() {
+    let names: Vec<String> = (0..FILES).map(|i| format!("f{i:02}")).collect();
+    let files: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), FILE_BYTES)).collect();
+    let Some(disk) = Disk::up(&files) else { return };
+    let root = disk.mount();
+    names.iter().for_each(|name| common::forget(&root.join(name)));
+    let dir = public_folder();
+    let mut daemon = Daemon::start(dir.path(), &[]);
+    let Some(server) = server(dir.path(), &root, &daemon.socket) else { return };
+    let to: SocketAddr = server.url().trim_start_matches("http://").trim_end_matches('/').parse().unwrap();
+    let (stop, answered) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let clients: Vec<_> =
+            names.iter().map(|name| scope.spawn(|| client(to, &root, name, &stop, &answered))).collect();
+        // A client that has failed ends the test at the end of the scope, whatever follows.
+        let well = || clients.iter().all(|client| !client.is_finished());
+        for upgrade in 0..UPGRADES {
+            if !soon(|| !well() || needs(&daemon) > 0) || !well() {
+                stop.store(true, Ordering::Relaxed);
+                assert!(!well(), "upgrade {upgrade}: this daemon is asked nothing");
+                return;
+            }
+            let before = answered.load(Ordering::Relaxed);
+            daemon.signal(Signal::TERM);
+            assert!(daemon.ended(), "a daemon that was told to end does");
+            // Between the two the server reads for itself.
+            soon(|| !well() || answered.load(Ordering::Relaxed) >= before + FILES as u64);
+            daemon = Daemon::start(dir.path(), &[]);
+        }
+        let asked = soon(|| !well() || needs(&daemon) > 0);
+        stop.store(true, Ordering::Relaxed);
+        assert!(asked, "the last daemon is asked nothing");
+    });
+    assert!(answered.into_inner() > (FILES * UPGRADES) as u64);
+}
