@@ -46,7 +46,9 @@ pub(crate) struct Disk {
     pub(crate) profile: Option<DiskProfile>,
     /// Left with.
     pub(crate) size: Option<Bytes>,
-    /// Pieces at once, as last logged; 0: never.
+    /// Pieces that it bears at once, as last measured.
+    pub(crate) measured_at_once: Option<usize>,
+    /// The same as last logged, measured or found under load; 0: never.
     at_once: usize,
 }
 

@@ -182,8 +182,9 @@ impl DiskLoop {
 
     /// How many pieces the disk bears at once, once that is measured.
     fn report_concurrency(&mut self) {
-        if let Some(at_once) = self.kinds.as_ref().and_then(|kinds| kinds.at_once(&self.disk.name)) {
-            self.kinds = None;
+        let measured = self.kinds.as_ref().and_then(|kinds| kinds.at_once(&self.disk.name));
+        if let Some(at_once) = measured.filter(|_| measured != self.disk.measured_at_once) {
+            self.disk.measured_at_once = measured;
             self.event(Event::InFlight(at_once));
         }
         self.disk.bears(self.engine.stats().at_once);

@@ -142,3 +142,38 @@ pub(crate) fn short_name(what: &str, disk: &str) -> String {
     name.truncate(15);
     name
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn more_reads_in_flight_have_more_workers() {
+        let (mut workers, reports) = Workers::start("test", 1).unwrap();
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(1 << 20).unwrap();
+        let source = Arc::new(Source::own(file.into()));
+        let job = |id| Job {
+            id: ReadId(id),
+            source: source.clone(),
+            offset: 0,
+            len: 4096,
+            steps: Steps { submit: 128 << 10, report: 128 << 10 },
+        };
+        assert!(workers.submit(job(0), 1));
+        assert_eq!(workers.count, 1);
+        // Twice as many pieces are tried, and then fewer again.
+        assert!(workers.submit(job(1), 4) && workers.submit(job(2), 2));
+        assert_eq!(workers.count, 4);
+        let mut done = HashSet::new();
+        while done.len() < 3 {
+            if let Report::Done { id, result, .. } = reports.recv().unwrap() {
+                result.unwrap();
+                done.insert(id);
+            }
+        }
+        assert!(workers.submit(job(3), usize::MAX));
+        assert_eq!(workers.count, WORKERS_MAX);
+    }
+}
