@@ -47,6 +47,8 @@ enum Command {
     Observe(seekless_daemon::cli::ObserveArgs),
     /// Show on the terminal what a running daemon does with its disks
     Top(seekless_daemon::cli::TopArgs),
+    /// Try for some minutes what reading ahead gains for the programs that read under folders
+    Try(seekless_daemon::cli::TryArgs),
     /// Prove what Seekless gains on a running server, with its own clients
     Prove(seekless_daemon::cli::ProveArgs),
     /// Preload the shim into a server that systemd starts
@@ -146,6 +148,7 @@ fn ours(command: Command) -> Result<Exit, Fault> {
         Command::Watch(args) => seekless_daemon::cli::run_watch(args),
         Command::Observe(args) => seekless_daemon::cli::run_observe(args),
         Command::Top(args) => seekless_daemon::cli::run_top(args),
+        Command::Try(args) => seekless_daemon::cli::run_try(args),
         Command::Prove(args) => seekless_daemon::cli::run_prove(args),
         Command::Enable(args) => seekless_daemon::cli::run_enable(args),
         Command::Disable(args) => seekless_daemon::cli::run_disable(args),

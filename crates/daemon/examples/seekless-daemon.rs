@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use seekless_daemon::cli::{
-    DaemonArgs, DoctorArgs, ObserveArgs, ProveArgs, RunArgs, TopArgs, WatchArgs, run_daemon, run_doctor,
-    run_observe, run_prove, run_run, run_top, run_watch,
+    DaemonArgs, DoctorArgs, ObserveArgs, ProveArgs, RunArgs, TopArgs, TryArgs, WatchArgs, run_daemon,
+    run_doctor, run_observe, run_prove, run_run, run_top, run_try, run_watch,
 };
 
 #[derive(Parser)]
@@ -23,6 +23,7 @@ enum Command {
     Observe(ObserveArgs),
     Top(TopArgs),
     Prove(ProveArgs),
+    Try(TryArgs),
 }
 
 fn main() -> ExitCode {
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         Command::Watch(args) => run_watch(args).map(|exit| ExitCode::from(exit as u8)),
         Command::Observe(args) => run_observe(args).map(|exit| ExitCode::from(exit as u8)),
         Command::Prove(args) => run_prove(args).map(|exit| ExitCode::from(exit as u8)),
+        Command::Try(args) => run_try(args).map(|exit| ExitCode::from(exit as u8)),
         Command::Top(args) => run_top(args).map(|exit| ExitCode::from(exit as u8)),
         Command::Doctor(args) => run_doctor(args).map(|exit| ExitCode::from(exit as u8)),
     };

@@ -32,6 +32,7 @@ pub struct Daemon {
     settings: Arc<DaemonSettings>,
     engine: Engine,
     door: Arc<OnceLock<ReportDoor>>,
+    passing: Arc<Passing>,
     stop: UnixStream,
     statistics: Sender<Ask>,
     thread: Option<JoinHandle<()>>,
@@ -62,13 +63,14 @@ impl Daemon {
         let settings = Arc::new(settings);
         let engine = Engine::start(settings.engine.clone());
         let door = Arc::new(OnceLock::new());
+        let passing = Arc::new(Passing::new(Instant::now()));
         let shared = Shared {
             settings: settings.clone(),
             started: Instant::now(),
             counters: Arc::new(Mutex::new(Default::default())),
             engine: engine.clone(),
             door: door.clone(),
-            passing: Arc::new(Passing::new(Instant::now())),
+            passing: passing.clone(),
             deliveries: Arc::default(),
         };
         let statistics = Statistics::start(shared.clone()).map_err(StartError::Threads)?;
@@ -82,7 +84,7 @@ impl Daemon {
             .name("receptionist".into())
             .spawn(move || receptionist.run())
             .map_err(StartError::Threads)?;
-        Ok(Daemon { settings, engine, door, stop, statistics: asker, thread: Some(thread) })
+        Ok(Daemon { settings, engine, door, passing, stop, statistics: asker, thread: Some(thread) })
     }
 
     /// A socket that stops the daemon when anything is written to it: for signal handlers.
@@ -101,6 +103,11 @@ impl Daemon {
     /// The engine, for another door.
     pub(crate) fn engine(&self) -> Engine {
         self.engine.clone()
+    }
+
+    /// Whether every call is passed now, for another door.
+    pub(crate) fn passing(&self) -> Arc<Passing> {
+        self.passing.clone()
     }
 
     /// Shows another door in the statistics; the first one, if there are several.

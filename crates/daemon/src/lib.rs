@@ -36,6 +36,7 @@ mod held;
 mod listener;
 mod metrics;
 mod observe;
+mod own_daemon;
 mod parent;
 mod passing;
 mod prove;

@@ -47,6 +47,7 @@ use seekless_policy::FileId;
 use seekless_units::{Exit, Fault};
 
 use crate::daemon::Daemon;
+use crate::passing::Passing;
 use crate::statistics::DoorReport;
 use crate::status::ObserveReport;
 use crate::watch::counts::Count;
@@ -77,6 +78,7 @@ pub(crate) struct Counts {
     own: Count,
     told_otherwise: Count,
     reads: Count,
+    bytes: Count,
     accesses: Count,
     missed: Count,
     dropped: Count,
@@ -109,6 +111,7 @@ impl Counts {
             own: self.own.get(),
             told_otherwise: self.told_otherwise.get(),
             reads: self.reads.get(),
+            bytes: self.bytes.get(),
             accesses: self.accesses.get(),
             missed: self.missed.get(),
             dropped: self.dropped.get(),
@@ -169,6 +172,7 @@ impl Door {
             processes: Processes::new(shims),
             table: Table::default(),
             engine: engine.clone(),
+            passing: daemon.passing(),
             counts: counts.clone(),
             search,
             answers,
@@ -262,6 +266,7 @@ struct Listener {
     processes: Processes,
     table: Table,
     engine: Engine,
+    passing: Arc<Passing>,
     counts: Arc<Counts>,
     search: Sender<Search>,
     answers: Receiver<(Inode, Answer)>,
@@ -291,6 +296,13 @@ impl Listener {
             self.hear(&mut events, now);
             let reads = self.reads.take(&events, &mut seen, &mut missed);
             self.counts.reads.add_many(reads);
+            self.counts.bytes.add_many(seen.iter().map(|seen| seen.end - seen.start).sum());
+            if self.passing.now(now) {
+                // Counted, and nothing else: it goes on as without us.
+                seen.clear();
+                missed.clear();
+                forward.clear();
+            }
             for seen in seen.drain(..) {
                 match self.table.read(seen, now) {
                     Order::Nothing => {}

@@ -2,11 +2,13 @@
 //!
 //! Blocks of time alternate in which the daemon serves every call and in which it passes every call. In both,
 //! shims ask and report as always, so bytes and waits are counted in the same way. A call that is passed
-//! still costs its question: some tens of microseconds beside a disk read of milliseconds. Disk time is the
-//! kernel's (`io_ticks` of the disks the daemon has met).
+//! still costs its question: some tens of microseconds beside a disk read of milliseconds. A process that
+//! observes ([`crate::observe`]) counts reads in both, and reads ahead in one; waits are not known there.
+//! Disk time is the kernel's (`io_ticks` of the disks the daemon has met).
 
 mod page;
 mod statistics;
+mod try_out;
 
 use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -24,6 +26,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use self::statistics::{Block, Estimate, Proof, Reading, Verdict, is_certain, proof, quantile, suffers};
 use crate::status::StatusReport;
 use crate::{control, state};
+
+pub use try_out::{TryArgs, run_try};
 
 /// Shortest wait that counts as suffering where none is given: players buffer for longer.
 const WAIT_MAX_MIN: Duration = Duration::from_secs(5);
@@ -241,9 +245,9 @@ fn measurable(found: &StatusReport) -> Result<Vec<String>, Fault> {
     if !matches!(found.mode.as_str(), "both" | "serialise") {
         return missing("in this mode shims report no reads; start the daemon with --mode both");
     }
-    if found.delivered.reads == 0 {
+    if taken(found).1 == 0 {
         return missing(
-            "no server has reported a read to this daemon yet; `seekless doctor` says whether it is hooked",
+            "no server has reported a read to this daemon yet, and none was observed; `seekless doctor` says whether it is hooked",
         );
     }
     let disks: Vec<String> =
@@ -252,6 +256,12 @@ fn measurable(found: &StatusReport) -> Result<Vec<String>, Fault> {
         return missing("this daemon has met no disk whose time the kernel counts (/sys/block/*/stat)");
     }
     Ok(disks)
+}
+
+/// Bytes and reads that clients took, as shims reported them or, where it observes, the page cache told.
+fn taken(report: &StatusReport) -> (u64, u64) {
+    let observed = report.observe.as_ref().map_or((0, 0), |observe| (observe.bytes, observe.reads));
+    (report.delivered.bytes + observed.0, report.delivered.reads + observed.1)
 }
 
 /// Time in which a disk had something to do, seconds since the kernel met it.
@@ -332,12 +342,13 @@ impl Prover {
 
     fn look(&self) -> Result<Reading, Fault> {
         let report = control::status(&self.socket)?.1;
+        let (bytes, reads) = taken(&report);
         Ok(Reading {
             at: self.began.elapsed().as_secs_f64(),
             disk_s: self.disks.iter().filter_map(|d| disk_s(d)).sum(),
-            bytes: report.delivered.bytes,
+            bytes,
             unread: report.disks.iter().map(|d| d.bytes_unread_now).sum(),
-            reads: report.delivered.reads,
+            reads,
             waits: report.delivered.waits,
         })
     }

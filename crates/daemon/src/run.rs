@@ -9,10 +9,9 @@ use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::process::{Command, ExitCode, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -28,6 +27,7 @@ use signal_hook::low_level::siginfo::{Cause, Origin};
 
 use crate::doctor::process::few_blocked_of;
 use crate::engine_args::EngineArgs;
+use crate::own_daemon::OwnDaemon;
 use crate::{control, state};
 
 /// Signals passed on to the command.
@@ -35,12 +35,6 @@ const PASSED_ON: [i32; 8] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2,
 
 /// How long a server may take to start its workers.
 const STARTED_AFTER: Duration = Duration::from_secs(3);
-
-/// How long our daemon may take to listen.
-const START_MAX: Duration = Duration::from_secs(10);
-
-/// How long it may take to end.
-const END_MAX: Duration = Duration::from_secs(5);
 
 /// File name of the shim.
 const SHIM: &str = "libseekless.so";
@@ -80,7 +74,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
             (shared, None)
         }
         Err(_) => {
-            let daemon = OwnDaemon::start(args)?;
+            let daemon = OwnDaemon::start(daemon_words(args))?;
             (daemon.socket.clone(), Some(daemon))
         }
     };
@@ -160,6 +154,16 @@ fn pass_on(origin: &Origin, pid: Pid) {
 }
 
 /// As shells report it.
+/// How our daemon is started.
+fn daemon_words(args: &RunArgs) -> Vec<OsString> {
+    let mut words = vec![OsString::from("daemon")];
+    words.extend(args.engine.words().into_iter().map(OsString::from));
+    if let Some(json) = &args.json {
+        words.extend(["--json".into(), json.clone().into()]);
+    }
+    words
+}
+
 fn exit_code(status: ExitStatus) -> u8 {
     let signalled = || 128 + status.signal().unwrap_or(0);
     u8::try_from(status.code().unwrap_or_else(signalled)).unwrap_or(u8::MAX)
@@ -208,84 +212,6 @@ fn preloadable(path: PathBuf) -> Result<PathBuf, Fault> {
         return Err(Fault::new(Exit::Usage, format!("the shim's path {} {why}", path.display())));
     }
     Ok(path)
-}
-
-/// A daemon of our own. Dropping it ends it.
-struct OwnDaemon {
-    socket: PathBuf,
-    child: Child,
-    folder: PathBuf,
-}
-
-impl OwnDaemon {
-    fn start(args: &RunArgs) -> Result<OwnDaemon, Fault> {
-        let folder = tempfile::Builder::new()
-            .prefix("seekless-run-")
-            .permissions(fs::Permissions::from_mode(0o755))
-            .tempdir()
-            .map_err(|e| {
-                Fault::new(Exit::Failed, format!("cannot make a folder for the daemon's socket: {e}"))
-            })?
-            .keep();
-        let socket = folder.join("daemon.sock");
-        let failed = |what: String| {
-            let _ = fs::remove_dir(&folder);
-            Fault::new(Exit::Failed, what)
-        };
-        let program =
-            env::current_exe().map_err(|e| failed(format!("cannot tell where this program is: {e}")))?;
-        let mut command = Command::new(program);
-        command.arg("daemon").args(args.engine.words()).arg("--socket").arg(&socket);
-        command.arg("--parent").arg(std::process::id().to_string());
-        if let Some(json) = &args.json {
-            command.arg("--json").arg(json);
-        }
-        // The daemon is no part of the command: its own process group, so that a terminal's Ctrl-C ends the command
-        // first; its messages go where ours go.
-        std::os::unix::process::CommandExt::process_group(&mut command, 0);
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .map_err(|e| failed(format!("cannot start a daemon: {e}")))?;
-        let mut daemon = OwnDaemon { socket, child, folder };
-        daemon.wait_until_it_answers()?;
-        Ok(daemon)
-    }
-
-    fn wait_until_it_answers(&mut self) -> Result<(), Fault> {
-        let until = Instant::now() + START_MAX;
-        loop {
-            if control::settings(&self.socket).is_ok() {
-                return Ok(());
-            }
-            let ended = self.child.try_wait().ok().flatten();
-            if ended.is_some() || Instant::now() > until {
-                let what = "the daemon did not start; its own message is above";
-                return Err(Fault::new(Exit::Failed, what));
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-impl Drop for OwnDaemon {
-    fn drop(&mut self) {
-        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
-        let until = Instant::now() + END_MAX;
-        while matches!(self.child.try_wait(), Ok(None)) {
-            if Instant::now() > until {
-                // A disk that hangs can hold one of its threads; the kernel ends it when it lets go.
-                let _ = self.child.kill();
-                let _ = self.child.try_wait();
-                break;
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-        // The daemon has removed both, unless it was killed.
-        let _ = fs::remove_file(&self.socket);
-        let _ = fs::remove_dir(&self.folder);
-    }
 }
 
 #[cfg(test)]

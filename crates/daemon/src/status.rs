@@ -69,6 +69,9 @@ pub struct ObserveReport {
     pub told_otherwise: u64,
     /// Calls and page faults that the events came to, neighbours joined.
     pub reads: u64,
+    /// Bytes of them, in whole pages.
+    #[serde(default)]
+    pub bytes: u64,
     /// Handed to the engine.
     pub accesses: u64,
     /// Misses of followed files that the kernel was reading when we heard of them; what follows is ordered at

@@ -235,6 +235,47 @@ fn a_stream_is_read_ahead_and_our_own_reads_are_not_heard() {
 }
 
 #[test]
+fn while_a_proof_passes_everything_reads_are_counted_and_not_read_ahead_of() {
+    let Some(disk) = Disk::new() else { return };
+    let path = disk.cold("proof", 16 * M);
+    let observing = Observing::start(disk.path());
+    control::pass_all(&observing.socket, seekless_wire::PASS_ALL_UNTIL_TOLD).unwrap();
+    let file = File::open(&path).unwrap();
+    stream(&file, 0, 8);
+    let report = observing.until("all reads", |o, _| o.bytes >= 512 * K);
+    assert!(report.bytes < M, "each read once: {report:?}");
+    assert_eq!((report.accesses, report.missed, report.looked_for), (0, 0, 0), "{report:?}");
+    assert_eq!(cached(&path, M, 15 * M), 0, "the kernel's own read-ahead ends before");
+    control::pass_all(&observing.socket, 0).unwrap();
+    stream(&file, 512 * K, 4);
+    read_ahead(&observing, &path, M, M / 2);
+    assert_eq!(observing.end().0, Some(0));
+}
+
+#[test]
+fn what_cannot_be_tried_is_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |words: &[&str]| {
+        let out = Command::new(program()).arg("try").args(words).output().unwrap();
+        (out.status.code(), String::from_utf8(out.stderr).unwrap())
+    };
+    if let Err(error) = CacheEvents::probe() {
+        println!("skipped: {error}");
+        return;
+    }
+    let here = folder.path().to_str().unwrap();
+    for (words, exit, said) in [
+        (&["/nowhere/at/all"][..], Exit::Missing, "no such folder"),
+        (&[here, "--for", "60s"], Exit::Usage, "two blocks"),
+        (&[here, "--block", "3s"], Exit::Usage, "write 35 s or more"),
+    ] {
+        let (status, text) = run(words);
+        assert_eq!(status, Some(exit as i32), "{words:?}: {text}");
+        assert!(text.contains(said), "{words:?}: {text}");
+    }
+}
+
+#[test]
 fn a_random_reader_is_left_alone() {
     let Some(disk) = Disk::new() else { return };
     let path = disk.cold("random", 32 * M);

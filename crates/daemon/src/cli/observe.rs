@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Signal;
 use seekless_kernel::cacheevents::CacheEvents;
 use seekless_kernel::mounts::mounts;
 use seekless_options::seconds;
@@ -17,6 +18,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use super::{EngineArgs, SocketArgs};
 use crate::daemon::Daemon;
 use crate::observe::{Door, unavailable};
+use crate::parent::die_with;
 use crate::status::StatusReport;
 
 /// Reads ahead for every program that reads under these folders. Nothing is preloaded or restarted, and no
@@ -30,6 +32,9 @@ pub struct ObserveArgs {
     engine: EngineArgs,
     #[command(flatten)]
     socket: SocketArgs,
+    /// End when this process does, which started it
+    #[arg(long, value_name = "PID", hide = true)]
+    parent: Option<i32>,
     /// Write the statistics every so many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     stats_interval: Option<f64>,
@@ -46,6 +51,9 @@ pub struct ObserveArgs {
 /// The kernel, the file system or our rights do not allow it; a folder is none; the socket or the file system
 /// is taken.
 pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
+    if let Some(parent) = args.parent {
+        die_with(parent, Signal::TERM)?;
+    }
     // Before anything is made.
     CacheEvents::probe().map_err(unavailable)?;
     let fault = |e: io::Error| Fault::new(Exit::Failed, format!("seekless observe cannot start: {e}"));

@@ -1,0 +1,101 @@
+//! A daemon that is started for one command, as its child, and ends with it.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use seekless_units::{Exit, Fault};
+
+use crate::control;
+
+/// How long it may take to listen.
+const START_MAX: Duration = Duration::from_secs(10);
+
+/// How long it may take to end.
+const END_MAX: Duration = Duration::from_secs(5);
+
+/// A daemon of our own. Dropping it ends it.
+pub(crate) struct OwnDaemon {
+    pub(crate) socket: PathBuf,
+    child: Child,
+    folder: PathBuf,
+}
+
+impl OwnDaemon {
+    /// Starts this program with these words, a socket of its own and us as its parent, and waits until it
+    /// answers.
+    ///
+    /// # Errors
+    /// No process or folder can be had, or it ended.
+    pub(crate) fn start(words: impl IntoIterator<Item = OsString>) -> Result<OwnDaemon, Fault> {
+        let folder = tempfile::Builder::new()
+            .prefix("seekless-run-")
+            .permissions(fs::Permissions::from_mode(0o755))
+            .tempdir()
+            .map_err(|e| {
+                Fault::new(Exit::Failed, format!("cannot make a folder for the daemon's socket: {e}"))
+            })?
+            .keep();
+        let socket = folder.join("daemon.sock");
+        let failed = |what: String| {
+            let _ = fs::remove_dir(&folder);
+            Fault::new(Exit::Failed, what)
+        };
+        let program =
+            env::current_exe().map_err(|e| failed(format!("cannot tell where this program is: {e}")))?;
+        let mut command = Command::new(program);
+        command.args(words).arg("--socket").arg(&socket);
+        command.arg("--parent").arg(std::process::id().to_string());
+        // Its own process group, so that a terminal's Ctrl-C ends what it was started for first; its messages
+        // go where ours go.
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(|e| failed(format!("cannot start a daemon: {e}")))?;
+        let mut daemon = OwnDaemon { socket, child, folder };
+        daemon.wait_until_it_answers()?;
+        Ok(daemon)
+    }
+
+    fn wait_until_it_answers(&mut self) -> Result<(), Fault> {
+        let until = Instant::now() + START_MAX;
+        loop {
+            if control::settings(&self.socket).is_ok() {
+                return Ok(());
+            }
+            let ended = self.child.try_wait().ok().flatten();
+            if ended.is_some() || Instant::now() > until {
+                let what = "the daemon did not start; its own message is above";
+                return Err(Fault::new(Exit::Failed, what));
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for OwnDaemon {
+    fn drop(&mut self) {
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let until = Instant::now() + END_MAX;
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if Instant::now() > until {
+                // A disk that hangs can hold one of its threads; the kernel ends it when it lets go.
+                let _ = self.child.kill();
+                let _ = self.child.try_wait();
+                break;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        // The daemon has removed both, unless it was killed.
+        let _ = fs::remove_file(&self.socket);
+        let _ = fs::remove_dir(&self.folder);
+    }
+}
