@@ -357,11 +357,11 @@ impl Prover {
     fn tell(&mut self) {
         for block in &self.blocks[self.said..] {
             eprintln!(
-                "seekless prove: {} Seekless: {:.1} MB/s, {:.2} s of disk time per GB, p99 {:.0} ms",
+                "seekless prove: {} Seekless: {:.1} MB/s, {:.2} s of disk time per GB{}",
                 if block.served { "with" } else { "without" },
                 block.rate() / 1e6,
                 block.disk_s_per_gb(),
-                block.p99_ms
+                wait_in_words(block.p99_ms)
             );
         }
         self.said = self.blocks.len();
@@ -377,6 +377,11 @@ enum Measured {
 /// Heads or tails, from the kernel's random bytes.
 fn coin() -> bool {
     RandomState::new().build_hasher().finish() & 1 == 1
+}
+
+/// `, p99 12 ms`; nothing where waits are not known.
+fn wait_in_words(p99_ms: f64) -> String {
+    if p99_ms > 0.0 { format!(", p99 {p99_ms:.0} ms") } else { String::new() }
 }
 
 /// `3.12 (95 % interval 2.90 to 3.36)`.
@@ -419,8 +424,11 @@ fn words(result: &Outcome) -> String {
     ];
     for (name, kind) in [("without", result.without), ("with", result.with)] {
         lines.push(format!(
-            "{name}: {:.2} s of disk time per GB, {:.1} MB/s, p99 {:.0} ms, over {:.0} s",
-            kind.disk_s_per_gb, kind.mb_per_s, kind.p99_ms, kind.seconds
+            "{name}: {:.2} s of disk time per GB, {:.1} MB/s{}, over {:.0} s",
+            kind.disk_s_per_gb,
+            kind.mb_per_s,
+            wait_in_words(kind.p99_ms),
+            kind.seconds
         ));
     }
     lines.push(format!(
