@@ -14,6 +14,8 @@ use seekless_profile::{DiskKind, DiskProfile, StoredProfile};
 use seekless_units::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::kind::is_block;
+
 /// Where the kernel lists whole block devices.
 const SYS_BLOCK: &str = "/sys/block";
 /// Where udev keeps what it knows.
@@ -55,13 +57,12 @@ pub(crate) struct Disk {
 impl Disk {
     /// Looks up the disk of kernel name `name` in the folder of profiles.
     pub(crate) fn look_up(name: &str, folder: &Path) -> Disk {
-        let block = Path::new(SYS_BLOCK).join(name);
-        // A mount point is no block device, and no path below /sys/block.
-        if name.contains('/') || !block.is_dir() {
+        if !is_block(name) {
             return Disk { name: name.to_string(), ..Disk::default() };
         }
         let id = Identity::of(Path::new(SYS_BLOCK), Path::new(UDEV_DATA), name).id;
-        let sectors = fs::read_to_string(block.join("size")).ok().and_then(|t| t.trim().parse().ok());
+        let size = Path::new(SYS_BLOCK).join(name).join("size");
+        let sectors = fs::read_to_string(size).ok().and_then(|t| t.trim().parse().ok());
         Disk { name: name.to_string(), ..Disk::named(id, sectors, folder) }
     }
 

@@ -23,44 +23,39 @@ pub(crate) fn command(args: &[&str]) -> Result<Command, Fault> {
 
 /// libseekless.so: `$SEEKLESS_SHIM`, next to the program, or in ../lib/seekless/.
 pub(crate) fn shim() -> Result<PathBuf, Fault> {
-    if let Some(path) = std::env::var_os("SEEKLESS_SHIM") {
-        return Ok(path.into());
-    }
-    let program = seekless()?;
-    let program = program.canonicalize().unwrap_or(program);
-    let dir = program.parent().unwrap_or(Path::new("/"));
-    ["libseekless.so", "../lib/seekless/libseekless.so", "../libseekless.so"]
-        .iter()
-        .map(|relative| dir.join(relative))
-        .find(|path| path.exists())
-        .ok_or_else(|| {
-            let message = format!(
-                "libseekless.so is neither beside {} nor in ../lib/seekless: build it (`cargo build --release`) or set SEEKLESS_SHIM",
-                program.display()
-            );
-            Fault::new(Exit::Missing, message)
-        })
+    near_the_program(
+        "SEEKLESS_SHIM",
+        &["libseekless.so", "../lib/seekless/libseekless.so", "../libseekless.so"],
+        ("../lib/seekless", "cargo build --release"),
+    )
 }
 
 /// libseekless_order.so: `$SEEKLESS_ORDER_LIBRARY`, next to the program, or in ../lib/.
 pub(crate) fn order_library() -> Result<PathBuf, Fault> {
-    if let Some(path) = std::env::var_os("SEEKLESS_ORDER_LIBRARY") {
+    near_the_program(
+        "SEEKLESS_ORDER_LIBRARY",
+        &["libseekless_order.so", "../lib/libseekless_order.so"],
+        ("../lib", "cargo build --release -p seekless-order-c"),
+    )
+}
+
+/// A library that a variable names, else the first of these paths from the program's folder that is there.
+/// The message names the first, the other folder and how it is built.
+fn near_the_program(variable: &str, paths: &[&str], (folder, build): (&str, &str)) -> Result<PathBuf, Fault> {
+    if let Some(path) = std::env::var_os(variable) {
         return Ok(path.into());
     }
     let program = seekless()?;
     let program = program.canonicalize().unwrap_or(program);
     let dir = program.parent().unwrap_or(Path::new("/"));
-    ["libseekless_order.so", "../lib/libseekless_order.so"]
-        .iter()
-        .map(|relative| dir.join(relative))
-        .find(|path| path.exists())
-        .ok_or_else(|| {
-            let message = format!(
-                "libseekless_order.so is neither beside {} nor in ../lib: build it (`cargo build --release -p seekless-order-c`) or set SEEKLESS_ORDER_LIBRARY",
-                program.display()
-            );
-            Fault::new(Exit::Missing, message)
-        })
+    paths.iter().map(|relative| dir.join(relative)).find(|path| path.exists()).ok_or_else(|| {
+        let message = format!(
+            "{} is neither beside {} nor in {folder}: build it (`{build}`) or set {variable}",
+            paths[0],
+            program.display()
+        );
+        Fault::new(Exit::Missing, message)
+    })
 }
 
 /// Folder of the Python package: `$SEEKLESS_PYTHON`, else `python` in a folder above the program or the

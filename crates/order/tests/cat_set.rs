@@ -1,5 +1,7 @@
 //! `seekless cat-set` as its users run it: whole files in disk order as a tar stream that `tar` reads.
 
+mod common;
+
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -15,28 +17,12 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use seekless_kernel::extents::extents;
 use seekless_skip::skipped;
 
-/// The command line alone, built beside this test with the crate's examples; built now if it is not there.
-fn program() -> PathBuf {
-    let exe = std::env::current_exe().unwrap();
-    let profile_dir = exe.parent().and_then(Path::parent).unwrap();
-    let program = profile_dir.join("examples/order");
-    if !program.exists() {
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "-p", "seekless-order", "--example", "order"]);
-        if profile_dir.ends_with("release") {
-            build.arg("--release");
-        }
-        assert!(build.status().unwrap().success());
-    }
-    program
-}
-
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
 fn command(dir: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(program());
+    let mut command = Command::new(common::program());
     command.arg("cat-set").args(args).current_dir(dir);
     command
 }
@@ -197,7 +183,7 @@ fn what_cannot_be_read_is_one_line_and_the_rest_goes_on() {
     fs::set_permissions(open.path().join("secret"), fs::Permissions::from_mode(0o600)).unwrap();
     fs::write(open.path().join("public"), "y").unwrap();
     let copy = open.path().join("order");
-    fs::copy(program(), &copy).unwrap();
+    fs::copy(common::program(), &copy).unwrap();
     let mut command = Command::new(copy);
     command.args(["cat-set", "secret", "public"]).current_dir(open.path()).uid(65_534).gid(65_534);
     let out = command.output().unwrap();

@@ -1,5 +1,7 @@
 //! `seekless order` as its users run it: lists in, lists out, and what is in memory when a path arrives.
 
+mod common;
+
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -8,7 +10,7 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
@@ -19,29 +21,13 @@ use seekless_kernel::extents::extents;
 use seekless_kernel::residency::{cachestat, mincore, page_bytes};
 use seekless_skip::skipped;
 
-/// The command line alone, built beside this test with the crate's examples; built now if it is not there.
-fn program() -> PathBuf {
-    let exe = std::env::current_exe().unwrap();
-    let profile_dir = exe.parent().and_then(Path::parent).unwrap();
-    let program = profile_dir.join("examples/order");
-    if !program.exists() {
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "-p", "seekless-order", "--example", "order"]);
-        if profile_dir.ends_with("release") {
-            build.arg("--release");
-        }
-        assert!(build.status().unwrap().success());
-    }
-    program
-}
-
 /// A folder beside the build, which is on a disk where `/tmp` may not be.
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap()
 }
 
 fn command(dir: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(program());
+    let mut command = Command::new(common::program());
     command.arg("order").args(args).current_dir(dir);
     command
 }

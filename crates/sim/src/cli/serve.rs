@@ -245,7 +245,8 @@ struct EngineArgs {
     /// Pieces a disk has at once, in one sweep [default: as the daemon does it where it can read a set's layout]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), help_heading = BOUNDS, hide_short_help = true)]
     at_once: Option<u32>,
-    /// Start with one piece at once and find by trial how many the disk bears, as the daemon does on a disk that is busy from its start
+    /// Start with one piece at once and find by trial how many the disk bears, as the daemon does on a disk
+    /// that is busy from its start
     #[arg(long, conflicts_with = "at_once", help_heading = BOUNDS, hide_short_help = true)]
     find_at_once: bool,
     /// Most bytes of a read that are with the disk at once [default: all of it, as the daemon submits it]
