@@ -30,6 +30,8 @@ pub(crate) struct Piece {
     pub(crate) due: Nanos,
     /// The stream it was fetched ahead for; without one, it goes when no request waits on it any more.
     pub(crate) ahead_for: Option<StreamId>,
+    /// It joins a read of the kernel's ([`crate::Demand::along`]).
+    pub(crate) along: bool,
     pub(crate) waiters: Vec<Waiter>,
 }
 

@@ -23,8 +23,8 @@ pub(crate) fn amount() -> impl Strategy<Value = u64> {
 }
 
 pub(crate) fn demand() -> impl Strategy<Value = Demand> {
-    (proptest::option::of(amount().prop_map(Nanos)), proptest::option::of(amount()))
-        .prop_map(|(deadline, bitrate)| Demand { deadline, bitrate })
+    (proptest::option::of(amount().prop_map(Nanos)), proptest::option::of(amount()), any::<bool>())
+        .prop_map(|(deadline, bitrate, along)| Demand { deadline, bitrate, along })
 }
 
 pub(crate) fn taken() -> impl Strategy<Value = Taken> {
