@@ -17,7 +17,6 @@ use alloc::vec::Vec;
 use seekless_units::{Lba, Nanos};
 
 use crate::by_time::ByTime;
-use crate::config::IN_FLIGHT_MAX;
 use crate::piece::{Flight, Piece, Plan, Waiter};
 use crate::{
     Config, Fifo, FileId, Order, OrderKind, Outcome, Place, Queued, ReadId, Reason, RequestId, StreamId,
@@ -256,21 +255,23 @@ impl Spindle {
         }
     }
 
-    /// The next piece to read, if another read may join those in flight.
-    pub(crate) fn next_read(&mut self, now: Nanos) -> Option<&Piece> {
-        let pick = self.next_along().or_else(|| self.next_in_line(now))?;
-        self.flights.push(Flight::new(self.queue.remove(pick), now));
+    /// The next piece to read; so many may join reads of the kernel's.
+    pub(crate) fn next_read(&mut self, now: Nanos, joins: usize) -> Option<&Piece> {
+        let joining = self.next_along(joins);
+        let pick = joining.or_else(|| self.next_in_line(now))?;
+        let piece = Piece { along: joining.is_some(), ..self.queue.remove(pick) };
+        self.flights.push(Flight::new(piece, now));
         self.flights.last().map(|f| &f.piece)
     }
 
-    /// The next piece that joins a read of the kernel's.
-    fn next_along(&self) -> Option<usize> {
+    /// The next piece that joins a read of the kernel's, where so many may.
+    fn next_along(&self, joins: usize) -> Option<usize> {
         if !self.serialises {
             return None;
         }
         let next = self.queue.iter().position(|piece| piece.along)?;
         let along = self.flights.iter().filter(|f| f.piece.along).count();
-        (along < IN_FLIGHT_MAX).then_some(next)
+        (along < joins).then_some(next)
     }
 
     /// The next piece in the order of the queue, one at a time.

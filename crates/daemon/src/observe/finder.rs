@@ -193,7 +193,8 @@ impl Finder {
             return Answer::Refused;
         }
         let size = about.st_size as u64;
-        let head = Seen { inode, start: 0, end: 0, taken: Taken::All };
+        // Its first byte stands for a read that is under way.
+        let head = Seen { inode, start: 0, end: 1, taken: Taken::Unknown };
         let missed = reads.is_empty();
         let mut reads = reads.iter().filter(|read| read.start < size);
         let first = match reads.next() {

@@ -64,6 +64,9 @@ impl DiskEngine {
         }
         let existing = self.spindle.pieces_of(request.file);
         let stream = self.follow_miss(request, wanted, &existing);
+        if let (Some(following), Some(stream), true) = (&mut self.streams, stream, request.demand.along) {
+            following.by_kernel.insert(stream);
+        }
         if let Some(bytes_per_s) = request.demand.bitrate {
             self.files.told_bitrate(request.file, bytes_per_s);
         }

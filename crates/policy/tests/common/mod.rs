@@ -315,7 +315,8 @@ impl Model {
     fn check_polled(&self) {
         let files_max = self.config.ahead.as_ref().map_or(self.config.queue_max, |a| a.files_max);
         // Those that were in use stayed open; each that is opened since closes one.
-        let in_use = self.config.queue_max + self.config.queue_max.max(self.config.flights_max());
+        let flights = self.config.flights_max() + IN_FLIGHT_MAX;
+        let in_use = self.config.queue_max + self.config.queue_max.max(flights);
         assert!(self.open.len() <= files_max.max(1) + in_use, "{} files are open", self.open.len());
     }
 
