@@ -8,7 +8,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::mem;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,6 +19,7 @@ use seekless_engine::{Engine, ForwardedCall, Passed, lock};
 use seekless_kernel::fanotify::Opens;
 use seekless_kernel::handle::FileHandle;
 use seekless_kernel::prefetch::Source;
+use seekless_kernel::residency::{cachestat, page_bytes};
 use seekless_policy::Taken;
 
 use super::Counts;
@@ -196,6 +197,9 @@ impl Finder {
         // Its first byte stands for a read that is under way.
         let head = Seen { inode, start: 0, end: 1, taken: Taken::Unknown };
         let missed = reads.is_empty();
+        if missed && !is_read(file.as_fd()) {
+            return Answer::Later;
+        }
         let mut reads = reads.iter().filter(|read| read.start < size);
         let first = match reads.next() {
             Some(first) => first,
@@ -278,6 +282,11 @@ impl Finder {
             self.scan_after = now + SCAN_AGAIN.max((now - self.scan_began) * SCAN_SHARE);
         }
     }
+}
+
+/// Whether the first page came into memory to be read: it is there, or on its way, and was not written.
+fn is_read(file: BorrowedFd<'_>) -> bool {
+    cachestat(file, 0, page_bytes()).is_ok_and(|page| page.cached > 0 && page.dirty + page.writeback == 0)
 }
 
 /// Without `NONBLOCK` a file on which a lease is held would be waited for; without `NOATIME` our reads would

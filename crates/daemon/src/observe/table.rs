@@ -43,7 +43,7 @@ pub(crate) enum Answer {
     Refused,
     /// Gone, or not found yet.
     Unknown,
-    /// Only a walk finds it, and that is for a file whose reads go on.
+    /// Its reads must go on first: only a walk finds it, or its head came into memory to be written.
     Later,
 }
 
