@@ -311,10 +311,8 @@ impl Listener {
                 missed.clear();
                 forward.clear();
             }
-            for (inode, at) in missed.drain(..) {
-                let order = self.table.missed(inode, at, now);
-                self.take(order, inode, |file| misses.push((file, at)));
-            }
+            // Of files that are followed only: others have no stream to go on with.
+            misses.extend(missed.drain(..).filter_map(|(inode, at)| Some((self.table.missed(inode)?, at))));
             for seen in seen.drain(..) {
                 let order = self.table.read(seen, now);
                 self.take(order, seen.inode, |file| forward.push((file, seen)));
