@@ -21,7 +21,7 @@ use super::DiskEngine;
 use super::lengths::PieceLen;
 use crate::by_time::ByTime;
 use crate::constants::time;
-use crate::piece::{Plan, Wanted, address};
+use crate::piece::{Plan, Turn, Wanted, address};
 use crate::spindle::NewPiece;
 use crate::{Access, Action, AheadConfig, EndEvidence, FileId, PAGE, Stream, StreamId, Streams, Taken};
 
@@ -326,17 +326,8 @@ impl DiskEngine {
         }
         for (start, end, _) in plan.create {
             self.stats.ahead += 1;
-            // Not before a request waits for it.
-            let (lba, due) = (anchor.map(|anchor| address(anchor, start)), Nanos::MAX);
-            self.spindle.queue_ahead(NewPiece {
-                file,
-                start,
-                end,
-                lba,
-                due,
-                ahead_for: Some(stream),
-                along: false,
-            });
+            let (lba, turn) = (anchor.map(|anchor| address(anchor, start)), Turn::AHEAD);
+            self.spindle.queue_ahead(NewPiece { file, start, end, lba, turn, ahead_for: Some(stream) });
         }
         self.fetched(Some(stream), wanted.end);
         true

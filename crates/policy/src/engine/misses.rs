@@ -5,7 +5,7 @@ use seekless_units::Nanos;
 use seekless_wants::PIECE;
 
 use super::DiskEngine;
-use crate::piece::{Plan, Wanted, address};
+use crate::piece::{Plan, Turn, Wanted, address};
 use crate::spindle::{Answered, NewPiece};
 use crate::{Demand, EndEvidence, FileId, Mode, PAGE, ReadId, Reason, Request, Stream, StreamId, Verdict};
 
@@ -91,7 +91,7 @@ impl DiskEngine {
         }
         self.stats.bytes_wanted += wanted.end - wanted.start;
         self.stats.attached += u64::from(plan.create.is_empty());
-        let due = self.due(request.demand);
+        let turn = Turn { due: self.due(request.demand), along: request.demand.along };
         let fetched: alloc::vec::Vec<u64> = plan.create.iter().map(|&(_, end, _)| end).collect();
         let range = (request.file, wanted.start, wanted.end);
         let piece = |start, end| NewPiece {
@@ -99,11 +99,10 @@ impl DiskEngine {
             start,
             end,
             lba: request.lba.map(|lba| address((request.offset, lba), start)),
-            due,
+            turn,
             ahead_for: None,
-            along: request.demand.along,
         };
-        let waits = self.spindle.block(self.now, request.id, range, plan, (due, request.demand.along), piece);
+        let waits = self.spindle.block(self.now, request.id, range, plan, turn, piece);
         for end in fetched {
             self.fetched(stream, end);
         }
