@@ -9,6 +9,7 @@
 //!  listener thread: events -> reads -> is the file known?
 //!        |-- yes: thread of that disk
 //!        |-- no, and the read went on: finder thread: number -> open file -> thread of that disk
+//!        |-- no, and the head is missing: the same
 //!        `-- no: remembered, no file is opened
 //! ```
 //!
@@ -296,35 +297,26 @@ impl Listener {
                 self.table.forget(dev);
             }
             for (inode, answer) in self.answers.try_iter() {
-                let kept = self.table.answered(inode, answer, now);
-                if let Answer::Found(file) = answer {
-                    forward.extend(kept.into_iter().map(|seen| (file, seen)));
-                }
+                // What was read during the search is taken in now.
+                seen.extend(self.table.answered(inode, answer, now));
             }
+            let searched = seen.len();
             self.hear(&mut events, now);
             let reads = self.reads.take(&events, &mut seen, &mut missed);
             self.counts.reads.add_many(reads);
-            self.counts.bytes.add_many(seen.iter().map(|seen| seen.end - seen.start).sum());
+            self.counts.bytes.add_many(seen[searched..].iter().map(|seen| seen.end - seen.start).sum());
             if self.passing.now(now) {
                 // Counted, and nothing else: it goes on as without us.
                 seen.clear();
                 missed.clear();
-                forward.clear();
             }
-            // Of files that are followed only: others have no stream to go on with.
-            misses.extend(missed.drain(..).filter_map(|(inode, at)| Some((self.table.missed(inode)?, at))));
+            for (inode, at) in missed.drain(..) {
+                let order = self.table.missed(inode, at, now);
+                self.take(order, inode, |file| misses.push((file, at)));
+            }
             for seen in seen.drain(..) {
-                match self.table.read(seen, now) {
-                    Order::Nothing => {}
-                    Order::Drop => self.counts.dropped.add(),
-                    Order::Forward(file) => forward.push((file, seen)),
-                    Order::Find(reads) => {
-                        if self.search.try_send(Search { inode: seen.inode, reads }).is_err() {
-                            self.table.not_sought(seen.inode);
-                            self.counts.dropped.add();
-                        }
-                    }
-                }
+                let order = self.table.read(seen, now);
+                self.take(order, seen.inode, |file| forward.push((file, seen)));
             }
             if !forward.is_empty() || !misses.is_empty() {
                 let devices = lock(self.engine.devices());
@@ -340,6 +332,21 @@ impl Listener {
             if now.saturating_duration_since(counted) >= ROUND_IDLE {
                 counted = now;
                 self.count();
+            }
+        }
+    }
+
+    /// Does what the table says of a file.
+    fn take(&mut self, order: Order, inode: Inode, forward: impl FnOnce(FileId)) {
+        match order {
+            Order::Nothing => {}
+            Order::Drop => self.counts.dropped.add(),
+            Order::Forward(file) => forward(file),
+            Order::Find(reads) => {
+                if self.search.try_send(Search { inode, reads }).is_err() {
+                    self.table.not_sought(inode);
+                    self.counts.dropped.add();
+                }
             }
         }
     }

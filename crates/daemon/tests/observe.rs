@@ -282,7 +282,8 @@ fn a_random_reader_is_left_alone() {
     let observing = Observing::start(disk.path());
     let file = File::open(&path).unwrap();
     let mut page = [0u8; 4096];
-    for i in 0..200u64 {
+    // Not at its head, from where a reader counts as sequential.
+    for i in 1..=200u64 {
         file.read_exact_at(&mut page, (i * 7919 % 8000) * 4096).unwrap();
     }
     // A large read raises several events and is one read all the same.
@@ -293,6 +294,30 @@ fn a_random_reader_is_left_alone() {
     observing.until("the file", |o, _| o.files_waiting >= 1);
     let (_, report) = observing.end();
     assert_eq!(report.disks.iter().map(|d| d.reads).sum::<u64>(), 0, "{:?}", report.disks);
+}
+
+#[test]
+fn a_file_is_followed_from_the_first_miss_at_its_head() {
+    let Some(disk) = Disk::new() else { return };
+    let path = disk.cold("head", 16 * M);
+    let observing = Observing::start(disk.path());
+    let file = File::open(&path).unwrap();
+    file.read_exact_at(&mut [0u8; 4096], 0).unwrap();
+    // Beyond what the kernel reads ahead by itself.
+    read_ahead(&observing, &path, M / 2, M / 4);
+    let report = observing.report();
+    assert_eq!((report.looked_for, report.found, report.unknown), (1, 1, 0), "{report:?}");
+    assert!(report.missed >= 1, "{report:?}");
+    // What is written is no miss.
+    let written = disk.path().join("written");
+    let file_written = File::create(&written).unwrap();
+    (&file_written).write_all(&[1; 4096]).unwrap();
+    let searched = observing.until("its search", |o, _| o.looked_for >= 2);
+    assert_eq!((searched.found, searched.missed), (1, report.missed), "{searched:?}");
+    // The first is known from now on.
+    stream(&file, 12 * M, 3);
+    observing.until("its reads", |o, _| o.accesses > report.accesses);
+    assert_eq!(observing.end().0, Some(0));
 }
 
 #[test]

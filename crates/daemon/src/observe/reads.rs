@@ -22,9 +22,6 @@ const AROUND: u64 = 64 << 10;
 /// KiB.
 const WINDOW: u64 = 256 << 10;
 
-/// So many misses are looked back through for one nearby: processors add pages at the same time.
-const LAST: usize = 16;
-
 /// Most calls remembered to tell their later events from new calls. Beyond it all are forgotten: a call under
 /// way counts twice.
 const CALLS_MAX: usize = 8192;
@@ -74,12 +71,20 @@ pub(crate) struct Reads {
     calls: HashMap<(u32, Inode), (u64, u64)>,
     runs: Vec<Run>,
     newest: HashMap<Inode, usize>,
+    /// Where the last miss of a file in this batch is.
+    misses: HashMap<Inode, u64>,
 }
 
 impl Reads {
     /// Nothing heard yet, on a machine with pages of so many bytes.
     pub(crate) fn new(page: u64) -> Reads {
-        Reads { page, calls: HashMap::new(), runs: Vec::new(), newest: HashMap::new() }
+        Reads {
+            page,
+            calls: HashMap::new(),
+            runs: Vec::new(),
+            newest: HashMap::new(),
+            misses: HashMap::new(),
+        }
     }
 
     /// Appends the reads that a batch of events, in the order of time, comes to, and where pages were put
@@ -95,8 +100,9 @@ impl Reads {
             let inode = Inode { dev: event.dev, ino: event.ino };
             if event.taken == How::Added {
                 let at = event.first.saturating_mul(self.page).min(i64::MAX as u64);
-                let near = |&(last, from): &(Inode, u64)| last == inode && at.abs_diff(from) < WINDOW;
-                if !missed.iter().rev().take(LAST).any(near) {
+                let before = self.misses.get(&inode);
+                if before.is_none_or(|before| at.abs_diff(*before) >= WINDOW) {
+                    self.misses.insert(inode, at);
                     missed.push((inode, at));
                 }
                 continue;
@@ -122,6 +128,7 @@ impl Reads {
             }
         }
         self.newest.clear();
+        self.misses.clear();
         reads
     }
 

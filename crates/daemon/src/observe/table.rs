@@ -1,7 +1,8 @@
 //! What is known of the files that are read. Pure: time is an argument.
 //!
-//! A file is looked for, and opened, when a read goes on where another ended. Files of which only unconnected
-//! reads are seen are remembered for a while and never opened: there is nothing to read ahead of.
+//! A file is looked for, and opened, when a read goes on where another ended, or when its head is missing from
+//! memory: there a reader counts as sequential, as in Linux. Files of which only unconnected reads are seen
+//! are remembered for a while and never opened: there is nothing to read ahead of.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -42,6 +43,8 @@ pub(crate) enum Answer {
     Refused,
     /// Gone, or not found yet.
     Unknown,
+    /// Its reads must go on first: only a walk finds it, or its head came into memory to be written.
+    Later,
 }
 
 /// What to do with a read.
@@ -134,24 +137,35 @@ impl Table {
         }
     }
 
-    /// The file, if it is known: pages of it are missing.
-    pub(crate) fn missed(&self, inode: Inode) -> Option<FileId> {
-        match self.files.get(&inode)?.state {
-            State::Known { file, .. } => Some(file),
-            _ => None,
+    /// Takes in that the pages of a file are missing from here on. A file that is not known is looked for if
+    /// its head is.
+    pub(crate) fn missed(&mut self, inode: Inode, at: u64, now: Instant) -> Order {
+        let before = match self.files.get(&inode).map(|entry| &entry.state) {
+            Some(State::Known { file, .. }) => return Order::Forward(*file),
+            Some(State::Sought { .. } | State::Refused { .. }) => return Order::Nothing,
+            _ if at > 0 => return Order::Nothing,
+            Some(State::Waiting { places, .. }) => Some(*places),
+            None => None,
+        };
+        if before.is_none() && !self.make_room(now) {
+            return Order::Drop;
         }
+        let reads = before.into_iter().flatten().flatten().collect();
+        self.files.insert(inode, Entry { state: State::Sought { reads }, used: now });
+        Order::Find(Vec::new())
     }
 
-    /// A search ended; the reads that came meanwhile, for a file that was found.
+    /// A search ended; the reads that came meanwhile, to be taken in now.
     pub(crate) fn answered(&mut self, inode: Inode, answer: Answer, now: Instant) -> Vec<Seen> {
         let Some(entry) = self.files.get_mut(&inode) else { return Vec::new() };
         let state = match answer {
             Answer::Found(file) => State::Known { file, since: now },
             Answer::Refused => State::Refused { until: now + REFUSED_FOR },
             Answer::Unknown => State::Refused { until: now + UNKNOWN_FOR },
+            Answer::Later => State::waiting(),
         };
         match std::mem::replace(&mut entry.state, state) {
-            State::Sought { reads } if matches!(answer, Answer::Found(_)) => reads,
+            State::Sought { reads } => reads,
             _ => Vec::new(),
         }
     }
@@ -229,6 +243,37 @@ mod tests {
         // After a while it is looked for again, by the read that finds it old.
         let later = now + BELIEVED;
         assert_eq!(table.read(seen(5, 0, 64), later), Order::Find(vec![seen(5, 0, 64)]));
+    }
+
+    #[test]
+    fn a_file_is_looked_for_when_its_head_is_missing() {
+        let (mut table, now) = (Table::default(), Instant::now());
+        let (file, inode) = (FileId { dev: 1, ino: 5 }, seen(5, 0, 1).inode);
+        assert_eq!(table.missed(inode, 4096, now), Order::Nothing);
+        assert_eq!(table.missed(inode, 0, now), Order::Find(Vec::new()));
+        assert_eq!(table.missed(inode, 0, now), Order::Nothing, "it is looked for");
+        assert_eq!(table.read(seen(5, 0, 64), now), Order::Nothing);
+        assert_eq!(table.answered(inode, Answer::Later, now), [seen(5, 0, 64)], "no read is lost");
+        assert_eq!(table.read(seen(5, 0, 64), now), Order::Nothing);
+        assert_eq!(table.missed(inode, 0, now), Order::Find(Vec::new()));
+        assert_eq!(table.read(seen(5, 64, 64), now), Order::Nothing);
+        let kept = table.answered(inode, Answer::Found(file), now);
+        assert_eq!(kept, [seen(5, 0, 64), seen(5, 64, 64)]);
+        assert_eq!(table.read(kept[1], now), Order::Forward(file));
+        assert_eq!(table.missed(inode, 9 << 20, now), Order::Forward(file));
+    }
+
+    #[test]
+    fn reads_during_a_search_without_an_answer_may_go_on() {
+        let (mut table, now) = (Table::default(), Instant::now());
+        let inode = seen(5, 0, 1).inode;
+        table.missed(inode, 0, now);
+        for start in [0, 64] {
+            assert_eq!(table.read(seen(5, start, 64), now), Order::Nothing);
+        }
+        let kept = table.answered(inode, Answer::Later, now);
+        assert_eq!(table.read(kept[0], now), Order::Nothing);
+        assert_eq!(table.read(kept[1], now), Order::Find(kept));
     }
 
     #[test]
