@@ -310,21 +310,22 @@ impl Listener {
                 seen.clear();
                 missed.clear();
             }
-            for (inode, at) in missed.drain(..) {
-                let order = self.table.missed(inode, at, now);
-                self.take(order, inode, |file| misses.push((file, at)));
-            }
+            // A client that misses waits: what it had read of the same round comes first.
             for seen in seen.drain(..) {
                 let order = self.table.read(seen, now);
                 self.take(order, seen.inode, |file| forward.push((file, seen)));
             }
+            for (inode, at) in missed.drain(..) {
+                let order = self.table.missed(inode, at, now);
+                self.take(order, inode, |file| misses.push((file, at)));
+            }
             if !forward.is_empty() || !misses.is_empty() {
                 let devices = lock(self.engine.devices());
-                for (file, at) in misses.drain(..) {
-                    self.counts.missed(&devices, file, at);
-                }
                 for (file, seen) in forward.drain(..) {
                     self.counts.forward(&devices, file, &seen);
+                }
+                for (file, at) in misses.drain(..) {
+                    self.counts.missed(&devices, file, at);
                 }
             }
             pause = if events.is_empty() { (pause * 2).min(ROUND_IDLE) } else { ROUND };
