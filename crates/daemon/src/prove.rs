@@ -384,9 +384,10 @@ fn wait_in_words(p99_ms: f64) -> String {
     if p99_ms > 0.0 { format!(", p99 {p99_ms:.0} ms") } else { String::new() }
 }
 
-/// `3.12 (95 % interval 2.90 to 3.36)`.
+/// `3.12 (95 % interval 2.90 to 3.36)`. An interval over more than two powers of ten says nothing in digits.
 fn in_words(estimate: &Option<Estimate>) -> String {
     match estimate {
+        Some(e) if e.high > 100.0 * e.low => format!("{:.2} (too few blocks for an interval)", e.ratio),
         Some(e) => format!("{:.2} (95 % interval {:.2} to {:.2})", e.ratio, e.low, e.high),
         None => "not measured".into(),
     }

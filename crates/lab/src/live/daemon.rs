@@ -94,6 +94,9 @@ impl Daemon {
         if tree {
             // A tree lies on no block device that could say it rotates.
             command.arg("--include-ssd");
+        } else {
+            // What it learns of a software disk ends with the run.
+            command.env("SEEKLESS_PROFILES", dir.join("profiles"));
         }
         // A daemon that was killed has left its socket; what counts is a new one in its place.
         let left = identity(&socket);
