@@ -33,16 +33,22 @@ drives![
     "wd-red-1tb",
 ];
 
-/// Names of the drives of `drives/`, in alphabetical order.
+/// A device without heads, for experiments in which there is nothing to order. It is none of [`names`].
+const FLASH: &str = include_str!("../../../drives/flash.toml");
+
+/// Names of the disks of `drives/`, in alphabetical order.
 pub fn names() -> impl Iterator<Item = &'static str> {
     FILES.iter().map(|(name, _)| *name)
 }
 
-/// The drive of that name, or nothing when there is none: one of [`names`], or `drawn:SEED:INDEX` for one that
-/// [`crate::draw::draw`] draws.
+/// The drive of that name, or nothing when there is none: one of [`names`], `drawn:SEED:INDEX` for one that
+/// [`crate::draw::draw`] draws, or `flash` for a device without heads.
 pub fn get(name: &str) -> Option<DriveSpec> {
     if name.starts_with(draw::PREFIX) {
         return draw::named(name);
+    }
+    if name == "flash" {
+        return parse(FLASH).ok();
     }
     let (_, text) = FILES.iter().find(|(n, _)| *n == name)?;
     // A test parses every file; one that cannot be parsed never ships.
@@ -57,7 +63,7 @@ pub fn find(name: &str) -> Result<DriveSpec, SpecError> {
     get(name).ok_or_else(|| {
         let names: Vec<&str> = names().collect();
         SpecError(format!(
-            "no drive is called `{name}`; there are {}, and drawn:SEED:INDEX with two whole numbers",
+            "no drive is called `{name}`; there are {}, flash, and drawn:SEED:INDEX with two whole numbers",
             names.join(", ")
         ))
     })
@@ -77,7 +83,7 @@ mod tests {
 
     #[test]
     fn every_file_parses_and_the_names_are_sorted() {
-        for (name, text) in FILES {
+        for (name, text) in FILES.iter().chain(&[("flash", FLASH)]) {
             let spec = parse(text).unwrap_or_else(|e| panic!("drives/{name}.toml: {e}"));
             assert_eq!(spec.name, *name);
         }

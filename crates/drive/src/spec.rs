@@ -245,8 +245,8 @@ impl RawSeek {
 
 impl RawSpec {
     fn geometry(&self) -> Result<Geometry, SpecError> {
-        if !(60.0..=100_000.0).contains(&self.rpm) {
-            return bad(format!("`rpm` is {}: 60 to 100000 are expected", self.rpm));
+        if !(60.0..=1_000_000.0).contains(&self.rpm) {
+            return bad(format!("`rpm` is {}: 60 to 1000000 are expected", self.rpm));
         }
         if !(1..=1000).contains(&self.heads) || !(1..=100_000_000).contains(&self.cylinders) {
             return bad("`heads` must be 1 to 1000, `cylinders` 1 to 100000000");

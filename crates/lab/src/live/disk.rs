@@ -339,7 +339,7 @@ pub(crate) fn catalogue_args(scenario: &Scenario) -> Vec<String> {
 
 /// The library as a manifest; none where the load brings its own files.
 fn manifest(scenario: &Scenario, scratch: &Scratch) -> Result<Option<PathBuf>, Fault> {
-    if matches!(scenario.load, Load::Diff { .. } | Load::Files { .. }) {
+    if matches!(scenario.load, Load::Diff { .. } | Load::Files { .. } | Load::Fio { .. }) {
         return Ok(None);
     }
     let path = scratch.path().join("manifest.txt");

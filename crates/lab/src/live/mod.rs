@@ -12,6 +12,7 @@ mod diff;
 pub(crate) mod disk;
 mod faults;
 mod files;
+mod fio;
 pub(crate) mod load;
 pub(crate) mod machines;
 mod nodes;
@@ -135,6 +136,7 @@ pub(crate) fn run(name: &str, scenario: &Scenario, quick: bool, out: &Path) -> R
             match point.load {
                 Load::Diff { .. } => diff::run(&mut bench, point, &mut row)?,
                 Load::Files { .. } => files::run(&mut bench, point, &mut row)?,
+                Load::Fio { .. } => fio::run(&mut bench, point, &mut row)?,
                 Load::Profile {} => profile::run(&mut bench, point, &mut row)?,
                 Load::Readers { .. } => works::run(&mut bench, point, &mut row)?,
                 _ if point.arm.balanced => nodes::run(&mut bench, point, &mut row)?,

@@ -37,7 +37,7 @@ pub(crate) fn survey(scenario: &Scenario) -> Result<Ground, Fault> {
             "no software disk without loop devices: /dev/loop-control is missing (modprobe loop)",
         ));
     }
-    if !root && matches!(scenario.load, Load::Diff { .. } | Load::Files { .. }) {
+    if !root && matches!(scenario.load, Load::Diff { .. } | Load::Files { .. } | Load::Fio { .. }) {
         return Err(permission("this scenario needs a file system on a loop device: run it as root"));
     }
     let groups = match MemoryGroup::create("survey", 64 << 20) {
@@ -66,6 +66,9 @@ pub(crate) fn survey(scenario: &Scenario) -> Result<Ground, Fault> {
     }
     if matches!(scenario.load, Load::Files { .. }) {
         ["find", "xargs", "sha256sum", "tar"].into_iter().try_for_each(|name| tools::find(name).map(drop))?;
+    }
+    if matches!(scenario.load, Load::Fio { .. }) {
+        tools::find("fio")?;
     }
     let readers = || scenario.arms.iter().filter_map(|a| a.reader);
     if readers().any(FileReader::is_python) {

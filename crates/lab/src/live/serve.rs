@@ -55,6 +55,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
         | Load::Search { warmup_s, .. } => (*warmup_s, false),
         Load::Diff { .. }
         | Load::Files { .. }
+        | Load::Fio { .. }
         | Load::Readers { .. }
         | Load::Command { .. }
         | Load::Drawn {}

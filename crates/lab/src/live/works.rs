@@ -61,6 +61,9 @@ fn measure(bench: &mut Bench<'_>, (service, point): (Service, &Point), row: &mut
     let mut arm = point.arm.clone();
     let advice = match (arm.mode, bench.advice.get(&service)) {
         (None, _) => None,
+        (Some(_), _) if arm.door != Door::Shim => {
+            Some(Advice { door: arm.door, why: "the scenario asks for it".into() })
+        }
         (Some(_), Some(known)) => Some(known.clone()),
         // The other arm comes first, unless it was left out or failed.
         (Some(_), None) => Some(ask_unloaded(bench, service, row)?),

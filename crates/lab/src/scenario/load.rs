@@ -136,6 +136,20 @@ pub enum Load {
         /// Files a tree.
         files: u32,
     },
+    /// Jobs of fio, each on a file of its own.
+    Fio {
+        /// Jobs at the same time.
+        clients: u32,
+        /// Size of each file.
+        file_size: Bytes,
+        /// Options of every job as in fio's job files, with blanks between them: `rw=randread bs=64k`.
+        #[serde(default)]
+        job: String,
+        /// Seconds before counting.
+        warmup_s: f64,
+        /// Seconds counted.
+        duration_s: f64,
+    },
     /// Every file of a tree of small files and some packs is read once, by a program that takes them in any
     /// order (the arm's `reader`); reports the completion time.
     Files {
@@ -159,6 +173,7 @@ impl Load {
             Load::Closed { warmup_s, duration_s, .. }
             | Load::Handlers { warmup_s, duration_s, .. }
             | Load::Readers { warmup_s, duration_s, .. }
+            | Load::Fio { warmup_s, duration_s, .. }
             | Load::Ramp { warmup_s, duration_s, .. }
             | Load::Downloads { warmup_s, duration_s, .. }
             | Load::Sessions { warmup_s, duration_s, .. }
@@ -197,6 +212,7 @@ impl Load {
             Load::Closed { clients, .. }
             | Load::Handlers { clients, .. }
             | Load::Readers { clients, .. }
+            | Load::Fio { clients, .. }
             | Load::Downloads { clients, .. } => *clients = count,
             Load::Diff { instances, .. } => *instances = count,
             Load::Ramp { .. }
@@ -218,6 +234,15 @@ impl Load {
         Ok(())
     }
 
+    /// Sets what fio's jobs do.
+    pub(super) fn set_job(&mut self, options: &str) -> Result<(), String> {
+        let Load::Fio { job, .. } = self else {
+            return Err("the knob `job` needs a load of kind `fio`".into());
+        };
+        *job = options.into();
+        Ok(())
+    }
+
     /// The first file it needs that is not here.
     pub fn lacks(&self) -> Option<&Path> {
         match self {
@@ -232,6 +257,7 @@ impl Load {
             self,
             Load::Diff { .. }
                 | Load::Files { .. }
+                | Load::Fio { .. }
                 | Load::Readers { .. }
                 | Load::Command { .. }
                 | Load::Profile {}

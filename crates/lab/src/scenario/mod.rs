@@ -217,6 +217,8 @@ pub enum Knob {
     Clients,
     /// What a load of kind `handlers` asks for, e.g. `one-rand-10`.
     Handler,
+    /// Options of fio's jobs, e.g. `rw=randread bs=4k`.
+    Job,
     /// Configuration of the server: `shipped`, `threads`, `reads`.
     Variant,
     /// All of the machine: drive, memory, library, server and load, as its name `SEED:INDEX` draws them. The scenario's own are
@@ -514,6 +516,7 @@ impl Knob {
                 load.set_clients(value.parse().map_err(|_| format!("`{value}` is not a count"))?)
             }
             Knob::Handler => load.set_handler(value)?,
+            Knob::Job => load.set_job(value)?,
         }
         Ok(arm)
     }

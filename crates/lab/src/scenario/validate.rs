@@ -40,6 +40,7 @@ impl Scenario {
                 return Err("load: files 1 to 1,000,000, files_per_pack at least 1, sizes 1B to 1GiB".into());
             }
         }
+        self.validate_fio()?;
         let command = matches!(self.load, super::Load::Command { .. });
         if self.sim.only && self.sim.not.is_some() {
             return Err("sim: `only` and `not` contradict each other".into());
@@ -192,6 +193,18 @@ impl Scenario {
             Some(arm) => Err(format!("arm `{}`: no service, and the axis does not sweep services", arm.name)),
             None => Ok(()),
         }
+    }
+
+    fn validate_fio(&self) -> Result<(), String> {
+        let swept = self.axis.as_ref().is_some_and(|a| a.knobs.contains(&super::Knob::Job));
+        let Load::Fio { clients, file_size, job, .. } = &self.load else { return Ok(()) };
+        if !(1..=500).contains(clients) || !(1 << 20..=1 << 40).contains(&file_size.0) {
+            return Err("fio: 1 to 500 clients, files of 1MiB to 1TiB".into());
+        }
+        if self.disks.len() != 1 || job.is_empty() != swept {
+            return Err("fio: one disk, and either `job` or an axis with the knob `job`".into());
+        }
+        Ok(())
     }
 
     fn validate_arms(&self) -> Result<(), String> {

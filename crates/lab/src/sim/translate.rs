@@ -20,6 +20,9 @@ pub(crate) fn refusal(scenario: &Scenario) -> Option<String> {
     if matches!(scenario.load, Load::Files { .. }) {
         return Some("the simulator has no file system to read small files from".into());
     }
+    if matches!(scenario.load, Load::Fio { .. }) {
+        return Some("fio is a real program".into());
+    }
     if matches!(scenario.load, Load::Downloads { .. }) {
         return Some("downloads in any order are simulated by `seekless sim circus`".into());
     }
@@ -234,6 +237,7 @@ fn load(words: &mut Words, load: &Load, repetition: u32) {
         }
         Load::Diff { .. }
         | Load::Files { .. }
+        | Load::Fio { .. }
         | Load::Downloads { .. }
         | Load::Readers { .. }
         | Load::Command { .. }
