@@ -12,7 +12,11 @@ use crate::status::StatusReport;
 /// What a scrape sees of a report.
 pub(crate) fn observation(report: StatusReport) -> Observation {
     let mut seen = Observation {
-        door: if report.watch.is_some() { "watch" } else { "daemon" },
+        door: match &report {
+            StatusReport { watch: Some(_), .. } => "watch",
+            StatusReport { observe: Some(_), .. } => "observe",
+            _ => "daemon",
+        },
         version: report.version,
         uptime: Duration::from_secs_f64((report.uptime_ms / 1e3).max(0.0)),
         passes_all: report.passes_all,
@@ -60,6 +64,19 @@ pub(crate) fn observation(report: StatusReport) -> Observation {
         seen.count(&defs::DOOR_OVERDUE, &[], w.overdue);
         seen.count(&defs::WATCH_RESTARTS, &[], w.restarts);
     }
+    if let Some(o) = &report.observe {
+        for (result, count) in [("followed", o.accesses), ("missed", o.missed), ("full", o.dropped)] {
+            seen.count(&defs::DOOR_CALLS, &["observe", result], count);
+        }
+        for (result, count) in
+            [("heard", o.events), ("lost", o.lost), ("own", o.own), ("told_otherwise", o.told_otherwise)]
+        {
+            seen.count(&defs::OBSERVE_EVENTS, &[result], count);
+        }
+        seen.count(&defs::OBSERVE_READ, &[], o.bytes);
+        seen.count(&defs::OBSERVE_FILES, &["known"], o.files_known);
+        seen.count(&defs::OBSERVE_FILES, &["waiting"], o.files_waiting);
+    }
     seen
 }
 
@@ -80,6 +97,7 @@ pub(crate) fn serve(
 mod tests {
     use super::*;
     use crate::WatchReport;
+    use crate::status::ObserveReport;
 
     #[test]
     fn a_report_of_both_doors_is_written_whole() {
@@ -91,6 +109,22 @@ mod tests {
             r#"seekless_door_calls_total{door="shim",result="queued"} 3"#,
             r#"seekless_door_calls_total{door="watch",result="queued"} 4"#,
             r#"seekless_build_info{version="1",door="watch"} 1"#,
+        ] {
+            assert!(text.lines().any(|l| l == line), "no `{line}` in\n{text}");
+        }
+    }
+
+    #[test]
+    fn what_observe_hears_is_written() {
+        let observe = ObserveReport { events: 5, accesses: 4, bytes: 8192, files_known: 2, ..Default::default() };
+        let report = StatusReport { version: "1".into(), observe: Some(observe), ..Default::default() };
+        let text = seekless_metrics::openmetrics(&observation(report));
+        for line in [
+            r#"seekless_door_calls_total{door="observe",result="followed"} 4"#,
+            r#"seekless_observe_events_total{result="heard"} 5"#,
+            "seekless_observe_read_bytes_total 8192",
+            r#"seekless_observe_files{state="known"} 2"#,
+            r#"seekless_build_info{version="1",door="observe"} 1"#,
         ] {
             assert!(text.lines().any(|l| l == line), "no `{line}` in\n{text}");
         }

@@ -131,7 +131,7 @@ macro_rules! metrics {
 
 metrics! {
     BUILD: "seekless_build", None, Info, ["version", "door"], Stable,
-        "Version of the program, and the command that runs: daemon, watch or serve.";
+        "Version of the program, and the command that runs: daemon, watch, observe or serve.";
     UPTIME: "seekless_uptime", Seconds, Gauge, [], Stable,
         "Time since the process started.";
     ENABLED: "seekless_enabled", None, Gauge, [], Stable,
@@ -220,6 +220,12 @@ metrics! {
         "Rings of reports, one for each user.";
     WATCH_RESTARTS: "seekless_watch_restarts", None, Counter, [], Stable,
         "Times the worker of `seekless watch` was started again.";
+    OBSERVE_EVENTS: "seekless_observe_events", None, Counter, ["result"], Stable,
+        "Events of the page cache, by what became of them: heard, lost, own, told_otherwise.";
+    OBSERVE_READ: "seekless_observe_read", Bytes, Counter, [], Stable,
+        "Bytes that programs read under the folders of `seekless observe`, hit or miss, in whole pages.";
+    OBSERVE_FILES: "seekless_observe_files", None, Gauge, ["state"], Unstable,
+        "Files that `seekless observe` follows (known), or of which it saw unconnected reads (waiting).";
     HTTP_REQUESTS: "seekless_http_requests", None, Counter, [], Stable,
         "Requests that the HTTP server answered.";
     HTTP_BODY: "seekless_http_body", Bytes, Counter, [], Stable,

@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use seekless_kernel::cacheevents::CacheEvents;
 use seekless_kernel::mounts::mounts;
+use seekless_metrics::Address;
 use seekless_options::seconds;
 use seekless_units::{Exit, Fault};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -42,6 +43,9 @@ pub struct ObserveArgs {
     /// to FILE, always the latest
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Answer scrapes at this address, and show a page there; a port alone is one of 127.0.0.1
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<Address>,
 }
 
 /// `seekless observe`: a daemon with the page cache's events as a second door. Ends at SIGINT or SIGTERM; at
@@ -77,6 +81,7 @@ pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
         true => Daemon::start_unreachable(settings)?,
     };
     let mut door = Door::open(&args.dirs, !args.socket.no_socket, &daemon)?;
+    let metrics = crate::metrics::serve(args.metrics, &daemon, "seekless observe")?;
     for disk in engine.survey(Some(&args.dirs)) {
         eprintln!("seekless observe: {disk}");
     }
@@ -88,6 +93,7 @@ pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
     let last = serve(&told, &hung_up, &door, &daemon, interval, give)?;
     // Before anything else: no file is held open.
     door.close();
+    drop(metrics);
     if args.json.is_some()
         && let Some(report) = daemon.status().or(last)
     {
