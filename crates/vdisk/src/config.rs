@@ -20,6 +20,8 @@ pub enum FsKind {
     Ext4,
     /// XFS.
     Xfs,
+    /// btrfs.
+    Btrfs,
     /// Only the block device.
     None,
     /// No block device: a directory of files straight from the model, for users without root.

@@ -23,6 +23,7 @@ fn maker(fs: FsKind) -> Option<(&'static str, &'static [&'static str], &'static 
             "e2fsprogs",
         )),
         FsKind::Xfs => Some(("mkfs.xfs", &["-q", "-f", "-K"], "xfsprogs")),
+        FsKind::Btrfs => Some(("mkfs.btrfs", &["-q", "-f", "-K"], "btrfs-progs")),
         FsKind::None | FsKind::Tree => None,
     }
 }
@@ -77,6 +78,7 @@ pub fn mount_at(fs: FsKind, device: &Path, target: &Path, options: Option<&str>)
     let kind = match fs {
         FsKind::Ext4 => "ext4",
         FsKind::Xfs => "xfs",
+        FsKind::Btrfs => "btrfs",
         FsKind::None | FsKind::Tree => return Ok(()),
     };
     let data = CString::new(options.unwrap_or("")).unwrap_or_default();

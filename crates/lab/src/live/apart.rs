@@ -12,7 +12,8 @@ type Part<T> = (String, Scenario, T);
 
 /// Whether the axis changes the disk.
 pub(super) fn is_needed(scenario: &Scenario) -> bool {
-    scenario.axis.as_ref().is_some_and(|axis| axis.knobs.contains(&Knob::Set))
+    let changes = |knob: &Knob| matches!(knob, Knob::Set | Knob::Fs);
+    scenario.axis.as_ref().is_some_and(|axis| axis.knobs.iter().any(changes))
 }
 
 /// The scenario at each value of its axis, without an axis.

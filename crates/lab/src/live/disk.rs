@@ -282,7 +282,10 @@ pub(crate) fn set_up<'a>(
         up.args(["--size", &disk.size.to_string(), "--speedup", &disk.speedup.to_string(), "--mount"])
             .arg(&mount);
         match (ground.block, &manifest) {
-            (true, _) => up.args(["--fs", &disk.fs]),
+            (true, _) => {
+                let own = scenario.arms.iter().find_map(|arm| arm.fs.as_ref());
+                up.args(["--fs", own.unwrap_or(&disk.fs)])
+            }
             (false, Some(manifest)) => up.arg("--tree").arg("--manifest").arg(manifest),
             (false, None) => {
                 return Err(Fault::new(

@@ -29,6 +29,8 @@ pub struct Arm {
     pub drive: Option<String>,
     /// What reads the files of a load of kind `files`.
     pub reader: Option<FileReader>,
+    /// File system of the disk, live, instead of the disk's own.
+    pub fs: Option<String>,
     /// Several drives as one disk, `KIND:MEMBERS`; one drive when absent.
     pub set: Option<DriveSet>,
     /// Prefetch size of the daemon (its default, which is automatic, when absent).

@@ -60,6 +60,7 @@ scenarios![
     "competitive-micro",
     "daemon-faults",
     "disk-profile",
+    "file-systems",
     "flash",
     "hold",
     "hot-cache",
@@ -190,6 +191,7 @@ mod tests {
             let judges = [
                 "any-disk",
                 "closed-loop",
+                "file-systems",
                 "flash",
                 "observe",
                 "observe-faults",

@@ -211,6 +211,8 @@ pub enum Knob {
     Service,
     /// The drive a load of kind `profile` measures.
     Drive,
+    /// File system: `ext4`, `xfs`, `btrfs`. Each value is a disk of its own.
+    Fs,
     /// Several drives as one disk: `KIND:MEMBERS`, or `one`. Live, each value is a disk of its own.
     Set,
     /// Instances or clients of the load.
@@ -502,6 +504,7 @@ impl Knob {
             Knob::Server => arm.server = Some(value.parse()?),
             Knob::Service => arm.service = Some(value.parse()?),
             Knob::Drive => arm.drive = Some(value.to_string()),
+            Knob::Fs => arm.fs = Some(value.to_string()),
             Knob::Set if value == "one" => arm.set = None,
             Knob::Set => arm.set = Some(value.to_string().try_into()?),
             Knob::Variant => arm.variant = value.parse()?,

@@ -51,7 +51,7 @@ pub(super) fn run(args: &PopulateArgs) -> Result<Exit, Fault> {
     let mut client = ControlClient::connect(&dir)?;
     let config = dir.record().map(|r| r.config);
     let mount = match config {
-        Some(c) if matches!(c.fs, FsKind::Ext4 | FsKind::Xfs) => c.mount,
+        Some(c) if matches!(c.fs, FsKind::Ext4 | FsKind::Xfs | FsKind::Btrfs) => c.mount,
         _ => None,
     };
     let Some(mount) = mount else {

@@ -22,6 +22,7 @@ use seekless_drive::spread::Spread;
 enum FsArg {
     Ext4,
     Xfs,
+    Btrfs,
     None,
 }
 
@@ -115,6 +116,7 @@ impl UpArgs {
             (true, _) => FsKind::Tree,
             (_, FsArg::Ext4) => FsKind::Ext4,
             (_, FsArg::Xfs) => FsKind::Xfs,
+            (_, FsArg::Btrfs) => FsKind::Btrfs,
             (_, FsArg::None) => FsKind::None,
         };
         if self.mount.is_none() && fs != FsKind::None {
