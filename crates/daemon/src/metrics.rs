@@ -116,7 +116,8 @@ mod tests {
 
     #[test]
     fn what_observe_hears_is_written() {
-        let observe = ObserveReport { events: 5, accesses: 4, bytes: 8192, files_known: 2, ..Default::default() };
+        let observe =
+            ObserveReport { events: 5, accesses: 4, bytes: 8192, files_known: 2, ..Default::default() };
         let report = StatusReport { version: "1".into(), observe: Some(observe), ..Default::default() };
         let text = seekless_metrics::openmetrics(&observation(report));
         for line in [

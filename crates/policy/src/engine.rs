@@ -29,6 +29,7 @@ use crate::drops::{self, Drops};
 use crate::extents::Extents;
 use crate::files::Files;
 use crate::memory::{Memory, Seen};
+use crate::piece::Joins;
 use crate::pins::Pins;
 use crate::service::ServiceModel;
 use crate::spindle::Spindle;
@@ -187,8 +188,7 @@ impl DiskEngine {
             return Some(hint);
         }
         let piece = self.spindle.next_read(self.now, self.joins())?;
-        let (id, file, offset, len, lba) =
-            (piece.id, piece.file, piece.start, piece.end - piece.start, piece.lba);
+        let (id, file, offset, len, lba) = (piece.id, piece.file, piece.start, piece.len(), piece.lba);
         self.stats.reads += 1;
         self.stats.bytes_read += len;
         self.size.submitted(lba, len);
@@ -254,9 +254,12 @@ impl DiskEngine {
     }
 
     /// Pieces that may join reads of the kernel's: one for each client that it reads for now. A piece is one
-    /// of as many that wait for the disk, so fewer come too late, and more hinder one another.
-    fn joins(&self) -> usize {
-        self.streams.as_ref().map_or(1, |following| following.by_kernel.len()).min(IN_FLIGHT_MAX)
+    /// of as many that wait for the disk, so fewer come too late, and more hinder one another. Who misses next
+    /// waits behind them: together they are no more than the disk transfers in the slack of a stream.
+    fn joins(&self) -> Joins {
+        let Some(following) = &self.streams else { return Joins { pieces: 1, bytes: u64::MAX } };
+        let bytes = self.service.transfers_in(following.config.slack).0;
+        Joins { pieces: following.by_kernel.len().min(IN_FLIGHT_MAX), bytes }
     }
 
     /// Pieces that the whole device bears at once.

@@ -51,6 +51,21 @@ pub(crate) struct Piece {
     pub(crate) waiters: Vec<Waiter>,
 }
 
+impl Piece {
+    /// Bytes of it.
+    pub(crate) fn len(&self) -> u64 {
+        self.end - self.start
+    }
+}
+
+/// What may join reads of the kernel's at a time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Joins {
+    pub(crate) pieces: usize,
+    /// Bytes that are still to come of all of them.
+    pub(crate) bytes: u64,
+}
+
 /// A piece being read.
 #[derive(Clone, Debug)]
 pub(crate) struct Flight {

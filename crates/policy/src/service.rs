@@ -7,7 +7,9 @@
 //! was measured is believed instead.
 //!
 //! Reads of one length show a point and no line. So an assumed profile always counts as much as a few reads
-//! do: it gives the slope, the reads the switch, and a size that follows from them shows another point.
+//! do: it gives the slope, the reads the switch, and a size that follows from them shows another point. Where
+//! the assumed disk is so slow that nothing is left for a switch, its times are scaled to those of this disk:
+//! what disks have in common is the quotient of switch and transfer.
 
 use seekless_profile::DiskProfile;
 use seekless_units::{Bytes, Nanos};
@@ -24,7 +26,8 @@ const SWITCH_S: (f64, f64) = (0.0005, 0.05);
 /// What the disk transfers in the time of one switch, and what it is learnt from.
 #[derive(Clone, Debug)]
 pub(crate) struct ServiceModel {
-    measured: Option<Bytes>,
+    /// Depth, and bytes a second.
+    measured: Option<(Bytes, f64)>,
     assumed: Sums,
     seen: Sums,
     /// Moving average of the time a read takes, with those in flight beside it.
@@ -45,7 +48,7 @@ impl ServiceModel {
     pub(crate) fn new(profile: &DiskProfile, measured: bool, first: Bytes) -> ServiceModel {
         let (switch, rate) = (profile.mean_switch().as_secs_f64(), profile.mean_rate().max(1.0));
         let mut model = ServiceModel {
-            measured: measured.then(|| profile.mean_depth()),
+            measured: measured.then(|| (profile.mean_depth(), rate)),
             assumed: Sums::default(),
             seen: Sums::default(),
             mean: Nanos::from_secs_f64(switch + first.0 as f64 / rate),
@@ -73,19 +76,40 @@ impl ServiceModel {
         self.mean
     }
 
+    /// Time that the reads took, over what the assumed disk would have taken for the same.
+    fn pace(&self) -> f64 {
+        let [reads, bytes, seconds, ..] = self.seen;
+        let [n, x, y, xx, xy] = self.assumed;
+        let slope = (n * xy - x * y) / (n * xx - x * x);
+        let expected = reads * (y - slope * x) / n + slope * bytes;
+        if expected > 0.0 { seconds / expected } else { 1.0 }
+    }
+
     /// What the disk transfers in the time of one switch.
     pub(crate) fn depth(&self) -> Bytes {
-        if let Some(measured) = self.measured {
-            return measured;
-        }
-        let [n, x, y, xx, xy] = core::array::from_fn(|i| self.assumed[i] + self.seen[i]);
-        let spread = n * xx - x * x;
-        if spread <= 0.0 {
-            return Bytes::mib(1);
-        }
-        let slope = ((n * xy - x * y) / spread).max(1e-10);
-        let switch = ((y - slope * x) / n).clamp(SWITCH_S.0, SWITCH_S.1);
-        Bytes((switch / slope) as u64).clamp(Bytes::kib(64), Bytes::mib(64))
+        self.measured.unwrap_or_else(|| self.learnt()).0
+    }
+
+    /// What the disk transfers in this time, without switches.
+    pub(crate) fn transfers_in(&self, time: Nanos) -> Bytes {
+        Bytes((self.measured.unwrap_or_else(|| self.learnt()).1 * time.as_secs_f64()) as u64)
+    }
+
+    /// Seconds of a switch, and for each byte, where the assumed disk takes `pace` times as long.
+    fn line(&self, pace: f64) -> (f64, f64) {
+        let [n, x, y, xx, xy] = self.assumed;
+        let assumed = [n, x, y * pace, xx, xy * pace];
+        let [n, x, y, xx, xy] = core::array::from_fn(|i| assumed[i] + self.seen[i]);
+        let slope = ((n * xy - x * y) / (n * xx - x * x)).max(1e-10);
+        ((y - slope * x) / n, slope)
+    }
+
+    /// Depth, and bytes a second, from the reads.
+    fn learnt(&self) -> (Bytes, f64) {
+        let as_assumed = self.line(1.0);
+        let (switch, slope) = if as_assumed.0 > SWITCH_S.0 { as_assumed } else { self.line(self.pace()) };
+        let switch = switch.clamp(SWITCH_S.0, SWITCH_S.1);
+        (Bytes((switch / slope) as u64).clamp(Bytes::kib(64), Bytes::mib(64)), 1.0 / slope)
     }
 }
 
@@ -113,6 +137,19 @@ mod tests {
             let (depth, real) = (after(400, switch, rate).depth().0 as f64, switch * rate);
             assert!((depth / real - 1.0).abs() < 0.2, "{depth} of {real}");
         }
+    }
+
+    #[test]
+    fn a_faster_disk_than_assumed_switches_all_the_same() {
+        // 15,000 rpm. Nearly all reads are as long as what its clients ask for.
+        let mut model = ServiceModel::new(&DiskProfile::assumed(1 << 31), false, Bytes::mib(2));
+        for i in 0..2_000u64 {
+            let bytes = if i % 8 == 0 { 768 << 10 } else { 2 * M };
+            let switch = 0.003 * (0.5 + (i % 3) as f64 / 2.0);
+            model.observe(bytes, Nanos::from_secs_f64(switch + bytes as f64 / 180e6), true);
+        }
+        let depth = model.depth().0 as f64;
+        assert!((0.5..2.0).contains(&(depth / 0.54e6)), "{depth}");
     }
 
     #[test]

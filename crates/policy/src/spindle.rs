@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 use seekless_units::{Lba, Nanos};
 
 use crate::by_time::ByTime;
-use crate::piece::{Flight, Piece, Plan, Turn, Waiter};
+use crate::piece::{Flight, Joins, Piece, Plan, Turn, Waiter};
 use crate::{
     Config, Fifo, FileId, Order, OrderKind, Outcome, Place, Queued, ReadId, Reason, RequestId, StreamId,
     Sweep, Verdict,
@@ -252,22 +252,24 @@ impl Spindle {
         }
     }
 
-    /// The next piece to read; so many may join reads of the kernel's.
-    pub(crate) fn next_read(&mut self, now: Nanos, joins: usize) -> Option<&Piece> {
+    /// The next piece to read; so much may join reads of the kernel's.
+    pub(crate) fn next_read(&mut self, now: Nanos, joins: Joins) -> Option<&Piece> {
         let joining = self.next_along(joins);
         let pick = joining.or_else(|| self.next_in_line(now))?;
         self.flights.push(Flight::new(self.queue.remove(pick), now, joining.is_some()));
         self.flights.last().map(|f| &f.piece)
     }
 
-    /// The next piece that joins a read of the kernel's, where so many may.
-    fn next_along(&self, joins: usize) -> Option<usize> {
+    /// The next piece that joins a read of the kernel's, where so much may; the first, however long.
+    fn next_along(&self, joins: Joins) -> Option<usize> {
         if !self.serialises {
             return None;
         }
         let next = self.queue.iter().position(|piece| piece.turn.along)?;
-        let joined = self.flights.iter().filter(|f| f.joined).count();
-        (joined < joins).then_some(next)
+        let joined = self.flights.iter().filter(|f| f.joined);
+        let (pieces, bytes) =
+            joined.fold((0, self.queue[next].len()), |(n, sum), f| (n + 1, sum + f.missing()));
+        (pieces < joins.pieces && (pieces == 0 || bytes <= joins.bytes)).then_some(next)
     }
 
     /// The next piece in the order of the queue, one at a time.

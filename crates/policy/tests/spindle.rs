@@ -290,6 +290,24 @@ fn what_joins_a_read_of_the_kernels_does_not_wait_in_line() {
 }
 
 #[test]
+fn what_joins_is_soon_read() {
+    let ahead = Some(AheadConfig::default());
+    let prefetch = Bytes::mib(32);
+    let mut s = DiskEngine::new(Config { ahead, prefetch, read_max: prefetch, ..Config::default() });
+    for id in 1..=40 {
+        let Event::Request(request) = request_at(id, id * 1000) else { unreachable!() };
+        let demand = Demand { along: true, ..Demand::default() };
+        s.handle(Nanos(2), Event::Request(Request { file_size: 1 << 30, demand, ..request }));
+    }
+    let joined: Vec<u64> = std::iter::from_fn(|| s.poll_action())
+        .filter_map(|action| if let Action::Read { len, .. } = action { Some(len) } else { None })
+        .collect();
+    let bytes: u64 = joined.iter().sum();
+    // No rotating disk reads 250 MB in a second.
+    assert!(joined.len() > 2 && joined.len() < 40 && bytes < 250_000_000 + 2 * joined[0], "{joined:?}");
+}
+
+#[test]
 fn settings_of_a_log_without_a_set_are_those_of_one_spindle() {
     let mut value = serde_json::to_value(Config::default()).unwrap();
     assert!(value.get("in_flight").is_none() && value.get("parts").is_none(), "older programs read it");
