@@ -20,6 +20,7 @@ scenarios![
     "ahead-of-need",
     "any-disk",
     "asap-cache",
+    "asap-memory",
     "asap-fig1",
     "asap-fig10",
     "asap-fig5",
