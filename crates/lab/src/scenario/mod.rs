@@ -98,9 +98,6 @@ pub struct Sim {
     /// Further arguments of `seekless sim serve`, for what the fields above do not say.
     #[serde(default)]
     pub args: Vec<String>,
-    /// For a load of kind `command`: each repetition is another seed (`--seed`), 1 at first.
-    #[serde(default)]
-    pub seeds: bool,
     /// Name of an arm: beside it there are two for each constant of the read path ([`seekless_policy::Constants`]), which are like it
     /// but for half and double of the constant.
     pub constants: Option<String>,

@@ -47,9 +47,6 @@ impl Scenario {
         if command && !self.sim.only {
             return Err("a load of kind `command` runs in the simulator alone: set sim.only".into());
         }
-        if self.sim.seeds && !command {
-            return Err("sim.seeds is for a load of kind `command`: others have a seed a repetition".into());
-        }
         if self.arms.iter().any(|a| command == a.read.is_empty()) {
             return Err("`read` is for arms of a load of kind `command`, and each of those needs it".into());
         }

@@ -95,9 +95,6 @@ pub(super) fn arguments(scenario: &Scenario, point: &Point, repetition: u32) -> 
         let mut words = Words::default();
         words.extend(&scenario.sim.args);
         words.extend(&arm.sim);
-        if scenario.sim.seeds {
-            words.put("--seed", 1 + repetition);
-        }
         return finish(line, words);
     }
     line.push("serve".into());
@@ -273,16 +270,6 @@ mod tests {
             }
         }
         assert!(runs > 10);
-    }
-
-    /// Then scenarios that sweep the seed and scenarios that repeat over it share their runs.
-    #[test]
-    fn a_repetition_of_a_command_is_another_seed() {
-        let (_, swept) = scenario::find("pfc-seeds").unwrap();
-        let (_, repeated) = scenario::find("pfc-table1").unwrap();
-        let points = swept.points();
-        assert_eq!(arguments(&swept, &points[2], 0), arguments(&repeated, &repeated.points()[0], 2));
-        assert_eq!(arguments(&repeated, &repeated.points()[0], 2).last().unwrap(), "3");
     }
 
     #[test]
