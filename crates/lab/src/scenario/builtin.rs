@@ -47,6 +47,7 @@ scenarios![
     "circus-unknowns",
     "closed-loop",
     "come-back",
+    "competitive-depth",
     "competitive-fig3a",
     "competitive-fig3b",
     "competitive-fig3c",
