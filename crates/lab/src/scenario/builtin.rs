@@ -66,6 +66,7 @@ scenarios![
     "hot-cache",
     "hot-file",
     "hot-serve",
+    "libception-between",
     "libception-fig10",
     "libception-fig11",
     "libception-fig12",
