@@ -166,7 +166,7 @@ impl Disk {
             busy_since: None,
             head: u64::MAX,
             sequence: 0,
-            // As the paper: the seek time of the mean distance. Seekless's own depth goes by the mean of the times.
+            // As the paper: the seek time of the mean distance. Seekless's own depth goes by the mean time.
             competitive: kernel.competitive.then(|| {
                 Competitive::new(profile.clone(), DEPTH_MAX).with_seek_estimate(SeekEstimate::MeanDistance)
             }),
