@@ -36,6 +36,12 @@ pub const METRICS: &[Metric] = &[
         "",
         "share of the disks' time that this policy would have needed for what was served",
     ),
+    metric(
+        "estimate_mb_s",
+        "MB/s",
+        "what this policy would serve if nothing were in memory: the competitive prefetching paper's estimate",
+    ),
+    metric("of_estimate", "", "MB/s served, over this estimate"),
     metric("requests_s", "req/s", "requests answered"),
     metric("requests", "", "requests answered in the counted time"),
     metric("failed", "", "requests or sessions that failed, of any kind"),

@@ -3,7 +3,7 @@
 use seekless_drive::catalogue as drives;
 use seekless_drive::set::SetSpec;
 use seekless_policy::{AheadConfig, Config as SpindleConfig, DropBehind, Mode, OrderKind, Sizing};
-use seekless_sim::serving::config::{Costs, DiskConfig, Door, EngineConfig, ServerModel};
+use seekless_sim::serving::config::{Costs, DiskConfig, Door, EngineConfig, Rise, ServerModel};
 use seekless_sim::serving::profile::profile_of;
 use seekless_sim::serving::search::Search;
 use seekless_sim::serving::{self, Config, KernelConfig, Load, Report, readahead, scheduler};
@@ -45,6 +45,7 @@ fn engine(mode: Mode, ahead: bool) -> Option<EngineConfig> {
 fn sessions(per_s: f64) -> Config {
     let load = Load::Sessions {
         per_s,
+        rise: None,
         sessions: u32::MAX,
         classes: paper_classes(),
         warm_start: true,
@@ -364,6 +365,7 @@ fn a_run_of_so_many_sessions_ends_with_the_last() {
     let bounded = |sessions: u32| {
         let load = Load::Sessions {
             per_s: 20.0,
+            rise: None,
             sessions,
             classes: paper_classes(),
             warm_start: false,
@@ -381,6 +383,39 @@ fn a_run_of_so_many_sessions_ends_with_the_last() {
     }
     // The longest film of the library lasts no longer than an hour.
     assert!(few.length_s <= more.length_s && more.length_s < 3600.0, "{} {}", few.length_s, more.length_s);
+}
+
+#[test]
+fn a_rate_that_rises_offers_its_first_share_at_first() {
+    let catalogue = catalogue();
+    let offered = |rising: Option<Rise>| {
+        let mut config = Config { length: Nanos::from_secs(320), ..sessions(20.0) };
+        if let Load::Sessions { rise, .. } = &mut config.load {
+            *rise = rising;
+        }
+        serving::run(&config, &catalogue).unwrap().offered_per_s
+    };
+    let half = offered(Some(Rise { from: 0.5, over: Nanos::from_secs(100_000) }));
+    let share = half / offered(None);
+    assert!((0.35..0.65).contains(&share), "{share}");
+}
+
+/// The estimate of the competitive prefetching paper has no memory, so what is read from memory is not in it.
+#[test]
+fn the_estimate_is_below_the_optimum_where_memory_helps() {
+    let catalogue = catalogue();
+    let small = serving::run(&closed(4), &catalogue).unwrap();
+    let large = serving::run(
+        &Config { memory: Bytes::gib(3), length: Nanos::from_secs(200), ..closed(4) },
+        &catalogue,
+    )
+    .unwrap();
+    for report in [&small, &large] {
+        assert!(
+            report.estimate_mb_per_s > 0.0 && report.estimate_mb_per_s <= report.optimum_mb_per_s * 1.000_001
+        );
+    }
+    assert!(large.optimum_mb_per_s > 1.2 * large.estimate_mb_per_s, "{}", large.optimum_mb_per_s);
 }
 
 #[test]

@@ -100,6 +100,23 @@ pub enum Rate {
         /// Length of the slope.
         over: Nanos,
     },
+    /// From a share of the rate to all of it in equal steps, then constant. \[A\] section 4.3: "starting at
+    /// 80% of the maximum load and increasing in 5% steps over 2700 seconds".
+    Steps {
+        /// Requests a second from `over` on, above 0.
+        per_s: f64,
+        /// Share of it at time zero, above 0, at most 1.
+        from: f64,
+        /// Share of it that each step adds, above 0.
+        step: f64,
+        /// Time of all steps; each is as long as the others.
+        over: Nanos,
+    },
+}
+
+/// Steps from a share of a rate to all of it.
+fn steps(from: f64, step: f64) -> u32 {
+    (libm::ceil((1.0 - from) / step - 1e-9).max(0.0) as u32).min(1000)
 }
 
 impl Rate {
@@ -114,6 +131,11 @@ impl Rate {
             Rate::Geometric { from_per_s, to_per_s, over } => {
                 let along = (at.as_secs_f64() / over.as_secs_f64()).min(1.0);
                 from_per_s * libm::pow(to_per_s / from_per_s, along)
+            }
+            Rate::Steps { per_s, from, step, over } => {
+                let steps = f64::from(steps(from, step));
+                let taken = libm::floor(at.as_secs_f64() / over.as_secs_f64() * steps);
+                if taken < steps { per_s * (from + step * taken) } else { per_s }
             }
         }
     }
@@ -145,6 +167,19 @@ impl Rate {
                 }
                 // from (e^(growth t) - 1) / growth = amount
                 libm::log1p(amount * growth / from_per_s) / growth
+            }
+            Rate::Steps { per_s, from, step, over } => {
+                let steps = steps(from, step);
+                let each = over.as_secs_f64() / f64::from(steps.max(1));
+                let mut left = amount;
+                for taken in 0..steps {
+                    let rate = per_s * (from + step * f64::from(taken));
+                    if left < rate * each {
+                        return each * f64::from(taken) + left / rate;
+                    }
+                    left -= rate * each;
+                }
+                each * f64::from(steps) + left / per_s
             }
         }
     }
@@ -383,6 +418,27 @@ mod tests {
     }
 
     const CONSTANT: Rate = Rate::Constant { per_s: 60.0 };
+
+    /// \[A\] section 4.3: four steps from 80 %, each of 675 s.
+    #[test]
+    fn a_rate_in_steps_is_the_papers() {
+        let over = Nanos::from_secs(2700);
+        let rate = Rate::Steps { per_s: 100.0, from: 0.8, step: 0.05, over };
+        for (at_s, expected) in
+            [(0, 80.0), (674, 80.0), (676, 85.0), (1400, 90.0), (2699, 95.0), (2700, 100.0)]
+        {
+            let got = rate.at(Nanos::from_secs(at_s));
+            assert!((got - expected).abs() < 1e-9, "{at_s} s: {got}");
+        }
+        // The inverse of the integral: 675 s of each, then full.
+        for (amount, expected) in [(0.0, 0.0), (27_000.0, 337.5), (54_000.0, 675.0), (62_500.0, 775.0)] {
+            assert!((rate.when(amount) - expected).abs() < 1e-9, "{amount}: {}", rate.when(amount));
+        }
+        let all = 675.0 * (80.0 + 85.0 + 90.0 + 95.0);
+        assert!((rate.when(all + 1000.0) - 2710.0).abs() < 1e-9);
+        let level = Rate::Steps { per_s: 100.0, from: 1.0, step: 0.05, over };
+        assert_eq!((level.at(Nanos::ZERO), level.when(50.0)), (100.0, 0.5));
+    }
 
     #[test]
     fn first_sessions_never_change() {

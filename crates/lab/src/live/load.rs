@@ -198,12 +198,16 @@ pub(crate) fn account(row: &mut Row, results: &[Value]) {
         put("failure_free_mb_s", sum("/max_mb_per_s"));
         put("failure_free_req_s", sum("/max_per_s"));
     }
-    for name in ["optimum_mb_s", "of_optimum"] {
+    for name in ["optimum_mb_s", "of_optimum", "estimate_mb_s"] {
         // Only simulated loads know it.
         let known = all(&format!("/measured/{name}"));
         if known.iter().any(|v| *v > 0.0) {
             put(name, known.iter().sum());
         }
+    }
+    let estimate: f64 = all("/measured/estimate_mb_s").iter().sum();
+    if estimate > 0.0 {
+        put("of_estimate", sum("/measured/mb_per_s") / estimate);
     }
     let cdf =
         results.first().and_then(|r| serde_json::from_value(r.pointer("/latency_ms/cdf")?.clone()).ok());

@@ -16,7 +16,7 @@ use seekless_workload::handler::Handler;
 use seekless_workload::session::ClientClass;
 use serde_json::{Value, json};
 
-use crate::serving::config::{self, Costs, DiskConfig, EngineConfig, ServerModel};
+use crate::serving::config::{self, Costs, DiskConfig, EngineConfig, Rise, ServerModel};
 use crate::serving::{self, Config, KernelConfig, Load, Replacement, profile_of, readahead, scheduler};
 
 /// Headings of what `--help` shows and `-h` does not.
@@ -282,6 +282,12 @@ struct LoadArgs {
     /// Sessions: requests a second, on each disk; search: the first rate tried
     #[arg(long, value_name = "RATE", default_value = "50", value_parser = positive)]
     rate: f64,
+    /// Sessions and search: the rate is reached in steps of 5 % over so long
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = LOAD, hide_short_help = true)]
+    rise_over: Option<Nanos>,
+    /// With --rise-over: share of the rate at the start, 0.05 to 1
+    #[arg(long, value_name = "SHARE", default_value_t = 0.8, requires = "rise_over", help_heading = LOAD, hide_short_help = true)]
+    rise_from: f64,
     /// Sessions in all, on each disk; the run ends with the last of them
     #[arg(long, value_name = "N", default_value_t = u32::MAX, help_heading = LOAD, hide_short_help = true)]
     sessions: u32,
@@ -464,8 +470,12 @@ impl ServeArgs {
                 share: 1.0,
             })
         };
+        if !(Rise::STEP..=1.0).contains(&l.rise_from) || l.rise_over == Some(Nanos::ZERO) {
+            return Err(usage(format!("--rise-from lies within {} and 1, --rise-over above 0s", Rise::STEP)));
+        }
         Ok(Load::Sessions {
             per_s: l.rate,
+            rise: l.rise_over.map(|over| Rise { from: l.rise_from, over }),
             sessions: l.sessions,
             classes: l.link.iter().map(class).collect::<Result<Vec<_>, Fault>>()?,
             warm_start: !l.cold_start,

@@ -222,10 +222,12 @@ pub enum Load {
         /// Seed; disk number `n` uses seed + n.
         seed: u64,
     },
-    /// Viewing sessions at a constant rate.
+    /// Viewing sessions at a rate that is constant, or rises to it first.
     Sessions {
         /// Requests a second, on each disk.
         per_s: f64,
+        /// How the rate is reached; at once where absent.
+        rise: Option<Rise>,
         /// Sessions in all, on each disk.
         sessions: u32,
         /// Kinds of clients.
@@ -239,6 +241,20 @@ pub enum Load {
     },
     /// One of several nodes behind a balancer; for one disk.
     Node(Node),
+}
+
+/// A rate that is reached in steps of [`Rise::STEP`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rise {
+    /// Share of the rate at the start.
+    pub from: f64,
+    /// Time until all of it is offered.
+    pub over: Nanos,
+}
+
+impl Rise {
+    /// Share of the rate in one step (\[A\] section 4.3).
+    pub const STEP: f64 = 0.05;
 }
 
 /// One of several nodes behind a balancer that places files by their names. [`Config::memory`] is all of its

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use seekless_drive::set::{DriveSet, SpindleStats};
 use seekless_drive::{Command, Completion, Op};
 use seekless_profile::DiskProfile;
-use seekless_sizing::competitive::Competitive;
+use seekless_sizing::competitive::{Competitive, SeekEstimate};
 use seekless_units::{Bytes, Lba, Nanos, SECTOR_BYTES};
 use serde::Serialize;
 
@@ -166,7 +166,10 @@ impl Disk {
             busy_since: None,
             head: u64::MAX,
             sequence: 0,
-            competitive: kernel.competitive.then(|| Competitive::new(profile.clone(), DEPTH_MAX)),
+            // As the paper: the seek time of the mean distance. Seekless's own depth goes by the mean time.
+            competitive: kernel.competitive.then(|| {
+                Competitive::new(profile.clone(), DEPTH_MAX).with_seek_estimate(SeekEstimate::MeanDistance)
+            }),
             switch: profile.mean_switch(),
             profile,
             speedup: config.speedup,

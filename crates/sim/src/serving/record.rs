@@ -27,10 +27,20 @@ pub(crate) struct Recorder {
     pub(crate) failures: u64,
     pub(crate) offered: u64,
     pub(crate) sessions: Sessions,
-    /// Bytes of complete requests, and the disk time they need at least.
-    least: (u64, Nanos),
+    /// Of complete requests.
+    least: Known,
     /// Bytes handed over in each second.
     pub(crate) seconds: Vec<u64>,
+}
+
+/// What is known of a request when it comes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) bytes: u64,
+    /// Disk time that it needs at least.
+    pub(crate) least: Nanos,
+    /// The same if nothing of it were in memory.
+    pub(crate) uncached: Nanos,
 }
 
 /// Sessions by what became of them.
@@ -62,7 +72,7 @@ impl Recorder {
             failures: 0,
             offered: 0,
             sessions: Sessions::default(),
-            least: (0, Nanos::ZERO),
+            least: Known::default(),
             seconds: Vec::new(),
         }
     }
@@ -90,9 +100,11 @@ impl Recorder {
     }
 
     /// A request is complete that read so many bytes, for which the disk needs this time at least.
-    pub(crate) fn known(&mut self, (bytes, time): (u64, Nanos), now: Nanos) {
+    pub(crate) fn known(&mut self, request: Known, now: Nanos) {
         if self.measures(now) {
-            self.least = (self.least.0 + bytes, self.least.1 + time);
+            self.least.bytes += request.bytes;
+            self.least.least += request.least;
+            self.least.uncached += request.uncached;
         }
     }
 
@@ -119,6 +131,8 @@ pub struct Report {
     pub optimum_mb_per_s: f64,
     /// Part of the disks' time that this would have taken.
     pub of_optimum: f64,
+    /// [`Report::optimum_mb_per_s`] as \[C\] estimates it (section 3.2): as if nothing were in memory.
+    pub estimate_mb_per_s: f64,
     /// Requests due after the warm-up and answered.
     pub requests: u64,
     /// Requests that became due after the warm-up, a second.
@@ -176,7 +190,8 @@ impl Report {
         sessions: bool,
     ) -> Report {
         let measured_s = length.since(r.warmup).as_secs_f64().max(1e-9);
-        let (known, least_s) = (r.least.0, r.least.1.as_secs_f64());
+        let (known, least_s) = (r.least.bytes, r.least.least.as_secs_f64());
+        let uncached_s = r.least.uncached.as_secs_f64();
         let at = |q: f64| r.latency_us.value_at_quantile(q) as f64 / 1e3;
         let latency_ms = [
             ("mean", r.latency_us.mean() / 1e3),
@@ -199,6 +214,11 @@ impl Report {
                 0.0
             },
             of_optimum: least_s / measured_s / disks.len() as f64,
+            estimate_mb_per_s: if uncached_s > 0.0 {
+                known as f64 / 1e6 / uncached_s * disks.len() as f64
+            } else {
+                0.0
+            },
             requests: r.requests,
             offered_per_s: r.offered as f64 / measured_s,
             failures: r.failures,
@@ -236,6 +256,7 @@ impl Report {
                 "from_s": self.warmup_s, "to_s": self.length_s, "mb_per_s": self.mb_per_s,
                 "bytes": (self.mb_per_s * 1e6 * measured_s) as u64,
                 "optimum_mb_s": self.optimum_mb_per_s, "of_optimum": self.of_optimum,
+                "estimate_mb_s": self.estimate_mb_per_s,
                 "requests": self.requests, "requests_per_s": self.requests as f64 / measured_s,
                 "failures": self.failures,
             },

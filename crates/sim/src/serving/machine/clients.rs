@@ -10,6 +10,7 @@ use crate::serving::cache::PAGE;
 use crate::serving::client::{Client, Kind, Link};
 use crate::serving::config::Load;
 use crate::serving::readahead::OpenFile;
+use crate::serving::record::Known;
 
 impl<'a> Machine<'a> {
     pub(super) fn admit(&mut self, kind: Kind<'a>, disk: u32, delay: Nanos, link: Option<u64>) -> u32 {
@@ -26,7 +27,7 @@ impl<'a> Machine<'a> {
             at: 0,
             end: 0,
             answer: 0,
-            known: (0, Nanos::ZERO),
+            known: Known::default(),
             call_start: 0,
             call_end: 0,
             call_began: Nanos::ZERO,
@@ -147,15 +148,17 @@ impl<'a> Machine<'a> {
         let handled = matches!(client.kind, Kind::Handler(_));
         let stretches = stretches(&steps);
         let bytes = stretches.iter().map(|r| r.len).sum();
-        let least = match client.kind {
+        let sum = |time: &dyn Fn(&RangeRequest) -> Nanos| match client.kind {
             Kind::Session { .. } => Nanos::ZERO,
-            _ => stretches.iter().fold(Nanos::ZERO, |sum, r| sum + self.least_time(client.disk, r)),
+            _ => stretches.iter().fold(Nanos::ZERO, |sum, r| sum + time(r)),
         };
+        let least = sum(&|r| self.least_time(client.disk, r));
+        let uncached = sum(&|r| self.uncached_time(client.disk, r));
         let k = &mut self.connections[c as usize];
         k.serial = k.serial.wrapping_add(1);
         // A handler's own answer is short.
         k.answer = if handled { 0 } else { bytes };
-        k.known = (bytes, least);
+        k.known = Known { bytes, least, uncached };
         k.steps = steps.into_iter();
         k.files.clear();
         (k.at, k.end) = (0, 0);
@@ -172,6 +175,11 @@ impl<'a> Machine<'a> {
                 self.disks[disk as usize].least_time(file, stretch.offset, missing * PAGE)
             }
         }
+    }
+
+    /// The same of all of it, whatever is in memory: \[C\]'s estimate (section 3.2) has none.
+    fn uncached_time(&self, disk: u32, stretch: &RangeRequest) -> Nanos {
+        self.disks[disk as usize].least_time(stretch.video as usize, stretch.offset, stretch.len)
     }
 
     /// A file's number in the page cache, which all disks share.

@@ -18,11 +18,11 @@ use seekless_workload::session::{Rate, Session, SessionSpec, Sessions};
 
 use super::cache::{PAGE, PageCache};
 use super::client::{Client, Kind, Link};
-use super::config::{Config, Load};
+use super::config::{Config, Load, Rise};
 use super::disk::{Disk, Waiter};
 use super::engine::{Engine, REPORT_EVERY};
 use super::readahead::{OnDemand, OpenFile, TwoWindows};
-use super::record::{Recorder, Report};
+use super::record::{Known, Recorder, Report};
 use super::server::Pool;
 use node::{NodeState, PAST};
 
@@ -132,7 +132,7 @@ struct Connection {
     /// Bytes of the answer.
     answer: u64,
     /// Bytes the request reads, and the disk time somebody needs for them who knows them all beforehand.
-    known: (u64, Nanos),
+    known: Known,
     call_start: u64,
     call_end: u64,
     call_began: Nanos,
@@ -218,9 +218,12 @@ fn run_while(config: &Config, catalogue: &Catalogue, max_failed: Option<f64>) ->
         Load::Handlers { .. } | Load::Sessions { .. } => Vec::new(),
     };
     let session_specs: Vec<SessionSpec> = match &config.load {
-        Load::Sessions { per_s, sessions, classes, warm_start, seed, .. } => (0..config.disks.len())
+        Load::Sessions { per_s, rise, sessions, classes, warm_start, seed, .. } => (0..config.disks.len())
             .map(|i| SessionSpec {
-                rate: Rate::Constant { per_s: *per_s },
+                rate: match *rise {
+                    None => Rate::Constant { per_s: *per_s },
+                    Some(Rise { from, over }) => Rate::Steps { per_s: *per_s, from, step: Rise::STEP, over },
+                },
                 sessions: *sessions,
                 warm_start: *warm_start,
                 classes: classes.clone(),
