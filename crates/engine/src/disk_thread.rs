@@ -156,7 +156,7 @@ impl DiskLoop {
         let (on_answer, answer_is_read) = (ask.on_answer, ask.answer_is_read);
         self.pending.insert(id, Pending { on_answer, file, source, need_offset, need_len, answer_is_read });
         let deadline = ask.demand.deadline.map(|at| self.at(at));
-        let demand = Demand { deadline, bitrate: ask.demand.bitrate };
+        let demand = Demand { deadline, bitrate: ask.demand.bitrate, foretold: false };
         let (from, file_size) = (need_offset, edition.size);
         self.event(Event::Request(Request { id, file, from, offset, len, file_size, lba, demand }));
     }

@@ -275,7 +275,7 @@ fn the_engine_hears_of_deadline_and_bitrate() {
     if !forgotten || asked.len() < 2 {
         return println!("skipped: nothing leaves memory here");
     }
-    let (at, Demand { deadline: Some(deadline), bitrate: Some(100_000) }) = asked[0] else {
+    let (at, Demand { deadline: Some(deadline), bitrate: Some(100_000), .. }) = asked[0] else {
         panic!("{asked:?}")
     };
     // 1.5 s from the request on; the disk's reader hears of it a little later.

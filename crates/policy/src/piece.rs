@@ -30,6 +30,8 @@ pub(crate) struct Piece {
     pub(crate) due: Nanos,
     /// The stream it was fetched ahead for; without one, it goes when no request waits on it any more.
     pub(crate) ahead_for: Option<StreamId>,
+    /// See [`crate::Demand::foretold`].
+    pub(crate) foretold: bool,
     pub(crate) waiters: Vec<Waiter>,
 }
 

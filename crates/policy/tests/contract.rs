@@ -324,7 +324,7 @@ impl Machine {
             len,
             file_size: self.size(client),
             lba: Some(Lba(file * 1_000_000 + offset / 512)),
-            demand: Demand { deadline, bitrate: None },
+            demand: Demand { deadline, ..Demand::default() },
         }));
     }
 

@@ -39,7 +39,7 @@ fn closed(clients: u32) -> Config {
 
 fn engine(mode: Mode, ahead: bool) -> Option<EngineConfig> {
     let spindle = SpindleConfig { mode, ahead: ahead.then(AheadConfig::default), ..SpindleConfig::default() };
-    Some(EngineConfig { door: Door::Shim, spindle, single_queue: false, window: None })
+    Some(EngineConfig { door: Door::Shim, spindle, single_queue: false, next_files: false, window: None })
 }
 
 fn sessions(per_s: f64) -> Config {

@@ -322,7 +322,15 @@ impl DiskEngine {
             self.stats.ahead += 1;
             // Not before a request waits for it.
             let (lba, due) = (anchor.map(|anchor| address(anchor, start)), Nanos::MAX);
-            self.spindle.queue_ahead(NewPiece { file, start, end, lba, due, ahead_for: Some(stream) });
+            self.spindle.queue_ahead(NewPiece {
+                file,
+                start,
+                end,
+                lba,
+                due,
+                ahead_for: Some(stream),
+                foretold: false,
+            });
         }
         self.fetched(Some(stream), wanted.end);
         true

@@ -68,6 +68,7 @@ impl DiskEngine {
             return Err(Reason::Random);
         }
         let len = match self.piece_max_blocked(stream) {
+            _ if request.demand.foretold => 0,
             Some(_) if action == MissAction::ReadAsAsked => 0,
             Some(len) => len.min(self.room_before_fetched(stream, wanted.start)),
             None => self.size.on_miss(Miss {
@@ -93,6 +94,7 @@ impl DiskEngine {
             lba: request.lba.map(|lba| address((request.offset, lba), start)),
             due,
             ahead_for: None,
+            foretold: request.demand.foretold,
         };
         let waits = self.spindle.block(self.now, request.id, range, plan, due, piece);
         for end in fetched {

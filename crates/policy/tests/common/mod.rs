@@ -249,7 +249,9 @@ impl Model {
             assert!(self.flights.len() < config.flights_max(), "too many reads in flight");
             let overlap = config.overlap.0.saturating_mul(config.in_flight as u64);
             let first = self.flights.len() < config.in_flight || !config.parts.is_empty();
-            assert!(first || missing <= overlap, "submitted too early");
+            let bytes: u64 = self.flights.values().map(|f| f.end - f.start).sum();
+            let small = self.flights.len() < config.small_in_flight && bytes + len <= config.overlap.0;
+            assert!(first || missing <= overlap || small, "submitted too early");
         } else {
             assert_eq!(config.mode, Mode::Prefetch, "modes off and track read nothing");
             assert!(self.flights.len() < config.queue_max);

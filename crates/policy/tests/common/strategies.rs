@@ -23,8 +23,8 @@ pub(crate) fn amount() -> impl Strategy<Value = u64> {
 }
 
 pub(crate) fn demand() -> impl Strategy<Value = Demand> {
-    (proptest::option::of(amount().prop_map(Nanos)), proptest::option::of(amount()))
-        .prop_map(|(deadline, bitrate)| Demand { deadline, bitrate })
+    (proptest::option::of(amount().prop_map(Nanos)), proptest::option::of(amount()), any::<bool>())
+        .prop_map(|(deadline, bitrate, foretold)| Demand { deadline, bitrate, foretold })
 }
 
 pub(crate) fn taken() -> impl Strategy<Value = Taken> {
@@ -138,6 +138,7 @@ pub(crate) fn config() -> impl Strategy<Value = Config> {
                     read_max: Bytes(read_max * 5_000),
                     reads_in_flight,
                     in_flight: at_once.0,
+                    small_in_flight: at_once.0,
                     find_in_flight: at_once.2,
                     parts: at_once.1.into_iter().map(Lba).collect(),
                     overlap: Bytes(overlap * PAGE),
