@@ -103,6 +103,14 @@ impl Counts {
         }
     }
 
+    /// Tells the engine that the kernel reads a file from here on, because somebody waits for it.
+    fn missed(&self, devices: &Devices, file: FileId, at: u64) {
+        self.missed.add();
+        if devices.missed(file, at) != Reported::Taken {
+            self.dropped.add();
+        }
+    }
+
     fn report(&self, volumes: &[Volume]) -> ObserveReport {
         ObserveReport {
             folders: volumes.iter().map(|v| v.path.display().to_string()).collect(),
@@ -278,7 +286,7 @@ impl Listener {
     fn run(mut self) {
         seekless_engine::run_first();
         let (mut events, mut seen, mut forward) = (Vec::new(), Vec::new(), Vec::new());
-        let mut missed = Vec::new();
+        let (mut missed, mut misses) = (Vec::new(), Vec::new());
         let mut pause = ROUND;
         let mut counted = Instant::now();
         while !self.stop.load(Ordering::Acquire) {
@@ -303,27 +311,18 @@ impl Listener {
                 missed.clear();
                 forward.clear();
             }
-            for seen in seen.drain(..) {
-                match self.table.read(seen, now) {
-                    Order::Nothing => {}
-                    Order::Drop => self.counts.dropped.add(),
-                    Order::Forward(file) => forward.push((file, seen)),
-                    Order::Find(reads) => {
-                        if self.search.try_send(Search { inode: seen.inode, reads }).is_err() {
-                            self.table.not_sought(seen.inode);
-                            self.counts.dropped.add();
-                        }
-                    }
-                }
+            for (inode, at) in missed.drain(..) {
+                let order = self.table.missed(inode, at, now);
+                self.take(order, inode, |file| misses.push((file, at)));
             }
-            // Of files that are followed only: others have no stream to go on with.
-            let misses = missed.drain(..).filter_map(|(inode, at)| Some((self.table.missed(inode)?, at)));
-            let misses: Vec<(FileId, u64)> = misses.collect();
+            for seen in seen.drain(..) {
+                let order = self.table.read(seen, now);
+                self.take(order, seen.inode, |file| forward.push((file, seen)));
+            }
             if !forward.is_empty() || !misses.is_empty() {
                 let devices = lock(self.engine.devices());
-                for (file, at) in misses {
-                    self.counts.missed.add();
-                    let _ = devices.missed(file, at);
+                for (file, at) in misses.drain(..) {
+                    self.counts.missed(&devices, file, at);
                 }
                 for (file, seen) in forward.drain(..) {
                     self.counts.forward(&devices, file, &seen);
@@ -334,6 +333,21 @@ impl Listener {
             if now.saturating_duration_since(counted) >= ROUND_IDLE {
                 counted = now;
                 self.count();
+            }
+        }
+    }
+
+    /// Does what the table says of a read or a miss.
+    fn take(&mut self, order: Order, inode: Inode, forward: impl FnOnce(FileId)) {
+        match order {
+            Order::Nothing => {}
+            Order::Drop => self.counts.dropped.add(),
+            Order::Forward(file) => forward(file),
+            Order::Find(reads) => {
+                if self.search.try_send(Search { inode, reads }).is_err() {
+                    self.table.not_sought(inode);
+                    self.counts.dropped.add();
+                }
             }
         }
     }

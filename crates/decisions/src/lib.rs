@@ -141,6 +141,7 @@ fn write_event(f: &mut fmt::Formatter<'_>, event: &Event) -> fmt::Result {
             }
         }
         Event::Missing { file, offset, len } => write!(f, "+ missing {} {offset} {len}", Name(file)),
+        Event::ReadByKernel { file, offset, len } => write!(f, "+ by-kernel {} {offset} {len}", Name(file)),
         Event::Release { file, offset, len } => write!(f, "+ release {} {offset} {len}", Name(file)),
         Event::Bitrate { file, bytes_per_s } => write!(f, "+ bitrate {} {bytes_per_s}", Name(file)),
         Event::Opened { file } => write!(f, "+ opened {}", Name(file)),
@@ -169,6 +170,9 @@ fn write_demand(f: &mut fmt::Formatter<'_>, demand: Demand) -> fmt::Result {
     }
     if demand.foretold {
         f.write_str(" foretold")?;
+    }
+    if demand.along {
+        f.write_str(" along")?;
     }
     Ok(())
 }
@@ -235,7 +239,12 @@ impl Words<'_> {
                 "deadline" => request.demand.deadline = Some(Nanos(self.number()?)),
                 "bitrate" => request.demand.bitrate = Some(self.number()?),
                 "foretold" => request.demand.foretold = true,
-                _ => return Err(Unreadable("a request names from, deadline, bitrate and foretold only")),
+                "along" => request.demand.along = true,
+                _ => {
+                    return Err(Unreadable(
+                        "a request names from, deadline, bitrate, foretold and along only",
+                    ));
+                }
             }
         }
         Ok(request)
@@ -317,6 +326,7 @@ fn read_event(word: &str, mut w: Words<'_>) -> Result<Event, Unreadable> {
             taken: w.taken()?,
         }),
         "missing" => Event::Missing { file: w.file()?, offset: w.number()?, len: w.number()? },
+        "by-kernel" => Event::ReadByKernel { file: w.file()?, offset: w.number()?, len: w.number()? },
         "release" => Event::Release { file: w.file()?, offset: w.number()?, len: w.number()? },
         "bitrate" => Event::Bitrate { file: w.file()?, bytes_per_s: w.number()? },
         "opened" => Event::Opened { file: w.file()? },
@@ -400,9 +410,10 @@ mod tests {
         let text = "0 1500000 + request 7 2049:131 0 524288 104857600 81920";
         assert_eq!(line(text).entry, Entry::Event(Event::Request(request)));
         assert_eq!(line(text).to_string(), text);
-        let demand = Demand { deadline: Some(Nanos(2_500_000)), bitrate: Some(262_144), foretold: true };
+        let demand =
+            Demand { deadline: Some(Nanos(2_500_000)), bitrate: Some(262_144), foretold: true, along: true };
         let text = "0 1500000 + request 7 2049:131 0 524288 104857600 81920 deadline 2500000 bitrate 262144 \
-                    foretold";
+                    foretold along";
         assert_eq!(line(text).entry, Entry::Event(Event::Request(Request { demand, ..request })));
         assert_eq!(line(text).to_string(), text);
         let text = "0 1500000 + request 7 2049:131 8192 524288 104857600 81920 from 4096";
@@ -410,6 +421,8 @@ mod tests {
         assert_eq!(line(text).entry, Entry::Event(Event::Request(later)));
         assert_eq!(line(text).to_string(), text);
         for text in [
+            "0 1500000 + request 7 2049:131 0 524288 104857600 81920 bitrate 5 along",
+            "0 1500000 + by-kernel 2049:131 0 131072",
             "0 1500000 - read 0 2049:131 0 2097152 81920",
             "0 19700000 + progress 0 524288",
             "0 19700000 - answer 7 resident",

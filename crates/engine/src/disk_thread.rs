@@ -132,8 +132,8 @@ impl DiskLoop {
             Message::Access { file, offset, len, taken } => self.access(file, offset, len, taken),
             Message::Leave { dev } => self.leave(dev),
             Message::Missed { file, offset } => {
-                if let Some(request) = self.missed.request(&mut self.files, file, offset) {
-                    self.event(Event::Request(request));
+                for event in self.missed.events(&mut self.files, file, offset).into_iter().flatten() {
+                    self.event(event);
                 }
             }
             Message::Release { file, offset, len } => self.event(Event::Release { file, offset, len }),
@@ -156,7 +156,7 @@ impl DiskLoop {
         let (on_answer, answer_is_read) = (ask.on_answer, ask.answer_is_read);
         self.pending.insert(id, Pending { on_answer, file, source, need_offset, need_len, answer_is_read });
         let deadline = ask.demand.deadline.map(|at| self.at(at));
-        let demand = Demand { deadline, bitrate: ask.demand.bitrate, foretold: false };
+        let demand = Demand { deadline, bitrate: ask.demand.bitrate, ..Demand::default() };
         let (from, file_size) = (need_offset, edition.size);
         self.event(Event::Request(Request { id, file, from, offset, len, file_size, lba, demand }));
     }
@@ -217,7 +217,7 @@ impl DiskLoop {
                     let (source, steps) = (open.source.clone(), open.steps);
                     Job { id, source, offset, len, steps }
                 });
-                let flights = self.engine.config().flights_max();
+                let flights = self.engine.in_flight();
                 if !job.is_some_and(|job| self.workers.submit(job, flights)) {
                     self.event(Event::Done { read: id, outcome: Outcome::Failed });
                 }

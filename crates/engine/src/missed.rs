@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 
 use seekless_kernel::residency::resident_prefix;
-use seekless_policy::{Demand, FileId, Request, RequestId};
+use seekless_policy::{Demand, Event, FileId, Request, RequestId};
 use seekless_wants::{behind_a_miss, looked_at_behind};
 
 use crate::open_files::OpenFiles;
@@ -16,17 +16,40 @@ const MISSED_IDS: u64 = 1 << 62;
 pub(crate) struct Missed(u64);
 
 impl Missed {
-    /// The request for what follows a miss at `from`; none where nothing is missing there.
-    pub(crate) fn request(&mut self, files: &mut OpenFiles, file: FileId, from: u64) -> Option<Request> {
-        let open = files.get(file)?;
+    /// What the kernel reads for a miss at `from`, and the request for what follows it; none where nothing is
+    /// missing there.
+    pub(crate) fn events(&mut self, files: &mut OpenFiles, file: FileId, from: u64) -> [Option<Event>; 2] {
+        let Some(open) = files.get(file) else { return [None, None] };
         let size = open.edition.size;
         let looked_at = looked_at_behind(from, size);
         // What is on its way counts as there.
         let there = resident_prefix(open.source.as_fd(), from, looked_at).unwrap_or(looked_at);
-        let (offset, len) = behind_a_miss(from, there, size)?;
+        let by_kernel = Event::ReadByKernel { file, offset: from, len: there };
+        let behind = behind_a_miss(from, there, size);
+        let request = behind.and_then(|(offset, len)| self.request(files, file, from, offset, len));
+        [Some(by_kernel), request.map(Event::Request)]
+    }
+
+    fn request(
+        &mut self,
+        files: &mut OpenFiles,
+        file: FileId,
+        from: u64,
+        offset: u64,
+        len: u64,
+    ) -> Option<Request> {
         let (lba, file_size) = files.locate(file, offset)?;
         self.0 += 1;
         let id = RequestId(MISSED_IDS + self.0);
-        Some(Request { id, file, from, offset, len, file_size, lba, demand: Demand::default() })
+        Some(Request {
+            id,
+            file,
+            from,
+            offset,
+            len,
+            file_size,
+            lba,
+            demand: Demand { along: true, ..Demand::default() },
+        })
     }
 }

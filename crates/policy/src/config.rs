@@ -19,8 +19,9 @@ pub use seekless_wants::PAGE;
 /// The prefetch size of the paper (\[L\] 6, "unless otherwise specified"), good for the drives of its time.
 pub const DEFAULT_PREFETCH: Bytes = Bytes::mib(2);
 
-/// Most pieces a part of the device has at once, and most parts: no more spindles are behind one device.
-pub(crate) const IN_FLIGHT_MAX: usize = 64;
+/// Most pieces a part of the device has at once, most that join reads of the kernel's, and most parts: no more
+/// spindles are behind one device.
+pub const IN_FLIGHT_MAX: usize = 64;
 
 fn is_false(b: &bool) -> bool {
     !b
@@ -293,7 +294,8 @@ impl Config {
         DoorLimits { read_max: self.read_max.0, prefetch }
     }
 
-    /// Most reads in flight at once in the serialising modes.
+    /// Most reads in flight at once in the serialising modes, beside those that join reads of the kernel's
+    /// ([`IN_FLIGHT_MAX`]).
     pub fn flights_max(&self) -> usize {
         let pieces = (self.in_flight + self.reads_in_flight).saturating_sub(1).max(self.small_in_flight);
         pieces.saturating_mul(self.parts.len() + 1)

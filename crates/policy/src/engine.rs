@@ -139,6 +139,9 @@ impl DiskEngine {
             Event::Missing { file, offset, len } => {
                 self.found_missing(file, offset, offset.saturating_add(len));
             }
+            Event::ReadByKernel { file, offset, len } => {
+                self.left_to_client(file, offset, offset.saturating_add(len));
+            }
             Event::Release { file, offset, len } => self.release(file, offset, offset.saturating_add(len)),
             Event::Bitrate { file, bytes_per_s } => self.files.told_bitrate(file, bytes_per_s),
             Event::MemoryLimit(limit) => {
@@ -154,7 +157,7 @@ impl DiskEngine {
             }
             Event::InFlight(pieces) => {
                 self.trial = None;
-                self.in_flight(pieces);
+                self.bears(pieces);
             }
             Event::Cancel(id) => self.spindle.answer(self.now, id, Verdict::Pass(Reason::Cancelled)),
             Event::Found { read, from, upto } => self.found(read, from, upto),
@@ -234,8 +237,13 @@ impl DiskEngine {
         stats
     }
 
+    /// Reads in flight.
+    pub fn in_flight(&self) -> usize {
+        self.spindle.load().1
+    }
+
     /// From now on each part of the device has so many pieces at once.
-    fn in_flight(&mut self, pieces: usize) {
+    fn bears(&mut self, pieces: usize) {
         self.config.in_flight = pieces.clamp(1, IN_FLIGHT_MAX);
         self.spindle.in_flight(self.config.in_flight);
     }

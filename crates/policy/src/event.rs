@@ -46,6 +46,9 @@ pub struct Demand {
     /// asked, in the order of the disk, and a client that comes for them meanwhile waits for their turn. The
     /// deadline bounds that wait.
     pub foretold: bool,
+    /// The kernel reads what comes before it, for a client that no door holds up. It joins that read instead
+    /// of waiting in line. Nobody hears the answer.
+    pub along: bool,
 }
 
 /// How much of a range that is reported as read has been read.
@@ -87,6 +90,16 @@ pub enum Event {
     /// These bytes were found not to be in memory, as an [`Action::Probe`] asked: if they were fetched, they
     /// have been evicted. Ignored while a read of them is queued or in flight.
     Missing {
+        /// The file.
+        file: FileId,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// The kernel reads these bytes for a client that no door holds up. What of them is not known to be in
+    /// memory comes from the disk.
+    ReadByKernel {
         /// The file.
         file: FileId,
         /// First byte.

@@ -119,7 +119,7 @@ mod spindle;
 mod stats;
 mod stream;
 
-pub use config::{AheadConfig, Config, DEFAULT_PREFETCH, Mode, OrderKind, PAGE};
+pub use config::{AheadConfig, Config, DEFAULT_PREFETCH, IN_FLIGHT_MAX, Mode, OrderKind, PAGE};
 pub use constants::Constants;
 pub use engine::DiskEngine;
 pub use event::{Access, Action, Demand, Event, Outcome, ReadId, Reason, Request, RequestId, Taken, Verdict};

@@ -32,6 +32,8 @@ pub(crate) struct Piece {
     pub(crate) ahead_for: Option<StreamId>,
     /// See [`crate::Demand::foretold`].
     pub(crate) foretold: bool,
+    /// It joins a read of the kernel's ([`crate::Demand::along`]).
+    pub(crate) along: bool,
     pub(crate) waiters: Vec<Waiter>,
 }
 

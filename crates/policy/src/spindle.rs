@@ -17,6 +17,7 @@ use alloc::vec::Vec;
 use seekless_units::{Lba, Nanos};
 
 use crate::by_time::ByTime;
+use crate::config::IN_FLIGHT_MAX;
 use crate::piece::{Flight, Piece, Plan, Waiter};
 use crate::{
     Config, Fifo, FileId, Order, OrderKind, Outcome, Place, Queued, ReadId, Reason, RequestId, StreamId,
@@ -45,6 +46,8 @@ pub(crate) struct NewPiece {
     pub(crate) ahead_for: Option<StreamId>,
     /// See [`crate::Demand::foretold`].
     pub(crate) foretold: bool,
+    /// It joins a read of the kernel's ([`crate::Demand::along`]).
+    pub(crate) along: bool,
 }
 
 /// A request that waited, and was answered.
@@ -207,11 +210,11 @@ impl Spindle {
     }
 
     fn push(&mut self, new: NewPiece, waiters: Vec<Waiter>) -> ReadId {
-        let NewPiece { file, start, end, lba, due, ahead_for, foretold } = new;
+        let NewPiece { file, start, end, lba, due, ahead_for, foretold, along } = new;
         let id = ReadId(self.next_read);
         self.next_read += 1;
         *self.pieces.entry(file).or_insert(0) += 1;
-        self.queue.push(Piece { id, file, start, end, lba, due, ahead_for, foretold, waiters });
+        self.queue.push(Piece { id, file, start, end, lba, due, ahead_for, foretold, along, waiters });
         id
     }
 
@@ -223,12 +226,12 @@ impl Spindle {
         request: RequestId,
         range: (FileId, u64, u64),
         plan: Plan,
-        due: Nanos,
+        (due, along): (Nanos, bool),
         piece: impl Fn(u64, u64) -> NewPiece,
     ) -> bool {
         let mut pieces = Vec::with_capacity(plan.attach.len() + plan.create.len());
         for (id, upto) in plan.attach {
-            if self.attach(id, Waiter { request, upto }, due) {
+            if self.attach(id, Waiter { request, upto }, due, along) {
                 pieces.push(id);
             }
         }
@@ -242,12 +245,13 @@ impl Spindle {
     }
 
     /// Adds a waiter to a piece; `false` if what it waits for is in memory already.
-    fn attach(&mut self, id: ReadId, waiter: Waiter, due: Nanos) -> bool {
+    fn attach(&mut self, id: ReadId, waiter: Waiter, due: Nanos, along: bool) -> bool {
         if let Some(piece) = self.queue.iter_mut().find(|p| p.id == id) {
             piece.waiters.push(waiter);
             if !piece.foretold {
                 piece.due = piece.due.min(due);
             }
+            piece.along |= along;
             return true;
         }
         match self.flights.iter_mut().find(|f| f.piece.id == id) {
@@ -259,9 +263,26 @@ impl Spindle {
         }
     }
 
-    /// The next piece to read, if another read may join those in flight. One that is too long for that keeps
-    /// its turn until they are done.
+    /// The next piece to read.
     pub(crate) fn next_read(&mut self, now: Nanos) -> Option<&Piece> {
+        let pick = self.next_along().or_else(|| self.next_in_line(now))?;
+        self.flights.push(Flight::new(self.queue.remove(pick), now));
+        self.flights.last().map(|f| &f.piece)
+    }
+
+    /// The next piece that joins a read of the kernel's.
+    fn next_along(&self) -> Option<usize> {
+        if !self.serialises {
+            return None;
+        }
+        let next = self.queue.iter().position(|piece| piece.along)?;
+        let along = self.flights.iter().filter(|f| f.piece.along).count();
+        (along < IN_FLIGHT_MAX).then_some(next)
+    }
+
+    /// The next piece in the order of the queue, if another read may join
+    /// those in flight. One that is too long for that keeps its turn until they are done.
+    fn next_in_line(&mut self, now: Nanos) -> Option<usize> {
         let (part, most) = self.part_with_room()?;
         let place = |p: &Piece| Place { lba: p.lba, file: p.file, offset: p.start };
         let queued = |p: &Piece| Queued { id: p.id, place: place(p), due: p.due };
@@ -274,15 +295,13 @@ impl Spindle {
                 return None;
             }
         }
-        let pick = if self.parts.is_empty() {
+        Some(if self.parts.is_empty() {
             self.orders[part].pick(now, &mut self.queue.iter().map(queued)).min(self.queue.len() - 1)
         } else {
             let own: Vec<usize> = (0..self.queue.len()).filter(own).collect();
             let mut places = own.iter().map(|&i| queued(&self.queue[i]));
             own[self.orders[part].pick(now, &mut places).min(own.len() - 1)]
-        };
-        self.flights.push(Flight::new(self.queue.remove(pick), now));
-        self.flights.last().map(|f| &f.piece)
+        })
     }
 
     /// The part of the device that holds an address. Unknown ones count as the first part's.
@@ -307,8 +326,8 @@ impl Spindle {
         if !self.serialises {
             return if self.flights.len() < self.queue_max { u64::MAX } else { 0 };
         }
-        let of_part =
-            self.flights.iter().filter(|f| self.parts.is_empty() || self.part_of(f.piece.lba) == part);
+        let in_line = self.flights.iter().filter(|f| !f.piece.along);
+        let of_part = in_line.filter(|f| self.parts.is_empty() || self.part_of(f.piece.lba) == part);
         let (count, missing, bytes) = of_part.fold((0, 0, 0), |(n, missing, bytes), f| {
             (n + 1, missing + f.missing(), bytes + f.piece.end - f.piece.start)
         });

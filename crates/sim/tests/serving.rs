@@ -357,3 +357,56 @@ fn through_the_door_on_which_no_call_waits_streams_are_read_ahead_all_the_same()
     assert_eq!(read(Door::Shim), 0);
     assert!(read(Door::Observe) > 0);
 }
+
+#[test]
+fn a_run_of_so_many_sessions_ends_with_the_last() {
+    let catalogue = catalogue();
+    let bounded = |sessions: u32| {
+        let load = Load::Sessions {
+            per_s: 20.0,
+            sessions,
+            classes: paper_classes(),
+            warm_start: false,
+            timeout: Nanos::from_secs(10),
+            seed: 1,
+        };
+        let config =
+            Config { load, warmup: Nanos::from_secs(1), length: Nanos::from_secs(9000), ..closed(1) };
+        serving::run(&config, &catalogue).unwrap()
+    };
+    let (few, more) = (bounded(20), bounded(60));
+    for (report, sessions) in [(&few, 20), (&more, 60)] {
+        let counted = report.sessions.as_ref().unwrap();
+        assert_eq!((counted.started, counted.completed + counted.failed), (sessions, sessions));
+    }
+    // The longest film of the library lasts no longer than an hour.
+    assert!(few.length_s <= more.length_s && more.length_s < 3600.0, "{} {}", few.length_s, more.length_s);
+}
+
+#[test]
+fn a_call_of_the_userver_reads_what_the_socket_takes() {
+    let catalogue = catalogue();
+    let run = |server, socket| {
+        let kernel = KernelConfig {
+            algorithm: readahead::Kind::Cluster,
+            max_request: Bytes::kib(128),
+            max_command: Bytes::kib(128),
+            ..KernelConfig::default()
+        };
+        let spindle = SpindleConfig { order: OrderKind::Fifo, ..SpindleConfig::default() };
+        let engine = EngineConfig {
+            door: Door::Shim,
+            spindle: SpindleConfig { mode: Mode::Serialise, ..spindle },
+            single_queue: false,
+            window: Some(Bytes::kib(128)),
+        };
+        let config = Config { kernel, server, socket, engine: Some(engine), ..sessions(20.0) };
+        let report = serving::run(&config, &catalogue).unwrap();
+        report.engines[0].bytes_read as f64 / report.engines[0].reads as f64
+    };
+    let (small, large) = (Bytes::kib(128), Bytes::mib(2));
+    assert!(run(ServerModel::userver(4), small) <= 128.0 * 1024.0 + 8192.0);
+    assert!(run(ServerModel::userver(4), large) > 300.0 * 1024.0);
+    // nginx names all that is left of the request, whatever the socket takes.
+    assert!(run(ServerModel::nginx(4), small) > 300.0 * 1024.0);
+}

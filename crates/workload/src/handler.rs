@@ -12,7 +12,7 @@
 //! ([`Content::Index`]); how many keywords a query has is that of AltaVista in 1998 (Silverstein, Henzinger,
 //! Marais, Moricz, SIGIR Forum 1999, table 3: 1, 2, 3 and more in 25.8, 26.0, 15.0 and 12.6 of 100 queries,
 //! the rest empty). Guessed: lists of 16 KiB to 4 MiB, their logarithms evenly distributed, anywhere in the
-//! index.
+//! index. `index-search-512kb` has lists of at most 512 KiB, to see what hangs on that guess.
 //!
 //! [`Content::Index`]: crate::catalogue::Content::Index
 
@@ -33,8 +33,12 @@ const THINKS: u64 = 4;
 const PROBE: u64 = 4096;
 /// Queries of 1, 2, 3 and 4 keywords, of 794 that are not empty.
 const KEYWORDS: [u64; 4] = [258, 260, 150, 126];
-/// Shortest and longest list of a keyword, bytes.
-const LIST: (f64, f64) = ((16 << 10) as f64, (4 << 20) as f64);
+/// Shortest list of a keyword, KiB.
+const LIST_MIN_KIB: u32 = 16;
+/// Longest list of a keyword where a handler's name says nothing else, KiB.
+const LIST_MAX_KIB: u32 = 4096;
+/// Longest that a name may say, KiB: 1 GiB, less than a part of the index.
+const LIST_LIMIT_KIB: u32 = 1 << 20;
 
 /// Which part of a file is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +70,10 @@ pub enum Handler {
         think: Nanos,
     },
     /// A query to a search index.
-    IndexSearch,
+    IndexSearch {
+        /// The longest list of a keyword, KiB.
+        longest_kib: u32,
+    },
 }
 
 impl Handler {
@@ -75,7 +82,7 @@ impl Handler {
     /// # Errors
     /// What is missing.
     pub fn check(self, catalogue: &Catalogue) -> Result<(), String> {
-        if self == Handler::IndexSearch && catalogue.videos().len() < 2 {
+        if matches!(self, Handler::IndexSearch { .. }) && catalogue.videos().len() < 2 {
             return Err(
                 "index-search reads a mapping file and at least one part of an index: give --content index"
                     .into(),
@@ -92,7 +99,11 @@ impl FromStr for Handler {
 
     fn from_str(word: &str) -> Result<Handler, String> {
         if word == "index-search" {
-            return Ok(Handler::IndexSearch);
+            return Ok(Handler::IndexSearch { longest_kib: LIST_MAX_KIB });
+        }
+        let list = word.strip_prefix("index-search-").and_then(|w| w.strip_suffix("kb")?.parse().ok());
+        if let Some(longest_kib) = list.filter(|kib| (LIST_MIN_KIB..=LIST_LIMIT_KIB).contains(kib)) {
+            return Ok(Handler::IndexSearch { longest_kib });
         }
         let parsed = || {
             let (count, rest) = word.split_once('-')?;
@@ -111,7 +122,11 @@ impl FromStr for Handler {
 
 impl core::fmt::Display for Handler {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let Handler::Files { files, part, think } = self else { return f.write_str("index-search") };
+        let (files, part, think) = match self {
+            Handler::Files { files, part, think } => (files, part, think),
+            Handler::IndexSearch { longest_kib: LIST_MAX_KIB } => return f.write_str("index-search"),
+            Handler::IndexSearch { longest_kib } => return write!(f, "index-search-{longest_kib}kb"),
+        };
         let name = Part::NAMES.iter().find(|(_, p)| p == part).map_or("", |(name, _)| name);
         write!(f, "{}-{name}-{}", COUNTS[*files as usize - 1], think.0 / 1_000_000)
     }
@@ -171,7 +186,7 @@ impl<'a> Requests<'a> {
     }
 
     /// The pages a binary search of the mapping file looks at for a random keyword, and its list.
-    fn keyword(&mut self, probes: &mut Vec<Step>) -> RangeRequest {
+    fn keyword(&mut self, longest_kib: u32, probes: &mut Vec<Step>) -> RangeRequest {
         let (mut low, mut high) = (0, self.catalogue.video(INDEX_MAPPING).size.0 / PROBE);
         let target = self.draw.below(high);
         while low < high {
@@ -187,12 +202,13 @@ impl<'a> Requests<'a> {
         let partitions = self.catalogue.videos().len() as u64 - 1;
         let video = INDEX_MAPPING + 1 + self.draw.below(partitions) as u32;
         let size = self.catalogue.video(video).size.0;
-        let len = (LIST.0 * libm::pow(LIST.1 / LIST.0, self.draw.unit())) as u64;
+        let (shortest, longest) = (f64::from(LIST_MIN_KIB), f64::from(longest_kib));
+        let len = (1024.0 * shortest * libm::pow(longest / shortest, self.draw.unit())) as u64;
         let len = len.clamp(1, size);
         RangeRequest { video, offset: self.draw.below((size - len) / PROBE + 1) * PROBE, len }
     }
 
-    fn query(&mut self) -> Vec<Step> {
+    fn query(&mut self, longest_kib: u32) -> Vec<Step> {
         let mut drawn = self.draw.below(KEYWORDS.iter().sum());
         let more = KEYWORDS.iter().take_while(|&&share| {
             let beyond = drawn >= share;
@@ -201,7 +217,7 @@ impl<'a> Requests<'a> {
         });
         let keywords = 1 + more.count();
         let mut steps = Vec::new();
-        let lists: Vec<RangeRequest> = (0..keywords).map(|_| self.keyword(&mut steps)).collect();
+        let lists: Vec<RangeRequest> = (0..keywords).map(|_| self.keyword(longest_kib, &mut steps)).collect();
         in_turn(&lists, 1, &mut steps);
         steps
     }
@@ -238,7 +254,7 @@ impl Iterator for Requests<'_> {
     fn next(&mut self) -> Option<Vec<Step>> {
         Some(match self.handler {
             Handler::Files { files, part, think } => self.files(files, part, think),
-            Handler::IndexSearch => self.query(),
+            Handler::IndexSearch { longest_kib } => self.query(longest_kib),
         })
     }
 }
@@ -350,16 +366,28 @@ mod tests {
     #[test]
     fn a_search_needs_an_index() {
         let one = Catalogue::new(&CatalogueSpec { videos: Some(1), ..CatalogueSpec::default() }).unwrap();
-        assert!(Handler::IndexSearch.check(&one).unwrap_err().contains("--content index"));
+        assert!(
+            "index-search".parse::<Handler>().unwrap().check(&one).unwrap_err().contains("--content index")
+        );
         assert_eq!("one-whole-0".parse::<Handler>().unwrap().check(&one), Ok(()));
     }
 
     #[test]
     fn names_are_the_papers_and_others_are_refused() {
-        for name in ["one-whole-0", "one-rand-10", "two-rand-0", "four-64kb-0", "index-search"] {
+        for name in
+            ["one-whole-0", "one-rand-10", "two-rand-0", "four-64kb-0", "index-search", "index-search-512kb"]
+        {
             assert_eq!(name.parse::<Handler>().unwrap().to_string(), name);
         }
-        for bad in ["five-whole-0", "one-half-0", "one-whole", "one-whole-x", "one-whole-99999999", ""] {
+        for bad in [
+            "five-whole-0",
+            "one-half-0",
+            "one-whole",
+            "one-whole-x",
+            "one-whole-99999999",
+            "index-search-8kb",
+            "",
+        ] {
             assert!(bad.parse::<Handler>().unwrap_err().contains("two-rand-10"), "{bad}");
         }
     }

@@ -22,6 +22,9 @@ const AROUND: u64 = 64 << 10;
 /// KiB.
 const WINDOW: u64 = 256 << 10;
 
+/// So many misses are looked back through for one nearby: processors add pages at the same time.
+const LAST: usize = 16;
+
 /// Most calls remembered to tell their later events from new calls. Beyond it all are forgotten: a call under
 /// way counts twice.
 const CALLS_MAX: usize = 8192;
@@ -93,7 +96,7 @@ impl Reads {
             if event.taken == How::Added {
                 let at = event.first.saturating_mul(self.page).min(i64::MAX as u64);
                 let near = |&(last, from): &(Inode, u64)| last == inode && at.abs_diff(from) < WINDOW;
-                if !missed.last().is_some_and(near) {
+                if !missed.iter().rev().take(LAST).any(near) {
                     missed.push((inode, at));
                 }
                 continue;

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use seekless_units::{Exit, Fault};
 
-use super::statements::{self, Counts, Outcome, Statement};
+use super::statements::{self, Counts, Experiment, Outcome, Statement};
 use super::{entries, number};
 use crate::metric;
 use crate::record::{Record, Recorded};
@@ -128,7 +128,8 @@ fn index(pages: &BTreeMap<String, Vec<Entry>>, stated: &[Statement]) -> String {
         "Each printed statement about an outcome is one check with its source: a number in the text or a table, an order, \
          a sign. A printed value is reproduced within a fifth of it, an order or a sign as it is. The rows are those of the \
          simulator where it can run the scenario, else live ones. Undecided is what needs data that are not published, \
-         or a part that is not modelled. `seekless lab statements` prints the same.",
+         or a part that is not modelled. An experiment changes the supposed cause of what is not reproduced, and nothing \
+         else; a statement is counted where one holds. `seekless lab statements` prints the same.",
     );
     text += "\n\n";
     text += &statements::table(stated, |paper| format!("[{paper}]({}#statements)", file_name(paper)));
@@ -179,13 +180,16 @@ fn page(heading: &str, scenarios: &[Entry], stated: &[Statement]) -> String {
 
 /// Counts, then every statement: first what is not reproduced, then what is, then what cannot be told.
 fn statements_of(text: &mut String, stated: &[&Statement]) {
-    let Counts { all, reproduced, not_reproduced, undecided, not_run } = Counts::of(stated.iter().copied());
+    let Counts { all, reproduced, not_reproduced, explained, undecided, not_run } =
+        Counts::of(stated.iter().copied());
     let _ = write!(
         text,
         "\n## Statements\n\n{}\n",
         wrapped(&format!(
             "Of {all} statements {reproduced} are reproduced, {not_reproduced} are not, {undecided} cannot be decided, and \
-             {not_run} have no recorded run."
+             {not_run} have no recorded run. Of those not reproduced {explained} have an experiment that holds: it changes the \
+             supposed cause and nothing else. One with `spans` holds if what the paper leaves open gives less and \
+             more than is printed; it does not tell which choice the authors made."
         ))
     );
     for (outcome, heading) in [
@@ -201,10 +205,13 @@ fn statements_of(text: &mut String, stated: &[&Statement]) {
         let _ = write!(text, "\n### {heading}\n\n");
         if outcome == Outcome::Undecided {
             *text += "| Source | The paper states | Why it cannot be decided |\n| --- | --- | --- |\n";
+        } else if outcome == Outcome::NotReproduced {
+            *text += "| Source | The paper states | Here | Printed | Scenario | Experiment |\n\
+                      | --- | --- | ---: | ---: | --- | --- |\n";
         } else {
             *text += "| Source | The paper states | Here | Printed | Scenario |\n| --- | --- | ---: | ---: | --- |\n";
         }
-        for Statement { scenario, name, source, value, printed, why, .. } in of_it {
+        for Statement { scenario, name, source, value, printed, why, experiments, .. } in of_it {
             let start = format!("| {} | {} |", cell(source), cell(name));
             let _ = match outcome {
                 Outcome::Undecided => {
@@ -212,12 +219,29 @@ fn statements_of(text: &mut String, stated: &[&Statement]) {
                 }
                 _ => writeln!(
                     text,
-                    "{start} {} | {} | [`{scenario}`](#{scenario}) |",
+                    "{start} {} | {} | [`{scenario}`](#{scenario}) |{}",
                     value.map_or("-".into(), number),
-                    cell(printed)
+                    cell(printed),
+                    if outcome == Outcome::NotReproduced { tried(experiments) } else { String::new() }
                 ),
             };
         }
+    }
+}
+
+/// The experiments of a statement, as the last cell of its line.
+fn tried(experiments: &[Experiment]) -> String {
+    let one = |e: &Experiment| {
+        let outcome = match e.holds {
+            Some(true) => "holds",
+            Some(false) => "does not hold",
+            None => "not run",
+        };
+        format!("[`{0}`](#{0}): {1}: {outcome}", e.scenario, cell(&e.name))
+    };
+    match experiments {
+        [] => " none |".into(),
+        some => format!(" {} |", some.iter().map(one).collect::<Vec<_>>().join("; ")),
     }
 }
 

@@ -330,6 +330,7 @@ impl DiskEngine {
                 due,
                 ahead_for: Some(stream),
                 foretold: false,
+                along: false,
             });
         }
         self.fetched(Some(stream), wanted.end);

@@ -7,7 +7,7 @@ use seekless_wants::PIECE;
 use super::DiskEngine;
 use crate::piece::{Plan, Wanted, address};
 use crate::spindle::{Answered, NewPiece};
-use crate::{Demand, EndEvidence, Mode, PAGE, ReadId, Reason, Request, Stream, StreamId, Verdict};
+use crate::{Demand, EndEvidence, FileId, Mode, PAGE, ReadId, Reason, Request, Stream, StreamId, Verdict};
 
 /// Non-sequential misses up to this size are passed through where most clients stop after one read: with the
 /// kernel's own read-ahead, which is as long, they cost two seeks at most.
@@ -36,11 +36,16 @@ impl DiskEngine {
         if let Err(reason) = self.admit(&request) {
             self.spindle.say(request.id, Verdict::Pass(reason));
             self.stats.answered(Verdict::Pass(reason));
-            if let Some(wanted) =
-                wanted(&request, self.config.read_max.0).filter(|_| self.config.hears_hits())
-            {
-                self.extents.left_to_client(request.file, wanted.start, wanted.end);
+            if let Some(wanted) = wanted(&request, self.config.read_max.0) {
+                self.left_to_client(request.file, wanted.start, wanted.end);
             }
+        }
+    }
+
+    /// A client reads these bytes itself.
+    pub(super) fn left_to_client(&mut self, file: FileId, start: u64, end: u64) {
+        if self.config.hears_hits() {
+            self.extents.left_to_client(file, start, end);
         }
     }
 
@@ -95,8 +100,9 @@ impl DiskEngine {
             due,
             ahead_for: None,
             foretold: request.demand.foretold,
+            along: request.demand.along,
         };
-        let waits = self.spindle.block(self.now, request.id, range, plan, due, piece);
+        let waits = self.spindle.block(self.now, request.id, range, plan, (due, request.demand.along), piece);
         for end in fetched {
             self.fetched(stream, end);
         }
@@ -197,7 +203,7 @@ impl DiskEngine {
     }
 
     /// What was to come of a file from `from` on will not: no stream counts on it any more.
-    pub(super) fn not_coming(&mut self, file: crate::FileId, from: u64) {
+    pub(super) fn not_coming(&mut self, file: FileId, from: u64) {
         let Some(following) = &mut self.streams else { return };
         let counting: alloc::vec::Vec<StreamId> = following
             .table

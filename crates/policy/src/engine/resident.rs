@@ -65,7 +65,7 @@ impl DiskEngine {
         if let Some(trial) = &mut self.trial {
             trial.ended(self.now, end - start, self.spindle.load().0);
             let pieces = trial.pieces();
-            self.in_flight(pieces);
+            self.bears(pieces);
         }
         self.files.released(self.now, file);
         if self.streams.is_some() {

@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use seekless_decisions::{Entry, Line};
 use seekless_policy::{
-    Action, Config, DiskEngine, Event, FileId, Mode, Outcome, PAGE, ReadId, Reason, Request, RequestId,
-    Verdict,
+    Action, Config, DiskEngine, Event, FileId, IN_FLIGHT_MAX, Mode, Outcome, PAGE, ReadId, Reason, Request,
+    RequestId, Verdict,
 };
 use seekless_units::Nanos;
 
@@ -84,6 +84,8 @@ pub(crate) struct Flight {
     pub(crate) end: u64,
     /// What lies before has been reported.
     pub(crate) resident: u64,
+    /// It may join a read of the kernel's: a request that does once touched it.
+    along: bool,
 }
 
 /// A request that is not answered.
@@ -102,6 +104,8 @@ pub(crate) struct Model {
     pub(crate) pinned: Ranges,
     pub(crate) flights: BTreeMap<ReadId, Flight>,
     blocked: BTreeMap<RequestId, Blocked>,
+    /// What was requested to join reads of the kernel's.
+    along: Vec<(FileId, u64, u64)>,
     /// Whatever was in memory once, as far as the engine can know.
     seen: Ranges,
     read_names: BTreeSet<ReadId>,
@@ -124,6 +128,7 @@ impl Model {
             pinned: Ranges::default(),
             flights: BTreeMap::new(),
             blocked: BTreeMap::new(),
+            along: Vec::new(),
             seen: Ranges::default(),
             read_names: BTreeSet::new(),
             duplicates: 0,
@@ -147,6 +152,11 @@ impl Model {
                 let mut arrived = Ranges::default();
                 for flight in self.flights.values() {
                     arrived.add(flight.file, flight.start, flight.resident);
+                }
+                if request.demand.along {
+                    let len = if request.len == 0 { u64::MAX } else { request.len };
+                    let end = request.offset.saturating_add(len);
+                    self.along.push((request.file, request.offset / PAGE * PAGE, end));
                 }
                 self.blocked.insert(request.id, Blocked { request, arrived });
             }
@@ -244,21 +254,24 @@ impl Model {
         assert_eq!(start % PAGE, 0);
         let end = start.checked_add(len).expect("a read of bytes that can be");
         assert!(end <= (i64::MAX as u64).next_multiple_of(PAGE));
-        let missing: u64 = self.flights.values().map(|f| f.end - f.resident).sum();
+        let along = self.along.iter().any(|&(of, from, to)| of == file && from < end && start < to);
         if config.mode.serialises() {
-            assert!(self.flights.len() < config.flights_max(), "too many reads in flight");
+            let in_line = || self.flights.values().filter(|f| !f.along);
+            let (count, missing) = (in_line().count(), in_line().map(|f| f.end - f.resident).sum::<u64>());
+            assert!(along || count < config.flights_max(), "too many reads in flight");
+            assert!(self.flights.len() < config.flights_max() + IN_FLIGHT_MAX, "too many in all");
             let overlap = config.overlap.0.saturating_mul(config.in_flight as u64);
-            let first = self.flights.len() < config.in_flight || !config.parts.is_empty();
-            let bytes: u64 = self.flights.values().map(|f| f.end - f.start).sum();
-            let small = self.flights.len() < config.small_in_flight && bytes + len <= config.overlap.0;
-            assert!(first || missing <= overlap || small, "submitted too early");
+            let first = count < config.in_flight || !config.parts.is_empty();
+            let bytes: u64 = in_line().map(|f| f.end - f.start).sum();
+            let small = count < config.small_in_flight && bytes + len <= config.overlap.0;
+            assert!(along || first || missing <= overlap || small, "submitted too early");
         } else {
             assert_eq!(config.mode, Mode::Prefetch, "modes off and track read nothing");
             assert!(self.flights.len() < config.queue_max);
         }
         let overlaps = |f: &Flight| f.file == file && f.start < end && start < f.end;
         assert!(!self.flights.values().any(overlaps), "the same bytes are read twice at once");
-        self.flights.insert(id, Flight { file, start, end, resident: start });
+        self.flights.insert(id, Flight { file, start, end, resident: start, along });
     }
 
     fn answer(&mut self, id: RequestId, verdict: Verdict) {

@@ -23,8 +23,9 @@ pub(crate) fn amount() -> impl Strategy<Value = u64> {
 }
 
 pub(crate) fn demand() -> impl Strategy<Value = Demand> {
-    (proptest::option::of(amount().prop_map(Nanos)), proptest::option::of(amount()), any::<bool>())
-        .prop_map(|(deadline, bitrate, foretold)| Demand { deadline, bitrate, foretold })
+    let turns = (any::<bool>(), any::<bool>());
+    (proptest::option::of(amount().prop_map(Nanos)), proptest::option::of(amount()), turns)
+        .prop_map(|(deadline, bitrate, (foretold, along))| Demand { deadline, bitrate, foretold, along })
 }
 
 pub(crate) fn taken() -> impl Strategy<Value = Taken> {

@@ -47,8 +47,10 @@ enum Server {
     Nginx,
     Apache,
     Lighttpd,
-    /// A thread a client: `seekless lab file-server`, or the papers' userver
+    /// A thread a client: `seekless lab file-server`
     Builtin,
+    /// The papers' userver: --workers processes, each an event loop; variant threads: a helper reads, so that none ever blocks
+    Userver,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -104,6 +106,8 @@ enum KernelReadAhead {
     Linux26,
     /// The same with windows that double from 16 pages on, as the competitive prefetching paper's
     Linux26Doubling,
+    /// FreeBSD 8 and 9: a transaction at a time, 64 KiB more behind a request
+    Cluster,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -122,6 +126,9 @@ pub(super) struct ServeArgs {
     drive: Vec<String>,
     #[command(flatten)]
     set: SetOptions,
+    /// Commands the drive holds at once, instead of the drive's own number; 1 is a drive without a queue
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256), help_heading = MODEL, hide_short_help = true)]
+    queue_depth: Option<u32>,
     /// Size of each disk's file system, which stands for the whole drive [default: the library and a tenth more]
     #[arg(long, value_name = "SIZE")]
     size: Option<Bytes>,
@@ -189,7 +196,7 @@ struct ServerArgs {
     /// Which of its configurations
     #[arg(long, value_enum, default_value = "shipped")]
     variant: Variant,
-    /// Event workers of nginx: one a processor
+    /// Event workers of nginx, one a processor; processes of the userver
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256), help_heading = MODEL, hide_short_help = true)]
     workers: u32,
     /// Socket buffer of a connection behind a link
@@ -302,7 +309,7 @@ struct LoadArgs {
     /// Sessions: requests a second, on each disk; search: the first rate tried
     #[arg(long, value_name = "RATE", default_value = "50", value_parser = positive)]
     rate: f64,
-    /// Sessions in all, on each disk
+    /// Sessions in all, on each disk; the run ends with the last of them
     #[arg(long, value_name = "N", default_value_t = u32::MAX, help_heading = LOAD, hide_short_help = true)]
     sessions: u32,
     /// Link rates of the sessions' clients, in equal shares, or `none`
@@ -421,7 +428,8 @@ impl ServeArgs {
         let library = catalogue.total().0 + catalogue.videos().len() as u64 * PAGE;
         let set = self.set.spec()?;
         let disks = self.drive.iter().map(|name| {
-            let drive = drives::find(name).map_err(|why| usage(why.to_string()))?;
+            let mut drive = drives::find(name).map_err(|why| usage(why.to_string()))?;
+            drive.queue.depth = self.queue_depth.unwrap_or(drive.queue.depth);
             let whole = DriveSet::new(&drive, set).map_err(|e| usage(e.to_string()))?.capacity();
             let size = self.size.unwrap_or(Bytes((library + library / 10 + (64 << 20)).min(whole.0)));
             Ok(DiskConfig { drive, set, size, speedup: 1.0 })
@@ -452,6 +460,7 @@ impl ServeArgs {
                     KernelReadAhead::OnDemand3 => readahead::Kind::OnDemand3,
                     KernelReadAhead::Linux26 => readahead::Kind::Linux26,
                     KernelReadAhead::Linux26Doubling => readahead::Kind::Linux26Doubling,
+                    KernelReadAhead::Cluster => readahead::Kind::Cluster,
                 },
                 replacement: match self.cache {
                     Cache::Lru => Replacement::Lru,
@@ -523,6 +532,8 @@ impl ServerArgs {
             (Server::Lighttpd, _) => ServerModel::lighttpd(),
             (Server::Builtin, Variant::Reads) => ServerModel::handlers(),
             (Server::Builtin, _) => ServerModel::threads(),
+            (Server::Userver, Variant::Shipped) => ServerModel::userver(self.workers),
+            (Server::Userver, _) => ServerModel::asap(),
         }
     }
 }

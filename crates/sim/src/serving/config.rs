@@ -109,6 +109,9 @@ pub struct ServerModel {
     pub turn: u64,
     /// How a call reads.
     pub how: How,
+    /// A call names no more than the socket takes: `sendfile` of a server that uses `SF_NODISKIO` and then
+    /// reads what was missing (\[L\] sections 3.1 and 5).
+    pub within_socket: bool,
 }
 
 /// The call a server reads with.

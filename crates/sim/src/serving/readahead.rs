@@ -17,11 +17,11 @@
 //! as `read_ahead_kb`; and one page of history is enough.
 //!
 //! [`Kind::Linux26`] is the algorithm before ([`TwoWindows`]), and [`Kind::Linux26Doubling`] what the
-//! competitive prefetching paper made of it.
+//! competitive prefetching paper made of it. [`Kind::Cluster`] is FreeBSD.
 
 mod two_windows;
 
-use super::cache::{PAGE, PageCache};
+use super::cache::{PAGE, PageCache, PageState};
 pub use two_windows::{Growth, TwoWindows};
 
 /// Which algorithm.
@@ -37,6 +37,8 @@ pub enum Kind {
     Linux26,
     /// The same with windows that double from 16 pages on (\[C\] section 2).
     Linux26Doubling,
+    /// FreeBSD 8 and 9, as \[L\] section 5 describes it: see [`clustered`].
+    Cluster,
 }
 
 impl Kind {
@@ -45,7 +47,7 @@ impl Kind {
         match self {
             Kind::Linux26 => Some(Growth::Steps),
             Kind::Linux26Doubling => Some(Growth::Doubling),
-            Kind::OnDemand | Kind::OnDemand3 => None,
+            Kind::OnDemand | Kind::OnDemand3 | Kind::Cluster => None,
         }
     }
 }
@@ -74,6 +76,21 @@ pub struct Window {
 const ORDER_MAX: u32 = 9;
 /// Pages of one node of the kernel's page tree (`XA_CHUNK_SIZE`).
 const TREE_NODE_PAGES: u64 = 64;
+
+/// Pages FreeBSD reads ahead behind a request: 64 KiB (\[L\] section 5.5).
+const CLUSTER_AHEAD: u64 = 16;
+
+/// What FreeBSD reads when page `index` is missing and the call wants the pages before `reach`: one
+/// transaction of at most `cluster` pages. The next one follows when its bytes are there: "a read larger
+/// than 128KB (...) is split into multiple transactions that are issued iteratively" (\[L\] section 5). The
+/// last of a call that goes on where an earlier one ended brings 64 KiB more: FreeBSD "also performs
+/// prefetching, adding a 64KB readahead to some requests" (5.5).
+pub fn clustered(cache: &PageCache, file: u32, index: u64, reach: u64, cluster: u64) -> Window {
+    let end = cache.first_present(file, index, reach.max(index + 1).min(index + cluster.max(1)));
+    let goes_on = index > 0 && cache.state(file, index - 1) != PageState::Absent;
+    let ahead = if end >= reach && goes_on { CLUSTER_AHEAD } else { 0 };
+    Window { start: index, pages: end - index + ahead, mark: None }
+}
 
 /// The bounds of a device, in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

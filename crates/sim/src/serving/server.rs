@@ -18,6 +18,7 @@ impl ServerModel {
             unit: SPLICE,
             turn: 2 << 20,
             how: How::Send,
+            within_socket: false,
         }
     }
 
@@ -46,6 +47,7 @@ impl ServerModel {
             unit: SPLICE,
             turn: u64::MAX,
             how: How::Map,
+            within_socket: false,
         }
     }
 
@@ -63,6 +65,7 @@ impl ServerModel {
             unit: SPLICE,
             turn: 256 << 10,
             how: How::Send,
+            within_socket: false,
         }
     }
 
@@ -78,7 +81,26 @@ impl ServerModel {
 
     /// A thread a client, each in `sendfile`: `seekless lab file-server`, and the userver with its helpers.
     pub fn threads() -> ServerModel {
-        ServerModel { pools: 1, threads: None, call: u64::MAX, unit: SPLICE, turn: u64::MAX, how: How::Send }
+        ServerModel {
+            pools: 1,
+            threads: None,
+            call: u64::MAX,
+            unit: SPLICE,
+            turn: u64::MAX,
+            how: How::Send,
+            within_socket: false,
+        }
+    }
+
+    /// The userver of \[L\] section 5: so many processes, each an event loop that blocks while it reads.
+    pub fn userver(processes: u32) -> ServerModel {
+        ServerModel { pools: processes, threads: Some(1), ..ServerModel::asap() }
+    }
+
+    /// The same with a helper thread that reads (\[A\] section 6.1, \[L\] section 3.1), so that its event
+    /// loop never blocks.
+    pub fn asap() -> ServerModel {
+        ServerModel { within_socket: true, ..ServerModel::threads() }
     }
 }
 

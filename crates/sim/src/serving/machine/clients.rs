@@ -31,6 +31,7 @@ impl<'a> Machine<'a> {
             call_end: 0,
             call_began: Nanos::ZERO,
             turn_start: 0,
+            reach: 0,
             page: 0,
             unit_end: 0,
             files: vec![OpenFile::default()],

@@ -96,7 +96,13 @@ impl Machine<'_> {
             self.read_by(e, file, offset, len);
         }
         for (file, at) in std::mem::take(&mut self.misses[e as usize]) {
-            if self.engines[e as usize].open.contains(&file) {
+            let file_id = self.file_id(file);
+            // A file is looked for at its head, or when a read goes on.
+            let engine = &mut self.engines[e as usize];
+            if at == 0 && engine.open.insert(file) {
+                engine.policy.handle(self.now, Event::Opened { file: file_id });
+            }
+            if engine.open.contains(&file) {
                 self.read_behind(e, file, at);
             }
         }
@@ -109,6 +115,8 @@ impl Machine<'_> {
         let file_size = self.catalogue.video(local as u32).size.0;
         let (first, last) = pages(from, looked_at_behind(from, file_size));
         let there = (self.cache.first_absent(file, first, last) * PAGE).saturating_sub(from);
+        let read = Event::ReadByKernel { file: self.file_id(file), offset: from, len: there };
+        self.engines[e as usize].policy.handle(self.now, read);
         let Some((offset, len)) = behind_a_miss(from, there, file_size) else { return };
         let request = Request {
             id: self.engines[e as usize].unheard_id(),
@@ -118,7 +126,7 @@ impl Machine<'_> {
             len,
             file_size,
             lba: Some(self.disks[disk as usize].lba(local, offset)),
-            demand: Demand::default(),
+            demand: Demand { along: true, ..Demand::default() },
         };
         self.engines[e as usize].policy.handle(self.now, Event::Request(request));
     }

@@ -144,6 +144,8 @@ struct Connection {
     call_end: u64,
     call_began: Nanos,
     turn_start: u64,
+    /// The call under way hands over nothing behind this.
+    reach: u64,
     /// Next page the call looks at.
     page: u64,
     unit_end: u64,
@@ -340,11 +342,18 @@ impl<'a> Machine<'a> {
         while self.next_at().is_some_and(|at| at <= self.config.length) {
             self.step();
             let all_read = self.live == 0 && matches!(self.config.load, Load::Tree(_));
-            if all_read || self.record.sessions.failed >= self.failed_enough {
+            if all_read || self.record.sessions.failed >= self.failed_enough || self.all_over() {
                 return;
             }
         }
         self.now = self.config.length;
+    }
+
+    /// Whether the load was so many sessions and the last of them is over: so is the run.
+    fn all_over(&self) -> bool {
+        let Load::Sessions { sessions, .. } = self.config.load else { return false };
+        let all = u64::from(sessions) * self.sessions.len() as u64;
+        sessions < u32::MAX && self.live == 0 && self.record.sessions.started >= all
     }
 
     /// When the next event is due.

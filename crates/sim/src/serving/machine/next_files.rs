@@ -110,7 +110,7 @@ impl Machine<'_> {
             len,
             file_size,
             lba: Some(self.disks[disk as usize].lba(local, absent * PAGE)),
-            demand: Demand { deadline: Some(self.now + TURN_MAX), bitrate: None, foretold: true },
+            demand: Demand { deadline: Some(self.now + TURN_MAX), foretold: true, ..Demand::default() },
         };
         engine.foretold.insert(request.id, file);
         self.tell(e, Event::Request(request));

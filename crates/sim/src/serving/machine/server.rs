@@ -15,6 +15,8 @@ use crate::serving::readahead::{self, Bounds, Growth, Window};
 const RING: Nanos = Nanos::from_micros(2_500);
 /// A socket asks for more once a third of its buffer is free (`sk_stream_is_writeable`).
 const WRITABLE: u64 = 3;
+/// On FreeBSD, after a `sendfile` that found it full, half of it (`sendfile` sets the low-water mark).
+const WRITABLE_FREEBSD: u64 = 2;
 
 impl Machine<'_> {
     pub(super) fn arrived(&mut self, c: u32, serial: u32) {
@@ -89,6 +91,13 @@ impl Machine<'_> {
         }
         k.call_start = k.at;
         k.call_end = k.end.min(k.at.saturating_add(server.call));
+        if server.within_socket && k.link.ns_per_byte > 0.0 {
+            let room = self.config.socket.0.saturating_sub(k.link.held(self.now));
+            if room < PAGE.min(k.end - k.at) {
+                return self.socket_full(c);
+            }
+            k.call_end = k.call_end.min(k.at + room);
+        }
         k.call_began = self.now;
         k.page = k.at / PAGE;
         k.unit_end = k.at;
@@ -133,12 +142,14 @@ impl Machine<'_> {
         if k.unit_end == k.at {
             // A new unit.
             let mut end = k.call_end.min(k.at + self.config.server.unit);
+            k.reach = k.call_end;
             if k.link.ns_per_byte > 0.0 {
                 let room = self.config.socket.0.saturating_sub(k.link.held(self.now));
                 if room < PAGE.min(k.end - k.at) {
                     return self.socket_full(c);
                 }
                 end = end.min(k.at + room);
+                k.reach = k.reach.min(k.at + room);
             }
             k.unit_end = end;
             k.page = k.at / PAGE;
@@ -179,6 +190,9 @@ impl Machine<'_> {
         let early = self.config.kernel.algorithm == readahead::Kind::OnDemand3;
         if let Some(growth) = self.config.kernel.algorithm.growth() {
             return self.pages_ready_then(c, growth);
+        }
+        if self.config.kernel.algorithm == readahead::Kind::Cluster {
+            return self.pages_ready_clustered(c);
         }
         loop {
             let page = self.connections[c as usize].page;
@@ -228,6 +242,27 @@ impl Machine<'_> {
             }
             self.missed(c, stop * PAGE);
         }
+    }
+
+    /// The same on FreeBSD: a transaction at a time.
+    fn pages_ready_clustered(&mut self, c: u32) -> bool {
+        let disk = self.clients[c as usize].disk;
+        let k = &self.connections[c as usize];
+        let (file, last, reach) = (k.file, k.unit_end.div_ceil(PAGE), k.reach.div_ceil(PAGE));
+        let stop = self.cache.first_not_ready(file, k.page, last);
+        self.connections[c as usize].page = stop;
+        if stop == last {
+            return true;
+        }
+        if self.cache.state(file, stop) == PageState::Absent {
+            let cluster = self.config.kernel.max_command.0 / PAGE;
+            let window = readahead::clustered(&self.cache, file, stop, reach, cluster);
+            self.bring_window(c, window, false);
+            self.missed(c, stop * PAGE);
+        }
+        let waits = self.disks[disk as usize].wait(file, stop, Waiter::Connection(c));
+        debug_assert!(waits, "a page on its way is brought by some request");
+        false
     }
 
     /// The same with the read-ahead of the first 2.6 kernels, which hears of each page before it is looked
@@ -336,7 +371,9 @@ impl Machine<'_> {
     pub(super) fn socket_full(&mut self, c: u32) {
         let socket = self.config.socket.0;
         let k = &self.connections[c as usize];
-        let at = k.link.down_to(socket - socket / WRITABLE);
+        let freebsd = self.config.kernel.algorithm == readahead::Kind::Cluster;
+        let part = if freebsd { WRITABLE_FREEBSD } else { WRITABLE };
+        let at = k.link.down_to(socket - socket / part);
         let moved = k.at > k.call_start;
         if moved {
             self.call_ends(c);

@@ -201,3 +201,21 @@ fn linux_3_meets_its_own_mark() {
     let mut ra = OnDemand::default();
     assert_eq!(ra.reached_then(&c, 0, 128, 128, wide), Some(window(256, 512, 256, 1)));
 }
+
+#[test]
+fn freebsd_reads_a_transaction_at_a_time_and_64_kib_behind_a_request_that_goes_on() {
+    let mut cache = cache();
+    // A request of 512 KiB at the head of a file: four transactions, nothing behind it.
+    for at in [0, 32, 64, 96] {
+        let window = clustered(&cache, 0, at, 128, 32);
+        assert_eq!((window.start, window.pages), (at, 32 + if at == 96 { 16 } else { 0 }));
+        bring(&mut cache, window);
+    }
+    // The next one finds what was read ahead, and its last transaction is shorter.
+    assert_eq!(cache.first_absent(0, 128, 256), 144);
+    assert_eq!(clustered(&cache, 0, 144, 160, 32).pages, 16 + 16);
+    // One that follows nothing brings nothing more.
+    assert_eq!(clustered(&cache, 0, 1000, 1016, 32).pages, 16);
+    // What is there already is not read again.
+    assert_eq!(clustered(&cache, 0, 144, 2000, 4000).pages, 2000 - 144 + 16);
+}
