@@ -5,7 +5,7 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -67,7 +67,7 @@ impl Node {
 /// The balancer's configuration with our addresses in the place of its examples.
 ///
 /// Envoy's addresses are host and port apart.
-fn configured(file: &str, nodes: &[Node], listen: u16) -> String {
+fn configured(file: &str, nodes: &[Node], listen: SocketAddr) -> String {
     let text = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(file);
     let mut text = std::fs::read_to_string(text).unwrap();
     for (i, node) in nodes.iter().enumerate() {
@@ -82,18 +82,24 @@ fn configured(file: &str, nodes: &[Node], listen: u16) -> String {
         text = text.replace(&example, &own);
     }
     let (example, own) = match file.ends_with(".yaml") {
-        true => ("address: 0.0.0.0, port_value: 8000", format!("address: 127.0.0.1, port_value: {listen}")),
-        false => ("0.0.0.0:8000", format!("127.0.0.1:{listen}")),
+        true => (
+            "address: 0.0.0.0, port_value: 8000",
+            format!("address: {}, port_value: {}", listen.ip(), listen.port()),
+        ),
+        false => ("0.0.0.0:8000", listen.to_string()),
     };
     assert!(text.contains(example));
     text.replace(example, &own)
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+/// A free port of this balancer's own loopback address.
+///
+/// Tests that run beside each other may find the same port free; on one address, one balancer would answer for another.
+fn free(address: Ipv4Addr) -> SocketAddr {
+    TcpListener::bind((address, 0)).unwrap().local_addr().unwrap()
 }
 
-fn haproxy(dir: &Path, nodes: &[Node], listen: u16) -> Option<Ended> {
+fn haproxy(dir: &Path, nodes: &[Node], listen: SocketAddr) -> Option<Ended> {
     let program = program("haproxy")?;
     let config = dir.join("haproxy.cfg");
     std::fs::write(&config, configured("haproxy.cfg", nodes, listen)).unwrap();
@@ -101,7 +107,7 @@ fn haproxy(dir: &Path, nodes: &[Node], listen: u16) -> Option<Ended> {
     Some(Ended(command.unwrap()))
 }
 
-fn nginx(dir: &Path, nodes: &[Node], listen: u16) -> Option<Ended> {
+fn nginx(dir: &Path, nodes: &[Node], listen: SocketAddr) -> Option<Ended> {
     let program = program("nginx")?;
     let balancer = configured("nginx-balancer.conf", nodes, listen);
     let here = dir.display();
@@ -121,7 +127,7 @@ fn nginx(dir: &Path, nodes: &[Node], listen: u16) -> Option<Ended> {
     Some(Ended(command.spawn().unwrap()))
 }
 
-fn envoy(dir: &Path, nodes: &[Node], listen: u16) -> Option<Ended> {
+fn envoy(dir: &Path, nodes: &[Node], listen: SocketAddr) -> Option<Ended> {
     let program = program("envoy")?;
     let config = dir.join("envoy.yaml");
     std::fs::write(&config, configured("envoy.yaml", nodes, listen)).unwrap();
@@ -163,7 +169,11 @@ fn ask_for_all(balancer: SocketAddr, nodes: &[Node]) -> BTreeMap<String, usize> 
     by_path
 }
 
-fn stays_local_and_survives_a_node(name: &str, start: impl Fn(&Path, &[Node], u16) -> Option<Ended>) {
+fn stays_local_and_survives_a_node(
+    name: &str,
+    address: Ipv4Addr,
+    start: impl Fn(&Path, &[Node], SocketAddr) -> Option<Ended>,
+) {
     let dir = public_folder();
     let root = dir.path().join("www");
     std::fs::create_dir(&root).unwrap();
@@ -172,12 +182,11 @@ fn stays_local_and_survives_a_node(name: &str, start: impl Fn(&Path, &[Node], u1
     }
     let log = |n: usize| dir.path().join(format!("access{n}.log"));
     let mut nodes: Vec<Node> = (0..3).map(|n| Node::start(&root, log(n), 0)).collect();
-    let listen = free_port();
-    let Some(_balancer) = start(dir.path(), &nodes, listen) else {
+    let balancer = free(address);
+    let Some(_balancer) = start(dir.path(), &nodes, balancer) else {
         println!("skipped: {name} is neither unpacked nor installed (scripts/provision)");
         return;
     };
-    let balancer: SocketAddr = ([127, 0, 0, 1], listen).into();
     let until = Instant::now() + PATIENCE;
     while TcpStream::connect(balancer).is_err() {
         assert!(Instant::now() < until, "{name} does not listen");
@@ -227,15 +236,15 @@ fn stays_local_and_survives_a_node(name: &str, start: impl Fn(&Path, &[Node], u1
 
 #[test]
 fn behind_haproxy() {
-    stays_local_and_survives_a_node("haproxy", haproxy);
+    stays_local_and_survives_a_node("haproxy", Ipv4Addr::new(127, 0, 0, 2), haproxy);
 }
 
 #[test]
 fn behind_nginx() {
-    stays_local_and_survives_a_node("nginx", nginx);
+    stays_local_and_survives_a_node("nginx", Ipv4Addr::new(127, 0, 0, 3), nginx);
 }
 
 #[test]
 fn behind_envoy() {
-    stays_local_and_survives_a_node("envoy", envoy);
+    stays_local_and_survives_a_node("envoy", Ipv4Addr::new(127, 0, 0, 4), envoy);
 }

@@ -69,7 +69,8 @@ fn plant(state: &Path, pid: u32, started: Option<u64>) -> fs::File {
     });
     fs::write(disk.join("disk.json"), record.to_string()).unwrap();
     let lock = fs::File::create(state.join("vdisk/d.lock")).unwrap();
-    rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+    // Waits: a program that a test beside this one is starting has our last one until it is another program.
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
     lock
 }
 

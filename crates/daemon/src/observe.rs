@@ -311,13 +311,20 @@ impl Listener {
                 missed.clear();
                 forward.clear();
             }
-            for (inode, at) in missed.drain(..) {
-                let order = self.table.missed(inode, at, now);
-                self.take(order, inode, |file| misses.push((file, at)));
-            }
+            // Of files that are followed only: others have no stream to go on with.
+            misses.extend(missed.drain(..).filter_map(|(inode, at)| Some((self.table.missed(inode)?, at))));
             for seen in seen.drain(..) {
-                let order = self.table.read(seen, now);
-                self.take(order, seen.inode, |file| forward.push((file, seen)));
+                match self.table.read(seen, now) {
+                    Order::Nothing => {}
+                    Order::Drop => self.counts.dropped.add(),
+                    Order::Forward(file) => forward.push((file, seen)),
+                    Order::Find(reads) => {
+                        if self.search.try_send(Search { inode: seen.inode, reads }).is_err() {
+                            self.table.not_sought(seen.inode);
+                            self.counts.dropped.add();
+                        }
+                    }
+                }
             }
             if !forward.is_empty() || !misses.is_empty() {
                 let devices = lock(self.engine.devices());
@@ -333,21 +340,6 @@ impl Listener {
             if now.saturating_duration_since(counted) >= ROUND_IDLE {
                 counted = now;
                 self.count();
-            }
-        }
-    }
-
-    /// Does what the table says of a read or a miss.
-    fn take(&mut self, order: Order, inode: Inode, forward: impl FnOnce(FileId)) {
-        match order {
-            Order::Nothing => {}
-            Order::Drop => self.counts.dropped.add(),
-            Order::Forward(file) => forward(file),
-            Order::Find(reads) => {
-                if self.search.try_send(Search { inode, reads }).is_err() {
-                    self.table.not_sought(inode);
-                    self.counts.dropped.add();
-                }
             }
         }
     }

@@ -25,31 +25,12 @@ impl Missed {
         // What is on its way counts as there.
         let there = resident_prefix(open.source.as_fd(), from, looked_at).unwrap_or(looked_at);
         let by_kernel = Event::ReadByKernel { file, offset: from, len: there };
-        let behind = behind_a_miss(from, there, size);
-        let request = behind.and_then(|(offset, len)| self.request(files, file, from, offset, len));
+        let request = behind_a_miss(from, there, size).and_then(|(offset, len)| {
+            let (lba, file_size) = files.locate(file, offset)?;
+            self.0 += 1;
+            let (id, demand) = (RequestId(MISSED_IDS + self.0), Demand { along: true, ..Demand::default() });
+            Some(Request { id, file, from, offset, len, file_size, lba, demand })
+        });
         [Some(by_kernel), request.map(Event::Request)]
-    }
-
-    fn request(
-        &mut self,
-        files: &mut OpenFiles,
-        file: FileId,
-        from: u64,
-        offset: u64,
-        len: u64,
-    ) -> Option<Request> {
-        let (lba, file_size) = files.locate(file, offset)?;
-        self.0 += 1;
-        let id = RequestId(MISSED_IDS + self.0);
-        Some(Request {
-            id,
-            file,
-            from,
-            offset,
-            len,
-            file_size,
-            lba,
-            demand: Demand { along: true, ..Demand::default() },
-        })
     }
 }

@@ -80,8 +80,8 @@ impl Workers {
         Ok(())
     }
 
-    /// Hands a piece over, with so many reads in flight at most; `false` if it cannot be read. Where no
-    /// further thread can be had, it waits for one of those there are.
+    /// Hands a piece over, of so many reads in flight with it; `false` if it cannot be read. Where no further
+    /// thread can be had, it waits for one of those there are.
     pub(crate) fn submit(&mut self, job: Job, flights: usize) -> bool {
         if let Err(error) = self.enough_for(flights) {
             tracing::warn!(disk = self.disk, %error, "no threads for more pieces at once");

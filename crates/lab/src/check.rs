@@ -49,8 +49,8 @@ pub struct Check {
     /// The known cause of a failure, without values. Reports show it only beside a check that fails, with its
     /// value.
     pub deviation: Option<String>,
-    /// Statements that are not reproduced, each as `SCENARIO: NAME`, for which this check is the experiment: it changes the supposed
-    /// cause and nothing else, and holds if that is the cause.
+    /// Statements that are not reproduced, each as `SCENARIO: NAME`. This check is their experiment: it changes
+    /// the supposed cause and nothing else, and holds if that is the cause.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub explains: Vec<String>,
 }
@@ -112,8 +112,8 @@ pub enum Comparison {
     /// A ratio whose gain (what it is above or below 1) is within [`PRINTED_TOLERANCE`] of the printed gain.
     #[serde(rename = "gain~")]
     GainAsPrinted,
-    /// Between the smallest and the largest of what `of` would join: the value is the target, or the end next to it. For
-    /// experiments: what is printed lies within the reach of what the paper does not state.
+    /// Between the smallest and the largest of what `of` would join. The value is the target, or the end next to
+    /// it. For experiments: what is printed lies within the reach of what the paper does not state.
     #[serde(rename = "spans")]
     Spans,
 }

@@ -19,8 +19,8 @@ pub use seekless_wants::PAGE;
 /// The prefetch size of the paper (\[L\] 6, "unless otherwise specified"), good for the drives of its time.
 pub const DEFAULT_PREFETCH: Bytes = Bytes::mib(2);
 
-/// Most pieces a part of the device has at once, most that join reads of the kernel's, and most parts: no more
-/// spindles are behind one device.
+/// Most pieces a part of the device has at once, most that join reads of the kernel's, and most parts: no
+/// more spindles are behind one device.
 pub const IN_FLIGHT_MAX: usize = 64;
 
 fn is_false(b: &bool) -> bool {

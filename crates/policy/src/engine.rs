@@ -186,7 +186,7 @@ impl DiskEngine {
         if let Some(hint) = self.hints.pop_front() {
             return Some(hint);
         }
-        let piece = self.spindle.next_read(self.now)?;
+        let piece = self.spindle.next_read(self.now, self.joins())?;
         let (id, file, offset, len, lba) =
             (piece.id, piece.file, piece.start, piece.end - piece.start, piece.lba);
         self.stats.reads += 1;
@@ -251,6 +251,12 @@ impl DiskEngine {
     /// Pieces that each part of the device bears at once, as far as is known.
     fn at_once(&self) -> usize {
         self.trial.as_ref().map_or(self.config.in_flight, LoadTrial::found)
+    }
+
+    /// Pieces that may join reads of the kernel's: one for each client that it reads for now. A piece is one
+    /// of as many that wait for the disk, so fewer come too late, and more hinder one another.
+    fn joins(&self) -> usize {
+        self.streams.as_ref().map_or(1, |following| following.by_kernel.len()).min(IN_FLIGHT_MAX)
     }
 
     /// Pieces that the whole device bears at once.

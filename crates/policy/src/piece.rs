@@ -18,6 +18,28 @@ pub(crate) struct Waiter {
     pub(crate) upto: u64,
 }
 
+/// When a piece is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn {
+    /// When it is due, see [`crate::Queued::due`].
+    pub(crate) due: Nanos,
+    /// It may join a read of the kernel's ([`crate::Demand::along`]).
+    pub(crate) along: bool,
+    /// See [`crate::Demand::foretold`].
+    pub(crate) foretold: bool,
+}
+
+impl Turn {
+    /// Ahead of need: not before a request waits for it.
+    pub(crate) const AHEAD: Turn = Turn { due: Nanos::MAX, along: false, foretold: false };
+
+    /// The turn of what has both. What was foretold keeps its place in the order of the disk.
+    pub(crate) fn or(self, other: Turn) -> Turn {
+        let due = if self.foretold { self.due } else { self.due.min(other.due) };
+        Turn { due, along: self.along || other.along, ..self }
+    }
+}
+
 /// One read: the bytes `[start, end)` of a file, both on page boundaries.
 #[derive(Clone, Debug)]
 pub(crate) struct Piece {
@@ -26,14 +48,9 @@ pub(crate) struct Piece {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) lba: Option<Lba>,
-    /// When it is due, see [`crate::Queued::due`].
-    pub(crate) due: Nanos,
+    pub(crate) turn: Turn,
     /// The stream it was fetched ahead for; without one, it goes when no request waits on it any more.
     pub(crate) ahead_for: Option<StreamId>,
-    /// See [`crate::Demand::foretold`].
-    pub(crate) foretold: bool,
-    /// It joins a read of the kernel's ([`crate::Demand::along`]).
-    pub(crate) along: bool,
     pub(crate) waiters: Vec<Waiter>,
 }
 
@@ -42,6 +59,8 @@ pub(crate) struct Piece {
 pub(crate) struct Flight {
     pub(crate) piece: Piece,
     pub(crate) submitted: Nanos,
+    /// It joined a read of the kernel's, beside those in line.
+    pub(crate) joined: bool,
     /// Bytes before this file offset are in memory.
     pub(crate) resident: u64,
 }
@@ -52,8 +71,8 @@ pub const FOUND_MAX: usize = 64;
 
 impl Flight {
     /// A read that begins.
-    pub(crate) fn new(piece: Piece, now: Nanos) -> Flight {
-        Flight { submitted: now, resident: piece.start, piece }
+    pub(crate) fn new(piece: Piece, now: Nanos, joined: bool) -> Flight {
+        Flight { submitted: now, joined, resident: piece.start, piece }
     }
 
     /// Bytes still to come.

@@ -17,8 +17,7 @@ use alloc::vec::Vec;
 use seekless_units::{Lba, Nanos};
 
 use crate::by_time::ByTime;
-use crate::config::IN_FLIGHT_MAX;
-use crate::piece::{Flight, Piece, Plan, Waiter};
+use crate::piece::{Flight, Piece, Plan, Turn, Waiter};
 use crate::{
     Config, Fifo, FileId, Order, OrderKind, Outcome, Place, Queued, ReadId, Reason, RequestId, StreamId,
     Sweep, Verdict,
@@ -41,13 +40,9 @@ pub(crate) struct NewPiece {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) lba: Option<Lba>,
-    pub(crate) due: Nanos,
+    pub(crate) turn: Turn,
     /// The stream it is fetched ahead for.
     pub(crate) ahead_for: Option<StreamId>,
-    /// See [`crate::Demand::foretold`].
-    pub(crate) foretold: bool,
-    /// It joins a read of the kernel's ([`crate::Demand::along`]).
-    pub(crate) along: bool,
 }
 
 /// A request that waited, and was answered.
@@ -210,11 +205,11 @@ impl Spindle {
     }
 
     fn push(&mut self, new: NewPiece, waiters: Vec<Waiter>) -> ReadId {
-        let NewPiece { file, start, end, lba, due, ahead_for, foretold, along } = new;
+        let NewPiece { file, start, end, lba, turn, ahead_for } = new;
         let id = ReadId(self.next_read);
         self.next_read += 1;
         *self.pieces.entry(file).or_insert(0) += 1;
-        self.queue.push(Piece { id, file, start, end, lba, due, ahead_for, foretold, along, waiters });
+        self.queue.push(Piece { id, file, start, end, lba, turn, ahead_for, waiters });
         id
     }
 
@@ -226,12 +221,12 @@ impl Spindle {
         request: RequestId,
         range: (FileId, u64, u64),
         plan: Plan,
-        (due, along): (Nanos, bool),
+        turn: Turn,
         piece: impl Fn(u64, u64) -> NewPiece,
     ) -> bool {
         let mut pieces = Vec::with_capacity(plan.attach.len() + plan.create.len());
         for (id, upto) in plan.attach {
-            if self.attach(id, Waiter { request, upto }, due, along) {
+            if self.attach(id, Waiter { request, upto }, turn) {
                 pieces.push(id);
             }
         }
@@ -245,13 +240,10 @@ impl Spindle {
     }
 
     /// Adds a waiter to a piece; `false` if what it waits for is in memory already.
-    fn attach(&mut self, id: ReadId, waiter: Waiter, due: Nanos, along: bool) -> bool {
+    fn attach(&mut self, id: ReadId, waiter: Waiter, turn: Turn) -> bool {
         if let Some(piece) = self.queue.iter_mut().find(|p| p.id == id) {
             piece.waiters.push(waiter);
-            if !piece.foretold {
-                piece.due = piece.due.min(due);
-            }
-            piece.along |= along;
+            piece.turn = piece.turn.or(turn);
             return true;
         }
         match self.flights.iter_mut().find(|f| f.piece.id == id) {
@@ -263,29 +255,30 @@ impl Spindle {
         }
     }
 
-    /// The next piece to read.
-    pub(crate) fn next_read(&mut self, now: Nanos) -> Option<&Piece> {
-        let pick = self.next_along().or_else(|| self.next_in_line(now))?;
-        self.flights.push(Flight::new(self.queue.remove(pick), now));
+    /// The next piece to read; so many may join reads of the kernel's.
+    pub(crate) fn next_read(&mut self, now: Nanos, joins: usize) -> Option<&Piece> {
+        let joining = self.next_along(joins);
+        let pick = joining.or_else(|| self.next_in_line(now))?;
+        self.flights.push(Flight::new(self.queue.remove(pick), now, joining.is_some()));
         self.flights.last().map(|f| &f.piece)
     }
 
-    /// The next piece that joins a read of the kernel's.
-    fn next_along(&self) -> Option<usize> {
+    /// The next piece that joins a read of the kernel's, where so many may.
+    fn next_along(&self, joins: usize) -> Option<usize> {
         if !self.serialises {
             return None;
         }
-        let next = self.queue.iter().position(|piece| piece.along)?;
-        let along = self.flights.iter().filter(|f| f.piece.along).count();
-        (along < IN_FLIGHT_MAX).then_some(next)
+        let next = self.queue.iter().position(|piece| piece.turn.along)?;
+        let joined = self.flights.iter().filter(|f| f.joined).count();
+        (joined < joins).then_some(next)
     }
 
-    /// The next piece in the order of the queue, if another read may join
-    /// those in flight. One that is too long for that keeps its turn until they are done.
+    /// The next piece in the order of the queue, if another read may join those in flight. One that is too
+    /// long for that keeps its turn until they are done.
     fn next_in_line(&mut self, now: Nanos) -> Option<usize> {
         let (part, most) = self.part_with_room()?;
         let place = |p: &Piece| Place { lba: p.lba, file: p.file, offset: p.start };
-        let queued = |p: &Piece| Queued { id: p.id, place: place(p), due: p.due };
+        let queued = |p: &Piece| Queued { id: p.id, place: place(p), due: p.turn.due };
         let own = |i: &usize| self.parts.is_empty() || self.part_of(self.queue[*i].lba) == part;
         if most < u64::MAX {
             let own: Vec<usize> = (0..self.queue.len()).filter(own).collect();
@@ -326,7 +319,7 @@ impl Spindle {
         if !self.serialises {
             return if self.flights.len() < self.queue_max { u64::MAX } else { 0 };
         }
-        let in_line = self.flights.iter().filter(|f| !f.piece.along);
+        let in_line = self.flights.iter().filter(|f| !f.joined);
         let of_part = in_line.filter(|f| self.parts.is_empty() || self.part_of(f.piece.lba) == part);
         let (count, missing, bytes) = of_part.fold((0, 0, 0), |(n, missing, bytes), f| {
             (n + 1, missing + f.missing(), bytes + f.piece.end - f.piece.start)

@@ -1,8 +1,8 @@
 //! What the spindle does, case by case: the paper's modes, attaching, early answers, overlap, giving up.
 
 use seekless_policy::{
-    Access, Action, Config, Demand, DiskEngine, Event, FileId, IN_FLIGHT_MAX, Mode, OrderKind, Outcome,
-    ReadId, Reason, Request, RequestId, Taken, Verdict,
+    Access, Action, AheadConfig, Config, Demand, DiskEngine, Event, FileId, IN_FLIGHT_MAX, Mode, OrderKind,
+    Outcome, ReadId, Reason, Request, RequestId, Taken, Verdict,
 };
 use seekless_units::{Bytes, Lba, Nanos};
 
@@ -264,24 +264,28 @@ fn each_part_of_a_device_with_heads_of_its_own_has_its_own_queue() {
 
 #[test]
 fn what_joins_a_read_of_the_kernels_does_not_wait_in_line() {
-    let mut s = serial(Mode::Both);
+    let ahead = Some(AheadConfig::default());
+    let mut s = DiskEngine::new(Config { ahead, reads_in_flight: 1, ..Config::default() });
     let along = |id| {
         let Event::Request(request) = request_at(id, id * 1000) else { unreachable!() };
         Event::Request(Request { demand: Demand { along: true, ..Demand::default() }, ..request })
     };
     s.handle(Nanos(1), request_at(1, 500));
     s.handle(Nanos(1), request_at(2, 600));
-    assert_eq!(reads(&mut s).len(), 1, "one at a time");
-    for id in 3..=4 + IN_FLIGHT_MAX as u64 {
+    let first = reads(&mut s);
+    assert_eq!(first.len(), 1, "one at a time");
+    s.handle(Nanos(2), along(3));
+    assert_eq!(reads(&mut s).iter().map(|r| r.1).collect::<Vec<_>>(), [3], "one for its client");
+    // Its client goes on: the kernel reads for nobody.
+    let file = FileId { dev: 8, ino: 3 };
+    let read = Access { file, offset: 0, len: 4096, file_size: 64 * M, lba: None, taken: Taken::All };
+    s.handle(Nanos(2), Event::Access(read));
+    for id in 4..=5 + IN_FLIGHT_MAX as u64 {
         s.handle(Nanos(2), along(id));
     }
     let joined: Vec<u64> = reads(&mut s).iter().map(|r| r.1).collect();
-    assert_eq!(
-        joined,
-        (3..3 + IN_FLIGHT_MAX as u64).collect::<Vec<_>>(),
-        "beside the one in line, and no more"
-    );
-    s.handle(Nanos(3), Event::Done { read: ReadId(0), outcome: Outcome::Ok });
+    assert_eq!(joined, (4..3 + IN_FLIGHT_MAX as u64).collect::<Vec<_>>(), "as many in all, and no more");
+    s.handle(Nanos(3), Event::Done { read: first[0].0, outcome: Outcome::Ok });
     assert_eq!(reads(&mut s)[0].1, 2, "those in line go on");
 }
 

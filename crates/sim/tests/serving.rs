@@ -398,6 +398,7 @@ fn a_call_of_the_userver_reads_what_the_socket_takes() {
             door: Door::Shim,
             spindle: SpindleConfig { mode: Mode::Serialise, ..spindle },
             single_queue: false,
+            next_files: false,
             window: Some(Bytes::kib(128)),
         };
         let config = Config { kernel, server, socket, engine: Some(engine), ..sessions(20.0) };

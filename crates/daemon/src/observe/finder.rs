@@ -19,7 +19,6 @@ use seekless_engine::{Engine, ForwardedCall, Passed, lock};
 use seekless_kernel::fanotify::Opens;
 use seekless_kernel::handle::FileHandle;
 use seekless_kernel::prefetch::Source;
-use seekless_policy::Taken;
 
 use super::Counts;
 use super::reads::{Inode, Seen};
@@ -43,7 +42,7 @@ const SCAN_SHARE: u32 = 20;
 /// How often the kernel's queue of opened files is emptied.
 const ROUND: Duration = Duration::from_millis(50);
 
-/// A file to look for, and its reads; none where its head is missing and it is read for the first time.
+/// A file to look for, and its reads.
 pub(crate) struct Search {
     pub(crate) inode: Inode,
     pub(crate) reads: Vec<Seen>,
@@ -147,14 +146,12 @@ impl Finder {
         let Search { inode, reads } = search;
         match self.open(inode) {
             Some((file, volume)) => {
-                let answer = self.hand_over(file, volume, inode, &reads);
+                let answer = self.hand_over(file, volume, &reads);
                 let _ = answers.send((inode, answer));
             }
             None => {
                 let walks = self.volumes.iter().any(|v| v.dev == inode.dev && !v.by_number);
-                if walks && reads.is_empty() {
-                    let _ = answers.send((inode, Answer::Later));
-                } else if walks && self.wanted.len() < WANTED_MAX {
+                if walks && self.wanted.len() < WANTED_MAX {
                     self.wanted.insert(inode, reads);
                 } else {
                     self.counts.unknown.add();
@@ -177,8 +174,9 @@ impl Finder {
     }
 
     /// Tells the engine of a file and its reads.
-    fn hand_over(&self, file: OwnedFd, volume: usize, inode: Inode, reads: &[Seen]) -> Answer {
+    fn hand_over(&self, file: OwnedFd, volume: usize, reads: &[Seen]) -> Answer {
         let Ok(about) = rustix::fs::fstat(&file) else { return self.unknown() };
+        let Some(inode) = reads.first().map(|r| r.inode) else { return self.unknown() };
         // Deleted: its last readers may finish, and nothing of ours should keep its blocks allocated.
         let gone = about.st_nlink == 0;
         let regular = FileType::from_raw_mode(about.st_mode) == FileType::RegularFile;
@@ -193,15 +191,9 @@ impl Finder {
             return Answer::Refused;
         }
         let size = about.st_size as u64;
-        let head = Seen { inode, start: 0, end: 0, taken: Taken::All };
-        let missed = reads.is_empty();
         let mut reads = reads.iter().filter(|read| read.start < size);
-        let first = match reads.next() {
-            Some(first) => first,
-            None if missed => &head,
-            // Every read lies behind the end: the file was cut short since.
-            None => return self.unknown(),
-        };
+        // Every read lies behind the end: the file was cut short since.
+        let Some(first) = reads.next() else { return self.unknown() };
         let Ok(call) = ForwardedCall::of(file.as_fd(), first.start, first.end - first.start) else {
             return self.unknown();
         };
@@ -212,10 +204,7 @@ impl Finder {
             return Answer::Refused;
         }
         self.counts.found.add();
-        match missed {
-            true => self.counts.missed(&devices, call.file, 0),
-            false => self.counts.accesses.add(),
-        }
+        self.counts.accesses.add();
         for read in reads {
             self.counts.forward(&devices, call.file, read);
         }
@@ -262,7 +251,7 @@ impl Finder {
                     if let Ok(handle) = FileHandle::of(file.as_fd()) {
                         self.handles.insert(inode, handle);
                     }
-                    self.hand_over(file, index, inode, &reads)
+                    self.hand_over(file, index, &reads)
                 }
                 Err(_) => self.unknown(),
             };

@@ -1,8 +1,7 @@
 //! What is known of the files that are read. Pure: time is an argument.
 //!
-//! A file is looked for, and opened, when a read goes on where another ended, or when its head is missing from
-//! memory: there a reader counts as sequential, as in Linux. Files of which only unconnected reads are seen
-//! are remembered for a while and never opened: there is nothing to read ahead of.
+//! A file is looked for, and opened, when a read goes on where another ended. Files of which only unconnected
+//! reads are seen are remembered for a while and never opened: there is nothing to read ahead of.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -43,8 +42,6 @@ pub(crate) enum Answer {
     Refused,
     /// Gone, or not found yet.
     Unknown,
-    /// Only a walk finds it, and that is for a file whose reads go on.
-    Later,
 }
 
 /// What to do with a read.
@@ -137,22 +134,12 @@ impl Table {
         }
     }
 
-    /// Takes in that the pages of a file are missing from here on. A file that is not known is looked for if
-    /// its head is.
-    pub(crate) fn missed(&mut self, inode: Inode, at: u64, now: Instant) -> Order {
-        match self.files.get(&inode).map(|entry| &entry.state) {
-            Some(State::Known { file, .. }) => return Order::Forward(*file),
-            Some(State::Sought { .. } | State::Refused { .. }) => return Order::Nothing,
-            Some(State::Waiting { .. }) | None => {}
+    /// The file, if it is known: pages of it are missing.
+    pub(crate) fn missed(&self, inode: Inode) -> Option<FileId> {
+        match self.files.get(&inode)?.state {
+            State::Known { file, .. } => Some(file),
+            _ => None,
         }
-        if at > 0 {
-            return Order::Nothing;
-        }
-        if !self.files.contains_key(&inode) && !self.make_room(now) {
-            return Order::Drop;
-        }
-        self.files.insert(inode, Entry { state: State::Sought { reads: Vec::new() }, used: now });
-        Order::Find(Vec::new())
     }
 
     /// A search ended; the reads that came meanwhile, for a file that was found.
@@ -162,7 +149,6 @@ impl Table {
             Answer::Found(file) => State::Known { file, since: now },
             Answer::Refused => State::Refused { until: now + REFUSED_FOR },
             Answer::Unknown => State::Refused { until: now + UNKNOWN_FOR },
-            Answer::Later => State::waiting(),
         };
         match std::mem::replace(&mut entry.state, state) {
             State::Sought { reads } if matches!(answer, Answer::Found(_)) => reads,
@@ -243,21 +229,6 @@ mod tests {
         // After a while it is looked for again, by the read that finds it old.
         let later = now + BELIEVED;
         assert_eq!(table.read(seen(5, 0, 64), later), Order::Find(vec![seen(5, 0, 64)]));
-    }
-
-    #[test]
-    fn a_file_is_looked_for_when_its_head_is_missing() {
-        let (mut table, now) = (Table::default(), Instant::now());
-        let (file, inode) = (FileId { dev: 1, ino: 5 }, seen(5, 0, 1).inode);
-        assert_eq!(table.missed(inode, 4096, now), Order::Nothing);
-        assert_eq!(table.missed(inode, 0, now), Order::Find(Vec::new()));
-        assert_eq!(table.missed(inode, 0, now), Order::Nothing, "it is looked for");
-        assert!(table.answered(inode, Answer::Later, now).is_empty());
-        table.read(seen(5, 0, 64), now);
-        assert_eq!(table.missed(inode, 0, now), Order::Find(Vec::new()));
-        assert_eq!(table.read(seen(5, 64, 64), now), Order::Nothing);
-        assert_eq!(table.answered(inode, Answer::Found(file), now), [seen(5, 64, 64)]);
-        assert_eq!(table.missed(inode, 9 << 20, now), Order::Forward(file));
     }
 
     #[test]

@@ -116,8 +116,9 @@ pub fn all(records: &Path) -> Result<Vec<Statement>, Fault> {
     for (name, text) in scenario::all() {
         let scenario = Scenario::parse(text, name)?;
         let record = Record::read(records, name)?;
-        statements.extend(of(name, &scenario, record.as_ref()));
-        for (statement, experiment) in experiments_of(name, &scenario, record.as_ref()) {
+        let outcomes = judged(&scenario, record.as_ref());
+        statements.extend(of(name, &scenario, &outcomes));
+        for (statement, experiment) in experiments_of(name, &scenario, &outcomes) {
             experiments.entry(statement).or_default().push(experiment);
         }
     }
@@ -129,18 +130,29 @@ pub fn all(records: &Path) -> Result<Vec<Statement>, Fault> {
     Ok(statements)
 }
 
+/// What became of each check of a scenario: simulated, else live; `None` where no record has what it reads.
+fn judged(scenario: &Scenario, record: Option<&Record>) -> Vec<Option<CheckOutcome>> {
+    let of = |driver: &str| record.and_then(|r| r.results(driver, scenario)).map(|r| r.checks);
+    let (simulated, live) = (of("sim"), of("live"));
+    let one = |checks: &Option<Vec<CheckOutcome>>, i: usize| {
+        checks.as_ref().map(|c| c[i].clone()).filter(|c| c.value.is_some())
+    };
+    (0..scenario.checks.len()).map(|i| one(&simulated, i).or_else(|| one(&live, i))).collect()
+}
+
 /// The experiments of one scenario, each with the statement that it explains.
-fn experiments_of(name: &str, scenario: &Scenario, record: Option<&Record>) -> Vec<(String, Experiment)> {
-    let judged = |driver: &str| record.and_then(|r| r.results(driver, scenario)).map(|r| r.checks);
-    let outcomes = judged("sim").or_else(|| judged("live"));
+fn experiments_of(
+    name: &str,
+    scenario: &Scenario,
+    outcomes: &[Option<CheckOutcome>],
+) -> Vec<(String, Experiment)> {
     let mut all = Vec::new();
-    for (i, check) in scenario.checks.iter().enumerate() {
-        let outcome = outcomes.as_ref().map(|o| &o[i]).filter(|o| o.value.is_some());
+    for (check, outcome) in scenario.checks.iter().zip(outcomes) {
         for statement in &check.explains {
             let experiment = Experiment {
                 scenario: name.into(),
                 name: check.name.clone(),
-                holds: outcome.map(|o| o.pass),
+                holds: outcome.as_ref().map(|o| o.pass),
             };
             all.push((statement.clone(), experiment));
         }
@@ -149,7 +161,7 @@ fn experiments_of(name: &str, scenario: &Scenario, record: Option<&Record>) -> V
 }
 
 /// Those of one scenario.
-pub(super) fn of(name: &str, scenario: &Scenario, record: Option<&Record>) -> Vec<Statement> {
+fn of(name: &str, scenario: &Scenario, outcomes: &[Option<CheckOutcome>]) -> Vec<Statement> {
     let Some(paper) = &scenario.paper else { return Vec::new() };
     let stated = |name_of: &str, source: &str| Statement {
         paper: paper.clone(),
@@ -162,19 +174,13 @@ pub(super) fn of(name: &str, scenario: &Scenario, record: Option<&Record>) -> Ve
         why: None,
         experiments: Vec::new(),
     };
-    let judged = |driver: &str| record.and_then(|r| r.results(driver, scenario)).map(|r| r.checks);
-    let (simulated, live) = (judged("sim"), judged("live"));
-    let checks = scenario.checks.iter().enumerate().filter_map(|(i, check)| {
-        let one = |checks: &Option<Vec<CheckOutcome>>| {
-            checks.as_ref().map(|c| c[i].clone()).filter(|c| c.value.is_some())
-        };
-        let outcome = one(&simulated).or_else(|| one(&live));
+    let checks = scenario.checks.iter().zip(outcomes).filter_map(|(check, outcome)| {
         let mut statement = stated(&check.name, check.source.as_deref()?);
         statement.printed = format!("{} {}", check.is.sign(), number(check.target));
         if let Some(outcome) = outcome {
             statement.value = outcome.value;
             statement.outcome = if outcome.pass { Outcome::Reproduced } else { Outcome::NotReproduced };
-            statement.why = outcome.deviation;
+            statement.why = outcome.deviation.clone();
         }
         Some(statement)
     });
@@ -225,7 +231,8 @@ mod tests {
         let scenario = &mut results.scenario;
         let text = "name='as printed'\narm='Vanilla'\nis='~'\ntarget=10\nsource='Table 3'";
         scenario.checks = vec![toml::from_str(text).unwrap()];
-        let outcome = |scenario: &Scenario, record| of("x", scenario, record)[0].outcome;
+        let of = |scenario: &Scenario, record| of("x", scenario, &judged(scenario, record));
+        let outcome = |scenario: &Scenario, record| of(scenario, record)[0].outcome;
         assert_eq!(outcome(scenario, Some(&record)), Outcome::Reproduced);
         assert_eq!(outcome(scenario, None), Outcome::NotRun);
         scenario.checks[0].target = 100.0;
@@ -233,7 +240,7 @@ mod tests {
         scenario.checks[0].metric = Some("runtime_s".into());
         assert_eq!(outcome(scenario, Some(&record)), Outcome::NotRun, "the record has no such metric");
         scenario.checks[0].source = None;
-        assert!(of("x", scenario, Some(&record)).is_empty(), "a check of ours is no statement of the paper");
+        assert!(of(scenario, Some(&record)).is_empty(), "a check of ours is no statement of the paper");
     }
 
     #[test]

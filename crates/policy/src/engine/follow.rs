@@ -12,6 +12,7 @@
 //! What another stream of the same file has in memory ahead of itself is not fetched again: a stream counts
 //! on it, and its pieces end where that begins.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use seekless_units::{Bytes, Nanos};
@@ -20,7 +21,7 @@ use super::DiskEngine;
 use super::lengths::PieceLen;
 use crate::by_time::ByTime;
 use crate::constants::time;
-use crate::piece::{Plan, Wanted, address};
+use crate::piece::{Plan, Turn, Wanted, address};
 use crate::spindle::NewPiece;
 use crate::{Access, Action, AheadConfig, EndEvidence, FileId, PAGE, Stream, StreamId, Streams, Taken};
 
@@ -33,6 +34,8 @@ pub(super) struct Following {
     /// Streams of which it is not known how much of their last read they took, by when they have taken all of
     /// it.
     taking: ByTime<StreamId>,
+    /// Streams whose client the kernel reads for now, as far as it was heard.
+    pub(super) by_kernel: BTreeSet<StreamId>,
     /// When the highest bitrate was last looked for, and what it was, bytes a second.
     pub(super) ranked: Nanos,
     pub(super) highest_bitrate: f64,
@@ -45,6 +48,7 @@ impl Following {
             config,
             upcoming: ByTime::default(),
             taking: ByTime::default(),
+            by_kernel: BTreeSet::new(),
             ranked: Nanos::ZERO,
             highest_bitrate: bitrate.unwrap_or(0) as f64,
         }
@@ -59,6 +63,7 @@ impl Following {
     fn forget(&mut self, stream: StreamId) {
         self.upcoming.remove(stream);
         self.taking.remove(stream);
+        self.by_kernel.remove(&stream);
     }
 }
 
@@ -89,6 +94,7 @@ impl DiskEngine {
         let Some(stream) = self.observe(file, offset, len, file_size) else { return };
         if let Some(following) = &mut self.streams {
             following.table.locate(stream, offset, lba);
+            following.by_kernel.remove(&stream);
             match taken {
                 Taken::All => {
                     following.taking.remove(stream);
@@ -320,18 +326,8 @@ impl DiskEngine {
         }
         for (start, end, _) in plan.create {
             self.stats.ahead += 1;
-            // Not before a request waits for it.
-            let (lba, due) = (anchor.map(|anchor| address(anchor, start)), Nanos::MAX);
-            self.spindle.queue_ahead(NewPiece {
-                file,
-                start,
-                end,
-                lba,
-                due,
-                ahead_for: Some(stream),
-                foretold: false,
-                along: false,
-            });
+            let (lba, turn) = (anchor.map(|anchor| address(anchor, start)), Turn::AHEAD);
+            self.spindle.queue_ahead(NewPiece { file, start, end, lba, turn, ahead_for: Some(stream) });
         }
         self.fetched(Some(stream), wanted.end);
         true

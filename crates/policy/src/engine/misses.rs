@@ -5,7 +5,7 @@ use seekless_units::Nanos;
 use seekless_wants::PIECE;
 
 use super::DiskEngine;
-use crate::piece::{Plan, Wanted, address};
+use crate::piece::{Plan, Turn, Wanted, address};
 use crate::spindle::{Answered, NewPiece};
 use crate::{Demand, EndEvidence, FileId, Mode, PAGE, ReadId, Reason, Request, Stream, StreamId, Verdict};
 
@@ -64,6 +64,9 @@ impl DiskEngine {
         }
         let existing = self.spindle.pieces_of(request.file);
         let stream = self.follow_miss(request, wanted, &existing);
+        if let (Some(following), Some(stream), true) = (&mut self.streams, stream, request.demand.along) {
+            following.by_kernel.insert(stream);
+        }
         if let Some(bytes_per_s) = request.demand.bitrate {
             self.files.told_bitrate(request.file, bytes_per_s);
         }
@@ -89,7 +92,8 @@ impl DiskEngine {
         }
         self.stats.bytes_wanted += wanted.end - wanted.start;
         self.stats.attached += u64::from(plan.create.is_empty());
-        let due = self.due(request.demand);
+        let Demand { along, foretold, .. } = request.demand;
+        let turn = Turn { due: self.due(request.demand), along, foretold };
         let fetched: alloc::vec::Vec<u64> = plan.create.iter().map(|&(_, end, _)| end).collect();
         let range = (request.file, wanted.start, wanted.end);
         let piece = |start, end| NewPiece {
@@ -97,12 +101,10 @@ impl DiskEngine {
             start,
             end,
             lba: request.lba.map(|lba| address((request.offset, lba), start)),
-            due,
+            turn,
             ahead_for: None,
-            foretold: request.demand.foretold,
-            along: request.demand.along,
         };
-        let waits = self.spindle.block(self.now, request.id, range, plan, (due, request.demand.along), piece);
+        let waits = self.spindle.block(self.now, request.id, range, plan, turn, piece);
         for end in fetched {
             self.fetched(stream, end);
         }

@@ -259,7 +259,7 @@ impl Model {
             let in_line = || self.flights.values().filter(|f| !f.along);
             let (count, missing) = (in_line().count(), in_line().map(|f| f.end - f.resident).sum::<u64>());
             assert!(along || count < config.flights_max(), "too many reads in flight");
-            assert!(self.flights.len() < config.flights_max() + IN_FLIGHT_MAX, "too many in all");
+            assert!(self.flights.len() < self.flights_max(), "too many in all");
             let overlap = config.overlap.0.saturating_mul(config.in_flight as u64);
             let first = count < config.in_flight || !config.parts.is_empty();
             let bytes: u64 = in_line().map(|f| f.end - f.start).sum();
@@ -313,11 +313,17 @@ impl Model {
         assert!(engine.next_deadline().is_none_or(|at| at > now), "a deadline in the past");
     }
 
+    /// Most reads in flight, with those that join reads of the kernel's if any was asked to.
+    fn flights_max(&self) -> usize {
+        let joined = if self.along.is_empty() { 0 } else { IN_FLIGHT_MAX };
+        self.config.flights_max() + joined
+    }
+
     /// The same when there is nothing more to poll.
     fn check_polled(&self) {
         let files_max = self.config.ahead.as_ref().map_or(self.config.queue_max, |a| a.files_max);
         // Those that were in use stayed open; each that is opened since closes one.
-        let in_use = self.config.queue_max + self.config.queue_max.max(self.config.flights_max());
+        let in_use = self.config.queue_max + self.config.queue_max.max(self.flights_max());
         assert!(self.open.len() <= files_max.max(1) + in_use, "{} files are open", self.open.len());
     }
 

@@ -49,7 +49,7 @@ enum Server {
     Lighttpd,
     /// A thread a client: `seekless lab file-server`
     Builtin,
-    /// The papers' userver: --workers processes, each an event loop; variant threads: a helper reads, so that none ever blocks
+    /// The papers' userver: --workers event loops; variant threads: a helper reads, so that none blocks
     Userver,
 }
 
@@ -127,7 +127,8 @@ pub(super) struct ServeArgs {
     #[command(flatten)]
     set: SetOptions,
     /// Commands the drive holds at once, instead of the drive's own number; 1 is a drive without a queue
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256), help_heading = MODEL, hide_short_help = true)]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(help_heading = MODEL, hide_short_help = true)]
     queue_depth: Option<u32>,
     /// Size of each disk's file system, which stands for the whole drive [default: the library and a tenth more]
     #[arg(long, value_name = "SIZE")]

@@ -96,13 +96,7 @@ impl Machine<'_> {
             self.read_by(e, file, offset, len);
         }
         for (file, at) in std::mem::take(&mut self.misses[e as usize]) {
-            let file_id = self.file_id(file);
-            // A file is looked for at its head, or when a read goes on.
-            let engine = &mut self.engines[e as usize];
-            if at == 0 && engine.open.insert(file) {
-                engine.policy.handle(self.now, Event::Opened { file: file_id });
-            }
-            if engine.open.contains(&file) {
+            if self.engines[e as usize].open.contains(&file) {
                 self.read_behind(e, file, at);
             }
         }
