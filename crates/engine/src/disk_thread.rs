@@ -18,16 +18,18 @@ use seekless_policy::memory::REPORT_EVERY;
 use seekless_policy::{
     Access, Action, Demand, DiskEngine, Event, FileId, Outcome, Request, RequestId, Taken, Verdict,
 };
+use seekless_successors::TURN_MAX;
 use seekless_units::Nanos;
 use seekless_wants::PROGRESS_STEP;
 
 use crate::decisions::DiskLog;
 use crate::disk::Disk;
-use crate::door::{Ask, Completion, Hit, Message, OnAnswer, ResidentRange};
+use crate::door::{Ask, Completion, Hit, Message, OnAnswer, Passed, ResidentRange};
 use crate::kind::Kinds;
 use crate::media::{Look, Told};
 use crate::memory;
 use crate::missed::Missed;
+use crate::next_files::{FileSystem, Foretell, HeardFile, HeardRead, NextFiles, Order};
 use crate::open_files::OpenFiles;
 use crate::pinner::{Pinner, Span};
 use crate::snapshot::Statistics;
@@ -57,6 +59,8 @@ pub(crate) struct DiskLoop {
     pub(crate) pinner: Option<Pinner>,
     /// Files whose headers are to be looked at.
     pub(crate) looks: Sender<Look>,
+    /// `None`: no file is read before its reader opens it.
+    pub(crate) next_files: Option<NextFiles>,
     /// Where it is measured how many pieces the disk bears at once.
     pub(crate) kinds: Option<Arc<Kinds>>,
     pub(crate) disk: Disk,
@@ -75,6 +79,7 @@ impl DiskLoop {
         told: &Receiver<Told>,
     ) {
         worker::run_first();
+        let orders = self.next_files.as_ref().map_or_else(never, |next| next.orders.clone());
         loop {
             self.act();
             self.statistics.publish(self.engine.stats());
@@ -85,12 +90,17 @@ impl DiskLoop {
                     Ok(message) => self.message(message),
                     Err(_) => break,
                 },
+                recv(orders) -> order => match order {
+                    Ok(order) => self.order(order),
+                    Err(_) => self.next_files = None,
+                },
                 recv(self.timer()) -> _ => self.event(Event::Tick),
             }
             self.report_memory();
             // The more of what has arrived is known when a read is chosen, the better is the order of reads.
             reports.try_iter().for_each(|report| self.report(report));
             messages.try_iter().for_each(|message| self.message(message));
+            orders.try_iter().for_each(|order| self.order(order));
             told.try_iter().for_each(|(file, bytes_per_s)| self.event(Event::Bitrate { file, bytes_per_s }));
         }
         for (_, pending) in self.pending.drain() {
@@ -124,12 +134,16 @@ impl DiskLoop {
         match message {
             Message::Ask(ask) => self.ask(*ask),
             Message::Hit(hit) => {
-                let Hit { passed, file, edition, offset, len, taken, start, steps } = *hit;
+                let Hit { passed, reader, file, edition, offset, len, taken, start, steps } = *hit;
                 self.files.open(file, edition, start, steps, passed);
                 self.event(Event::Opened { file });
                 self.access(file, offset, len, taken);
+                self.read(reader, file, offset, len);
             }
-            Message::Access { file, offset, len, taken } => self.access(file, offset, len, taken),
+            Message::Access { reader, file, offset, len, taken } => {
+                self.access(file, offset, len, taken);
+                self.read(reader, file, offset, len);
+            }
             Message::Leave { dev } => self.leave(dev),
             Message::Missed { file, offset } => {
                 for event in self.missed.events(&mut self.files, file, offset).into_iter().flatten() {
@@ -158,6 +172,45 @@ impl DiskLoop {
         let deadline = ask.demand.deadline.map(|at| self.at(at));
         let demand = Demand { deadline, bitrate: ask.demand.bitrate, ..Demand::default() };
         let (from, file_size) = (need_offset, edition.size);
+        self.event(Event::Request(Request { id, file, from, offset, len, file_size, lba, demand }));
+        self.read(ask.reader, file, need_offset, need_len);
+    }
+
+    /// Tells of reads of heads and ends, which show what comes next.
+    fn read(&mut self, reader: u32, file: FileId, offset: u64, len: u64) {
+        let Some(next_files) = &self.next_files else { return };
+        let size = self.files.get(file).map(|open| open.edition.size);
+        if offset != 0 && size.is_none_or(|size| offset.saturating_add(len) < size) {
+            return;
+        }
+        let lba = self.files.locate(file, 0).and_then(|(lba, _)| lba);
+        let open = self.files.get(file).map(|open| {
+            let on = FileSystem { start: open.start, steps: open.steps };
+            HeardFile { source: open.source.clone(), edition: open.edition, lba, on }
+        });
+        next_files.read(HeardRead { reader, file, offset, len, open });
+    }
+
+    fn order(&mut self, order: Order) {
+        match order {
+            Order::Foretell(ask) => self.foretell(*ask),
+            Order::Cancel(id) => self.event(Event::Cancel(id)),
+        }
+    }
+
+    fn foretell(&mut self, ask: Foretell) {
+        let Some(next_files) = &self.next_files else { return };
+        let Foretell { id, reader, file, source, edition, on, offset, len } = ask;
+        let answered = next_files.on_answer(reader, file);
+        let source = self.files.open(file, edition, on.start, on.steps, Passed::Own(source));
+        let lba = self.files.locate(file, offset).and_then(|(lba, _)| lba);
+        let on_answer: OnAnswer = Box::new(|outcome| answered(matches!(outcome, Completion::Resident(_))));
+        let (need_offset, need_len) = (offset, len);
+        let pending = Pending { on_answer, file, source, need_offset, need_len, answer_is_read: false };
+        self.pending.insert(id, pending);
+        let deadline = Some(self.at(Instant::now()) + TURN_MAX);
+        let demand = Demand { deadline, foretold: true, ..Demand::default() };
+        let (from, file_size) = (0, edition.size);
         self.event(Event::Request(Request { id, file, from, offset, len, file_size, lba, demand }));
     }
 

@@ -1,5 +1,7 @@
 //! What is known of a reader: how far its files can be foretold, and what that has cost.
 
+use seekless_units::SECTOR_BYTES;
+
 use crate::folder::{BELIEVED, CERTAIN, ORDERS, moved};
 
 /// Files that a reader has ahead at first. At half of it the first sweeps have next to nothing to order; at
@@ -19,6 +21,25 @@ pub const WASTE_PRICE: u32 = 20;
 /// says little about it now.
 const REMEMBERED: u32 = 4096;
 
+/// Ends of reads that are remembered: as many programs may read on the disk side by side. At half of it nine
+/// programs in disk order look like none; at double, reads anywhere on a small disk look like disk order.
+const PLACES: usize = 16;
+
+/// Sectors from the end of one file to the next one that a drive reads on over, instead of a seek: half a
+/// MiB. At half of it a file in between breaks the order; at double, a folder that lies in one stretch is
+/// taken for one that is read in disk order, whatever the order.
+const NEAR: u64 = (512 << 10) / SECTOR_BYTES;
+
+/// Whether files are read in the order of the disk by themselves.
+#[derive(Clone, Debug)]
+struct DiskOrder {
+    /// Where the files read last begin and end, and which of these is replaced next.
+    last: [(u64, u64); PLACES],
+    next: usize,
+    /// How often a file lay just behind one of those, of [`CERTAIN`].
+    score: u32,
+}
+
 /// A reader.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader {
@@ -31,15 +52,38 @@ pub(crate) struct Reader {
     wasted: u32,
     /// Files whose heads it has read, in folders that are known.
     pub(crate) reads: u64,
+    disk_order: DiskOrder,
 }
 
 impl Default for Reader {
     fn default() -> Reader {
-        Reader { score: [0; ORDERS], whole: CERTAIN / 2, window: WINDOW_START, right: 0, wasted: 0, reads: 0 }
+        Reader {
+            score: [0; ORDERS],
+            whole: CERTAIN / 2,
+            window: WINDOW_START,
+            right: 0,
+            wasted: 0,
+            reads: 0,
+            disk_order: DiskOrder { last: [(u64::MAX, u64::MAX); PLACES], next: 0, score: CERTAIN / 2 },
+        }
     }
 }
 
 impl Reader {
+    /// It reads a file that lies between these sectors.
+    pub(crate) fn at(&mut self, from: u64, end: u64) {
+        let order = &mut self.disk_order;
+        if order.last.iter().any(|last| last.0 == from) {
+            return;
+        }
+        let behind = order.last.iter().position(|last| (last.1..last.1.saturating_add(NEAR)).contains(&from));
+        order.score = moved(order.score, behind.is_some().then_some(CERTAIN));
+        order.last[behind.unwrap_or(order.next)] = (from, end);
+        if behind.is_none() {
+            order.next = (order.next + 1) % PLACES;
+        }
+    }
+
     /// A read was the next file of a walk, whether it was read ahead or not.
     pub(crate) fn right(&mut self) {
         self.right += 1;
@@ -73,11 +117,11 @@ impl Reader {
         self.window() > 0 && self.score.iter().any(|&score| score >= BELIEVED)
     }
 
-    /// Files that may be ahead of it now: none of one that does not read files to their ends, or for which
-    /// too much was read in vain.
+    /// Files that may be ahead of it now: none of one that does not read files to their ends, for which too
+    /// much was read in vain, or that reads in the order of the disk already, which nothing can better.
     pub(crate) fn window(&self) -> u32 {
         let earned = (WINDOW_START + self.right).saturating_sub(self.wasted.saturating_mul(WASTE_PRICE));
-        match self.whole >= CERTAIN / 2 {
+        match self.whole >= CERTAIN / 2 && self.disk_order.score < CERTAIN / 2 {
             true => self.window.min(earned),
             false => 0,
         }

@@ -3,7 +3,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use seekless_units::{FileId, Nanos};
+use seekless_units::{FileId, Lba, Nanos, SECTOR_BYTES};
 
 use crate::folder::{Entry, Folder, Seen, State};
 use crate::reader::{FILES_AHEAD_MAX, Reader};
@@ -47,6 +47,8 @@ pub struct Read {
     pub head: bool,
     /// It reaches the last byte.
     pub end: bool,
+    /// Where the file begins on the disk, and its bytes, if the driver knows.
+    pub place: Option<(Lba, u64)>,
 }
 
 /// What the driver is to do.
@@ -167,6 +169,11 @@ impl Successors {
         self.folders.len()
     }
 
+    /// Whether this folder is listed, and its entries are known.
+    pub fn is_listed(&self, reader: u32, folder: FileId) -> bool {
+        matches!(self.folders.get(&(reader, folder)), Some(Slot { known: Known::Listed(_), .. }))
+    }
+
     /// The next thing to do. Drain after every call.
     pub fn poll(&mut self) -> Option<Action> {
         self.actions.pop_front()
@@ -199,6 +206,11 @@ impl Successors {
             let known = Known::Seen { recent: VecDeque::new(), whole: 0, asked: false };
             self.folders.insert(key, Slot { known, last: now });
             self.readers.entry(reader).or_default();
+        }
+        if let (Some(of), Some((Lba(from), bytes)), true) =
+            (self.readers.get_mut(&reader), read.place, read.head)
+        {
+            of.at(from, from.saturating_add(bytes.div_ceil(SECTOR_BYTES)));
         }
         let trusted = self.readers.get(&reader).is_some_and(Reader::is_trusted);
         let Some(slot) = self.folders.get_mut(&key) else { return };

@@ -103,7 +103,7 @@ impl Driver {
         let file = FileId { dev: 1, ino };
         let was = self.ahead.remove(&(reader, file));
         let folder = Some(FileId { dev: 1, ino: folder as u64 });
-        self.successors.read(self.now, Read { reader, file, folder, head: true, end: whole });
+        self.successors.read(self.now, Read { reader, file, folder, head: true, end: whole, place: None });
         self.act();
         was
     }
@@ -301,7 +301,10 @@ fn a_folder_that_cannot_be_listed_is_left_alone() {
     let mut lists = 0;
     for ino in 100..140 {
         let file = FileId { dev: 1, ino };
-        successors.read(Nanos(ino), Read { reader: 1, file, folder: Some(folder), head: true, end: true });
+        successors.read(
+            Nanos(ino),
+            Read { reader: 1, file, folder: Some(folder), head: true, end: true, place: None },
+        );
         while let Some(action) = successors.poll() {
             assert!(matches!(action, Action::List { .. }));
             lists += 1;

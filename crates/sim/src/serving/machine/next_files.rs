@@ -29,12 +29,14 @@ impl Machine<'_> {
     pub(super) fn read_by(&mut self, e: u32, file: u32, offset: u64, len: u64) {
         let size = self.catalogue.video(self.place(file).1 as u32).size.0;
         let (id, folder) = (self.file_id(file), self.folder_of(file));
+        let (disk, local) = self.place(file);
+        let place = Some((self.disks[disk as usize].lba(local, 0), size));
         let engine = &mut self.engines[e as usize];
         let Some(next_files) = &mut engine.next_files else { return };
         let (head, end) = (offset == 0, offset + len >= size);
         if head || end {
             next_files.room(room(engine.policy.stats().budget));
-            next_files.read(self.now, Read { reader: READER, file: id, folder, head, end });
+            next_files.read(self.now, Read { reader: READER, file: id, folder, head, end, place });
             self.open_next_files(e);
         }
     }
