@@ -21,21 +21,20 @@ pub const WASTE_PRICE: u32 = 20;
 /// says little about it now.
 const REMEMBERED: u32 = 4096;
 
-/// Ends of reads that are remembered: as many programs may read on the disk side by side. At half of it nine
-/// programs in disk order look like none; at double, reads anywhere on a small disk look like disk order.
-const PLACES: usize = 16;
+/// Ends of reads that are remembered: as many programs may read in disk order side by side, with the files
+/// that lie apart. At half of it eight programs in disk order look like none; at double, a folder of 2 MiB in
+/// one stretch is taken for one that is read in disk order, whatever the order.
+const PLACES: usize = 12;
 
-/// Sectors from the end of one file to the next one that a drive reads on over, instead of a seek: half a
-/// MiB. At half of it a file in between breaks the order; at double, a folder that lies in one stretch is
-/// taken for one that is read in disk order, whatever the order.
-const NEAR: u64 = (512 << 10) / SECTOR_BYTES;
+/// Sectors from the end of one file to the next one that count as none: 64 KiB, which pass under the heads in
+/// half a millisecond. At half of it a file in between breaks the order; at double, see [`PLACES`].
+const NEAR: u64 = (64 << 10) / SECTOR_BYTES;
 
 /// Whether files are read in the order of the disk by themselves.
 #[derive(Clone, Debug)]
 struct DiskOrder {
-    /// Where the files read last begin and end, and which of these is replaced next.
+    /// Where the files read last begin and end, the latest first. One that lies behind another stands for it.
     last: [(u64, u64); PLACES],
-    next: usize,
     /// How often a file lay just behind one of those, of [`CERTAIN`].
     score: u32,
 }
@@ -64,7 +63,8 @@ impl Default for Reader {
             right: 0,
             wasted: 0,
             reads: 0,
-            disk_order: DiskOrder { last: [(u64::MAX, u64::MAX); PLACES], next: 0, score: CERTAIN / 2 },
+            // Nothing is known: the next file decides.
+            disk_order: DiskOrder { last: [(u64::MAX, u64::MAX); PLACES], score: CERTAIN / 2 - 1 },
         }
     }
 }
@@ -77,11 +77,9 @@ impl Reader {
             return;
         }
         let behind = order.last.iter().position(|last| (last.1..last.1.saturating_add(NEAR)).contains(&from));
-        order.score = moved(order.score, behind.is_some().then_some(CERTAIN));
-        order.last[behind.unwrap_or(order.next)] = (from, end);
-        if behind.is_none() {
-            order.next = (order.next + 1) % PLACES;
-        }
+        order.score = moved(order.score, behind.map(|_| CERTAIN));
+        order.last[..=behind.unwrap_or(PLACES - 1)].rotate_right(1);
+        order.last[0] = (from, end);
     }
 
     /// A read was the next file of a walk, whether it was read ahead or not.

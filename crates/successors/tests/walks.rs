@@ -7,7 +7,7 @@ use seekless_successors::{
     Action, ENTRIES_MAX, Entry, FILES_AHEAD_MAX, FOLDERS_MAX, GAP_MAX, IDLE, LISTED_AFTER, Read, Successors,
     WASTE_PRICE, WINDOW_START, head,
 };
-use seekless_units::{FileId, Nanos};
+use seekless_units::{FileId, Lba, Nanos};
 
 const BYTES: u64 = 8 << 10;
 const ROOM: u64 = 1 << 30;
@@ -367,4 +367,33 @@ proptest! {
             prop_assert!(stats.asked >= stats.used);
         }
     }
+}
+
+/// Reads every file of a folder by name, each at its place on the disk; how many were asked for.
+fn asked_with(place: impl Fn(u64) -> Lba) -> u64 {
+    let mut driver = Driver::new(folders(1, 256));
+    for (i, ino) in in_order(&driver.folders[0].clone(), 1).into_iter().enumerate() {
+        driver.now = driver.now + Nanos::from_millis(1);
+        let (reader, file, folder) = (1, FileId { dev: 1, ino }, Some(FileId { dev: 1, ino: 0 }));
+        driver.ahead.remove(&(reader, file));
+        let place = Some((place(i as u64), BYTES));
+        driver.successors.read(driver.now, Read { reader, file, folder, head: true, end: true, place });
+        // Its report comes after the request.
+        driver.successors.read(driver.now, Read { reader, file, folder, head: true, end: true, place });
+        driver.act();
+    }
+    driver.successors.stats().asked
+}
+
+#[test]
+fn a_reader_in_disk_order_is_left_alone() {
+    let sectors = BYTES / 512;
+    assert!(asked_with(|i| Lba(mixed(i) % 1_000_000_000)) > 230);
+    assert_eq!(asked_with(|i| Lba(1_000 + i * sectors)), 0);
+    // Four programs side by side, a small gap behind each file, and one file of eight far away.
+    let side_by_side = |i: u64| match i % 8 {
+        3 => Lba(mixed(i) % 1_000_000_000),
+        _ => Lba(1_000_000_000 + i % 4 * 10_000_000 + i / 4 * (sectors + 100)),
+    };
+    assert!(asked_with(side_by_side) < 20);
 }
