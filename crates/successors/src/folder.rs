@@ -4,6 +4,9 @@ use alloc::vec::Vec;
 
 use seekless_units::Nanos;
 
+use crate::TURN_MAX;
+use crate::successors::IDLE;
+
 /// Orders in which files are taken: as the folder lists them, by name, by inode.
 pub const ORDERS: usize = 3;
 
@@ -108,8 +111,9 @@ pub(crate) fn moved(score: u32, right: Option<u32>) -> u32 {
     }
 }
 
-/// A walk is left behind when its reader has read so many files since, in a folder with so many walks. A
-/// program that reads one large file meanwhile is not.
+/// A walk is left behind when its reader has read so many files since, in a folder with so many walks, and
+/// [`TURN_MAX`] has passed. A program that reads one large file meanwhile is not, nor one that waits for the
+/// disk while others find all they read in memory.
 fn stale(walks: usize) -> u64 {
     64 + 8 * walks as u64
 }
@@ -233,9 +237,9 @@ impl Folder {
     }
 
     /// Takes out the walks that are over, and tells their numbers: those that their reader has left behind,
-    /// those that have come to the end, those there is no room for, and those that were last heard of before
-    /// `since`.
-    pub(crate) fn over(&mut self, since: u64, reads: u64) -> Vec<u32> {
+    /// those that have come to the end, those there is no room for, and those that have not gone on for
+    /// [`IDLE`].
+    pub(crate) fn over(&mut self, now: Nanos, reads: u64) -> Vec<u32> {
         let best = self.best();
         let (sequence, place, files) = (&self.sequence[best], &self.place[best], &self.files);
         let open = |i: &u32| matches!(files[*i as usize], State::Unread | State::Ahead { .. });
@@ -243,7 +247,9 @@ impl Folder {
         let mut over: Vec<u32> = Vec::new();
         self.walks.retain(|w| {
             let ends = !sequence[place[w.at as usize] as usize + 1..].iter().any(open);
-            let stays = w.last.0 >= since && reads - w.read <= behind && !ends;
+            let still = now.0.saturating_sub(w.last.0);
+            let left_behind = reads - w.read > behind && still > TURN_MAX.0;
+            let stays = still <= IDLE.0 && !left_behind && !ends;
             if !stays {
                 over.push(w.number);
             }

@@ -22,19 +22,25 @@ pub const WASTE_PRICE: u32 = 20;
 const REMEMBERED: u32 = 4096;
 
 /// Ends of reads that are remembered: as many programs may read in disk order side by side, with the files
-/// that lie apart. At half of it eight programs in disk order look like none; at double, a folder of 2 MiB in
-/// one stretch is taken for one that is read in disk order, whatever the order.
+/// that lie apart. At half of it eight programs in disk order look like none; at double, what is near to one of
+/// them is half as much.
 const PLACES: usize = 12;
 
-/// Sectors from the end of one file to the next one that count as none: 64 KiB, which pass under the heads in
-/// half a millisecond. At half of it a file in between breaks the order; at double, see [`PLACES`].
-const NEAR: u64 = (64 << 10) / SECTOR_BYTES;
+/// Most sectors from the end of one file to the next that a drive goes over without a seek worth the name: half
+/// a MiB. At half of it an aged file system, where a file in ten lies apart, breaks the order; at double, more
+/// of what lies in one stretch is taken for read in disk order.
+const NEAR_MAX: u64 = (512 << 10) / SECTOR_BYTES;
+
+/// Sectors that count as near at least: 16 KiB, which no drive seeks over.
+const NEAR_MIN: u64 = (16 << 10) / SECTOR_BYTES;
 
 /// Whether files are read in the order of the disk by themselves.
 #[derive(Clone, Debug)]
 struct DiskOrder {
     /// Where the files read last begin and end, the latest first. One that lies behind another stands for it.
     last: [(u64, u64); PLACES],
+    /// The lowest and the highest sector read.
+    span: (u64, u64),
     /// How often a file lay just behind one of those, of [`CERTAIN`].
     score: u32,
 }
@@ -64,7 +70,11 @@ impl Default for Reader {
             wasted: 0,
             reads: 0,
             // Nothing is known: the next file decides.
-            disk_order: DiskOrder { last: [(u64::MAX, u64::MAX); PLACES], score: CERTAIN / 2 - 1 },
+            disk_order: DiskOrder {
+                last: [(u64::MAX, u64::MAX); PLACES],
+                span: (u64::MAX, 0),
+                score: CERTAIN / 2 - 1,
+            },
         }
     }
 }
@@ -76,7 +86,11 @@ impl Reader {
         if order.last.iter().any(|last| last.0 == from) {
             return;
         }
-        let behind = order.last.iter().position(|last| (last.1..last.1.saturating_add(NEAR)).contains(&from));
+        order.span = (order.span.0.min(from), order.span.1.max(end));
+        // The places are near to a quarter of all at most, or reads anywhere would look like disk order.
+        let near =
+            ((order.span.1.saturating_sub(order.span.0)) / (4 * PLACES as u64)).clamp(NEAR_MIN, NEAR_MAX);
+        let behind = order.last.iter().position(|last| (last.1..last.1.saturating_add(near)).contains(&from));
         order.score = moved(order.score, behind.map(|_| CERTAIN));
         order.last[..=behind.unwrap_or(PLACES - 1)].rotate_right(1);
         order.last[0] = (from, end);

@@ -408,7 +408,7 @@ impl Successors {
         let (id, folder_id) = key;
         let Some(reads) = self.readers.get(&id).map(|reader| reader.reads) else { return };
         let Some(Slot { known: Known::Listed(folder), .. }) = self.folders.get_mut(&key) else { return };
-        let over = folder.over(now.0.saturating_sub(IDLE.0), reads);
+        let over = folder.over(now, reads);
         if over.is_empty() {
             return;
         }
