@@ -5,7 +5,7 @@
 #![allow(clippy::missing_safety_doc)] // The contract of each is that of the C function it stands in front of.
 
 use libc::{FILE, c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
-use seekless_wants::{advised, is_page_aligned};
+use seekless_wants::{PAGE, advised, is_page_aligned};
 use seekless_wire::Call;
 
 use crate::host;
@@ -148,16 +148,11 @@ pub unsafe extern "C-unwind" fn posix_madvise(addr: *mut c_void, length: size_t,
     unsafe { next::posix_madvise(addr, length, advice) }
 }
 
-/// A stream's read of fewer bytes is left alone: glibc's buffer is as large, so most of them read nothing. At
-/// half of it one call in two is looked at for nothing; at double, programs that read by the buffer's size are
-/// not seen.
-const STREAM_READ_MIN: size_t = 4096;
-
 /// Before a read of a stream (`fread`), whose buffer may hold some of it: its file is read from the descriptor's
-/// position on.
+/// position on. Less than a page, which is glibc's buffer, is left alone: most such calls read nothing.
 fn before_stream(size: size_t, count: size_t, stream: *mut FILE) -> After {
     let wanted = size.saturating_mul(count);
-    if wanted < STREAM_READ_MIN || stream.is_null() {
+    if (wanted as u64) < PAGE || stream.is_null() {
         return After::Nothing;
     }
     // SAFETY: our caller's own stream. One without a descriptor has -1.

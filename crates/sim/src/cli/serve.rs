@@ -252,8 +252,7 @@ struct EngineArgs {
     /// How a disk's queue is served, as the daemon takes it
     #[command(flatten)]
     queue: QueueOptions,
-    /// Read files before their readers open them, where the order of a folder foretells which come next. In the simulator
-    /// only so far
+    /// Read files before their readers open them, where the order of a folder foretells which come next
     #[arg(long, value_name = "on|off", default_value = "off", value_parser = ["on", "off"], help_heading = BOUNDS, hide_short_help = true)]
     next_files: String,
     /// With --prefetch auto: the size at the start, as a multiple of what the profile and the memory say
