@@ -18,18 +18,17 @@ use seekless_policy::memory::REPORT_EVERY;
 use seekless_policy::{
     Access, Action, Demand, DiskEngine, Event, FileId, Outcome, Request, RequestId, Taken, Verdict,
 };
-use seekless_successors::TURN_MAX;
 use seekless_units::Nanos;
 use seekless_wants::PROGRESS_STEP;
 
 use crate::decisions::DiskLog;
 use crate::disk::Disk;
-use crate::door::{Ask, Completion, Hit, Message, OnAnswer, Passed, ResidentRange};
+use crate::door::{Ask, Completion, Hit, Message, OnAnswer, ResidentRange};
 use crate::kind::Kinds;
 use crate::media::{Look, Told};
 use crate::memory;
 use crate::missed::Missed;
-use crate::next_files::{FileSystem, Foretell, HeardFile, HeardRead, NextFiles, Order};
+use crate::next_files::NextFiles;
 use crate::open_files::OpenFiles;
 use crate::pinner::{Pinner, Span};
 use crate::snapshot::Statistics;
@@ -37,12 +36,12 @@ use crate::worker::{self, Job, Report, Workers};
 
 /// A request the engine has not answered.
 pub(crate) struct Pending {
-    on_answer: OnAnswer,
-    file: FileId,
-    source: Arc<Source>,
-    need_offset: u64,
-    need_len: u64,
-    answer_is_read: bool,
+    pub(crate) on_answer: OnAnswer,
+    pub(crate) file: FileId,
+    pub(crate) source: Arc<Source>,
+    pub(crate) need_offset: u64,
+    pub(crate) need_len: u64,
+    pub(crate) answer_is_read: bool,
 }
 
 /// What the thread of a disk runs.
@@ -120,11 +119,11 @@ impl DiskLoop {
     }
 
     /// A moment on the engine's clock; what lies before its beginning counts as that.
-    fn at(&self, moment: Instant) -> Nanos {
+    pub(crate) fn at(&self, moment: Instant) -> Nanos {
         Nanos(moment.saturating_duration_since(self.began).as_nanos() as u64)
     }
 
-    fn event(&mut self, event: Event) {
+    pub(crate) fn event(&mut self, event: Event) {
         let now = self.at(Instant::now());
         self.log.event(now, event);
         self.engine.handle(now, event);
@@ -174,44 +173,6 @@ impl DiskLoop {
         let (from, file_size) = (need_offset, edition.size);
         self.event(Event::Request(Request { id, file, from, offset, len, file_size, lba, demand }));
         self.read(ask.reader, file, need_offset, need_len);
-    }
-
-    /// Tells of reads of heads and ends, which show what comes next.
-    fn read(&mut self, reader: u32, file: FileId, offset: u64, len: u64) {
-        let Some(next_files) = &self.next_files else { return };
-        let size = self.files.get(file).map(|open| open.edition.size);
-        if offset != 0 && size.is_none_or(|size| offset.saturating_add(len) < size) {
-            return;
-        }
-        let lba = self.files.locate(file, 0).and_then(|(lba, _)| lba);
-        let open = self.files.get(file).map(|open| {
-            let on = FileSystem { start: open.start, steps: open.steps };
-            HeardFile { source: open.source.clone(), edition: open.edition, lba, on }
-        });
-        next_files.read(HeardRead { reader, file, offset, len, open });
-    }
-
-    fn order(&mut self, order: Order) {
-        match order {
-            Order::Foretell(ask) => self.foretell(*ask),
-            Order::Cancel(id) => self.event(Event::Cancel(id)),
-        }
-    }
-
-    fn foretell(&mut self, ask: Foretell) {
-        let Some(next_files) = &self.next_files else { return };
-        let Foretell { id, reader, file, source, edition, on, offset, len } = ask;
-        let answered = next_files.on_answer(reader, file);
-        let source = self.files.open(file, edition, on.start, on.steps, Passed::Own(source));
-        let lba = self.files.locate(file, offset).and_then(|(lba, _)| lba);
-        let on_answer: OnAnswer = Box::new(|outcome| answered(matches!(outcome, Completion::Resident(_))));
-        let (need_offset, need_len) = (offset, len);
-        let pending = Pending { on_answer, file, source, need_offset, need_len, answer_is_read: false };
-        self.pending.insert(id, pending);
-        let deadline = Some(self.at(Instant::now()) + TURN_MAX);
-        let demand = Demand { deadline, foretold: true, ..Demand::default() };
-        let (from, file_size) = (0, edition.size);
-        self.event(Event::Request(Request { id, file, from, offset, len, file_size, lba, demand }));
     }
 
     /// A client read. Where a file lies is known only while it is open; the engine ignores reads of others.

@@ -22,11 +22,13 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use seekless_kernel::prefetch::{Source, Steps};
 use seekless_kernel::residency::resident_prefix;
-use seekless_policy::{FileId, PAGE, RequestId};
-use seekless_successors::{Action, FILES_AHEAD_MAX, Read, Stats, Successors, head, room};
+use seekless_policy::{Demand, Event, FileId, PAGE, Request, RequestId};
+use seekless_successors::{Action, FILES_AHEAD_MAX, Read, Stats, Successors, TURN_MAX, head, room};
 use seekless_units::{Lba, Nanos};
 
 use crate::addresses::Edition;
+use crate::disk_thread::{DiskLoop, Pending};
+use crate::door::{Completion, OnAnswer, Passed};
 use crate::lock;
 use crate::snapshot::Snapshot;
 use crate::worker::short_name;
@@ -158,6 +160,46 @@ impl NextFiles {
         move |resident| {
             let _ = tell.try_send(Heard::Came { reader, file, resident });
         }
+    }
+}
+
+impl DiskLoop {
+    /// Tells of reads of heads and ends, which show what comes next.
+    pub(crate) fn read(&mut self, reader: u32, file: FileId, offset: u64, len: u64) {
+        let Some(next_files) = &self.next_files else { return };
+        let size = self.files.get(file).map(|open| open.edition.size);
+        if offset != 0 && size.is_none_or(|size| offset.saturating_add(len) < size) {
+            return;
+        }
+        let lba = self.files.locate(file, 0).and_then(|(lba, _)| lba);
+        let open = self.files.get(file).map(|open| {
+            let on = FileSystem { start: open.start, steps: open.steps };
+            HeardFile { source: open.source.clone(), edition: open.edition, lba, on }
+        });
+        next_files.read(HeardRead { reader, file, offset, len, open });
+    }
+
+    pub(crate) fn order(&mut self, order: Order) {
+        match order {
+            Order::Foretell(ask) => self.foretell(*ask),
+            Order::Cancel(id) => self.event(Event::Cancel(id)),
+        }
+    }
+
+    fn foretell(&mut self, ask: Foretell) {
+        let Some(next_files) = &self.next_files else { return };
+        let Foretell { id, reader, file, source, edition, on, offset, len } = ask;
+        let answered = next_files.on_answer(reader, file);
+        let source = self.files.open(file, edition, on.start, on.steps, Passed::Own(source));
+        let lba = self.files.locate(file, offset).and_then(|(lba, _)| lba);
+        let on_answer: OnAnswer = Box::new(|outcome| answered(matches!(outcome, Completion::Resident(_))));
+        let (need_offset, need_len) = (offset, len);
+        let pending = Pending { on_answer, file, source, need_offset, need_len, answer_is_read: false };
+        self.pending.insert(id, pending);
+        let deadline = Some(self.at(Instant::now()) + TURN_MAX);
+        let demand = Demand { deadline, foretold: true, ..Demand::default() };
+        let (from, file_size) = (0, edition.size);
+        self.event(Event::Request(Request { id, file, from, offset, len, file_size, lba, demand }));
     }
 }
 

@@ -19,8 +19,8 @@ pub struct EngineOptions {
     /// Serve files on disks that do not seek and in memory too, instead of leaving them alone
     #[arg(long)]
     pub include_ssd: bool,
-    /// Read files before their readers open them, where the order of a folder (as listed, by name, by inode) foretells which come
-    /// next: on or off
+    /// Read files before their readers open them, where the order of a folder (as listed, by name, by inode)
+    /// foretells which come next: on or off
     #[arg(long, value_name = "on|off", default_value = "off", value_parser = on_off, action = clap::ArgAction::Set, help_heading = BOUNDS, hide_short_help = true)]
     pub next_files: bool,
     /// Log every event and decision to FILE, for replay

@@ -22,13 +22,13 @@ pub const WASTE_PRICE: u32 = 20;
 const REMEMBERED: u32 = 4096;
 
 /// Ends of reads that are remembered: as many programs may read in disk order side by side, with the files
-/// that lie apart. At half of it eight programs in disk order look like none; at double, what is near to one of
-/// them is half as much.
+/// that lie apart. At half of it eight programs in disk order look like none; at double, what is near to one
+/// of them is half as much.
 const PLACES: usize = 12;
 
-/// Most sectors from the end of one file to the next that a drive goes over without a seek worth the name: half
-/// a MiB. At half of it an aged file system, where a file in ten lies apart, breaks the order; at double, more
-/// of what lies in one stretch is taken for read in disk order.
+/// Most sectors from the end of one file to the next that a drive goes over without a seek worth the name:
+/// half a MiB. At half of it an aged file system, where a file in ten lies apart, breaks the order; at double,
+/// more of what lies in one stretch is taken for read in disk order.
 const NEAR_MAX: u64 = (512 << 10) / SECTOR_BYTES;
 
 /// Sectors that count as near at least: 16 KiB, which no drive seeks over.

@@ -1,8 +1,8 @@
 //! The daemon's side of files that are read before their readers open them: the very same decisions
 //! ([`seekless_successors`]) as in the daemon, which has a thread for what is a step here.
 //!
-//! All programs of the machine are one reader. Listing a folder and opening a file cost a message each, and no
-//! disk time: no metadata is read here.
+//! All programs of the machine are one reader. Listing a folder and opening a file cost a message each, and
+//! no disk time: no metadata is read here.
 
 use seekless_policy::{Demand, Event, FileId, Request, Verdict};
 use seekless_successors::{Action, Entry, Read, TURN_MAX, head, room};
