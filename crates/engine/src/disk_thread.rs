@@ -78,8 +78,9 @@ impl DiskLoop {
         told: &Receiver<Told>,
     ) {
         worker::run_first();
-        let orders = self.next_files.as_ref().map_or_else(never, |next| next.orders.clone());
         loop {
+            // Asked for anew: a thread that has ended leaves a channel that is always ready.
+            let orders = self.next_files.as_ref().map_or_else(never, |next| next.orders.clone());
             self.act();
             self.statistics.publish(self.engine.stats());
             // Reports first: they free the disk.

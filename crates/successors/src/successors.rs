@@ -1,5 +1,6 @@
 //! Folders and readers of one disk, bounded.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
@@ -122,7 +123,7 @@ enum Known {
         whole: u32,
         asked: bool,
     },
-    Listed(Folder),
+    Listed(Box<Folder>),
     /// It cannot be listed, or is too large.
     Closed,
 }
@@ -258,7 +259,7 @@ impl Successors {
         self.make_room(entries.len());
         let Some(slot) = self.folders.get_mut(&key) else { return };
         let score = self.readers.get(&reader).map(|r| r.score).unwrap_or_default();
-        let known = core::mem::replace(&mut slot.known, Known::Listed(Folder::new(entries, score)));
+        let known = core::mem::replace(&mut slot.known, Known::Listed(Box::new(Folder::new(entries, score))));
         slot.last = now;
         self.stats.folders += 1;
         for (entry, &Entry { ino, .. }) in entries.iter().enumerate() {
