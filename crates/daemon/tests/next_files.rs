@@ -174,7 +174,7 @@ fn what_the_reader_may_not_read_or_is_no_file_stays_where_it_is() {
     let Some(paths) = cold_tree(folder.path(), 120) else { return };
     let (private, public): (Vec<&PathBuf>, Vec<&PathBuf>) = paths.iter().partition(|p| {
         let number: usize = p.file_name().unwrap().to_str().unwrap()[1..].parse().unwrap();
-        number >= 20 && number % 40 == 0
+        number >= 20 && number.is_multiple_of(40)
     });
     for path in &private {
         fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
