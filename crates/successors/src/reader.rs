@@ -27,8 +27,8 @@ const REMEMBERED: u32 = 4096;
 const PLACES: usize = 12;
 
 /// Most sectors from the end of one file to the next that a drive goes over without a seek worth the name:
-/// half a MiB. At half of it an aged file system, where a file in ten lies apart, breaks the order; at double,
-/// more of what lies in one stretch is taken for read in disk order.
+/// half a MiB. At half of it an aged file system, where a file in ten lies apart, breaks the order; at
+/// double, more of what lies in one stretch is taken for read in disk order.
 const NEAR_MAX: u64 = (512 << 10) / SECTOR_BYTES;
 
 /// Sectors that count as near at least: 16 KiB, which no drive seeks over.
