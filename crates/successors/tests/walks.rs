@@ -99,7 +99,7 @@ impl Driver {
 
     /// Reads a file; whether it was ahead.
     fn read(&mut self, reader: u32, folder: usize, ino: u64, whole: bool) -> bool {
-        self.now = self.now + Nanos::from_millis(1);
+        self.now += Nanos::from_millis(1);
         let file = FileId { dev: 1, ino };
         let was = self.ahead.remove(&(reader, file));
         let folder = Some(FileId { dev: 1, ino: folder as u64 });
@@ -170,7 +170,7 @@ fn four_programs_that_share_out_batches_are_foretold() {
         *program = rest;
         ahead += usize::from(driver.read(1, folder, ino, true));
         // They are not in step.
-        turn += if mixed(turn as u64) % 5 == 0 { 2 } else { 1 };
+        turn += if mixed(turn as u64).is_multiple_of(5) { 2 } else { 1 };
     }
     assert!(ahead > 4_000 * 8 / 10, "{ahead} of 4,000");
     let stats = driver.successors.stats();
@@ -237,7 +237,7 @@ fn what_a_reader_leaves_is_withdrawn_and_held_against_it() {
         for &ino in &inos[..20] {
             driver.read(1, folder, ino, true);
         }
-        driver.now = driver.now + IDLE + IDLE;
+        driver.now += IDLE + IDLE;
         driver.successors.tick(driver.now);
         driver.act();
         assert!(driver.ahead.is_empty());
@@ -344,7 +344,7 @@ proptest! {
         for (reader, folder, entry, whole, what) in steps {
             let ino = driver.folders[folder][entry as usize].ino;
             match what {
-                0 => driver.now = driver.now + IDLE,
+                0 => driver.now += IDLE,
                 1 => {
                     let file = FileId { dev: 1, ino };
                     driver.successors.unusable(1, file);
@@ -373,7 +373,7 @@ proptest! {
 fn asked_with(place: impl Fn(u64) -> Lba) -> u64 {
     let mut driver = Driver::new(folders(1, 256));
     for (i, ino) in in_order(&driver.folders[0].clone(), 1).into_iter().enumerate() {
-        driver.now = driver.now + Nanos::from_millis(1);
+        driver.now += Nanos::from_millis(1);
         let (reader, file, folder) = (1, FileId { dev: 1, ino }, Some(FileId { dev: 1, ino: 0 }));
         driver.ahead.remove(&(reader, file));
         let place = Some((place(i as u64), BYTES));
