@@ -132,6 +132,13 @@ unsafe fn by_bytes(buf: *mut c_void, size: size_t, count: size_t, stream: *mut F
     if wanted == 0 { 0 } else { count }
 }
 
+macro_rules! by_bytes {
+    ($($arg:expr),*) => {
+        // SAFETY: the arguments are those the host gave for this very call.
+        unsafe { by_bytes($($arg),*) }
+    };
+}
+
 originals! {
     fn read(fd: c_int, buf: *mut c_void, count: size_t) -> ssize_t = direct!(SYS_read, fd, buf, count);
     fn __read(fd: c_int, buf: *mut c_void, count: size_t) -> ssize_t = direct!(SYS_read, fd, buf, count);
@@ -179,13 +186,12 @@ originals! {
     fn posix_fadvise64(fd: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int =
         error_returned(|| direct!(SYS_fadvise64, fd, offset, length, advice));
     fn readahead(fd: c_int, offset: off_t, count: size_t) -> ssize_t = direct!(SYS_readahead, fd, offset, count);
-    // SAFETY: the arguments are those of our caller.
     fn fread(buf: *mut c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t =
-        unsafe { by_bytes(buf, size, count, stream) };
+        by_bytes!(buf, size, count, stream);
     fn fread_unlocked(buf: *mut c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t =
-        unsafe { by_bytes(buf, size, count, stream) };
+        by_bytes!(buf, size, count, stream);
     fn __fread_chk(buf: *mut c_void, room: size_t, size: size_t, count: size_t, stream: *mut FILE) -> size_t =
-        unsafe { by_bytes(buf, size, count.min(room / size.max(1)), stream) };
+        by_bytes!(buf, size, count.min(room / size.max(1)), stream);
     fn __fread_unlocked_chk(buf: *mut c_void, room: size_t, size: size_t, count: size_t, stream: *mut FILE) -> size_t =
-        unsafe { by_bytes(buf, size, count.min(room / size.max(1)), stream) };
+        by_bytes!(buf, size, count.min(room / size.max(1)), stream);
 }
