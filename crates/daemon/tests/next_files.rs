@@ -171,7 +171,7 @@ fn files_of_a_folder_are_there_before_their_reader() {
 #[test]
 fn what_the_reader_may_not_read_or_is_no_file_stays_where_it_is() {
     let folder = folder();
-    let Some(paths) = cold_tree(folder.path(), 120) else { return };
+    let Some(paths) = cold_tree(folder.path(), 200) else { return };
     let (private, public): (Vec<&PathBuf>, Vec<&PathBuf>) = paths.iter().partition(|p| {
         let number: usize = p.file_name().unwrap().to_str().unwrap()[1..].parse().unwrap();
         number >= 20 && number.is_multiple_of(40)
