@@ -62,6 +62,7 @@ impl Daemon {
         let rings = settings.engine.hears_hits().then(|| Rings::new(&settings.socket, ring_number()));
         let settings = Arc::new(settings);
         let engine = Engine::start(settings.engine.clone());
+        let rings = rings.map(|rings| rings.foretelling(engine.foretold()));
         let door = Arc::new(OnceLock::new());
         let passing = Arc::new(Passing::new(Instant::now()));
         let shared = Shared {

@@ -98,7 +98,7 @@ pub(crate) struct Counts {
 impl Counts {
     /// Hands a read to the engine.
     fn forward(&self, devices: &Devices, file: FileId, seen: &Seen) {
-        match devices.read_taken(file, seen.start, seen.end - seen.start, seen.taken) {
+        match devices.read_taken(0, file, seen.start, seen.end - seen.start, seen.taken) {
             Reported::Taken => self.accesses.add(),
             Reported::Dropped | Reported::Unknown => self.dropped.add(),
         }

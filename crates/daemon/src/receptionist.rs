@@ -342,7 +342,7 @@ impl Receptionist {
             self.counters.passed_bad_request += 1;
             return pass(PassReason::BadRequest);
         };
-        let call = ForwardedCall { look_upto: wire.prefetch_bytes, ..call };
+        let call = ForwardedCall { reader: uid, look_upto: wire.prefetch_bytes, ..call };
         let now = Instant::now();
         // Advice is no read: none is reported for it.
         if !need.call.is_advice() {
@@ -422,7 +422,9 @@ impl Receptionist {
         let now = Instant::now();
         let mut deliveries = lock(&self.shared.deliveries);
         let passing = self.shared.passing.now(now);
-        rings.take_all(now, |record| hand_on(record, &devices, counters, &mut deliveries, passing, now));
+        rings.take_all(now, |uid, record| {
+            hand_on(uid, record, &devices, counters, &mut deliveries, passing, now);
+        });
     }
 
     /// Tells a client that it was not understood, and ends the conversation.
@@ -515,8 +517,8 @@ impl Transport for RingDoor<'_> {
         let devices = lock(self.engine.devices());
         let mut deliveries = lock(&self.shared.deliveries);
         let counters = &mut *self.counters;
-        rings.take_of(self.uid, now, |record| {
-            hand_on(record, &devices, counters, &mut deliveries, false, now)
+        rings.take_of(self.uid, now, |uid, record| {
+            hand_on(uid, record, &devices, counters, &mut deliveries, false, now)
         });
         rings.shown(self.uid, self.file, now);
     }
@@ -557,6 +559,7 @@ fn in_words(outcome: Completion<'_>, wire: Settled) -> Answer {
 
 /// Hands a shim's report to the reader of its disk; only counts it while every call is passed.
 fn hand_on(
+    uid: u32,
     record: &Record,
     devices: &Devices,
     counters: &mut Counters,
@@ -570,7 +573,7 @@ fn hand_on(
     if passing {
         return;
     }
-    let report = devices.read(file, record.offset, record.len);
+    let report = devices.read(uid, file, record.offset, record.len);
     counters.reports_dropped += u64::from(report == Reported::Dropped);
 }
 

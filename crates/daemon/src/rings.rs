@@ -11,8 +11,10 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use seekless_engine::Foretold;
 use seekless_kernel::ring::{Consumer, Record};
 use seekless_policy::FileId;
 
@@ -75,6 +77,8 @@ pub(crate) struct Rings {
     last_turn: u32,
     warned: bool,
     counts: Counts,
+    /// Files that were opened for users that have not shown them.
+    foretold: Option<Arc<Foretold>>,
 }
 
 impl Rings {
@@ -88,7 +92,13 @@ impl Rings {
             last_turn: 0,
             warned: false,
             counts: Counts::default(),
+            foretold: None,
         }
+    }
+
+    /// The same, where files are opened for users that have not shown them.
+    pub(crate) fn foretelling(self, foretold: Arc<Foretold>) -> Rings {
+        Rings { foretold: Some(foretold), ..self }
     }
 
     /// Whether there is a ring to empty.
@@ -148,22 +158,16 @@ impl Rings {
     /// A process of this user has shown that it can read this file.
     pub(crate) fn shown(&mut self, uid: u32, file: FileId, now: Instant) {
         let Some(user) = self.users.get_mut(&uid) else { return };
-        if user.shown.len() >= SHOWN_MAX && !user.shown.contains_key(&file) {
-            user.shown.retain(|_, since| now.saturating_duration_since(*since) < SHOWN_FOR);
-            if user.shown.len() >= SHOWN_MAX {
-                user.shown.clear();
-            }
-        }
-        user.shown.insert(file, now);
+        keep_shown(&mut user.shown, file, now);
     }
 
     /// Takes what one user has reported.
-    pub(crate) fn take_of(&mut self, uid: u32, now: Instant, report: impl FnMut(&Record)) {
+    pub(crate) fn take_of(&mut self, uid: u32, now: Instant, report: impl FnMut(u32, &Record)) {
         self.take(uid, USER_RECORDS, now, report);
     }
 
     /// Takes what all users have reported, each in its turn.
-    pub(crate) fn take_all(&mut self, now: Instant, mut report: impl FnMut(&Record)) {
+    pub(crate) fn take_all(&mut self, now: Instant, mut report: impl FnMut(u32, &Record)) {
         let mut turns: Vec<u32> =
             self.users.iter().filter(|(_, user)| user.ring.is_some()).map(|(&uid, _)| uid).collect();
         turns.sort_unstable();
@@ -180,7 +184,7 @@ impl Rings {
     }
 
     /// Takes at most `most` records of one user; how many there were.
-    fn take(&mut self, uid: u32, most: usize, now: Instant, mut report: impl FnMut(&Record)) -> usize {
+    fn take(&mut self, uid: u32, most: usize, now: Instant, mut report: impl FnMut(u32, &Record)) -> usize {
         let Some(user) = self.users.get_mut(&uid) else { return 0 };
         let Some((consumer, _)) = &mut user.ring else { return 0 };
         let mut taken = 0;
@@ -192,7 +196,12 @@ impl Rings {
             match user.shown.get_mut(&file) {
                 Some(since) if now.saturating_duration_since(*since) < SHOWN_FOR => {
                     *since = now;
-                    report(&record);
+                    report(uid, &record);
+                }
+                // It was opened for this user, who has not shown it.
+                _ if self.foretold.as_ref().is_some_and(|foretold| foretold.take(uid, file)) => {
+                    keep_shown(&mut user.shown, file, now);
+                    report(uid, &record);
                 }
                 _ => self.counts.unknown += 1,
             }
@@ -256,6 +265,17 @@ impl User {
     }
 }
 
+/// Remembers that a file counts as shown, of [`SHOWN_MAX`].
+fn keep_shown(shown: &mut HashMap<FileId, Instant>, file: FileId, now: Instant) {
+    if shown.len() >= SHOWN_MAX && !shown.contains_key(&file) {
+        shown.retain(|_, since| now.saturating_duration_since(*since) < SHOWN_FOR);
+        if shown.len() >= SHOWN_MAX {
+            shown.clear();
+        }
+    }
+    shown.insert(file, now);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -287,10 +307,10 @@ mod tests {
         rings.shown(2, FILE, now);
         assert!(report(&a, FILE, 1) && report(&b, FILE, 2));
         let mut of_a = Vec::new();
-        rings.take_of(1, now, |r| of_a.push(r.offset));
+        rings.take_of(1, now, |_, r| of_a.push(r.offset));
         assert_eq!(of_a, [1]);
         let mut rest = Vec::new();
-        rings.take_all(now, |r| rest.push(r.offset));
+        rings.take_all(now, |_, r| rest.push(r.offset));
         assert_eq!(rest, [2]);
     }
 
@@ -301,17 +321,17 @@ mod tests {
         rings.shown(1, FILE, now);
         assert!(report(&a, FILE, 1) && report(&b, FILE, 2));
         let mut heard = Vec::new();
-        rings.take_all(now, |r| heard.push(r.offset));
+        rings.take_all(now, |_, r| heard.push(r.offset));
         assert_eq!((heard, rings.counts().unknown), (vec![1], 1));
         // What is reported stays shown, what is not is forgotten.
         let (soon, late) = (now + SHOWN_FOR / 2, now + SHOWN_FOR);
         assert!(report(&a, FILE, 3));
-        rings.take_all(soon, |_| ());
+        rings.take_all(soon, |_, _| ());
         assert!(report(&a, FILE, 4));
-        rings.take_all(late, |_| ());
+        rings.take_all(late, |_, _| ());
         assert_eq!(rings.counts().unknown, 1);
         assert!(report(&a, FILE, 5));
-        rings.take_all(late + SHOWN_FOR, |_| ());
+        rings.take_all(late + SHOWN_FOR, |_, _| ());
         assert_eq!(rings.counts().unknown, 2);
         // However many are shown, so many are remembered.
         for ino in 0..3 * SHOWN_MAX as u64 {
@@ -336,7 +356,7 @@ mod tests {
             std::os::unix::fs::FileExt::write_all_at(&file, &u64::MAX.to_ne_bytes(), 64).unwrap();
             assert!(report(&good, FILE, u64::from(round)));
             let mut heard = Vec::new();
-            rings.take_all(now, |r| heard.push(r.offset));
+            rings.take_all(now, |_, r| heard.push(r.offset));
             assert_eq!((heard, rings.counts().replaced), (vec![u64::from(round)], u64::from(round)));
             assert_eq!(rings.number(2, now), 0, "not at once");
             let next = rings.number(2, now + WITHOUT_FOR);
@@ -355,7 +375,7 @@ mod tests {
             while report(&flood, FILE, 0) {}
             assert!(report(&quiet, FILE, 1));
             let (mut floods, mut quiets) = (0, 0);
-            rings.take_all(now, |r| if r.offset == 0 { floods += 1 } else { quiets += 1 });
+            rings.take_all(now, |_, r| if r.offset == 0 { floods += 1 } else { quiets += 1 });
             assert_eq!((floods, quiets), (USER_RECORDS, 1), "round {round}");
         }
     }

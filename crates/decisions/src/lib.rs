@@ -17,7 +17,7 @@
 //! word, its fields. Files are `device:inode`, addresses sectors or `?`. Optional ends of a line:
 //!
 //! - a request: `from OFFSET` if its read begins before what is missing, `deadline NANOS`,
-//!   `bitrate BYTES_PER_S`;
+//!   `bitrate BYTES_PER_S`, `foretold` if no client asks for it yet;
 //! - an access: `begun` if it is not known how much of it was taken ([`Taken`]);
 //! - what was found of a read: `from OFFSET` unless that is 0.
 //!
@@ -168,6 +168,9 @@ fn write_demand(f: &mut fmt::Formatter<'_>, demand: Demand) -> fmt::Result {
     if let Some(bitrate) = demand.bitrate {
         write!(f, " bitrate {bitrate}")?;
     }
+    if demand.foretold {
+        f.write_str(" foretold")?;
+    }
     if demand.along {
         f.write_str(" along")?;
     }
@@ -235,8 +238,13 @@ impl Words<'_> {
                 "from" => request.from = self.number()?,
                 "deadline" => request.demand.deadline = Some(Nanos(self.number()?)),
                 "bitrate" => request.demand.bitrate = Some(self.number()?),
+                "foretold" => request.demand.foretold = true,
                 "along" => request.demand.along = true,
-                _ => return Err(Unreadable("a request names from, deadline, bitrate and along only")),
+                _ => {
+                    return Err(Unreadable(
+                        "a request names from, deadline, bitrate, foretold and along only",
+                    ));
+                }
             }
         }
         Ok(request)
@@ -402,8 +410,10 @@ mod tests {
         let text = "0 1500000 + request 7 2049:131 0 524288 104857600 81920";
         assert_eq!(line(text).entry, Entry::Event(Event::Request(request)));
         assert_eq!(line(text).to_string(), text);
-        let demand = Demand { deadline: Some(Nanos(2_500_000)), bitrate: Some(262_144), along: false };
-        let text = "0 1500000 + request 7 2049:131 0 524288 104857600 81920 deadline 2500000 bitrate 262144";
+        let demand =
+            Demand { deadline: Some(Nanos(2_500_000)), bitrate: Some(262_144), foretold: true, along: true };
+        let text = "0 1500000 + request 7 2049:131 0 524288 104857600 81920 deadline 2500000 bitrate 262144 \
+                    foretold along";
         assert_eq!(line(text).entry, Entry::Event(Event::Request(Request { demand, ..request })));
         assert_eq!(line(text).to_string(), text);
         let text = "0 1500000 + request 7 2049:131 8192 524288 104857600 81920 from 4096";

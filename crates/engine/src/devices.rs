@@ -21,6 +21,7 @@ use crate::addresses::FILES_MAX;
 use crate::door::Message;
 use crate::lock;
 use crate::media::Bitrates;
+use crate::next_files::Foretold;
 use crate::report::DiskReport;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
@@ -78,6 +79,7 @@ pub struct Devices {
     /// Which reader serves a disk; `None` stands for the common queue.
     by_disk: HashMap<Option<Dev>, usize>,
     bitrates: Arc<Bitrates>,
+    foretold: Arc<Foretold>,
     closed: bool,
 }
 
@@ -87,6 +89,7 @@ impl Devices {
         Devices {
             settings,
             bitrates: Arc::default(),
+            foretold: Arc::default(),
             known: HashMap::new(),
             by_file: HashMap::new(),
             readers: Vec::new(),
@@ -109,6 +112,11 @@ impl Devices {
     /// What headers and manifests said.
     pub(crate) fn bitrates(&self) -> &Bitrates {
         &self.bitrates
+    }
+
+    /// What was brought in for users that have not shown it.
+    pub(crate) fn foretold(&self) -> &Arc<Foretold> {
+        &self.foretold
     }
 
     /// Hands a message to a reader.
@@ -274,6 +282,7 @@ impl Devices {
             &self.settings,
             self.count.clone(),
             self.bitrates.clone(),
+            self.foretold.clone(),
         )?);
         self.count.store(self.readers.len(), Ordering::Relaxed);
         let index = self.readers.len() - 1;

@@ -28,6 +28,7 @@ use crate::kind::Kinds;
 use crate::media::{Look, Told};
 use crate::memory;
 use crate::missed::Missed;
+use crate::next_files::NextFiles;
 use crate::open_files::OpenFiles;
 use crate::pinner::{Pinner, Span};
 use crate::snapshot::Statistics;
@@ -35,12 +36,12 @@ use crate::worker::{self, Job, Report, Workers};
 
 /// A request the engine has not answered.
 pub(crate) struct Pending {
-    on_answer: OnAnswer,
-    file: FileId,
-    source: Arc<Source>,
-    need_offset: u64,
-    need_len: u64,
-    answer_is_read: bool,
+    pub(crate) on_answer: OnAnswer,
+    pub(crate) file: FileId,
+    pub(crate) source: Arc<Source>,
+    pub(crate) need_offset: u64,
+    pub(crate) need_len: u64,
+    pub(crate) answer_is_read: bool,
 }
 
 /// What the thread of a disk runs.
@@ -57,6 +58,8 @@ pub(crate) struct DiskLoop {
     pub(crate) pinner: Option<Pinner>,
     /// Files whose headers are to be looked at.
     pub(crate) looks: Sender<Look>,
+    /// `None`: no file is read before its reader opens it.
+    pub(crate) next_files: Option<NextFiles>,
     /// Where it is measured how many pieces the disk bears at once.
     pub(crate) kinds: Option<Arc<Kinds>>,
     pub(crate) disk: Disk,
@@ -76,6 +79,8 @@ impl DiskLoop {
     ) {
         worker::run_first();
         loop {
+            // Asked for anew: a thread that has ended leaves a channel that is always ready.
+            let orders = self.next_files.as_ref().map_or_else(never, |next| next.orders.clone());
             self.act();
             self.statistics.publish(self.engine.stats());
             // Reports first: they free the disk.
@@ -85,12 +90,17 @@ impl DiskLoop {
                     Ok(message) => self.message(message),
                     Err(_) => break,
                 },
+                recv(orders) -> order => match order {
+                    Ok(order) => self.order(order),
+                    Err(_) => self.next_files = None,
+                },
                 recv(self.timer()) -> _ => self.event(Event::Tick),
             }
             self.report_memory();
             // The more of what has arrived is known when a read is chosen, the better is the order of reads.
             reports.try_iter().for_each(|report| self.report(report));
             messages.try_iter().for_each(|message| self.message(message));
+            orders.try_iter().for_each(|order| self.order(order));
             told.try_iter().for_each(|(file, bytes_per_s)| self.event(Event::Bitrate { file, bytes_per_s }));
         }
         for (_, pending) in self.pending.drain() {
@@ -110,11 +120,11 @@ impl DiskLoop {
     }
 
     /// A moment on the engine's clock; what lies before its beginning counts as that.
-    fn at(&self, moment: Instant) -> Nanos {
+    pub(crate) fn at(&self, moment: Instant) -> Nanos {
         Nanos(moment.saturating_duration_since(self.began).as_nanos() as u64)
     }
 
-    fn event(&mut self, event: Event) {
+    pub(crate) fn event(&mut self, event: Event) {
         let now = self.at(Instant::now());
         self.log.event(now, event);
         self.engine.handle(now, event);
@@ -124,12 +134,16 @@ impl DiskLoop {
         match message {
             Message::Ask(ask) => self.ask(*ask),
             Message::Hit(hit) => {
-                let Hit { passed, file, edition, offset, len, taken, start, steps } = *hit;
+                let Hit { passed, reader, file, edition, offset, len, taken, start, steps } = *hit;
                 self.files.open(file, edition, start, steps, passed);
                 self.event(Event::Opened { file });
                 self.access(file, offset, len, taken);
+                self.read(reader, file, offset, len);
             }
-            Message::Access { file, offset, len, taken } => self.access(file, offset, len, taken),
+            Message::Access { reader, file, offset, len, taken } => {
+                self.access(file, offset, len, taken);
+                self.read(reader, file, offset, len);
+            }
             Message::Leave { dev } => self.leave(dev),
             Message::Missed { file, offset } => {
                 for event in self.missed.events(&mut self.files, file, offset).into_iter().flatten() {
@@ -156,9 +170,10 @@ impl DiskLoop {
         let (on_answer, answer_is_read) = (ask.on_answer, ask.answer_is_read);
         self.pending.insert(id, Pending { on_answer, file, source, need_offset, need_len, answer_is_read });
         let deadline = ask.demand.deadline.map(|at| self.at(at));
-        let demand = Demand { deadline, bitrate: ask.demand.bitrate, along: false };
+        let demand = Demand { deadline, bitrate: ask.demand.bitrate, ..Demand::default() };
         let (from, file_size) = (need_offset, edition.size);
         self.event(Event::Request(Request { id, file, from, offset, len, file_size, lba, demand }));
+        self.read(ask.reader, file, need_offset, need_len);
     }
 
     /// A client read. Where a file lies is known only while it is open; the engine ignores reads of others.

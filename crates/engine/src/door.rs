@@ -87,6 +87,8 @@ pub(crate) struct Ask {
     pub(crate) on_answer: OnAnswer,
     /// Open for reading, a regular file.
     pub(crate) passed: Passed,
+    /// See [`crate::ForwardedCall::reader`].
+    pub(crate) reader: u32,
     /// Which file.
     pub(crate) file: FileId,
     /// Its size and time of change.
@@ -114,6 +116,8 @@ pub(crate) struct Ask {
 pub(crate) struct Hit {
     /// Open for reading, a regular file.
     pub(crate) passed: Passed,
+    /// See [`crate::ForwardedCall::reader`].
+    pub(crate) reader: u32,
     /// Which file.
     pub(crate) file: FileId,
     /// Its size and time of change.
@@ -138,6 +142,8 @@ pub(crate) enum Message {
     Hit(Box<Hit>),
     /// A read that was done, of a file the reader knows if it is any of its business.
     Access {
+        /// See [`crate::ForwardedCall::reader`].
+        reader: u32,
         /// Which file.
         file: FileId,
         /// First byte read.

@@ -7,6 +7,7 @@ use seekless_policy::{FileId, RequestId};
 
 use crate::devices::{Devices, SharedDevices};
 use crate::lock;
+use crate::next_files::Foretold;
 use crate::report::DiskReport;
 use crate::settings::Settings;
 
@@ -41,6 +42,11 @@ impl Engine {
     /// The settings in force.
     pub fn settings(&self) -> &Settings {
         &self.shared.settings
+    }
+
+    /// Files that were brought in for users that have not shown them.
+    pub fn foretold(&self) -> Arc<Foretold> {
+        lock(&self.shared.devices).foretold().clone()
     }
 
     /// The readers, for a door that does its own looking up.

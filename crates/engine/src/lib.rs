@@ -14,7 +14,7 @@
 //!
 //! - One *disk thread* a disk (`disk_thread`) runs a [`seekless_policy::DiskEngine`] and translates for it; a
 //!   few *workers* under it do the waiting, so that a disk that hangs stalls neither that thread nor another
-//!   disk.
+//!   disk. Another thread beside it lists folders and opens the files that come next (`next_files`).
 //! - [`Devices`] finds the disk of a file and starts its reader when it is first met.
 //! - [`Engine`] is the whole of it behind one handle, for a door in the same process.
 //!
@@ -34,6 +34,7 @@ mod layout;
 mod media;
 mod memory;
 mod missed;
+mod next_files;
 mod open_files;
 mod pinner;
 mod report;
@@ -49,6 +50,7 @@ pub use devices::{Devices, SharedDevices};
 pub use door::{ClientDemand, Completion, OnAnswer, Passed, ResidentRange};
 pub use engine::Engine;
 pub use kind::{KindReport, Kinds, KnownBy};
+pub use next_files::Foretold;
 pub use report::{DiskReport, Durations};
 pub use settings::Settings;
 pub use snapshot::Snapshot;

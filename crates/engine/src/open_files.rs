@@ -15,7 +15,7 @@ pub(crate) struct OpenFile {
     pub(crate) source: Arc<Source>,
     pub(crate) edition: Edition,
     /// First sector of the file system on the disk.
-    start: u64,
+    pub(crate) start: u64,
     pub(crate) steps: Steps,
 }
 

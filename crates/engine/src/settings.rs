@@ -22,6 +22,9 @@ pub struct Settings {
     pub single_queue: bool,
     /// Serve files on solid-state disks and file systems without a disk too, instead of passing them.
     pub include_ssd: bool,
+    /// Read files before their readers open them, where the order of a folder foretells which come next, in
+    /// mode `both` with reading ahead of need.
+    pub next_files: bool,
     /// Where measured profiles and remembered sizes are kept.
     pub profiles: PathBuf,
     /// Which disks seek, as far as it is known in this process.
@@ -36,6 +39,7 @@ impl Default for Settings {
             spindle: Config::default(),
             single_queue: false,
             include_ssd: false,
+            next_files: false,
             profiles: seekless_kernel::identity::profiles_dir(),
             kinds: Arc::default(),
             decisions: None,
@@ -47,6 +51,11 @@ impl Settings {
     /// Whether doors should report reads that hit ([`Config::hears_hits`]).
     pub fn hears_hits(&self) -> bool {
         self.spindle.hears_hits()
+    }
+
+    /// Whether files are read before their readers open them.
+    pub(crate) fn foretells(&self) -> bool {
+        self.next_files && self.spindle.mode == Mode::Both && self.spindle.ahead.is_some()
     }
 
     /// Finds out which of the mounted disks (or of those under these folders) seek, and says what becomes of

@@ -24,6 +24,8 @@ pub struct Snapshot {
     pub lost_pages: u64,
     /// Stretches pinned now, as the pinner has them.
     pub pinned: Arc<AtomicUsize>,
+    /// Files that were read before their readers opened them.
+    pub next_files: Arc<Mutex<seekless_successors::Stats>>,
     /// The last read error, if there was one.
     pub last_error: Option<String>,
     /// The measured media rate, bytes a second; 0 without a profile.

@@ -21,6 +21,7 @@ use crate::layout::Layout;
 use crate::media::{self, Bitrates};
 use crate::memory;
 use crate::missed::Missed;
+use crate::next_files::{Foretold, NextFiles};
 use crate::open_files::OpenFiles;
 use crate::pinner::Pinner;
 use crate::settings::Settings;
@@ -46,6 +47,7 @@ impl DiskThread {
         settings: &Settings,
         disks: Arc<AtomicUsize>,
         bitrates: Arc<Bitrates>,
+        foretold: Arc<Foretold>,
     ) -> io::Result<DiskThread> {
         let Setup { disk, config, kinds } = Setup::of(name, settings, disks.load(Ordering::Relaxed) + 1);
         let engine = DiskEngine::new(config);
@@ -63,6 +65,10 @@ impl DiskThread {
         let statistics =
             Statistics::new(pinner.as_ref().map_or_else(Arc::default, Pinner::count), media_rate);
         let (snapshot, began) = (statistics.published(), Instant::now());
+        let next_files = settings
+            .foretells()
+            .then(|| NextFiles::start(name, began, snapshot.clone(), foretold))
+            .transpose()?;
         let body = DiskLoop {
             engine,
             log,
@@ -73,6 +79,7 @@ impl DiskThread {
             pending: HashMap::new(),
             pinner,
             looks,
+            next_files,
             kinds,
             disk,
             disks,

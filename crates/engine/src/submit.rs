@@ -22,6 +22,8 @@ use crate::lock;
 /// A call that a door forwards.
 #[derive(Clone, Copy, Debug)]
 pub struct ForwardedCall {
+    /// Whose it is, as far as the door tells readers apart: the user's number, else 0.
+    pub reader: u32,
     /// Which file.
     pub file: FileId,
     /// Its size and time of change.
@@ -48,7 +50,17 @@ impl ForwardedCall {
         let (file, edition) = readable_file(fd).ok_or(Refused::BadRequest)?;
         let want = Want::of(offset, len, edition.size).ok_or(Refused::BadRequest)?;
         let demand = ClientDemand::default();
-        Ok(ForwardedCall { file, edition, want, demand, resident: None, look_upto: 0, answer_is_read: false })
+        let (resident, look_upto) = (None, 0);
+        Ok(ForwardedCall {
+            reader: 0,
+            file,
+            edition,
+            want,
+            demand,
+            resident,
+            look_upto,
+            answer_is_read: false,
+        })
     }
 
     /// The same after a look into memory, which tells how much of what may be waited for at most is there.
@@ -228,6 +240,7 @@ impl Engine {
             id: ticket.id,
             on_answer,
             passed,
+            reader: call.reader,
             file: call.file,
             edition: call.edition,
             need_offset: want.offset(),
@@ -262,15 +275,15 @@ impl Engine {
         }
         let place = lock(self.devices()).place(call.file, passed.as_fd(), Instant::now());
         let Ok(Place::Reader { index, start, steps }) = place else { return };
-        let (file, edition) = (call.file, call.edition);
+        let (reader, file, edition) = (call.reader, call.file, call.edition);
         let (offset, len) = (call.want.offset(), call.want.len());
-        let hit = Hit { passed, file, edition, offset, len, taken, start, steps };
+        let hit = Hit { passed, reader, file, edition, offset, len, taken, start, steps };
         let _ = lock(self.devices()).send(index, Message::Hit(Box::new(hit)));
     }
 
     /// Reports a read of a file the engine was asked about lately. Lossy.
     pub fn read(&self, file: FileId, offset: u64, len: u64) {
-        let _ = lock(self.devices()).read(file, offset, len);
+        let _ = lock(self.devices()).read(0, file, offset, len);
     }
 
     /// Closes every file of a device, and lets go of what is pinned of them, so that its file system can be
@@ -335,14 +348,14 @@ pub enum Reported {
 
 impl Devices {
     /// A read that was done, of a file the disk's thread knows if it is any of its business. For a door that
-    /// reports many under one lock; others call [`Engine::read`].
-    pub fn read(&self, file: FileId, offset: u64, len: u64) -> Reported {
-        self.read_taken(file, offset, len, Taken::All)
+    /// reports many under one lock; others call [`Engine::read`]. `reader`: see [`ForwardedCall::reader`].
+    pub fn read(&self, reader: u32, file: FileId, offset: u64, len: u64) -> Reported {
+        self.read_taken(reader, file, offset, len, Taken::All)
     }
 
     /// The same of a read of which it is known how much of it was taken.
-    pub fn read_taken(&self, file: FileId, offset: u64, len: u64, taken: Taken) -> Reported {
-        let access = Message::Access { file, offset, len, taken };
+    pub fn read_taken(&self, reader: u32, file: FileId, offset: u64, len: u64, taken: Taken) -> Reported {
+        let access = Message::Access { reader, file, offset, len, taken };
         match self.reader_of(file).map(|index| self.send(index, access)) {
             Some(Ok(())) => Reported::Taken,
             Some(Err(_)) => Reported::Dropped,

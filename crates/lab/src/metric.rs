@@ -100,6 +100,12 @@ pub const METRICS: &[Metric] = &[
     metric("calls_p99_ms", "ms", "99th percentile of the time of the server's read calls"),
     metric("runtime_s", "s", "completion time, in disk time"),
     metric("files_s", "1/s", "files read, a second of disk time"),
+    metric(
+        "unused_share",
+        "",
+        "bytes that the engine read and no reader used, of those it read, by its ledger",
+    ),
+    metric("foretold_share", "", "files that were brought in before their reader opened them, of those read"),
     metric("wrong_files", "", "files that were not read, or whose checksum is not that of what was written"),
     metric(
         "gone_wait_ms",

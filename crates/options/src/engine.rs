@@ -8,7 +8,7 @@ use seekless_engine::{DecisionLog, Settings};
 use seekless_policy::Mode;
 use seekless_units::{Bytes, Exit, Fault};
 
-use crate::{BOUNDS, PolicyOptions};
+use crate::{BOUNDS, PolicyOptions, on_off};
 
 /// How an engine reads, and from what.
 #[derive(Args, Clone, Debug)]
@@ -19,6 +19,10 @@ pub struct EngineOptions {
     /// Serve files on disks that do not seek and in memory too, instead of leaving them alone
     #[arg(long)]
     pub include_ssd: bool,
+    /// Read files before their readers open them, where the order of a folder (as listed, by name, by inode)
+    /// foretells which come next: on or off
+    #[arg(long, value_name = "on|off", default_value = "off", value_parser = on_off, action = clap::ArgAction::Set, help_heading = BOUNDS, hide_short_help = true)]
+    pub next_files: bool,
     /// Log every event and decision to FILE, for replay
     #[arg(long, value_name = "FILE", help_heading = BOUNDS, hide_short_help = true)]
     pub decisions: Option<PathBuf>,
@@ -42,6 +46,7 @@ impl EngineOptions {
         Ok(Settings {
             spindle: self.policy.config(mode)?,
             include_ssd: self.include_ssd,
+            next_files: self.next_files,
             ..Settings::default()
         })
     }
@@ -68,6 +73,7 @@ impl EngineOptions {
         let mut words = self.policy.words();
         words.push(format!("--decisions-max={}", self.decisions_max));
         words.extend(self.decisions.as_ref().map(|f| format!("--decisions={}", f.display())));
+        words.push(format!("--next-files={}", if self.next_files { "on" } else { "off" }));
         words.extend(self.include_ssd.then(|| "--include-ssd".to_string()));
         words
     }

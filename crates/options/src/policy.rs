@@ -84,6 +84,7 @@ impl PolicyOptions {
         let preset = self.preset.values();
         let ahead = self.ahead.unwrap_or(preset.ahead);
         let mut spindle = Config { mode, order: self.order.unwrap_or(preset.order), ..Config::default() };
+        spindle.small_in_flight = preset.small_in_flight;
         let size_max = self.table2.size_max;
         // Only mode `both` has the policy extend reads. A size that a preset finds means nothing in the others; the shim, which
         // extends them in mode `prefetch`, needs a number.

@@ -18,6 +18,10 @@ pub enum Preset {
     Competitive,
 }
 
+/// Small reads that a drive has at once ([`seekless_policy::Config::small_in_flight`]). At half of it it has
+/// too few to choose from; at double, one of them may wait twice as long.
+const SMALL_IN_FLIGHT: usize = 8;
+
 /// What a preset says where nothing else does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Values {
@@ -26,6 +30,7 @@ pub(crate) struct Values {
     pub(crate) ahead: bool,
     pub(crate) hold: bool,
     pub(crate) adjust_by: AdjustBy,
+    pub(crate) small_in_flight: usize,
 }
 
 impl Preset {
@@ -46,14 +51,16 @@ impl Preset {
             ahead: true,
             hold: true,
             adjust_by: AdjustBy::Model,
+            small_in_flight: SMALL_IN_FLIGHT,
         };
         // Neither paper's server reads before a miss or sorts its queue.
-        let on_a_miss = Values { order: OrderKind::Fifo, ahead: false, hold: false, ..auto };
+        let on_a_miss =
+            Values { order: OrderKind::Fifo, ahead: false, hold: false, small_in_flight: 1, ..auto };
         match self {
             Preset::Auto => auto,
             Preset::Libception => Values { prefetch: Prefetch::Fixed(DEFAULT_PREFETCH), ..on_a_miss },
             Preset::Asap => Values { adjust_by: AdjustBy::Gradient, ..on_a_miss },
-            Preset::Competitive => Values { prefetch: Prefetch::Competitive, ..auto },
+            Preset::Competitive => Values { prefetch: Prefetch::Competitive, small_in_flight: 1, ..auto },
         }
     }
 }

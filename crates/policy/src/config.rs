@@ -204,6 +204,11 @@ pub struct Config {
     /// See `reads_in_flight`. Large enough that the next command is queued when the last one of the piece
     /// ends, small enough that the scheduler and the drive have nothing to interleave.
     pub overlap: Bytes,
+    /// Small reads that each part of the device has at once in the serialising modes: while all of them
+    /// together are no longer than `overlap`, none takes long, and the drive orders them better than a sweep
+    /// does, by its rotation. 1 to 64.
+    #[serde(skip_serializing_if = "is_one")]
+    pub small_in_flight: usize,
     /// Most requests waiting at once, and most pieces queued. At least 1.
     pub queue_max: usize,
     /// Answer as soon as the requested bytes are in memory; otherwise at the end of the whole read, as \[L\]
@@ -245,6 +250,8 @@ impl Default for Config {
             parts: Vec::new(),
             // With two: about 2 ms of media time.
             overlap: Bytes::kib(256),
+            // As the papers have it.
+            small_in_flight: 1,
             // As many shims as a daemon has by default. With fewer, clients that come back all at once are
             // passed on, and make the disk seek.
             queue_max: 4096,
@@ -290,7 +297,8 @@ impl Config {
     /// Most reads in flight at once in the serialising modes, beside those that join reads of the kernel's
     /// ([`IN_FLIGHT_MAX`]).
     pub fn flights_max(&self) -> usize {
-        (self.in_flight + self.reads_in_flight).saturating_sub(1).saturating_mul(self.parts.len() + 1)
+        let pieces = (self.in_flight + self.reads_in_flight).saturating_sub(1).max(self.small_in_flight);
+        pieces.saturating_mul(self.parts.len() + 1)
     }
 
     /// The same settings with every value inside its range.
@@ -300,6 +308,7 @@ impl Config {
         self.prefetch = self.prefetch.clamp(page, self.read_max);
         self.reads_in_flight = self.reads_in_flight.max(1);
         self.in_flight = self.in_flight.clamp(1, IN_FLIGHT_MAX);
+        self.small_in_flight = self.small_in_flight.clamp(1, IN_FLIGHT_MAX);
         self.parts.retain(|start| start.0 > 0);
         self.parts.sort_unstable();
         self.parts.dedup();

@@ -42,6 +42,10 @@ pub struct Demand {
     pub deadline: Option<Nanos>,
     /// Bytes a second at which they are played, as [`Event::Bitrate`] says it of the file; 0 is ignored.
     pub bitrate: Option<u64>,
+    /// No client asks yet: one is expected to, for these bytes and for others of its set. They are read as
+    /// asked, in the order of the disk, and a client that comes for them meanwhile waits for their turn. The
+    /// deadline bounds that wait.
+    pub foretold: bool,
     /// The kernel reads what comes before it, for a client that no door holds up. It joins that read instead
     /// of waiting in line. Nobody hears the answer.
     pub along: bool,

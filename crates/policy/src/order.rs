@@ -39,4 +39,7 @@ pub(crate) trait Order {
     /// Index of the piece to read next. `queue` is never empty and in order of arrival. An index out of range
     /// is taken as the last.
     fn pick(&mut self, now: Nanos, queue: &mut dyn ExactSizeIterator<Item = Queued>) -> usize;
+
+    /// What [`Order::pick`] would choose; nothing is chosen.
+    fn peek(&self, now: Nanos, queue: &mut dyn ExactSizeIterator<Item = Queued>) -> usize;
 }

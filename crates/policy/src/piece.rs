@@ -25,15 +25,18 @@ pub(crate) struct Turn {
     pub(crate) due: Nanos,
     /// It may join a read of the kernel's ([`crate::Demand::along`]).
     pub(crate) along: bool,
+    /// See [`crate::Demand::foretold`].
+    pub(crate) foretold: bool,
 }
 
 impl Turn {
     /// Ahead of need: not before a request waits for it.
-    pub(crate) const AHEAD: Turn = Turn { due: Nanos::MAX, along: false };
+    pub(crate) const AHEAD: Turn = Turn { due: Nanos::MAX, along: false, foretold: false };
 
-    /// The turn of what has both.
+    /// The turn of what has both. What was foretold keeps its place in the order of the disk.
     pub(crate) fn or(self, other: Turn) -> Turn {
-        Turn { due: self.due.min(other.due), along: self.along || other.along }
+        let due = if self.foretold { self.due } else { self.due.min(other.due) };
+        Turn { due, along: self.along || other.along, ..self }
     }
 }
 

@@ -63,6 +63,8 @@ pub(crate) struct Spindle {
     in_flight: usize,
     reads_in_flight: usize,
     overlap: u64,
+    /// See [`Config::small_in_flight`].
+    small_in_flight: usize,
     /// See [`Config::parts`].
     parts: Vec<Lba>,
     queue_max: usize,
@@ -102,6 +104,7 @@ impl Spindle {
             in_flight: config.in_flight,
             reads_in_flight: config.reads_in_flight,
             overlap: config.overlap.0,
+            small_in_flight: config.small_in_flight,
             queue_max: config.queue_max,
             wait_max: config.wait_max,
             stall_max: config.stall_max,
@@ -272,16 +275,25 @@ impl Spindle {
         (pieces < joins.pieces && (pieces == 0 || bytes <= joins.bytes)).then_some(next)
     }
 
-    /// The next piece in the order of the queue, one at a time.
+    /// The next piece in the order of the queue, if another read may join those in flight. One that is too
+    /// long for that keeps its turn until they are done.
     fn next_in_line(&mut self, now: Nanos) -> Option<usize> {
-        let part = self.part_with_room()?;
+        let (part, most) = self.part_with_room()?;
         let place = |p: &Piece| Place { lba: p.lba, file: p.file, offset: p.start };
         let queued = |p: &Piece| Queued { id: p.id, place: place(p), due: p.turn.due };
+        let own = |i: &usize| self.parts.is_empty() || self.part_of(self.queue[*i].lba) == part;
+        if most < u64::MAX {
+            let own: Vec<usize> = (0..self.queue.len()).filter(own).collect();
+            let mut places = own.iter().map(|&i| queued(&self.queue[i]));
+            let next = &self.queue[own[self.orders[part].peek(now, &mut places).min(own.len() - 1)]];
+            if next.end - next.start > most {
+                return None;
+            }
+        }
         Some(if self.parts.is_empty() {
             self.orders[part].pick(now, &mut self.queue.iter().map(queued)).min(self.queue.len() - 1)
         } else {
-            let of_part = |&i: &usize| self.part_of(self.queue[i].lba) == part;
-            let own: Vec<usize> = (0..self.queue.len()).filter(of_part).collect();
+            let own: Vec<usize> = (0..self.queue.len()).filter(own).collect();
             let mut places = own.iter().map(|&i| queued(&self.queue[i]));
             own[self.orders[part].pick(now, &mut places).min(own.len() - 1)]
         })
@@ -292,27 +304,36 @@ impl Spindle {
         lba.map_or(0, |lba| self.parts.partition_point(|&start| start <= lba))
     }
 
-    /// The part of the device that takes the next read: of those with room, the one whose piece was queued
-    /// first.
-    fn part_with_room(&self) -> Option<usize> {
+    /// The part of the device that takes the next read, and most bytes of that: of those with room, the one
+    /// whose piece was queued first.
+    fn part_with_room(&self) -> Option<(usize, u64)> {
         if self.parts.is_empty() {
-            return Some(0).filter(|_| !self.queue.is_empty() && self.may_submit(0));
+            return Some((0, self.room(0))).filter(|&(_, room)| !self.queue.is_empty() && room > 0);
         }
-        let mut full = alloc::vec![None; self.orders.len()];
+        let mut rooms = alloc::vec![None; self.orders.len()];
         let parts = self.queue.iter().map(|p| self.part_of(p.lba));
-        let mut roomy = parts.filter(|&part| !*full[part].get_or_insert_with(|| !self.may_submit(part)));
-        roomy.next()
+        let mut roomy = parts.map(|part| (part, *rooms[part].get_or_insert_with(|| self.room(part))));
+        roomy.find(|&(_, room)| room > 0)
     }
 
-    fn may_submit(&self, part: usize) -> bool {
+    /// Most bytes that the next read of a part may have; 0: none may join those in flight.
+    fn room(&self, part: usize) -> u64 {
         if !self.serialises {
-            return self.flights.len() < self.queue_max;
+            return if self.flights.len() < self.queue_max { u64::MAX } else { 0 };
         }
         let in_line = self.flights.iter().filter(|f| !f.joined);
         let of_part = in_line.filter(|f| self.parts.is_empty() || self.part_of(f.piece.lba) == part);
-        let (count, missing) = of_part.fold((0, 0), |(n, sum), f| (n + 1, sum + f.missing()));
+        let (count, missing, bytes) = of_part.fold((0, 0, 0), |(n, missing, bytes), f| {
+            (n + 1, missing + f.missing(), bytes + f.piece.end - f.piece.start)
+        });
         let overlap = self.overlap.saturating_mul(self.in_flight as u64);
-        count < self.in_flight || (count + 1 < self.in_flight + self.reads_in_flight && missing <= overlap)
+        let follows = count + 1 < self.in_flight + self.reads_in_flight && missing <= overlap;
+        match count < self.in_flight || follows {
+            true => u64::MAX,
+            // Of small reads the drive makes its own order, and none takes long.
+            false if count < self.small_in_flight => self.overlap.saturating_sub(bytes),
+            false => 0,
+        }
     }
 
     /// A read in flight.

@@ -407,6 +407,41 @@ fn an_urgent_need_is_read_before_a_relaxed_one() {
 }
 
 #[test]
+fn small_reads_are_in_flight_together_and_a_long_one_keeps_its_turn() {
+    let mut s = DiskEngine::new(Config { mode: Mode::Serialise, small_in_flight: 3, ..Config::default() });
+    for (id, len) in [(1, 64 * K), (2, 64 * K), (3, 512 * K), (4, 64 * K), (5, 64 * K)] {
+        s.handle(Nanos(1), request(id, id, 0, len));
+    }
+    let first = reads(&mut s);
+    assert_eq!(first.iter().map(|r| r.1).collect::<Vec<_>>(), [1, 2], "those behind wait for the long one");
+    s.handle(Nanos(2), Event::Done { read: first[0].0, outcome: Outcome::Ok });
+    assert_eq!(reads(&mut s), []);
+    s.handle(Nanos(3), Event::Done { read: first[1].0, outcome: Outcome::Ok });
+    let [(long, 3, ..)] = reads(&mut s)[..] else { panic!("alone") };
+    s.handle(Nanos(4), Event::Done { read: long, outcome: Outcome::Ok });
+    assert_eq!(reads(&mut s).iter().map(|r| r.1).collect::<Vec<_>>(), [4, 5]);
+}
+
+#[test]
+fn who_comes_for_foretold_bytes_waits_for_their_turn() {
+    let demand = |foretold| Demand { deadline: Some(Nanos::from_secs(4)), foretold, ..Demand::default() };
+    let order = |foretold| {
+        let mut s = DiskEngine::new(Config { mode: Mode::Serialise, ..Config::default() });
+        s.handle(Nanos(0), request(0, 5, 0, 512 * K));
+        let [(read, ..)] = reads(&mut s)[..] else { panic!("one read") };
+        for ino in [6, 7, 8] {
+            s.handle(Nanos(1), demanding(ino, ino, 0, demand(foretold)));
+        }
+        // A client is blocked on the last of them.
+        s.handle(Nanos(2), request(20, 8, 0, 512 * K));
+        s.handle(Nanos(3), Event::Done { read, outcome: Outcome::Ok });
+        order_of_reads(&mut s, Nanos(3))
+    };
+    assert_eq!(order(true), [6, 7, 8]);
+    assert_eq!(order(false), [8, 6, 7]);
+}
+
+#[test]
 fn who_joins_a_piece_makes_it_urgent_for_all() {
     let at = |s| Demand { deadline: Some(Nanos::from_secs(s)), ..Demand::default() };
     let first = |joins: bool| {

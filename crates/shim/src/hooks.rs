@@ -4,11 +4,12 @@
 #![allow(unreachable_pub)] // Their users find them by name, through the dynamic linker.
 #![allow(clippy::missing_safety_doc)] // The contract of each is that of the C function it stands in front of.
 
-use libc::{c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
-use seekless_wants::{advised, is_page_aligned};
+use libc::{FILE, c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
+use seekless_wants::{PAGE, advised, is_page_aligned};
 use seekless_wire::Call;
 
-use crate::judge::{Length, Moved, Place, before, before_mapped};
+use crate::host;
+use crate::judge::{After, Length, Moved, Place, before, before_mapped};
 use crate::next;
 
 /// Exports hooks that call `before` with a place and a length made of their own arguments.
@@ -145,4 +146,45 @@ pub unsafe extern "C-unwind" fn posix_madvise(addr: *mut c_void, length: size_t,
     }
     // SAFETY: our caller's own arguments.
     unsafe { next::posix_madvise(addr, length, advice) }
+}
+
+/// Before a read of a stream (`fread`), whose buffer may hold some of it: its file is read from the descriptor's
+/// position on. Less than a page, which is glibc's buffer, is left alone: most such calls read nothing.
+fn before_stream(size: size_t, count: size_t, stream: *mut FILE) -> After {
+    let wanted = size.saturating_mul(count);
+    if (wanted as u64) < PAGE || stream.is_null() {
+        return After::Nothing;
+    }
+    // SAFETY: our caller's own stream. One without a descriptor has -1.
+    let fd = host::with_errno_kept(|| unsafe { libc::fileno(stream) });
+    before(Call::Read, fd, Place::Cursor, bytes(wanted))
+}
+
+/// Exports hooks of functions that read items of a stream.
+macro_rules! stream_hooks {
+    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),*), $size:ident, $count:ident, $stream:ident;)+) => {$(
+        $(#[$doc])*
+        // SAFETY: as of the hooks above.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> size_t {
+            let after = before_stream($size, $count, $stream);
+            // SAFETY: our caller's own arguments.
+            let items = unsafe { next::$name($($arg),*) };
+            after.returned(items.saturating_mul($size) as u64);
+            items
+        }
+    )+};
+}
+
+stream_hooks! {
+    /// `fread(3)`.
+    fn fread(buf: *mut c_void, size: size_t, count: size_t, stream: *mut FILE), size, count, stream;
+    /// `fread_unlocked(3)`, which coreutils' checksums call.
+    fn fread_unlocked(buf: *mut c_void, size: size_t, count: size_t, stream: *mut FILE), size, count, stream;
+    /// `fread`, fortified.
+    fn __fread_chk(buf: *mut c_void, room: size_t, size: size_t, count: size_t, stream: *mut FILE),
+        size, count, stream;
+    /// `fread_unlocked`, fortified.
+    fn __fread_unlocked_chk(buf: *mut c_void, room: size_t, size: size_t, count: size_t, stream: *mut FILE),
+        size, count, stream;
 }

@@ -9,7 +9,7 @@
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use libc::{c_int, c_long, c_uint, c_void, iovec, off_t, size_t, ssize_t};
+use libc::{FILE, c_int, c_long, c_uint, c_void, iovec, off_t, size_t, ssize_t};
 
 use crate::host;
 
@@ -114,6 +114,31 @@ fn error_returned(work: impl FnOnce() -> c_long) -> c_int {
     })
 }
 
+/// What `fread` does, by a function that is not intercepted.
+///
+/// # Safety
+/// As `fread`'s.
+#[cfg_attr(test, allow(dead_code))]
+unsafe fn by_bytes(buf: *mut c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t {
+    let wanted = size.saturating_mul(count);
+    for at in 0..wanted {
+        // SAFETY: our caller's own stream and buffer, which holds as many bytes.
+        unsafe {
+            let byte = libc::fgetc(stream);
+            let Ok(byte) = u8::try_from(byte) else { return at / size };
+            buf.cast::<u8>().add(at).write(byte);
+        }
+    }
+    if wanted == 0 { 0 } else { count }
+}
+
+macro_rules! by_bytes {
+    ($($arg:expr),*) => {
+        // SAFETY: the arguments are those the host gave for this very call.
+        unsafe { by_bytes($($arg),*) }
+    };
+}
+
 originals! {
     fn read(fd: c_int, buf: *mut c_void, count: size_t) -> ssize_t = direct!(SYS_read, fd, buf, count);
     fn __read(fd: c_int, buf: *mut c_void, count: size_t) -> ssize_t = direct!(SYS_read, fd, buf, count);
@@ -161,4 +186,12 @@ originals! {
     fn posix_fadvise64(fd: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int =
         error_returned(|| direct!(SYS_fadvise64, fd, offset, length, advice));
     fn readahead(fd: c_int, offset: off_t, count: size_t) -> ssize_t = direct!(SYS_readahead, fd, offset, count);
+    fn fread(buf: *mut c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t =
+        by_bytes!(buf, size, count, stream);
+    fn fread_unlocked(buf: *mut c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t =
+        by_bytes!(buf, size, count, stream);
+    fn __fread_chk(buf: *mut c_void, room: size_t, size: size_t, count: size_t, stream: *mut FILE) -> size_t =
+        by_bytes!(buf, size, count.min(room / size.max(1)), stream);
+    fn __fread_unlocked_chk(buf: *mut c_void, room: size_t, size: size_t, count: size_t, stream: *mut FILE) -> size_t =
+        by_bytes!(buf, size, count.min(room / size.max(1)), stream);
 }

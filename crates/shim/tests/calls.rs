@@ -103,6 +103,10 @@ calls! {
     posix_fadvise64: [Fadvise(131_072, 300_000)];
     fadvise_to_end: [Fadvise(131_072, FILE_BYTES - 131_072)];
     readahead: [Readahead(131_072, 300_000)];
+    fread: [Read(65_536, 100_000)];
+    fread_unlocked: [Read(65_536, 100_000)];
+    fread_chk: [Read(65_536, 100_000)];
+    fread_unlocked_chk: [Read(65_536, 100_000)];
     o_direct: [];
     not_a_file: [];
 }
@@ -154,12 +158,16 @@ fn only_the_hooks_are_exported() {
     let mut names: Vec<&str> = text.lines().filter_map(|l| l.split_whitespace().last()).collect();
     names.sort_unstable();
     let expected = [
+        "__fread_chk",
+        "__fread_unlocked_chk",
         "__pread64",
         "__pread64_chk",
         "__pread_chk",
         "__read",
         "__read_chk",
         "copy_file_range",
+        "fread",
+        "fread_unlocked",
         "madvise",
         "mmap",
         "mmap64",

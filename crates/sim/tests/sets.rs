@@ -42,7 +42,13 @@ fn served_by(drive: &str, set: SetSpec, change: impl FnOnce(&mut SpindleConfig))
         kernel: KernelConfig::default(),
         server: ServerModel::threads(),
         socket: Bytes::mib(1),
-        engine: Some(EngineConfig { door: Door::Shim, spindle, single_queue: false, window: None }),
+        engine: Some(EngineConfig {
+            door: Door::Shim,
+            spindle,
+            single_queue: false,
+            next_files: false,
+            window: None,
+        }),
         costs: Costs::default(),
         load: Load::Closed {
             clients: 100,

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::distribution::DURATION_S;
 use crate::draw::Draw;
+use crate::tree::TreeFile;
 use crate::zipf::Zipf;
 
 /// Bitrate of a standard definition video, bits a second (\[A\] section 6.2).
@@ -273,6 +274,20 @@ impl Catalogue {
             return Err(CatalogueError("the manifest names no file with at least one byte".into()));
         }
         Ok(Catalogue::with_popularity(videos, zipf, seed))
+    }
+
+    /// The files of a tree, in the order of writing, all equally popular.
+    ///
+    /// # Errors
+    /// A tree of no files.
+    pub fn of_tree(files: Vec<TreeFile>, seed: u64) -> Result<Catalogue, CatalogueError> {
+        let video =
+            |f: TreeFile| Video { path: f.path, size: Bytes(f.size.max(1)), bits_per_s: bits_per_s(false) };
+        let videos: Vec<Video> = files.into_iter().map(video).collect();
+        if videos.is_empty() {
+            return Err(CatalogueError("a tree of 0 files was asked for; give at least 1".into()));
+        }
+        Ok(Catalogue::with_popularity(videos, 0.0, seed))
     }
 
     fn with_popularity(videos: Vec<Video>, zipf: f64, seed: u64) -> Catalogue {

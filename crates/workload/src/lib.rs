@@ -20,4 +20,5 @@ pub mod httperf;
 pub mod session;
 pub mod splitmix;
 pub mod trace;
+pub mod tree;
 pub mod zipf;

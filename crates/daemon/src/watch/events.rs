@@ -124,16 +124,17 @@ impl Announcer {
     fn hit(&self, event: Event, call: &ForwardedCall, now: Instant) {
         let tid = event.tid();
         let Some(fd) = event.allow() else { return };
+        if is_own_thread(tid) {
+            // The engine opens files by itself, too, and maps what it has brought in: that is nobody's reading. Asked when the
+            // reader has gone on.
+            return self.counts.own.add();
+        }
         let needs_every_hit = || lock(self.engine.devices()).needs_every_hit(call.file);
         if self.files.is_count_due(call.file, now) && !needs_every_hit() {
             self.files.ignore_if_resident(call.file, call.edition.size, &fd, &self.group, &self.counts);
         }
         if !self.settings.engine.hears_hits() {
             return;
-        }
-        if is_own_thread(tid) {
-            // The socket door's engine maps what it has brought in: that is nobody's reading. Asked when the reader has gone on.
-            return self.counts.own.add();
         }
         // What it is to be, and of how much, can no longer be asked: its thread has gone on.
         self.engine.hit(call, Taken::Unknown, Passed::Own(Source::own(fd)));

@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use seekless_units::{Exit, Fault};
 
+use super::daemon::{self, Daemon};
 use super::{Bench, serve};
 use crate::process::Process;
 use crate::results::Row;
-use crate::scenario::{FileReader, Load, Point};
+use crate::scenario::{Door, FileReader, Load, Point};
 use crate::small_files::{self, Sums, Tree};
 use crate::tools;
 
@@ -36,7 +37,14 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     let dir = bench.scratch.dir(&format!("run{}", row.position))?;
     let group = bench.group("lab")?;
     let sums = dir.join("sums");
-    let command = command(point.arm.reader, &dir, &sums, &bench.disks[0].mount.join(TREE), ahead.0)?;
+    let mut command = command(point.arm.reader, &dir, &sums, &bench.disks[0].mount.join(TREE), ahead.0)?;
+    let helper = match point.arm.mode {
+        Some(_) => Some(Daemon::of(bench, &point.arm, &dir, group.as_ref())?),
+        None => None,
+    };
+    if helper.is_some() && point.arm.door == Door::Shim {
+        command.envs(daemon::environment(&dir)?);
+    }
     bench.disks[0].stats(true)?;
     let started = Instant::now();
     let mut process = Process::spawn("reader of files", command, &dir.join("log"), group.as_ref())?;
@@ -52,6 +60,17 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     row.metrics.insert("runtime_s".into(), elapsed_s);
     row.metrics.insert("files_s".into(), read.len() as f64 / elapsed_s);
     row.metrics.insert("wrong_files".into(), wrong as f64);
+    if let Some(helper) = &helper {
+        let status = helper.status()?;
+        let of_disks = |pointer: &str| -> f64 {
+            let disks = status["disks"].as_array().into_iter().flatten();
+            disks.filter_map(|disk| disk.pointer(pointer)?.as_f64()).sum()
+        };
+        let unused = of_disks("/ledger/wasted") + of_disks("/ledger/evicted_unused");
+        row.metrics.insert("unused_share".into(), unused / of_disks("/bytes_read").max(1.0));
+        row.metrics.insert("foretold_share".into(), of_disks("/next_files/used") / read.len().max(1) as f64);
+        row.raw.insert("daemon".into(), status);
+    }
     serve::account_disks(row, &[stats]);
     Ok(())
 }

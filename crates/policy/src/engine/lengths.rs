@@ -76,7 +76,7 @@ impl DiskEngine {
 
     /// Bytes that bound a stream's pieces.
     pub(super) fn share(&self, following: &Following) -> u64 {
-        self.memory.share(following.table.len())
+        self.memory.share(following.table.sharing())
     }
 
     /// Bytes beyond which no piece is to go: none where as much is fetched as a client is as likely to go on

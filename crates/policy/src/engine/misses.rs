@@ -76,6 +76,7 @@ impl DiskEngine {
             return Err(Reason::Random);
         }
         let len = match self.piece_max_blocked(stream) {
+            _ if request.demand.foretold => 0,
             Some(_) if action == MissAction::ReadAsAsked => 0,
             Some(len) => len.min(self.room_before_fetched(stream, wanted.start)),
             None => self.size.on_miss(Miss {
@@ -91,7 +92,8 @@ impl DiskEngine {
         }
         self.stats.bytes_wanted += wanted.end - wanted.start;
         self.stats.attached += u64::from(plan.create.is_empty());
-        let turn = Turn { due: self.due(request.demand), along: request.demand.along };
+        let Demand { along, foretold, .. } = request.demand;
+        let turn = Turn { due: self.due(request.demand), along, foretold };
         let fetched: alloc::vec::Vec<u64> = plan.create.iter().map(|&(_, end, _)| end).collect();
         let range = (request.file, wanted.start, wanted.end);
         let piece = |start, end| NewPiece {

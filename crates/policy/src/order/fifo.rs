@@ -10,4 +10,8 @@ impl Order for Fifo {
     fn pick(&mut self, _now: Nanos, _queue: &mut dyn ExactSizeIterator<Item = Queued>) -> usize {
         0
     }
+
+    fn peek(&self, now: Nanos, queue: &mut dyn ExactSizeIterator<Item = Queued>) -> usize {
+        Fifo::pick(&mut Fifo, now, queue)
+    }
 }

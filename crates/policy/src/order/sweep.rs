@@ -47,6 +47,10 @@ impl Order for Sweep {
         self.head = Some(place);
         index
     }
+
+    fn peek(&self, now: Nanos, queue: &mut dyn ExactSizeIterator<Item = Queued>) -> usize {
+        Sweep::pick(&mut self.clone(), now, queue)
+    }
 }
 
 #[cfg(test)]

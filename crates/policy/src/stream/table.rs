@@ -78,6 +78,11 @@ impl Stream {
         self.passed >= self.file_size
     }
 
+    /// Whether its whole file was fetched before its client came: it needs no more memory than that.
+    fn waits(&self) -> bool {
+        self.consumed == 0 && self.first == 0 && self.fetched > 0 && self.fetched >= self.file_size
+    }
+
     /// When it will have read what is fetched: at the bitrate it is known to have, if it does not read faster
     /// for good, else at its present rate. A viewer's first burst fills its buffer and says nothing about its
     /// rate.
@@ -199,6 +204,8 @@ pub(crate) struct Streams {
     by_last: ByTime<StreamId>,
     next: u64,
     unread: u64,
+    /// Streams that wait whole for their clients ([`Stream::waits`]).
+    waiting: usize,
     persistence: Persistence,
     lengths: Lengths,
 }
@@ -214,6 +221,7 @@ impl Streams {
             by_last: ByTime::default(),
             next: 0,
             unread: 0,
+            waiting: 0,
             persistence: Persistence::new(depth),
             lengths: Lengths::default(),
         }
@@ -222,6 +230,11 @@ impl Streams {
     /// Streams known now.
     pub(crate) fn len(&self) -> usize {
         self.streams.len()
+    }
+
+    /// Those that may still be read ahead for, or are being read.
+    pub(crate) fn sharing(&self) -> usize {
+        self.streams.len() - self.waiting
     }
 
     /// Bytes fetched that at least one stream is still to read. Bytes that many wait for count once: they are
@@ -437,6 +450,7 @@ impl Streams {
 
     fn remove(&mut self, id: StreamId) -> Option<Stream> {
         let stream = self.streams.remove(&id)?;
+        self.waiting -= usize::from(stream.waits());
         self.by_last.remove(id);
         if let Some(of) = self.files.get_mut(&stream.file) {
             of.standings.remove(of.before((stream.position, id)));
@@ -452,7 +466,9 @@ impl Streams {
     fn change(&mut self, id: StreamId, change: impl FnOnce(&mut Stream)) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let (last, from) = (stream.last, Standing::of(id, stream));
+        self.waiting -= usize::from(stream.waits());
         change(stream);
+        self.waiting += usize::from(stream.waits());
         if stream.last != last {
             self.by_last.set(id, stream.last);
         }

@@ -262,7 +262,9 @@ impl Model {
             assert!(self.flights.len() < self.flights_max(), "too many in all");
             let overlap = config.overlap.0.saturating_mul(config.in_flight as u64);
             let first = count < config.in_flight || !config.parts.is_empty();
-            assert!(along || first || missing <= overlap, "submitted too early");
+            let bytes: u64 = in_line().map(|f| f.end - f.start).sum();
+            let small = count < config.small_in_flight && bytes + len <= config.overlap.0;
+            assert!(along || first || missing <= overlap || small, "submitted too early");
         } else {
             assert_eq!(config.mode, Mode::Prefetch, "modes off and track read nothing");
             assert!(self.flights.len() < config.queue_max);

@@ -23,8 +23,9 @@ pub(crate) fn amount() -> impl Strategy<Value = u64> {
 }
 
 pub(crate) fn demand() -> impl Strategy<Value = Demand> {
-    (proptest::option::of(amount().prop_map(Nanos)), proptest::option::of(amount()), any::<bool>())
-        .prop_map(|(deadline, bitrate, along)| Demand { deadline, bitrate, along })
+    let turns = (any::<bool>(), any::<bool>());
+    (proptest::option::of(amount().prop_map(Nanos)), proptest::option::of(amount()), turns)
+        .prop_map(|(deadline, bitrate, (foretold, along))| Demand { deadline, bitrate, foretold, along })
 }
 
 pub(crate) fn taken() -> impl Strategy<Value = Taken> {
@@ -138,6 +139,7 @@ pub(crate) fn config() -> impl Strategy<Value = Config> {
                     read_max: Bytes(read_max * 5_000),
                     reads_in_flight,
                     in_flight: at_once.0,
+                    small_in_flight: at_once.0,
                     find_in_flight: at_once.2,
                     parts: at_once.1.into_iter().map(Lba).collect(),
                     overlap: Bytes(overlap * PAGE),

@@ -183,7 +183,13 @@ impl NodeArgs {
             // No loop of `serve` waits for the disk; every request does by itself.
             server: ServerModel::threads(),
             socket: Bytes::mib(1),
-            engine: Some(EngineConfig { door: Door::Shim, spindle, single_queue: false, window: None }),
+            engine: Some(EngineConfig {
+                door: Door::Shim,
+                spindle,
+                single_queue: false,
+                next_files: false,
+                window: None,
+            }),
             costs: Costs::default(),
             load: Load::Node(Node {
                 clients: self.clients,

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use seekless_drive::set::{DriveSet, SetKind, SetSpec};
@@ -14,10 +15,13 @@ use seekless_workload::catalogue::{Catalogue, CatalogueSpec, Content};
 use seekless_workload::closed::{ClosedSpec, Pick};
 use seekless_workload::handler::Handler;
 use seekless_workload::session::ClientClass;
+use seekless_workload::tree::{Folders, Taking, TreeSpec};
 use serde_json::{Value, json};
 
 use crate::serving::config::{self, Costs, DiskConfig, EngineConfig, Rise, ServerModel};
-use crate::serving::{self, Config, KernelConfig, Load, Replacement, profile_of, readahead, scheduler};
+use crate::serving::{
+    self, Config, KernelConfig, Load, Replacement, TreeLoad, profile_of, readahead, scheduler,
+};
 
 /// Headings of what `--help` shows and `-h` does not.
 const LIBRARY: &str = "Library";
@@ -32,6 +36,8 @@ enum LoadKind {
     Handlers,
     /// Viewing sessions at --rate requests a second
     Sessions,
+    /// --clients programs that read every file of a tree of small files once, as `xargs -P` starts them
+    Tree,
     /// The highest rate of sessions at which fewer than --max-failed fail, by bisection
     Search,
 }
@@ -160,6 +166,18 @@ struct LibraryArgs {
     /// What kind of files: videos, clips or index
     #[arg(long, value_name = "KIND", default_value = "videos", help_heading = LIBRARY, hide_short_help = true)]
     content: Content,
+    /// Tree: small files
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000), help_heading = LIBRARY, hide_short_help = true)]
+    files: u32,
+    /// Tree: median of their sizes, which are lognormal
+    #[arg(long, value_name = "SIZE", default_value = "8KiB", help_heading = LIBRARY, hide_short_help = true)]
+    median: Bytes,
+    /// Tree: one pack for so many of them
+    #[arg(long, value_name = "N", default_value_t = 1_250, value_parser = clap::value_parser!(u32).range(1..), help_heading = LIBRARY, hide_short_help = true)]
+    files_per_pack: u32,
+    /// Tree: size of a pack
+    #[arg(long, value_name = "SIZE", default_value = "16MiB", help_heading = LIBRARY, hide_short_help = true)]
+    pack: Bytes,
     /// Share of HD (2095 kb/s) videos, 0 to 1; the rest is SD (419 kb/s)
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, help_heading = LIBRARY, hide_short_help = true)]
     hd_share: f64,
@@ -234,6 +252,9 @@ struct EngineArgs {
     /// How a disk's queue is served, as the daemon takes it
     #[command(flatten)]
     queue: QueueOptions,
+    /// Read files before their readers open them, where the order of a folder foretells which come next
+    #[arg(long, value_name = "on|off", default_value = "off", value_parser = ["on", "off"], help_heading = BOUNDS, hide_short_help = true)]
+    next_files: String,
     /// With --prefetch auto: the size at the start, as a multiple of what the profile and the memory say
     #[arg(
         long,
@@ -276,6 +297,12 @@ struct LoadArgs {
     /// Handlers: what one does: index-search, or files-part-think such as one-whole-0, two-rand-0, four-64kb-0
     #[arg(long, value_name = "NAME", default_value = "one-whole-0", help_heading = LOAD, hide_short_help = true)]
     handler: Handler,
+    /// Tree: the order of the list: listed, name, inode, disk
+    #[arg(long, value_name = "ORDER", default_value = "listed", help_heading = LOAD, hide_short_help = true)]
+    taking: Taking,
+    /// Tree: files that a program takes at a time
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..), help_heading = LOAD, hide_short_help = true)]
+    batch: u32,
     /// Closed: how a client chooses its next file
     #[arg(long, value_enum, default_value = "uniform", help_heading = LOAD, hide_short_help = true)]
     pick: PickArg,
@@ -326,6 +353,9 @@ struct LoadArgs {
     runs: u32,
 }
 
+/// What `sha256sum` takes, on one core with the instructions for it.
+const CHECKSUM_NS_PER_KIB: u64 = 1_000;
+
 fn positive(text: &str) -> Result<f64, String> {
     let value = text.parse::<f64>().ok().filter(|v| v.is_finite() && *v > 0.0);
     value.ok_or_else(|| format!("`{text}` is not a number above 0"))
@@ -365,6 +395,12 @@ fn usage(message: impl Into<String>) -> Fault {
 impl ServeArgs {
     fn catalogue(&self) -> Result<Catalogue, Fault> {
         let l = &self.library;
+        if self.load.load == LoadKind::Tree {
+            let (files, median, pack) = (l.files, l.median.0, l.pack.0);
+            let spec =
+                TreeSpec { files, median, files_per_pack: l.files_per_pack, pack, seed: l.catalogue_seed };
+            return Catalogue::of_tree(spec.files(), l.catalogue_seed).map_err(|e| usage(e.to_string()));
+        }
         let spec = CatalogueSpec {
             videos: l.videos,
             size: l.library,
@@ -410,6 +446,10 @@ impl ServeArgs {
         }
         let first = disks.first().ok_or_else(|| usage("no --drive"))?;
         let engine = self.engine.config(first, self.memory)?;
+        let tree = l.load == LoadKind::Tree;
+        if tree && disks.len() > 1 {
+            return Err(usage("--load tree is for one --drive"));
+        }
         Ok(Config {
             disks,
             memory: self.memory,
@@ -436,10 +476,11 @@ impl ServeArgs {
                 },
                 ..KernelConfig::default()
             },
-            server: s.model(),
+            server: if tree { ServerModel::checksums() } else { s.model() },
             socket: s.socket,
             engine,
             costs: Costs {
+                copy_ns_per_kib: if tree { CHECKSUM_NS_PER_KIB } else { Costs::default().copy_ns_per_kib },
                 wake: s.wake,
                 network: s.network_alpha,
                 network_ns_per_kib: (1.024e6 / s.network_mb_per_s) as u64,
@@ -457,6 +498,11 @@ impl ServeArgs {
             let pick = if l.pick == PickArg::Zipf { Pick::Zipf } else { Pick::Uniform };
             let spec = ClosedSpec { range: l.range, pick, random_start: true, seed: l.seed };
             return Ok(Load::Closed { clients: l.clients, spec });
+        }
+        if l.load == LoadKind::Tree {
+            let folders = Arc::new(Folders::of(catalogue.videos().iter().map(|v| &*v.path)));
+            let (programs, batch, taking) = (l.clients, l.batch, l.taking);
+            return Ok(Load::Tree(TreeLoad { programs, batch, taking, folders }));
         }
         if l.load == LoadKind::Handlers {
             l.handler.check(catalogue).map_err(usage)?;
@@ -521,7 +567,8 @@ impl EngineArgs {
             spindle.start_size = Some(start);
         }
         let (door, single_queue) = (self.door.into(), self.queue.single_queue);
-        Ok(Some(EngineConfig { door, spindle, single_queue, window: self.window }))
+        let next_files = mode == Mode::Both && spindle.ahead.is_some() && self.next_files == "on";
+        Ok(Some(EngineConfig { door, spindle, single_queue, next_files, window: self.window }))
     }
 
     /// The size that an automatic one would start with, times the factor that was asked for.

@@ -1,5 +1,8 @@
 //! Clients: what each asks for next, and when.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use seekless_units::Nanos;
 use seekless_workload::catalogue::Catalogue;
 use seekless_workload::closed::{ClosedReader, RangeRequest};
@@ -12,6 +15,8 @@ pub(crate) enum Kind<'a> {
     Closed(Box<ClosedReader<'a>>),
     /// The next request to a handler when the last is answered.
     Handler(Box<Requests<'a>>),
+    /// The next file of a batch, then of the next batch of the list, until all are read.
+    Tree(Program),
     /// Whom a balancer sends here, or not.
     Balanced,
     /// A viewer.
@@ -22,6 +27,31 @@ pub(crate) enum Kind<'a> {
         /// Whether it counts.
         measured: bool,
     },
+}
+
+/// A list of files that programs take in batches.
+pub(crate) struct Batches {
+    /// What has not been taken, the last first.
+    pub(crate) left: Vec<u32>,
+    pub(crate) batch: usize,
+}
+
+/// One of the programs.
+pub(crate) struct Program {
+    pub(crate) list: Rc<RefCell<Batches>>,
+    /// What is left of its batch, the last first.
+    pub(crate) batch: Vec<u32>,
+}
+
+impl Program {
+    fn next(&mut self) -> Option<u32> {
+        if self.batch.is_empty() {
+            let mut list = self.list.borrow_mut();
+            let from = list.left.len().saturating_sub(list.batch);
+            self.batch = list.left.split_off(from);
+        }
+        self.batch.pop()
+    }
 }
 
 /// One client.
@@ -42,6 +72,10 @@ impl Client<'_> {
         match &mut self.kind {
             Kind::Closed(reader) => reader.next().map(|r| (done, one(r))),
             Kind::Balanced => None,
+            Kind::Tree(program) => {
+                let video = program.next()?;
+                Some((done, one(RangeRequest { video, offset: 0, len: catalogue.video(video).size.0 })))
+            }
             Kind::Handler(requests) => requests.next().map(|steps| (done, steps)),
             Kind::Session { session, next, .. } => {
                 if *next >= session.end {

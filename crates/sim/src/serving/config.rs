@@ -1,5 +1,7 @@
 //! What is simulated.
 
+use std::sync::Arc;
+
 use seekless_drive::DriveSpec;
 use seekless_drive::set::SetSpec;
 use seekless_policy::{Config as SpindleConfig, Mode};
@@ -9,6 +11,7 @@ use seekless_workload::catalogue::Catalogue;
 use seekless_workload::closed::ClosedSpec;
 use seekless_workload::handler::Handler;
 use seekless_workload::session::ClientClass;
+use seekless_workload::tree::{Folders, Taking};
 
 use super::balancer::Ring;
 use super::{readahead, scheduler};
@@ -157,6 +160,8 @@ pub struct EngineConfig {
     pub spindle: SpindleConfig,
     /// One queue for all disks.
     pub single_queue: bool,
+    /// Whether files are read before their readers open them ([`seekless_successors`]).
+    pub next_files: bool,
     /// Most bytes of a read that are with the disk at once; `None`: all of it, as the daemon submits it.
     pub window: Option<Bytes>,
 }
@@ -241,6 +246,22 @@ pub enum Load {
     },
     /// One of several nodes behind a balancer; for one disk.
     Node(Node),
+    /// Programs that read every file of a tree once, as `xargs -P` starts them; the run is over when all are
+    /// read. For one disk, whose files lie as an aged file system has them.
+    Tree(TreeLoad),
+}
+
+/// Programs that read a tree.
+#[derive(Clone, Debug)]
+pub struct TreeLoad {
+    /// Programs at a time.
+    pub programs: u32,
+    /// Files that each takes at a time; then the next of the list.
+    pub batch: u32,
+    /// The order of the list.
+    pub taking: Taking,
+    /// The folders.
+    pub folders: Arc<Folders>,
 }
 
 /// A rate that is reached in steps of [`Rise::STEP`].

@@ -139,11 +139,16 @@ impl Disk {
         config: &DiskConfig,
         kernel: &KernelConfig,
         sizes: impl Iterator<Item = u64>,
+        aged: bool,
     ) -> Result<Disk, String> {
         let drives = DriveSet::new(&config.drive, config.set).map_err(|e| e.to_string())?;
         let profile = profile_of(&config.drive, &config.set);
+        let (sectors, stripe) = (drives.sectors(), config.set.stripe());
         Ok(Disk {
-            layout: Layout::new(sizes, config.size.0, drives.sectors(), config.set.stripe())?,
+            layout: match aged {
+                true => Layout::aged(sizes, config.size.0, sectors, stripe)?,
+                false => Layout::new(sizes, config.size.0, sectors, stripe)?,
+            },
             depth: drives.depth(),
             drives,
             scheduler: Scheduler::new(kernel.scheduler),

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use seekless_ledger::Totals;
 pub(crate) use seekless_policy::memory::REPORT_EVERY;
 use seekless_policy::{Config, DiskEngine, MemoryLimit, ReadId, RequestId};
+use seekless_successors::Successors;
 
 /// A read under way. Places are pages.
 #[derive(Clone, Copy, Debug)]
@@ -37,12 +38,18 @@ pub(crate) struct Engine {
     pub(crate) totals_before: Totals,
     /// Files that the engine has open, by their numbers. Only kept for the door that opens them itself.
     pub(crate) open: BTreeSet<u32>,
+    /// What its readers are about to open, where that is foretold.
+    pub(crate) next_files: Option<Successors>,
+    /// Requests for that, and the file that each is for.
+    pub(crate) foretold: BTreeMap<RequestId, u32>,
+    /// Whether a look at what is ahead is planned.
+    pub(crate) looks: bool,
     /// Number of the tick planned last.
     pub(crate) tick: u64,
 }
 
 impl Engine {
-    pub(crate) fn new(config: Config, memory: MemoryLimit) -> Engine {
+    pub(crate) fn new(config: Config, memory: MemoryLimit, next_files: bool) -> Engine {
         Engine {
             policy: DiskEngine::new(Config { memory, ..config }),
             reads: BTreeMap::new(),
@@ -50,6 +57,9 @@ impl Engine {
             next_request: 1,
             totals_before: Totals::default(),
             open: BTreeSet::new(),
+            next_files: next_files.then(|| Successors::new(0)),
+            foretold: BTreeMap::new(),
+            looks: false,
             tick: 0,
         }
     }

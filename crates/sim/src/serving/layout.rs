@@ -20,6 +20,11 @@ const EXTENT: u64 = 128 << 20;
 /// Bytes that stay together where a disk is spread over its drive (the live disk's default).
 const CHUNK: u64 = 64 << 20;
 
+/// From this size on a file has a stretch of its own.
+const LARGE: u64 = 1 << 20;
+/// Of so many small files of an aged file system one lies apart.
+const SCATTERED: u64 = 10;
+
 /// Where the files of one disk lie.
 #[derive(Clone, Debug)]
 pub struct Layout {
@@ -83,6 +88,60 @@ impl Layout {
         Ok(Layout { spread, starts })
     }
 
+    /// The same on an aged file system of small files: those that are written together share a stretch
+    /// (ext4's groups of preallocated blocks), in the order of writing, but for one of ten, which fills a
+    /// hole anywhere behind. Large files lie between those.
+    ///
+    /// # Errors
+    /// Those of [`Layout::new`].
+    pub fn aged(
+        sizes: impl Iterator<Item = u64>,
+        disk_bytes: u64,
+        drive_sectors: u64,
+        stripe: Bytes,
+    ) -> Result<Layout, String> {
+        let sizes: Vec<u64> = sizes.map(|s| s.next_multiple_of(4096)).collect();
+        let mut draw = Draw::new(1, "aged layout");
+        let together = |size: u64, draw: &mut Draw| size < LARGE && draw.below(SCATTERED) > 0;
+        let apart: Vec<bool> = sizes.iter().map(|&size| !together(size, &mut draw)).collect();
+        let behind = Layout::new(
+            sizes.iter().zip(&apart).filter(|(_, apart)| **apart).map(|(&size, _)| size),
+            disk_bytes,
+            drive_sectors,
+            stripe,
+        );
+        let packed: u64 = sizes.iter().zip(&apart).filter(|(_, apart)| !**apart).map(|(size, _)| size).sum();
+        let Layout { spread, starts } = behind?;
+        let total: u64 = sizes.iter().sum();
+        let room = disk_bytes / FLEX * (FLEX - FLEX_TABLES) + (disk_bytes % FLEX).saturating_sub(FLEX_TABLES);
+        if total > room {
+            return Err(format!(
+                "files of {total} bytes do not fit a disk of {disk_bytes}; give a larger --size"
+            ));
+        }
+        // The stretch comes first; what lies apart moves behind it, its gaps that much smaller.
+        let mut order: Vec<usize> = (0..starts.len()).collect();
+        order.sort_unstable_by_key(|&i| starts[i]);
+        let own: Vec<u64> =
+            sizes.iter().zip(&apart).filter(|(_, apart)| **apart).map(|(&size, _)| size).collect();
+        let gap = (room - total) / (own.len() as u64 + 1) / 4096 * 4096;
+        let mut moved = vec![0; own.len()];
+        let mut at = packed + gap;
+        for i in order {
+            moved[i] = at;
+            at += own[i] + gap;
+        }
+        let (mut next, mut moved) = (0, moved.into_iter());
+        let starts = sizes.iter().zip(apart).map(|(&size, apart)| match apart {
+            true => moved.next().unwrap_or_default(),
+            false => {
+                next += size;
+                next - size
+            }
+        });
+        Ok(Layout { spread, starts: starts.collect() })
+    }
+
     /// The bytes `[from, to)` of a file as contiguous parts.
     pub fn runs(&self, file: usize, from: u64, to: u64) -> impl Iterator<Item = Run> + use<> {
         let (start, spread) = (self.starts[file], self.spread);
@@ -130,6 +189,19 @@ mod tests {
                 .unwrap_err()
                 .contains("--size")
         );
+    }
+
+    #[test]
+    fn an_aged_tree_lies_in_the_order_of_writing_but_for_a_tenth() {
+        let sizes = || (0..2_000u64).map(|i| if i % 500 == 7 { 16 << 20 } else { 5_000 + i });
+        let layout = Layout::aged(sizes(), 2 << 30, 1_953_525_168, Bytes(CHUNK)).unwrap();
+        let mut places: Vec<(u64, u64)> =
+            sizes().enumerate().map(|(i, size)| (layout.starts[i], size.next_multiple_of(4096))).collect();
+        let follow = places.windows(2).filter(|w| w[0].0 + w[0].1 == w[1].0).count();
+        assert!((1_550..1_720).contains(&follow), "{follow}: both of two neighbours, nine tenths each");
+        places.sort_unstable();
+        assert!(places.windows(2).all(|w| w[0].0 + w[0].1 <= w[1].0), "no two share a place");
+        assert!(places.last().unwrap().0 > 1 << 30, "some lie far behind");
     }
 
     proptest! {

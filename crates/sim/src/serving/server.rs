@@ -74,6 +74,11 @@ impl ServerModel {
         ServerModel { how: How::Read, ..ServerModel::threads() }
     }
 
+    /// Programs that read files in calls of 32 KiB, as `sha256sum` does.
+    pub fn checksums() -> ServerModel {
+        ServerModel { call: 32 << 10, how: How::Read, ..ServerModel::threads() }
+    }
+
     /// A thread a client, each in `sendfile`: `seekless lab file-server`, and the userver with its helpers.
     pub fn threads() -> ServerModel {
         ServerModel {

@@ -93,7 +93,7 @@ impl<'a> Machine<'a> {
                     node.told.push(Told::Answered(c));
                 }
             }
-            Kind::Closed(_) | Kind::Handler(_) => {
+            Kind::Closed(_) | Kind::Handler(_) | Kind::Tree(_) => {
                 self.clients[c as usize].due = done;
                 self.plan(done, Ev::Due(c));
             }
@@ -118,7 +118,12 @@ impl<'a> Machine<'a> {
         let catalogue = self.catalogue;
         let client = &mut self.clients[c as usize];
         let due = client.due;
-        let Some((_, steps)) = client.next(catalogue, due) else { return };
+        let Some((_, steps)) = client.next(catalogue, due) else {
+            if matches!(self.clients[c as usize].kind, Kind::Tree(_)) {
+                self.retire(c);
+            }
+            return;
+        };
         let client = &mut self.clients[c as usize];
         if let Kind::Session { measured, .. } = &mut client.kind
             && !*measured

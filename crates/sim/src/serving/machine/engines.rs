@@ -71,6 +71,7 @@ impl Machine<'_> {
             demand: Demand::default(),
         };
         self.tell(e, Event::Request(request));
+        self.read_by(e, file, at, want.len());
     }
 
     pub(super) fn ring(&mut self, e: u32) {
@@ -92,6 +93,7 @@ impl Machine<'_> {
                 engine.policy.handle(self.now, Event::Opened { file: access.file });
             }
             engine.policy.handle(self.now, Event::Access(access));
+            self.read_by(e, file, offset, len);
         }
         for (file, at) in std::mem::take(&mut self.misses[e as usize]) {
             let file_id = self.file_id(file);
@@ -141,6 +143,9 @@ impl Machine<'_> {
                 Action::Answer { request, verdict } => {
                     let waiting = self.engines[e as usize].pending.remove(&request);
                     debug_assert!(!matches!(verdict, Verdict::Pass(seekless_policy::Reason::Duplicate)));
+                    if let Some(file) = self.engines[e as usize].foretold.remove(&request) {
+                        self.came(e, file, verdict);
+                    }
                     if let Some(c) = waiting {
                         self.plan(self.now + self.config.costs.wake, Ev::Answer(c));
                     }

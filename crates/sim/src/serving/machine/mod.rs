@@ -3,11 +3,14 @@
 mod clients;
 mod cluster;
 mod engines;
+mod next_files;
 mod node;
 mod server;
 
+use std::cell::RefCell;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
+use std::rc::Rc;
 
 use seekless_policy::{Event, MemoryLimit, ReadId, Stats};
 use seekless_units::{Nanos, SECTOR_BYTES};
@@ -17,7 +20,7 @@ use seekless_workload::handler::{Requests, Step};
 use seekless_workload::session::{Rate, Session, SessionSpec, Sessions};
 
 use super::cache::{PAGE, PageCache};
-use super::client::{Client, Kind, Link};
+use super::client::{Batches, Client, Kind, Link, Program};
 use super::config::{Config, Load, Rise};
 use super::disk::{Disk, Waiter};
 use super::engine::{Engine, REPORT_EVERY};
@@ -57,6 +60,10 @@ enum Ev {
     /// Reports are taken out of the ring.
     Ring(u32),
     Tick(u32, u64),
+    /// A folder has been listed, for the engine of this number.
+    Listed(u32, u32),
+    /// Files ahead are looked through.
+    NextFiles(u32),
     /// The machine's memory is told.
     Memory(u32),
     /// A download has taken a block.
@@ -215,7 +222,7 @@ fn run_while(config: &Config, catalogue: &Catalogue, max_failed: Option<f64>) ->
             .map(|i| ClosedSpec { seed: spec.seed + i as u64, ..spec.clone() })
             .collect(),
         Load::Node(plan) => return cluster::run(config, plan, catalogue),
-        Load::Handlers { .. } | Load::Sessions { .. } => Vec::new(),
+        Load::Handlers { .. } | Load::Sessions { .. } | Load::Tree(_) => Vec::new(),
     };
     let session_specs: Vec<SessionSpec> = match &config.load {
         Load::Sessions { per_s, rise, sessions, classes, warm_start, seed, .. } => (0..config.disks.len())
@@ -230,7 +237,7 @@ fn run_while(config: &Config, catalogue: &Catalogue, max_failed: Option<f64>) ->
                 seed: seed + i as u64,
             })
             .collect(),
-        Load::Closed { .. } | Load::Handlers { .. } | Load::Node(_) => Vec::new(),
+        Load::Closed { .. } | Load::Handlers { .. } | Load::Node(_) | Load::Tree(_) => Vec::new(),
     };
     let mut machine = Machine::new(config, catalogue)?;
     machine.sessions = session_specs.iter().map(|s| Sessions::new(catalogue, s)).collect();
@@ -249,13 +256,14 @@ impl<'a> Machine<'a> {
         let sizes = || catalogue.videos().iter().map(|v| v.size.0);
         let all = config.disks.iter().flat_map(|_| sizes());
         let kernel = &config.kernel;
-        let disks =
-            config.disks.iter().map(|d| Disk::new(d, kernel, sizes())).collect::<Result<Vec<_>, String>>()?;
+        let aged = matches!(config.load, Load::Tree(_));
+        let disks = config.disks.iter().map(|d| Disk::new(d, kernel, sizes(), aged));
+        let disks = disks.collect::<Result<Vec<_>, String>>()?;
         let engines: Vec<Engine> = match &config.engine {
             Some(e) => {
                 let engines = if e.single_queue { 1 } else { disks.len() };
                 let memory = MemoryLimit { bytes: config.memory, disks: engines as u32, tasks_wait: false };
-                (0..engines).map(|_| Engine::new(e.spindle.clone(), memory)).collect()
+                (0..engines).map(|_| Engine::new(e.spindle.clone(), memory, e.next_files)).collect()
             }
             None => Vec::new(),
         };
@@ -321,12 +329,23 @@ impl<'a> Machine<'a> {
         for disk in 0..self.sessions.len() as u32 {
             self.next_session(disk);
         }
+        if let Load::Tree(tree) = &self.config.load {
+            let mut left = tree.folders.taken(tree.taking, |file| self.disks[0].lba(file as usize, 0).0);
+            left.reverse();
+            let list = Rc::new(RefCell::new(Batches { left, batch: tree.batch.max(1) as usize }));
+            for _ in 0..tree.programs {
+                let program = Program { list: Rc::clone(&list), batch: Vec::new() };
+                let c = self.admit(Kind::Tree(program), 0, Nanos::ZERO, None);
+                self.next_request(c, Nanos::ZERO);
+            }
+        }
     }
 
     fn go(&mut self) {
         while self.next_at().is_some_and(|at| at <= self.config.length) {
             self.step();
-            if self.record.sessions.failed >= self.failed_enough || self.all_over() {
+            let all_read = self.live == 0 && matches!(self.config.load, Load::Tree(_));
+            if all_read || self.record.sessions.failed >= self.failed_enough || self.all_over() {
                 return;
             }
         }
@@ -399,6 +418,8 @@ impl<'a> Machine<'a> {
                     self.tell(e, Event::Tick);
                 }
             }
+            Ev::Listed(e, folder) => self.listed(e, folder),
+            Ev::NextFiles(e) => self.look_at_next_files(e),
             Ev::Memory(e) => {
                 let memory = self.memory();
                 self.tell(e, Event::MemoryLimit(memory));

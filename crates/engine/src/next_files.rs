@@ -1,0 +1,379 @@
+//! Files that are read before their readers open them: the thread beside a disk's that may wait for it.
+//!
+//! ```text
+//!  disk thread -- Heard: a head or an end was read, a file came --> Successors (which files are next)
+//!              <- Order: bring the head of this file in, cancel --- Folder (lists, opens)
+//! ```
+//!
+//! Which files, how many and until when is decided in [`seekless_successors`]. Listing a folder and opening a
+//! file may ask the disk, so a thread of its own does it: no reader and no other disk waits. Whatever cannot
+//! be listed or opened is left alone. No descriptor is kept but those of files whose heads are asked for, so
+//! that a file system can be unmounted.
+
+mod folder;
+
+use std::collections::{HashMap, HashSet};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use seekless_kernel::prefetch::{Source, Steps};
+use seekless_kernel::residency::resident_prefix;
+use seekless_policy::{Demand, Event, FileId, PAGE, Request, RequestId};
+use seekless_successors::{Action, FILES_AHEAD_MAX, Read, Stats, Successors, TURN_MAX, head, room};
+use seekless_units::{Lba, Nanos};
+
+use crate::addresses::Edition;
+use crate::disk_thread::{DiskLoop, Pending};
+use crate::door::{Completion, OnAnswer, Passed};
+use crate::lock;
+use crate::snapshot::Snapshot;
+use crate::worker::short_name;
+use folder::{Folder, Permissions, folder_of};
+
+/// Requests for files ahead are numbered from here on; those of doors count from 1.
+const FORETOLD_IDS: u64 = 1 << 61;
+
+/// Most messages on their way to the thread. Reads are dropped at half of it, so that the end of what was
+/// asked for is always heard. At a quarter of it a folder that is slow to list loses reads of fast programs.
+const HEARD_MAX: usize = 8 * FILES_AHEAD_MAX as usize;
+
+/// Most folders whose paths are remembered before they are listed.
+const SEEN_MAX: usize = 1024;
+
+/// Files that were brought in for a user ([`Foretold::take`]).
+///
+/// A user shows by a descriptor that it may read a file, and reports count for such files alone. What was
+/// opened for it without one is remembered here until it is first read.
+#[derive(Debug, Default)]
+pub struct Foretold(Mutex<HashSet<(u32, FileId)>>);
+
+impl Foretold {
+    /// Whether this file was brought in for this reader, and has not been read since.
+    pub fn take(&self, reader: u32, file: FileId) -> bool {
+        lock(&self.0).remove(&(reader, file))
+    }
+}
+
+/// What the disk's thread tells.
+pub(crate) enum Heard {
+    /// The head of a file was read, or its end, or both.
+    Read(Box<HeardRead>),
+    /// What was asked for is in memory, or is not to come.
+    Came { reader: u32, file: FileId, resident: bool },
+}
+
+/// A read of a head or an end.
+pub(crate) struct HeardRead {
+    pub(crate) reader: u32,
+    pub(crate) file: FileId,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+    /// How it is read, if it is open.
+    pub(crate) open: Option<HeardFile>,
+}
+
+/// An open file.
+pub(crate) struct HeardFile {
+    pub(crate) source: Arc<Source>,
+    pub(crate) edition: Edition,
+    pub(crate) lba: Option<Lba>,
+    pub(crate) on: FileSystem,
+}
+
+/// Where the file system of a file begins on its disk, and the sizes of read-ahead calls there.
+#[derive(Clone, Copy)]
+pub(crate) struct FileSystem {
+    pub(crate) start: u64,
+    pub(crate) steps: Steps,
+}
+
+/// What the disk's thread is to do.
+pub(crate) enum Order {
+    /// Have these bytes brought in, in the order of the disk.
+    Foretell(Box<Foretell>),
+    /// Nobody comes for them.
+    Cancel(RequestId),
+}
+
+/// Bytes of a file that nobody has asked for.
+pub(crate) struct Foretell {
+    pub(crate) id: RequestId,
+    pub(crate) reader: u32,
+    pub(crate) file: FileId,
+    pub(crate) source: Source,
+    pub(crate) edition: Edition,
+    pub(crate) on: FileSystem,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+}
+
+/// The disk thread's end.
+pub(crate) struct NextFiles {
+    tell: Sender<Heard>,
+    pub(crate) orders: Receiver<Order>,
+}
+
+impl NextFiles {
+    /// Starts the thread of a disk. It ends when what is returned is dropped.
+    ///
+    /// # Errors
+    /// No thread can be had.
+    pub(crate) fn start(
+        disk: &str,
+        began: Instant,
+        snapshot: Arc<Mutex<Snapshot>>,
+        foretold: Arc<Foretold>,
+    ) -> std::io::Result<NextFiles> {
+        let (tell, heard) = bounded(HEARD_MAX);
+        let (order, orders) = bounded(FILES_AHEAD_MAX as usize);
+        let stats = lock(&snapshot).next_files.clone();
+        let opener = Opener {
+            successors: Successors::new(0),
+            began,
+            order,
+            snapshot,
+            stats,
+            foretold,
+            seen: HashMap::new(),
+            folders: HashMap::new(),
+            asked: HashMap::new(),
+            next_id: FORETOLD_IDS,
+        };
+        thread::Builder::new().name(short_name("next", disk)).spawn(move || opener.run(&heard))?;
+        Ok(NextFiles { tell, orders })
+    }
+
+    /// A head or an end was read. Lossy: a thread that is behind misses it.
+    pub(crate) fn read(&self, read: HeardRead) {
+        if self.tell.len() < HEARD_MAX / 2 {
+            let _ = self.tell.try_send(Heard::Read(Box::new(read)));
+        }
+    }
+
+    /// Called when what was asked for is in memory or is not to come.
+    pub(crate) fn on_answer(&self, reader: u32, file: FileId) -> impl FnOnce(bool) + Send + use<> {
+        let tell = self.tell.clone();
+        move |resident| {
+            let _ = tell.try_send(Heard::Came { reader, file, resident });
+        }
+    }
+}
+
+impl DiskLoop {
+    /// Tells of reads of heads and ends, which show what comes next.
+    pub(crate) fn read(&mut self, reader: u32, file: FileId, offset: u64, len: u64) {
+        let Some(next_files) = &self.next_files else { return };
+        let size = self.files.get(file).map(|open| open.edition.size);
+        if offset != 0 && size.is_none_or(|size| offset.saturating_add(len) < size) {
+            return;
+        }
+        let lba = self.files.locate(file, 0).and_then(|(lba, _)| lba);
+        let open = self.files.get(file).map(|open| {
+            let on = FileSystem { start: open.start, steps: open.steps };
+            HeardFile { source: open.source.clone(), edition: open.edition, lba, on }
+        });
+        next_files.read(HeardRead { reader, file, offset, len, open });
+    }
+
+    pub(crate) fn order(&mut self, order: Order) {
+        match order {
+            Order::Foretell(ask) => self.foretell(*ask),
+            Order::Cancel(id) => self.event(Event::Cancel(id)),
+        }
+    }
+
+    fn foretell(&mut self, ask: Foretell) {
+        let Some(next_files) = &self.next_files else { return };
+        let Foretell { id, reader, file, source, edition, on, offset, len } = ask;
+        let answered = next_files.on_answer(reader, file);
+        let source = self.files.open(file, edition, on.start, on.steps, Passed::Own(source));
+        let lba = self.files.locate(file, offset).and_then(|(lba, _)| lba);
+        let on_answer: OnAnswer = Box::new(|outcome| answered(matches!(outcome, Completion::Resident(_))));
+        let (need_offset, need_len) = (offset, len);
+        let pending = Pending { on_answer, file, source, need_offset, need_len, answer_is_read: false };
+        self.pending.insert(id, pending);
+        let deadline = Some(self.at(Instant::now()) + TURN_MAX);
+        let demand = Demand { deadline, foretold: true, ..Demand::default() };
+        let (from, file_size) = (0, edition.size);
+        self.event(Event::Request(Request { id, file, from, offset, len, file_size, lba, demand }));
+    }
+}
+
+/// A folder that a reader has read a file of.
+struct Seen {
+    path: PathBuf,
+    /// Name of that file.
+    name: std::ffi::OsString,
+    file: FileId,
+    permissions: Permissions,
+    on: FileSystem,
+}
+
+/// What the thread runs.
+struct Opener {
+    successors: Successors,
+    began: Instant,
+    order: Sender<Order>,
+    snapshot: Arc<Mutex<Snapshot>>,
+    stats: Arc<Mutex<Stats>>,
+    foretold: Arc<Foretold>,
+    seen: HashMap<(u32, FileId), Seen>,
+    folders: HashMap<(u32, FileId), (Folder, FileSystem)>,
+    /// Files ahead: their requests and sizes.
+    asked: HashMap<(u32, FileId), (RequestId, u64)>,
+    next_id: u64,
+}
+
+impl Opener {
+    fn now(&self) -> Nanos {
+        Nanos(self.began.elapsed().as_nanos() as u64)
+    }
+
+    fn run(mut self, heard: &Receiver<Heard>) {
+        loop {
+            let message = match self.successors.next_deadline() {
+                None => heard.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(at) => {
+                    heard.recv_timeout(Duration::from_nanos(at.0.saturating_sub(self.now().0).max(1_000_000)))
+                }
+            };
+            let now = self.now();
+            match message {
+                Ok(Heard::Read(read)) => self.read(now, &read),
+                Ok(Heard::Came { reader, file, resident: true }) => self.successors.arrived(reader, file),
+                Ok(Heard::Came { reader, file, resident: false }) => self.leave(reader, file),
+                Err(RecvTimeoutError::Timeout) => self.successors.tick(now),
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            if !self.act() {
+                return;
+            }
+            *lock(&self.stats) = self.successors.stats();
+        }
+    }
+
+    fn read(&mut self, now: Nanos, read: &HeardRead) {
+        let HeardRead { reader, file, offset, len, .. } = *read;
+        let ahead = if offset == 0 { self.asked.remove(&(reader, file)) } else { None };
+        let open_size = read.open.as_ref().map(|open| open.edition.size);
+        let Some(size) = open_size.or(ahead.map(|ahead| ahead.1)) else { return };
+        if offset == 0 {
+            self.foretold.take(reader, file);
+            self.successors.room(room(lock(&self.snapshot).engine.budget));
+        }
+        let folder = match &read.open {
+            Some(open) if offset == 0 && ahead.is_none() => self.folder(reader, file, open),
+            _ => None,
+        };
+        let place = read.open.as_ref().and_then(|open| Some((open.lba?, size)));
+        let (head, end) = (offset == 0, offset + len >= size);
+        self.successors.read(now, Read { reader, file, folder, head, end, place });
+    }
+
+    /// The folder of a file that was read; how it is found again is remembered.
+    fn folder(&mut self, reader: u32, file: FileId, open: &HeardFile) -> Option<FileId> {
+        let (path, name, folder) = folder_of(open.source.as_fd())?;
+        let key = (reader, folder);
+        if folder.dev == file.dev && !self.folders.contains_key(&key) && !self.seen.contains_key(&key) {
+            if self.seen.len() >= SEEN_MAX {
+                self.seen.clear();
+            }
+            let permissions = Permissions::of(open.source.as_fd())?;
+            self.seen.insert(key, Seen { path, name, file, permissions, on: open.on });
+        }
+        Some(folder)
+    }
+
+    /// Does what is to be done; `false`: the disk's thread is gone.
+    fn act(&mut self) -> bool {
+        let mut opens = Vec::new();
+        loop {
+            while let Some(action) = self.successors.poll() {
+                match action {
+                    Action::List { reader, folder } => self.list(reader, folder),
+                    Action::Open { reader, folder, entry, file } => opens.push((reader, folder, entry, file)),
+                    Action::Withdraw { reader, file } => {
+                        opens.retain(|open| (open.0, open.3) != (reader, file));
+                        self.foretold.take(reader, file);
+                        let asked = self.asked.remove(&(reader, file));
+                        if asked.is_some_and(|asked| self.order.send(Order::Cancel(asked.0)).is_err()) {
+                            return false;
+                        }
+                    }
+                }
+            }
+            if opens.is_empty() {
+                return true;
+            }
+            // Files that were made together have their inodes in one block.
+            opens.sort_unstable_by_key(|&(reader, folder, _, file)| (reader, folder, file));
+            let mut at: Option<((u32, FileId), _)> = None;
+            for (reader, folder, entry, file) in opens.drain(..) {
+                let key = (reader, folder);
+                let Some((listed, on)) = self.folders.get(&key) else {
+                    self.leave(reader, file);
+                    continue;
+                };
+                if at.as_ref().is_none_or(|at| at.0 != key) {
+                    at = Some((key, listed.open(folder)));
+                }
+                let dir = at.as_ref().and_then(|at| at.1.as_ref());
+                let found = dir.and_then(|dir| listed.open_file(dir, entry as usize, file));
+                let (Some((source, edition)), on) = (found, *on) else {
+                    self.leave(reader, file);
+                    continue;
+                };
+                if !self.foretell(reader, file, source, edition, on) {
+                    return false;
+                }
+            }
+        }
+    }
+
+    fn list(&mut self, reader: u32, folder: FileId) {
+        let key = (reader, folder);
+        let listed = self.seen.remove(&key).and_then(|seen| {
+            let Seen { path, name, file, permissions, on } = seen;
+            Some((Folder::list(path, folder, &name, file, permissions)?, on))
+        });
+        let Some(((listed, entries), on)) = listed else { return self.successors.closed(reader, folder) };
+        let now = self.now();
+        self.folders.insert(key, (listed, on));
+        self.successors.listed(now, reader, folder, &entries);
+        let Opener { folders, successors, .. } = self;
+        folders.retain(|&(reader, folder), _| successors.is_listed(reader, folder));
+    }
+
+    /// Asks for the head of a file; `false`: the disk's thread is gone.
+    fn foretell(
+        &mut self,
+        reader: u32,
+        file: FileId,
+        source: Source,
+        edition: Edition,
+        on: FileSystem,
+    ) -> bool {
+        let last = head(edition.size);
+        // What the kernel does not tell is brought in: its worker finds what is there.
+        let there = resident_prefix(source.as_fd(), 0, last).unwrap_or(0) / PAGE * PAGE;
+        let len = last.saturating_sub(there);
+        let id = RequestId(self.next_id);
+        self.next_id += 1;
+        self.successors.opened(reader, file, len);
+        self.asked.insert((reader, file), (id, edition.size));
+        lock(&self.foretold.0).insert((reader, file));
+        let ask = Foretell { id, reader, file, source, edition, on, offset: there, len };
+        len == 0 || self.order.send(Order::Foretell(Box::new(ask))).is_ok()
+    }
+
+    /// A file is not to be read ahead.
+    fn leave(&mut self, reader: u32, file: FileId) {
+        self.asked.remove(&(reader, file));
+        self.foretold.take(reader, file);
+        self.successors.unusable(reader, file);
+    }
+}
