@@ -34,8 +34,8 @@ const SOON: Duration = Duration::from_secs(5);
 /// Files `f000` and on, out of memory; `None`, with a word, where pages cannot be evicted.
 fn cold_tree(dir: &Path, count: usize) -> Option<Vec<PathBuf>> {
     let names: Vec<PathBuf> = (0..count).map(|i| dir.join(format!("f{i:03}"))).collect();
-    // A reader in disk order is left alone. By this one the next dozen names each lie half a MiB or more before
-    // or behind a file, if there are 200: 127 times 63 is 1.
+    // A reader in disk order is left alone. By this one the next dozen names each lie half a MiB or more
+    // before or behind a file, if there are 200: 127 times 63 is 1.
     for i in 0..count {
         let mut file = File::create(&names[i * 127 % count]).unwrap();
         file.write_all(&[0x5a; BYTES]).unwrap();

@@ -253,8 +253,8 @@ impl DiskEngine {
         self.trial.as_ref().map_or(self.config.in_flight, LoadTrial::found)
     }
 
-    /// Pieces that may join reads of the kernel's: one for each client that it reads for now. A piece is one
-    /// of as many that wait for the disk, so fewer come too late, and more hinder one another. Who misses next
+    /// What may join reads of the kernel's: a piece for each client that it reads for now. A piece is one of
+    /// as many that wait for the disk, so fewer come too late, and more hinder one another. Who misses next
     /// waits behind them: together they are no more than the disk transfers in the slack of a stream.
     fn joins(&self) -> Joins {
         let Some(following) = &self.streams else { return Joins { pieces: 1, bytes: u64::MAX } };

@@ -1,8 +1,8 @@
 //! What is known of the files that are read. Pure: time is an argument.
 //!
-//! A file is looked for, and opened, when a read goes on where another ended, or when its head is missing from
-//! memory: there a reader counts as sequential, as in Linux. Files of which only unconnected reads are seen
-//! are remembered for a while and never opened: there is nothing to read ahead of.
+//! A file is looked for, and opened, when a read goes on where another ended, or when its head is missing
+//! from memory: there a reader counts as sequential, as in Linux. Files of which only unconnected reads are
+//! seen are remembered for a while and never opened: there is nothing to read ahead of.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
