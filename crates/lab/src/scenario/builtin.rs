@@ -208,6 +208,7 @@ mod tests {
                 "sensitivity",
                 "sets",
                 "sets-degraded",
+                "small-files",
                 "works-with",
             ];
             if judges.contains(name) {
