@@ -65,6 +65,10 @@ const ROUND: Duration = Duration::from_millis(2);
 /// While none come the pause grows to this: ten wake-ups a second. A ring that fills ends the pause.
 const ROUND_IDLE: Duration = Duration::from_millis(100);
 
+/// Misses heard of so late are over: this process was stopped or starved. Half of it is a few turns of
+/// a disk that others keep busy; at double of it pieces are read for clients that went on long ago.
+const LATE: Duration = Duration::from_millis(500);
+
 /// Most searches that wait. Beyond it a file waits for its next reads.
 const SEARCHES_MAX: usize = 1024;
 
@@ -290,6 +294,7 @@ impl Listener {
         let (mut missed, mut misses) = (Vec::new(), Vec::new());
         let mut pause = ROUND;
         let mut counted = Instant::now();
+        let mut heard = counted;
         while !self.stop.load(Ordering::Acquire) {
             self.wait(pause);
             let now = Instant::now();
@@ -310,6 +315,10 @@ impl Listener {
                 seen.clear();
                 missed.clear();
             }
+            if now.saturating_duration_since(heard) > LATE {
+                missed.clear();
+            }
+            heard = now;
             // A client that misses waits: what it had read of the same round comes first.
             for seen in seen.drain(..) {
                 let order = self.table.read(seen, now);
