@@ -94,7 +94,8 @@ fn configured(file: &str, nodes: &[Node], listen: SocketAddr) -> String {
 
 /// A free port of this balancer's own loopback address.
 ///
-/// Tests that run beside each other may find the same port free; on one address, one balancer would answer for another.
+/// Tests that run beside each other may find the same port free. With one address for all, one balancer would
+/// answer for another.
 fn free(address: Ipv4Addr) -> SocketAddr {
     TcpListener::bind((address, 0)).unwrap().local_addr().unwrap()
 }

@@ -65,8 +65,8 @@ const ROUND: Duration = Duration::from_millis(2);
 /// While none come the pause grows to this: ten wake-ups a second. A ring that fills ends the pause.
 const ROUND_IDLE: Duration = Duration::from_millis(100);
 
-/// Misses heard of so late are over: this process was stopped or starved. Half of it is a few turns of
-/// a disk that others keep busy; at double of it pieces are read for clients that went on long ago.
+/// Misses heard of so late are over: this process was stopped or starved. No disk takes as long for a read
+/// that is alone. Its half and its double are not measured.
 const LATE: Duration = Duration::from_millis(500);
 
 /// Most searches that wait. Beyond it a file waits for its next reads.

@@ -33,7 +33,7 @@ drives![
     "wd-red-1tb",
 ];
 
-/// A device without heads, for experiments in which there is nothing to order. It is none of [`names`].
+/// A device without heads, for experiments in which there is nothing to order. [`names`] leaves it out.
 const FLASH: &str = include_str!("../../../drives/flash.toml");
 
 /// Names of the disks of `drives/`, in alphabetical order.

@@ -165,6 +165,11 @@ fn socket(dir: &Path) -> PathBuf {
     dir.join("daemon.sock")
 }
 
+/// What the programs of an arm need in their environment: nothing, unless the arm's door is the shim.
+pub(crate) fn preload(arm: &Arm, dir: &Path) -> Result<Vec<(String, String)>, Fault> {
+    if arm.mode.is_some() && arm.door == Door::Shim { environment(dir) } else { Ok(Vec::new()) }
+}
+
 /// What a server needs in its environment to be helped by the daemon in `dir`.
 pub(crate) fn environment(dir: &Path) -> Result<Vec<(String, String)>, Fault> {
     let text = |path: PathBuf| path.to_string_lossy().into_owned();

@@ -11,7 +11,7 @@ use super::{Bench, serve};
 use crate::guard;
 use crate::process::Process;
 use crate::results::Row;
-use crate::scenario::{Door, Load, Point};
+use crate::scenario::{Load, Point};
 use crate::trees;
 
 /// The paper's slowest takes a quarter of an hour of disk time.
@@ -30,8 +30,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     let dir = bench.scratch.dir(&format!("run{}", row.position))?;
     let group = bench.group("lab")?;
     let mut helper = arm.mode.map(|_| Daemon::of(bench, arm, &dir, group.as_ref())).transpose()?;
-    let env =
-        if arm.mode.is_some() && arm.door == Door::Shim { daemon::environment(&dir)? } else { Vec::new() };
+    let env = daemon::preload(arm, &dir)?;
     bench.disks[0].stats(true)?;
     let started = Instant::now();
     let mut running = Vec::new();

@@ -12,7 +12,7 @@ use super::daemon::{self, Daemon};
 use super::{Bench, serve};
 use crate::process::Process;
 use crate::results::Row;
-use crate::scenario::{Door, FileReader, Load, Point};
+use crate::scenario::{FileReader, Load, Point};
 use crate::small_files::{self, Sums, Tree};
 use crate::tools;
 
@@ -38,13 +38,8 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     let group = bench.group("lab")?;
     let sums = dir.join("sums");
     let mut command = command(point.arm.reader, &dir, &sums, &bench.disks[0].mount.join(TREE), ahead.0)?;
-    let helper = match point.arm.mode {
-        Some(_) => Some(Daemon::of(bench, &point.arm, &dir, group.as_ref())?),
-        None => None,
-    };
-    if helper.is_some() && point.arm.door == Door::Shim {
-        command.envs(daemon::environment(&dir)?);
-    }
+    let helper = point.arm.mode.map(|_| Daemon::of(bench, &point.arm, &dir, group.as_ref())).transpose()?;
+    command.envs(daemon::preload(&point.arm, &dir)?);
     bench.disks[0].stats(true)?;
     let started = Instant::now();
     let mut process = Process::spawn("reader of files", command, &dir.join("log"), group.as_ref())?;

@@ -13,7 +13,7 @@ use super::daemon::{self, Daemon};
 use super::{Bench, serve};
 use crate::process::Process;
 use crate::results::Row;
-use crate::scenario::{Door, Load, Point};
+use crate::scenario::{Load, Point};
 use crate::tools;
 
 /// For laying out gigabytes, and beyond the time of a job.
@@ -39,8 +39,7 @@ pub(super) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     let dir = bench.scratch.dir(&format!("run{}", row.position))?;
     let group = bench.group("lab")?;
     let mut helper = arm.mode.map(|_| Daemon::of(bench, arm, &dir, group.as_ref())).transpose()?;
-    let preload = arm.mode.is_some() && arm.door == Door::Shim;
-    let env = if preload { daemon::environment(&dir)? } else { Vec::new() };
+    let env = daemon::preload(arm, &dir)?;
     let out = dir.join("fio.json");
     let mut command = command(&folder, &point.load)?;
     command.args(["--output-format=json", "--group_reporting", "--time_based"]);

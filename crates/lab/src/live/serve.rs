@@ -13,7 +13,7 @@ use super::threads::Sampled;
 use super::{Bench, sequences};
 use crate::guard;
 use crate::results::Row;
-use crate::scenario::{Door, FaultAt, FaultKind, Load, Point, ServerKind};
+use crate::scenario::{FaultAt, FaultKind, Load, Point, ServerKind};
 use crate::server::{REPORT, Server, Site};
 
 /// Runs one arm and fills its row.
@@ -33,8 +33,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
         Some(_) if !arm.no_daemon => Some(Daemon::of(bench, arm, &dir, group.as_ref())?),
         _ => None,
     };
-    let env =
-        if arm.mode.is_some() && arm.door == Door::Shim { daemon::environment(&dir)? } else { Vec::new() };
+    let env = daemon::preload(arm, &dir)?;
     let options = &arm.serve;
     let site = Site {
         dir: &dir.join("server"),
