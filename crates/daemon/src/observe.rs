@@ -16,6 +16,7 @@
 //! - [`reads`]: what the events of a call, and of calls that go on from one another, come to.
 //! - [`table`]: what is known of files.
 //! - [`finder`]: opens a file by its number, by a handle, or after a walk ([`scan`]).
+//! - [`hearing`]: to which devices the kernel's events are asked for.
 //! - [`processes`]: whose reads are not to be heard.
 //! - [`volume`]: the folders.
 //!
@@ -23,6 +24,7 @@
 //! or leaves undone, delays no program; its end, however it comes, closes the rings.
 
 pub(crate) mod finder;
+mod hearing;
 mod processes;
 mod reads;
 mod scan;
@@ -41,7 +43,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use seekless_engine::{Devices, Engine, Reported, lock};
-use seekless_kernel::cacheevents::{CacheEvent, CacheEvents, DEVICES_MAX};
+use seekless_kernel::cacheevents::{CacheEvent, DEVICES_MAX};
 use seekless_kernel::residency::page_bytes;
 use seekless_kernel::tracepoint::TraceError;
 use seekless_policy::FileId;
@@ -53,6 +55,7 @@ use crate::statistics::DoorReport;
 use crate::status::ObserveReport;
 use crate::watch::counts::Count;
 use finder::{Finder, Search};
+use hearing::Hearing;
 use processes::Processes;
 use reads::{Inode, Reads, Seen};
 use table::{Answer, Order, Table};
@@ -64,10 +67,6 @@ const ROUND: Duration = Duration::from_millis(2);
 
 /// While none come the pause grows to this: ten wake-ups a second. A ring that fills ends the pause.
 const ROUND_IDLE: Duration = Duration::from_millis(100);
-
-/// Misses heard of so late are over: this process was stopped or starved. No disk takes as long for a read
-/// that is alone. Its half and its double are not measured.
-const LATE: Duration = Duration::from_millis(500);
 
 /// Most searches that wait. Beyond it a file waits for its next reads.
 const SEARCHES_MAX: usize = 1024;
@@ -171,8 +170,8 @@ impl Door {
                 format!("the folders lie on {} file systems; name at most {DEVICES_MAX}", devices.len());
             return Err(Fault::new(Exit::Usage, what));
         }
-        let events = CacheEvents::open(&devices).map_err(unavailable)?;
         let claims = devices.iter().map(|&dev| claim(dev)).collect::<Result<_, Fault>>()?;
+        let hearing = Hearing::open(devices).map_err(unavailable)?;
         let (engine, counts) = (daemon.engine(), Arc::new(Counts::default()));
         let stop = Arc::new(AtomicBool::new(false));
         let (search, searches) = bounded(SEARCHES_MAX);
@@ -180,7 +179,7 @@ impl Door {
         let (forget, to_forget) = bounded(DEVICES_MAX);
         let finder = Finder::new(volumes.clone(), engine.clone(), counts.clone());
         let listener = Listener {
-            events,
+            hearing,
             reads: Reads::new(page_bytes()),
             processes: Processes::new(shims),
             table: Table::default(),
@@ -274,7 +273,7 @@ pub(crate) fn unavailable(why: TraceError) -> Fault {
 
 /// The thread that empties the rings. It touches no disk.
 struct Listener {
-    events: CacheEvents,
+    hearing: Hearing,
     reads: Reads,
     processes: Processes,
     table: Table,
@@ -294,7 +293,6 @@ impl Listener {
         let (mut missed, mut misses) = (Vec::new(), Vec::new());
         let mut pause = ROUND;
         let mut counted = Instant::now();
-        let mut heard = counted;
         while !self.stop.load(Ordering::Acquire) {
             self.wait(pause);
             let now = Instant::now();
@@ -302,6 +300,9 @@ impl Listener {
                 self.table.forget(dev);
             }
             for (inode, answer) in self.answers.try_iter() {
+                if answer == Answer::NotServed {
+                    self.hearing.leave_out(inode.dev, now);
+                }
                 // What was read during the search is taken in now.
                 seen.extend(self.table.answered(inode, answer, now));
             }
@@ -315,10 +316,6 @@ impl Listener {
                 seen.clear();
                 missed.clear();
             }
-            if now.saturating_duration_since(heard) > LATE {
-                missed.clear();
-            }
-            heard = now;
             // A client that misses waits: what it had read of the same round comes first.
             for seen in seen.drain(..) {
                 let order = self.table.read(seen, now);
@@ -342,6 +339,7 @@ impl Listener {
             if now.saturating_duration_since(counted) >= ROUND_IDLE {
                 counted = now;
                 self.count();
+                self.hearing.take_back(now);
             }
         }
     }
@@ -365,14 +363,14 @@ impl Listener {
     fn wait(&self, pause: Duration) {
         let timeout = Timespec { tv_sec: 0, tv_nsec: pause.as_nanos() as _ };
         let mut ready: Vec<PollFd<'_>> =
-            self.events.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+            self.hearing.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         let _ = poll(&mut ready, Some(&timeout));
     }
 
     /// Empties the rings into `events`, without what is told otherwise.
     fn hear(&mut self, events: &mut Vec<CacheEvent>, now: Instant) {
         events.clear();
-        let drained = self.events.drain(events);
+        let drained = self.hearing.drain(events);
         self.counts.own.add_many(drained.own);
         self.counts.lost.add_many(drained.lost);
         self.counts.events.add_many(events.len() as u64);

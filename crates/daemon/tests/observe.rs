@@ -5,12 +5,13 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::fs::OFlags;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use seekless_daemon::{ObserveReport, StatusReport, control};
@@ -21,6 +22,9 @@ use seekless_units::Exit;
 
 const K: u64 = 1 << 10;
 const M: u64 = 1 << 20;
+
+/// What a write past the page cache is aligned to, at most.
+const PAGE: usize = 4096;
 
 /// Longest wait for anything: no measure of speed, only the difference between slow and never.
 const NEVER: Duration = Duration::from_secs(60);
@@ -75,16 +79,21 @@ impl Disk {
         format!("/sys/block/loop{number}/loop/backing_file").into()
     }
 
-    /// A file of this many bytes, out of memory.
+    /// A file of this many bytes that never was in memory: it is written past the page cache, where an
+    /// observer hears of no page of it and follows nothing.
     fn cold(&self, name: &str, bytes: u64) -> PathBuf {
         let path = self.path().join(name);
-        let mut file = File::create(&path).unwrap();
-        let content: Vec<u8> =
-            (0..bytes / 8).flat_map(|i| i.wrapping_mul(0x9E37_79B9).to_le_bytes()).collect();
-        file.write_all(&content).unwrap();
+        let direct = OFlags::DIRECT.bits() as i32;
+        let mut file = File::options().write(true).create_new(true).custom_flags(direct).open(&path).unwrap();
+        let mut room = vec![0; bytes as usize + PAGE];
+        let aligned = room.as_ptr().align_offset(PAGE);
+        let content = &mut room[aligned..aligned + bytes as usize];
+        for (word, i) in content.chunks_exact_mut(8).zip(0u64..) {
+            word.copy_from_slice(&i.wrapping_mul(0x9E37_79B9).to_le_bytes());
+        }
+        file.write_all(content).unwrap();
         file.sync_all().unwrap();
-        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-        assert_eq!(cached(&path, 0, bytes), 0, "pages of {name} stay");
+        assert_eq!(cached(&path, 0, bytes), 0, "pages of {name} are in memory");
         path
     }
 }
@@ -92,6 +101,15 @@ impl Disk {
 impl Drop for Disk {
     fn drop(&mut self) {
         let _ = unmount(self.path(), UnmountFlags::DETACH);
+    }
+}
+
+/// A mount that ends with the test, however it ends.
+struct Mounted<'a>(&'a Path);
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        let _ = unmount(self.0, UnmountFlags::DETACH);
     }
 }
 
@@ -107,15 +125,17 @@ fn program() -> PathBuf {
     deps.parent().unwrap().parent().unwrap().join("examples/seekless-daemon")
 }
 
+/// An observer that serves what has no heads, as the disks of these tests.
 fn command(folder: &Path, socket: &Path) -> Command {
-    let mut command = Command::new(program());
+    let mut command = plain_command(folder, socket);
+    command.args(["--include-ssd", "--prefetch", "2MiB"]);
     command
-        .arg("observe")
-        .arg(folder)
-        .args(["--include-ssd", "--prefetch", "2MiB", "--socket"])
-        .arg(socket)
-        .stderr(Stdio::piped())
-        .stdin(Stdio::null());
+}
+
+fn plain_command(folder: &Path, socket: &Path) -> Command {
+    let mut command = Command::new(program());
+    command.arg("observe").arg(folder).arg("--socket").arg(socket);
+    command.stderr(Stdio::piped()).stdin(Stdio::null());
     command
 }
 
@@ -129,10 +149,13 @@ struct Observing {
 
 impl Observing {
     fn start(folder: &Path) -> Observing {
+        Observing::by(|socket| command(folder, socket))
+    }
+
+    fn by(command: impl FnOnce(&Path) -> Command) -> Observing {
         let state = tempfile::tempdir().unwrap();
         let socket = state.path().join("d.sock");
-        let mut child =
-            command(folder, &socket).arg("--json").arg(state.path().join("end.json")).spawn().unwrap();
+        let mut child = command(&socket).arg("--json").arg(state.path().join("end.json")).spawn().unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
         stderr.read_line(&mut line).unwrap();
@@ -321,6 +344,29 @@ fn a_file_is_followed_from_the_first_miss_at_its_head() {
 }
 
 #[test]
+fn a_device_that_is_not_served_raises_no_more_events() {
+    let Some(disk) = Disk::new() else { return };
+    let path = disk.cold("f", 8 * M);
+    let observing = Observing::by(|socket| plain_command(disk.path(), socket));
+    let file = File::open(&path).unwrap();
+    stream(&file, 0, 4);
+    observing.until("an answer", |o, _| o.not_a_disk == 1);
+    // The rings are opened anew after the answer. Then as many reads as before raise nothing.
+    let quiet = || {
+        let before = observing.report().events;
+        stream(&file, 0, 8);
+        // The counts are those of a round, and rounds come at least ten times a second.
+        std::thread::sleep(Duration::from_millis(500));
+        observing.report().events == before
+    };
+    let until = Instant::now() + NEVER;
+    while !quiet() {
+        assert!(Instant::now() < until, "still heard: {:?}", observing.report());
+    }
+    assert_eq!(observing.end().0, Some(0));
+}
+
+#[test]
 fn a_mapping_that_is_read_in_order_is_a_stream() {
     let Some(disk) = Disk::new() else { return };
     let path = disk.cold("mapped", 16 * M);
@@ -351,18 +397,13 @@ fn reads_through_an_overlay_are_those_of_its_layer() {
         println!("skipped: no overlay ({error})");
         return;
     }
+    let _overlay = Mounted(&at);
     let observing = Observing::start(disk.path());
     stream(&File::open(at.join("f")).unwrap(), 0, 4);
-    let until = Instant::now() + NEVER;
-    while cached(&below, M, M / 2) < M / 2 && Instant::now() < until {
-        std::thread::sleep(PAUSE);
-    }
-    let (ahead, report) = (cached(&below, M, M / 2), observing.report());
+    read_ahead(&observing, &below, M, M / 2);
     // The overlay itself has no pages to be heard of.
     let state = tempfile::tempdir().unwrap();
     let refused = command(&at, &state.path().join("d.sock")).output().unwrap();
-    unmount(&at, UnmountFlags::DETACH).unwrap();
-    assert_eq!(ahead, M / 2, "{report:?}");
     assert_eq!(refused.status.code(), Some(Exit::Missing as i32));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("layers"), "{refused:?}");
 }

@@ -157,6 +157,11 @@ impl Devices {
         }
     }
 
+    /// Whether no file of a device (`st_dev`) is served, as was found when one was asked for last.
+    pub fn serves_none_of(&self, dev: u64) -> bool {
+        matches!(self.known.get(&dev), Some((Found::At(Place::NotADisk), _)))
+    }
+
     /// Whether every hit on this file's disk needs to be reported now
     /// ([`seekless_policy::Stats::needs_every_hit`]).
     pub fn needs_every_hit(&self, file: FileId) -> bool {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use seekless_drive::catalogue as drives;
 use seekless_policy::{AheadConfig, Config as SpindleConfig, Mode};
-use seekless_sim::serving::config::{Costs, DiskConfig, Door, EngineConfig, Node, ServerModel};
+use seekless_sim::serving::config::{Costs, DiskConfig, EngineConfig, Node, ServerModel};
 use seekless_sim::serving::{self, Config, KernelConfig, Load, Look, back, hit_ratio};
 use seekless_units::{Bytes, Nanos};
 use seekless_workload::catalogue::{Catalogue, CatalogueSpec};
@@ -53,13 +53,7 @@ fn config(node: Node, memory: u64, seconds: u64) -> Config {
         kernel: KernelConfig::default(),
         server: ServerModel::threads(),
         socket: Bytes::mib(1),
-        engine: Some(EngineConfig {
-            door: Door::Shim,
-            spindle,
-            single_queue: false,
-            next_files: false,
-            window: None,
-        }),
+        engine: Some(EngineConfig::of_shim(spindle)),
         costs: Costs::default(),
         load: Load::Node(node),
         warmup: Nanos::ZERO,

@@ -39,7 +39,7 @@ fn closed(clients: u32) -> Config {
 
 fn engine(mode: Mode, ahead: bool) -> Option<EngineConfig> {
     let spindle = SpindleConfig { mode, ahead: ahead.then(AheadConfig::default), ..SpindleConfig::default() };
-    Some(EngineConfig { door: Door::Shim, spindle, single_queue: false, next_files: false, window: None })
+    Some(EngineConfig::of_shim(spindle))
 }
 
 fn sessions(per_s: f64) -> Config {
@@ -430,11 +430,8 @@ fn a_call_of_the_userver_reads_what_the_socket_takes() {
         };
         let spindle = SpindleConfig { order: OrderKind::Fifo, ..SpindleConfig::default() };
         let engine = EngineConfig {
-            door: Door::Shim,
-            spindle: SpindleConfig { mode: Mode::Serialise, ..spindle },
-            single_queue: false,
-            next_files: false,
             window: Some(Bytes::kib(128)),
+            ..EngineConfig::of_shim(SpindleConfig { mode: Mode::Serialise, ..spindle })
         };
         let config = Config { kernel, server, socket, engine: Some(engine), ..sessions(20.0) };
         let report = serving::run(&config, &catalogue).unwrap();

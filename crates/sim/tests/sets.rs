@@ -3,7 +3,7 @@
 use seekless_drive::catalogue as drives;
 use seekless_drive::set::{DriveSet, SetKind, SetSpec};
 use seekless_policy::{AheadConfig, Config as SpindleConfig, Mode, Sizing};
-use seekless_sim::serving::config::{Costs, DiskConfig, Door, EngineConfig, ServerModel};
+use seekless_sim::serving::config::{Costs, DiskConfig, EngineConfig, ServerModel};
 use seekless_sim::serving::profile::profile_of;
 use seekless_sim::serving::{self, Config, KernelConfig, Load, Report};
 use seekless_sizing::controller::Params;
@@ -42,13 +42,7 @@ fn served_by(drive: &str, set: SetSpec, change: impl FnOnce(&mut SpindleConfig))
         kernel: KernelConfig::default(),
         server: ServerModel::threads(),
         socket: Bytes::mib(1),
-        engine: Some(EngineConfig {
-            door: Door::Shim,
-            spindle,
-            single_queue: false,
-            next_files: false,
-            window: None,
-        }),
+        engine: Some(EngineConfig::of_shim(spindle)),
         costs: Costs::default(),
         load: Load::Closed {
             clients: 100,

@@ -214,7 +214,10 @@ impl Finder {
         let devices = lock(self.engine.devices());
         if devices.reader_of(call.file).is_none() {
             self.counts.not_a_disk.add();
-            return Answer::Refused;
+            return match devices.serves_none_of(call.file.dev) {
+                true => Answer::NotServed,
+                false => Answer::Refused,
+            };
         }
         self.counts.found.add();
         match missed {

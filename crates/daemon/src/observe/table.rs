@@ -27,7 +27,7 @@ const PLACES: usize = 4;
 const BELIEVED: Duration = Duration::from_secs(5);
 
 /// A file outside the folders, or on no disk with heads, is left alone for so long: it may be moved.
-const REFUSED_FOR: Duration = Duration::from_secs(60);
+pub(super) const REFUSED_FOR: Duration = Duration::from_secs(60);
 
 /// A file that was not found is looked for again after this long.
 const UNKNOWN_FOR: Duration = Duration::from_secs(5);
@@ -41,6 +41,8 @@ pub(crate) enum Answer {
     Found(FileId),
     /// Not under the folders, or not on a disk that is served.
     Refused,
+    /// The same, and no other file of its device is served.
+    NotServed,
     /// Gone, or not found yet.
     Unknown,
     /// Its reads must go on first: only a walk finds it, or its head came into memory to be written.
@@ -160,7 +162,7 @@ impl Table {
         let Some(entry) = self.files.get_mut(&inode) else { return Vec::new() };
         let state = match answer {
             Answer::Found(file) => State::Known { file, since: now },
-            Answer::Refused => State::Refused { until: now + REFUSED_FOR },
+            Answer::Refused | Answer::NotServed => State::Refused { until: now + REFUSED_FOR },
             Answer::Unknown => State::Refused { until: now + UNKNOWN_FOR },
             Answer::Later => State::waiting(),
         };

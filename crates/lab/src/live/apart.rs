@@ -12,7 +12,7 @@ type Part<T> = (String, Scenario, T);
 
 /// Whether the axis changes the disk.
 pub(super) fn is_needed(scenario: &Scenario) -> bool {
-    let changes = |knob: &Knob| matches!(knob, Knob::Set | Knob::Fs);
+    let changes = |knob: &Knob| matches!(knob, Knob::Set | Knob::Fs | Knob::Joined);
     scenario.axis.as_ref().is_some_and(|axis| axis.knobs.iter().any(changes))
 }
 

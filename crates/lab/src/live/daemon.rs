@@ -37,7 +37,7 @@ impl Daemon {
     ) -> Result<Daemon, Fault> {
         let mounts: Vec<&Path> = match arm.door {
             Door::Shim => Vec::new(),
-            Door::Watch | Door::Observe => bench.mounts().collect(),
+            Door::Watch | Door::Observe => bench.mounts(),
         };
         Daemon::begin(arm, dir, (!bench.ground.block, &mounts, &[]), group)
     }

@@ -22,11 +22,8 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     let Load::Diff { instances, files } = point.load else { return Ok(()) };
     let arm = &point.arm;
     write_trees(bench, instances, files)?;
-    for remark in bench.disks[0].turn_knobs(arm)? {
-        bench.remark(remark);
-    }
     // Files, inodes and directories alike start cold.
-    bench.disks[0].drop_caches()?;
+    bench.prepare(arm)?;
     let dir = bench.scratch.dir(&format!("run{}", row.position))?;
     let group = bench.group("lab")?;
     let mut helper = arm.mode.map(|_| Daemon::of(bench, arm, &dir, group.as_ref())).transpose()?;

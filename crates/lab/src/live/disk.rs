@@ -8,10 +8,10 @@ use std::time::Duration;
 use seekless_units::{Exit, Fault};
 use serde_json::Value;
 
-use super::{Bench, Ground};
+use super::{Bench, Ground, joined};
 use crate::guard::{self, Scratch};
 use crate::process::{Process, exit_of, run_json};
-use crate::scenario::{Arm, Load, Scenario};
+use crate::scenario::{Arm, DiskSetup, Load, Scenario};
 use crate::tools;
 
 /// Bringing a disk up includes mkfs.
@@ -140,7 +140,7 @@ impl Drop for LiveDisk {
     }
 }
 
-fn run(what: &str, command: &mut Command) -> Result<(), Fault> {
+pub(super) fn run(what: &str, command: &mut Command) -> Result<(), Fault> {
     let fault = |why: String| Fault::new(Exit::Failed, format!("{what}: {why}"));
     let output = command.output().map_err(|e| fault(e.to_string()))?;
     if output.status.success() {
@@ -185,6 +185,7 @@ pub(crate) fn without<'a>(
         scenario,
         scratch,
         ground,
+        joined: None,
         disks: Vec::new(),
         root,
         remarks: Vec::new(),
@@ -216,8 +217,26 @@ pub(super) fn bare(scratch: &Scratch, drive: &str, number: u32) -> Result<LiveDi
     bring_up(up, name, PathBuf::new(), bytes, scratch)
 }
 
+/// The beginning of the `vdisk up` of a scenario's disk, and its name.
+pub(super) fn up(disk: &DiskSetup, number: usize) -> Result<(Command, String), Fault> {
+    let name = format!("lab-{}-{number}", std::process::id());
+    let mut up = tools::command(&["vdisk", "up", "--name", &name, "--drive", &disk.drive])?;
+    if let Some(model) = &disk.model {
+        up.args(["--model", model]);
+    }
+    up.args(["--size", &disk.size.to_string(), "--speedup", &disk.speedup.to_string()]);
+    Ok((up, name))
+}
+
+/// Fills a disk with the files of a manifest; `more`: further words of `vdisk populate`.
+pub(super) fn populate(name: &str, manifest: &Path, more: &[&str], scratch: &Scratch) -> Result<(), Fault> {
+    let mut populate = tools::command(&["vdisk", "populate", "--name", name, "--json", "--manifest"])?;
+    populate.arg(manifest).args(more);
+    run_json("vdisk populate", populate, POPULATE_PATIENCE, scratch.path()).map(drop)
+}
+
 /// Starts `vdisk up` and waits until the disk is there.
-fn bring_up(
+pub(super) fn bring_up(
     mut up: Command,
     name: String,
     mount: PathBuf,
@@ -258,6 +277,9 @@ pub(crate) fn set_up<'a>(
     scratch: &'a Scratch,
     ground: Ground,
 ) -> Result<Bench<'a>, Fault> {
+    if let Some(how) = scenario.arms.iter().find_map(|arm| arm.joined) {
+        return joined::set_up(scenario, scratch, ground, how);
+    }
     let root = scratch.dir("www")?;
     let several = scenario.disks.len() > 1;
     let mut bench = Bench { root: root.clone(), ..without(scenario, scratch, ground)? };
@@ -270,17 +292,12 @@ pub(crate) fn set_up<'a>(
     for (i, disk) in scenario.disks.iter().enumerate() {
         let mount = if several { scratch.dir(&format!("www/disk{i}"))? } else { root.clone() };
         let manifest = manifest(scenario, scratch)?;
-        let name = format!("lab-{}-{i}", std::process::id());
-        let mut up = tools::command(&["vdisk", "up", "--name", &name, "--drive", &disk.drive])?;
+        let (mut up, name) = up(disk, i)?;
         // Where it differs between arms, each has a run of its own.
         if let Some(set) = scenario.arms.iter().find_map(|arm| arm.set.as_ref()) {
             up.args(set.words());
         }
-        if let Some(model) = &disk.model {
-            up.args(["--model", model]);
-        }
-        up.args(["--size", &disk.size.to_string(), "--speedup", &disk.speedup.to_string(), "--mount"])
-            .arg(&mount);
+        up.arg("--mount").arg(&mount);
         match (ground.block, &manifest) {
             (true, _) => {
                 let own = scenario.arms.iter().find_map(|arm| arm.fs.as_ref());
@@ -297,10 +314,7 @@ pub(crate) fn set_up<'a>(
         let up = bring_up(up, name.clone(), mount, disk.size.0, scratch)?;
         bench.disks.push(up);
         if let (true, Some(manifest)) = (ground.block, &manifest) {
-            let mut populate =
-                tools::command(&["vdisk", "populate", "--name", &name, "--json", "--manifest"])?;
-            populate.arg(manifest);
-            run_json("vdisk populate", populate, POPULATE_PATIENCE, scratch.path())?;
+            populate(&name, manifest, &[], scratch)?;
         }
     }
     Ok(bench)
@@ -341,7 +355,7 @@ pub(crate) fn catalogue_args(scenario: &Scenario) -> Vec<String> {
 }
 
 /// The library as a manifest; none where the load brings its own files.
-fn manifest(scenario: &Scenario, scratch: &Scratch) -> Result<Option<PathBuf>, Fault> {
+pub(super) fn manifest(scenario: &Scenario, scratch: &Scratch) -> Result<Option<PathBuf>, Fault> {
     if matches!(scenario.load, Load::Diff { .. } | Load::Files { .. } | Load::Fio { .. }) {
         return Ok(None);
     }

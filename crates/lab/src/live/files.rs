@@ -29,11 +29,8 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     let seed = bench.scenario.library.seed;
     let tree = Tree { files, median: median.0, files_per_pack, pack: pack.0, seed };
     let expected = written(bench, &tree)?;
-    for remark in bench.disks[0].turn_knobs(&point.arm)? {
-        bench.remark(remark);
-    }
     // Files, inodes and directories alike start cold.
-    bench.disks[0].drop_caches()?;
+    bench.prepare(&point.arm)?;
     let dir = bench.scratch.dir(&format!("run{}", row.position))?;
     let group = bench.group("lab")?;
     let sums = dir.join("sums");

@@ -32,10 +32,7 @@ pub(super) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
         command.args(["--rw=read", "--create_only=1"]);
         finish("fio, laying out files", command, &bench.scratch.path().join("layout.log"))?;
     }
-    for remark in bench.disks[0].turn_knobs(arm)? {
-        bench.remark(remark);
-    }
-    bench.disks[0].drop_caches()?;
+    bench.prepare(arm)?;
     let dir = bench.scratch.dir(&format!("run{}", row.position))?;
     let group = bench.group("lab")?;
     let mut helper = arm.mode.map(|_| Daemon::of(bench, arm, &dir, group.as_ref())).transpose()?;

@@ -13,6 +13,7 @@ pub(crate) mod disk;
 mod faults;
 mod files;
 mod fio;
+mod joined;
 pub(crate) mod load;
 pub(crate) mod machines;
 mod nodes;
@@ -37,10 +38,11 @@ use crate::environment::Environment;
 use crate::guard::{self, Scratch};
 use crate::report::number;
 use crate::results::{Results, Row, SCHEMA};
-use crate::scenario::{Knob, Load, Point, Scenario, ServerKind, Service};
+use crate::scenario::{Arm, Knob, Load, Point, Scenario, ServerKind, Service};
 use crate::terminal::RunProgress;
 
 pub(crate) use disk::LiveDisk;
+use joined::JoinedFolder;
 pub(crate) use preconditions::Ground;
 
 /// What the parts of a run share.
@@ -49,6 +51,8 @@ pub(crate) struct Bench<'a> {
     pub(crate) scenario: &'a Scenario,
     pub(crate) scratch: &'a Scratch,
     pub(crate) ground: Ground,
+    /// The disks as one folder; it ends before they do.
+    joined: Option<JoinedFolder>,
     pub(crate) disks: Vec<LiveDisk>,
     /// What the servers serve: the disk itself, or a folder with one entry a disk.
     pub(crate) root: PathBuf,
@@ -78,8 +82,32 @@ impl Bench<'_> {
     }
 
     /// Mount points of all disks.
-    pub(crate) fn mounts(&self) -> impl Iterator<Item = &Path> {
-        self.disks.iter().map(|d| d.mount.as_path())
+    pub(crate) fn mounts(&self) -> Vec<&Path> {
+        match &self.joined {
+            Some(joined) => joined.mounts(),
+            None => self.disks.iter().map(|d| d.mount.as_path()).collect(),
+        }
+    }
+
+    /// What the servers serve of each disk, or of all joined, below their root.
+    pub(crate) fn folders(&self) -> Vec<String> {
+        match (self.disks.len(), &self.joined) {
+            (_, Some(_)) | (1, None) => vec![String::new()],
+            (disks, None) => (0..disks).map(|i| format!("disk{i}/")).collect(),
+        }
+    }
+
+    /// Sets the disks' block layers as an arm has them, and forgets everything cached of their files.
+    pub(crate) fn prepare(&mut self, arm: &Arm) -> Result<(), Fault> {
+        for i in 0..self.disks.len() {
+            for remark in self.disks[i].turn_knobs(arm)? {
+                self.remark(remark);
+            }
+        }
+        match &mut self.joined {
+            Some(joined) => joined.drop_caches(&self.disks),
+            None => self.disks.iter().try_for_each(LiveDisk::drop_caches),
+        }
     }
 }
 
@@ -178,7 +206,7 @@ fn blank(name: &str, scenario: &Scenario, quick: bool, points: &[Point]) -> Resu
 
 /// Empties the caches of files while a server holds them open (so that nothing can be unmounted).
 fn serve_cold(bench: &Bench<'_>) -> Result<(), Fault> {
-    bench.mounts().try_for_each(disk::forget_pages)
+    bench.mounts().into_iter().try_for_each(disk::forget_pages)
 }
 
 fn summary(label: &str, row: &Row, scenario: &Scenario) -> String {

@@ -186,11 +186,8 @@ pub(super) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     let arm = &point.arm;
     let dir = bench.scratch.dir(&format!("run{}", row.position))?;
     let mut nodes = Vec::new();
+    bench.prepare(arm)?;
     for i in 0..bench.disks.len() {
-        for remark in bench.disks[i].turn_knobs(arm)? {
-            bench.remark(remark);
-        }
-        bench.disks[i].drop_caches()?;
         let group = bench.group(&format!("node{i}"))?;
         let mut node = RunningNode {
             server: None,

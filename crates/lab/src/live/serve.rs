@@ -21,12 +21,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     let arm = &point.arm;
     let kind =
         arm.server.ok_or_else(|| Fault::new(Exit::Usage, format!("arm `{}` has no server", arm.name)))?;
-    for i in 0..bench.disks.len() {
-        for remark in bench.disks[i].turn_knobs(arm)? {
-            bench.remark(remark);
-        }
-        bench.disks[i].drop_caches()?;
-    }
+    bench.prepare(arm)?;
     let dir = bench.scratch.dir(&format!("run{}", row.position))?;
     let group = bench.group("lab")?;
     let mut helper = match arm.mode {
@@ -61,18 +56,16 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
         | Load::Profile {} => (0.0, false),
     };
     if preload {
-        bench.mounts().try_for_each(read_all)?;
+        bench.mounts().into_iter().try_for_each(read_all)?;
     }
     let speedup = load::speedup(bench.scenario, &point.load);
     let edge_site =
         Site { dir: &dir.join("edge"), root: &bench.root, env: &[], options: &[], group: None, tls: false };
     let edge = arm.edge.map(|size| Server::edge(&server, size, &edge_site)).transpose()?;
     let url = edge.as_ref().unwrap_or(&server).url();
-    let several = bench.disks.len() > 1;
     let mut clients = Vec::new();
-    for i in 0..bench.disks.len() {
-        let url = if several { format!("{url}disk{i}/") } else { url.clone() };
-        clients.push(Clients::start(bench.scenario, (&point.load, arm), &url, i, &dir)?);
+    for (i, folder) in bench.folders().iter().enumerate() {
+        clients.push(Clients::start(bench.scenario, (&point.load, arm), &format!("{url}{folder}"), i, &dir)?);
     }
 
     let sampled =

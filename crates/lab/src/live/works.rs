@@ -68,10 +68,7 @@ fn measure(bench: &mut Bench<'_>, (service, point): (Service, &Point), row: &mut
         // The other arm comes first, unless it was left out or failed.
         (Some(_), None) => Some(ask_unloaded(bench, service, row)?),
     };
-    for remark in bench.disks[0].turn_knobs(&arm)? {
-        bench.remark(remark);
-    }
-    bench.disks[0].drop_caches()?;
+    bench.prepare(&arm)?;
     let dir = bench.scratch.dir(&format!("run{}", row.position))?;
     let group = bench.group("lab")?;
     let mut env = Vec::new();

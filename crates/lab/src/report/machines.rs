@@ -1,6 +1,7 @@
 //! Drawn machines: one line each, and what they show together.
 //!
-//! The first arm with Seekless is held against each arm without; response times are those of an arm at another's load.
+//! The first arm with Seekless is held against each arm without; response times are those of an arm at
+//! another's load. Of several repetitions the median counts, of ratios that of the ratios.
 
 use std::fmt::Write;
 
@@ -40,12 +41,19 @@ impl<'a> Arms<'a> {
     }
 }
 
-fn find<'a>(results: &'a Results, arm: &str, x: &str) -> Option<&'a Row> {
-    results.rows.iter().find(|r| r.arm == arm && r.x.as_deref() == Some(x))
+/// Every repetition of an arm at a machine.
+fn rows<'a>(results: &'a Results, arm: &'a str, x: &'a str) -> impl Iterator<Item = &'a Row> {
+    results.rows.iter().filter(move |r| r.arm == arm && r.x.as_deref() == Some(x))
 }
 
-fn text(row: Option<&Row>, metric: &str) -> String {
-    row.and_then(|r| r.metrics.get(metric)).map_or("-".into(), |v| number(*v))
+/// The median of its repetitions.
+fn median(results: &Results, arm: &str, x: &str, metric: &str) -> Option<f64> {
+    let values = rows(results, arm, x).filter_map(|r| r.metrics.get(metric).copied());
+    Statistic::Median.join(values.collect())
+}
+
+fn text(results: &Results, arm: &str, x: &str, metric: &str) -> String {
+    median(results, arm, x, metric).map_or("-".into(), number)
 }
 
 /// Header and one line a machine; nothing where machines are not drawn.
@@ -62,17 +70,18 @@ fn lines(results: &Results) -> Option<(Vec<String>, Vec<Vec<String>>)> {
     header.extend(["media", "evicted", "settings"].map(String::from));
     let mut table = Vec::new();
     for x in results.scenario.axis.iter().flat_map(|a| &a.values) {
-        let ours = find(results, &arms.ours.name, x);
+        let ours = |metric| text(results, &arms.ours.name, x, metric);
         let mut line = vec![x.clone()];
-        line.extend(["memory_mib", "memory_per_client_mib", "depths_per_client"].map(|m| text(ours, m)));
-        line.extend(all.clone().map(|a| text(find(results, &a.name, x), main)));
+        line.extend(["memory_mib", "memory_per_client_mib", "depths_per_client"].map(ours));
+        line.extend(all.clone().map(|a| text(results, &a.name, x, main)));
         line.extend(arms.others.iter().map(|a| ratio(results, arms.ours, a, x).map_or("-".into(), number)));
         if let Some((at_load, other)) = arms.latency {
-            line.extend([other, at_load.name.as_str()].map(|arm| text(find(results, arm, x), "p99_ms")));
+            line.extend([other, at_load.name.as_str()].map(|arm| text(results, arm, x, "p99_ms")));
         }
-        line.extend(["media_share", "evicted_share"].map(|m| text(ours, m)));
+        line.extend(["media_share", "evicted_share"].map(ours));
         let settings = arms.others.iter().filter(|a| a.best.is_some());
-        let words = settings.filter_map(|a| find(results, &a.name, x)?.raw.get("settings")?.as_array());
+        let words =
+            settings.filter_map(|a| rows(results, &a.name, x).next()?.raw.get("settings")?.as_array());
         line.push(words.flatten().filter_map(|w| w.as_str()).collect::<Vec<_>>().join(" "));
         table.push(line);
     }
@@ -81,8 +90,11 @@ fn lines(results: &Results) -> Option<(Vec<String>, Vec<Vec<String>>)> {
 
 fn ratio(results: &Results, ours: &Arm, other: &Arm, x: &str) -> Option<f64> {
     let main = results.scenario.main_metric();
-    let value = |arm: &Arm| find(results, &arm.name, x)?.metrics.get(main).copied();
-    Some(value(ours)? / value(other)?).filter(|r| r.is_finite())
+    let ratios = rows(results, &ours.name, x).filter_map(|row| {
+        let same = rows(results, &other.name, x).find(|o| o.repetition == row.repetition)?;
+        Some(row.metrics.get(main)? / same.metrics.get(main)?).filter(|r| r.is_finite())
+    });
+    Statistic::Median.join(ratios.collect())
 }
 
 /// One sentence a comparison: least, median, how many below one.
@@ -90,10 +102,8 @@ pub(crate) fn summary(results: &Results) -> Vec<String> {
     let Some(arms) = Arms::of(results) else { return Vec::new() };
     let values: Vec<&String> = results.scenario.axis.iter().flat_map(|a| &a.values).collect();
     let mut said = Vec::new();
-    let ample = |x: &str| {
-        let row = find(results, &arms.ours.name, x);
-        row.and_then(|r| r.metrics.get("memory_per_client_mib")).is_some_and(|mib| *mib >= 2.0)
-    };
+    let ample =
+        |x: &str| median(results, &arms.ours.name, x, "memory_per_client_mib").is_some_and(|mib| mib >= 2.0);
     for other in &arms.others {
         let of = |all: bool| -> Vec<f64> {
             let chosen = values.iter().filter(|x| all || ample(x));
@@ -117,17 +127,16 @@ pub(crate) fn summary(results: &Results) -> Vec<String> {
             ));
         }
         // What no ratio can be had of: the other served nothing without failures.
-        let none = values.iter().filter(|x| {
-            find(results, &other.name, x)
-                .is_some_and(|r| r.metrics.get(results.scenario.main_metric()) == Some(&0.0))
-        });
+        let none = values
+            .iter()
+            .filter(|x| median(results, &other.name, x, results.scenario.main_metric()) == Some(0.0));
         let none: Vec<&str> = none.map(|x| x.as_str()).collect();
         if !none.is_empty() {
             said.push(format!("{} held no rate on {}: no ratio", other.name, none.join(", ")));
         }
     }
     if let Some((at_load, other)) = arms.latency {
-        let p99 = |arm: &str, x: &str| find(results, arm, x)?.metrics.get("p99_ms").copied();
+        let p99 = |arm: &str, x: &str| median(results, arm, x, "p99_ms");
         let pairs: Vec<(f64, f64)> =
             values.iter().filter_map(|x| Some((p99(&at_load.name, x)?, p99(other, x)?))).collect();
         let worse = pairs.iter().filter(|(ours, theirs)| ours > theirs).count();

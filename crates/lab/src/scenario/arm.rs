@@ -31,6 +31,8 @@ pub struct Arm {
     pub reader: Option<FileReader>,
     /// File system of the disk, live, instead of the disk's own.
     pub fs: Option<String>,
+    /// How the scenario's disks make one folder, live; each a folder of its own when absent.
+    pub joined: Option<Joined>,
     /// Several drives as one disk, `KIND:MEMBERS`; one drive when absent.
     pub set: Option<DriveSet>,
     /// Prefetch size of the daemon (its default, which is automatic, when absent).
@@ -138,6 +140,43 @@ impl TryFrom<String> for DriveSet {
 impl From<DriveSet> for String {
     fn from(set: DriveSet) -> String {
         format!("{}:{}", set.kind, set.members)
+    }
+}
+
+/// Several disks whose files make one folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Joined {
+    /// A file system on each, the files in turn; the folder has links to them.
+    Plain,
+    /// One btrfs on all of them, in its profile `single`.
+    BtrfsSingle,
+    /// One btrfs on all of them, in its profile `raid0`.
+    BtrfsRaid0,
+    /// One btrfs on all of them, in its profile `raid1`.
+    BtrfsRaid1,
+    /// A file system on each, the files in turn; the folder is an overlay of them.
+    Overlay,
+}
+
+impl Joined {
+    /// The profile of its btrfs, if it is one.
+    pub fn btrfs(self) -> Option<&'static str> {
+        match self {
+            Joined::BtrfsSingle => Some("single"),
+            Joined::BtrfsRaid0 => Some("raid0"),
+            Joined::BtrfsRaid1 => Some("raid1"),
+            Joined::Plain | Joined::Overlay => None,
+        }
+    }
+}
+
+impl FromStr for Joined {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Joined, String> {
+        let value = serde::de::value::StrDeserializer::<serde::de::value::Error>::new(text);
+        Joined::deserialize(value).map_err(|e| e.to_string())
     }
 }
 

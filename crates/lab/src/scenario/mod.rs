@@ -19,8 +19,8 @@ use seekless_units::{Bytes, Exit, Fault};
 use serde::{Deserialize, Serialize};
 
 pub use arm::{
-    Arm, Best, Door, DriveSet, FaultAt, FaultKind, FileReader, Mode, QueueOrder, ServerKind, ServerVariant,
-    Turn,
+    Arm, Best, Door, DriveSet, FaultAt, FaultKind, FileReader, Joined, Mode, QueueOrder, ServerKind,
+    ServerVariant, Turn,
 };
 pub use builtin::{all, find};
 pub(crate) use constants::{FACTORS, arm_name};
@@ -213,6 +213,8 @@ pub enum Knob {
     Drive,
     /// File system: `ext4`, `xfs`, `btrfs`. Each value is a disk of its own.
     Fs,
+    /// How several disks make one folder ([`Joined`]). Each value has disks of its own.
+    Joined,
     /// Several drives as one disk: `KIND:MEMBERS`, or `one`. Live, each value is a disk of its own.
     Set,
     /// Instances or clients of the load.
@@ -505,6 +507,7 @@ impl Knob {
             Knob::Service => arm.service = Some(value.parse()?),
             Knob::Drive => arm.drive = Some(value.to_string()),
             Knob::Fs => arm.fs = Some(value.to_string()),
+            Knob::Joined => arm.joined = Some(value.parse()?),
             Knob::Set if value == "one" => arm.set = None,
             Knob::Set => arm.set = Some(value.to_string().try_into()?),
             Knob::Variant => arm.variant = value.parse()?,

@@ -1,20 +1,23 @@
-//! The best of a grid of settings: every combination runs at full length, and the best by what it serves is taken.
+//! The best of a grid of settings: every combination runs at full length under one load, and the best by what
+//! it serves is measured under others.
 //!
-//! Closed loops are judged by MB/s, sessions by MB/s at the highest rate that holds, found by a bisection for each
-//! combination. A run takes a fraction of a second, so nothing is left out. The best of many that differ by chance is a little
-//! too high; that is to the advantage of the arm that is searched.
+//! Closed loops are judged by MB/s, sessions by MB/s at the highest rate that holds, found by a bisection for
+//! each combination. The best of many that differ by chance is too high under the load by which it was chosen,
+//! so that load counts for nothing else.
 
 use serde_json::Value;
 
 use super::translate;
-use crate::scenario::{Best, Point, Scenario};
+use crate::scenario::{Arm, Best, Point, Scenario};
 
 /// One combination of settings.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
     /// Values of the knobs, in the grid's order.
     pub(super) words: Vec<String>,
-    /// Its command line.
+    /// The arm with these settings.
+    pub(super) arm: Arm,
+    /// Its command line under the load by which it is chosen, which no repetition has.
     pub(super) line: Vec<String>,
 }
 
@@ -22,15 +25,11 @@ pub(super) struct Candidate {
 ///
 /// # Errors
 /// A value that its knob does not take; a grid in which nothing fits this server.
-pub(super) fn candidates(
-    scenario: &Scenario,
-    point: &Point,
-    repetition: u32,
-    best: &Best,
-) -> Result<Vec<Candidate>, String> {
-    let one = |(words, arm)| {
-        let line = translate::arguments(scenario, &Point { arm, ..point.clone() }, repetition);
-        Candidate { words, line }
+pub(super) fn candidates(scenario: &Scenario, point: &Point, best: &Best) -> Result<Vec<Candidate>, String> {
+    let one = |(words, arm): (Vec<String>, Arm)| {
+        let turned = Point { arm: arm.clone(), ..point.clone() };
+        let line = translate::arguments(scenario, &turned, scenario.repetitions);
+        Candidate { words, arm, line }
     };
     let all: Vec<_> = best.candidates(&point.arm, &point.load)?.into_iter().map(one).collect();
     match all.is_empty() {
@@ -68,8 +67,14 @@ mod tests {
         for point in scenario.points().into_iter().filter(|p| p.arm.name == "tuned kernel") {
             let grid = point.arm.best.clone().unwrap();
             let mut lines: Vec<_> =
-                candidates(&scenario, &point, 0, &grid).unwrap().into_iter().map(|c| c.line).collect();
+                candidates(&scenario, &point, &grid).unwrap().into_iter().map(|c| c.line).collect();
             let each = point.arm.server.unwrap().variants().len();
+            // None is measured under the load by which it is chosen.
+            for repetition in 0..scenario.repetitions {
+                let measured = translate::arguments(&scenario, &point, repetition);
+                let seed = |line: &[String]| line.iter().skip_while(|w| *w != "--seed").nth(1).cloned();
+                assert!(lines.iter().all(|line| seed(line).is_some() && seed(line) != seed(&measured)));
+            }
             lines.sort();
             lines.dedup();
             assert_eq!(lines.len(), 8 * 3 * each, "{:?}", point.arm.server);
@@ -82,7 +87,7 @@ mod tests {
         let mut point = scenario.points().into_iter().find(|p| p.arm.best.is_some()).unwrap();
         let grid: Best = toml::from_str("grid = [{ knob = 'variant', values = ['threads'] }]").unwrap();
         point.arm.server = Some(scenario::ServerKind::Lighttpd);
-        assert!(candidates(&scenario, &point, 0, &grid).unwrap_err().contains("nothing of its grid"));
+        assert!(candidates(&scenario, &point, &grid).unwrap_err().contains("nothing of its grid"));
     }
 
     #[test]

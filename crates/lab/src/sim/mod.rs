@@ -40,7 +40,7 @@ struct Job {
 enum Work {
     /// By one process.
     Line(Vec<String>),
-    /// By one for each of these, whose best it is.
+    /// By one process with the settings of the best of these, each of which takes one to be chosen by.
     Best(Vec<Candidate>),
     /// By one process at the load that the run of this arm ended with.
     LoadOf(String),
@@ -133,11 +133,12 @@ pub(crate) fn run(
         environment: Environment::here(),
         scenario: scenario.clone(),
     };
-    // What depends on other rows comes when these are there.
+    // What depends on other runs comes when these are there.
     let (dependent, first): (Vec<_>, Vec<_>) =
         jobs.iter().enumerate().partition(|(_, job)| matches!(job.work, Work::LoadOf(_)));
-    for (position, job) in first {
-        results.rows.push(runs.row(job, position)?);
+    let chosen = first.iter().map(|(_, job)| runs.choose(scenario, job)).collect::<Result<Vec<_>, _>>()?;
+    for ((position, job), chosen) in first.into_iter().zip(chosen) {
+        results.rows.push(runs.row(job, position, chosen)?);
     }
     let mut lines = Vec::new();
     for (position, job) in dependent {
@@ -181,23 +182,41 @@ impl Runs<'_> {
         Ok(answer)
     }
 
+    /// The best settings of a job that has a choice. The run that measures them is asked for.
+    fn choose(&self, scenario: &Scenario, job: &Job) -> Result<Option<Chosen>, Fault> {
+        let Work::Best(candidates) = &job.work else { return Ok(None) };
+        let answers = candidates.iter().map(|c| self.answer(&c.line)).collect::<Result<Vec<_>, _>>()?;
+        let Candidate { words, arm, .. } = &candidates[grid::best(answers.iter().map(|a| &a.value))];
+        let point = Point { arm: arm.clone(), ..job.point.clone() };
+        let line = translate::arguments(scenario, &point, job.repetition);
+        self.ask([line.clone()]);
+        Ok(Some(Chosen { words: words.clone(), line }))
+    }
+
     /// The row of a job that depends on no other.
-    fn row(&self, job: &Job, position: usize) -> Result<Row, Fault> {
-        if let Work::Kept(row) = &job.work {
-            return Ok(Row { position: position as u32, ..row.as_ref().clone() });
-        }
-        let lines = job.lines();
-        let answers = lines.iter().map(|line| self.answer(line)).collect::<Result<Vec<_>, _>>()?;
-        let best = grid::best(answers.iter().map(|a| &a.value));
-        let mut row = row(job, position, &lines[best], &answers[best].value)?;
-        if let Work::Best(candidates) = &job.work {
-            let words = &candidates[best].words;
+    fn row(&self, job: &Job, position: usize, chosen: Option<Chosen>) -> Result<Row, Fault> {
+        let (line, settings) = match (&job.work, chosen) {
+            (Work::Kept(row), _) => return Ok(Row { position: position as u32, ..row.as_ref().clone() }),
+            (Work::Line(line), _) => (line.clone(), None),
+            (_, Some(Chosen { words, line })) => (line, Some(words)),
+            (Work::Best(_) | Work::LoadOf(_), None) => unreachable!("chosen, or left to its load"),
+        };
+        let mut row = row(job, position, &line, &self.answer(&line)?.value)?;
+        if let Some(words) = settings {
             let x = row.x.as_deref().unwrap_or_default();
-            self.progress.say(&format!("{x}: {} is {}", row.arm, words.join(", ")));
-            row.raw.insert("settings".into(), words.as_slice().into());
+            if job.repetition == 0 {
+                self.progress.say(&format!("{x}: {} is {}", row.arm, words.join(", ")));
+            }
+            row.raw.insert("settings".into(), words.into());
         }
         Ok(row)
     }
+}
+
+/// The settings that were best, and the command line that measures them.
+struct Chosen {
+    words: Vec<String>,
+    line: Vec<String>,
 }
 
 /// The command line of a job that runs at the load of another arm.
@@ -227,7 +246,7 @@ fn jobs(scenario: &Scenario) -> Result<Vec<Job>, Fault> {
     each.map(|(repetition, point)| {
         let work = match (&point.arm.best, &point.arm.load_of) {
             (Some(best), _) => {
-                let all = grid::candidates(scenario, &point, repetition, best);
+                let all = grid::candidates(scenario, &point, best);
                 Work::Best(all.map_err(|why| Fault::new(Exit::Usage, why))?)
             }
             (None, Some(arm)) => Work::LoadOf(arm.clone()),

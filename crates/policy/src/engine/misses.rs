@@ -70,7 +70,7 @@ impl DiskEngine {
         if let Some(bytes_per_s) = request.demand.bitrate {
             self.files.told_bitrate(request.file, bytes_per_s);
         }
-        let action = self.miss_action(stream, wanted);
+        let action = self.miss_action(stream, wanted, request.demand.along);
         let apart = |&(_, start, end): &(ReadId, u64, u64)| end <= wanted.start || wanted.end <= start;
         if action == MissAction::PassThrough && existing.iter().all(apart) {
             return Err(Reason::Random);
@@ -127,8 +127,9 @@ impl DiskEngine {
 
     /// A miss that reaches the end of its file is never left alone: no piece could go beyond it. At the head
     /// of a file a client counts as sequential from its first read, as in Linux, unless those that came as
-    /// far went no further.
-    fn miss_action(&self, stream: Option<StreamId>, wanted: Wanted) -> MissAction {
+    /// far went no further. Beside a read of the kernel's (`along`) nobody waits for what is read here, so
+    /// nothing is read for a client that is not known to go on, however much it asked for.
+    fn miss_action(&self, stream: Option<StreamId>, wanted: Wanted, along: bool) -> MissAction {
         let Some(following) = &self.streams else { return MissAction::ReadAhead };
         let Some(stream) = stream.and_then(|id| following.table.get(id)) else {
             return MissAction::ReadAhead;
@@ -149,7 +150,7 @@ impl DiskEngine {
             EndEvidence::Ends => !sequential && rest.is_none(),
             EndEvidence::Lengths => !sequential,
         };
-        let long = evidence == EndEvidence::Ends && len > PASS_THROUGH_MAX;
+        let long = !along && evidence == EndEvidence::Ends && len > PASS_THROUGH_MAX;
         match (ends, unknown) {
             (false, false) => MissAction::ReadAhead,
             (true, _) if long => MissAction::ReadAsAsked,

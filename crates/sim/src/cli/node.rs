@@ -13,7 +13,7 @@ use seekless_workload::closed::{ClosedSpec, Pick};
 use serde_json::json;
 
 use super::serve::{duration, link_rate};
-use crate::serving::config::{Costs, DiskConfig, Door, EngineConfig, Node, ServerModel};
+use crate::serving::config::{Costs, DiskConfig, EngineConfig, Node, ServerModel};
 use crate::serving::{Config, KernelConfig, Load, Look, back, hit_ratio, run as simulate};
 
 /// The hit ratio counts as back at this part of what it was: the live scenario's.
@@ -183,13 +183,7 @@ impl NodeArgs {
             // No loop of `serve` waits for the disk; every request does by itself.
             server: ServerModel::threads(),
             socket: Bytes::mib(1),
-            engine: Some(EngineConfig {
-                door: Door::Shim,
-                spindle,
-                single_queue: false,
-                next_files: false,
-                window: None,
-            }),
+            engine: Some(EngineConfig::of_shim(spindle)),
             costs: Costs::default(),
             load: Load::Node(Node {
                 clients: self.clients,

@@ -167,6 +167,11 @@ pub struct EngineConfig {
 }
 
 impl EngineConfig {
+    /// A server behind the shim, as the daemon is without further options.
+    pub fn of_shim(spindle: SpindleConfig) -> EngineConfig {
+        EngineConfig { door: Door::Shim, spindle, single_queue: false, next_files: false, window: None }
+    }
+
     /// Whether a call of a server that reads like this waits for the engine if it misses.
     pub fn blocks(&self, how: How) -> bool {
         self.acts() && how != How::Map && self.door != Door::Observe

@@ -29,6 +29,12 @@ pub(super) struct PopulateArgs {
     /// Directory inside the file system that is the library's root
     #[arg(long, value_name = "DIR")]
     into: Option<PathBuf>,
+    /// Where a file system that somebody else made on the disk is mounted
+    #[arg(long, value_name = "DIR")]
+    mounted: Option<PathBuf>,
+    /// Further disks that this file system lies on
+    #[arg(long, value_name = "NAME", requires = "mounted")]
+    also: Vec<String>,
     /// Seed of the order in which the files come to the disk
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -48,9 +54,13 @@ pub(super) fn run(args: &PopulateArgs) -> Result<Exit, Fault> {
         _ => return Err(Fault::new(Exit::Usage, "--files is out of range: 1 to 1000000")),
     };
     let dir = DiskDir::new(&args.name)?;
-    let mut client = ControlClient::connect(&dir)?;
+    let mut clients = vec![ControlClient::connect(&dir)?];
+    for name in &args.also {
+        clients.push(ControlClient::connect(&DiskDir::new(name)?)?);
+    }
     let config = dir.record().map(|r| r.config);
     let mount = match config {
+        Some(_) if args.mounted.is_some() => args.mounted.clone(),
         Some(c) if matches!(c.fs, FsKind::Ext4 | FsKind::Xfs | FsKind::Btrfs) => c.mount,
         _ => None,
     };
@@ -69,13 +79,15 @@ pub(super) fn run(args: &PopulateArgs) -> Result<Exit, Fault> {
     let root = mount.join(&into);
     std::fs::create_dir_all(&root).map_err(|e| crate::state::cannot("make directory", &root, &e))?;
     // Lasts as long as the connection.
-    client.ask(&ControlRequest::Unthrottle)?;
+    for client in &mut clients {
+        client.ask(&ControlRequest::Unthrottle)?;
+    }
     let bar = seekless_output::bar(manifest.bytes(), "{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}");
     let options = PopulateOptions { seed: args.seed, pack: args.pack };
     let done = populate(&root, &manifest, options, |bytes| bar.inc(bytes));
     bar.finish_and_clear();
     let done = done?;
-    drop(client);
+    drop(clients);
     args.json.show(&done, || {
         format!(
             "{}: {} files, {:.1} MB in {:.1} s ({:.0} MB/s), {:.0} % of the disk\n",

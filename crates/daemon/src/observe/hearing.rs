@@ -1,0 +1,80 @@
+//! Which devices are listened to: those of the folders, less what turned out not to be served.
+//!
+//! An event costs its reader some hundred nanoseconds, also where nobody needs it. A device without heads is
+//! read fast, so it raises more of them than all others. The filter of an open event cannot be changed; the
+//! rings are opened anew without the device, and with it again after a while: it may be served by then.
+
+use std::os::fd::BorrowedFd;
+use std::time::Instant;
+
+use seekless_kernel::cacheevents::{CacheEvent, CacheEvents, Drained};
+use seekless_kernel::tracepoint::TraceError;
+
+use super::table::REFUSED_FOR;
+
+/// Major and minor number of a file system's device.
+pub(super) type Device = (u32, u32);
+
+/// The open rings.
+#[derive(Debug)]
+pub(super) struct Hearing {
+    devices: Vec<Device>,
+    /// Not listened to until then.
+    left_out: Vec<(Device, Instant)>,
+    /// None where every device is left out.
+    events: Option<CacheEvents>,
+}
+
+impl Hearing {
+    /// Listens to all of them.
+    ///
+    /// # Errors
+    /// Those of [`CacheEvents::open`].
+    pub(super) fn open(devices: Vec<Device>) -> Result<Hearing, TraceError> {
+        let events = Some(CacheEvents::open(&devices)?);
+        Ok(Hearing { devices, left_out: Vec::new(), events })
+    }
+
+    /// No file of this device is served: it is left out for as long as a refused file is left alone.
+    pub(super) fn leave_out(&mut self, device: Device, now: Instant) {
+        if !self.left_out.iter().any(|(known, _)| *known == device) {
+            self.left_out.push((device, now + REFUSED_FOR));
+            self.reopen();
+        }
+    }
+
+    /// Listens again to what was left out for long enough.
+    pub(super) fn take_back(&mut self, now: Instant) {
+        let before = self.left_out.len();
+        self.left_out.retain(|&(_, until)| now < until);
+        if self.left_out.len() < before {
+            self.reopen();
+        }
+    }
+
+    /// What is read between the last round and the opening of a ring is not heard. Where the kernel refuses
+    /// new rings, the old ones stay.
+    fn reopen(&mut self) {
+        let left_out = |device: &Device| self.left_out.iter().any(|(known, _)| known == device);
+        let devices: Vec<Device> = self.devices.iter().copied().filter(|d| !left_out(d)).collect();
+        tracing::debug!(?devices, "listening");
+        if devices.is_empty() {
+            self.events = None;
+            return;
+        }
+        match CacheEvents::open(&devices) {
+            Ok(events) => self.events = Some(events),
+            Err(why) => tracing::debug!(%why, "the rings stay as they are"),
+        }
+    }
+
+    /// Appends what is there, in the order of time.
+    pub(super) fn drain(&mut self, into: &mut Vec<CacheEvent>) -> Drained {
+        self.events.as_mut().map_or_else(Drained::default, |events| events.drain(into))
+    }
+
+    /// Descriptors that are readable when a ring fills up.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.events.iter().flat_map(CacheEvents::descriptors)
+    }
+}
