@@ -156,11 +156,15 @@ impl Observing {
         let state = tempfile::tempdir().unwrap();
         let socket = state.path().join("d.sock");
         let mut child = command(&socket).arg("--json").arg(state.path().join("end.json")).spawn().unwrap();
-        let mut stderr = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
-        stderr.read_line(&mut line).unwrap();
-        assert!(line.contains("observing"), "{line}");
-        Observing { child, socket, stderr, state }
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut observing = Observing { child, socket, stderr, state };
+        // It may say first what it leaves alone.
+        let mut said = String::new();
+        while !said.contains("observing") {
+            let read = observing.stderr.read_line(&mut said).unwrap();
+            assert!(read > 0, "it ended: {said}");
+        }
+        observing
     }
 
     fn until(&self, what: &str, wish: impl Fn(&ObserveReport, &StatusReport) -> bool) -> ObserveReport {
