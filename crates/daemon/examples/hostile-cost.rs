@@ -23,6 +23,7 @@ use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::process::{Pid, Resource, Rlimit, Signal, Uid, getrlimit, kill_process, setrlimit};
 use seekless_daemon::control;
 use seekless_kernel::fdpass::{self, Address, TwinName};
+use seekless_kernel::residency::cachestat;
 use seekless_wire::{Call, FRAME_BYTES_MAX, Frame, Need};
 
 const USAGE: &str = "hostile-cost PROGRAM DIR [ROUNDS] [SECONDS]";
@@ -121,13 +122,25 @@ fn become_user(uid: u32) {
     rustix::thread::set_thread_uid(Uid::from_raw(uid)).expect("only root becomes another user");
 }
 
+/// Waits until a file is out of memory: the daemon holds what it has read ahead for a while.
+fn forget(file: &File, stop: &AtomicBool) {
+    let size = file.metadata().map_or(0, |m| m.len());
+    while !stop.load(Ordering::Relaxed) {
+        let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
+        if cachestat(file.as_fd(), 0, size).is_ok_and(|stat| stat.cached * 4096 < size / 16) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
 /// Reads every file whose number is its own, again and again.
 fn reader(socket: &Path, files: &[File], number: usize, stop: &AtomicBool, read: &AtomicU64) {
     become_user(READER);
     let mut buffer = vec![0; RANGE as usize];
     let own: Vec<&File> = files.iter().skip(number).step_by(READERS).collect();
     for file in own.iter().cycle() {
-        let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
+        forget(file, stop);
         for offset in (0..).step_by(RANGE as usize) {
             if stop.load(Ordering::Relaxed) {
                 return;
