@@ -1,10 +1,10 @@
 //! What scraping a daemon once a second costs.
 //!
 //! `scrape-cost PROGRAM DIR [ROUNDS] [SECONDS] [STREAMS]`: PROGRAM is `seekless`, DIR a folder that can be
-//! written to. A daemon follows STREAMS streams (10,000) of a file without content. A round has two halves
-//! of SECONDS (30) each, in turns: nothing asks; its metrics are asked for once a second, on a connection
-//! of its own each time, as Prometheus text. The table shows the daemon's share of a core in both, the
-//! difference, and its memory of no file (`RssAnon`) at the beginning and at the end.
+//! written to. A daemon follows STREAMS streams (10,000), each of a file without content. A round has two
+//! halves of SECONDS (30) each, in turns: nothing asks; its metrics are asked for once a second, on a
+//! connection of its own each time, as Prometheus text. The table shows the daemon's share of a core in
+//! both, the difference, and its memory of no file (`RssAnon`) at the beginning and at the end.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -24,9 +24,9 @@ use seekless_wire::{Call, FRAME_BYTES_MAX, Frame, Need};
 
 const USAGE: &str = "scrape-cost PROGRAM DIR [ROUNDS] [SECONDS] [STREAMS]";
 
-/// Bytes of a read, and from one stream to the next.
+/// Bytes of a read, and of a file.
 const READ: u64 = 64 << 10;
-const APART: u64 = 16 << 20;
+const FILE_BYTES: u64 = 16 << 20;
 
 /// How often each stream reads.
 const STREAM_READS_EVERY: Duration = Duration::from_secs(20);
@@ -90,7 +90,8 @@ impl Daemon {
     }
 
     /// One request, and the end of it.
-    fn ask(&self, file: &File, offset: u64) {
+    fn ask(&self, file: &Path, offset: u64) {
+        let file = File::open(file).expect("it is there");
         let path = CString::new(self.socket.as_os_str().as_bytes()).expect("a path has no zero");
         let line = fdpass::connect(Address::Path(&path)).expect("it listens");
         let need = Frame::Need(Need { call: Call::Pread, pid: 1, tid: 1, offset, length: READ });
@@ -122,13 +123,15 @@ fn main() {
     let dir = PathBuf::from(args.next().expect(USAGE));
     let mut number = |otherwise: u64| args.next().map_or(otherwise, |text| text.parse().expect(USAGE));
     let (rounds, seconds, streams) = (number(5), number(30), number(10_000));
-    let path = dir.join("scrape-cost");
-    let file = File::create(&path).expect("the folder can be written to");
-    file.set_len(streams * APART).expect("a file may have no content");
-    let file = File::open(&path).expect("it is there");
+    let folder = tempfile::tempdir_in(dir).expect("the folder can be written to");
+    let path = |i: u64| folder.path().join(i.to_string());
+    for i in 0..streams {
+        let file = File::create(path(i)).expect("the folder can be written to");
+        file.set_len(FILE_BYTES).expect("a file may have no content");
+    }
     let daemon = Daemon::start(&program);
     for nth in 0..2 {
-        (0..streams).for_each(|i| daemon.ask(&file, i * APART + nth * READ));
+        (0..streams).for_each(|i| daemon.ask(&path(i), nth * READ));
     }
     let (status, _) = control::status(&daemon.socket).expect("it answers");
     let bytes = daemon.scrape();
@@ -143,7 +146,7 @@ fn main() {
                     if over.load(Ordering::Relaxed) {
                         return;
                     }
-                    daemon.ask(&file, i * APART + nth % (APART / READ) * READ);
+                    daemon.ask(&path(i), nth % (FILE_BYTES / READ) * READ);
                     std::thread::sleep(STREAM_READS_EVERY / u32::try_from(streams).unwrap_or(u32::MAX));
                 }
             }
@@ -175,6 +178,4 @@ fn main() {
         daemon.memory(),
         status.len()
     );
-    drop(daemon);
-    let _ = fs::remove_file(&path);
 }
