@@ -17,7 +17,9 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::daemon::Daemon;
 use crate::parent::die_with;
+use crate::reload::Reload;
 use crate::settings::DaemonSettings;
+use crate::take_over::{self, Inheritance};
 use crate::{control, doctor, metrics, run, state};
 
 mod observe;
@@ -30,7 +32,7 @@ pub use crate::prove::{ProveArgs, TryArgs, run_prove, run_try};
 pub use crate::run::RunArgs;
 pub use crate::top::{TopArgs, run_top};
 
-/// Serves shims until it is told to stop (SIGTERM, SIGINT).
+/// Serves shims until it is told to stop (SIGTERM, SIGINT). At SIGUSR2 the program that is installed now takes over.
 #[derive(Args, Clone, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct DaemonArgs {
@@ -60,6 +62,9 @@ pub struct DaemonArgs {
     /// Answer scrapes at this address, and show a page there; a port alone is one of 127.0.0.1
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<Address>,
+    /// Take over from the daemon that listens there, without a lost request; where none does, start as usual
+    #[arg(long)]
+    take_over: bool,
     /// End when this process, our parent, does; and remove the socket's folder then
     #[arg(long, hide = true, value_name = "PID")]
     parent: Option<i32>,
@@ -101,19 +106,36 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
     settings.socket_mode = args.socket_mode.unwrap_or(settings.socket_mode);
     settings.connections_max = args.connections as usize;
     settings.engine.spindle.wait_max = Nanos::from_secs_f64(args.give_up);
+    // One that ends with its parent would leave that parent without a daemon of its own.
+    settings.hands_over = args.parent.is_none();
     let folder = settings.socket.parent().map(Path::to_path_buf);
     if let Some(parent) = args.parent {
         die_with(parent, Signal::TERM)?;
+    }
+    let socket = settings.socket.clone();
+    let (take_over, decisions) = (args.take_over, &args.engine.engine.decisions);
+    let mut inherited =
+        take_over.then(|| take_over::ask(&socket, settings.socket_mode)).transpose()?.flatten();
+    if let (Some(_), Some(log)) = (&inherited, decisions)
+        && let Err(error) = take_over::set_aside(log)
+    {
+        let what = format!("cannot rename {}: {error}; choose another file for --decisions", log.display());
+        return Err(Fault::new(Exit::Failed, what));
     }
     args.engine.open_log(&mut settings)?;
     // Before anybody can ask: while they read no disk is idle enough to be looked at.
     for disk in settings.engine.survey(None) {
         eprintln!("seekless daemon: {disk}");
     }
-    let socket = settings.socket.clone();
-    let daemon = Daemon::start(settings)?;
+    let daemon = match &mut inherited {
+        Some(inherited) => Daemon::start_inheriting(settings, inherited)?,
+        None => Daemon::start(settings)?,
+    };
     stop_on_signals(&daemon)?;
-    let metrics = metrics::serve(args.metrics, &daemon, "seekless daemon")?;
+    let mut reload = args.parent.is_none().then(Reload::on_signal).transpose().map_err(unwatched)?;
+    let metrics_at = inherited.as_mut().and_then(|inherited| inherited.metrics.take());
+    let mut metrics = metrics::serve(args.metrics, metrics_at, &daemon, "seekless daemon")?;
+    inherited.map(Inheritance::serving).transpose()?;
     eprintln!("seekless daemon: listening at {}", socket.display());
     let mut manager = ServiceManager::ready();
 
@@ -122,11 +144,26 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
     let mut last = None;
     loop {
         let pause = next.map_or(Duration::from_secs(3600), |at| at.saturating_duration_since(Instant::now()));
-        if daemon.wait(manager.at_most(pause)) {
+        let replaced = daemon.hand_over().is_done();
+        let pause = if replaced { pause } else { manager.at_most(pause) };
+        let pause = reload.as_ref().map_or(pause, |reload| reload.at_most(pause));
+        let look = || {
+            daemon.hand_over().is_done() != replaced
+                || reload.as_ref().is_some_and(|r| r.asked() && !replaced)
+        };
+        if daemon.wait_unless(pause, look) {
             break;
         }
-        // The thread that answers shims has to answer; that this one lives says little.
-        manager.alive(|| control::settings(&socket).is_ok());
+        if let Some(reload) = &mut reload {
+            reload.go_on(&daemon, &mut manager);
+        }
+        if daemon.hand_over().is_done() {
+            // The other one answers there, and speaks to the service manager.
+            metrics = None;
+        } else {
+            // The thread that answers shims has to answer; that this one lives says little.
+            manager.alive(|| control::settings(&socket).is_ok());
+        }
         if next.is_some_and(|at| Instant::now() < at) {
             continue;
         }
@@ -136,7 +173,9 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
             last = Some(report);
         }
     }
-    manager.stopping();
+    if !daemon.hand_over().is_done() {
+        manager.stopping();
+    }
     drop(metrics);
     // The statistics outlive the receptionist by a moment.
     if let Some(report) = daemon.status().or(last)
@@ -200,10 +239,13 @@ fn octal(text: &str) -> Result<u32, String> {
 }
 
 fn stop_on_signals(daemon: &Daemon) -> Result<(), Fault> {
-    let fault = |e: io::Error| Fault::new(Exit::Failed, format!("cannot watch for signals: {e}"));
     for signal in [SIGTERM, SIGINT] {
-        let stopper: UnixStream = daemon.stopper().map_err(fault)?;
-        signal_hook::low_level::pipe::register(signal, stopper).map_err(fault)?;
+        let stopper: UnixStream = daemon.stopper().map_err(unwatched)?;
+        signal_hook::low_level::pipe::register(signal, stopper).map_err(unwatched)?;
     }
     Ok(())
+}
+
+fn unwatched(error: io::Error) -> Fault {
+    Fault::new(Exit::Failed, format!("cannot watch for signals: {error}"))
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use seekless_kernel::fdpass;
+use seekless_kernel::fdpass::{self, Peer};
 use seekless_units::{Exit, Fault};
 use seekless_wire::{FRAME_BYTES_MAX, Frame, RefuseReason, STATUS_BYTES_MAX, Settings};
 
@@ -73,14 +73,14 @@ impl From<AskError> for Fault {
 }
 
 /// A conversation with a daemon.
-struct Conversation<'a> {
+pub(crate) struct Conversation<'a> {
     path: &'a Path,
     socket: OwnedFd,
     until: Instant,
 }
 
 impl<'a> Conversation<'a> {
-    fn open(path: &'a Path) -> Result<Conversation<'a>, AskError> {
+    pub(crate) fn open(path: &'a Path) -> Result<Conversation<'a>, AskError> {
         let nobody = |error: io::Error| AskError::NobodyThere(path.to_path_buf(), error);
         let name = socket_name(path).map_err(nobody)?;
         let socket = connect(&name).map_err(|e| match e {
@@ -91,23 +91,40 @@ impl<'a> Conversation<'a> {
         Ok(Conversation { path, socket, until: Instant::now() + PATIENCE })
     }
 
-    fn garbled(&self, why: impl fmt::Display) -> AskError {
+    pub(crate) fn path(&self) -> &Path {
+        self.path
+    }
+
+    pub(crate) fn garbled(&self, why: impl fmt::Display) -> AskError {
         AskError::Garbled(self.path.to_path_buf(), why.to_string())
     }
 
-    fn send(&self, frame: Frame<'_>) -> Result<(), AskError> {
+    /// The other side, by the kernel's word.
+    pub(crate) fn peer(&self) -> Result<Peer, AskError> {
+        fdpass::peer(self.socket.as_fd()).map_err(|e| self.garbled(e))
+    }
+
+    pub(crate) fn send(&self, frame: Frame<'_>) -> Result<(), AskError> {
         let packet = frame.encode().ok_or_else(|| self.garbled("the question has no encoding"))?;
         fdpass::send(self.socket.as_fd(), packet.as_bytes(), None).map_err(|e| self.garbled(e))
     }
 
     /// The next packet.
     fn receive<'b>(&self, packet: &'b mut [u8; FRAME_BYTES_MAX]) -> Result<Frame<'b>, AskError> {
-        let length = loop {
+        Ok(self.receive_with(packet)?.0)
+    }
+
+    /// The next packet and the descriptor beside it.
+    pub(crate) fn receive_with<'b>(
+        &self,
+        packet: &'b mut [u8; FRAME_BYTES_MAX],
+    ) -> Result<(Frame<'b>, Option<OwnedFd>), AskError> {
+        let received = loop {
             match fdpass::receive(self.socket.as_fd(), packet) {
                 Ok(received) if received.length == 0 => {
                     return Err(AskError::NotAllowed(self.path.to_path_buf()));
                 }
-                Ok(received) => break received.length,
+                Ok(received) => break received,
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(error) => return Err(self.garbled(error)),
             }
@@ -119,7 +136,11 @@ impl<'a> Conversation<'a> {
             // Interrupted or not, the next receive tells.
             let _ = poll(&mut [PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN)], Some(&timeout));
         };
-        Frame::decode(&packet[..length]).map_err(|e| self.garbled(e))
+        let frame = Frame::decode(&packet[..received.length]).map_err(|e| self.garbled(e))?;
+        if frame.carries_descriptor() != received.descriptor.is_some() {
+            return Err(self.garbled(format_args!("{} came with the wrong descriptors", frame.name())));
+        }
+        Ok((frame, received.descriptor))
     }
 }
 

@@ -14,6 +14,7 @@ use crate::settings::DaemonSettings;
 use crate::start_error::StartError;
 use crate::statistics::{Ask, ReportDoor, Shared, Statistics};
 use crate::status::StatusReport;
+use crate::take_over::{HandOver, Inheritance};
 use crossbeam_channel::{Sender, bounded};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use seekless_engine::Engine;
@@ -35,6 +36,7 @@ pub struct Daemon {
     passing: Arc<Passing>,
     stop: UnixStream,
     statistics: Sender<Ask>,
+    hand_over: HandOver,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -45,7 +47,18 @@ impl Daemon {
     /// The socket or the threads cannot be had.
     pub fn start(settings: DaemonSettings) -> Result<Daemon, StartError> {
         let listener = Listener::bind(&settings.socket, settings.socket_mode)?;
-        Daemon::start_at(settings, listener)
+        Daemon::start_at(settings, listener, ring_number())
+    }
+
+    /// The same at what another daemon has handed over.
+    ///
+    /// # Errors
+    /// The threads cannot be had.
+    pub(crate) fn start_inheriting(
+        settings: DaemonSettings,
+        from: &mut Inheritance<'_>,
+    ) -> Result<Daemon, StartError> {
+        Daemon::start_at(settings, from.listener.take().unwrap_or_else(Listener::none), from.ring)
     }
 
     /// The same without a socket: no shim can connect.
@@ -53,13 +66,13 @@ impl Daemon {
     /// # Errors
     /// The threads cannot be had.
     pub(crate) fn start_unreachable(settings: DaemonSettings) -> Result<Daemon, StartError> {
-        Daemon::start_at(settings, Listener::none())
+        Daemon::start_at(settings, Listener::none(), ring_number())
     }
 
-    fn start_at(mut settings: DaemonSettings, listener: Listener) -> Result<Daemon, StartError> {
+    fn start_at(mut settings: DaemonSettings, listener: Listener, ring: u8) -> Result<Daemon, StartError> {
         settings.engine = settings.engine.normalised();
         settings.connections_max = settings.connections_max.clamp(1, connections_possible());
-        let rings = settings.engine.hears_hits().then(|| Rings::new(&settings.socket, ring_number()));
+        let rings = settings.engine.hears_hits().then(|| Rings::new(&settings.socket, ring));
         let settings = Arc::new(settings);
         let engine = Engine::start(settings.engine.clone());
         let rings = rings.map(|rings| rings.foretelling(engine.foretold()));
@@ -78,14 +91,24 @@ impl Daemon {
         let asker = statistics.asker();
         let (stop, stopped) = UnixStream::pair().map_err(StartError::Threads)?;
         stop.set_nonblocking(true).map_err(StartError::Threads)?;
-        let receptionist =
-            Receptionist::new(settings.clone(), listener, stopped, engine.clone(), statistics, shared, rings)
-                .map_err(StartError::Threads)?;
+        let hand_over = HandOver::default();
+        let receptionist = Receptionist::new(
+            settings.clone(),
+            listener,
+            stopped,
+            engine.clone(),
+            statistics,
+            shared,
+            rings,
+            hand_over.clone(),
+        )
+        .map_err(StartError::Threads)?;
         let thread = thread::Builder::new()
             .name("receptionist".into())
             .spawn(move || receptionist.run())
             .map_err(StartError::Threads)?;
-        Ok(Daemon { settings, engine, door, passing, stop, statistics: asker, thread: Some(thread) })
+        let thread = Some(thread);
+        Ok(Daemon { settings, engine, door, passing, stop, statistics: asker, hand_over, thread })
     }
 
     /// A socket that stops the daemon when anything is written to it: for signal handlers.
@@ -127,12 +150,22 @@ impl Daemon {
         move || state_of(&statistics)
     }
 
+    /// What this daemon hands over when another takes its place.
+    pub(crate) fn hand_over(&self) -> &HandOver {
+        &self.hand_over
+    }
+
     /// Waits until the daemon has ended, or for this long; whether it has.
     pub fn wait(&self, at_most: Duration) -> bool {
+        self.wait_unless(at_most, || false)
+    }
+
+    /// The same, or until something else has come.
+    pub(crate) fn wait_unless(&self, at_most: Duration, come: impl Fn() -> bool) -> bool {
         let until = Instant::now() + at_most;
         while self.thread.as_ref().is_some_and(|t| !t.is_finished()) {
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if left.is_zero() || come() {
                 return false;
             }
             thread::sleep(left.min(Duration::from_millis(50)));

@@ -41,6 +41,7 @@ mod parent;
 mod passing;
 mod prove;
 mod receptionist;
+mod reload;
 mod rings;
 pub mod run;
 mod settings;
@@ -49,6 +50,8 @@ mod start_error;
 pub mod state;
 mod statistics;
 mod status;
+mod strikes;
+mod take_over;
 mod top;
 mod watch;
 

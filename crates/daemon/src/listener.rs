@@ -7,6 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::Errno;
 use seekless_kernel::fdpass::{self, Address, Peer, SOCKET_PATH_BYTES_MAX, TwinName};
@@ -23,11 +25,14 @@ pub(crate) struct Listener {
     others_allowed: bool,
 }
 
+/// No socket file has this inode.
+const NOT_OURS: u64 = 0;
+
 struct AtPath {
     path: PathBuf,
     socket: OwnedFd,
-    /// Inode of the socket file, so that only our own is removed.
-    inode: u64,
+    /// Inode of the socket file, so that only our own is removed; [`NOT_OURS`]: to be left there.
+    inode: Arc<AtomicU64>,
 }
 
 impl Listener {
@@ -60,17 +65,46 @@ impl Listener {
             other => io_error(other.into()),
         })?;
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(io_error)?;
-        let inode = inode(path).map_err(io_error)?;
-        let twin = TwinName::of(&name).ok_or(Errno::NAMETOOLONG);
-        let at_twin = match twin.and_then(|twin| fdpass::listen(Address::Twin(&twin), BACKLOG)) {
-            Ok(socket) => Some(socket),
-            Err(error) => {
-                tracing::warn!(%error, "no abstract twin of the socket: servers in a chroot will go without us");
-                None
-            }
-        };
+        let inode = Arc::new(AtomicU64::new(inode(path).map_err(io_error)?));
+        let at_twin = twin(&name);
         let at_path = Some(AtPath { path: path.to_path_buf(), socket, inode });
         Ok(Listener { at_path, at_twin, others_allowed: mode & 0o002 != 0 })
+    }
+
+    /// Listens at the sockets of the daemon that runs at `path`, as it has handed them over. The path is that daemon's
+    /// until the claim is made good.
+    pub(crate) fn inherit(
+        path: &Path,
+        mode: u32,
+        socket: OwnedFd,
+        at_twin: Option<OwnedFd>,
+    ) -> Result<(Listener, Claim), StartError> {
+        let io_error = |error: io::Error| StartError::Listen { path: path.to_path_buf(), error };
+        if !fdpass::listens(socket.as_fd()) || at_twin.as_ref().is_some_and(|s| !fdpass::listens(s.as_fd())) {
+            let why = "what the daemon there handed over does not listen";
+            return Err(io_error(io::Error::new(io::ErrorKind::InvalidData, why)));
+        }
+        let name = socket_name(path).map_err(io_error)?;
+        let at_twin = at_twin.or_else(|| twin(&name));
+        let sockets = [Some(&socket), at_twin.as_ref()].into_iter().flatten().map(OwnedFd::try_clone);
+        let sockets = sockets.collect::<io::Result<_>>().map_err(io_error)?;
+        let inode = Arc::new(AtomicU64::new(NOT_OURS));
+        let claim = Claim { path: path.to_path_buf(), mode, sockets, inode: inode.clone() };
+        let at_path = Some(AtPath { path: path.to_path_buf(), socket, inode });
+        Ok((Listener { at_path, at_twin, others_allowed: mode & 0o002 != 0 }, claim))
+    }
+
+    /// The socket at the path and its twin, to hand them to another daemon.
+    pub(crate) fn offered(&self) -> Option<(BorrowedFd<'_>, Option<BorrowedFd<'_>>)> {
+        let at_path = self.at_path.as_ref()?;
+        Some((at_path.socket.as_fd(), self.at_twin.as_ref().map(AsFd::as_fd)))
+    }
+
+    /// Leaves the path to the daemon that has taken over.
+    pub(crate) fn disown(&self) {
+        if let Some(at_path) = &self.at_path {
+            at_path.inode.store(NOT_OURS, Ordering::Relaxed);
+        }
     }
 
     /// Every listening socket.
@@ -87,8 +121,45 @@ impl Listener {
 impl Drop for AtPath {
     fn drop(&mut self) {
         // Another daemon may have taken the path over after somebody removed it.
-        if inode(&self.path).is_ok_and(|i| i == self.inode) {
+        let ours = self.inode.load(Ordering::Relaxed);
+        if ours != NOT_OURS && inode(&self.path).is_ok_and(|i| i == ours) {
             let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// What makes inherited sockets ours.
+pub(crate) struct Claim {
+    path: PathBuf,
+    mode: u32,
+    sockets: Vec<OwnedFd>,
+    inode: Arc<AtomicU64>,
+}
+
+impl Claim {
+    /// The daemon that had the sockets has let go of them: peers are shown our credentials, the path has our permission
+    /// bits, and is removed at our end.
+    ///
+    /// # Errors
+    /// The path is no longer there, or not to be changed. Everybody who is connected is served all the same.
+    pub(crate) fn make_good(self) -> io::Result<()> {
+        for socket in &self.sockets {
+            fdpass::listen_again(socket.as_fd(), BACKLOG)?;
+        }
+        fs::set_permissions(&self.path, fs::Permissions::from_mode(self.mode))?;
+        self.inode.store(inode(&self.path)?, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// The twin of the socket of this name; `None`, with a warning, where there can be none.
+fn twin(name: &CStr) -> Option<OwnedFd> {
+    let twin = TwinName::of(name).ok_or(Errno::NAMETOOLONG);
+    match twin.and_then(|twin| fdpass::listen(Address::Twin(&twin), BACKLOG)) {
+        Ok(socket) => Some(socket),
+        Err(error) => {
+            tracing::warn!(%error, "no abstract twin of the socket: servers in a chroot will go without us");
+            None
         }
     }
 }

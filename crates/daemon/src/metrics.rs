@@ -1,5 +1,6 @@
 //! The daemon's state as metrics.
 
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +42,7 @@ pub(crate) fn observation(report: StatusReport) -> Observation {
     seen.count(&defs::CONNECTIONS_ACCEPTED, &[], c.connections);
     seen.count(&defs::CONNECTIONS_REFUSED, &["bound"], c.connections_over_bound);
     seen.count(&defs::CONNECTIONS_REFUSED, &["not_admitted"], c.connections_not_admitted);
+    seen.count(&defs::CONNECTIONS_REFUSED, &["muted"], c.connections_muted);
     seen.count(&defs::FRAMES_REFUSED, &[], c.frames_refused);
     seen.count(&defs::REPORTS, &[], c.reports);
     seen.count(&defs::REPORTS_DROPPED, &["ring_full"], c.ring_dropped);
@@ -80,15 +82,20 @@ pub(crate) fn observation(report: StatusReport) -> Observation {
     seen
 }
 
-/// Answers at the metrics address, if one is given, and says where.
+/// Answers at the metrics address, if one is given, and says where. `inherited`: the socket of a daemon
+/// whose place this one takes; it is used if it listens at the same address.
 pub(crate) fn serve(
     address: Option<Address>,
+    inherited: Option<TcpListener>,
     daemon: &Daemon,
     command: &str,
 ) -> Result<Option<MetricsServer>, Fault> {
     let Some(address) = address else { return Ok(None) };
     let ask = daemon.asker();
-    let server = MetricsServer::start(address, Arc::new(move || ask().map(observation)))?;
+    let server = MetricsServer::start_with(address, inherited, Arc::new(move || ask().map(observation)))?;
+    if let Ok(socket) = server.listener() {
+        daemon.hand_over().with_metrics(socket.into());
+    }
     eprintln!("{command}: metrics at http://{}/metrics", server.address());
     Ok(Some(server))
 }

@@ -24,7 +24,7 @@ use seekless_policy::{FileId, Mode, Reason};
 use seekless_wants::{CallKind, DoorLimits};
 use seekless_wire::{
     Answer, DecodeError, FRAME_BYTES_MAX, Frame, Need, PassReason, Refuse, RefuseReason, Settings as Settled,
-    WORKING_EVERY_MS,
+    TakeOverStep, WORKING_EVERY_MS,
 };
 
 use crate::client::Client;
@@ -35,6 +35,8 @@ use crate::settings::DaemonSettings;
 use crate::shares::{self, Shares};
 use crate::statistics::{self, Shared, Statistics};
 use crate::status::Counters;
+use crate::strikes::{Strikes, Weight};
+use crate::take_over::{DRAIN_IDLE, HandOver};
 
 /// Marks of what an event is about; connections count up from the last.
 const STOP: u64 = 0;
@@ -73,6 +75,8 @@ struct Connection {
     advice: bool,
     /// The place in the queue of the last request.
     place: Option<shares::PlaceTaken>,
+    /// It has said something.
+    spoke: bool,
 }
 
 pub(crate) struct Receptionist {
@@ -92,11 +96,14 @@ pub(crate) struct Receptionist {
     shares: Shares,
     /// Where shims report what was read; `None`: in this mode nobody wants to know.
     rings: Option<Rings>,
+    hand_over: HandOver,
+    strikes: Strikes,
 }
 
 impl Receptionist {
     /// # Errors
     /// The kernel has no event queue to give.
+    #[allow(clippy::too_many_arguments, reason = "its parts are made where their errors are told apart")]
     pub(crate) fn new(
         settings: Arc<DaemonSettings>,
         listener: Listener,
@@ -105,6 +112,7 @@ impl Receptionist {
         statistics: Statistics,
         shared: Shared,
         rings: Option<Rings>,
+        hand_over: HandOver,
     ) -> io::Result<Receptionist> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let add = |fd: BorrowedFd<'_>, mark: u64| {
@@ -129,6 +137,8 @@ impl Receptionist {
             shared,
             counters: Counters::default(),
             rings,
+            hand_over,
+            strikes: Strikes::default(),
         })
     }
 
@@ -156,12 +166,17 @@ impl Receptionist {
                     connection => self.readable(connection),
                 }
             }
-            self.take_reports();
+            if !self.hand_over.released() {
+                self.take_reports();
+            }
             if ticked.elapsed() >= TICK {
                 ticked = Instant::now();
                 self.tick(ticked);
             }
             self.publish();
+            if self.hand_over.drained(self.connections.len()) {
+                break;
+            }
         }
         self.close();
     }
@@ -178,6 +193,7 @@ impl Receptionist {
 
     fn publish(&mut self) {
         self.counters.connections_now = self.connections.len() as u64;
+        self.counters.users_muted = self.strikes.muted();
         if let Some(rings) = &self.rings {
             let counts = rings.counts();
             self.counters.rings_now = rings.now() as u64;
@@ -216,11 +232,15 @@ impl Receptionist {
             self.counters.connections_not_admitted += 1;
             return;
         }
+        if self.strikes.is_muted(peer.uid, Instant::now()) {
+            self.counters.connections_muted += 1;
+            return;
+        }
         let held = self.by_user.get(&peer.uid).copied().unwrap_or(0);
         let share = if peer.uid == 0 { usize::MAX } else { self.settings.user_share() };
         if self.connections.len() >= self.settings.connections_max || held >= share {
             self.counters.connections_over_bound += 1;
-            return;
+            return self.strike(peer.uid, Weight::InGoodFaith);
         }
         let mark = self.next_connection;
         let interest = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
@@ -240,6 +260,7 @@ impl Receptionist {
                 ticket: None,
                 advice: false,
                 place: None,
+                spoke: false,
             },
         );
         // The first frame usually is there already.
@@ -251,8 +272,12 @@ impl Receptionist {
         for _ in 0..FRAMES {
             let Some(connection) = self.connections.get_mut(&mark) else { return };
             let client = connection.client.clone();
+            if self.strikes.is_muted(connection.uid, Instant::now()) {
+                self.counters.connections_muted += 1;
+                return self.hang_up(mark);
+            }
             let received = match fdpass::receive(client.as_fd(), &mut packet) {
-                Ok(received) if received.length == 0 => return self.hang_up(mark),
+                Ok(received) if received.length == 0 => return self.left(mark),
                 Ok(received) => received,
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR) => continue,
@@ -261,6 +286,7 @@ impl Receptionist {
                 Err(_) => return self.hang_up(mark),
             };
             connection.last = Instant::now();
+            connection.spoke = true;
             let uid = connection.uid;
             let frame = match Frame::decode(&packet[..received.length]) {
                 Ok(frame) => frame,
@@ -280,13 +306,17 @@ impl Receptionist {
                 }
                 (Frame::Hello { .. }, _) => {
                     let settings = self.told(uid);
-                    let _ = client.send(Frame::Settings(settings));
+                    if client.send(Frame::Settings(settings)).is_err() {
+                        self.strike(uid, Weight::Strike);
+                    }
                 }
                 (Frame::RingAsk, _) => {
                     let ring = self.rings.as_mut().map(|rings| rings.ring(uid, Instant::now()));
                     match ring {
                         Some(Ok(Some(ring))) => {
-                            let _ = client.send_with(Frame::Ring, Some(ring));
+                            if client.send_with(Frame::Ring, Some(ring)).is_err() {
+                                self.strike(uid, Weight::Strike);
+                            }
                         }
                         // Without one reads go unreported, and the rest works.
                         Some(Err(error)) => {
@@ -308,6 +338,11 @@ impl Receptionist {
                     self.shared.passing.lease(lease_ms, Instant::now());
                     let _ = client.send(frame);
                 }
+                (Frame::TakeOver { step, .. }, _) => {
+                    if let Err(reason) = self.take_over(uid, &client, step) {
+                        return self.refuse(mark, reason, frame.kind());
+                    }
+                }
                 (Frame::StatusAsk, _) => {
                     if !client.begin_status() {
                         return self.refuse(mark, RefuseReason::Malformed, frame.kind());
@@ -320,6 +355,35 @@ impl Receptionist {
                 }
                 (other, _) => return self.refuse(mark, RefuseReason::Kind, other.kind()),
             }
+        }
+    }
+
+    /// Another daemon wants our place.
+    fn take_over(&mut self, uid: u32, client: &Client, step: TakeOverStep) -> Result<(), RefuseReason> {
+        if uid != 0 && uid != rustix::process::geteuid().as_raw() {
+            return Err(RefuseReason::Permission);
+        }
+        if !self.settings.hands_over || self.hand_over.released() {
+            return Err(RefuseReason::Kind);
+        }
+        match step {
+            TakeOverStep::Ask => {
+                let ring = self.rings.as_ref().map_or(0, Rings::last_number);
+                let offered = self.hand_over.offer(client, &self.listener, ring);
+                if offered { Ok(()) } else { Err(RefuseReason::Kind) }
+            }
+            TakeOverStep::Serving => {
+                // The other daemon has the same sockets open: closing ours would not take them out of the queue of events.
+                for socket in self.listener.sockets() {
+                    let _ = epoll::delete(&self.epoll, socket);
+                }
+                self.listener.disown();
+                self.listener = Listener::none();
+                self.hand_over.release(client, Instant::now());
+                tracing::info!("another daemon has taken over; this one ends after its last answer");
+                Ok(())
+            }
+            _ => Err(RefuseReason::Kind),
         }
     }
 
@@ -340,7 +404,8 @@ impl Receptionist {
         }
         let Ok(call) = ForwardedCall::of(fd.as_fd(), need.offset, need.length) else {
             self.counters.passed_bad_request += 1;
-            return pass(PassReason::BadRequest);
+            pass(PassReason::BadRequest);
+            return self.strike(uid, Weight::Strike);
         };
         let call = ForwardedCall { reader: uid, look_upto: wire.prefetch_bytes, ..call };
         let now = Instant::now();
@@ -394,6 +459,7 @@ impl Receptionist {
                 let device_ttl_ms = u32::try_from(self.settings.device_ttl.as_millis()).unwrap_or(u32::MAX);
                 let answer = Answer { device_ttl_ms, ..Answer::pass(PassReason::NotADisk, wire) };
                 client.reply(Frame::Answer(answer));
+                self.strike(uid, Weight::InGoodFaith);
             }
             Err(Refused::Mode) => {
                 self.counters.passed_mode += 1;
@@ -402,6 +468,7 @@ impl Receptionist {
             Err(Refused::BadRequest) => {
                 self.counters.passed_bad_request += 1;
                 pass(PassReason::BadRequest);
+                self.strike(uid, Weight::Strike);
             }
             Err(Refused::Full) => {
                 self.counters.passed_full += 1;
@@ -432,8 +499,29 @@ impl Receptionist {
         self.counters.frames_refused += 1;
         if let Some(connection) = self.connections.get(&mark) {
             let _ = connection.client.send(Frame::Refuse(Refuse { reason, kind }));
+            self.strike(connection.uid, Weight::Strike);
         }
         self.hang_up(mark);
+    }
+
+    /// The other side has closed. Whoever connects and says nothing wants nothing.
+    fn left(&mut self, mark: u64) {
+        if let Some(connection) = self.connections.get(&mark).filter(|connection| !connection.spoke) {
+            self.strike(connection.uid, Weight::InGoodFaith);
+        }
+        self.hang_up(mark);
+    }
+
+    /// This user has said something that is of no use.
+    fn strike(&mut self, uid: u32, weight: Weight) {
+        if self.shares.trusts(uid) || !self.strikes.count(uid, weight, Instant::now()) {
+            return;
+        }
+        if self.strikes.muted() == 1 {
+            tracing::warn!(
+                "too much of what user {uid} sends is refused: it is not read for a while. Any more are counted only (users_muted)"
+            );
+        }
     }
 
     fn hang_up(&mut self, mark: u64) {
@@ -458,6 +546,8 @@ impl Receptionist {
 
     fn tick(&mut self, now: Instant) {
         self.shares.tick(now);
+        self.strikes.tick(now);
+        let idle_max = if self.hand_over.released() { DRAIN_IDLE } else { IDLE_MAX };
         let mut idle = Vec::new();
         for (&mark, connection) in &mut self.connections {
             let silent = now.saturating_duration_since(connection.last);
@@ -466,7 +556,7 @@ impl Receptionist {
                     connection.last = now;
                     self.counters.working_sent += 1;
                 }
-            } else if silent >= IDLE_MAX {
+            } else if silent >= idle_max {
                 idle.push(mark);
             }
         }

@@ -96,6 +96,11 @@ impl Rings {
         }
     }
 
+    /// The last number that a ring was given.
+    pub(crate) fn last_number(&self) -> u8 {
+        self.last_number
+    }
+
     /// The same, where files are opened for users that have not shown them.
     pub(crate) fn foretelling(self, foretold: Arc<Foretold>) -> Rings {
         Rings { foretold: Some(foretold), ..self }

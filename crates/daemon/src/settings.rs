@@ -21,6 +21,8 @@ pub struct DaemonSettings {
     pub settings_ttl: Duration,
     /// How long shims leave a device alone that is no disk.
     pub device_ttl: Duration,
+    /// Whether another daemon of the same user may take over.
+    pub hands_over: bool,
 }
 
 impl DaemonSettings {
@@ -40,6 +42,7 @@ impl DaemonSettings {
             settings_ttl: Duration::from_secs(1),
             // Long enough to cost nothing, short enough that a device number used anew is noticed.
             device_ttl: Duration::from_secs(10),
+            hands_over: false,
         }
     }
 

@@ -175,6 +175,12 @@ pub struct Counters {
     pub hang_ups: u64,
     /// Frames not understood.
     pub frames_refused: u64,
+    /// Times a user was not read for a while because of all that was refused to it.
+    #[serde(default)]
+    pub users_muted: u64,
+    /// Connections of such users, closed unread.
+    #[serde(default)]
+    pub connections_muted: u64,
     /// Keepalive frames sent.
     pub working_sent: u64,
     /// Reports of tracked calls that could not be taken in.

@@ -308,3 +308,59 @@ fn files_cut_short_under_way_harm_nobody() {
     }
     assert!(control::settings(&bench.socket).is_ok());
 }
+
+/// A user that sends nonsense is not read for a while; others are, and it is again.
+#[test]
+fn a_user_that_sends_nonsense_is_not_read_for_a_while_and_others_are() {
+    let bench = Bench::start(|_| {});
+    let Some(first) = client_of(&bench, MALLORY) else { return };
+    settings(&first);
+    // All at once, so that no loaded machine makes many seconds of it.
+    let nonsense = || {
+        let clients: Vec<Client> = (0..200).map(|_| client_of(&bench, MALLORY).unwrap()).collect();
+        for client in &clients {
+            // It may be closed already.
+            let _ = fdpass::send(client.0.as_fd(), b"nonsense", None);
+        }
+    };
+    let until = Instant::now() + Duration::from_secs(60);
+    while bench.status().counters.users_muted == 0 {
+        nonsense();
+        assert!(Instant::now() < until, "{:?}", bench.status().counters);
+    }
+    let refused = bench.status().counters.frames_refused;
+    nonsense();
+    let status = bench.until("unread", |s| s.counters.connections_muted > 0);
+    assert!(status.counters.frames_refused < refused + 200, "{status:?}");
+    drop(first);
+    // Others are read.
+    settings(&client_of(&bench, ALICE).unwrap());
+    let Some(file) = cold_file(4 << 20) else { return };
+    let alice = client_of(&bench, ALICE).unwrap();
+    alice.need(&file, Call::Pread, 0, 64 << 10);
+    assert_eq!(alice.answer().verdict, Verdict::Resident);
+    // And it again, once it has been quiet.
+    let until = Instant::now() + Duration::from_secs(30);
+    loop {
+        let client = client_of(&bench, MALLORY).unwrap();
+        let hello = Frame::Hello { pid: 1 }.encode().unwrap();
+        if fdpass::send(client.0.as_fd(), hello.as_bytes(), None).is_ok()
+            && client.hear() == Heard::Other("Settings")
+        {
+            break;
+        }
+        assert!(Instant::now() < until, "never read again");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The daemon's own user may say what it likes: it could end the daemon anyway.
+#[test]
+fn its_own_user_is_always_read() {
+    let bench = Bench::start(|_| {});
+    for _ in 0..300 {
+        bench.client().send_bytes(b"nonsense", None);
+    }
+    let status = bench.until("all of it", |s| s.counters.frames_refused == 300);
+    assert_eq!(status.counters.users_muted, 0);
+}

@@ -32,6 +32,14 @@ fn every_unit_says_when_it_is_ready_and_is_watched() {
     }
 }
 
+#[test]
+fn the_daemon_is_reloaded_by_the_signal_at_which_another_takes_over() {
+    let text = text("seekless.service");
+    assert_eq!(values(&text, "ExecReload"), ["/bin/kill -USR2 $MAINPID"]);
+    // The new process is a child of the old one: it is of the unit until the old one has ended.
+    assert!(values(&text, "KillMode").is_empty() && values(&text, "ExecStop").is_empty());
+}
+
 /// A mount mark counts in the namespace it was made in: in one of its own, `watch` would hear of no server's
 /// read.
 #[test]

@@ -5,77 +5,14 @@ mod common;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use common::{Site, get, settings};
+use seekless_browser::{chromium, reported};
 use seekless_http::digest::{self, Algorithm};
 use seekless_http::serve::Server;
 use serde_json::Value;
-
-/// The browser, if it is here.
-fn chromium() -> Option<PathBuf> {
-    let tools = std::env::var_os("SEEKLESS_TOOLS").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache/debian/root"),
-        PathBuf::from,
-    );
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::iter::once(tools.join("bin")).chain(std::env::split_paths(&path).collect::<Vec<_>>());
-    let names = ["chromium-headless-shell", "chromium", "google-chrome"];
-    folders.flat_map(|folder| names.map(|name| folder.join(name))).find(|file| file.is_file())
-}
-
-struct Browser(Child);
-
-impl Drop for Browser {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Opens a page that reports one JSON value by asking `http://REPORT/?VALUE`, and returns it.
-fn browse(browser: &Path, page: &str, report: &TcpListener) -> Value {
-    let profile = tempfile::tempdir().unwrap();
-    let mut command = Command::new(browser);
-    // Its own sandbox needs privileges test machines do not give; it sees only our page.
-    command
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"])
-        .args(["--remote-debugging-port=0", "--disable-background-networking", "--no-proxy-server"])
-        .arg(format!("--user-data-dir={}", profile.path().display()))
-        .arg(page)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let mut child = Browser(command.spawn().unwrap());
-    report.set_nonblocking(true).unwrap();
-    let until = Instant::now() + Duration::from_secs(180);
-    let mut stream = loop {
-        match report.accept() {
-            Ok((stream, _)) => break stream,
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-            Err(e) => panic!("{e}"),
-        }
-        assert!(child.0.try_wait().unwrap().is_none(), "the browser ended");
-        assert!(Instant::now() < until, "the page says nothing");
-        std::thread::sleep(Duration::from_millis(50));
-    };
-    stream.set_nonblocking(false).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    let mut head = Vec::new();
-    let mut byte = [0];
-    while !head.ends_with(b"\r\n") && stream.read(&mut byte).unwrap() == 1 {
-        head.push(byte[0]);
-    }
-    let _ = stream.write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n");
-    let head = String::from_utf8(head).unwrap();
-    let value = head.strip_prefix("GET /?").and_then(|rest| rest.split(' ').next()).expect("a report");
-    let hex = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
-    let bytes: Vec<u8> = value.as_bytes().chunks(2).map(hex).collect();
-    serde_json::from_slice(&bytes).unwrap()
-}
 
 /// A page that imports the page's own module and reports what `body` returns.
 fn test_page(report: &TcpListener, body: &str) -> String {
@@ -219,7 +156,7 @@ fn a_browser_downloads_in_any_order_and_checks_what_came() {
         const missing = await download('/none', await opfsSink('none')).catch((error) => error.message);
         return { results, missing, names: await names() };"#;
     fs::write(site.root.join("sinks.html"), test_page(&report, body)).unwrap();
-    let value = browse(&browser, &format!("{}sinks.html", server.url()), &report);
+    let value = reported(&browser, &format!("{}sinks.html", server.url()), &report);
     for kind in ["memory", "opfs", "file"] {
         let result = &value["results"][kind];
         assert_eq!(result["sha256"], right, "{kind}: {value}");
@@ -259,7 +196,7 @@ fn a_browser_downloads_in_any_order_and_checks_what_came() {
         return { dialog, dialogSha256: await sha256(await chosen.getFile()), plain, saved, none };"#;
     let page = test_page(&report, body).replace("<script", "<body></body><script");
     fs::write(site.root.join("page.html"), page).unwrap();
-    let value = browse(&browser, &format!("{}page.html", server.url()), &report);
+    let value = reported(&browser, &format!("{}page.html", server.url()), &report);
     assert_eq!((&value["dialogSha256"], &value["saved"]), (&right.into(), &right.into()), "{value}");
     let done = value["plain"]["text"].as_str().unwrap();
     assert!(done.starts_with("Done: 5000003 bytes") && done.contains("in the server's order"), "{done}");
@@ -276,7 +213,7 @@ fn a_browser_downloads_in_any_order_and_checks_what_came() {
     fs::write(site.root.join("meddled.html"), test_page(&report, body)).unwrap();
     for (meddling, wanted) in [(Meddling::Cut, "film"), (Meddling::Flip, "")] {
         let proxy = Meddler::start(server.address(), meddling);
-        let value = browse(&browser, &format!("http://{}/meddled.html", proxy.address), &report);
+        let value = reported(&browser, &format!("http://{}/meddled.html", proxy.address), &report);
         assert!(proxy.done.load(Ordering::SeqCst) > 0, "it did meddle");
         if wanted.is_empty() {
             assert_eq!(value["result"], "the digest is wrong", "{value}");

@@ -99,6 +99,22 @@ pub fn listen(address: Address<'_>, backlog: i32) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
+/// The same of a socket that listens already, of another process: from now on those who connect are shown this
+/// process's credentials ([`peer`]).
+///
+/// # Errors
+/// `EINVAL`, `EOPNOTSUPP`: it is no socket that could listen.
+pub fn listen_again(listener: BorrowedFd<'_>, backlog: i32) -> Result<(), Errno> {
+    rustix::net::listen(listener, backlog)
+}
+
+/// Whether this is a socket of ours that listens: in the Unix domain, keeping packets apart.
+pub fn listens(socket: BorrowedFd<'_>) -> bool {
+    rustix::net::sockopt::socket_acceptconn(socket) == Ok(true)
+        && rustix::net::sockopt::socket_domain(socket) == Ok(AddressFamily::UNIX)
+        && rustix::net::sockopt::socket_type(socket) == Ok(SocketType::SEQPACKET)
+}
+
 /// The next waiting connection, non-blocking and close-on-exec.
 ///
 /// # Errors
@@ -218,6 +234,20 @@ mod tests {
 
     fn open_descriptors() -> usize {
         std::fs::read_dir("/proc/self/fd").unwrap().count()
+    }
+
+    #[test]
+    fn a_listening_socket_is_told_from_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = CString::new(folder.path().join("s").as_os_str().as_bytes()).unwrap();
+        let listener = listen(Address::Path(&path), 4).unwrap();
+        assert!(listens(listener.as_fd()));
+        listen_again(listener.as_fd(), 8).unwrap();
+        let connection = connect(Address::Path(&path)).unwrap();
+        assert_eq!(peer(connection.as_fd()).unwrap().pid as u32, std::process::id());
+        let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let file = tempfile::tempfile().unwrap();
+        assert!(!listens(connection.as_fd()) && !listens(tcp.as_fd()) && !listens(file.as_fd()));
     }
 
     #[test]

@@ -22,7 +22,7 @@ impl ServiceManager {
 
     /// Says so again, or for the first time.
     pub fn again_ready(&mut self) {
-        say(NotifyState::Ready);
+        say(&[NotifyState::Ready]);
         self.every = watchdog_enabled().map(|within| within / 2);
         self.next = self.every.map(|_| Instant::now());
     }
@@ -40,18 +40,33 @@ impl ServiceManager {
         if now >= at {
             self.next = Some(now + every);
             if well() {
-                say(NotifyState::Watchdog);
+                say(&[NotifyState::Watchdog]);
             }
+        }
+    }
+
+    /// Says that it prepares to go on as another process; [`ServiceManager::again_ready`] or
+    /// [`main_process`] ends that.
+    pub fn reloading(&self) {
+        // systemd compares the time with that of its request.
+        match NotifyState::monotonic_usec_now() {
+            Ok(now) => say(&[NotifyState::Reloading, now]),
+            Err(_) => say(&[NotifyState::Reloading]),
         }
     }
 
     /// Says that it ends.
     pub fn stopping(&self) {
-        say(NotifyState::Stopping);
+        say(&[NotifyState::Stopping]);
     }
 }
 
-fn say(state: NotifyState<'_>) {
+/// Says that the service is another process from now on, and ready. Only the main process is heard saying so.
+pub fn main_process(pid: u32) {
+    say(&[NotifyState::MainPid(pid), NotifyState::Ready]);
+}
+
+fn say(states: &[NotifyState<'_>]) {
     // A manager that cannot be told counts us as dead in its own time; there is nobody else to tell.
-    let _ = notify(&[state]);
+    let _ = notify(states);
 }

@@ -50,6 +50,10 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(70);
 /// The longest life of a connection: nothing is held for ever by who reads its answers byte by byte.
 const LIFE_MAX: Duration = Duration::from_secs(600);
 
+/// How long answers under way may take at the end. They are written from memory; longer is a client that
+/// does not read.
+const END_MAX: Duration = Duration::from_millis(500);
+
 /// What is asked at each scrape. `None`: there is no answer now.
 pub type Source = Arc<dyn Fn() -> Option<Observation> + Send + Sync>;
 
@@ -82,6 +86,8 @@ impl fmt::Display for Address {
 #[derive(Debug)]
 pub struct MetricsServer {
     address: SocketAddr,
+    /// The same socket, for another process.
+    listener: std::net::TcpListener,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -92,6 +98,22 @@ impl MetricsServer {
     /// # Errors
     /// The address is in use or not ours, or no thread can be had.
     pub fn start(address: Address, source: Source) -> Result<MetricsServer, Fault> {
+        MetricsServer::start_with(address, None, source)
+    }
+
+    /// The same. A socket that listens at this address already, of another process, is used as it is.
+    ///
+    /// # Errors
+    /// Those of [`MetricsServer::start`].
+    pub fn start_with(
+        address: Address,
+        inherited: Option<std::net::TcpListener>,
+        source: Source,
+    ) -> Result<MetricsServer, Fault> {
+        let inherited = inherited.filter(|socket| {
+            let at = socket.local_addr();
+            at.is_ok_and(|at| at.ip() == address.0.ip() && [0, at.port()].contains(&address.0.port()))
+        });
         let fault = |e: std::io::Error| {
             let exit = match e.kind() {
                 std::io::ErrorKind::AddrInUse => Exit::Busy,
@@ -103,9 +125,10 @@ impl MetricsServer {
                 format!("cannot answer at the metrics address {address}: {e}; give another --metrics"),
             )
         };
-        let socket = std::net::TcpListener::bind(address.0).map_err(fault)?;
+        let socket = inherited.map_or_else(|| std::net::TcpListener::bind(address.0), Ok).map_err(fault)?;
         socket.set_nonblocking(true).map_err(fault)?;
         let address = socket.local_addr().map_err(fault)?;
+        let listener = socket.try_clone().map_err(fault)?;
         let (stop, stopped) = watch::channel(false);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -118,7 +141,15 @@ impl MetricsServer {
             runtime.shutdown_background();
         };
         let thread = thread::Builder::new().name("metrics".into()).spawn(body).map_err(fault)?;
-        Ok(MetricsServer { address, stop, thread: Some(thread) })
+        Ok(MetricsServer { address, listener, stop, thread: Some(thread) })
+    }
+
+    /// The socket, to have another process answer at it when this one ends.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn listener(&self) -> std::io::Result<std::net::TcpListener> {
+        self.listener.try_clone()
     }
 
     /// Where it answers.
@@ -145,7 +176,7 @@ async fn accept(socket: std::net::TcpListener, answers: Arc<Answers>, mut stoppe
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            _ = stopped.wait_for(|stop| *stop) => return,
+            _ = stopped.wait_for(|stop| *stop) => break,
         };
         let Ok((tcp, _)) = accepted else {
             // No descriptor is left, most likely.
@@ -153,7 +184,7 @@ async fn accept(socket: std::net::TcpListener, answers: Arc<Answers>, mut stoppe
             continue;
         };
         let Ok(place) = room.clone().try_acquire_owned() else { continue };
-        let answers = answers.clone();
+        let (answers, mut stopped) = (answers.clone(), stopped.clone());
         tokio::spawn(async move {
             let service = service_fn(move |request| answers.clone().answer(request));
             let connection = http1::Builder::new()
@@ -161,11 +192,25 @@ async fn accept(socket: std::net::TcpListener, answers: Arc<Answers>, mut stoppe
                 .header_read_timeout(HEAD_TIMEOUT)
                 .max_buf_size(HEAD_MAX)
                 .serve_connection(TokioIo::new(tcp), service);
-            // How it ended is the client's affair.
-            let _ = tokio::time::timeout(LIFE_MAX, connection).await;
+            let mut connection = std::pin::pin!(connection);
+            let told = async {
+                let _ = stopped.wait_for(|stop| *stop).await;
+            };
+            let ending = tokio::select! {
+                _ = tokio::time::timeout(LIFE_MAX, connection.as_mut()) => false,
+                () = told => true,
+            };
+            // How it ends is the client's affair.
+            if ending {
+                connection.as_mut().graceful_shutdown();
+                let _ = connection.await;
+            }
             drop(place);
         });
     }
+    // Answers under way are sent; connections without a question are closed at once.
+    let all = u32::try_from(CONNECTIONS_MAX).unwrap_or(u32::MAX);
+    let _ = tokio::time::timeout(END_MAX, room.acquire_many(all)).await;
 }
 
 struct Answers {

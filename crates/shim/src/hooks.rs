@@ -11,6 +11,7 @@ use seekless_wire::Call;
 use crate::host;
 use crate::judge::{After, Length, Moved, Place, before, before_mapped};
 use crate::next;
+use crate::sending::Sending;
 
 /// Exports hooks that call `before` with a place and a length made of their own arguments.
 macro_rules! hooks {
@@ -92,12 +93,6 @@ hooks! {
     /// `preadv2`, its 64-bit name.
     Preadv2: fn preadv64v2(fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t,
         fd, preadv2_place(offset), Length::Vectors(iov, count), if flags & libc::RWF_NOWAIT == 0;
-    /// `sendfile(2)`.
-    Sendfile: fn sendfile(out: c_int, fd: c_int, offset: *mut off_t, count: size_t) -> ssize_t,
-        fd, Place::Pointer(offset), bytes(count);
-    /// `sendfile`, its 64-bit name.
-    Sendfile: fn sendfile64(out: c_int, fd: c_int, offset: *mut off_t, count: size_t) -> ssize_t,
-        fd, Place::Pointer(offset), bytes(count);
     /// `splice(2)`; from a pipe it is none of our business, which `fstat` finds out.
     Splice: fn splice(fd: c_int, at: *mut off_t, out: c_int, out_at: *mut off_t, count: size_t, flags: c_uint)
         -> ssize_t, fd, Place::Pointer(at), bytes(count);
@@ -121,6 +116,39 @@ hooks! {
     /// `readahead(2)`.
     Readahead: fn readahead(fd: c_int, offset: off_t, count: size_t) -> ssize_t,
         fd, Place::At(offset), bytes(count);
+}
+
+/// Exports the names of `sendfile`. A call that names a whole file goes in parts where a daemon follows streams: into a
+/// socket that blocks the kernel would read all of it inside of one call, and nobody would hear how far it has come. The
+/// result is what one call may give: bytes sent until the socket took no more, the file ended, or an error, which the
+/// next call of the host meets again.
+macro_rules! sendfile_hooks {
+    ($($(#[$doc:meta])* fn $name:ident;)+) => {$(
+        $(#[$doc])*
+        // SAFETY: as of the hooks above.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name(out: c_int, fd: c_int, at: *mut off_t, count: size_t) -> ssize_t {
+            let mut plan = Sending::of(count);
+            loop {
+                let after = before(Call::Sendfile, fd, Place::Pointer(at), bytes(plan.looked_at()));
+                let part = plan.part(matches!(after, After::Report(_)));
+                // SAFETY: our caller's own arguments, or a part of the bytes that they name.
+                let send = || unsafe { next::$name(out, fd, at, part) };
+                let result = if plan.has_sent() { host::with_errno_kept(send) } else { send() };
+                after.returned(result.bytes());
+                if let Some(result) = plan.ended(part, result) {
+                    return result;
+                }
+            }
+        }
+    )+};
+}
+
+sendfile_hooks! {
+    /// `sendfile(2)`.
+    fn sendfile;
+    /// `sendfile`, its 64-bit name.
+    fn sendfile64;
 }
 
 /// `madvise(2)`: `WILLNEED` and, which waits, `POPULATE_READ`.

@@ -43,6 +43,7 @@ mod marks;
 mod memory;
 mod next;
 mod reports;
+mod sending;
 
 /// Runs when the library is loaded. Hooks called earlier (from constructors of libraries initialised before us) find
 /// everything lazily.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use seekless_wire::{Call, Mode, Settings};
 use support::fake::{Fake, Manner, SETTINGS};
-use support::{ColdFile, compile, folder, hooked, source};
+use support::{ColdFile, FILE_BYTES, compile, folder, hooked, plain, run, source};
 
 /// A host that reads chunks on demand, so that the daemon can change between one read and the next.
 struct Host {
@@ -383,4 +383,38 @@ fn the_socket_is_found_by_its_folder() {
     };
     host.read(&file, 4);
     assert_eq!(daemon.needs().len(), 1);
+}
+
+/// A whole file that one call sends goes in parts, each reported, and its caller sees one call.
+#[test]
+fn a_whole_file_is_sent_in_parts_that_are_reported() {
+    const PART: u64 = 512 << 10;
+    let folder = folder();
+    let Some(file) = ColdFile::new(folder.path(), "data") else { return };
+    let program = folder.path().join("sendfile_whole");
+    let Some(()) = compile(&source("hardship", "sendfile_whole"), &program, &[]) else { return };
+    let daemon = Fake::start(folder.path(), Manner::RingsByTurns, SETTINGS);
+    let run = |mut command: std::process::Command| {
+        assert!(file.chill(), "the file does not go cold");
+        command.arg(&file.path);
+        run(command)
+    };
+    let without = run(plain(&program));
+    let with = run(hooked(&program, &daemon.path, None));
+    assert_eq!(with, without);
+    daemon.needs();
+    let mut record = daemon.record.lock().unwrap();
+    let mut reports: Vec<(u64, u64)> = Vec::new();
+    for (ring, _) in record.rings.values_mut() {
+        reports.extend(std::iter::from_fn(|| ring.pop()).map(|report| (report.offset, report.len)));
+    }
+    // Which ring a part is reported through is the fake daemon's affair; that all of it is, is ours.
+    assert!(reports.iter().all(|&(_, len)| len <= PART), "{reports:?}");
+    for start in [4096, 0] {
+        let mut at = start;
+        while at < FILE_BYTES {
+            let next = reports.iter().position(|&(offset, len)| offset == at && len > 0);
+            at += reports.remove(next.unwrap_or_else(|| panic!("nothing from {at} on: {reports:?}"))).1;
+        }
+    }
 }

@@ -15,13 +15,14 @@
 //! 32 StatusAsk  -
 //! 33 StatusPart last u8, 0 u8 x3, index u32, text
 //! 34 PassAll    lease_ms u32
+//! 35 TakeOver   step u8, ring u8, 0 u8 x2                                          + one descriptor in some steps
 //! ```
 //! Bytes shown as 0 are written as zero and must be zero: they are where a later version may put something.
 
 use crate::bytes::{Reader, Writer};
 use crate::header::{FRAME_BYTES_MAX, HEADER_BYTES, Header, VERSION_OLDEST, Versions};
 use crate::status::STATUS_PART_BYTES_MAX;
-use crate::words::{Call, Mode, PassReason, RefuseReason, Verdict};
+use crate::words::{Call, Mode, PassReason, RefuseReason, TakeOverStep, Verdict};
 use crate::{DecodeError, VERSION};
 
 /// "These bytes are not resident; tell me when they are." Travels with one descriptor, open for reading.
@@ -191,6 +192,14 @@ pub enum Frame<'a> {
         /// Milliseconds; 0: serve again; [`PASS_ALL_UNTIL_TOLD`].
         lease_ms: u32,
     },
+    /// Between a daemon and the one that takes its place, both of the same user ([`TakeOverStep`]).
+    TakeOver {
+        /// What is said.
+        step: TakeOverStep,
+        /// With [`TakeOverStep::Offered`]: the last number that a ring was given, for the new daemon to count on
+        /// from. Else 0.
+        ring: u8,
+    },
 }
 
 /// A lease without an end.
@@ -226,6 +235,7 @@ impl<'a> Frame<'a> {
             Frame::StatusAsk => 32,
             Frame::StatusPart(_) => 33,
             Frame::PassAll { .. } => 34,
+            Frame::TakeOver { .. } => 35,
         }
     }
 
@@ -244,12 +254,17 @@ impl<'a> Frame<'a> {
             Frame::StatusAsk => "StatusAsk",
             Frame::StatusPart(_) => "StatusPart",
             Frame::PassAll { .. } => "PassAll",
+            Frame::TakeOver { .. } => "TakeOver",
         }
     }
 
     /// Whether exactly one descriptor must come beside it. All others must come without.
     pub const fn carries_descriptor(&self) -> bool {
-        matches!(self, Frame::Need(_) | Frame::Ring)
+        match self {
+            Frame::Need(_) | Frame::Ring => true,
+            Frame::TakeOver { step, .. } => step.carries_descriptor(),
+            _ => false,
+        }
     }
 
     /// Writes the frame into `out` and returns the bytes used; `None` if they do not fit or a status piece is longer
@@ -282,6 +297,7 @@ impl<'a> Frame<'a> {
         match *self {
             Frame::Hello { pid } => w.u32(pid),
             Frame::PassAll { lease_ms } => w.u32(lease_ms),
+            Frame::TakeOver { step, ring } => w.put(&[step.number(), ring, 0, 0]),
             Frame::Need(n) => {
                 w.put(&[n.call.number(), 0, 0, 0]);
                 w.u32(n.pid);
@@ -352,7 +368,7 @@ impl<'a> Frame<'a> {
 /// Least bytes of a body of this kind; `None` if the kind is unknown.
 const fn body_bytes(kind: u16) -> Option<usize> {
     Some(match kind {
-        1 | 34 => 4,
+        1 | 34 | 35 => 4,
         2 => 28,
         3 => 52,
         4 | 16 | 20 | 32 => 0,
@@ -443,6 +459,11 @@ fn decode_body<'a>(kind: u16, r: &mut Reader<'a>, short: DecodeError) -> Result<
         20 => Frame::Ring,
         32 => Frame::StatusAsk,
         34 => Frame::PassAll { lease_ms: take!(u32) },
+        35 => {
+            let (step, ring) = (TakeOverStep::decode(take!(u8))?, take!(u8));
+            zero!(u16);
+            Frame::TakeOver { step, ring }
+        }
         33 => {
             let last = flag("last", take!(u8))?;
             zero!(u8);

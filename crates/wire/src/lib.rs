@@ -16,6 +16,17 @@
 //! `Hello` asks only for the settings (`Settings`), `Tracked` reports a call after the fact and wants no answer,
 //! `StatusAsk` gets the daemon's state as text in bounded pieces.
 //!
+//! A daemon takes the place of another of its user without a gap:
+//!
+//! ```text
+//! new                                    old
+//!   TakeOver{ask}                    -->
+//!                                    <--  TakeOver{socket} + fd, {twin} + fd, {metrics} + fd   those there are
+//!                                    <--  TakeOver{offered, ring}
+//!   TakeOver{serving}                -->                     until here the old one goes on if the new one ends
+//!                                    <--  TakeOver{released}  it accepts no more, answers whoever waits, and ends
+//! ```
+//!
 //! **Versions.** The 16-byte header is frozen for ever. It carries the version the frame is written in and the range
 //! its sender can speak; whoever is newer writes in the lower version ([`common_version`]). A receiver that cannot read
 //! a frame answers [`Frame::Refuse`], written in the oldest version there is, whose header names its own range.
@@ -36,7 +47,7 @@ pub use header::{
     DecodeError, FRAME_BYTES_MAX, HEADER_BYTES, MAGIC, VERSION, VERSION_OLDEST, Versions, common_version,
 };
 pub use status::{STATUS_BYTES_MAX, STATUS_PART_BYTES_MAX, StatusParts};
-pub use words::{Call, Mode, PassReason, RefuseReason, Verdict};
+pub use words::{Call, Mode, PassReason, RefuseReason, TakeOverStep, Verdict};
 
 /// Longest a daemon lets a waiting shim go without a frame, milliseconds. A third of the shim's patience
 /// ([`PATIENCE_MS`]), so that one late wake-up is not taken for a dead daemon.

@@ -168,3 +168,30 @@ vocabulary! {
         Permission = 5, "permission";
     }
 }
+
+vocabulary! {
+    /// What is said when one daemon takes the place of another.
+    TakeOverStep, "step" {
+        /// New to old: may I have the sockets?
+        Ask = 0, "ask";
+        /// Old to new: the listening socket at the path.
+        Socket = 1, "socket";
+        /// Old to new: its twin in the abstract namespace.
+        Twin = 2, "twin";
+        /// Old to new: the listening socket of the metrics address.
+        Metrics = 3, "metrics";
+        /// Old to new: that is all.
+        Offered = 4, "offered";
+        /// New to old: I accept connections now.
+        Serving = 5, "serving";
+        /// Old to new: I do not any more.
+        Released = 6, "released";
+    }
+}
+
+impl TakeOverStep {
+    /// Whether a descriptor comes with it.
+    pub const fn carries_descriptor(self) -> bool {
+        matches!(self, TakeOverStep::Socket | TakeOverStep::Twin | TakeOverStep::Metrics)
+    }
+}

@@ -44,6 +44,7 @@ fn one_of_each() -> Vec<Frame<'static>> {
         Frame::StatusAsk,
         Frame::StatusPart(StatusPart { index: 3, last: true, text: b"{}" }),
         Frame::PassAll { lease_ms: 3_000 },
+        Frame::TakeOver { step: TakeOverStep::Offered, ring: 9 },
     ]
 }
 
@@ -86,6 +87,7 @@ fn golden_bytes() {
         header("2000", "10000000"),
         header("2100", "1a000000") + "01000000" + "03000000" + "7b7d",
         header("2200", "14000000") + "b80b0000",
+        header("2300", "14000000") + "04090000",
     ];
     for (frame, golden) in one_of_each().iter().zip(&golden) {
         assert_eq!(&hex(frame.encode().unwrap().as_bytes()), golden, "{}", frame.name());
@@ -278,6 +280,7 @@ fn any_frame() -> impl Strategy<Value = (Frame<'static>, Vec<u8>)> {
         Just(Frame::Ring),
         Just(Frame::StatusAsk),
         any::<u32>().prop_map(|lease_ms| Frame::PassAll { lease_ms }),
+        (any_of(TakeOverStep::ALL), any::<u8>()).prop_map(|(step, ring)| Frame::TakeOver { step, ring }),
         need,
         tracked,
         answer,

@@ -50,6 +50,24 @@ pub struct Daemon {
 impl Daemon {
     /// Starts one and waits until it answers. Files on any device are served, so that no disk is needed.
     pub fn start(dir: &Path, options: &[&str]) -> Daemon {
+        let daemon = Daemon::launch(dir, options);
+        let until = Instant::now() + Duration::from_secs(20);
+        while daemon.status().is_none() {
+            assert!(Instant::now() < until, "the daemon does not answer");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        daemon
+    }
+
+    /// Another one takes over from this one.
+    pub fn replace(&mut self, dir: &Path) {
+        let mut next = Daemon::launch(dir, &["--take-over"]);
+        std::mem::swap(self, &mut next);
+        assert!(next.ended(), "a daemon whose place is taken ends");
+        assert_eq!(self.status().map(|s| s["pid"].clone()), Some(self.child.id().into()));
+    }
+
+    fn launch(dir: &Path, options: &[&str]) -> Daemon {
         let socket = dir.join("daemon.sock");
         let child = Command::new(SEEKLESS)
             .args(["daemon", "--include-ssd", "--socket"])
@@ -58,13 +76,7 @@ impl Daemon {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        let daemon = Daemon { child, socket };
-        let until = Instant::now() + Duration::from_secs(20);
-        while daemon.status().is_none() {
-            assert!(Instant::now() < until, "the daemon does not answer");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        daemon
+        Daemon { child, socket }
     }
 
     /// Its status, if it answers.

@@ -81,7 +81,7 @@ pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
         true => Daemon::start_unreachable(settings)?,
     };
     let mut door = Door::open(&args.dirs, !args.socket.no_socket, &daemon)?;
-    let metrics = crate::metrics::serve(args.metrics, &daemon, "seekless observe")?;
+    let metrics = crate::metrics::serve(args.metrics, None, &daemon, "seekless observe")?;
     for disk in engine.survey(Some(&args.dirs)) {
         eprintln!("seekless observe: {disk}");
     }

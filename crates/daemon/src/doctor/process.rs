@@ -397,7 +397,7 @@ pub(crate) fn diagnose(facts: &Facts, daemon: DaemonState, doors: Doors) -> Proc
     let hooked = facts.shim_mapped && !facts.disabled;
     let has = |kinds: &[&str]| findings.iter().any(|f| kinds.contains(&f.kind));
     let preloadable = !has(&["go", "static", "musl", "at_secure"]);
-    let seen = !has(&["io_uring", "aio", "mmap", "sandbox", "long_calls"]);
+    let seen = !has(&["io_uring", "aio", "mmap", "sandbox"]);
     let recommendation = for_process(hooked, preloadable, seen, doors);
     ProcessReport { pid: facts.pid, name: facts.name.clone(), hooked, daemon, findings, recommendation }
 }
@@ -460,8 +460,8 @@ fn bypasses(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str, &str
         found("mmap", false, &what, advice);
     }
     if facts.long_calls {
-        let advice = "the kernel reads the file inside the call: the shim and `watch` hear of its beginning only, so the gain is \
-                      small; let it read piece by piece (vsftpd: `use_sendfile=NO`, ProFTPD: `UseSendfile off`)";
+        let advice = "the kernel reads the file inside the call, and `watch` hears of its beginning only; the shim sends it in \
+                      parts, so preload it; where that cannot be, let it read piece by piece (vsftpd: `use_sendfile=NO`)";
         found("long_calls", false, "it sends a whole file by one call", advice);
     }
     match facts.seccomp {
@@ -553,6 +553,9 @@ mod tests {
         let sandboxed = Facts { sandboxed: true, long_calls: true, seccomp: 2, ..dynamic() };
         assert_eq!(kinds(&sandboxed), ["not_preloaded", "long_calls", "sandbox"]);
         assert_eq!(diagnose(&sandboxed, daemon(true), ALL).recommendation.way, "watch");
+        let long = Facts { long_calls: true, ..dynamic() };
+        assert_eq!(kinds(&long), ["not_preloaded", "long_calls"]);
+        assert_eq!(diagnose(&long, daemon(true), ALL).recommendation.way, "shim");
     }
 
     #[test]

@@ -72,7 +72,7 @@ pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
     };
     let heart = supervisor.try_clone().map_err(fault)?;
     let mut door = Door::open(&watch, &daemon, Some(heart), worker.restarts)?;
-    let metrics = crate::metrics::serve(worker.metrics, &daemon, "seekless watch")?;
+    let metrics = crate::metrics::serve(worker.metrics, None, &daemon, "seekless watch")?;
     // Before it is announced: whoever has read the announcement may end this worker, and it counts as one that lived.
     rustix::io::write(&supervisor, &[READY]).map_err(|e| fault(e.into()))?;
     if worker.restarts == 0 {

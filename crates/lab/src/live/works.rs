@@ -57,7 +57,10 @@ pub(super) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
 }
 
 fn measure(bench: &mut Bench<'_>, (service, point): (Service, &Point), row: &mut Row) -> Result<(), Fault> {
-    let Load::Readers { clients, rate, warmup_s, duration_s } = point.load else { return Ok(()) };
+    let Load::Readers { clients, rate, warmup_s, warmup_behind_s, duration_s } = point.load else {
+        return Ok(());
+    };
+    let warmup_s = warmup_behind_s.filter(|_| service.is_behind_another()).unwrap_or(warmup_s);
     let mut arm = point.arm.clone();
     let advice = match (arm.mode, bench.advice.get(&service)) {
         (None, _) => None,

@@ -52,6 +52,10 @@ pub enum Load {
         rate: Bytes,
         /// Seconds before counting.
         warmup_s: f64,
+        /// The same for a server with another in front of it, whose buffers fill first; without it as the
+        /// others.
+        #[serde(default)]
+        warmup_behind_s: Option<f64>,
         /// Seconds counted.
         duration_s: f64,
     },
@@ -172,13 +176,19 @@ impl Load {
         match self {
             Load::Closed { warmup_s, duration_s, .. }
             | Load::Handlers { warmup_s, duration_s, .. }
-            | Load::Readers { warmup_s, duration_s, .. }
+            | Load::Readers { warmup_s, warmup_behind_s: None, duration_s, .. }
             | Load::Fio { warmup_s, duration_s, .. }
             | Load::Ramp { warmup_s, duration_s, .. }
             | Load::Downloads { warmup_s, duration_s, .. }
             | Load::Sessions { warmup_s, duration_s, .. }
             | Load::Search { warmup_s, duration_s, .. } => {
                 *warmup_s = warmup.unwrap_or(*warmup_s);
+                *duration_s = duration.unwrap_or(*duration_s);
+            }
+            Load::Readers { warmup_s, warmup_behind_s: Some(behind_s), duration_s, .. } => {
+                // Buffers fill no faster in a short run.
+                *warmup_s = warmup.unwrap_or(*warmup_s);
+                *behind_s = behind_s.max(*warmup_s);
                 *duration_s = duration.unwrap_or(*duration_s);
             }
             Load::Diff { .. }

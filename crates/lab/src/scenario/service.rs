@@ -120,6 +120,11 @@ impl Service {
         }
     }
 
+    /// Whether another server takes the answers of the one that reads, and passes them on.
+    pub fn is_behind_another(self) -> bool {
+        matches!(self, Service::Haproxy | Service::Varnish)
+    }
+
     /// How its clients ask.
     pub fn protocol(self) -> Protocol {
         match self {

@@ -1,0 +1,123 @@
+//! SIGUSR2: the program that is installed now takes over from this one, as `systemctl reload` asks for
+//! after an upgrade.
+//!
+//! The new process is started by this one, so that it has the same rights, limits and name spaces, and is
+//! of the same service.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use seekless_kernel::service::ServiceManager;
+
+use crate::daemon::Daemon;
+
+/// How long the new daemon may take until it serves. It looks at every disk first, under a second each. At
+/// half, a machine with a hundred disks would keep its old daemon; systemd gives up a reload after twice
+/// this.
+const RELOAD_MAX: Duration = Duration::from_secs(45);
+
+/// How often it is looked whether the new daemon has failed.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Waits for the signal, and for what it starts.
+pub(crate) struct Reload {
+    asked: Arc<AtomicBool>,
+    starting: Option<(Child, Instant)>,
+}
+
+impl Reload {
+    /// Listens for SIGUSR2.
+    ///
+    /// # Errors
+    /// The signal cannot be watched for.
+    pub(crate) fn on_signal() -> io::Result<Reload> {
+        let asked = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(signal_hook::consts::SIGUSR2, asked.clone())?;
+        Ok(Reload { asked, starting: None })
+    }
+
+    /// Whether a signal has come.
+    pub(crate) fn asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// The longest pause that may be made before [`Reload::go_on`], and no longer than `pause`.
+    pub(crate) fn at_most(&self, pause: Duration) -> Duration {
+        if self.starting.is_some() { pause.min(LOOK_EVERY) } else { pause }
+    }
+
+    /// Starts the new daemon if it was asked for, and looks what became of it.
+    pub(crate) fn go_on(&mut self, daemon: &Daemon, manager: &mut ServiceManager) {
+        if self.asked.swap(false, Ordering::Relaxed) && self.starting.is_none() {
+            manager.reloading();
+            match start() {
+                Ok(child) => self.starting = Some((child, Instant::now())),
+                Err(error) => {
+                    tracing::warn!(%error, "no new daemon can be started; this one goes on");
+                    manager.again_ready();
+                }
+            }
+        }
+        let Some((child, since)) = &mut self.starting else { return };
+        if daemon.hand_over().is_done() {
+            // It lives on without us.
+            self.starting = None;
+            return;
+        }
+        let failed = match child.try_wait() {
+            Ok(Some(status)) => Some(format!("it ended ({status})")),
+            Ok(None) if since.elapsed() >= RELOAD_MAX => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Some(format!("it was not ready within {} s", RELOAD_MAX.as_secs()))
+            }
+            Ok(None) => None,
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(why) = failed {
+            self.starting = None;
+            tracing::warn!(why, "the new daemon does not take over; this one goes on");
+            manager.again_ready();
+        }
+    }
+}
+
+/// This program as it is installed now, with the same words.
+fn start() -> io::Result<Child> {
+    let mut words: Vec<OsString> = env::args_os().skip(1).collect();
+    if !words.iter().any(|word| word == "--take-over") {
+        words.push("--take-over".into());
+    }
+    Command::new(installed(env::current_exe()?))
+        .args(words)
+        // The watchdog of the service is for this process by its number; the new one is another.
+        .env_remove("WATCHDOG_PID")
+        .stdin(Stdio::null())
+        .spawn()
+}
+
+/// The path of a program that an upgrade has replaced.
+fn installed(exe: PathBuf) -> PathBuf {
+    let bytes = exe.into_os_string().into_vec();
+    let kept = bytes.strip_suffix(b" (deleted)").unwrap_or(&bytes);
+    OsStr::from_bytes(kept).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_was_replaced_is_found_at_its_path() {
+        let at = |path: &str| installed(PathBuf::from(path));
+        assert_eq!(at("/usr/bin/seekless (deleted)"), PathBuf::from("/usr/bin/seekless"));
+        assert_eq!(at("/usr/bin/seekless"), PathBuf::from("/usr/bin/seekless"));
+    }
+}
