@@ -58,6 +58,7 @@ fn config(node: Node, memory: u64, seconds: u64) -> Config {
             spindle,
             single_queue: false,
             next_files: false,
+            tells_bitrates: false,
             window: None,
         }),
         costs: Costs::default(),

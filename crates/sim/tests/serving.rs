@@ -39,7 +39,14 @@ fn closed(clients: u32) -> Config {
 
 fn engine(mode: Mode, ahead: bool) -> Option<EngineConfig> {
     let spindle = SpindleConfig { mode, ahead: ahead.then(AheadConfig::default), ..SpindleConfig::default() };
-    Some(EngineConfig { door: Door::Shim, spindle, single_queue: false, next_files: false, window: None })
+    Some(EngineConfig {
+        door: Door::Shim,
+        spindle,
+        single_queue: false,
+        next_files: false,
+        tells_bitrates: false,
+        window: None,
+    })
 }
 
 fn sessions(per_s: f64) -> Config {
@@ -434,6 +441,7 @@ fn a_call_of_the_userver_reads_what_the_socket_takes() {
             spindle: SpindleConfig { mode: Mode::Serialise, ..spindle },
             single_queue: false,
             next_files: false,
+            tells_bitrates: false,
             window: Some(Bytes::kib(128)),
         };
         let config = Config { kernel, server, socket, engine: Some(engine), ..sessions(20.0) };

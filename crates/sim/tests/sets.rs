@@ -47,6 +47,7 @@ fn served_by(drive: &str, set: SetSpec, change: impl FnOnce(&mut SpindleConfig))
             spindle,
             single_queue: false,
             next_files: false,
+            tells_bitrates: false,
             window: None,
         }),
         costs: Costs::default(),

@@ -92,6 +92,7 @@ scenarios![
     "libception-table2",
     "libception-table3",
     "libception-table4",
+    "libception-trees",
     "libception-tuning",
     "libception-two-disks",
     "libception-two-disks-full",

@@ -188,6 +188,7 @@ impl NodeArgs {
                 spindle,
                 single_queue: false,
                 next_files: false,
+                tells_bitrates: false,
                 window: None,
             }),
             costs: Costs::default(),
