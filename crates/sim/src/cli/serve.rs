@@ -10,7 +10,7 @@ use seekless_drive::{DriveSpec, catalogue as drives};
 use seekless_options::{BOUNDS, PAPERS, PolicyOptions, Preset, QueueOptions, SetOptions, time};
 use seekless_policy::{Config as SpindleConfig, Constants, DiskEngine, MemoryLimit, Mode, PAGE, Sizing};
 use seekless_profile::STRIPED_AT_ONCE;
-use seekless_units::{Bytes, Exit, Fault, Lba, Nanos};
+use seekless_units::{Bytes, Exit, Fault, Lba, Nanos, SECTOR_BYTES};
 use seekless_workload::catalogue::{Catalogue, CatalogueSpec, Content};
 use seekless_workload::closed::{ClosedSpec, Pick};
 use seekless_workload::handler::Handler;
@@ -133,6 +133,10 @@ pub(super) struct ServeArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     #[arg(help_heading = MODEL, hide_short_help = true)]
     queue_depth: Option<u32>,
+    /// Bytes the drive fetches before it leaves a sequential run, instead of the drive's own number
+    #[arg(long, value_name = "SIZE")]
+    #[arg(help_heading = MODEL, hide_short_help = true)]
+    minimum_fetch: Option<Bytes>,
     /// Size of each disk's file system, which stands for the whole drive [default: the library and a tenth more]
     #[arg(long, value_name = "SIZE")]
     size: Option<Bytes>,
@@ -465,6 +469,16 @@ impl ServeArgs {
         let disks = self.drive.iter().map(|name| {
             let mut drive = drives::find(name).map_err(|why| usage(why.to_string()))?;
             drive.queue.depth = self.queue_depth.unwrap_or(drive.queue.depth);
+            if let Some(fetch) = self.minimum_fetch {
+                let most = u64::from(drive.buffer.look_ahead_sectors);
+                if fetch.0 / SECTOR_BYTES > most {
+                    let bytes = Bytes(most * SECTOR_BYTES);
+                    return Err(usage(format!(
+                        "--minimum-fetch {fetch} is more than the {bytes} that {name} reads ahead"
+                    )));
+                }
+                drive.buffer.minimum_fetch_sectors = (fetch.0 / SECTOR_BYTES) as u32;
+            }
             let whole = DriveSet::new(&drive, set).map_err(|e| usage(e.to_string()))?.capacity();
             let size = self.size.unwrap_or(Bytes((library + library / 10 + (64 << 20)).min(whole.0)));
             Ok(DiskConfig { drive, set, size, speedup: 1.0 })
