@@ -228,7 +228,7 @@ struct ServerArgs {
     /// Pages of one request that were allocated one by one
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..=1 << 20), help_heading = MODEL, hide_short_help = true)]
     max_segments: u64,
-    /// Block scheduler: none, mq-deadline, bfq, anticipatory
+    /// Block scheduler: none, mq-deadline, bfq, cfq, anticipatory
     #[arg(long, value_name = "NAME", default_value = "none")]
     scheduler: scheduler::Kind,
     /// Requests the scheduler holds
@@ -427,8 +427,9 @@ impl ServeArgs {
             }
             let files = sources::files(l.files, l.catalogue_seed);
             let tree = |n: u64| {
-                let path =
-                    move |path: &str| format!("pair{}/{}/{path}", n / 2, if n % 2 == 0 { 'a' } else { 'b' });
+                let path = move |path: &str| {
+                    format!("pair{}/{}/{path}", n / 2, if n.is_multiple_of(2) { 'a' } else { 'b' })
+                };
                 files.iter().map(move |f| TreeFile { path: path(&f.path), size: f.bytes })
             };
             let all = (0..trees).flat_map(tree).collect();
