@@ -59,9 +59,9 @@ pub fn files(count: u32, seed: u64) -> Vec<SourceFile> {
         .collect()
 }
 
-/// Files of a tree, by their place in the order of paths, in the order in which they are written where folders
-/// come in random order: by a hash of their names, the same in every tree. Files inside a folder are as
-/// listed.
+/// Files of a tree, by their place in the order of paths, in the order in which they are written where
+/// folders come in random order: by a hash of their names, the same in every tree. Files inside a folder are
+/// as listed.
 pub fn folders_shuffled(files: &[SourceFile]) -> Vec<usize> {
     let mut ordered: Vec<usize> = (0..files.len()).collect();
     ordered.sort_by_cached_key(|&i| {

@@ -30,7 +30,7 @@ scenarios![
     "asap-loads",
     "asap-memory",
     "asap-table1",
-    "asap-table1-unknowns",
+    "asap-table1-memory",
     "auto-vs-fixed",
     "circus-arrivals",
     "circus-blocks",

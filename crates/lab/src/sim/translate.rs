@@ -83,7 +83,8 @@ impl Words {
     }
 }
 
-/// Virtual time that a comparison may take: it ends with the last file. The paper's longest takes half an hour.
+/// Virtual time that a comparison may take: it ends with the last file. The paper's longest takes less than
+/// an hour.
 const DIFF_S_MAX: u32 = 86_400;
 
 /// The command line of one run, without the program and without `--json`.
