@@ -114,8 +114,8 @@ impl FromStr for Lie {
 
 /// One `diff -r` of a pair of trees.
 ///
-/// Files are numbers: `first` is the first of the pair's first tree, and its second tree follows behind all of
-/// the first.
+/// Files are numbers: `first` is the first of the pair's first tree, and its second tree follows behind all
+/// of the first.
 #[derive(Clone, Copy, Debug)]
 pub struct Comparison {
     first: u32,
