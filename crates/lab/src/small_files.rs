@@ -12,11 +12,10 @@ use std::path::{Path, PathBuf};
 use seekless_units::{Exit, Fault};
 use seekless_workload::content::Content;
 use seekless_workload::splitmix;
+use seekless_workload::tree::{SIGMA, gaussian};
 use sha2::{Digest, Sha256};
 
 use crate::guard;
-// Sizes are spread as those of the Linux kernel's files.
-use crate::trees::{SIGMA, gaussian};
 
 /// Largest small file; a pack is larger.
 const FILE_BYTES_MAX: f64 = 4e6;

@@ -111,7 +111,7 @@ mod tests {
 
     fn miss(d: &mut Depth, ino: u64, offset: u64) -> u64 {
         let file = FileId { dev: 1, ino };
-        d.on_miss(Miss { file, offset, lba: Some(Lba(offset / 512)), len: 64 * K })
+        d.on_miss(Miss { file, offset, lba: Some(Lba(offset / 512)), len: 64 * K, bitrate: 0 })
     }
 
     #[test]

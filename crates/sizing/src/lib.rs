@@ -53,6 +53,8 @@ pub struct Miss {
     pub lba: Option<Lba>,
     /// Bytes wanted.
     pub len: u64,
+    /// Bytes a second at which the file is played; 0 if nobody told.
+    pub bitrate: u64,
 }
 
 /// A first piece is the full size divided by this, unless the algorithm says otherwise. Half of a full size

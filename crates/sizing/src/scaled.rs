@@ -14,14 +14,16 @@ use crate::{EndEvidence, Miss, PrefetchSize, SizeReport};
 pub struct Scaled {
     inner: Box<dyn PrefetchSize + Send>,
     rule: BitrateRule,
-    /// Bytes a second; 0 until one is known.
+    /// Of all streams, bytes a second; 0 until one is known.
     highest: f64,
+    /// The same of misses, where no streams are followed.
+    highest_missed: f64,
 }
 
 impl Scaled {
     /// `inner` decides for the highest bitrate.
     pub fn new(inner: Box<dyn PrefetchSize + Send>, rule: BitrateRule) -> Scaled {
-        Scaled { inner, rule, highest: 0.0 }
+        Scaled { inner, rule, highest: 0.0, highest_missed: 0.0 }
     }
 }
 
@@ -39,7 +41,14 @@ impl PrefetchSize for Scaled {
     }
 
     fn on_miss(&mut self, miss: Miss) -> u64 {
-        self.inner.on_miss(miss)
+        let (len, bitrate) = (self.inner.on_miss(miss), miss.bitrate as f64);
+        self.highest_missed = self.highest_missed.max(bitrate);
+        let highest = if self.highest > 0.0 { self.highest } else { self.highest_missed };
+        // Whole pages behind the first byte that is missing, as the unscaled size; never less than is wanted.
+        match self.rule.factor(bitrate, highest) < 1.0 {
+            true => self.rule.size(Bytes(len), bitrate, highest).0.max(miss.len),
+            false => len,
+        }
     }
 
     fn submitted(&mut self, lba: Option<Lba>, len: u64) {
@@ -74,5 +83,27 @@ impl PrefetchSize for Scaled {
             highest_bitrate: self.highest as u64,
             ..self.inner.report()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seekless_units::FileId;
+
+    use super::*;
+    use crate::Fixed;
+
+    #[test]
+    fn a_miss_of_a_lower_bitrate_is_enlarged_by_its_part_of_the_size() {
+        let mib = 1 << 20;
+        let mut scaled = Scaled::new(Box::new(Fixed(Bytes(6 * mib))), BitrateRule::Lower(0.5));
+        let mut miss = |bitrate, len| {
+            scaled.on_miss(Miss { file: FileId { dev: 1, ino: 1 }, offset: 0, lba: None, len, bitrate })
+        };
+        assert_eq!(miss(100, 4096), 6 * mib, "the only bitrate known is the highest");
+        assert_eq!(miss(500, 4096), 6 * mib);
+        assert_eq!(miss(100, 4096), 3 * mib);
+        assert_eq!(miss(100, 4 * mib), 4 * mib, "never less than is wanted");
+        assert_eq!(miss(0, 4096), 6 * mib, "nobody told");
     }
 }

@@ -18,6 +18,7 @@ pub mod generate;
 pub mod handler;
 pub mod httperf;
 pub mod session;
+pub mod sources;
 pub mod splitmix;
 pub mod trace;
 pub mod tree;

@@ -269,6 +269,11 @@ fn row(job: &Job, position: usize, line: &[String], answer: &Value) -> Result<Ro
         Load::Command { rows, x, .. } => {
             read(&mut row, &job.point.arm, rows.as_deref(), x.as_deref(), answer)?;
         }
+        Load::Diff { .. } => {
+            account(&mut row, answer);
+            let end = answer.pointer("/load/length_s").and_then(Value::as_f64);
+            row.metrics.extend(end.map(|s| ("runtime_s".to_string(), s)));
+        }
         _ => account(&mut row, answer),
     }
     if let Some(machine) = &job.point.machine {

@@ -84,6 +84,7 @@ impl DiskEngine {
                 offset: request.offset,
                 lba: request.lba,
                 len: wanted.end - wanted.start,
+                bitrate: self.config.bitrate.or_else(|| self.files.bitrate(request.file)).unwrap_or(0),
             }),
         };
         let plan = Plan::lay(wanted, existing, len, read_max);

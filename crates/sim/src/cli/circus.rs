@@ -28,6 +28,14 @@ enum OrderArg {
     Both,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ArrivalsArg {
+    /// As a Poisson process, as in the paper
+    Poisson,
+    /// At even intervals
+    Even,
+}
+
 #[derive(Args, Clone, Debug)]
 pub(super) struct CircusArgs {
     /// The experiments of a figure of the paper, 8 to 17, beside what its text says; sets files, size, load and clients
@@ -49,6 +57,9 @@ pub(super) struct CircusArgs {
     /// shares: 10T:0.5,T3:0.5
     #[arg(long, default_value = "10T")]
     clients: String,
+    /// When requests come
+    #[arg(long, value_enum, default_value_t = ArrivalsArg::Poisson)]
+    arrivals: ArrivalsArg,
     /// Order of blocks
     #[arg(long, value_enum, default_value_t = OrderArg::Both)]
     order: OrderArg,
@@ -202,6 +213,7 @@ fn setup(args: &CircusArgs) -> Result<Setup, Fault> {
     setup.link_rate = within("link", args.link, 0.001, 1e6)? * 1e6 / 8.0;
     setup.round_trip = Nanos::from_millis_f64(within("rtt", args.rtt, 0.001, 10_000.0)?);
     setup.loss = within("loss", args.loss, 0.0, 90.0)? / 100.0;
+    setup.even_arrivals = args.arrivals == ArrivalsArg::Even;
     setup.classes = parse_clients(&args.clients)?;
     setup.memory = args.memory;
     setup.per_client = args.per_client;

@@ -10,17 +10,18 @@ use seekless_drive::{DriveSpec, catalogue as drives};
 use seekless_options::{BOUNDS, PAPERS, PolicyOptions, Preset, QueueOptions, SetOptions, time};
 use seekless_policy::{Config as SpindleConfig, Constants, DiskEngine, MemoryLimit, Mode, PAGE, Sizing};
 use seekless_profile::STRIPED_AT_ONCE;
-use seekless_units::{Bytes, Exit, Fault, Lba, Nanos};
+use seekless_units::{Bytes, Exit, Fault, Lba, Nanos, SECTOR_BYTES};
 use seekless_workload::catalogue::{Catalogue, CatalogueSpec, Content};
 use seekless_workload::closed::{ClosedSpec, Pick};
 use seekless_workload::handler::Handler;
 use seekless_workload::session::ClientClass;
-use seekless_workload::tree::{Folders, Taking, TreeSpec};
+use seekless_workload::sources::{self, Lie};
+use seekless_workload::tree::{Folders, Taking, TreeFile, TreeSpec};
 use serde_json::{Value, json};
 
 use crate::serving::config::{self, Costs, DiskConfig, EngineConfig, Rise, ServerModel};
 use crate::serving::{
-    self, Config, KernelConfig, Load, Replacement, TreeLoad, profile_of, readahead, scheduler,
+    self, Config, DiffLoad, KernelConfig, Load, Replacement, TreeLoad, profile_of, readahead, scheduler,
 };
 
 /// Headings of what `--help` shows and `-h` does not.
@@ -38,6 +39,8 @@ enum LoadKind {
     Sessions,
     /// --clients programs that read every file of a tree of small files once, as `xargs -P` starts them
     Tree,
+    /// --clients programs `diff -r`, each comparing two source trees of --files files of its own
+    Diff,
     /// The highest rate of sessions at which fewer than --max-failed fail, by bisection
     Search,
 }
@@ -130,6 +133,10 @@ pub(super) struct ServeArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     #[arg(help_heading = MODEL, hide_short_help = true)]
     queue_depth: Option<u32>,
+    /// Bytes the drive fetches before it leaves a sequential run, instead of the drive's own number
+    #[arg(long, value_name = "SIZE")]
+    #[arg(help_heading = MODEL, hide_short_help = true)]
+    minimum_fetch: Option<Bytes>,
     /// Size of each disk's file system, which stands for the whole drive [default: the library and a tenth more]
     #[arg(long, value_name = "SIZE")]
     size: Option<Bytes>,
@@ -166,7 +173,7 @@ struct LibraryArgs {
     /// What kind of files: videos, clips or index
     #[arg(long, value_name = "KIND", default_value = "videos", help_heading = LIBRARY, hide_short_help = true)]
     content: Content,
-    /// Tree: small files
+    /// Tree: small files; diff: files of a tree
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000), help_heading = LIBRARY, hide_short_help = true)]
     files: u32,
     /// Tree: median of their sizes, which are lognormal
@@ -178,6 +185,9 @@ struct LibraryArgs {
     /// Tree: size of a pack
     #[arg(long, value_name = "SIZE", default_value = "16MiB", help_heading = LIBRARY, hide_short_help = true)]
     pack: Bytes,
+    /// Diff: how the trees lie on the disk: paths, folders, apart, scattered
+    #[arg(long, value_name = "HOW", default_value = "folders", help_heading = LIBRARY, hide_short_help = true)]
+    trees: Lie,
     /// Share of HD (2095 kb/s) videos, 0 to 1; the rest is SD (419 kb/s)
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, help_heading = LIBRARY, hide_short_help = true)]
     hd_share: f64,
@@ -218,7 +228,7 @@ struct ServerArgs {
     /// Pages of one request that were allocated one by one
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..=1 << 20), help_heading = MODEL, hide_short_help = true)]
     max_segments: u64,
-    /// Block scheduler: none, mq-deadline, bfq, anticipatory
+    /// Block scheduler: none, mq-deadline, bfq, cfq, anticipatory
     #[arg(long, value_name = "NAME", default_value = "none")]
     scheduler: scheduler::Kind,
     /// Requests the scheduler holds
@@ -278,6 +288,9 @@ struct EngineArgs {
     /// that is busy from its start
     #[arg(long, conflicts_with = "at_once", help_heading = BOUNDS, hide_short_help = true)]
     find_at_once: bool,
+    /// Requests tell the bitrates of their files, by which --scale goes on a miss too
+    #[arg(long, help_heading = PAPERS, hide_short_help = true)]
+    tell_bitrates: bool,
     /// Most bytes of a read that are with the disk at once [default: all of it, as the daemon submits it]
     #[arg(long, value_name = "SIZE", help_heading = BOUNDS, hide_short_help = true)]
     window: Option<Bytes>,
@@ -353,8 +366,11 @@ struct LoadArgs {
     runs: u32,
 }
 
-/// What `sha256sum` takes, on one core with the instructions for it.
+/// What `sha256sum` takes, on one core with the instructions for it, and `diff` to compare what is alike.
 const CHECKSUM_NS_PER_KIB: u64 = 1_000;
+
+/// Files of all trees of `--load diff`: each takes some hundred bytes here.
+const DIFF_FILES_MAX: u64 = 10_000_000;
 
 fn positive(text: &str) -> Result<f64, String> {
     let value = text.parse::<f64>().ok().filter(|v| v.is_finite() && *v > 0.0);
@@ -401,6 +417,24 @@ impl ServeArgs {
                 TreeSpec { files, median, files_per_pack: l.files_per_pack, pack, seed: l.catalogue_seed };
             return Catalogue::of_tree(spec.files(), l.catalogue_seed).map_err(|e| usage(e.to_string()));
         }
+        if self.load.load == LoadKind::Diff {
+            let trees = u64::from(self.load.clients) * 2;
+            if trees * u64::from(l.files) > DIFF_FILES_MAX {
+                return Err(usage(format!(
+                    "{trees} trees of --files {} are more than {DIFF_FILES_MAX} files",
+                    l.files
+                )));
+            }
+            let files = sources::files(l.files, l.catalogue_seed);
+            let tree = |n: u64| {
+                let path = move |path: &str| {
+                    format!("pair{}/{}/{path}", n / 2, if n.is_multiple_of(2) { 'a' } else { 'b' })
+                };
+                files.iter().map(move |f| TreeFile { path: path(&f.path), size: f.bytes })
+            };
+            let all = (0..trees).flat_map(tree).collect();
+            return Catalogue::of_tree(all, l.catalogue_seed).map_err(|e| usage(e.to_string()));
+        }
         let spec = CatalogueSpec {
             videos: l.videos,
             size: l.library,
@@ -436,6 +470,16 @@ impl ServeArgs {
         let disks = self.drive.iter().map(|name| {
             let mut drive = drives::find(name).map_err(|why| usage(why.to_string()))?;
             drive.queue.depth = self.queue_depth.unwrap_or(drive.queue.depth);
+            if let Some(fetch) = self.minimum_fetch {
+                let most = u64::from(drive.buffer.look_ahead_sectors);
+                if fetch.0 / SECTOR_BYTES > most {
+                    let bytes = Bytes(most * SECTOR_BYTES);
+                    return Err(usage(format!(
+                        "--minimum-fetch {fetch} is more than the {bytes} that {name} reads ahead"
+                    )));
+                }
+                drive.buffer.minimum_fetch_sectors = (fetch.0 / SECTOR_BYTES) as u32;
+            }
             let whole = DriveSet::new(&drive, set).map_err(|e| usage(e.to_string()))?.capacity();
             let size = self.size.unwrap_or(Bytes((library + library / 10 + (64 << 20)).min(whole.0)));
             Ok(DiskConfig { drive, set, size, speedup: 1.0 })
@@ -446,9 +490,9 @@ impl ServeArgs {
         }
         let first = disks.first().ok_or_else(|| usage("no --drive"))?;
         let engine = self.engine.config(first, self.memory)?;
-        let tree = l.load == LoadKind::Tree;
-        if tree && disks.len() > 1 {
-            return Err(usage("--load tree is for one --drive"));
+        let (tree, diff) = (l.load == LoadKind::Tree, l.load == LoadKind::Diff);
+        if (tree || diff) && disks.len() > 1 {
+            return Err(usage("--load tree and --load diff are for one --drive"));
         }
         Ok(Config {
             disks,
@@ -476,13 +520,21 @@ impl ServeArgs {
                 },
                 ..KernelConfig::default()
             },
-            server: if tree { ServerModel::checksums() } else { s.model() },
+            server: match l.load {
+                LoadKind::Tree => ServerModel::checksums(),
+                LoadKind::Diff => ServerModel::handlers(),
+                _ => s.model(),
+            },
             socket: s.socket,
             engine,
             costs: Costs {
-                copy_ns_per_kib: if tree { CHECKSUM_NS_PER_KIB } else { Costs::default().copy_ns_per_kib },
+                copy_ns_per_kib: match tree || diff {
+                    true => CHECKSUM_NS_PER_KIB,
+                    false => Costs::default().copy_ns_per_kib,
+                },
                 wake: s.wake,
-                network: s.network_alpha,
+                // Nothing of a comparison goes over a network.
+                network: if diff { Nanos::ZERO } else { s.network_alpha },
                 network_ns_per_kib: (1.024e6 / s.network_mb_per_s) as u64,
                 ..Costs::default()
             },
@@ -490,6 +542,21 @@ impl ServeArgs {
             warmup: l.warmup,
             length: l.duration,
         })
+    }
+
+    fn diff(&self) -> DiffLoad {
+        let (pairs, files, lie) = (self.load.clients, self.library.files, self.library.trees);
+        let (trees, seed) = (2 * pairs, self.library.catalogue_seed);
+        let one: Vec<u32> = match lie {
+            Lie::Paths | Lie::Scattered => (0..files).collect(),
+            Lie::Folders | Lie::Apart => sources::folders_shuffled(&sources::files(files, seed))
+                .into_iter()
+                .map(|i| i as u32)
+                .collect(),
+        };
+        let all = (0..trees).flat_map(|tree| one.iter().map(move |file| tree * files + file));
+        let written = (lie != Lie::Scattered).then(|| all.collect());
+        DiffLoad { pairs, files, written, parts: if lie == Lie::Apart { trees } else { 1 } }
     }
 
     fn load(&self, catalogue: &Catalogue) -> Result<Load, Fault> {
@@ -503,6 +570,9 @@ impl ServeArgs {
             let folders = Arc::new(Folders::of(catalogue.videos().iter().map(|v| &*v.path)));
             let (programs, batch, taking) = (l.clients, l.batch, l.taking);
             return Ok(Load::Tree(TreeLoad { programs, batch, taking, folders }));
+        }
+        if l.load == LoadKind::Diff {
+            return Ok(Load::Diff(self.diff()));
         }
         if l.load == LoadKind::Handlers {
             l.handler.check(catalogue).map_err(usage)?;
@@ -568,7 +638,8 @@ impl EngineArgs {
         }
         let (door, single_queue) = (self.door.into(), self.queue.single_queue);
         let next_files = mode == Mode::Both && spindle.ahead.is_some() && self.next_files == "on";
-        Ok(Some(EngineConfig { door, spindle, single_queue, next_files, window: self.window }))
+        let (window, tells_bitrates) = (self.window, self.tell_bitrates);
+        Ok(Some(EngineConfig { door, spindle, single_queue, next_files, tells_bitrates, window }))
     }
 
     /// The size that an automatic one would start with, times the factor that was asked for.

@@ -59,9 +59,12 @@ pub(super) struct TableArgs {
     /// Multiply the times of the traces that have times by this; 2 is half the request rate
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
     time_stretch: f64,
+    /// Requests under way at once of the trace that has no times, Multi
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    clients: u32,
     /// Draw what PFC does not state (request rates, scans, SARC's p, ...) by the seed, from the ranges of
     /// docs/PFC.md, instead of the values above
-    #[arg(long, conflicts_with_all = ["linux", "amp_spares", "time_stretch", "file_end_below", "waiting"])]
+    #[arg(long, conflicts_with_all = ["linux", "amp_spares", "time_stretch", "clients", "file_end_below", "waiting"])]
     drawn: bool,
     /// The drive below
     #[arg(long, default_value = "cheetah-9lp")]
@@ -93,6 +96,7 @@ pub(super) fn run(args: TableArgs) -> Result<Exit, Fault> {
             AmpSparesArg::Any => SecondChance::Any,
         },
         stretch: args.time_stretch,
+        clients: args.clients,
         ..Choices::default()
     };
     let choices = if args.drawn { Choices::drawn(args.seed) } else { choices };

@@ -8,6 +8,7 @@ use seekless_workload::catalogue::Catalogue;
 use seekless_workload::closed::{ClosedReader, RangeRequest};
 use seekless_workload::handler::{Requests, Step};
 use seekless_workload::session::{Due, Session};
+use seekless_workload::sources::Comparison;
 
 /// Who asks.
 pub(crate) enum Kind<'a> {
@@ -17,6 +18,8 @@ pub(crate) enum Kind<'a> {
     Handler(Box<Requests<'a>>),
     /// The next file of a batch, then of the next batch of the list, until all are read.
     Tree(Program),
+    /// The next two files of a pair of trees, until all are compared.
+    Diff(Comparison),
     /// Whom a balancer sends here, or not.
     Balanced,
     /// A viewer.
@@ -75,6 +78,9 @@ impl Client<'_> {
             Kind::Tree(program) => {
                 let video = program.next()?;
                 Some((done, one(RangeRequest { video, offset: 0, len: catalogue.video(video).size.0 })))
+            }
+            Kind::Diff(comparison) => {
+                comparison.next(|file| catalogue.video(file).size.0).map(|steps| (done, steps))
             }
             Kind::Handler(requests) => requests.next().map(|steps| (done, steps)),
             Kind::Session { session, next, .. } => {

@@ -162,6 +162,9 @@ pub struct EngineConfig {
     pub single_queue: bool,
     /// Whether files are read before their readers open them ([`seekless_successors`]).
     pub next_files: bool,
+    /// Whether requests tell the bitrates of their files, as those of a server that knows its catalogue
+    /// (\[A\] section 5). Otherwise nobody does: the headers of files are not modelled.
+    pub tells_bitrates: bool,
     /// Most bytes of a read that are with the disk at once; `None`: all of it, as the daemon submits it.
     pub window: Option<Bytes>,
 }
@@ -169,7 +172,14 @@ pub struct EngineConfig {
 impl EngineConfig {
     /// A server behind the shim, as the daemon is without further options.
     pub fn of_shim(spindle: SpindleConfig) -> EngineConfig {
-        EngineConfig { door: Door::Shim, spindle, single_queue: false, next_files: false, window: None }
+        EngineConfig {
+            door: Door::Shim,
+            spindle,
+            single_queue: false,
+            next_files: false,
+            tells_bitrates: false,
+            window: None,
+        }
     }
 
     /// Whether a call of a server that reads like this waits for the engine if it misses.
@@ -254,6 +264,22 @@ pub enum Load {
     /// Programs that read every file of a tree once, as `xargs -P` starts them; the run is over when all are
     /// read. For one disk, whose files lie as an aged file system has them.
     Tree(TreeLoad),
+    /// So many `diff -r`, each of a pair of trees of its own; the run is over when all are. For one disk.
+    Diff(DiffLoad),
+}
+
+/// Comparisons of pairs of trees. The catalogue has the trees of all pairs, one behind the other, each in the
+/// order of paths.
+#[derive(Clone, Debug)]
+pub struct DiffLoad {
+    /// Pairs, each compared by a program of its own.
+    pub pairs: u32,
+    /// Files a tree.
+    pub files: u32,
+    /// The order in which all files were written, one behind the other; none: each lies anywhere.
+    pub written: Option<Arc<[u32]>>,
+    /// Parts of the disk among which they lie.
+    pub parts: u32,
 }
 
 /// Programs that read a tree.

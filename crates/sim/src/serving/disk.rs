@@ -10,7 +10,7 @@ use seekless_units::{Bytes, Lba, Nanos, SECTOR_BYTES};
 use serde::Serialize;
 
 use super::cache::PAGE;
-use super::config::{DiskConfig, KernelConfig};
+use super::config::{DiffLoad, DiskConfig, KernelConfig, Load};
 use super::layout::Layout;
 use super::profile_of;
 use super::scheduler::{Pick, Scheduler, Waiting};
@@ -139,15 +139,18 @@ impl Disk {
         config: &DiskConfig,
         kernel: &KernelConfig,
         sizes: impl Iterator<Item = u64>,
-        aged: bool,
+        load: &Load,
     ) -> Result<Disk, String> {
         let drives = DriveSet::new(&config.drive, config.set).map_err(|e| e.to_string())?;
         let profile = profile_of(&config.drive, &config.set);
         let (sectors, stripe) = (drives.sectors(), config.set.stripe());
         Ok(Disk {
-            layout: match aged {
-                true => Layout::aged(sizes, config.size.0, sectors, stripe)?,
-                false => Layout::new(sizes, config.size.0, sectors, stripe)?,
+            layout: match load {
+                Load::Tree(_) => Layout::aged(sizes, config.size.0, sectors, stripe)?,
+                Load::Diff(DiffLoad { written: Some(order), parts, .. }) => {
+                    Layout::written(sizes, order, *parts as usize, config.size.0, sectors, stripe)?
+                }
+                _ => Layout::new(sizes, config.size.0, sectors, stripe)?,
             },
             depth: drives.depth(),
             drives,

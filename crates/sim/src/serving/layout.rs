@@ -142,6 +142,39 @@ impl Layout {
         Ok(Layout { spread, starts: starts.collect() })
     }
 
+    /// Files one behind the other in this order of writing, cut into so many parts of as many files each, of
+    /// which each begins at its share of the disk.
+    ///
+    /// # Errors
+    /// Those of [`Layout::new`]; a part larger than its share.
+    pub fn written(
+        sizes: impl Iterator<Item = u64>,
+        order: &[u32],
+        parts: usize,
+        disk_bytes: u64,
+        drive_sectors: u64,
+        stripe: Bytes,
+    ) -> Result<Layout, String> {
+        let sizes: Vec<u64> = sizes.map(|s| s.next_multiple_of(4096)).collect();
+        let Layout { spread, mut starts } =
+            Layout::new(sizes.iter().copied(), disk_bytes, drive_sectors, stripe)?;
+        let room = disk_bytes / FLEX * (FLEX - FLEX_TABLES) + (disk_bytes % FLEX).saturating_sub(FLEX_TABLES);
+        let share = room / parts.max(1) as u64 / 4096 * 4096;
+        for (part, files) in order.chunks(order.len().div_ceil(parts.max(1)).max(1)).enumerate() {
+            let mut at = part as u64 * share;
+            for &file in files {
+                starts[file as usize] = at;
+                at += sizes[file as usize];
+            }
+            if at > (part as u64 + 1) * share {
+                return Err(format!(
+                    "a tree is larger than its share of a disk of {disk_bytes}; give a larger --size"
+                ));
+            }
+        }
+        Ok(Layout { spread, starts })
+    }
+
     /// The bytes `[from, to)` of a file as contiguous parts.
     pub fn runs(&self, file: usize, from: u64, to: u64) -> impl Iterator<Item = Run> + use<> {
         let (start, spread) = (self.starts[file], self.spread);
@@ -202,6 +235,19 @@ mod tests {
         places.sort_unstable();
         assert!(places.windows(2).all(|w| w[0].0 + w[0].1 <= w[1].0), "no two share a place");
         assert!(places.last().unwrap().0 > 1 << 30, "some lie far behind");
+    }
+
+    #[test]
+    fn trees_lie_in_the_order_of_writing_each_in_its_part_of_the_disk() {
+        let sizes = || [5_000, 300, 4_096, 9_000].into_iter();
+        let written =
+            |parts| Layout::written(sizes(), &[1, 0, 3, 2], parts, 1 << 30, 1_953_525_168, Bytes(CHUNK));
+        assert_eq!(written(1).unwrap().starts, [4_096, 0, 24_576, 12_288]);
+        let half = ((1 << 30) - FLEX_TABLES) / 2 / 4096 * 4096;
+        assert_eq!(written(2).unwrap().starts, [4_096, 0, half + 12_288, half]);
+        let too_large =
+            Layout::written([600 << 20, 1].into_iter(), &[0, 1], 2, 1 << 30, 1 << 40, Bytes(CHUNK));
+        assert!(too_large.unwrap_err().contains("--size"));
     }
 
     proptest! {

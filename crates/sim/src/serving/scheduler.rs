@@ -3,14 +3,18 @@
 //! - `none`: as they came.
 //! - `mq-deadline` (and the deadline scheduler before it): by rising address, batch after batch of 16; a read
 //!   older than 500 ms starts the next batch.
-//! - `bfq` (and CFQ before it): a queue a thread. One thread is served at a time, for up to 100 ms; when it
+//! - `bfq`: a queue a thread. One thread is served at a time, for up to 100 ms; when it
 //!   has nothing queued the disk is kept idle for up to 8 ms if its last requests were sequential, because
 //!   its next one is probably near. Threads that seek are served without waiting. This is the common core of
 //!   CFQ and BFQ for threads of equal weight; BFQ's budgets in sectors, its favours for interactive threads
 //!   and queue merging are left out.
+//! - `cfq`: the same as CFQ of Linux 3.2 has it: whether a thread seeks is remembered over its last 32
+//!   requests, from one of its turns to the next (`seek_history`).
 //! - `anticipatory`: a file of its own ([`anticipatory`]).
 
 mod anticipatory;
+
+use std::collections::BTreeMap;
 
 use anticipatory::Anticipatory;
 use seekless_units::Nanos;
@@ -26,6 +30,10 @@ const IDLE: Nanos = Nanos::from_millis(8);
 /// A request further than this from the thread's last one, in sectors, counts as a seek (`CFQQ_SEEK_THR`: 8
 /// MiB in 3.x).
 const SEEK_SECTORS: u64 = 8 * 100;
+/// A thread seeks if more of its last 32 requests did (`CFQQ_SEEKY`).
+const SEEKS_OF_32: u32 = 4;
+/// Threads whose seeks are remembered. Beyond, all are forgotten: a kernel forgets a thread that ended.
+const HISTORIES_MAX: usize = 1 << 16;
 
 /// Which scheduler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -40,6 +48,9 @@ pub enum Kind {
     /// Thread by thread.
     #[serde(rename = "bfq")]
     Fair,
+    /// The same with CFQ's memory of who seeks.
+    #[serde(rename = "cfq")]
+    Cfq,
     /// By address, waiting a moment for the thread served last.
     #[serde(rename = "anticipatory")]
     Anticipatory,
@@ -51,10 +62,11 @@ impl std::str::FromStr for Kind {
         match word {
             "none" | "noop" => Ok(Kind::None),
             "mq-deadline" | "deadline" => Ok(Kind::Deadline),
-            "bfq" | "cfq" => Ok(Kind::Fair),
+            "bfq" => Ok(Kind::Fair),
+            "cfq" => Ok(Kind::Cfq),
             "anticipatory" | "as" => Ok(Kind::Anticipatory),
             _ => Err(format!(
-                "`{word}` is not a scheduler the simulator knows; there are none, mq-deadline, bfq and anticipatory"
+                "`{word}` is not a scheduler the simulator knows; there are none, mq-deadline, bfq, cfq and anticipatory"
             )),
         }
     }
@@ -94,6 +106,14 @@ pub struct Scheduler {
     served: Option<Served>,
     last_thread: u32,
     anticipatory: Anticipatory,
+    histories: BTreeMap<u32, History>,
+}
+
+/// Where a thread's last request began, and which of its last 32 were seeks, the newest lowest.
+#[derive(Clone, Copy, Debug, Default)]
+struct History {
+    last: Option<u64>,
+    seeks: u32,
 }
 
 /// The thread being served.
@@ -118,6 +138,7 @@ impl Scheduler {
             served: None,
             last_thread: 0,
             anticipatory: Anticipatory::default(),
+            histories: BTreeMap::new(),
         }
     }
 
@@ -127,7 +148,7 @@ impl Scheduler {
             Kind::None if waiting.is_empty() => Pick::Idle,
             Kind::None => Pick::Take(0),
             Kind::Deadline => self.deadline(now, waiting),
-            Kind::Fair => self.fair(now, waiting, busy),
+            Kind::Fair | Kind::Cfq => self.fair(now, waiting, busy),
             Kind::Anticipatory => self.anticipatory.pick(now, waiting),
         };
         if let Pick::Take(i) = pick {
@@ -141,6 +162,20 @@ impl Scheduler {
         if self.kind == Kind::Anticipatory {
             self.anticipatory.arrived(now, request);
         }
+        if self.kind == Kind::Cfq {
+            if self.histories.len() >= HISTORIES_MAX {
+                self.histories.clear();
+            }
+            let history = self.histories.entry(request.thread).or_default();
+            let far = history.last.is_some_and(|last| last.abs_diff(request.lba) > SEEK_SECTORS);
+            history.seeks = history.seeks << 1 | u32::from(far);
+            history.last = Some(request.lba);
+        }
+    }
+
+    /// Whether a thread is known to seek before its turn begins.
+    fn seeks(&self, thread: u32) -> bool {
+        self.histories.get(&thread).is_some_and(|history| history.seeks.count_ones() > SEEKS_OF_32)
     }
 
     /// A request of this thread is done.
@@ -179,7 +214,10 @@ impl Scheduler {
                 .min_by_key(|&i| (waiting[i].lba < served.end, waiting[i].lba, i));
             match own {
                 Some(i) if now < served.until => {
-                    served.seeky = waiting[i].lba.abs_diff(served.end) > SEEK_SECTORS;
+                    served.seeky = match self.kind {
+                        Kind::Cfq => self.seeks(served.thread),
+                        _ => waiting[i].lba.abs_diff(served.end) > SEEK_SECTORS,
+                    };
                     served.end = waiting[i].end;
                     served.idle_since = None;
                     self.served = Some(served);
@@ -209,8 +247,9 @@ impl Scheduler {
         let chosen = (0..waiting.len()).min_by_key(|&i| (turn(waiting[i].thread), waiting[i].lba, i));
         let i = chosen.unwrap_or(0);
         let w = waiting[i];
+        let seeky = self.seeks(w.thread);
         self.served =
-            Some(Served { thread: w.thread, until: now + SLICE, end: w.end, seeky: false, idle_since: None });
+            Some(Served { thread: w.thread, until: now + SLICE, end: w.end, seeky, idle_since: None });
         Pick::Take(i)
     }
 }
@@ -260,6 +299,25 @@ mod tests {
             served += 1;
         }
         assert_eq!(served, 16);
+    }
+
+    #[test]
+    fn cfq_remembers_who_seeks_and_waits_for_nobody_who_does() {
+        let mut scheduler = Scheduler::new(Kind::Cfq);
+        let other = at(9_000_000, 2, 0);
+        for i in 0..5 {
+            scheduler.arrived(Nanos::ZERO, &at(i % 2 * 1_000_000, 1, 0));
+        }
+        let now = Nanos::from_millis(1);
+        assert_eq!(scheduler.pick(now, &[at(0, 1, 0), other], 0), Pick::Take(0));
+        assert_eq!(scheduler.pick(now, &[other], 0), Pick::Wait(now + IDLE), "four seeks are not enough");
+        scheduler.arrived(now, &at(1_000_000, 1, 1));
+        assert_eq!(scheduler.pick(now, &[other, at(1_000_000, 1, 1)], 0), Pick::Take(1));
+        assert_eq!(scheduler.pick(now, &[other], 0), Pick::Take(0), "five are");
+        for i in 0..32 {
+            scheduler.arrived(now, &at(1_000_000 + 8 * i, 1, 1));
+        }
+        assert!(!scheduler.seeks(1), "32 requests without a seek make a sequential thread of it");
     }
 
     #[test]

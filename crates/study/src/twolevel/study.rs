@@ -189,6 +189,8 @@ pub struct Choices {
     pub second_chance: SecondChance,
     /// Factor on the times of a trace that has times: 2 is half the request rate.
     pub stretch: f64,
+    /// Requests under way at once of a trace that has no times.
+    pub clients: u32,
     /// What of the traces PFC does not state.
     pub shape: Shape,
     /// SARC's p and g.
@@ -202,6 +204,7 @@ impl Default for Choices {
             linux: LinuxRule::Window,
             second_chance: SecondChance::SetEnd,
             stretch: 1.0,
+            clients: 1,
             shape: Shape::default(),
             sarc: SarcParams::default(),
         }
@@ -302,7 +305,7 @@ fn run_case(
         |capacity_blocks, coordination| LevelSpec { replacement, prefetch, coordination, capacity_blocks };
     let timing = match case.trace.timed() {
         true => Pacing::Trace { stretch: choices.stretch },
-        false => Pacing::Closed { clients: 1 },
+        false => Pacing::Closed { clients: choices.clients },
     };
     let spec = SystemSpec {
         levels: vec![level(case.l1_blocks, Coordination::None), level(case.l2_blocks, coordination)],

@@ -93,7 +93,7 @@ impl<'a> Machine<'a> {
                     node.told.push(Told::Answered(c));
                 }
             }
-            Kind::Closed(_) | Kind::Handler(_) | Kind::Tree(_) => {
+            Kind::Closed(_) | Kind::Handler(_) | Kind::Tree(_) | Kind::Diff(_) => {
                 self.clients[c as usize].due = done;
                 self.plan(done, Ev::Due(c));
             }
@@ -119,7 +119,7 @@ impl<'a> Machine<'a> {
         let client = &mut self.clients[c as usize];
         let due = client.due;
         let Some((_, steps)) = client.next(catalogue, due) else {
-            if matches!(self.clients[c as usize].kind, Kind::Tree(_)) {
+            if matches!(self.clients[c as usize].kind, Kind::Tree(_) | Kind::Diff(_)) {
                 self.retire(c);
             }
             return;
@@ -150,7 +150,7 @@ impl<'a> Machine<'a> {
     /// nothing yet.
     pub(super) fn accept(&mut self, c: u32, steps: Vec<Step>) {
         let client = &self.clients[c as usize];
-        let handled = matches!(client.kind, Kind::Handler(_));
+        let handled = matches!(client.kind, Kind::Handler(_) | Kind::Diff(_));
         let stretches = stretches(&steps);
         let bytes = stretches.iter().map(|r| r.len).sum();
         let sum = |time: &dyn Fn(&RangeRequest) -> Nanos| match client.kind {

@@ -55,6 +55,7 @@ impl Machine<'_> {
         let Some(missing) = want.missing(resident) else {
             return self.plan(self.now + self.config.costs.wake, Ev::Answer(c));
         };
+        let bitrate = engine.tells_bitrates.then(|| self.catalogue.video(local as u32).bits_per_s / 8);
         let e = self.engine_of(self.clients[c as usize].disk);
         // What its thread read before was reported before it asked.
         self.ring(e);
@@ -68,7 +69,7 @@ impl Machine<'_> {
             len: missing.len(),
             file_size: want.file_bytes(),
             lba: Some(self.disks[disk].lba(local, missing.offset())),
-            demand: Demand::default(),
+            demand: Demand { bitrate, ..Demand::default() },
         };
         self.tell(e, Event::Request(request));
         self.read_by(e, file, at, want.len());

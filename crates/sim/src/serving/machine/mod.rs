@@ -18,6 +18,7 @@ use seekless_workload::catalogue::Catalogue;
 use seekless_workload::closed::{ClosedReader, ClosedSpec};
 use seekless_workload::handler::{Requests, Step};
 use seekless_workload::session::{Rate, Session, SessionSpec, Sessions};
+use seekless_workload::sources::Comparison;
 
 use super::cache::{PAGE, PageCache};
 use super::client::{Batches, Client, Kind, Link, Program};
@@ -222,7 +223,7 @@ fn run_while(config: &Config, catalogue: &Catalogue, max_failed: Option<f64>) ->
             .map(|i| ClosedSpec { seed: spec.seed + i as u64, ..spec.clone() })
             .collect(),
         Load::Node(plan) => return cluster::run(config, plan, catalogue),
-        Load::Handlers { .. } | Load::Sessions { .. } | Load::Tree(_) => Vec::new(),
+        Load::Handlers { .. } | Load::Sessions { .. } | Load::Tree(_) | Load::Diff(_) => Vec::new(),
     };
     let session_specs: Vec<SessionSpec> = match &config.load {
         Load::Sessions { per_s, rise, sessions, classes, warm_start, seed, .. } => (0..config.disks.len())
@@ -237,7 +238,9 @@ fn run_while(config: &Config, catalogue: &Catalogue, max_failed: Option<f64>) ->
                 seed: seed + i as u64,
             })
             .collect(),
-        Load::Closed { .. } | Load::Handlers { .. } | Load::Node(_) | Load::Tree(_) => Vec::new(),
+        Load::Closed { .. } | Load::Handlers { .. } | Load::Node(_) | Load::Tree(_) | Load::Diff(_) => {
+            Vec::new()
+        }
     };
     let mut machine = Machine::new(config, catalogue)?;
     machine.sessions = session_specs.iter().map(|s| Sessions::new(catalogue, s)).collect();
@@ -256,8 +259,7 @@ impl<'a> Machine<'a> {
         let sizes = || catalogue.videos().iter().map(|v| v.size.0);
         let all = config.disks.iter().flat_map(|_| sizes());
         let kernel = &config.kernel;
-        let aged = matches!(config.load, Load::Tree(_));
-        let disks = config.disks.iter().map(|d| Disk::new(d, kernel, sizes(), aged));
+        let disks = config.disks.iter().map(|d| Disk::new(d, kernel, sizes(), &config.load));
         let disks = disks.collect::<Result<Vec<_>, String>>()?;
         let engines: Vec<Engine> = match &config.engine {
             Some(e) => {
@@ -329,6 +331,13 @@ impl<'a> Machine<'a> {
         for disk in 0..self.sessions.len() as u32 {
             self.next_session(disk);
         }
+        if let Load::Diff(diff) = &self.config.load {
+            for pair in 0..diff.pairs {
+                let comparison = Comparison::new(pair, diff.files);
+                let c = self.admit(Kind::Diff(comparison), 0, Nanos::ZERO, None);
+                self.next_request(c, Nanos::ZERO);
+            }
+        }
         if let Load::Tree(tree) = &self.config.load {
             let mut left = tree.folders.taken(tree.taking, |file| self.disks[0].lba(file as usize, 0).0);
             left.reverse();
@@ -341,10 +350,15 @@ impl<'a> Machine<'a> {
         }
     }
 
+    /// Whether the load is so many files and then over.
+    fn ends(&self) -> bool {
+        matches!(self.config.load, Load::Tree(_) | Load::Diff(_))
+    }
+
     fn go(&mut self) {
         while self.next_at().is_some_and(|at| at <= self.config.length) {
             self.step();
-            let all_read = self.live == 0 && matches!(self.config.load, Load::Tree(_));
+            let all_read = self.live == 0 && self.ends();
             if all_read || self.record.sessions.failed >= self.failed_enough || self.all_over() {
                 return;
             }
