@@ -62,6 +62,8 @@ scenarios![
     "competitive-micro",
     "daemon-faults",
     "disk-profile",
+    "file-sets",
+    "file-sets-live",
     "file-systems",
     "flash",
     "hold",
@@ -197,6 +199,8 @@ mod tests {
             let judges = [
                 "any-disk",
                 "closed-loop",
+                "file-sets",
+                "file-sets-live",
                 "file-systems",
                 "flash",
                 "observe",
