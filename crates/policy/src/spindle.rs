@@ -140,7 +140,7 @@ impl Spindle {
     /// Time passes.
     pub(crate) fn pass(&mut self, now: Nanos) {
         let of_sets = self.flights.iter().filter(|f| f.piece.turn.file_set).count();
-        self.share.pass(now, of_sets, self.flights.len(), self.queue.iter().any(|p| p.turn.file_set));
+        self.share.pass(now, of_sets, self.flights.len(), self.queue.iter().any(|p| p.turn.for_file_set));
     }
 
     /// Time that the disk has spent on file sets.
@@ -273,8 +273,12 @@ impl Spindle {
     /// The next piece to read; so much may join reads of the kernel's.
     pub(crate) fn next_read(&mut self, now: Nanos, joins: Joins) -> Option<&Piece> {
         let joining = self.next_along(joins);
+        let for_file_sets = self.is_turn_of_file_sets();
         let pick = joining.or_else(|| self.next_in_line(now))?;
-        self.flights.push(Flight::new(self.queue.remove(pick), now, joining.is_some()));
+        let mut piece = self.queue.remove(pick);
+        // In their turn file sets are charged for what a client waits for as well.
+        piece.turn.file_set |= for_file_sets && joining.is_none();
+        self.flights.push(Flight::new(piece, now, joining.is_some()));
         self.flights.last().map(|f| &f.piece)
     }
 
@@ -299,7 +303,7 @@ impl Spindle {
         let for_file_sets = self.is_turn_of_file_sets();
         let own = |i: &usize| {
             let piece = &self.queue[*i];
-            (piece.turn.file_set || !for_file_sets)
+            (piece.turn.for_file_set || !for_file_sets)
                 && (self.parts.is_empty() || self.part_of(piece.lba) == part)
         };
         if most < u64::MAX {
@@ -321,7 +325,7 @@ impl Spindle {
 
     /// Whether a piece of a file set is read next, because file sets have had less than their share.
     fn is_turn_of_file_sets(&self) -> bool {
-        self.share.is_turn() && self.queue.iter().any(|p| p.turn.file_set)
+        self.share.is_turn() && self.queue.iter().any(|p| p.turn.for_file_set)
     }
 
     /// The part of the device that holds an address. Unknown ones count as the first part's.
@@ -337,7 +341,7 @@ impl Spindle {
             return Some((0, self.room(0))).filter(|&(_, room)| !self.queue.is_empty() && room > 0);
         }
         let mut rooms = alloc::vec![None; self.orders.len()];
-        let may = self.queue.iter().filter(|p| p.turn.file_set || !for_file_sets);
+        let may = self.queue.iter().filter(|p| p.turn.for_file_set || !for_file_sets);
         let parts = may.map(|p| self.part_of(p.lba));
         let mut roomy = parts.map(|part| (part, *rooms[part].get_or_insert_with(|| self.room(part))));
         roomy.find(|&(_, room)| room > 0)

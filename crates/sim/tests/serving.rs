@@ -3,9 +3,7 @@
 use seekless_drive::catalogue as drives;
 use seekless_drive::set::SetSpec;
 use seekless_policy::{AheadConfig, Config as SpindleConfig, DropBehind, Mode, OrderKind, Sizing};
-use seekless_sim::serving::config::{
-    Costs, DiskConfig, Door, EngineConfig, FileSetLoad, Rise, ServerModel,
-};
+use seekless_sim::serving::config::{Costs, DiskConfig, Door, EngineConfig, FileSetLoad, Rise, ServerModel};
 use seekless_sim::serving::profile::profile_of;
 use seekless_sim::serving::search::Search;
 use seekless_sim::serving::{self, Config, KernelConfig, Load, Report, readahead, scheduler};

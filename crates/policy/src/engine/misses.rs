@@ -97,7 +97,8 @@ impl DiskEngine {
         self.stats.bytes_wanted += wanted.end - wanted.start;
         self.stats.attached += u64::from(plan.create.is_empty());
         let Demand { along, foretold, file_set, .. } = request.demand;
-        let turn = Turn { due: self.due(request.demand), along, foretold, file_set };
+        let due = self.due(request.demand);
+        let turn = Turn { due, along, foretold, file_set, for_file_set: file_set };
         let fetched: alloc::vec::Vec<u64> = plan.create.iter().map(|&(_, end, _)| end).collect();
         let range = (request.file, wanted.start, wanted.end);
         let piece = |start, end| NewPiece {
