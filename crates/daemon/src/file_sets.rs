@@ -80,7 +80,7 @@ pub(crate) enum Said {
     /// A program asks for a file set; `user`: one whose sets are counted.
     Open { set: u64, client: Arc<Client>, user: Option<u32>, window: u64 },
     /// It adds a range.
-    Add { set: u64, range: u32, added: Added },
+    Add { set: u64, range: u32, added: Box<Added> },
     /// A range that cannot be served.
     Left { set: u64, range: u32, reason: PassReason },
     /// It has taken a range.
@@ -199,7 +199,7 @@ impl Desk {
     fn said(&mut self, said: Said) {
         match said {
             Said::Open { set, client, user, window } => self.open(SetId(set), client, user, window),
-            Said::Add { set, range, added } => self.add(SetId(set), RangeId(range), added),
+            Said::Add { set, range, added } => self.add(SetId(set), RangeId(range), *added),
             Said::Left { set, range, reason } => self.leave(SetId(set), RangeId(range), reason),
             Said::Took { set, range, read } => {
                 let (set, range) = (SetId(set), RangeId(range));

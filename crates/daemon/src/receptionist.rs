@@ -469,7 +469,7 @@ impl Receptionist {
             Ok(disk) => Said::Add {
                 set: mark,
                 range: add.range,
-                added: Added { fd, reader: uid, call, address: add.address, disk },
+                added: Box::new(Added { fd, reader: uid, call, address: add.address, disk }),
             },
             Err(Refused::Mode) => left(PassReason::Mode),
             Err(Refused::NotADisk) => left(PassReason::NotADisk),

@@ -263,16 +263,19 @@ impl FileSets {
         if let Some(lane) = self.lanes.get_mut(&lane) {
             lane.left(len);
         }
-        match self.sets.get_mut(&set).and_then(|of| of.ranges.get_mut(&range)).filter(|h| h.waits_for(step)) {
-            Some(held) => {
-                if held.answered(step, outcome) {
-                    let (came, from_disk) = (!held.failed, !held.came.is_empty());
-                    self.actions.push_back(Action::Ready { set, range, came, from_disk });
+        let held = self.sets.get_mut(&set).and_then(|of| of.ranges.get_mut(&range));
+        let ready = match held.filter(|held| held.waits_for(step)) {
+            Some(held) => held.answered(step, outcome).then_some((!held.failed, !held.came.is_empty())),
+            None => {
+                // Its range was taken, or its set is gone.
+                if outcome == Outcome::Came {
+                    self.actions.push_back(Action::Took { step, read: false });
                 }
+                None
             }
-            // Its range was taken, or its set is gone.
-            None if outcome == Outcome::Came => self.actions.push_back(Action::Took { step, read: false }),
-            None => {}
+        };
+        if let Some((came, from_disk)) = ready {
+            self.actions.push_back(Action::Ready { set, range, came, from_disk });
         }
         self.fill();
     }
