@@ -73,7 +73,7 @@ mod tests {
         let (mut now, total) = (Nanos::ZERO, Nanos::from_secs(200));
         while now < total {
             let of_file_sets = usize::from(account.is_turn());
-            now = now + Nanos::from_millis(read_ms);
+            now += Nanos::from_millis(read_ms);
             account.pass(now, of_file_sets, 1, true);
         }
         account.spent().0 as f64 / total.0 as f64
