@@ -9,7 +9,8 @@ they are one sweep::
         with open(path, "rb") as file:
             use(file.read())
 
-No daemon and no privilege is needed. The package is a layer over the C library ``libseekless_order.so``.
+No daemon and no privilege is needed. Where a daemon of Seekless answers, it reads, in one order with all else
+that it reads from the disk. The package is a layer over the C library ``libseekless_order.so``.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ def order(
     by: str = "address",
     folders: bool = False,
     batch: int = 100_000,
+    daemon: bool = True,
     on_failure: Optional[Callable[[Failure], None]] = None,
 ) -> "Ordered":
     """Items of these paths, in the order of their disk.
@@ -72,6 +74,7 @@ def order(
     ``by``: ``"address"`` (by inode where there is none), ``"inode"``, or ``"listed"`` for the order given.
     ``folders``: a folder stands for the regular files below it.
     ``batch``: most paths that are sorted together; memory is bounded by it.
+    ``daemon``: a daemon of Seekless reads, where one answers; without one this process does.
     ``on_failure``: called with each path that cannot be put in order. Without it, each is a line of the log
     (``logging``), at the level of warnings.
 
@@ -85,6 +88,7 @@ def order(
         "by": _library.BY[by],
         "folders": int(folders),
         "batch": batch,
+        "daemon": int(daemon),
     }
     return Ordered(iter(paths), options, on_failure or _warn)
 
@@ -96,6 +100,11 @@ class Ordered(Iterator[Item]):
     how: Optional[str]
     #: Items so far, by how they came to their turn.
     counts: Dict[str, int]
+    #: What brought the bytes of the item given last into memory: ``"daemon"``, ``"itself"`` (this process) or
+    #: ``"nobody"`` (it has none, or they are left to the program).
+    read_by: Optional[str]
+    #: Items so far, by what brought them into memory.
+    readers: Dict[str, int]
     #: Paths that could not be put in order so far.
     failures: int
 
@@ -104,6 +113,8 @@ class Ordered(Iterator[Item]):
     ) -> None:
         self.how = None
         self.counts = {}
+        self.read_by = None
+        self.readers = {}
         self.failures = 0
         self._paths = paths
         self._on_failure = on_failure
@@ -160,6 +171,8 @@ class Ordered(Iterator[Item]):
         item = self._item
         self.how = self._lib.seekless_order_how(item.how).decode()
         self.counts[self.how] = self.counts.get(self.how, 0) + 1
+        self.read_by = self._lib.seekless_order_read_by(self._handle).decode()
+        self.readers[self.read_by] = self.readers.get(self.read_by, 0) + 1
         return Item(os.fsdecode(item.path), item.offset, item.length)
 
     def _add(self) -> bool:

@@ -14,7 +14,7 @@ NAME = "libseekless_order.so"
 END, ITEM, FAILURE = 0, 1, 2
 FULL = 1
 E_USAGE, E_FORKED = -1, -2
-OPTIONS = {"window": 1, "range_max": 2, "by": 3, "folders": 4, "batch": 5}
+OPTIONS = {"window": 1, "range_max": 2, "by": 3, "folders": 4, "batch": 5, "daemon": 6}
 BY = {"address": 0, "inode": 1, "listed": 2}
 
 _HOW_TO_GET_IT = (
@@ -85,5 +85,7 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.seekless_order_next.argtypes = [ctypes.c_void_p, ctypes.POINTER(Item)]
     lib.seekless_order_how.argtypes = [ctypes.c_int]
     lib.seekless_order_how.restype = ctypes.c_char_p
+    lib.seekless_order_read_by.argtypes = [ctypes.c_void_p]
+    lib.seekless_order_read_by.restype = ctypes.c_char_p
     lib.seekless_order_free.argtypes = [ctypes.c_void_p]
     lib.seekless_order_free.restype = None

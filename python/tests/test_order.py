@@ -47,10 +47,20 @@ class Order(Folder):
                 self.assertNotIn(path, got)
                 self.assertEqual((offset, length), (0, os.path.getsize(path)))
                 got[path] = files.how
+                self.assertIn(files.read_by, ("itself", "daemon", "nobody"))
         self.assertEqual(sorted(got), paths)
+        self.assertEqual(sum(files.readers.values()), 60)
         self.assertLessEqual(set(got.values()), {"address", "inode"})
         self.assertEqual((sum(files.counts.values()), files.failures), (60, 0))
         self.assertEqual(list(files), [], "the end stays the end")
+
+    def test_without_a_daemon_this_process_reads(self) -> None:
+        paths = self.files([5000] * 12)
+        files = seekless_order.order(paths, daemon=False)
+        self.assertEqual(len(list(files)), 12)
+        self.assertNotIn("daemon", files.readers)
+        files = seekless_order.order(paths, window=0)
+        self.assertEqual((len(list(files)), files.readers), (12, {"nobody": 12}))
 
     def test_each_way_to_sort_does_as_it_says(self) -> None:
         paths = self.files([10] * 40)

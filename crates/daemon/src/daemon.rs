@@ -18,6 +18,7 @@ use crate::take_over::{HandOver, Inheritance};
 use crossbeam_channel::{Sender, bounded};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use seekless_engine::Engine;
+use seekless_filesets::{RANGES_MAX, SETS_MAX};
 
 /// Descriptors a waiting request holds: its connection, the file as passed, the file opened again.
 const DESCRIPTORS_PER_CONNECTION: u64 = 3;
@@ -86,6 +87,7 @@ impl Daemon {
             door: door.clone(),
             passing: passing.clone(),
             deliveries: Arc::default(),
+            file_sets: Arc::default(),
         };
         let statistics = Statistics::start(shared.clone()).map_err(StartError::Threads)?;
         let asker = statistics.asker();
@@ -197,6 +199,12 @@ fn ring_number() -> u8 {
     (since_epoch.as_millis() % 255) as u8 + 1
 }
 
+/// Most ranges of a file set that are added and not taken: each holds a descriptor, and all of them together an
+/// eighth of what there is.
+pub(crate) fn file_set_ranges(descriptors: u64) -> usize {
+    usize::try_from(descriptors / 8 / SETS_MAX as u64).unwrap_or(usize::MAX).clamp(1, RANGES_MAX)
+}
+
 /// Raises the descriptor limit as far as it goes and says how many connections it allows.
 fn connections_possible() -> usize {
     let limit = getrlimit(Resource::Nofile);
@@ -206,7 +214,8 @@ fn connections_possible() -> usize {
         Err(_) => limit.current,
     };
     let descriptors = current.unwrap_or(u64::MAX);
-    let others = DESCRIPTORS_RESERVED + DESCRIPTORS_KEPT.min(descriptors / 4);
+    let file_sets = (SETS_MAX * file_set_ranges(descriptors)) as u64;
+    let others = DESCRIPTORS_RESERVED + DESCRIPTORS_KEPT.min(descriptors / 4) + file_sets;
     usize::try_from(descriptors.saturating_sub(others) / DESCRIPTORS_PER_CONNECTION)
         .unwrap_or(usize::MAX)
         .max(1)

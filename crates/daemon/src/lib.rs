@@ -13,6 +13,7 @@
 //!   the disk of each file, keeps waiting shims informed, and notices those that hang up. What one user may take of what
 //!   all share is bounded (`shares`); reads are reported through a ring a user (`rings`).
 //! - One *reader* thread a disk, with its workers, is the engine's ([`seekless_engine`]).
+//! - The *file sets* thread (`file_sets`) has what programs take in any order read in the order of the disk.
 //! - The *statistics* thread (`statistics`) collects reports of tracked calls and answers status questions.
 //!
 //! `seekless watch` opens a second door to the same readers (`watch`): the kernel announces reads, no shim
@@ -32,6 +33,7 @@ mod deliveries;
 pub mod doctor;
 mod enable;
 mod engine_args;
+mod file_sets;
 mod held;
 mod listener;
 mod metrics;
@@ -59,4 +61,6 @@ pub use daemon::Daemon;
 pub use seekless_engine::{DiskReport, Durations};
 pub use settings::DaemonSettings;
 pub use start_error::StartError;
-pub use status::{CallReport, Counters, DeliveryReport, ObserveReport, StatusReport, WatchReport};
+pub use status::{
+    CallReport, Counters, DeliveryReport, FileSetsReport, ObserveReport, StatusReport, WatchReport,
+};

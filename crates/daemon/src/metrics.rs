@@ -66,6 +66,14 @@ pub(crate) fn observation(report: StatusReport) -> Observation {
         seen.count(&defs::DOOR_OVERDUE, &[], w.overdue);
         seen.count(&defs::WATCH_RESTARTS, &[], w.restarts);
     }
+    let sets = report.file_sets;
+    seen.count(&defs::FILE_SETS, &[], sets.now);
+    seen.count(&defs::FILE_SETS_REFUSED, &[], sets.refused);
+    for (result, count) in
+        [("read", sets.ranges_read), ("in_memory", sets.ranges_in_memory), ("left", sets.ranges_left)]
+    {
+        seen.count(&defs::FILE_SET_RANGES, &[result], count);
+    }
     if let Some(o) = &report.observe {
         for (result, count) in [("followed", o.accesses), ("missed", o.missed), ("full", o.dropped)] {
             seen.count(&defs::DOOR_CALLS, &["observe", result], count);

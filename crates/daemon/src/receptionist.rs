@@ -23,12 +23,13 @@ use seekless_kernel::ring::Record;
 use seekless_policy::{FileId, Mode, Reason};
 use seekless_wants::{CallKind, DoorLimits};
 use seekless_wire::{
-    Answer, DecodeError, FRAME_BYTES_MAX, Frame, Need, PassReason, Refuse, RefuseReason, Settings as Settled,
-    TakeOverStep, WORKING_EVERY_MS,
+    Answer, DecodeError, FRAME_BYTES_MAX, FileSet, FileSetAdd, Frame, Need, PassReason, Refuse, RefuseReason,
+    Settings as Settled, TakeOverStep, WORKING_EVERY_MS,
 };
 
 use crate::client::Client;
 use crate::deliveries::Deliveries;
+use crate::file_sets::{Added, FileSetThread, Said};
 use crate::listener::Listener;
 use crate::rings::Rings;
 use crate::settings::DaemonSettings;
@@ -77,6 +78,8 @@ struct Connection {
     place: Option<shares::PlaceTaken>,
     /// It has said something.
     spoke: bool,
+    /// It has asked for a file set, and may be silent for as long as its program likes.
+    file_set: bool,
 }
 
 pub(crate) struct Receptionist {
@@ -98,6 +101,7 @@ pub(crate) struct Receptionist {
     rings: Option<Rings>,
     hand_over: HandOver,
     strikes: Strikes,
+    file_sets: FileSetThread,
 }
 
 impl Receptionist {
@@ -122,6 +126,7 @@ impl Receptionist {
         for (i, socket) in listener.sockets().enumerate() {
             add(socket, FIRST_LISTENER + i as u64)?;
         }
+        let file_sets = FileSetThread::start(engine.clone(), shared.file_sets.clone())?;
         Ok(Receptionist {
             engine,
             shares: Shares::new(settings.engine.spindle.queue_max, rustix::process::geteuid().as_raw()),
@@ -139,6 +144,7 @@ impl Receptionist {
             rings,
             hand_over,
             strikes: Strikes::default(),
+            file_sets,
         })
     }
 
@@ -183,10 +189,11 @@ impl Receptionist {
 
     /// Says goodbye: no new connections, an answer for whoever waits.
     fn close(self) {
-        let Receptionist { listener, engine, statistics, connections, stop, .. } = self;
+        let Receptionist { listener, engine, statistics, connections, stop, file_sets, .. } = self;
         drop(listener);
         engine.close();
         drop(connections);
+        drop(file_sets);
         statistics.stop();
         drop(stop);
     }
@@ -261,6 +268,7 @@ impl Receptionist {
                 advice: false,
                 place: None,
                 spoke: false,
+                file_set: false,
             },
         );
         // The first frame usually is there already.
@@ -341,6 +349,24 @@ impl Receptionist {
                 (Frame::TakeOver { step, .. }, _) => {
                     if let Err(reason) = self.take_over(uid, &client, step) {
                         return self.refuse(mark, reason, frame.kind());
+                    }
+                }
+                (Frame::FileSetAsk { window_bytes }, _) => {
+                    if connection.file_set {
+                        return self.refuse(mark, RefuseReason::Malformed, frame.kind());
+                    }
+                    connection.file_set = true;
+                    self.begin_file_set(mark, client, uid, window_bytes);
+                }
+                (Frame::FileSetAdd(add), Some(fd)) if connection.file_set => {
+                    let said = self.added(mark, uid, add, fd);
+                    if !self.file_sets.tell(said) {
+                        return self.hang_up(mark);
+                    }
+                }
+                (Frame::FileSetTook { range, read }, _) if connection.file_set => {
+                    if !self.file_sets.tell(Said::Took { set: mark, range, read }) {
+                        return self.hang_up(mark);
                     }
                 }
                 (Frame::StatusAsk, _) => {
@@ -481,6 +507,44 @@ impl Receptionist {
         }
     }
 
+    /// Asks for a file set on behalf of a connection. In a mode that serves no call there is none.
+    fn begin_file_set(&mut self, mark: u64, client: Arc<Client>, uid: u32, window: u64) {
+        let serves = self.settings.engine.spindle.mode.serialises();
+        if !serves || self.shared.passing.now(Instant::now()) {
+            let none = FileSet { reason: PassReason::Mode, ranges: 0, window_bytes: 0 };
+            let _ = client.send(Frame::FileSet(none));
+            return;
+        }
+        let user = (!self.shares.trusts(uid)).then_some(uid);
+        // One that is not told is refused as a client that hangs up.
+        if !self.file_sets.tell(Said::Open { set: mark, client, user, window }) {
+            self.hang_up(mark);
+        }
+    }
+
+    /// A range of a file set, with the disk that it lies on; one that cannot be read there is left to its reader.
+    fn added(&mut self, mark: u64, uid: u32, add: FileSetAdd, fd: OwnedFd) -> Said {
+        let left = |reason| Said::Left { set: mark, range: add.range, reason };
+        if self.shared.passing.now(Instant::now()) {
+            return left(PassReason::Mode);
+        }
+        let Ok(call) = ForwardedCall::of(fd.as_fd(), add.offset, add.length) else {
+            return left(PassReason::BadRequest);
+        };
+        let Receptionist { engine, shares, .. } = self;
+        match engine.disk_of(call.file, &mut Newcomer { fd: fd.as_fd(), uid, shares }) {
+            Ok(disk) => Said::Add {
+                set: mark,
+                range: add.range,
+                added: Box::new(Added { fd, reader: uid, call, address: add.address, disk }),
+            },
+            Err(Refused::Mode) => left(PassReason::Mode),
+            Err(Refused::NotADisk) => left(PassReason::NotADisk),
+            Err(Refused::BadRequest | Refused::Door) => left(PassReason::BadRequest),
+            Err(Refused::Full) => left(PassReason::Full),
+        }
+    }
+
     /// Hands what shims report to the threads of its disks.
     fn take_reports(&mut self) {
         let Some(rings) = &mut self.rings else { return };
@@ -542,6 +606,9 @@ impl Receptionist {
             }
             self.engine.cancel(ticket);
         }
+        if connection.file_set {
+            self.file_sets.close(mark);
+        }
     }
 
     fn tick(&mut self, now: Instant) {
@@ -556,7 +623,7 @@ impl Receptionist {
                     connection.last = now;
                     self.counters.working_sent += 1;
                 }
-            } else if silent >= idle_max {
+            } else if silent >= idle_max && !connection.file_set {
                 idle.push(mark);
             }
         }
@@ -624,6 +691,35 @@ impl Transport for RingDoor<'_> {
             drop(place);
         };
         Some((Box::new(on_answer), Passed::Shared(fd)))
+    }
+}
+
+/// A file that is met for the first time, on its user's behalf.
+struct Newcomer<'a> {
+    fd: BorrowedFd<'a>,
+    uid: u32,
+    shares: &'a mut Shares,
+}
+
+impl Transport for Newcomer<'_> {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.fd
+    }
+
+    fn kind(&mut self, _: &DoorLimits) -> Result<CallKind, Refused> {
+        Ok(CallKind::Read)
+    }
+
+    fn may_add_disk(&mut self) -> bool {
+        self.shares.may_bring_disk(self.uid)
+    }
+
+    fn added_disk(&mut self) {
+        self.shares.brought_disk(self.uid);
+    }
+
+    fn block(&mut self, _: Ticket) -> Option<(OnAnswer, Passed)> {
+        None
     }
 }
 

@@ -20,7 +20,7 @@ use crate::client::Client;
 use crate::deliveries::Deliveries;
 use crate::passing::Passing;
 use crate::settings::DaemonSettings;
-use crate::status::{CallReport, Counters, ObserveReport, StatusReport, WatchReport};
+use crate::status::{CallReport, Counters, FileSetsReport, ObserveReport, StatusReport, WatchReport};
 
 /// Reports that may wait; at 20,000 calls a second a quarter of a second's worth.
 const WAITING_MAX: usize = 4096;
@@ -66,6 +66,8 @@ pub(crate) struct Shared {
     pub(crate) passing: Arc<Passing>,
     /// What servers read.
     pub(crate) deliveries: Arc<Mutex<Deliveries>>,
+    /// What programs had of file sets.
+    pub(crate) file_sets: Arc<Mutex<FileSetsReport>>,
 }
 
 pub(crate) enum Ask {
@@ -208,6 +210,7 @@ fn report(shared: &Shared, calls: &Calls) -> StatusReport {
         observe,
         passes_all: shared.passing.now(Instant::now()),
         delivered: lock(&shared.deliveries).report(),
+        file_sets: *lock(&shared.file_sets),
     }
 }
 

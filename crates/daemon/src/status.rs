@@ -51,6 +51,30 @@ pub struct StatusReport {
     /// What servers read, as their shims report it.
     #[serde(default)]
     pub delivered: DeliveryReport,
+    /// What programs had of file sets; the disks' parts stand with the disks.
+    #[serde(default)]
+    pub file_sets: FileSetsReport,
+}
+
+/// What programs had of file sets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileSetsReport {
+    /// File sets now.
+    pub now: u64,
+    /// File sets begun.
+    pub begun: u64,
+    /// Of those that programs asked for, refused because a bound was reached.
+    pub refused: u64,
+    /// Ranges that were brought in from a disk.
+    pub ranges_read: u64,
+    /// Ranges that were in memory.
+    pub ranges_in_memory: u64,
+    /// Ranges left to their readers: on no disk, not readable, not in time.
+    pub ranges_left: u64,
+    /// Ranges added and not taken now.
+    pub ranges_now: u64,
+    /// Bytes of those that are in line, or in memory and not taken.
+    pub bytes_now: u64,
 }
 
 /// What came through the door of `seekless observe`.
@@ -311,6 +335,33 @@ impl fmt::Display for StatusReport {
                 d.wait.p99_ms,
                 d.service.mean_ms,
                 d.gap.mean_ms
+            )?;
+        }
+        let sets = &self.file_sets;
+        if sets.begun + sets.refused > 0 {
+            let share = |d: &DiskReport| (d.file_sets.disk_ms / d.disk_ms.max(1e-9) * 100.0).min(100.0);
+            let on: Vec<String> = self
+                .disks
+                .iter()
+                .filter(|d| d.file_sets.requests > 0)
+                .map(|d| {
+                    let mb = Bytes(d.file_sets.bytes_taken).as_mb();
+                    format!("{} {mb:.1} MB taken, {:.0} % of the disk's time", d.name, share(d))
+                })
+                .collect();
+            writeln!(
+                f,
+                "file sets {} (of {}, {} refused): {} ranges read, {} already in memory, {} left to their readers, \
+                 {} added now{}{}",
+                sets.now,
+                sets.begun,
+                sets.refused,
+                sets.ranges_read,
+                sets.ranges_in_memory,
+                sets.ranges_left,
+                sets.ranges_now,
+                if on.is_empty() { "" } else { "; " },
+                on.join(", ")
             )?;
         }
         if let Some(w) = &self.watch {

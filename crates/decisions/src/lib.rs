@@ -17,7 +17,8 @@
 //! word, its fields. Files are `device:inode`, addresses sectors or `?`. Optional ends of a line:
 //!
 //! - a request: `from OFFSET` if its read begins before what is missing, `deadline NANOS`,
-//!   `bitrate BYTES_PER_S`, `foretold` if no client asks for it yet;
+//!   `bitrate BYTES_PER_S`, `foretold` if no client asks for it yet, `file-set` if a file set asks for it;
+//! - `took REQUEST`: `unread` if a file set's reader will never read what it asked for;
 //! - an access: `begun` if it is not known how much of it was taken ([`Taken`]);
 //! - what was found of a read: `from OFFSET` unless that is 0.
 //!
@@ -143,6 +144,9 @@ fn write_event(f: &mut fmt::Formatter<'_>, event: &Event) -> fmt::Result {
         Event::Missing { file, offset, len } => write!(f, "+ missing {} {offset} {len}", Name(file)),
         Event::ReadByKernel { file, offset, len } => write!(f, "+ by-kernel {} {offset} {len}", Name(file)),
         Event::Release { file, offset, len } => write!(f, "+ release {} {offset} {len}", Name(file)),
+        Event::Took { request, read } => {
+            write!(f, "+ took {}{}", request.0, if read { "" } else { " unread" })
+        }
         Event::Bitrate { file, bytes_per_s } => write!(f, "+ bitrate {} {bytes_per_s}", Name(file)),
         Event::Opened { file } => write!(f, "+ opened {}", Name(file)),
         Event::MemoryLimit(MemoryLimit { bytes, disks, tasks_wait }) => {
@@ -173,6 +177,9 @@ fn write_demand(f: &mut fmt::Formatter<'_>, demand: Demand) -> fmt::Result {
     }
     if demand.along {
         f.write_str(" along")?;
+    }
+    if demand.file_set {
+        f.write_str(" file-set")?;
     }
     Ok(())
 }
@@ -240,9 +247,10 @@ impl Words<'_> {
                 "bitrate" => request.demand.bitrate = Some(self.number()?),
                 "foretold" => request.demand.foretold = true,
                 "along" => request.demand.along = true,
+                "file-set" => request.demand.file_set = true,
                 _ => {
                     return Err(Unreadable(
-                        "a request names from, deadline, bitrate, foretold and along only",
+                        "a request names from, deadline, bitrate, foretold, along and file-set only",
                     ));
                 }
             }
@@ -328,6 +336,10 @@ fn read_event(word: &str, mut w: Words<'_>) -> Result<Event, Unreadable> {
         "missing" => Event::Missing { file: w.file()?, offset: w.number()?, len: w.number()? },
         "by-kernel" => Event::ReadByKernel { file: w.file()?, offset: w.number()?, len: w.number()? },
         "release" => Event::Release { file: w.file()?, offset: w.number()?, len: w.number()? },
+        "took" => {
+            let request = RequestId(w.number()?);
+            Event::Took { request, read: !w.last("unread", "what was taken ends there or is `unread`")? }
+        }
         "bitrate" => Event::Bitrate { file: w.file()?, bytes_per_s: w.number()? },
         "opened" => Event::Opened { file: w.file()? },
         "memory" => Event::MemoryLimit(w.memory()?),
@@ -410,10 +422,15 @@ mod tests {
         let text = "0 1500000 + request 7 2049:131 0 524288 104857600 81920";
         assert_eq!(line(text).entry, Entry::Event(Event::Request(request)));
         assert_eq!(line(text).to_string(), text);
-        let demand =
-            Demand { deadline: Some(Nanos(2_500_000)), bitrate: Some(262_144), foretold: true, along: true };
+        let demand = Demand {
+            deadline: Some(Nanos(2_500_000)),
+            bitrate: Some(262_144),
+            foretold: true,
+            along: true,
+            file_set: true,
+        };
         let text = "0 1500000 + request 7 2049:131 0 524288 104857600 81920 deadline 2500000 bitrate 262144 \
-                    foretold along";
+                    foretold along file-set";
         assert_eq!(line(text).entry, Entry::Event(Event::Request(Request { demand, ..request })));
         assert_eq!(line(text).to_string(), text);
         let text = "0 1500000 + request 7 2049:131 8192 524288 104857600 81920 from 4096";
@@ -449,6 +466,8 @@ mod tests {
             "0 59700000000 - close 2049:131",
             "0 1 + in-flight 4",
             "0 1 + cancel 9",
+            "0 1 + took 9",
+            "0 1 + took 9 unread",
         ] {
             assert_eq!(line(text).to_string(), text);
         }
@@ -484,6 +503,7 @@ mod tests {
             "0 1 + memory 1073741824",
             "0 1 + memory 1073741824 2 so",
             "0 1 - unpin 1:2 0 4096 warm",
+            "0 1 + took 9 read",
             "x 1 + tick",
             "0 1 + done 1 so",
             "0 1 + request 7 1:2 0 1 1 ? deadline",

@@ -23,7 +23,7 @@ use seekless_wants::PROGRESS_STEP;
 
 use crate::decisions::DiskLog;
 use crate::disk::Disk;
-use crate::door::{Ask, Completion, Hit, Message, OnAnswer, ResidentRange};
+use crate::door::{Ask, ClientDemand, Completion, Hit, Message, OnAnswer, ResidentRange};
 use crate::kind::Kinds;
 use crate::media::{Look, Told};
 use crate::memory;
@@ -152,6 +152,7 @@ impl DiskLoop {
             }
             Message::Release { file, offset, len } => self.event(Event::Release { file, offset, len }),
             Message::Cancel(id) => self.event(Event::Cancel(id)),
+            Message::Took { id, read } => self.event(Event::Took { request: id, read }),
         }
     }
 
@@ -170,10 +171,12 @@ impl DiskLoop {
         let (on_answer, answer_is_read) = (ask.on_answer, ask.answer_is_read);
         self.pending.insert(id, Pending { on_answer, file, source, need_offset, need_len, answer_is_read });
         let deadline = ask.demand.deadline.map(|at| self.at(at));
-        let demand = Demand { deadline, bitrate: ask.demand.bitrate, ..Demand::default() };
+        let ClientDemand { bitrate, file_set, .. } = ask.demand;
+        let demand = Demand { deadline, bitrate, file_set, ..Demand::default() };
         let (from, file_size) = (need_offset, edition.size);
         self.event(Event::Request(Request { id, file, from, offset, len, file_size, lba, demand }));
-        self.read(ask.reader, file, need_offset, need_len);
+        // The order of a file set's files foretells nothing.
+        (!file_set).then(|| self.read(ask.reader, file, need_offset, need_len));
     }
 
     /// A client read. Where a file lies is known only while it is open; the engine ignores reads of others.

@@ -77,6 +77,8 @@ pub struct ClientDemand {
     /// Bytes a second at which they are played. What the file's header says the engine finds for itself
     /// ([`crate::Engine::bitrate`]).
     pub bitrate: Option<u64>,
+    /// A file set asks ([`seekless_policy::Demand::file_set`]): [`crate::Engine::took`] ends it.
+    pub file_set: bool,
 }
 
 /// A request on its way to a reader.
@@ -178,6 +180,13 @@ pub(crate) enum Message {
     },
     /// Whoever made this request is gone.
     Cancel(RequestId),
+    /// The reader of a file set has taken what this request brought in, or never will.
+    Took {
+        /// Which request.
+        id: RequestId,
+        /// It has read the bytes.
+        read: bool,
+    },
 }
 
 impl fmt::Debug for Message {
@@ -190,6 +199,7 @@ impl fmt::Debug for Message {
             Message::Missed { .. } => "Missed",
             Message::Release { .. } => "Release",
             Message::Cancel(_) => "Cancel",
+            Message::Took { .. } => "Took",
         })
     }
 }

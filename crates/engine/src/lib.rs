@@ -51,7 +51,7 @@ pub use door::{ClientDemand, Completion, OnAnswer, Passed, ResidentRange};
 pub use engine::Engine;
 pub use kind::{KindReport, Kinds, KnownBy};
 pub use next_files::Foretold;
-pub use report::{DiskReport, Durations};
+pub use report::{DiskReport, Durations, FileSetUse};
 pub use settings::Settings;
 pub use snapshot::Snapshot;
 pub use submit::{ForwardedCall, InProcess, Refused, Reported, Submitted, Ticket, Transport};

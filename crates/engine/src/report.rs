@@ -103,6 +103,24 @@ pub struct DiskReport {
     /// The measured media rate, bytes a second, mean over the disk; 0 of a disk that was not measured.
     #[serde(default)]
     pub media_rate: f64,
+    /// What file sets had of the disk.
+    #[serde(default)]
+    pub file_sets: FileSetUse,
+}
+
+/// What file sets had of a disk: ranges of files whose readers take them in any order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FileSetUse {
+    /// Requests that reached the queue for them; `requests` counts them too.
+    pub requests: u64,
+    /// Bytes that the disk brought in for them and that their readers took.
+    pub bytes_taken: u64,
+    /// Bytes that they asked for and that no reader took.
+    pub bytes_left: u64,
+    /// Bytes asked for and not taken now.
+    pub bytes_untaken_now: u64,
+    /// Of `disk_ms`, the time spent on them.
+    pub disk_ms: f64,
 }
 
 impl DiskReport {
@@ -155,6 +173,13 @@ impl DiskReport {
             eviction_ms: s.ledger.eviction_time().map(|t| t.as_millis_f64()),
             disk_ms: s.disk_time.as_millis_f64(),
             media_rate: snapshot.media_rate,
+            file_sets: FileSetUse {
+                requests: s.file_sets.requests,
+                bytes_taken: s.file_sets.bytes_taken,
+                bytes_left: s.file_sets.bytes_left,
+                bytes_untaken_now: s.file_sets.bytes_untaken,
+                disk_ms: s.file_sets.disk_time.as_millis_f64(),
+            },
         }
     }
 }

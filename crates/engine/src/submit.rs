@@ -267,6 +267,30 @@ impl Engine {
         let _ = lock(self.devices()).send(ticket.disk, Message::Cancel(ticket.id));
     }
 
+    /// The reader of a file set has taken what its call brought in, or never will
+    /// ([`ClientDemand::file_set`]). Said once for each such call that was blocked, whatever its answer.
+    pub fn took(&self, ticket: Ticket, read: bool) {
+        // Unheard, the bytes stay pinned until their file is closed.
+        let _ = lock(self.devices()).send(ticket.disk, Message::Took { id: ticket.id, read });
+    }
+
+    /// The disk on which a file is read, counted as [`Ticket::disk`] does.
+    ///
+    /// # Errors
+    /// As [`Engine::submit`].
+    pub fn disk_of(&self, file: FileId, door: &mut impl Transport) -> Result<usize, Refused> {
+        match self.settings().spindle.mode {
+            Mode::Off | Mode::Track => Err(Refused::Mode),
+            _ => self.place(file, door).map(|place| place.0),
+        }
+    }
+
+    /// Bytes that may lie in memory read ahead and not used, of a disk; 0 where nothing is read ahead.
+    pub fn budget(&self, disk: usize) -> u64 {
+        let devices = lock(self.devices());
+        devices.views().nth(disk).map_or(0, |(_, snapshot)| lock(snapshot).engine.budget)
+    }
+
     /// Reports a read that hit, of a file the engine may not know: its stream moved on, and the next piece
     /// may be due. Lossy: a disk thread that is behind misses it.
     pub fn hit(&self, call: &ForwardedCall, taken: Taken, passed: Passed) {

@@ -105,6 +105,16 @@ pub const METRICS: &[Metric] = &[
         "",
         "bytes that the engine read and no reader used, of those it read, by its ledger",
     ),
+    metric(
+        "file_set_mb_s",
+        "MB/s",
+        "bytes that a program took beside the load which reads every file in any order",
+    ),
+    metric(
+        "file_set_share",
+        "",
+        "share of the time in which the disks read that the engine spent on this program's file set",
+    ),
     metric("foretold_share", "", "files that were brought in before their reader opened them, of those read"),
     metric("wrong_files", "", "files that were not read, or whose checksum is not that of what was written"),
     metric(

@@ -196,6 +196,15 @@ metrics! {
     HELD: "seekless_disk_pieces_held", None, Gauge, ["disk"], Unstable,
         "Pieces kept mapped until they are read.";
 
+    FILE_SET_BUSY: "seekless_disk_file_set_busy", Seconds, Counter, ["disk"], Unstable,
+        "Of the busy time, the part spent on file sets.";
+    FILE_SET_TAKEN: "seekless_disk_file_set_taken", Bytes, Counter, ["disk"], Unstable,
+        "Bytes brought in for file sets that their readers took.";
+    FILE_SET_LEFT: "seekless_disk_file_set_left", Bytes, Counter, ["disk"], Unstable,
+        "Bytes asked for by file sets that no reader took.";
+    FILE_SET_UNTAKEN: "seekless_disk_file_set_untaken", Bytes, Gauge, ["disk"], Unstable,
+        "Bytes asked for by file sets and not taken yet.";
+
     DOOR_CALLS: "seekless_door_calls", None, Counter, ["door", "result"], Stable,
         "Calls that came through a door, by what became of them.";
     DOOR_DELIVERED: "seekless_door_delivered", Bytes, Counter, [], Stable,
@@ -204,6 +213,12 @@ metrics! {
         "Calls of the watch door that are held now.";
     DOOR_OVERDUE: "seekless_door_calls_overdue", None, Counter, [], Stable,
         "Calls of the watch door that were let go because their time was up.";
+    FILE_SETS: "seekless_file_sets", None, Gauge, [], Unstable,
+        "File sets that programs have now.";
+    FILE_SETS_REFUSED: "seekless_file_sets_refused", None, Counter, [], Unstable,
+        "File sets that programs asked for and did not get, because a bound was reached.";
+    FILE_SET_RANGES: "seekless_file_set_ranges", None, Counter, ["result"], Unstable,
+        "Ranges of file sets, by what became of them: read, in_memory, left.";
     CONNECTIONS: "seekless_connections", None, Gauge, [], Stable,
         "Connections that are open: of shims to the daemon, of clients to the HTTP server.";
     CONNECTIONS_ACCEPTED: "seekless_connections_accepted", None, Counter, [], Stable,

@@ -126,6 +126,9 @@ fn of_disk(d: &DiskReport, add: &mut impl FnMut(&'static Metric, &[&str], Value)
         (&defs::QUEUED, d.queued_now),
         (&defs::IN_FLIGHT, d.in_flight_now),
         (&defs::HELD, d.pieces_held_now),
+        (&defs::FILE_SET_TAKEN, d.file_sets.bytes_taken),
+        (&defs::FILE_SET_LEFT, d.file_sets.bytes_left),
+        (&defs::FILE_SET_UNTAKEN, d.file_sets.bytes_untaken_now),
     ] {
         add(metric, &[disk], Value::Count(count));
     }
@@ -135,6 +138,7 @@ fn of_disk(d: &DiskReport, add: &mut impl FnMut(&'static Metric, &[&str], Value)
         add(&defs::PASSED, &[disk, reason], Value::Count(*count));
     }
     add(&defs::BUSY, &[disk], Value::Real(d.disk_ms / 1e3));
+    add(&defs::FILE_SET_BUSY, &[disk], Value::Real(d.file_sets.disk_ms / 1e3));
     if let Some(seconds) = d.transfer_seconds() {
         add(&defs::TRANSFER, &[disk], Value::Real(seconds));
     }

@@ -24,7 +24,7 @@ pub use preset::Preset;
 pub use queue::QueueOptions;
 pub use set::SetOptions;
 pub use table2::Table2;
-pub use values::{on_off, seconds, time};
+pub use values::{on_off, seconds, share, time};
 
 /// Heading of the options that only somebody who compares with a paper needs.
 pub const PAPERS: &str = "Papers' parameters";

@@ -23,6 +23,15 @@ pub fn seconds(text: &str) -> Result<f64, String> {
     seconds.ok_or_else(|| "write a number of seconds from 0.01 to 1000000".to_string())
 }
 
+/// A part of a whole.
+///
+/// # Errors
+/// It is not a number from 0 to 1.
+pub fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse::<f64>().ok().filter(|s| (0.0..=1.0).contains(s));
+    share.ok_or_else(|| "write a number from 0 to 1".to_string())
+}
+
 /// A time: a number with `us`, `ms`, `s`, `min` or `h` behind it; without a unit, seconds.
 ///
 /// # Errors

@@ -15,7 +15,8 @@
  *             fprintf(stderr, "%s: %s\n", item.path, item.reason);
  *     seekless_order_free(order);
  *
- * No daemon and no privilege is needed. A handle may be used by any thread, and by one at a time. It belongs
+ * No daemon and no privilege is needed. Where a daemon of Seekless answers, it reads, in one order with all
+ * else that it reads from the disk; seekless_order_read_by() tells. A handle may be used by any thread, and by one at a time. It belongs
  * to the process that made it: after fork(), the child can only free it.
  *
  * From the Seekless project: cargo build --release -p seekless-order-c
@@ -45,6 +46,7 @@ typedef struct seekless_order seekless_order;
 #define SEEKLESS_ORDER_BY 3        /* what to sort by, one of SEEKLESS_ORDER_BY_*; the address */
 #define SEEKLESS_ORDER_FOLDERS 4   /* 1: a folder stands for the regular files below it; 0 */
 #define SEEKLESS_ORDER_BATCH 5     /* most paths that are sorted together, 1 to 10,000,000; 100,000 */
+#define SEEKLESS_ORDER_DAEMON 6    /* 1, the default: a daemon reads, where one answers; 0: this process */
 
 /* What is sorted by, and how an item came to its turn. */
 #define SEEKLESS_ORDER_BY_ADDRESS 0 /* address of the first bytes on the disk; by inode where there is none */
@@ -90,6 +92,12 @@ int seekless_order_next(seekless_order *order, struct seekless_order_item *item)
 
 /* "address", "inode" or "as listed"; NULL for other numbers. */
 const char *seekless_order_how(int how);
+
+/*
+ * What brought the bytes of the item given last into memory: "nobody" (it has none, or they are left to the
+ * program), "itself" (this process) or "daemon". NULL for a NULL handle.
+ */
+const char *seekless_order_read_by(const seekless_order *order);
 
 /* Frees a handle and the strings of its items; waits for a read that is under way. NULL is nothing to free. */
 void seekless_order_free(seekless_order *order);

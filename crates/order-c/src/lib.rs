@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::{process, ptr};
 
-use order::{By, How, Options, Set};
+use order::{By, How, Options, ReadBy, Set};
 
 /// Raised when a function or a field changes its meaning.
 const ABI: c_int = 1;
@@ -34,6 +34,7 @@ pub struct SeeklessOrder {
     set: Option<Set>,
     path: CString,
     reason: CString,
+    read_by: ReadBy,
     process: u32,
 }
 
@@ -59,7 +60,8 @@ pub extern "C" fn seekless_order_abi() -> c_int {
 pub extern "C" fn seekless_order_new() -> *mut SeeklessOrder {
     let (path, reason) = (CString::default(), CString::default());
     let options = Options::default();
-    Box::into_raw(Box::new(SeeklessOrder { options, set: None, path, reason, process: process::id() }))
+    let (read_by, process) = (ReadBy::Nobody, process::id());
+    Box::into_raw(Box::new(SeeklessOrder { options, set: None, path, reason, read_by, process }))
 }
 
 /// Sets an option before the first path is added.
@@ -81,6 +83,7 @@ pub unsafe extern "C" fn seekless_order_set(handle: *mut SeeklessOrder, option: 
         (3, 1) => options.by = By::Inode,
         (3, 2) => options.by = By::Listed,
         (4, 0 | 1) => options.folders = value == 1,
+        (6, 0 | 1) => options.daemon = value == 1,
         (5, 1..=10_000_000) => options.batch = u32::try_from(value).unwrap_or(u32::MAX),
         _ => return E_USAGE,
     }
@@ -122,7 +125,9 @@ pub unsafe extern "C" fn seekless_order_next(
     let (mut offset, mut length, mut how, mut last) = (0, 0, 0, 0);
     let status = guarded(handle, |handle| {
         let Ok(set) = handle.set() else { return E_SYSTEM };
-        match set.next() {
+        let next = set.next();
+        handle.read_by = next.as_ref().and_then(|n| Some(n.as_ref().ok()?.read_by)).unwrap_or_default();
+        match next {
             None => END,
             Some(Ok(next)) => {
                 (offset, length, last) = (next.offset, next.length, c_int::from(next.last));
@@ -158,6 +163,23 @@ pub extern "C" fn seekless_order_how(how: c_int) -> *const c_char {
         1 => c"inode",
         2 => c"as listed",
         _ => return ptr::null(),
+    };
+    name.as_ptr()
+}
+
+/// What brought the bytes of the item given last into memory: `nobody`, `itself` or `daemon`; null for a null
+/// handle.
+///
+/// # Safety
+/// As [`seekless_order_set`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn seekless_order_read_by(handle: *const SeeklessOrder) -> *const c_char {
+    // SAFETY: the caller's promise is this function's.
+    let Some(handle) = (unsafe { handle.as_ref() }) else { return ptr::null() };
+    let name = match handle.read_by {
+        ReadBy::Nobody => c"nobody",
+        ReadBy::Itself => c"itself",
+        ReadBy::Daemon => c"daemon",
     };
     name.as_ptr()
 }

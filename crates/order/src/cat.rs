@@ -50,6 +50,9 @@ pub struct CatSetArgs {
     /// Read files into memory at most SIZE before they are written; 0 leaves that to the kernel
     #[arg(long, value_name = "SIZE", default_value_t = Bytes(WINDOW))]
     ahead: Bytes,
+    /// Read in this process even where a daemon answers
+    #[arg(long, hide_short_help = true)]
+    no_daemon: bool,
     /// Most paths that are sorted together; memory is bounded by it
     #[arg(long, default_value_t = BATCH_PATHS, value_name = "N", hide_short_help = true,
           value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
@@ -111,6 +114,7 @@ pub fn run(args: CatSetArgs) -> Result<Exit, Fault> {
         by: args.by,
         folders: true,
         batch: args.batch,
+        daemon: !args.no_daemon,
     };
     let set =
         Set::of(list, &options).map_err(|e| Fault::new(Exit::Failed, format!("cannot read ahead: {e}")))?;

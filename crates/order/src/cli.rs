@@ -15,7 +15,7 @@ use crate::batch::{self, BATCH_PATHS};
 use crate::entries::Entries;
 use crate::look::{By, Found, Look};
 use crate::pipe::Pipe;
-use crate::sequence::Limits;
+use crate::sequence::{At, Limits};
 use crate::summary::Tally;
 use crate::walk::{From, List};
 
@@ -49,6 +49,9 @@ pub struct OrderArgs {
     /// taken from the pipe
     #[arg(long, value_name = "SIZE")]
     ahead: Option<Bytes>,
+    /// With --ahead: read in this process even where a daemon answers
+    #[arg(long, requires = "ahead", hide_short_help = true)]
+    no_daemon: bool,
     /// Most paths that are sorted together; memory is bounded by it
     #[arg(long, default_value_t = BATCH_PATHS, value_name = "N", hide_short_help = true,
           value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
@@ -144,6 +147,11 @@ impl Out {
                     offset: 0,
                     len: u64::MAX,
                     steps,
+                    address: match found.place.at {
+                        At::Address(address) => Some(address),
+                        At::Inode(_) => None,
+                    },
+                    last: true,
                 });
                 ahead.add(line, wanted).map_err(|Gone| Ended::Gone)
             }
@@ -192,7 +200,7 @@ fn out(args: &OrderArgs) -> Result<Out, Fault> {
         return Err(Fault::new(Exit::Usage, text));
     }
     Pipe::new(stdout)
-        .map(|pipe| Out::Ahead(Box::new(Ahead::new(pipe, size.0))))
+        .map(|pipe| Out::Ahead(Box::new(Ahead::new(pipe, size.0, !args.no_daemon))))
         .map_err(|e| Fault::new(Exit::Failed, format!("cannot read ahead: {e}")))
 }
 

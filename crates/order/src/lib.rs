@@ -5,9 +5,10 @@
 //! of their first bytes they are one sweep.
 //!
 //! [`order()`] is for programs: an iterator of paths in, an iterator of [`Item`]s out, whose bytes are in
-//! memory when they come. [`Set`] is the same without an iterator. Neither needs a daemon or a privilege. An
-//! item tells how it came to its turn ([`Item::how`]): by address where the file system tells one (FIEMAP),
-//! by inode number where it does not.
+//! memory when they come. [`Set`] is the same without an iterator. Neither needs a daemon or a privilege;
+//! where a daemon answers it reads (`daemon`), and an item tells that ([`Item::read_by`]). An item tells
+//! how it came to its turn ([`Item::how`]): by address where the file system tells one (FIEMAP), by inode
+//! number where it does not.
 //!
 //! The commands `seekless order` (`cli`) and `seekless cat-set` (`cat`) stand on the same parts. [`sequence`]
 //! has the order, pure; `entries` and `walk` read a list; `hints` and `look` ask where files lie; `batch`
@@ -24,6 +25,7 @@ mod batch;
 pub mod cat;
 #[cfg(feature = "cli")]
 pub mod cli;
+mod daemon;
 #[cfg(feature = "cli")]
 mod entries;
 mod hints;
@@ -37,6 +39,7 @@ mod summary;
 mod walk;
 pub mod window;
 
+pub use ahead::ReadBy;
 pub use batch::BATCH_PATHS;
 pub use look::{By, How};
 pub use set::{Counts, Failure, Item, Options, Ordered, Set, WINDOW, order};

@@ -16,10 +16,10 @@ use std::{io, vec};
 
 use seekless_kernel::prefetch::Steps;
 
-use crate::ahead::{Ahead, AheadSummary, Consumer, Gone, WAITING_MAX, Wanted};
+use crate::ahead::{Ahead, AheadSummary, Consumer, Gone, ReadBy, WAITING_MAX, Wanted};
 use crate::batch::{self, BATCH_PATHS};
 use crate::look::{By, Found, How, Look};
-use crate::sequence::Limits;
+use crate::sequence::{At as Lies, Limits};
 use crate::walk::{From, List};
 
 /// Bytes read ahead of the caller unless it says otherwise: half a second of a disk. At half of it a caller
@@ -42,11 +42,20 @@ pub struct Options {
     pub folders: bool,
     /// Most paths that are sorted together; memory is bounded by it. At least 1.
     pub batch: u32,
+    /// A daemon of Seekless reads, where one answers. Without one this process does.
+    pub daemon: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { window: WINDOW, range_max: 0, by: By::Address, folders: false, batch: BATCH_PATHS }
+        Options {
+            window: WINDOW,
+            range_max: 0,
+            by: By::Address,
+            folders: false,
+            batch: BATCH_PATHS,
+            daemon: true,
+        }
     }
 }
 
@@ -63,6 +72,8 @@ pub struct Item {
     pub last: bool,
     /// How it came to its turn.
     pub how: How,
+    /// What brought its bytes into memory.
+    pub read_by: ReadBy,
 }
 
 /// A path that cannot be put in order: it is not there, leads round, or names neither a file nor a folder.
@@ -130,7 +141,8 @@ impl Set {
     /// # Errors
     /// There are no threads left.
     pub(crate) fn of(list: List, options: &Options) -> io::Result<Set> {
-        let reader = (options.window > 0).then(|| Reader::start(options.window)).transpose()?;
+        let reader =
+            (options.window > 0).then(|| Reader::start(options.window, options.daemon)).transpose()?;
         Ok(Set {
             list,
             look: Look::new(options.by),
@@ -168,7 +180,7 @@ impl Set {
             }
             let ready = match &mut self.reader {
                 Some(reader) => reader.next(),
-                None => self.ranges.next().map(|(item, _)| item),
+                None => self.ranges.next().map(|(item, ..)| item),
             };
             if let Some(item) = ready {
                 return Some(Ok(item));
@@ -287,13 +299,17 @@ struct Ranges {
 }
 
 impl Iterator for Ranges {
-    type Item = (Item, Option<Steps>);
+    type Item = (Item, Option<Steps>, Option<u64>);
 
     fn next(&mut self) -> Option<Self::Item> {
         let (file, offset) = self.current.take().or_else(|| self.rest.next().map(|file| (file, 0)))?;
         let length = (file.found.bytes - offset).min(self.range_max);
         let (how, steps, end) = (file.how, file.steps, offset + length);
         let last = end == file.found.bytes;
+        let address = match file.found.place.at {
+            Lies::Address(address) => Some(address),
+            Lies::Inode(_) => None,
+        };
         let path = if last {
             path_of(file.found.path)
         } else {
@@ -301,7 +317,7 @@ impl Iterator for Ranges {
             self.current = Some((file, end));
             path
         };
-        Some((Item { path, offset, length, last, how }, steps))
+        Some((Item { path, offset, length, last, how, read_by: ReadBy::Nobody }, steps, address))
     }
 }
 
@@ -349,6 +365,10 @@ impl Consumer for Caller {
         1
     }
 
+    fn read_by(item: &mut Item, by: ReadBy) {
+        item.read_by = by;
+    }
+
     fn give(&mut self, item: Item) -> Result<(), Gone> {
         self.ready.send(Said::Ready(item)).map_err(|_| Gone)
     }
@@ -380,7 +400,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn start(window: u64) -> io::Result<Reader> {
+    fn start(window: u64, daemon: bool) -> io::Result<Reader> {
         let progress = Arc::new(Progress::default());
         // One batch is under way at a time.
         let (batches, received) = channel::<Ranges>();
@@ -389,7 +409,7 @@ impl Reader {
         let thread = thread::Builder::new().name("seekless-order".to_string()).spawn(move || {
             // The signals of the program that uses the set are for its own threads.
             seekless_kernel::sched::block_signals();
-            let mut ahead = Ahead::new(caller, window);
+            let mut ahead = Ahead::new(caller, window, daemon);
             // The set has gone, or has no more batches.
             while let Ok(ranges) = received.recv()
                 && read(&mut ahead, ranges).is_ok()
@@ -446,13 +466,15 @@ impl Drop for Reader {
 
 /// Reads a batch ahead of the caller.
 fn read(ahead: &mut Ahead<Caller>, ranges: Ranges) -> Result<(), Gone> {
-    for (item, steps) in ranges {
+    for (item, steps, address) in ranges {
         let path = item.path.as_os_str().as_bytes().to_vec();
         let wanted = (item.length > 0).then_some(Wanted {
             path: &path,
             offset: item.offset,
             len: if item.last { u64::MAX } else { item.length },
             steps,
+            address,
+            last: item.last,
         });
         ahead.add(item, wanted)?;
     }

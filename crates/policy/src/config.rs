@@ -19,6 +19,10 @@ pub use seekless_wants::PAGE;
 /// The prefetch size of the paper (\[L\] 6, "unless otherwise specified"), good for the drives of its time.
 pub const DEFAULT_PREFETCH: Bytes = Bytes::mib(2);
 
+/// Part of the disk's time that file sets have at least. At half of it a file set beside a saturated disk
+/// takes twice as long; at double the others lose a fifth of the disk instead of a tenth.
+pub const DEFAULT_SHARE: f64 = 0.1;
+
 /// Most pieces a part of the device has at once, most that join reads of the kernel's, and most parts: no
 /// more spindles are behind one device.
 pub const IN_FLIGHT_MAX: usize = 64;
@@ -214,6 +218,9 @@ pub struct Config {
     /// Answer as soon as the requested bytes are in memory; otherwise at the end of the whole read, as \[L\]
     /// does.
     pub answer_early: bool,
+    /// Part of the disk's time that file sets have at least while they wait for it, 0 to 1
+    /// ([`crate::Demand::file_set`]).
+    pub share: f64,
     /// Read before it is needed: follow streams through reads that hit, queue their next pieces under
     /// deadlines. Only in mode `both`; `None` reads on a miss only, as the papers do.
     pub ahead: Option<AheadConfig>,
@@ -256,6 +263,7 @@ impl Default for Config {
             // passed on, and make the disk seek.
             queue_max: 4096,
             answer_early: true,
+            share: DEFAULT_SHARE,
             ahead: None,
             // Longer than a sweep over all the pieces of a server that has just been restarted, and shorter
             // than a shim waits (60 s).
@@ -314,6 +322,7 @@ impl Config {
         self.parts.dedup();
         self.parts.truncate(IN_FLIGHT_MAX - 1);
         self.queue_max = self.queue_max.max(1);
+        self.share = if self.share.is_nan() { DEFAULT_SHARE } else { self.share.clamp(0.0, 1.0) };
         self.scale = self.scale.normalised();
         self.constants = self.constants.normalised();
         if let Sizing::Auto(params) = &mut self.sizing {

@@ -12,8 +12,10 @@
 //! | `engine/misses.rs` | what becomes of a request |
 //! | `engine/follow.rs` | streams: where they got to, when their next piece is due |
 //! | `engine/lengths.rs` | how long a piece is: size, bitrates, share of memory |
+//! | `engine/file_sets.rs` | what file sets wait for, or have in memory and not taken |
 //! | `engine/resident.rs` | what is in memory: arrivals, evictions, pins, drop-behind |
 
+mod file_sets;
 mod follow;
 mod lengths;
 mod misses;
@@ -36,6 +38,7 @@ use crate::spindle::Spindle;
 use crate::{
     Action, AheadConfig, Config, Event, FileId, Mode, PrefetchSize, Reason, Sizing, Stats, StreamId, Verdict,
 };
+use file_sets::Awaited;
 use follow::Following;
 use seekless_profile::{DiskProfile, LoadTrial};
 use seekless_sizing::controller::DiskClock;
@@ -58,6 +61,8 @@ pub struct DiskEngine {
     files: Files,
     /// `None`: read on a miss only.
     streams: Option<Following>,
+    /// What file sets have asked for and not taken.
+    awaited: Awaited,
     pins: Pins,
     drops: Drops,
     /// For the driver, beside answers and reads.
@@ -111,6 +116,7 @@ impl DiskEngine {
             memory,
             files: Files::new(keep, files_max),
             streams: follows.map(|ahead| Following::new(ahead, config.bitrate, profile.mean_depth())),
+            awaited: Awaited::default(),
             pins: Pins::default(),
             drops: Drops::default(),
             hints: VecDeque::new(),
@@ -133,6 +139,7 @@ impl DiskEngine {
     pub fn handle(&mut self, now: Nanos, event: Event) {
         self.now = self.now.max(now);
         self.clock.pass(self.now);
+        self.spindle.pass(self.now);
         match event {
             Event::Request(request) => self.request(request),
             Event::Opened { file } => self.opened(file),
@@ -144,6 +151,7 @@ impl DiskEngine {
                 self.left_to_client(file, offset, offset.saturating_add(len));
             }
             Event::Release { file, offset, len } => self.release(file, offset, offset.saturating_add(len)),
+            Event::Took { request, read } => self.took(request, read),
             Event::Bitrate { file, bytes_per_s } => self.files.told_bitrate(file, bytes_per_s),
             Event::MemoryLimit(limit) => {
                 let seen = Seen {
@@ -227,9 +235,11 @@ impl DiskEngine {
         stats.disk_time = self.clock.disk_time();
         stats.size = self.size.report();
         stats.pinned_ranges = self.extents.pinned_ranges();
+        stats.file_sets.disk_time = self.spindle.time_of_file_sets();
+        stats.file_sets.bytes_untaken = self.awaited.bytes();
         if let Some(following) = &self.streams {
             stats.streams = following.table.len();
-            stats.bytes_unread = following.table.unread();
+            stats.bytes_unread = following.table.unread() + self.awaited.bytes();
             stats.memory = self.memory.report();
             stats.budget = self.memory.budget();
             stats.gives_back = self.memory.drops_behind();
@@ -295,6 +305,7 @@ impl DiskEngine {
 
     /// The driver closes a file. What is pinned of it goes first.
     fn close(&mut self, file: FileId) {
+        self.forget_awaited(file);
         self.unpin(file, 0, u64::MAX, false);
         self.unpin_forgotten();
         self.hints.push_back(Action::Close { file });
@@ -303,7 +314,8 @@ impl DiskEngine {
     /// Bytes in memory, in flight or queued ahead of need that no client has read; and those queued that
     /// clients are blocked on.
     fn unread(&self) -> (u64, u64) {
-        let fetched = self.streams.as_ref().map_or(0, |following| following.table.unread());
+        let streams = self.streams.as_ref().map_or(0, |following| following.table.unread());
+        let fetched = streams + self.awaited.bytes();
         let queued = self.spindle.queued_for_blocked();
         (fetched.saturating_sub(queued), queued)
     }

@@ -49,6 +49,10 @@ pub struct Demand {
     /// The kernel reads what comes before it, for a client that no door holds up. It joins that read instead
     /// of waiting in line. Nobody hears the answer.
     pub along: bool,
+    /// A file set asks, whose reader takes ranges in any order. They are read as asked, in the order of
+    /// the disk, from what other readers leave of its time, and at least [`crate::Config::share`] of it. The
+    /// bytes stay pinned until [`Event::Took`].
+    pub file_set: bool,
 }
 
 /// How much of a range that is reported as read has been read.
@@ -117,6 +121,15 @@ pub enum Event {
         offset: u64,
         /// Bytes.
         len: u64,
+    },
+    /// The reader of a file set has taken what this request brought in ([`Demand::file_set`]), or never
+    /// will. Sent once for each request of a file set that was answered, whatever the answer. Unknown names
+    /// are ignored.
+    Took {
+        /// Which request.
+        request: RequestId,
+        /// It has read the bytes.
+        read: bool,
     },
     /// What a file's own header says about its bitrate. Remembered as long as the file is open.
     Bitrate {

@@ -63,6 +63,13 @@ impl Files {
         open
     }
 
+    /// No one is to read the file again soon: it is closed at once.
+    pub(crate) fn over(&mut self, now: Nanos, file: FileId) {
+        if self.is_open(file) {
+            self.until.set(file, now);
+        }
+    }
+
     /// Whether the driver can read a file.
     pub(crate) fn is_open(&self, file: FileId) -> bool {
         self.open.contains_key(&file)

@@ -44,6 +44,8 @@
 //! - [`Event::Progress`]: a read has come so far. Lost, requests are answered later.
 //! - [`Event::Missing`]: a probe found a hole. Lost, a client is blocked there.
 //! - [`Event::Release`]: a cache above keeps these bytes. Lost, they stay here as well.
+//! - [`Event::Took`]: a file set's reader has what it waited for. Lost, the bytes stay pinned until their
+//!   file is closed.
 //! - [`Event::Bitrate`]: a file's header says it. Lost, its pieces have the size of a file that says nothing.
 //! - [`Event::InFlight`]: when it is found that the device is a set of spindles, or no longer one. Lost, it
 //!   stays as it was.
@@ -115,11 +117,14 @@ mod order;
 mod piece;
 mod pins;
 mod service;
+mod share;
 mod spindle;
 mod stats;
 mod stream;
 
-pub use config::{AheadConfig, Config, DEFAULT_PREFETCH, IN_FLIGHT_MAX, Mode, OrderKind, PAGE};
+pub use config::{
+    AheadConfig, Config, DEFAULT_PREFETCH, DEFAULT_SHARE, IN_FLIGHT_MAX, Mode, OrderKind, PAGE,
+};
 pub use constants::Constants;
 pub use engine::DiskEngine;
 pub use event::{Access, Action, Demand, Event, Outcome, ReadId, Reason, Request, RequestId, Taken, Verdict};
@@ -130,6 +135,6 @@ pub use seekless_ledger::{Histogram, Totals};
 pub use seekless_sizing::bitrate::BitrateRule;
 pub use seekless_sizing::{EndEvidence, Prefetch, PrefetchSize, SizeReport, Sizing};
 pub use seekless_units::FileId;
-pub use stats::Stats;
+pub use stats::{FileSetStats, Stats};
 pub use stream::StreamConfig;
 pub(crate) use stream::{Stream, StreamId, Streams};

@@ -27,16 +27,23 @@ pub(crate) struct Turn {
     pub(crate) along: bool,
     /// See [`crate::Demand::foretold`].
     pub(crate) foretold: bool,
+    /// No one but a file set asks for it ([`crate::Demand::file_set`]).
+    pub(crate) file_set: bool,
+    /// A file set waits for it, whoever else does.
+    pub(crate) for_file_set: bool,
 }
 
 impl Turn {
     /// Ahead of need: not before a request waits for it.
-    pub(crate) const AHEAD: Turn = Turn { due: Nanos::MAX, along: false, foretold: false };
+    pub(crate) const AHEAD: Turn =
+        Turn { due: Nanos::MAX, along: false, foretold: false, file_set: false, for_file_set: false };
 
     /// The turn of what has both. What was foretold keeps its place in the order of the disk.
     pub(crate) fn or(self, other: Turn) -> Turn {
         let due = if self.foretold { self.due } else { self.due.min(other.due) };
-        Turn { due, along: self.along || other.along, ..self }
+        let for_file_set = self.for_file_set || other.for_file_set;
+        let file_set = self.file_set && other.file_set;
+        Turn { due, along: self.along || other.along, file_set, for_file_set, ..self }
     }
 }
 
@@ -58,6 +65,11 @@ impl Piece {
     /// Bytes of it.
     pub(crate) fn len(&self) -> u64 {
         self.end - self.start
+    }
+
+    /// Whether a request other than a file set's waits for it.
+    pub(crate) fn blocks_client(&self) -> bool {
+        !self.waiters.is_empty() && !self.turn.file_set
     }
 }
 

@@ -18,6 +18,7 @@ use seekless_units::{Lba, Nanos};
 
 use crate::by_time::ByTime;
 use crate::piece::{Flight, Joins, Piece, Plan, Turn, Waiter};
+use crate::share::Share;
 use crate::{
     Config, Fifo, FileId, Order, OrderKind, Outcome, Place, Queued, ReadId, Reason, RequestId, StreamId,
     Sweep, Verdict,
@@ -80,6 +81,8 @@ pub(crate) struct Spindle {
     blocked: BTreeMap<RequestId, Blocked>,
     /// When each blocked request is looked at: it may be given up then.
     expiry: ByTime<RequestId>,
+    /// The part of the disk's time that file sets have.
+    share: Share,
     /// When a read last made progress.
     last_progress: Nanos,
     answers: VecDeque<(RequestId, Verdict)>,
@@ -115,6 +118,7 @@ impl Spindle {
             pieces: BTreeMap::new(),
             blocked: BTreeMap::new(),
             expiry: ByTime::default(),
+            share: Share::new(config.share),
             last_progress: Nanos::ZERO,
             answers: VecDeque::new(),
             answered: Vec::new(),
@@ -133,6 +137,17 @@ impl Spindle {
         (self.queue.len(), self.flights.len())
     }
 
+    /// Time passes.
+    pub(crate) fn pass(&mut self, now: Nanos) {
+        let of_sets = self.flights.iter().filter(|f| f.piece.turn.file_set).count();
+        self.share.pass(now, of_sets, self.flights.len(), self.queue.iter().any(|p| p.turn.for_file_set));
+    }
+
+    /// Time that the disk has spent on file sets.
+    pub(crate) fn time_of_file_sets(&self) -> Nanos {
+        self.share.spent()
+    }
+
     /// Queued pieces that block no request.
     pub(crate) fn queued_ahead(&self) -> usize {
         self.queue.iter().filter(|p| p.waiters.is_empty()).count()
@@ -145,12 +160,12 @@ impl Spindle {
 
     /// The pieces that block a request, and those in flight.
     pub(crate) fn urgent(&self) -> impl Iterator<Item = &Piece> {
-        self.flights.iter().map(|f| &f.piece).chain(self.queue.iter().filter(|p| !p.waiters.is_empty()))
+        self.flights.iter().map(|f| &f.piece).chain(self.queue.iter().filter(|p| p.blocks_client()))
     }
 
     /// Whether a queued piece blocks a request.
     pub(crate) fn is_anybody_blocked(&self) -> bool {
-        self.queue.iter().any(|p| !p.waiters.is_empty())
+        self.queue.iter().any(Piece::blocks_client)
     }
 
     /// Whether a request of this name waits.
@@ -258,8 +273,12 @@ impl Spindle {
     /// The next piece to read; so much may join reads of the kernel's.
     pub(crate) fn next_read(&mut self, now: Nanos, joins: Joins) -> Option<&Piece> {
         let joining = self.next_along(joins);
+        let for_file_sets = self.is_turn_of_file_sets();
         let pick = joining.or_else(|| self.next_in_line(now))?;
-        self.flights.push(Flight::new(self.queue.remove(pick), now, joining.is_some()));
+        let mut piece = self.queue.remove(pick);
+        // In their turn file sets are charged for what a client waits for as well.
+        piece.turn.file_set |= for_file_sets && joining.is_none();
+        self.flights.push(Flight::new(piece, now, joining.is_some()));
         self.flights.last().map(|f| &f.piece)
     }
 
@@ -281,7 +300,12 @@ impl Spindle {
         let (part, most) = self.part_with_room()?;
         let place = |p: &Piece| Place { lba: p.lba, file: p.file, offset: p.start };
         let queued = |p: &Piece| Queued { id: p.id, place: place(p), due: p.turn.due };
-        let own = |i: &usize| self.parts.is_empty() || self.part_of(self.queue[*i].lba) == part;
+        let for_file_sets = self.is_turn_of_file_sets();
+        let own = |i: &usize| {
+            let piece = &self.queue[*i];
+            (piece.turn.for_file_set || !for_file_sets)
+                && (self.parts.is_empty() || self.part_of(piece.lba) == part)
+        };
         if most < u64::MAX {
             let own: Vec<usize> = (0..self.queue.len()).filter(own).collect();
             let mut places = own.iter().map(|&i| queued(&self.queue[i]));
@@ -290,13 +314,18 @@ impl Spindle {
                 return None;
             }
         }
-        Some(if self.parts.is_empty() {
+        Some(if self.parts.is_empty() && !for_file_sets {
             self.orders[part].pick(now, &mut self.queue.iter().map(queued)).min(self.queue.len() - 1)
         } else {
             let own: Vec<usize> = (0..self.queue.len()).filter(own).collect();
             let mut places = own.iter().map(|&i| queued(&self.queue[i]));
             own[self.orders[part].pick(now, &mut places).min(own.len() - 1)]
         })
+    }
+
+    /// Whether a piece of a file set is read next, because file sets have had less than their share.
+    fn is_turn_of_file_sets(&self) -> bool {
+        self.share.is_turn() && self.queue.iter().any(|p| p.turn.for_file_set)
     }
 
     /// The part of the device that holds an address. Unknown ones count as the first part's.
@@ -307,11 +336,13 @@ impl Spindle {
     /// The part of the device that takes the next read, and most bytes of that: of those with room, the one
     /// whose piece was queued first.
     fn part_with_room(&self) -> Option<(usize, u64)> {
+        let for_file_sets = self.is_turn_of_file_sets();
         if self.parts.is_empty() {
             return Some((0, self.room(0))).filter(|&(_, room)| !self.queue.is_empty() && room > 0);
         }
         let mut rooms = alloc::vec![None; self.orders.len()];
-        let parts = self.queue.iter().map(|p| self.part_of(p.lba));
+        let may = self.queue.iter().filter(|p| p.turn.for_file_set || !for_file_sets);
+        let parts = may.map(|p| self.part_of(p.lba));
         let mut roomy = parts.map(|part| (part, *rooms[part].get_or_insert_with(|| self.room(part))));
         roomy.find(|&(_, room)| room > 0)
     }

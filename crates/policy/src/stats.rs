@@ -5,6 +5,21 @@ use seekless_units::Nanos;
 use crate::memory::MemoryReport;
 use crate::{Histogram, Reason, SizeReport, Totals, Verdict};
 
+/// What file sets had of a disk ([`crate::Demand::file_set`]). Counters but for those said to be of now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileSetStats {
+    /// Requests that came in and were admitted.
+    pub requests: u64,
+    /// Bytes that were brought in for them and that their readers took.
+    pub bytes_taken: u64,
+    /// Bytes that were asked for and that no reader took.
+    pub bytes_left: u64,
+    /// Time that the disk spent on them; of reads in flight together each has an equal part.
+    pub disk_time: Nanos,
+    /// Bytes asked for and not taken now.
+    pub bytes_untaken: u64,
+}
+
 /// Counters since the spindle was made. Monotone except those said to be of now.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stats {
@@ -70,6 +85,8 @@ pub struct Stats {
     pub at_once: usize,
     /// Most reads ever in flight at once.
     pub in_flight_max: usize,
+    /// What file sets had.
+    pub file_sets: FileSetStats,
     /// From request to answer, of requests answered `Resident`.
     pub wait: Histogram,
     /// From submission to the end of a read, of reads that ended well. Reads in flight together overlap.

@@ -145,6 +145,8 @@ struct Machine {
     cache: Ranges,
     clients: Vec<Client>,
     next_request: u64,
+    /// Requests of file sets that were not taken.
+    of_file_sets: BTreeSet<RequestId>,
     /// What the driver has to report next, in order.
     reports: VecDeque<Event>,
     /// Decides whether hints are followed and reports lost.
@@ -168,6 +170,7 @@ impl Machine {
             cache: Ranges::default(),
             clients,
             next_request: 0,
+            of_file_sets: BTreeSet::new(),
             reports: VecDeque::new(),
             dice: dice | 1,
             delivered: 0,
@@ -206,6 +209,11 @@ impl Machine {
                 }
             }
             Action::Answer { request, verdict } => {
+                // Now and then it is lost, or the reader never takes its bytes.
+                if self.of_file_sets.remove(&request) && self.roll(6) > 0 {
+                    let read = verdict == Verdict::Resident && self.roll(5) > 0;
+                    self.reports.push_back(Event::Took { request, read });
+                }
                 let Some(c) =
                     self.clients.iter().position(|c| c.blocked.is_some_and(|(id, _)| id == request))
                 else {
@@ -315,6 +323,10 @@ impl Machine {
         let request = RequestId(self.next_request);
         self.next_request += 1;
         self.clients[client].blocked = Some((request, end));
+        let file_set = self.roll(4) == 0;
+        if file_set {
+            self.of_file_sets.insert(request);
+        }
         let deadline = (self.roll(3) == 0).then(|| self.logged.now + Nanos(self.roll(5_000_000_000)));
         self.tell(Event::Request(Request {
             id: request,
@@ -324,7 +336,7 @@ impl Machine {
             len,
             file_size: self.size(client),
             lba: Some(Lba(file * 1_000_000 + offset / 512)),
-            demand: Demand { deadline, ..Demand::default() },
+            demand: Demand { deadline, file_set, ..Demand::default() },
         }));
     }
 

@@ -25,6 +25,7 @@ enum Step {
     Bitrate { file: u64, bytes_per_s: u64 },
     RequestAgain { nth: usize },
     Cancel { nth: usize },
+    Took { nth: usize, read: bool },
     Progress { nth: usize, share: u64 },
     ProgressAbsurd { nth: usize, upto: u64 },
     Done { nth: usize, ok: bool },
@@ -59,6 +60,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..3u64, amount()).prop_map(|(file, bytes_per_s)| Step::Bitrate { file, bytes_per_s }),
         1 => any::<usize>().prop_map(|nth| Step::RequestAgain { nth }),
         2 => any::<usize>().prop_map(|nth| Step::Cancel { nth }),
+        3 => (any::<usize>(), any::<bool>()).prop_map(|(nth, read)| Step::Took { nth, read }),
         3 => (any::<usize>(), 0..=100u64).prop_map(|(nth, share)| Step::Progress { nth, share }),
         1 => (any::<usize>(), 0..=100u64).prop_map(|(nth, share)| Step::Found { nth, share }),
         1 => (any::<usize>(), amount(), amount()).prop_map(|(nth, from, upto)| Step::FoundAbsurd { nth, from, upto }),
@@ -133,6 +135,10 @@ impl Bench {
                 {
                     self.handle(Event::Request(request));
                 }
+            }
+            Step::Took { nth, read } => {
+                let request = RequestId((nth % (self.asked.len() + 1)) as u64);
+                self.handle(Event::Took { request, read });
             }
             Step::Cancel { nth } => {
                 let id = RequestId((nth % (self.asked.len() + 1)) as u64);

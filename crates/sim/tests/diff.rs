@@ -34,6 +34,7 @@ fn run(written: bool) -> Report {
         socket: Bytes::mib(1),
         engine: None,
         costs: Costs::default(),
+        file_set: None,
         load: Load::Diff(DiffLoad {
             pairs: PAIRS,
             files: FILES,

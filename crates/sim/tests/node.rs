@@ -56,6 +56,7 @@ fn config(node: Node, memory: u64, seconds: u64) -> Config {
         engine: Some(EngineConfig::of_shim(spindle)),
         costs: Costs::default(),
         load: Load::Node(node),
+        file_set: None,
         warmup: Nanos::ZERO,
         length: Nanos::from_secs(seconds),
     }

@@ -3,7 +3,7 @@
 use seekless_drive::catalogue as drives;
 use seekless_drive::set::SetSpec;
 use seekless_policy::{AheadConfig, Config as SpindleConfig, DropBehind, Mode, OrderKind, Sizing};
-use seekless_sim::serving::config::{Costs, DiskConfig, Door, EngineConfig, Rise, ServerModel};
+use seekless_sim::serving::config::{Costs, DiskConfig, Door, EngineConfig, FileSetLoad, Rise, ServerModel};
 use seekless_sim::serving::profile::profile_of;
 use seekless_sim::serving::search::Search;
 use seekless_sim::serving::{self, Config, KernelConfig, Load, Report, readahead, scheduler};
@@ -32,6 +32,7 @@ fn closed(clients: u32) -> Config {
         engine: None,
         costs: Costs::default(),
         load: Load::Closed { clients, spec: ClosedSpec::default() },
+        file_set: None,
         warmup: Nanos::from_secs(2),
         length: Nanos::from_secs(10),
     }
@@ -125,6 +126,34 @@ fn what_is_held_is_not_read_again() {
     };
     let (held, left) = (read_again(true), read_again(false));
     assert!(held * 2 < left, "{held} pages, and {left} left to the kernel");
+}
+
+/// A scrub beside clients that never rest has its share of the disk, the rest is theirs, and one seed is one
+/// run.
+#[test]
+fn a_file_set_beside_clients_that_never_rest_has_its_share() {
+    let catalogue = catalogue();
+    let with = |share: f64, file_set: Option<FileSetLoad>| {
+        let mut engine = engine(Mode::Both, true).unwrap();
+        engine.spindle.share = share;
+        let server = ServerModel::nginx_threads(2);
+        let length = Nanos::from_secs(90);
+        Config { engine: Some(engine), server, file_set, length, ..closed(60) }
+    };
+    let load = FileSetLoad { window: Bytes::mib(32), range: Bytes::mib(2), rate: 500e6 };
+    let without = serving::run(&with(0.1, None), &catalogue).unwrap();
+    assert_eq!(without.file_set, None);
+    let mut before = 0.0;
+    for share in [0.1, 0.3] {
+        let config = with(share, Some(load));
+        let report = serving::run(&config, &catalogue).unwrap();
+        let set = report.file_set.unwrap();
+        assert!((set.share / share - 1.0).abs() < 0.1, "{set:?} of {share}");
+        assert!(set.mb_per_s > before, "{set:?}");
+        before = set.mb_per_s;
+        assert!(report.mb_per_s > without.mb_per_s * (1.0 - share) * 0.8, "{}", report.mb_per_s);
+        assert_eq!(told(&report), told(&serving::run(&config, &catalogue).unwrap()));
+    }
 }
 
 /// A server that comes back under load, its memory empty and all viewers in the middle of their films: it is behind for a while, and then

@@ -48,6 +48,7 @@ fn served_by(drive: &str, set: SetSpec, change: impl FnOnce(&mut SpindleConfig))
             clients: 100,
             spec: ClosedSpec { range: Bytes::kib(512), ..ClosedSpec::default() },
         },
+        file_set: None,
         warmup: Nanos::from_secs(10),
         length: Nanos::from_secs(30),
     };

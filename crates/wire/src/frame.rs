@@ -6,12 +6,17 @@
 //!  3 Tracked    call u8, resident u8, 0 u8 x2, pid u32, tid u32, device u64, inode u64,
 //!               offset u64, length u64, duration_ns u64
 //!  4 RingAsk    -
+//!  5 FileSetAsk window_bytes u64
+//!  6 FileSetAdd range u32, 0 u8 x4, offset u64, length u64, address u64            + one descriptor
+//!  7 FileSetTook range u32, read u8, 0 u8 x3
 //! 16 Working    -
 //! 17 Answer     verdict u8, reason u8, mode u8, ring u8, device_ttl_ms u32, settings_ttl_ms u32,
 //!               prefetch_bytes u64, resident_bytes u64
 //! 18 Settings   mode u8, ring u8, 0 u8 x2, settings_ttl_ms u32, prefetch_bytes u64
 //! 19 Refuse     reason u8, 0 u8 x3, kind u16, 0 u16
 //! 20 Ring       -                                                                  + one descriptor
+//! 21 FileSet    reason u8, 0 u8 x3, ranges u32, window_bytes u64
+//! 22 FileSetReady range u32, reason u8, 0 u8 x3
 //! 32 StatusAsk  -
 //! 33 StatusPart last u8, 0 u8 x3, index u32, text
 //! 34 PassAll    lease_ms u32
@@ -125,6 +130,43 @@ impl Answer {
     }
 }
 
+/// A range of a file of the connection's file set. Travels with one descriptor, open for reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileSetAdd {
+    /// Its number, chosen by the sender; not used again before the range was taken.
+    pub range: u32,
+    /// First byte in the file.
+    pub offset: u64,
+    /// Bytes wanted, already cut at the end of the file; never zero.
+    pub length: u64,
+    /// Address of the first byte on its disk, bytes; [`ADDRESS_UNKNOWN`]. Only the order of reads rests on it.
+    pub address: u64,
+}
+
+/// [`FileSetAdd::address`] of a range whose place on the disk is not known.
+pub const ADDRESS_UNKNOWN: u64 = u64::MAX;
+
+/// The answer to [`Frame::FileSetAsk`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileSet {
+    /// [`PassReason::None`]: the connection has a file set now. Else it has none, and this is why.
+    pub reason: PassReason,
+    /// Most ranges that may be added and not taken.
+    pub ranges: u32,
+    /// Most bytes that will lie in memory and not be taken.
+    pub window_bytes: u64,
+}
+
+/// The end of a range's wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileSetReady {
+    /// Which range.
+    pub range: u32,
+    /// [`PassReason::None`]: its bytes are in memory, and stay until they are taken as far as the kernel lets
+    /// them. Else its reader reads for itself.
+    pub reason: PassReason,
+}
+
 /// How the shim is to behave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -173,6 +215,20 @@ pub enum Frame<'a> {
     Tracked(Tracked),
     /// Shim to daemon: may I have the ring?
     RingAsk,
+    /// Program to daemon: a file set for this connection, with a window of so many bytes. Answered by `FileSet`.
+    FileSetAsk {
+        /// Most bytes that the program wants in memory and not taken.
+        window_bytes: u64,
+    },
+    /// Program to daemon, with a descriptor. Answered by `FileSetReady`, in the order of the disk.
+    FileSetAdd(FileSetAdd),
+    /// Program to daemon, unanswered: a range was read, or never will be.
+    FileSetTook {
+        /// Which range.
+        range: u32,
+        /// It was read.
+        read: bool,
+    },
     /// Daemon to shim: still at it.
     Working,
     /// Daemon to shim: done.
@@ -183,6 +239,10 @@ pub enum Frame<'a> {
     Refuse(Refuse),
     /// Daemon to shim, with the descriptor of the ring that reads are reported through.
     Ring,
+    /// Daemon to program.
+    FileSet(FileSet),
+    /// Daemon to program.
+    FileSetReady(FileSetReady),
     /// Any tool to daemon: what are you doing? Answered by `StatusPart`s.
     StatusAsk,
     /// Daemon to tool.
@@ -227,11 +287,16 @@ impl<'a> Frame<'a> {
             Frame::Need(_) => 2,
             Frame::Tracked(_) => 3,
             Frame::RingAsk => 4,
+            Frame::FileSetAsk { .. } => 5,
+            Frame::FileSetAdd(_) => 6,
+            Frame::FileSetTook { .. } => 7,
             Frame::Working => 16,
             Frame::Answer(_) => 17,
             Frame::Settings(_) => 18,
             Frame::Refuse(_) => 19,
             Frame::Ring => 20,
+            Frame::FileSet(_) => 21,
+            Frame::FileSetReady(_) => 22,
             Frame::StatusAsk => 32,
             Frame::StatusPart(_) => 33,
             Frame::PassAll { .. } => 34,
@@ -246,11 +311,16 @@ impl<'a> Frame<'a> {
             Frame::Need(_) => "Need",
             Frame::Tracked(_) => "Tracked",
             Frame::RingAsk => "RingAsk",
+            Frame::FileSetAsk { .. } => "FileSetAsk",
+            Frame::FileSetAdd(_) => "FileSetAdd",
+            Frame::FileSetTook { .. } => "FileSetTook",
             Frame::Working => "Working",
             Frame::Answer(_) => "Answer",
             Frame::Settings(_) => "Settings",
             Frame::Refuse(_) => "Refuse",
             Frame::Ring => "Ring",
+            Frame::FileSet(_) => "FileSet",
+            Frame::FileSetReady(_) => "FileSetReady",
             Frame::StatusAsk => "StatusAsk",
             Frame::StatusPart(_) => "StatusPart",
             Frame::PassAll { .. } => "PassAll",
@@ -261,7 +331,7 @@ impl<'a> Frame<'a> {
     /// Whether exactly one descriptor must come beside it. All others must come without.
     pub const fn carries_descriptor(&self) -> bool {
         match self {
-            Frame::Need(_) | Frame::Ring => true,
+            Frame::Need(_) | Frame::Ring | Frame::FileSetAdd(_) => true,
             Frame::TakeOver { step, .. } => step.carries_descriptor(),
             _ => false,
         }
@@ -316,6 +386,27 @@ impl<'a> Frame<'a> {
                 w.u64(t.duration_ns);
             }
             Frame::Working | Frame::RingAsk | Frame::Ring | Frame::StatusAsk => {}
+            Frame::FileSetAsk { window_bytes } => w.u64(window_bytes),
+            Frame::FileSetAdd(a) => {
+                w.u32(a.range);
+                w.u32(0);
+                w.u64(a.offset);
+                w.u64(a.length);
+                w.u64(a.address);
+            }
+            Frame::FileSetTook { range, read } => {
+                w.u32(range);
+                w.put(&[read as u8, 0, 0, 0]);
+            }
+            Frame::FileSet(s) => {
+                w.put(&[s.reason.number(), 0, 0, 0]);
+                w.u32(s.ranges);
+                w.u64(s.window_bytes);
+            }
+            Frame::FileSetReady(r) => {
+                w.u32(r.range);
+                w.put(&[r.reason.number(), 0, 0, 0]);
+            }
             Frame::Answer(a) => {
                 w.put(&[a.verdict.number(), a.reason.number(), a.mode.number(), a.ring]);
                 w.u32(a.device_ttl_ms);
@@ -372,6 +463,9 @@ const fn body_bytes(kind: u16) -> Option<usize> {
         2 => 28,
         3 => 52,
         4 | 16 | 20 | 32 => 0,
+        5 | 7 | 22 => 8,
+        6 => 32,
+        21 => 16,
         17 => 28,
         18 => 16,
         19 => 8,
@@ -403,12 +497,7 @@ fn decode_body<'a>(kind: u16, r: &mut Reader<'a>, short: DecodeError) -> Result<
             zero!(u16);
             let need =
                 Need { call, pid: take!(u32), tid: take!(u32), offset: take!(u64), length: take!(u64) };
-            if need.length == 0 {
-                return Err(DecodeError::Field { name: "length", value: 0 });
-            }
-            if need.offset.checked_add(need.length).is_none_or(|end| end > i64::MAX as u64) {
-                return Err(DecodeError::Field { name: "offset", value: need.offset });
-            }
+            check_range(need.offset, need.length)?;
             Frame::Need(need)
         }
         3 => {
@@ -428,6 +517,20 @@ fn decode_body<'a>(kind: u16, r: &mut Reader<'a>, short: DecodeError) -> Result<
             })
         }
         4 => Frame::RingAsk,
+        5 => Frame::FileSetAsk { window_bytes: take!(u64) },
+        6 => {
+            let range = take!(u32);
+            zero!(u32);
+            let (offset, length) = (take!(u64), take!(u64));
+            check_range(offset, length)?;
+            Frame::FileSetAdd(FileSetAdd { range, offset, length, address: take!(u64) })
+        }
+        7 => {
+            let (range, read) = (take!(u32), flag("read", take!(u8))?);
+            zero!(u8);
+            zero!(u16);
+            Frame::FileSetTook { range, read }
+        }
         16 => Frame::Working,
         17 => {
             let (verdict, reason) = (Verdict::decode(take!(u8))?, PassReason::decode(take!(u8))?);
@@ -457,6 +560,18 @@ fn decode_body<'a>(kind: u16, r: &mut Reader<'a>, short: DecodeError) -> Result<
             Frame::Refuse(Refuse { reason, kind })
         }
         20 => Frame::Ring,
+        21 => {
+            let reason = PassReason::decode(take!(u8))?;
+            zero!(u8);
+            zero!(u16);
+            Frame::FileSet(FileSet { reason, ranges: take!(u32), window_bytes: take!(u64) })
+        }
+        22 => {
+            let (range, reason) = (take!(u32), PassReason::decode(take!(u8))?);
+            zero!(u8);
+            zero!(u16);
+            Frame::FileSetReady(FileSetReady { range, reason })
+        }
         32 => Frame::StatusAsk,
         34 => Frame::PassAll { lease_ms: take!(u32) },
         35 => {
@@ -473,6 +588,17 @@ fn decode_body<'a>(kind: u16, r: &mut Reader<'a>, short: DecodeError) -> Result<
         }
         unknown => return Err(DecodeError::Kind(unknown)),
     })
+}
+
+/// A range that a file can have, and not an empty one.
+fn check_range(offset: u64, length: u64) -> Result<(), DecodeError> {
+    if length == 0 {
+        return Err(DecodeError::Field { name: "length", value: 0 });
+    }
+    match offset.checked_add(length).is_none_or(|end| end > i64::MAX as u64) {
+        true => Err(DecodeError::Field { name: "offset", value: offset }),
+        false => Ok(()),
+    }
 }
 
 fn flag(name: &'static str, value: u8) -> Result<bool, DecodeError> {

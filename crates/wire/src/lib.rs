@@ -27,6 +27,17 @@
 //!                                    <--  TakeOver{released}  it accepts no more, answers whoever waits, and ends
 //! ```
 //!
+//! A program that takes files in any order asks for a file set, and keeps its connection until the end:
+//!
+//! ```text
+//! program                                daemon
+//!   FileSetAsk{window}               -->
+//!                                    <--  FileSet{ranges, window}
+//!   FileSetAdd{range, address} + fd  -->                        many, at most `ranges` of them not taken
+//!                                    <--  FileSetReady{range}   in the order of the disk
+//!   FileSetTook{range}               -->                        it was read: there is room for another
+//! ```
+//!
 //! **Versions.** The 16-byte header is frozen for ever. It carries the version the frame is written in and the range
 //! its sender can speak; whoever is newer writes in the lower version ([`common_version`]). A receiver that cannot read
 //! a frame answers [`Frame::Refuse`], written in the oldest version there is, whose header names its own range.
@@ -42,7 +53,10 @@ mod header;
 mod status;
 mod words;
 
-pub use frame::{Answer, Frame, FrameBuf, Need, PASS_ALL_UNTIL_TOLD, Refuse, Settings, StatusPart, Tracked};
+pub use frame::{
+    ADDRESS_UNKNOWN, Answer, FileSet, FileSetAdd, FileSetReady, Frame, FrameBuf, Need, PASS_ALL_UNTIL_TOLD,
+    Refuse, Settings, StatusPart, Tracked,
+};
 pub use header::{
     DecodeError, FRAME_BYTES_MAX, HEADER_BYTES, MAGIC, VERSION, VERSION_OLDEST, Versions, common_version,
 };

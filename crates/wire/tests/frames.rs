@@ -30,6 +30,8 @@ const ANSWER: Answer = Answer {
 const SETTINGS: Settings =
     Settings { mode: Mode::Track, ring: 7, settings_ttl_ms: 1_000, prefetch_bytes: 1 << 20 };
 
+const ADD: FileSetAdd = FileSetAdd { range: 9, offset: 4096, length: 8192, address: 1 << 40 };
+
 fn one_of_each() -> Vec<Frame<'static>> {
     vec![
         Frame::Hello { pid: 42 },
@@ -45,6 +47,11 @@ fn one_of_each() -> Vec<Frame<'static>> {
         Frame::StatusPart(StatusPart { index: 3, last: true, text: b"{}" }),
         Frame::PassAll { lease_ms: 3_000 },
         Frame::TakeOver { step: TakeOverStep::Offered, ring: 9 },
+        Frame::FileSetAsk { window_bytes: 64 << 20 },
+        Frame::FileSetAdd(ADD),
+        Frame::FileSetTook { range: 9, read: true },
+        Frame::FileSet(FileSet { reason: PassReason::None, ranges: 512, window_bytes: 64 << 20 }),
+        Frame::FileSetReady(FileSetReady { range: 9, reason: PassReason::DiskError }),
     ]
 }
 
@@ -88,6 +95,16 @@ fn golden_bytes() {
         header("2100", "1a000000") + "01000000" + "03000000" + "7b7d",
         header("2200", "14000000") + "b80b0000",
         header("2300", "14000000") + "04090000",
+        header("0500", "18000000") + "0000000400000000",
+        header("0600", "30000000")
+            + "09000000"
+            + "00000000"
+            + "0010000000000000"
+            + "0020000000000000"
+            + "0000000000010000",
+        header("0700", "18000000") + "09000000" + "01000000",
+        header("1500", "20000000") + "00000000" + "00020000" + "0000000400000000",
+        header("1600", "18000000") + "09000000" + "04000000",
     ];
     for (frame, golden) in one_of_each().iter().zip(&golden) {
         assert_eq!(&hex(frame.encode().unwrap().as_bytes()), golden, "{}", frame.name());
@@ -158,6 +175,12 @@ fn wrong_words_are_named() {
     assert_eq!(patched(Frame::Answer(ANSWER), 17, 99), field("reason", 99));
     assert_eq!(patched(Frame::Settings(SETTINGS), 16, 5), field("mode", 5));
     assert_eq!(patched(Frame::Tracked(TRACKED), 17, 2), field("resident", 2));
+    assert_eq!(patched(Frame::FileSetAdd(ADD), 20, 1), field("reserved", 1));
+    assert_eq!(patched(Frame::FileSetTook { range: 1, read: true }, 20, 2), field("read", 2));
+    for add in [FileSetAdd { length: 0, ..ADD }, FileSetAdd { offset: u64::MAX, ..ADD }] {
+        let bytes = Frame::FileSetAdd(add).encode().unwrap();
+        assert!(matches!(Frame::decode(bytes.as_bytes()), Err(DecodeError::Field { .. })), "{add:?}");
+    }
     for need in
         [Need { length: 0, ..NEED }, Need { offset: u64::MAX, ..NEED }, Need { length: 1 << 63, ..NEED }]
     {
@@ -270,6 +293,13 @@ fn any_frame() -> impl Strategy<Value = (Frame<'static>, Vec<u8>)> {
             Frame::Settings(Settings { mode, ring, settings_ttl_ms, prefetch_bytes })
         },
     );
+    let add = (any::<u32>(), 0..1u64 << 62, 1..1u64 << 62, any::<u64>()).prop_map(
+        |(range, offset, length, address)| Frame::FileSetAdd(FileSetAdd { range, offset, length, address }),
+    );
+    let file_set = (any_of(PassReason::ALL), any::<u32>(), any::<u64>())
+        .prop_map(|(reason, ranges, window_bytes)| Frame::FileSet(FileSet { reason, ranges, window_bytes }));
+    let ready = (any::<u32>(), any_of(PassReason::ALL))
+        .prop_map(|(range, reason)| Frame::FileSetReady(FileSetReady { range, reason }));
     let refuse = (any_of(RefuseReason::ALL), any::<u16>())
         .prop_map(|(reason, kind)| Frame::Refuse(Refuse { reason, kind }));
     let text = proptest::collection::vec(any::<u8>(), 0..=STATUS_PART_BYTES_MAX);
@@ -281,6 +311,11 @@ fn any_frame() -> impl Strategy<Value = (Frame<'static>, Vec<u8>)> {
         Just(Frame::StatusAsk),
         any::<u32>().prop_map(|lease_ms| Frame::PassAll { lease_ms }),
         (any_of(TakeOverStep::ALL), any::<u8>()).prop_map(|(step, ring)| Frame::TakeOver { step, ring }),
+        any::<u64>().prop_map(|window_bytes| Frame::FileSetAsk { window_bytes }),
+        any::<(u32, bool)>().prop_map(|(range, read)| Frame::FileSetTook { range, read }),
+        add,
+        file_set,
+        ready,
         need,
         tracked,
         answer,

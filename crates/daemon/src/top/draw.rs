@@ -203,7 +203,12 @@ fn details(d: &DiskView) -> Vec<Line<'static>> {
         false => d.passed.iter().map(|(why, n)| format!("{why} {n}")).collect::<Vec<_>>().join(", "),
     };
     vec![
-        Line::from(format!("{}: {busy}, held up {}", d.name, percent(d.spent.held_up))),
+        Line::from(format!(
+            "{}: {busy}, held up {}; file sets {}",
+            d.name,
+            percent(d.spent.held_up),
+            percent(d.file_sets)
+        )),
         Line::from(format!(
             "unread {} of {}; a stream {each:.0} kB/s; {} waiting",
             mib(d.unread_bytes),

@@ -39,6 +39,8 @@ pub(crate) struct DiskView {
     /// Bytes a second that clients took.
     pub(crate) delivered_bytes_per_s: f64,
     pub(crate) streams: u64,
+    /// Part of the second that the disk spent on file sets; it is in `spent` too.
+    pub(crate) file_sets: f64,
     /// Calls that wait now.
     pub(crate) waiting: u64,
     pub(crate) queued: u64,
@@ -148,6 +150,7 @@ fn disk_view(d: &DiskReport, before: Option<&DiskReport>, seconds: f64) -> DiskV
     let gap = |d: &DiskReport| d.gap.mean_ms * d.gap.count as f64 / 1e3;
     let held_up = ((gap(d) - gap(old)) / seconds).clamp(0.0, 1.0 - busy);
     let transfer = (d.media_rate > 0.0).then(|| (view.read_bytes_per_s / d.media_rate).min(busy));
+    view.file_sets = ((d.file_sets.disk_ms - old.file_sets.disk_ms) / 1e3 / seconds).clamp(0.0, busy);
     view.spent = Spent {
         transferring: transfer.unwrap_or(busy),
         positioning: transfer.map(|t| busy - t),
@@ -259,6 +262,9 @@ pub(crate) fn text(view: &View) -> String {
             mib(d.unread_bytes),
             mib(d.budget_bytes)
         ));
+        if d.file_sets > 0.0 {
+            lines.push(format!("{}: {} of the time for file sets", d.name, percent(d.file_sets)));
+        }
         if !d.passed.is_empty() {
             let passed: Vec<String> = d.passed.iter().map(|(why, n)| format!("{why} {n}")).collect();
             lines.push(format!("{}: passed since the start: {}", d.name, passed.join(", ")));
@@ -271,7 +277,7 @@ pub(crate) fn text(view: &View) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use seekless_engine::Durations;
+    use seekless_engine::{Durations, FileSetUse};
     use seekless_policy::SizeReport;
 
     pub(crate) fn report(seconds: f64) -> StatusReport {
@@ -289,6 +295,7 @@ pub(crate) mod tests {
             size: SizeReport { size: 4 << 20, ..Default::default() },
             budget_bytes: 256 << 20,
             bytes_unread_now: 100 << 20,
+            file_sets: FileSetUse { disk_ms: seconds * 200.0, ..Default::default() },
             ..Default::default()
         };
         StatusReport {
@@ -313,7 +320,7 @@ pub(crate) mod tests {
         assert!(near(d.spent.transferring, 0.6), "{:?}", d.spent);
         assert!(near(d.spent.positioning.unwrap(), 0.3), "{:?}", d.spent);
         assert!(near(d.spent.held_up, 0.02) && near(d.spent.idle, 0.08), "{:?}", d.spent);
-        assert!(near(d.read_bytes_per_s, 60e6));
+        assert!(near(d.file_sets, 0.2) && near(d.read_bytes_per_s, 60e6));
         assert_eq!(d.wait_mean_ms, Some(25.0));
         assert_eq!(d.passed, [("random".to_string(), 204)]);
     }

@@ -39,7 +39,7 @@ impl Playing {
                 in_step.max(at_least)
             }
         };
-        ClientDemand { deadline, bitrate }
+        ClientDemand { deadline, bitrate, ..ClientDemand::default() }
     }
 }
 

@@ -10,6 +10,7 @@ use super::disk::{LiveDisk, bring_up, manifest, populate, run, up};
 use super::{Bench, Ground, disk};
 use crate::guard::Scratch;
 use crate::scenario::{Joined, Scenario};
+use crate::tools;
 
 /// The joined folder; taken apart on drop.
 #[derive(Debug)]
@@ -75,7 +76,9 @@ impl Drop for JoinedFolder {
         if self.how.btrfs().is_some() {
             // The kernel remembers the members of a btrfs by name, also when their devices are gone.
             let forget = ["device", "scan", "--forget"];
-            let _ = Command::new("btrfs").args(forget).args(&self.devices).output();
+            if let Ok(btrfs) = tools::find("btrfs") {
+                let _ = btrfs.command().args(forget).args(&self.devices).output();
+            }
         }
     }
 }
@@ -90,6 +93,10 @@ pub(crate) fn set_up<'a>(
     ground: Ground,
     how: Joined,
 ) -> Result<Bench<'a>, Fault> {
+    if how.btrfs().is_some() {
+        // Before anything is filled.
+        tools::find("mkfs.btrfs")?;
+    }
     let mut bench = disk::without(scenario, scratch, ground)?;
     let library = manifest(scenario, scratch)?.filter(|_| ground.block).ok_or_else(|| {
         Fault::new(Exit::Permission, "this scenario needs file systems and a library: run it as root")
@@ -110,7 +117,6 @@ pub(crate) fn set_up<'a>(
         };
         bench.disks.push(bring_up(up, name.clone(), mount.clone(), spec.size.0, scratch)?);
         if how.btrfs().is_none() {
-            // Every so manieth file.
             let share = scratch.path().join(format!("manifest{i}.txt"));
             let lines: Vec<&str> = files.iter().copied().skip(i).step_by(count).collect();
             std::fs::write(&share, lines.join("\n")).map_err(|e| cannot(&share, &e))?;
@@ -122,7 +128,7 @@ pub(crate) fn set_up<'a>(
     let mut joined = JoinedFolder { how, root: bench.root.clone(), devices, parts, mounted: false };
     if let Some(profile) = how.btrfs() {
         let words = ["-q", "-f", "-K", "-d", profile];
-        run("mkfs.btrfs", Command::new("mkfs.btrfs").args(words).args(&joined.devices))?;
+        run("mkfs.btrfs", tools::find("mkfs.btrfs")?.command().args(words).args(&joined.devices))?;
         joined.mount()?;
         let names: Vec<&str> = bench.disks.iter().map(|disk| disk.name.as_str()).collect();
         let also: Vec<&str> = names[1..].iter().flat_map(|name| ["--also", name]).collect();

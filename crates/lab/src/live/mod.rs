@@ -11,6 +11,7 @@ mod daemon;
 mod diff;
 pub(crate) mod disk;
 mod faults;
+mod file_set;
 mod files;
 mod fio;
 mod joined;

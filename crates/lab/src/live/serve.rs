@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::daemon::{self, Daemon};
 use super::faults::{self, Timeline};
+use super::file_set::FileSet;
 use super::load::{self, Clients};
 use super::series::Series;
 use super::threads::Sampled;
@@ -68,6 +69,8 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
         clients.push(Clients::start(bench.scenario, (&point.load, arm), &format!("{url}{folder}"), i, &dir)?);
     }
 
+    let mut file_set =
+        arm.file_set.map(|by| FileSet::start(by, &bench.root, &dir, group.as_ref())).transpose()?;
     let sampled =
         bench.scenario.metrics.iter().any(|m| matches!(m.as_str(), "rss_growth" | "longest_wait_ms"));
     let manifest = bench.scratch.path().join("manifest.txt");
@@ -88,6 +91,9 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
                 if traced {
                     disk.trace(Some(&trace_file(i)))?;
                 }
+            }
+            if let Some(file_set) = &mut file_set {
+                file_set.begin_counting(helper.as_ref());
             }
             counting = Some(Instant::now());
             cpu_before = server.cpu_s();
@@ -112,6 +118,9 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
         }
     }
     let cpu = counting.map(|since: Instant| (server.cpu_s() - cpu_before, since.elapsed().as_secs_f64()));
+    if let Some(file_set) = file_set.take() {
+        file_set.account(row, helper.as_ref());
+    }
     let disks = bench.disks.iter().map(|d| d.stats(false)).collect::<Result<Vec<_>, _>>()?;
     let results = clients.into_iter().map(Clients::finish).collect::<Result<Vec<_>, _>>()?;
     load::account(row, &results);

@@ -29,6 +29,8 @@ pub struct Arm {
     pub drive: Option<String>,
     /// What reads the files of a load of kind `files`.
     pub reader: Option<FileReader>,
+    /// Beside the load a program reads every file of the first disk in any order (`seekless cat-set`).
+    pub file_set: Option<FileSetBy>,
     /// File system of the disk, live, instead of the disk's own.
     pub fs: Option<String>,
     /// How the scenario's disks make one folder, live; each a folder of its own when absent.
@@ -222,6 +224,16 @@ impl Best {
         }
         Ok(all)
     }
+}
+
+/// What reads for a program beside the load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FileSetBy {
+    /// The arm's daemon, in one order with what it reads for the server.
+    Daemon,
+    /// The program itself, ahead of its consumer.
+    Itself,
 }
 
 /// A program that reads every file of a tree once.

@@ -73,6 +73,8 @@ scenarios![
     "competitive-pauses",
     "daemon-faults",
     "disk-profile",
+    "file-sets",
+    "file-sets-live",
     "file-systems",
     "flash",
     "hold",
@@ -218,6 +220,8 @@ mod tests {
             let judges = [
                 "any-disk",
                 "closed-loop",
+                "file-sets",
+                "file-sets-live",
                 "file-systems",
                 "flash",
                 "joined-disks",

@@ -40,6 +40,15 @@ impl Scenario {
                 return Err("load: files 1 to 1,000,000, files_per_pack at least 1, sizes 1B to 1GiB".into());
             }
         }
+        if let Some(arm) = self.arms.iter().find(|a| a.file_set.is_some()) {
+            let by_daemon = arm.file_set == Some(super::FileSetBy::Daemon);
+            if !self.load.is_http() || (by_daemon && (arm.mode.is_none() || arm.no_daemon)) {
+                return Err(format!(
+                    "arm `{}`: `file_set` needs a load of a web server, and `\"daemon\"` a `mode`",
+                    arm.name
+                ));
+            }
+        }
         self.validate_fio()?;
         let command = matches!(self.load, super::Load::Command { .. });
         if self.sim.only && self.sim.not.is_some() {

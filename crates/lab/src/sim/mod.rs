@@ -301,6 +301,8 @@ fn account(row: &mut Row, answer: &Value) {
         ("calls_under_1ms", "/calls/under_1ms"),
         ("calls_under_0_1ms", "/calls/under_0_1ms"),
         ("calls_p99_ms", "/calls/p99_ms"),
+        ("file_set_mb_s", "/load/file_set/mb_per_s"),
+        ("file_set_share", "/load/file_set/share"),
     ] {
         if let Some(value) = number(answer, path) {
             row.metrics.insert(name.into(), value);

@@ -1,7 +1,7 @@
 //! A scenario's arm as arguments of `seekless sim serve`.
 
 use crate::live::load::SEARCH_RUNS;
-use crate::scenario::{Arm, Door, Load, Point, Scenario, ServerKind};
+use crate::scenario::{Arm, Door, FileSetBy, Load, Point, Scenario, ServerKind};
 
 /// Seconds a run at one rate takes where a scenario asks for a ramp.
 const RAMP_STEP_S: (f64, f64) = (60.0, 240.0);
@@ -31,6 +31,9 @@ pub(crate) fn refusal(scenario: &Scenario) -> Option<String> {
     }
     if scenario.arms.iter().any(|a| a.server == Some(ServerKind::Seekless)) {
         return Some("the simulator has no model of `seekless serve`".into());
+    }
+    if scenario.arms.iter().any(|a| a.file_set == Some(FileSetBy::Itself)) {
+        return Some("the simulator has no program that reads ahead by itself".into());
     }
     let faulty = |a: &Arm| !a.faults.is_empty() || a.no_daemon;
     if scenario.arms.iter().any(faulty) {
@@ -134,6 +137,9 @@ pub(super) fn arguments(scenario: &Scenario, point: &Point, repetition: u32) -> 
     server(&mut words, arm);
     engine(&mut words, arm);
     load(&mut words, &point.load, repetition);
+    if arm.file_set.is_some() {
+        words.switch("--file-set");
+    }
     words.extend(&scenario.sim.args);
     words.extend(&arm.sim);
     finish(line, words)

@@ -63,7 +63,11 @@ impl DiskEngine {
             return Err(Reason::QueueFull);
         }
         let existing = self.spindle.pieces_of(request.file);
-        let stream = self.follow_miss(request, wanted, &existing);
+        // A file set is no stream: it goes where the disk goes.
+        let stream = match request.demand.file_set {
+            true => None,
+            false => self.follow_miss(request, wanted, &existing),
+        };
         if let (Some(following), Some(stream), true) = (&mut self.streams, stream, request.demand.along) {
             following.by_kernel.insert(stream);
         }
@@ -76,7 +80,7 @@ impl DiskEngine {
             return Err(Reason::Random);
         }
         let len = match self.piece_max_blocked(stream) {
-            _ if request.demand.foretold => 0,
+            _ if request.demand.foretold || request.demand.file_set => 0,
             Some(_) if action == MissAction::ReadAsAsked => 0,
             Some(len) => len.min(self.room_before_fetched(stream, wanted.start)),
             None => self.size.on_miss(Miss {
@@ -93,8 +97,9 @@ impl DiskEngine {
         }
         self.stats.bytes_wanted += wanted.end - wanted.start;
         self.stats.attached += u64::from(plan.create.is_empty());
-        let Demand { along, foretold, .. } = request.demand;
-        let turn = Turn { due: self.due(request.demand), along, foretold };
+        let Demand { along, foretold, file_set, .. } = request.demand;
+        let due = self.due(request.demand);
+        let turn = Turn { due, along, foretold, file_set, for_file_set: file_set };
         let fetched: alloc::vec::Vec<u64> = plan.create.iter().map(|&(_, end, _)| end).collect();
         let range = (request.file, wanted.start, wanted.end);
         let piece = |start, end| NewPiece {
@@ -109,6 +114,9 @@ impl DiskEngine {
         for end in fetched {
             self.fetched(stream, end);
         }
+        if file_set {
+            self.awaits(request.id, range);
+        }
         self.stats.waiting_max = self.stats.waiting_max.max(self.spindle.blocked());
         if !waits {
             self.spindle.answer(self.now, request.id, Verdict::Resident);
@@ -122,6 +130,9 @@ impl DiskEngine {
     /// When a piece is due that a request waits for: at once, or a read's time before the deadline that its
     /// client named.
     fn due(&self, demand: Demand) -> Nanos {
+        if demand.file_set {
+            return Nanos::MAX;
+        }
         let Some(deadline) = demand.deadline else { return self.now };
         Nanos(deadline.0.saturating_sub(self.service.mean().0)).min(self.now + self.config.wait_max)
     }

@@ -144,9 +144,10 @@ impl DiskEngine {
     }
 
     /// Whether a stream is to come for these bytes, or may be: without streams it is not known.
-    fn is_expected(&self, file: FileId, start: u64, end: u64) -> bool {
+    pub(super) fn is_expected(&self, file: FileId, start: u64, end: u64) -> bool {
         let Some(following) = &self.streams else { return true };
         following.table.of_file(file).any(|(_, stream)| stream.passed < end)
+            || self.awaited.of_file(file).any(|(from, upto)| from < end && start < upto)
             || self.spindle.is_under_way(file, start, end)
     }
 
@@ -156,7 +157,8 @@ impl DiskEngine {
         let streams = self.streams.iter().flat_map(|following| following.table.of_file(file));
         let awaiting =
             streams.filter(|(_, s)| s.fetched > start).map(|(_, s)| s.passed.saturating_sub(KEEP_BEHIND));
-        awaiting.min().map_or(end, |behind| behind.max(start).min(end))
+        let file_sets = self.awaited.of_file(file).filter(|&(_, upto)| upto > start).map(|(from, _)| from);
+        awaiting.chain(file_sets).min().map_or(end, |behind| behind.max(start).min(end))
     }
 
     /// A piece has arrived: what streams are still to come for is pinned, and as much is renewed.
@@ -213,10 +215,13 @@ impl DiskEngine {
         }
     }
 
-    /// The ranges that streams of a file count on, by rising offset: fetched for them and not read.
-    fn counted_on(&self, file: FileId) -> Vec<(u64, u64)> {
+    /// The ranges that streams and file sets count on, by rising offset: fetched for them and not read.
+    pub(super) fn counted_on(&self, file: FileId) -> Vec<(u64, u64)> {
         let streams = self.streams.iter().flat_map(|following| following.table.of_file(file));
-        streams.map(|(_, s)| (s.position, s.fetched)).collect()
+        let mut ranges: Vec<(u64, u64)> = streams.map(|(_, s)| (s.position, s.fetched)).collect();
+        ranges.extend(self.awaited.of_file(file));
+        ranges.sort_unstable();
+        ranges
     }
 
     /// A stream is over: what was fetched for it alone is abandoned.

@@ -23,9 +23,16 @@ pub(crate) fn amount() -> impl Strategy<Value = u64> {
 }
 
 pub(crate) fn demand() -> impl Strategy<Value = Demand> {
-    let turns = (any::<bool>(), any::<bool>());
-    (proptest::option::of(amount().prop_map(Nanos)), proptest::option::of(amount()), turns)
-        .prop_map(|(deadline, bitrate, (foretold, along))| Demand { deadline, bitrate, foretold, along })
+    let turns = (any::<bool>(), any::<bool>(), any::<bool>());
+    (proptest::option::of(amount().prop_map(Nanos)), proptest::option::of(amount()), turns).prop_map(
+        |(deadline, bitrate, (foretold, along, file_set))| Demand {
+            deadline,
+            bitrate,
+            foretold,
+            along,
+            file_set,
+        },
+    )
 }
 
 pub(crate) fn taken() -> impl Strategy<Value = Taken> {
@@ -105,6 +112,11 @@ fn at_once() -> impl Strategy<Value = (usize, Vec<u64>, bool)> {
     prop_oneof![3 => Just((1, Vec::new(), false)), 1 => (0..5usize, parts, any::<bool>())]
 }
 
+/// The least part of the disk's time that file sets have.
+fn share() -> impl Strategy<Value = f64> {
+    proptest::sample::select(vec![0.1, 0.0, 0.5, 1.0, -3.0, 7.0, f64::NAN])
+}
+
 pub(crate) fn config() -> impl Strategy<Value = Config> {
     let mode = proptest::sample::select(Mode::ALL.to_vec());
     let order = proptest::sample::select(OrderKind::ALL.to_vec());
@@ -116,13 +128,13 @@ pub(crate) fn config() -> impl Strategy<Value = Config> {
         0..4usize,
         0..40u64,
         0..12usize,
-        (any::<[bool; 2]>(), sizing(), constants(), proptest::option::of(amount()), at_once()),
+        (any::<[bool; 2]>(), sizing(), (constants(), share()), proptest::option::of(amount()), at_once()),
         ahead(),
     )
         .prop_map(
             |(mode, order, prefetch, read_max, reads_in_flight, overlap, queue_max, rest, ahead)| {
-                let ([answer_early, scale_by_observed], (sizing, scale, bitrate), constants, start, at_once) =
-                    rest;
+                let (flags, (sizing, scale, bitrate), (constants, share), start, at_once) = rest;
+                let [answer_early, scale_by_observed] = flags;
                 Config {
                     sizing,
                     scale,
@@ -145,6 +157,7 @@ pub(crate) fn config() -> impl Strategy<Value = Config> {
                     overlap: Bytes(overlap * PAGE),
                     queue_max,
                     answer_early,
+                    share,
                     wait_max: Nanos::from_secs(10),
                     stall_max: Nanos::from_secs(6),
                 }

@@ -177,6 +177,7 @@ impl NodeArgs {
             ..default
         };
         Ok(Config {
+            file_set: None,
             disks: vec![DiskConfig { drive, set: SetSpec::SINGLE, size: self.size, speedup: self.speedup }],
             memory: self.memory,
             kernel: KernelConfig::default(),

@@ -19,7 +19,7 @@ use seekless_workload::sources::{self, Lie};
 use seekless_workload::tree::{Folders, Taking, TreeFile, TreeSpec};
 use serde_json::{Value, json};
 
-use crate::serving::config::{self, Costs, DiskConfig, EngineConfig, Rise, ServerModel};
+use crate::serving::config::{self, Costs, DiskConfig, EngineConfig, FileSetLoad, Rise, ServerModel};
 use crate::serving::{
     self, Config, DiffLoad, KernelConfig, Load, Replacement, TreeLoad, profile_of, readahead, scheduler,
 };
@@ -340,6 +340,18 @@ struct LoadArgs {
     /// How long a segment may take from when it was due
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, help_heading = LOAD, hide_short_help = true)]
     timeout: Nanos,
+    /// A program reads every file of each disk beside the load, in any order, over and over; only with Seekless
+    #[arg(long, help_heading = LOAD, hide_short_help = true)]
+    file_set: bool,
+    /// With --file-set: most bytes that lie in memory for it and are not taken
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", help_heading = LOAD, hide_short_help = true)]
+    file_set_window: Bytes,
+    /// With --file-set: longest range that it takes at a time
+    #[arg(long, value_name = "SIZE", default_value = "2MiB", help_heading = LOAD, hide_short_help = true)]
+    file_set_range: Bytes,
+    /// With --file-set: MB/s at which it takes what is there
+    #[arg(long, value_name = "MB/S", default_value = "500", value_parser = positive, help_heading = LOAD, hide_short_help = true)]
+    file_set_rate: f64,
     /// Start with no viewer at all instead of those of a long-running server
     #[arg(long, help_heading = LOAD, hide_short_help = true)]
     cold_start: bool,
@@ -490,6 +502,7 @@ impl ServeArgs {
         }
         let first = disks.first().ok_or_else(|| usage("no --drive"))?;
         let engine = self.engine.config(first, self.memory)?;
+        let engines = engine.is_some();
         let (tree, diff) = (l.load == LoadKind::Tree, l.load == LoadKind::Diff);
         if (tree || diff) && disks.len() > 1 {
             return Err(usage("--load tree and --load diff are for one --drive"));
@@ -539,6 +552,7 @@ impl ServeArgs {
                 ..Costs::default()
             },
             load: self.load(catalogue)?,
+            file_set: self.file_set(engines)?,
             warmup: l.warmup,
             length: l.duration,
         })
@@ -557,6 +571,26 @@ impl ServeArgs {
         let all = (0..trees).flat_map(|tree| one.iter().map(move |file| tree * files + file));
         let written = (lie != Lie::Scattered).then(|| all.collect());
         DiffLoad { pairs, files, written, parts: if lie == Lie::Apart { trees } else { 1 } }
+    }
+
+    fn file_set(&self, seekless: bool) -> Result<Option<FileSetLoad>, Fault> {
+        let l = &self.load;
+        if !l.file_set {
+            return Ok(None);
+        }
+        if !seekless {
+            return Err(usage("--file-set needs Seekless; give --mode both"));
+        }
+        if l.file_set_range.0 == 0 || l.load == LoadKind::Tree {
+            return Err(usage(
+                "--file-set-range must be at least 1B, and --file-set is for other loads than tree",
+            ));
+        }
+        Ok(Some(FileSetLoad {
+            window: l.file_set_window,
+            range: l.file_set_range,
+            rate: l.file_set_rate * 1e6,
+        }))
     }
 
     fn load(&self, catalogue: &Catalogue) -> Result<Load, Fault> {
@@ -758,6 +792,10 @@ fn text(report: &serving::Report, value: &Value) -> String {
         l("p95"),
         l("p99")
     );
+    if let Some(set) = report.file_set {
+        let percent = set.share * 100.0;
+        let _ = writeln!(out, "file set: {:.1} MB/s, {percent:.1} % of the disk's time", set.mb_per_s);
+    }
     for (i, d) in report.disks.iter().enumerate() {
         let s = d.elapsed_ns.max(1) as f64 / 1e9;
         let reads = d.reads.max(1) as f64;

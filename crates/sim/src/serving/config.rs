@@ -355,6 +355,18 @@ impl Node {
     }
 }
 
+/// A program beside the load that reads every file of a disk, over and over, in any order: a scrub. The
+/// engine has its file set.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FileSetLoad {
+    /// Most bytes that lie in memory for it and are not taken.
+    pub window: Bytes,
+    /// Longest range that it takes at a time.
+    pub range: Bytes,
+    /// Bytes a second that it takes.
+    pub rate: f64,
+}
+
 /// One run.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -374,6 +386,8 @@ pub struct Config {
     pub costs: Costs,
     /// The load.
     pub load: Load,
+    /// What reads beside it; only where Seekless is there.
+    pub file_set: Option<FileSetLoad>,
     /// What is due before is not counted.
     pub warmup: Nanos,
     /// Length of the run, warm-up included.

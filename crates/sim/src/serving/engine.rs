@@ -12,6 +12,7 @@ use seekless_ledger::Totals;
 pub(crate) use seekless_policy::memory::REPORT_EVERY;
 use seekless_policy::{Config, DiskEngine, MemoryLimit, ReadId, RequestId};
 use seekless_successors::Successors;
+use seekless_units::Nanos;
 
 /// A read under way. Places are pages.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +43,10 @@ pub(crate) struct Engine {
     pub(crate) next_files: Option<Successors>,
     /// Requests for that, and the file that each is for.
     pub(crate) foretold: BTreeMap<RequestId, u32>,
+    /// Requests of a file set, with the disk whose set asked.
+    pub(crate) of_file_sets: BTreeMap<RequestId, u32>,
+    /// What the disk had been busy, and busy for file sets, when the warm-up was over.
+    pub(crate) times_before: (Nanos, Nanos),
     /// Whether a look at what is ahead is planned.
     pub(crate) looks: bool,
     /// Number of the tick planned last.
@@ -59,6 +64,8 @@ impl Engine {
             open: BTreeSet::new(),
             next_files: next_files.then(|| Successors::new(0)),
             foretold: BTreeMap::new(),
+            of_file_sets: BTreeMap::new(),
+            times_before: (Nanos::ZERO, Nanos::ZERO),
             looks: false,
             tick: 0,
         }

@@ -115,6 +115,15 @@ impl Recorder {
     }
 }
 
+/// What file sets had beside the load, after the warm-up.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct FileSetReport {
+    /// Megabytes (10^6) a second that their readers took, of all disks.
+    pub mb_per_s: f64,
+    /// Part of the time in which the disks read that was spent on them.
+    pub share: f64,
+}
+
 /// The result of one run.
 #[derive(Clone, Debug)]
 pub struct Report {
@@ -159,6 +168,8 @@ pub struct Report {
     pub series: Vec<f64>,
     /// Events handled.
     pub events: u64,
+    /// What a file set had beside the load.
+    pub file_set: Option<FileSetReport>,
     /// What was seen of a node every so often; nothing of other loads.
     pub looks: Vec<Look>,
 }
@@ -232,6 +243,7 @@ impl Report {
             cache,
             series: r.seconds.iter().map(|b| *b as f64 / 1e6).collect(),
             events,
+            file_set: None,
             looks: Vec::new(),
         }
     }
@@ -270,6 +282,7 @@ impl Report {
             "latency_ms": latency,
             "failures": { "by_kind": { "timeout": self.failures } },
             "series_mb_per_s": self.series,
+            "file_set": self.file_set,
         })
     }
 

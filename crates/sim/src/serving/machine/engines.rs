@@ -147,6 +147,10 @@ impl Machine<'_> {
                     if let Some(file) = self.engines[e as usize].foretold.remove(&request) {
                         self.came(e, file, verdict);
                     }
+                    if let Some(disk) = self.engines[e as usize].of_file_sets.remove(&request) {
+                        let came = verdict == Verdict::Resident;
+                        self.plan(self.now + self.config.costs.wake, Ev::StepEnded(disk, request.0, came));
+                    }
                     if let Some(c) = waiting {
                         self.plan(self.now + self.config.costs.wake, Ev::Answer(c));
                     }

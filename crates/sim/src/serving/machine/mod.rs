@@ -3,6 +3,7 @@
 mod clients;
 mod cluster;
 mod engines;
+mod file_sets;
 mod next_files;
 mod node;
 mod server;
@@ -12,7 +13,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::rc::Rc;
 
-use seekless_policy::{Event, MemoryLimit, ReadId, Stats};
+use seekless_policy::{Event, MemoryLimit, ReadId, RequestId, Stats};
 use seekless_units::{Nanos, SECTOR_BYTES};
 use seekless_workload::catalogue::Catalogue;
 use seekless_workload::closed::{ClosedReader, ClosedSpec};
@@ -28,6 +29,7 @@ use super::engine::{Engine, REPORT_EVERY};
 use super::readahead::{OnDemand, OpenFile, TwoWindows};
 use super::record::{Known, Recorder, Report};
 use super::server::Pool;
+use file_sets::SetReader;
 use node::{NodeState, PAST};
 
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +67,10 @@ enum Ev {
     Listed(u32, u32),
     /// Files ahead are looked through.
     NextFiles(u32),
+    /// A step of a disk's file set has ended: its request, and whether its bytes came.
+    StepEnded(u32, u64, bool),
+    /// The reader of a disk's file set has taken a range.
+    TookRange(u32, u32),
     /// The machine's memory is told.
     Memory(u32),
     /// A download has taken a block.
@@ -190,6 +196,8 @@ struct Machine<'a> {
     live: u64,
     network_free: Nanos,
     node: Option<NodeState>,
+    /// One a disk, where something reads beside the load.
+    file_sets: Vec<SetReader>,
     record: Recorder,
     cache_before: super::cache::Counts,
     /// Failed sessions that end the run.
@@ -294,6 +302,7 @@ impl<'a> Machine<'a> {
                 Load::Node(plan) => Some(NodeState::new(plan)),
                 _ => None,
             },
+            file_sets: Vec::new(),
             record: Recorder::new(config.warmup),
             cache_before: super::cache::Counts::default(),
             failed_enough: u64::MAX,
@@ -338,6 +347,7 @@ impl<'a> Machine<'a> {
                 self.next_request(c, Nanos::ZERO);
             }
         }
+        self.begin_file_sets();
         if let Load::Tree(tree) = &self.config.load {
             let mut left = tree.folders.taken(tree.taking, |file| self.disks[0].lba(file as usize, 0).0);
             left.reverse();
@@ -392,6 +402,7 @@ impl<'a> Machine<'a> {
             let stats = e.policy.stats();
             Stats { ledger: stats.ledger - e.totals_before, ..stats }
         };
+        let file_set = self.file_set_report();
         let engines = self.engines.iter().map(since).collect();
         let (c, b) = (self.cache.counts(), self.cache_before);
         let cache = super::cache::Counts {
@@ -405,7 +416,8 @@ impl<'a> Machine<'a> {
             dropped_unused: c.dropped_unused - b.dropped_unused,
         };
         let sessions = matches!(self.config.load, Load::Sessions { .. });
-        Report::of(&self.record, now, disks, engines, cache, self.events, sessions)
+        let report = Report::of(&self.record, now, disks, engines, cache, self.events, sessions);
+        Report { file_set, ..report }
     }
 
     fn handle(&mut self, event: Ev) {
@@ -434,9 +446,12 @@ impl<'a> Machine<'a> {
             }
             Ev::Listed(e, folder) => self.listed(e, folder),
             Ev::NextFiles(e) => self.look_at_next_files(e),
+            Ev::StepEnded(disk, request, came) => self.step_ended(disk, RequestId(request), came),
+            Ev::TookRange(disk, range) => self.took_range(disk, range),
             Ev::Memory(e) => {
                 let memory = self.memory();
                 self.tell(e, Event::MemoryLimit(memory));
+                self.file_sets_have_room(e);
                 self.plan(self.now + REPORT_EVERY, Ev::Memory(e));
             }
             Ev::Took(number, block) => self.took(number, block),
@@ -447,7 +462,9 @@ impl<'a> Machine<'a> {
                 }
                 self.cache_before = self.cache.counts();
                 for engine in &mut self.engines {
-                    engine.totals_before = engine.policy.stats().ledger;
+                    let stats = engine.policy.stats();
+                    engine.totals_before = stats.ledger;
+                    engine.times_before = (stats.disk_time, stats.file_sets.disk_time);
                 }
             }
         }

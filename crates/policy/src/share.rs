@@ -1,0 +1,120 @@
+//! The part of a disk's time that file sets have.
+//!
+//! A piece of a file set is due when no other is: file sets take what others leave. But a busy disk always
+//! has a piece that is due. So the time that they are owed is counted while they wait: the share of all
+//! time in which the disk reads, less the time in which it reads for them. Once they are owed a turn, their
+//! pieces are read before all others until nothing is owed, in the order of the disk. What they had beyond
+//! their share, of time that was left over, is not held against them, but for a turn.
+
+use seekless_units::Nanos;
+
+/// File sets are owed so much when their turn begins. A turn costs a switch to the place of the file set
+/// and one back, and a blocked client waits for all of it. At half of it the switches take twice as much of
+/// the disk; at double a blocked client waits twice as long.
+const TURN: Nanos = Nanos::from_millis(100);
+
+/// Most that is owed: what a file set could not use, because its own pieces came late, is not made up for
+/// later at once.
+const OWED_MAX: Nanos = Nanos(4 * TURN.0);
+
+/// The account of one disk.
+#[derive(Clone, Debug)]
+pub(crate) struct Share {
+    /// Part of the time, 0 to 1.
+    share: f64,
+    last: Nanos,
+    /// Nanoseconds.
+    owed: f64,
+    turn: bool,
+    spent: f64,
+}
+
+impl Share {
+    pub(crate) fn new(share: f64) -> Share {
+        Share { share, last: Nanos::ZERO, owed: 0.0, turn: false, spent: 0.0 }
+    }
+
+    /// Until `now` so many reads were in flight, `of_file_sets` of them for file sets; whether a piece of
+    /// one was queued.
+    pub(crate) fn pass(&mut self, now: Nanos, of_file_sets: usize, in_flight: usize, queued: bool) {
+        let time = now.since(self.last).0 as f64;
+        self.last = self.last.max(now);
+        if in_flight == 0 {
+            return;
+        }
+        let had = time * of_file_sets as f64 / in_flight as f64;
+        self.spent += had;
+        if of_file_sets > 0 || queued {
+            let owed = self.owed + time * self.share - had;
+            self.owed = owed.clamp(-(TURN.0 as f64), OWED_MAX.0 as f64);
+        }
+        self.turn = if self.turn { self.owed > 0.0 } else { self.owed >= TURN.0 as f64 };
+    }
+
+    /// Whether pieces of file sets are read before all others.
+    pub(crate) fn is_turn(&self) -> bool {
+        self.turn
+    }
+
+    /// Time spent on file sets.
+    pub(crate) fn spent(&self) -> Nanos {
+        Nanos(self.spent as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Serves a saturated disk by reads of `read_ms`, a set's wherever it is its turn; the part that the set
+    /// had.
+    fn part_of(share: f64, read_ms: u64) -> f64 {
+        let mut account = Share::new(share);
+        let (mut now, total) = (Nanos::ZERO, Nanos::from_secs(200));
+        while now < total {
+            let of_file_sets = usize::from(account.is_turn());
+            now += Nanos::from_millis(read_ms);
+            account.pass(now, of_file_sets, 1, true);
+        }
+        account.spent().0 as f64 / total.0 as f64
+    }
+
+    #[test]
+    fn a_set_beside_a_saturated_disk_has_its_share() {
+        for share in [0.05, 0.1, 0.2, 0.5] {
+            for read_ms in [5, 20, 60] {
+                let part = part_of(share, read_ms);
+                assert!((part / share - 1.0).abs() < 0.1, "{part} of {share} by reads of {read_ms} ms");
+            }
+        }
+        assert_eq!(part_of(0.0, 20), 0.0);
+        assert!(part_of(1.0, 20) > 0.98);
+    }
+
+    #[test]
+    fn what_was_left_over_is_not_held_against_a_set() {
+        let mut account = Share::new(0.1);
+        account.pass(Nanos::from_secs(100), 1, 1, true);
+        account.pass(Nanos::from_secs(102), 0, 1, true);
+        assert!(account.is_turn());
+    }
+
+    #[test]
+    fn nothing_is_owed_while_no_set_waits_or_the_disk_is_idle() {
+        let mut account = Share::new(0.1);
+        account.pass(Nanos::from_secs(100), 0, 1, false);
+        account.pass(Nanos::from_secs(200), 0, 0, true);
+        assert!(!account.is_turn());
+        assert_eq!(account.spent(), Nanos::ZERO);
+    }
+
+    #[test]
+    fn reads_in_flight_together_share_the_time() {
+        let mut account = Share::new(0.1);
+        account.pass(Nanos::from_secs(8), 1, 4, true);
+        assert_eq!(account.spent(), Nanos::from_secs(2));
+        // A clock that stands still or runs backwards changes nothing.
+        account.pass(Nanos::from_secs(1), 1, 4, true);
+        assert_eq!(account.spent(), Nanos::from_secs(2));
+    }
+}
