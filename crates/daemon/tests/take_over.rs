@@ -257,8 +257,13 @@ fn a_decision_log_goes_on_beside_the_new_one() {
 fn without_a_daemon_the_first_one_starts() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("d.sock");
-    let mut child = Service::command(&folder).arg("--take-over").env_remove("NOTIFY_SOCKET").spawn().unwrap();
-    until("an answer", || control::settings(&socket).is_ok());
+    let mut command = Service::command(&folder);
+    let command = command.arg("--take-over").env_remove("NOTIFY_SOCKET").stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // It says so when it hears signals, a moment after it answers.
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("listening at")), "it ended");
+    assert!(control::settings(&socket).is_ok());
     signal(child.id(), Signal::TERM);
     assert!(child.wait().unwrap().success());
 }

@@ -186,7 +186,11 @@ async fn accept(socket: std::net::TcpListener, answers: Arc<Answers>, mut stoppe
         let Ok(place) = room.clone().try_acquire_owned() else { continue };
         let (answers, mut stopped) = (answers.clone(), stopped.clone());
         tokio::spawn(async move {
-            let service = service_fn(move |request| answers.clone().answer(request));
+            let (begin, mut begun) = watch::channel(false);
+            let service = service_fn(move |request| {
+                begin.send_replace(true);
+                answers.clone().answer(request)
+            });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD_TIMEOUT)
@@ -202,13 +206,21 @@ async fn accept(socket: std::net::TcpListener, answers: Arc<Answers>, mut stoppe
             };
             // How it ends is the client's affair.
             if ending {
+                // The question of a client that has come a moment ago is on its way.
+                let asked = async {
+                    let _ = begun.wait_for(|begun| *begun).await;
+                };
+                tokio::select! {
+                    _ = connection.as_mut() => return,
+                    () = asked => {}
+                }
                 connection.as_mut().graceful_shutdown();
                 let _ = connection.await;
             }
             drop(place);
         });
     }
-    // Answers under way are sent; connections without a question are closed at once.
+    // Answers under way are sent, and a first question is waited for. Kept connections are closed at once.
     let all = u32::try_from(CONNECTIONS_MAX).unwrap_or(u32::MAX);
     let _ = tokio::time::timeout(END_MAX, room.acquire_many(all)).await;
 }
