@@ -199,8 +199,8 @@ fn ring_number() -> u8 {
     (since_epoch.as_millis() % 255) as u8 + 1
 }
 
-/// Most ranges of a file set that are added and not taken: each holds a descriptor, and all of them together an
-/// eighth of what there is.
+/// Most ranges of a file set that are added and not taken: each holds a descriptor, and all of them together
+/// an eighth of what there is.
 pub(crate) fn file_set_ranges(descriptors: u64) -> usize {
     usize::try_from(descriptors / 8 / SETS_MAX as u64).unwrap_or(usize::MAX).clamp(1, RANGES_MAX)
 }

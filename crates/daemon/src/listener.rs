@@ -71,8 +71,8 @@ impl Listener {
         Ok(Listener { at_path, at_twin, others_allowed: mode & 0o002 != 0 })
     }
 
-    /// Listens at the sockets of the daemon that runs at `path`, as it has handed them over. The path is that daemon's
-    /// until the claim is made good.
+    /// Listens at the sockets of the daemon that runs at `path`, as it has handed them over. The path is that
+    /// daemon's until the claim is made good.
     pub(crate) fn inherit(
         path: &Path,
         mode: u32,
@@ -137,8 +137,8 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// The daemon that had the sockets has let go of them: peers are shown our credentials, the path has our permission
-    /// bits, and is removed at our end.
+    /// The daemon that had the sockets has let go of them: peers are shown our credentials, the path has our
+    /// permission bits, and is removed at our end.
     ///
     /// # Errors
     /// The path is no longer there, or not to be changed. Everybody who is connected is served all the same.

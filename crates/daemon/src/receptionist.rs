@@ -399,7 +399,8 @@ impl Receptionist {
                 if offered { Ok(()) } else { Err(RefuseReason::Kind) }
             }
             TakeOverStep::Serving => {
-                // The other daemon has the same sockets open: closing ours would not take them out of the queue of events.
+                // The other daemon has the same sockets open: closing ours would not take them out of the
+                // queue of events.
                 for socket in self.listener.sockets() {
                     let _ = epoll::delete(&self.epoll, socket);
                 }
@@ -522,7 +523,8 @@ impl Receptionist {
         }
     }
 
-    /// A range of a file set, with the disk that it lies on; one that cannot be read there is left to its reader.
+    /// A range of a file set, with the disk that it lies on; one that cannot be read there is left to its
+    /// reader.
     fn added(&mut self, mark: u64, uid: u32, add: FileSetAdd, fd: OwnedFd) -> Said {
         let left = |reason| Said::Left { set: mark, range: add.range, reason };
         if self.shared.passing.now(Instant::now()) {

@@ -99,8 +99,8 @@ pub fn listen(address: Address<'_>, backlog: i32) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// The same of a socket that listens already, of another process: from now on those who connect are shown this
-/// process's credentials ([`peer`]).
+/// The same of a socket that listens already, of another process: from now on those who connect are shown
+/// this process's credentials ([`peer`]).
 ///
 /// # Errors
 /// `EINVAL`, `EOPNOTSUPP`: it is no socket that could listen.

@@ -118,10 +118,10 @@ hooks! {
         fd, Place::At(offset), bytes(count);
 }
 
-/// Exports the names of `sendfile`. A call that names a whole file goes in parts where a daemon follows streams: into a
-/// socket that blocks the kernel would read all of it inside of one call, and nobody would hear how far it has come. The
-/// result is what one call may give: bytes sent until the socket took no more, the file ended, or an error, which the
-/// next call of the host meets again.
+/// Exports the names of `sendfile`. A call that names a whole file goes in parts where a daemon follows
+/// streams: into a socket that blocks the kernel would read all of it inside of one call, and nobody would
+/// hear how far it has come. The result is what one call may give: bytes sent until the socket took no more,
+/// the file ended, or an error, which the next call of the host meets again.
 macro_rules! sendfile_hooks {
     ($($(#[$doc:meta])* fn $name:ident;)+) => {$(
         $(#[$doc])*

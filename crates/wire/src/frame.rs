@@ -139,7 +139,8 @@ pub struct FileSetAdd {
     pub offset: u64,
     /// Bytes wanted, already cut at the end of the file; never zero.
     pub length: u64,
-    /// Address of the first byte on its disk, bytes; [`ADDRESS_UNKNOWN`]. Only the order of reads rests on it.
+    /// Address of the first byte on its disk, bytes; [`ADDRESS_UNKNOWN`]. Only the order of reads rests on
+    /// it.
     pub address: u64,
 }
 
@@ -215,7 +216,8 @@ pub enum Frame<'a> {
     Tracked(Tracked),
     /// Shim to daemon: may I have the ring?
     RingAsk,
-    /// Program to daemon: a file set for this connection, with a window of so many bytes. Answered by `FileSet`.
+    /// Program to daemon: a file set for this connection, with a window of so many bytes. Answered by
+    /// `FileSet`.
     FileSetAsk {
         /// Most bytes that the program wants in memory and not taken.
         window_bytes: u64,
@@ -256,8 +258,8 @@ pub enum Frame<'a> {
     TakeOver {
         /// What is said.
         step: TakeOverStep,
-        /// With [`TakeOverStep::Offered`]: the last number that a ring was given, for the new daemon to count on
-        /// from. Else 0.
+        /// With [`TakeOverStep::Offered`]: the last number that a ring was given, for the new daemon to count
+        /// on from. Else 0.
         ring: u8,
     },
 }
