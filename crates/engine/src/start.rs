@@ -55,7 +55,7 @@ impl DiskThread {
         let log = DiskLog::begin(settings.decisions.clone(), name, config);
         // Twice the queue: requests the engine will pass are refused quickly and may come in bursts.
         let (sender, messages) = bounded(config.queue_max.saturating_mul(2).min(1 << 16));
-        let (workers, reports) = Workers::start(name, config.flights_max())?;
+        let (workers, reports) = Workers::start(name, config.in_flight)?;
         let ((looks, to_look), (tell, told)) = media::channels();
         if config.reads_headers() {
             media::spawn(name, to_look, tell, bitrates)?;

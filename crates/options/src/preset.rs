@@ -18,9 +18,9 @@ pub enum Preset {
     Competitive,
 }
 
-/// Small reads that a drive has at once ([`seekless_policy::Config::small_in_flight`]). At half of it it has
-/// too few to choose from; at double, one of them may wait twice as long.
-const SMALL_IN_FLIGHT: usize = 8;
+/// Small reads that a drive has at once ([`seekless_policy::Config::small_in_flight`]): as many as SATA's
+/// command queue has places. At half of it the drive has fewer to choose from; more of them wait in the kernel.
+const SMALL_IN_FLIGHT: usize = 32;
 
 /// What a preset says where nothing else does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

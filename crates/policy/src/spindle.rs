@@ -15,6 +15,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use seekless_units::{Lba, Nanos};
+use seekless_wants::PIECE;
 
 use crate::by_time::ByTime;
 use crate::piece::{Flight, Joins, Piece, Plan, Turn, Waiter};
@@ -354,15 +355,15 @@ impl Spindle {
         }
         let in_line = self.flights.iter().filter(|f| !f.joined);
         let of_part = in_line.filter(|f| self.parts.is_empty() || self.part_of(f.piece.lba) == part);
-        let (count, missing, bytes) = of_part.fold((0, 0, 0), |(n, missing, bytes), f| {
-            (n + 1, missing + f.missing(), bytes + f.piece.end - f.piece.start)
+        let (count, missing, longest) = of_part.fold((0, 0, 0), |(n, missing, longest), f| {
+            (n + 1, missing + f.missing(), f.piece.len().max(longest))
         });
         let overlap = self.overlap.saturating_mul(self.in_flight as u64);
         let follows = count + 1 < self.in_flight + self.reads_in_flight && missing <= overlap;
         match count < self.in_flight || follows {
             true => u64::MAX,
             // Of small reads the drive makes its own order, and none takes long.
-            false if count < self.small_in_flight => self.overlap.saturating_sub(bytes),
+            false if count < self.small_in_flight && longest <= PIECE => PIECE,
             false => 0,
         }
     }

@@ -262,8 +262,8 @@ impl Model {
             assert!(self.flights.len() < self.flights_max(), "too many in all");
             let overlap = config.overlap.0.saturating_mul(config.in_flight as u64);
             let first = count < config.in_flight || !config.parts.is_empty();
-            let bytes: u64 = in_line().map(|f| f.end - f.start).sum();
-            let small = count < config.small_in_flight && bytes + len <= config.overlap.0;
+            let longest = in_line().map(|f| f.end - f.start).max().unwrap_or(0).max(len);
+            let small = count < config.small_in_flight && longest <= seekless_wants::PIECE;
             assert!(along || first || missing <= overlap || small, "submitted too early");
         } else {
             assert_eq!(config.mode, Mode::Prefetch, "modes off and track read nothing");
