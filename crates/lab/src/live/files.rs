@@ -1,4 +1,5 @@
-//! An arm that reads every file of a tree once, by a program that takes them in any order.
+//! An arm that reads every file of a tree once, by a program that takes them in any order, or by clients of a
+//! server.
 //!
 //! What it read is known by its checksums, which are compared with those of what was written.
 
@@ -6,13 +7,15 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use seekless_kernel::cgroup::MemoryGroup;
 use seekless_units::{Exit, Fault};
 
 use super::daemon::{self, Daemon};
 use super::{Bench, serve};
 use crate::process::Process;
 use crate::results::Row;
-use crate::scenario::{FileReader, Load, Point};
+use crate::scenario::{FileReader, Load, Point, Service};
+use crate::server::{Running, Site};
 use crate::small_files::{self, Sums, Tree};
 use crate::tools;
 
@@ -20,6 +23,10 @@ use crate::tools;
 const PATIENCE: Duration = Duration::from_secs(1800);
 /// Folder of the tree on the disk.
 const TREE: &str = "tree";
+/// Where rsync's clients put what they fetch.
+const MEMORY: &str = "/dev/shm";
+/// Clients of the rsync daemon at a time.
+const CLIENTS: usize = 8;
 /// The program of the Python arms.
 const PROGRAM: &str = include_str!("files.py");
 
@@ -33,20 +40,47 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     bench.prepare(&point.arm)?;
     let dir = bench.scratch.dir(&format!("run{}", row.position))?;
     let group = bench.group("lab")?;
-    let sums = dir.join("sums");
-    let mut command = command(point.arm.reader, &dir, &sums, &bench.disks[0].mount.join(TREE), ahead.0)?;
+    let (sums, root) = (dir.join("sums"), bench.disks[0].mount.join(TREE));
     let helper = point.arm.mode.map(|_| Daemon::of(bench, &point.arm, &dir, group.as_ref())).transpose()?;
-    command.envs(daemon::preload(&point.arm, &dir)?);
-    bench.disks[0].stats(true)?;
-    let started = Instant::now();
-    let mut process = Process::spawn("reader of files", command, &dir.join("log"), group.as_ref())?;
-    let status = process.wait(PATIENCE)?;
-    let elapsed_s = started.elapsed().as_secs_f64() * bench.scenario.disks[0].speedup;
-    let stats = bench.disks[0].stats(false)?;
-    if !status.success() {
-        let text = format!("arm `{}` ended with {status}: {}", point.arm.name, process.last_line());
-        return Err(Fault::new(Exit::Failed, text));
-    }
+    let env = daemon::preload(&point.arm, &dir)?;
+    let run = |what: &str, command: Command, group: Option<&MemoryGroup>| -> Result<f64, Fault> {
+        let started = Instant::now();
+        let mut process = Process::spawn(what, command, &dir.join("log"), group)?;
+        let status = process.wait(PATIENCE)?;
+        if !status.success() {
+            let text = format!("arm `{}` ended with {status}: {}", point.arm.name, process.last_line());
+            return Err(Fault::new(Exit::Failed, text));
+        }
+        Ok(started.elapsed().as_secs_f64() * bench.scenario.disks[0].speedup)
+    };
+    let (elapsed_s, stats) = match point.arm.reader {
+        None => return Err(Fault::new(Exit::Usage, "no reader")),
+        Some(FileReader::Rsync) => {
+            let site = Site {
+                dir: &dir.join("server"),
+                root: &root,
+                env: &env,
+                options: &[],
+                group: group.as_ref(),
+                tls: false,
+            };
+            let server = Running::start(Service::Rsync, &site, &[])?;
+            bench.disks[0].stats(true)?;
+            let fetched = tempfile::tempdir_in(MEMORY)
+                .map_err(|e| Fault::new(Exit::Failed, format!("{MEMORY}: {e}")))?;
+            // Other machines' work: no memory and no preload of the arm's.
+            let elapsed_s = run("rsync clients", fetch(server.port(), &root, fetched.path())?, None)?;
+            let stats = bench.disks[0].stats(false)?;
+            run("checksums", command(FileReader::Xargs, &dir, &sums, fetched.path(), 0)?, None)?;
+            (elapsed_s, stats)
+        }
+        Some(reader) => {
+            let mut command = command(reader, &dir, &sums, &root, ahead.0)?;
+            command.envs(env);
+            bench.disks[0].stats(true)?;
+            (run("reader of files", command, group.as_ref())?, bench.disks[0].stats(false)?)
+        }
+    };
     let read = small_files::parse(&text(&sums)?);
     let wrong = small_files::wrong(&expected, &read);
     row.metrics.insert("runtime_s".into(), elapsed_s);
@@ -83,39 +117,47 @@ fn text(path: &Path) -> Result<String, Fault> {
     std::fs::read_to_string(path).map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", path.display())))
 }
 
+/// Eight clients of the rsync daemon, each of which fetches its part of the folders into `into`.
+fn fetch(port: u16, root: &Path, into: &Path) -> Result<Command, Fault> {
+    let folders = std::fs::read_dir(root)
+        .map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", root.display())))?
+        .count();
+    let each = folders.div_ceil(CLIENTS);
+    let client = format!("\"$RSYNC\" -rR $(printf 'rsync://127.0.0.1:{port}/files/./%s ' \"$@\") \"$INTO\"");
+    let line = format!("ls | sort | xargs -n {each} -P {CLIENTS} sh -ec '{client}' sh");
+    let mut command = Command::new("sh");
+    command.args(["-ec", &line]).current_dir(root);
+    let rsync = tools::find("rsync")?.command();
+    command.envs(rsync.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.env("INTO", into).env("RSYNC", rsync.get_program());
+    Ok(command)
+}
+
 /// The command of an arm; it writes lines of `sha256sum` to `sums`.
-fn command(
-    reader: Option<FileReader>,
-    dir: &Path,
-    sums: &Path,
-    root: &Path,
-    ahead: u64,
-) -> Result<Command, Fault> {
+fn command(reader: FileReader, dir: &Path, sums: &Path, root: &Path, ahead: u64) -> Result<Command, Fault> {
     let take = "xargs -0 -n 64 -P 4 sha256sum";
     let line = match reader {
-        None => return Err(Fault::new(Exit::Usage, "no reader")),
-        Some(FileReader::Xargs) => format!("find . -type f -print0 | {take}"),
-        Some(FileReader::Order) => format!("find . -type f -print0 | \"$SEEKLESS\" order -0 | {take}"),
-        Some(FileReader::OrderAhead) => {
+        FileReader::Xargs => format!("find . -type f -print0 | {take}"),
+        FileReader::Order => format!("find . -type f -print0 | \"$SEEKLESS\" order -0 | {take}"),
+        FileReader::OrderAhead => {
             format!("find . -type f -print0 | \"$SEEKLESS\" order -0 --ahead \"$AHEAD\" | {take}")
         }
-        Some(FileReader::Tar) => "tar c . | \"$SEEKLESS\" lab sums".into(),
-        Some(FileReader::CatSet) => {
-            "\"$SEEKLESS\" cat-set --ahead \"$AHEAD\" . | \"$SEEKLESS\" lab sums".into()
-        }
-        Some(FileReader::PythonWalk) => "python3 -B \"$PROGRAM\" walk".into(),
-        Some(FileReader::PythonOrder) => "python3 -B \"$PROGRAM\" order \"$AHEAD\"".into(),
+        FileReader::Tar => "tar c . | \"$SEEKLESS\" lab sums".into(),
+        FileReader::CatSet => "\"$SEEKLESS\" cat-set --ahead \"$AHEAD\" . | \"$SEEKLESS\" lab sums".into(),
+        FileReader::PythonWalk => "python3 -B \"$PROGRAM\" walk".into(),
+        FileReader::PythonOrder => "python3 -B \"$PROGRAM\" order \"$AHEAD\"".into(),
+        FileReader::Rsync => return Err(Fault::new(Exit::Usage, "rsync clients do not read the disk")),
     };
     let mut command = Command::new("sh");
     command.args(["-ec", &format!("{line} >>\"$SUMS\"")]).current_dir(root);
     command.env("SEEKLESS", tools::seekless()?).env("AHEAD", ahead.to_string()).env("SUMS", sums);
-    if reader.is_some_and(FileReader::is_python) {
+    if reader.is_python() {
         let program = dir.join("files.py");
         std::fs::write(&program, PROGRAM)
             .map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", program.display())))?;
         command.env("PROGRAM", program);
     }
-    if reader == Some(FileReader::PythonOrder) {
+    if reader == FileReader::PythonOrder {
         command.env("PYTHONPATH", tools::python_package()?);
         command.env("SEEKLESS_ORDER_LIBRARY", tools::order_library()?);
     }

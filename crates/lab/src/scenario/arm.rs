@@ -254,6 +254,8 @@ pub enum FileReader {
     PythonWalk,
     /// The same by the package `seekless_order`.
     PythonOrder,
+    /// The rsync daemon, from which eight clients at a time fetch the folders.
+    Rsync,
 }
 
 impl FileReader {
