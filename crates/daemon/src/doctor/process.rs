@@ -12,7 +12,7 @@ use seekless_units::{Exit, Fault};
 use serde::Serialize;
 
 use super::elf::Program;
-use super::recommend::{Doors, Recommendation, for_process};
+use super::recommend::{Doors, Process, Recommendation, for_process};
 use super::{DaemonState, Finding, describe_findings};
 
 /// A mapping of a file smaller than this is not worth a word: locales, fonts, small databases.
@@ -398,7 +398,8 @@ pub(crate) fn diagnose(facts: &Facts, daemon: DaemonState, doors: Doors) -> Proc
     let has = |kinds: &[&str]| findings.iter().any(|f| kinds.contains(&f.kind));
     let preloadable = !has(&["go", "static", "musl", "at_secure"]);
     let seen = !has(&["io_uring", "aio", "mmap", "sandbox"]);
-    let recommendation = for_process(hooked, preloadable, seen, doors);
+    let process = Process { hooked, preloadable, seen, long_calls: facts.long_calls };
+    let recommendation = for_process(process, doors);
     ProcessReport { pid: facts.pid, name: facts.name.clone(), hooked, daemon, findings, recommendation }
 }
 
@@ -468,7 +469,7 @@ fn bypasses(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str, &str
         _ if facts.sandboxed => {
             let what = "its processes put themselves under a seccomp filter";
             let advice = "such a filter forbids what the shim needs; switch it off (vsftpd: `seccomp_sandbox=NO`), or use \
-                          `seekless watch`";
+                          `seekless observe` or `seekless watch`";
             found("sandbox", false, what, advice);
         }
         0 => {}
@@ -552,7 +553,7 @@ mod tests {
         assert_eq!(kinds(&bypassing), ["io_uring", "aio", "mmap", "seccomp", "root"]);
         let sandboxed = Facts { sandboxed: true, long_calls: true, seccomp: 2, ..dynamic() };
         assert_eq!(kinds(&sandboxed), ["not_preloaded", "long_calls", "sandbox"]);
-        assert_eq!(diagnose(&sandboxed, daemon(true), ALL).recommendation.way, "watch");
+        assert_eq!(diagnose(&sandboxed, daemon(true), ALL).recommendation.way, "observe");
         let long = Facts { long_calls: true, ..dynamic() };
         assert_eq!(kinds(&long), ["not_preloaded", "long_calls"]);
         assert_eq!(diagnose(&long, daemon(true), ALL).recommendation.way, "shim");

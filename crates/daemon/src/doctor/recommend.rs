@@ -64,8 +64,22 @@ fn watchable() -> Result<(), &'static str> {
     }
 }
 
-/// For a process: `hooked` by the shim; `preloadable` if it can be; `seen` if its reads go through calls the shim sees.
-pub(super) fn for_process(hooked: bool, preloadable: bool, seen: bool, doors: Doors) -> Recommendation {
+/// What matters of a process.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Process {
+    /// The shim is in front of its reads.
+    pub(super) hooked: bool,
+    /// The shim can be.
+    pub(super) preloadable: bool,
+    /// Its reads go through calls the shim sees.
+    pub(super) seen: bool,
+    /// It sends whole files by one call, of which `watch` hears the beginning, and `observe` every page.
+    pub(super) long_calls: bool,
+}
+
+/// For a process.
+pub(super) fn for_process(process: Process, doors: Doors) -> Recommendation {
+    let Process { hooked, preloadable, seen, long_calls } = process;
     if hooked && seen {
         return none("it is hooked and reads through calls the shim sees");
     }
@@ -77,6 +91,12 @@ pub(super) fn for_process(hooked: bool, preloadable: bool, seen: bool, doors: Do
     let cannot =
         if seen { "nothing can be preloaded into it" } else { "part of its reads pass by a preload" };
     match (doors.watch, doors.observe) {
+        (Ok(()), Ok(())) if long_calls => Recommendation {
+            first: String::new(),
+            way: "observe",
+            command: OBSERVE.into(),
+            why: format!("{cannot}, and of a whole file sent by one call `watch` hears the beginning only"),
+        },
         (Ok(()), _) => Recommendation {
             first,
             way: "watch",
@@ -151,13 +171,21 @@ mod tests {
     fn each_case_has_its_way() {
         let doors = |watch, observe| Doors { watch, observe };
         let (all, neither) = (doors(Ok(()), Ok(())), doors(Err("no"), Err("no")));
-        let way = |hooked, preloadable, seen, doors| for_process(hooked, preloadable, seen, doors).way;
+        let way = |hooked, preloadable, seen, doors| {
+            for_process(Process { hooked, preloadable, seen, long_calls: false }, doors).way
+        };
         assert_eq!(way(true, true, true, all), "none");
         assert_eq!(way(false, true, true, all), "shim");
         assert_eq!(way(false, false, true, all), "watch", "Go, static, set-uid");
         assert_eq!(way(true, true, false, all), "watch", "io_uring, maps");
         assert_eq!(way(false, false, true, doors(Err("no"), Ok(()))), "observe", "a kernel before 6.14");
         assert_eq!(way(false, false, true, neither), "tune");
+        let long = |preloadable, doors| {
+            for_process(Process { hooked: false, preloadable, seen: true, long_calls: true }, doors).way
+        };
+        assert_eq!(long(true, all), "shim", "it sends in parts");
+        assert_eq!(long(false, all), "observe");
+        assert_eq!(long(false, doors(Ok(()), Err("no"))), "watch");
         assert_eq!(for_machine(false, false, all).way, "none");
         assert_eq!(for_machine(true, false, all).way, "watch");
         assert_eq!(for_machine(true, false, neither).way, "shim");
