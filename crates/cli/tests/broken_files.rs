@@ -195,7 +195,7 @@ fn a_file_replaced_while_it_is_sent() {
         let site = Site::start(dir.path().into(), how);
         let other = dir.path().join("other");
         fs::write(&other, vec![1; FILM_BYTES]).unwrap();
-        // By rename the old file lives as long as somebody is sent it.
+        // By rename the old file lives as long as it is being sent.
         let got = site.download(|| fs::rename(&other, site.film()).unwrap());
         assert!(got.whole && got.is_of(&film), "{how:?}: {} bytes", got.len());
         // Written over, it is neither the one nor the other.

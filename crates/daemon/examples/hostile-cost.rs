@@ -1,4 +1,4 @@
-//! What a hostile user of the machine costs those who read through the daemon.
+//! What a hostile user of the machine costs other users of the daemon.
 //!
 //! `hostile-cost PROGRAM DIR [ROUNDS] [SECONDS]`, as root: PROGRAM is `seekless`, DIR a folder with large
 //! files on a disk with heads (`seekless vdisk`). Readers of one user ask the daemon for the files of DIR,

@@ -1,4 +1,4 @@
-//! One connection of a shim, shared by the receptionist, who reads from it, and the reader who answers.
+//! One connection of a shim, shared by the receptionist, which reads from it, and the thread that answers.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,7 +14,7 @@ const NONE: u64 = 0;
 #[derive(Debug)]
 pub(crate) struct Client {
     socket: OwnedFd,
-    /// Number of the request that waits for an answer; [`NONE`] if none does. Whoever takes it out answers, so no request is
+    /// Number of the request that waits for an answer; [`NONE`] if none does. The thread that takes it out answers, so no request is
     /// answered twice whatever crosses.
     waiting: AtomicU64,
     /// A status is on its way.

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub enum AskError {
     /// Nobody listens.
     NobodyThere(PathBuf, io::Error),
-    /// Somebody listens and may not be asked.
+    /// A daemon listens, and this user may not connect.
     NotAllowed(PathBuf),
     /// It listens and does not answer in time.
     Silent(PathBuf),

@@ -20,7 +20,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Lets the reader go on; `false` if somebody else did already.
+    /// Lets the reader go on; `false` if another thread did already.
     pub(crate) fn try_release(&self) -> bool {
         let event = lock(&self.event).take();
         let held = event.is_some();

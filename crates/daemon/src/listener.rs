@@ -46,7 +46,7 @@ impl Listener {
         let io_error = |error: io::Error| StartError::Listen { path: path.to_path_buf(), error };
         let name = socket_name(path).map_err(io_error)?;
         if let Some(dir) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
-            // Other users' servers must be able to reach the socket; its own bits decide who may connect.
+            // Other users' servers must be able to reach the socket; its mode bits decide which users may connect.
             let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(dir);
             made.map_err(|error| StartError::Folder { dir: dir.to_path_buf(), error })?;
         }
@@ -120,7 +120,7 @@ impl Listener {
 
 impl Drop for AtPath {
     fn drop(&mut self) {
-        // Another daemon may have taken the path over after somebody removed it.
+        // Another daemon may have taken the path over after it was removed.
         let ours = self.inode.load(Ordering::Relaxed);
         if ours != NOT_OURS && inode(&self.path).is_ok_and(|i| i == ours) {
             let _ = fs::remove_file(&self.path);
@@ -141,7 +141,7 @@ impl Claim {
     /// permission bits, and is removed at our end.
     ///
     /// # Errors
-    /// The path is no longer there, or not to be changed. Everybody who is connected is served all the same.
+    /// The path is no longer there, or not to be changed. Open connections are still served.
     pub(crate) fn make_good(self) -> io::Result<()> {
         for socket in &self.sockets {
             fdpass::listen_again(socket.as_fd(), BACKLOG)?;

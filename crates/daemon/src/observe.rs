@@ -107,7 +107,7 @@ impl Counts {
         }
     }
 
-    /// Tells the engine that the kernel reads a file from here on, because somebody waits for it.
+    /// Tells the engine that the kernel reads a file from here on, because a program waits for it.
     fn missed(&self, devices: &Devices, file: FileId, at: u64) {
         self.missed.add();
         if devices.missed(file, at) != Reported::Taken {

@@ -72,7 +72,7 @@ struct Connection {
     last: Instant,
     /// The last request that was blocked.
     ticket: Option<Ticket>,
-    /// The request is advice: whoever gave it hangs up at once and wants it done all the same.
+    /// The request is advice: its sender hangs up at once, and it is done all the same.
     advice: bool,
     /// The place in the queue of the last request.
     place: Option<shares::PlaceTaken>,
@@ -187,7 +187,7 @@ impl Receptionist {
         self.close();
     }
 
-    /// Says goodbye: no new connections, an answer for whoever waits.
+    /// Says goodbye: no new connections, an answer for each request that waits.
     fn close(self) {
         let Receptionist { listener, engine, statistics, connections, stop, file_sets, .. } = self;
         drop(listener);
@@ -570,7 +570,7 @@ impl Receptionist {
         self.hang_up(mark);
     }
 
-    /// The other side has closed. Whoever connects and says nothing wants nothing.
+    /// The other side has closed, perhaps without a word.
     fn left(&mut self, mark: u64) {
         if let Some(connection) = self.connections.get(&mark).filter(|connection| !connection.spoke) {
             self.strike(connection.uid, Weight::InGoodFaith);

@@ -203,7 +203,7 @@ impl Rings {
                     *since = now;
                     report(uid, &record);
                 }
-                // It was opened for this user, who has not shown it.
+                // It was opened for this user, without proof that the user may read it.
                 _ if self.foretold.as_ref().is_some_and(|foretold| foretold.take(uid, file)) => {
                     keep_shown(&mut user.shown, file, now);
                     report(uid, &record);

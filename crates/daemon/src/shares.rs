@@ -57,7 +57,7 @@ impl Drop for Taken {
     }
 }
 
-/// Who has how much.
+/// The share of each user.
 #[derive(Debug)]
 pub(crate) struct Shares {
     /// Users without bounds: root, and the daemon's own, which can end it anyway.

@@ -9,7 +9,7 @@ use seekless_units::{Exit, Fault};
 /// A daemon's socket, to ask it: `$SEEKLESS_SOCKET`, else `daemon.sock` in the state folder.
 ///
 /// # Errors
-/// `Permission`: somebody else could have put what is in the state folder there.
+/// `Permission`: another user could have written what is in the state folder.
 pub fn socket() -> Result<PathBuf, Fault> {
     named().map_or_else(|| state::folder().map(in_folder).map_err(fault), Ok)
 }

@@ -212,7 +212,7 @@ pub struct Counters {
     /// Rings there are now, one a user.
     #[serde(default)]
     pub rings_now: u64,
-    /// Rings replaced because somebody had written impossible indices into them.
+    /// Rings replaced because impossible indices were found in them.
     #[serde(default)]
     pub rings_replaced: u64,
     /// Times a user was told to go without a ring because there were too many users.

@@ -8,12 +8,12 @@
 //!   accepts connections beside the old one
 //!   Serving                         --> accepts no more; tells the service manager which process counts now
 //!                                   <-- Released
-//!                                       answers whoever waits, and ends
+//!                                       answers all that wait, and ends
 //! ```
 //!
 //! The sockets never close, so a shim that connects is always heard by one of the two. Until `Serving` the
 //! old daemon goes on as if nothing had been asked, so a new one that fails costs nothing. Only a daemon of
-//! the same user takes over: whoever has the socket once can go on listening at it.
+//! the same user takes over: a process that has the socket once can go on listening at it.
 
 use std::io;
 use std::net::TcpListener;
@@ -159,7 +159,7 @@ impl HandOver {
         self.released.is_some()
     }
 
-    /// Whether it has, and nobody who was accepted is left, or not for ever.
+    /// Whether it has, and no accepted connection is left, or the patience is over.
     pub(crate) fn drained(&self, connections: usize) -> bool {
         self.released.is_some_and(|at| connections == 0 || at.elapsed() >= DRAIN_MAX)
     }

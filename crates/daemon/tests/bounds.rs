@@ -77,7 +77,7 @@ fn a_client_that_hangs_up_is_forgotten() {
     println!("skipped: the disk here always answers before a client can hang up");
 }
 
-/// Whoever gives advice does not wait for it, and it is followed all the same.
+/// The sender of advice does not wait for it, and it is followed all the same.
 #[test]
 fn advice_is_followed_although_its_giver_hangs_up() {
     let bench = Bench::start(|_| {});

@@ -136,7 +136,7 @@ fn a_fifo_that_nobody_reads_does_not_hold_a_daemon_up() {
     thread::sleep(Duration::from_millis(200));
     ends(daemon);
     ends(start(&[]));
-    // Who reads gets it whole; a pipe holds more than that.
+    // A reader gets it whole; a pipe holds more than that.
     let daemon = start(&[]);
     let flags = OFlags::RDONLY | OFlags::NONBLOCK;
     let mut reader = fs::File::from(rustix::fs::open(&fifo, flags, Mode::empty()).unwrap());

@@ -158,7 +158,7 @@ fn an_end_of_file_that_moved_is_no_hang() {
     let client = bench.client();
     client.need(&file, Call::Read, 3 * M, 900_000);
     file.set_len(M).unwrap();
-    // Either answer is right, depending on who was first.
+    // Either answer is right, depending on which came first.
     client.answer();
 }
 

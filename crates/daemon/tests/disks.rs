@@ -59,7 +59,7 @@ fn nobody_waits_longer_than_the_bound_and_the_disk_is_used_again() {
     assert_eq!(client.answer().verdict, Verdict::Resident);
 }
 
-/// An error passes those it concerns, who then meet it themselves, and nobody else.
+/// An error passes the requests it concerns, whose clients then meet it themselves, and no others.
 #[test]
 fn a_read_error_passes_only_those_it_concerns() {
     let bench = Bench::start(|s| s.engine.spindle.prefetch = Bytes::mib(2));

@@ -252,7 +252,7 @@ impl Disk {
         self.folder.path()
     }
 
-    /// What is found out about it anew, by somebody who keeps it in `profiles`.
+    /// What a daemon that keeps profiles in `profiles` finds out about it anew.
     fn kind(&self, profiles: &Path) -> KindReport {
         let folders = [self.path().to_path_buf()];
         for _ in 0..20 {

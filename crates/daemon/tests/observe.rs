@@ -32,7 +32,7 @@ const NEVER: Duration = Duration::from_secs(60);
 /// A pause of a client between two reads: several rounds of the listener.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A mounted ext4. It is detached when dropped, whoever still holds one of its files.
+/// A mounted ext4. It is detached when dropped, even if one of its files is open.
 struct Disk {
     folder: tempfile::TempDir,
     device: Option<LoopDevice>,
@@ -246,7 +246,7 @@ fn a_stream_is_read_ahead_and_our_own_reads_are_not_heard() {
     let late = disk.cold("late", 16 * M);
     stream(&File::open(&late).unwrap(), 8 * M, 5);
     read_ahead(&observing, &late, 9 * M, M / 2);
-    // The engine reads, and maps what it has read: nothing of it comes back as somebody's read.
+    // The engine reads, and maps what it has read: nothing of it comes back as a program's read.
     let before = observing.until("own reads", |o, _| o.own > 0);
     std::thread::sleep(Duration::from_secs(1));
     let after = observing.report();

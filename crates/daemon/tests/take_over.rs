@@ -1,4 +1,4 @@
-//! A daemon takes the place of another (`--take-over`, SIGUSR2): the sockets stay, whoever waits is
+//! A daemon takes the place of another (`--take-over`, SIGUSR2): the sockets stay, what waits is
 //! answered, the service manager hears which process counts, and nothing happens when the new one fails.
 
 mod common;

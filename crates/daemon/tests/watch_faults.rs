@@ -57,7 +57,7 @@ fn a_killed_worker_lets_everybody_go_and_is_replaced() {
     let files = files(&place);
     let watching = Watching::start(&[place.path()], &[]);
     let worker = watching.worker();
-    // Stopped first, so that there is somebody to let go of.
+    // Stopped first, so that a blocked read is there to be released.
     signal(worker, Signal::STOP);
     let readers = Readers::start(&files);
     readers.are_held();
@@ -114,7 +114,7 @@ fn under_load(files: &[(PathBuf, Vec<u8>)], what: impl FnOnce()) {
             scope.spawn(move || {
                 while !stop.load(Ordering::Acquire) {
                     assert!(std::fs::read(path).unwrap() == *content);
-                    // Whoever maps or reads it at this moment keeps a page: no matter.
+                    // A program that maps or reads it at this moment keeps a page: no matter.
                     let file = std::fs::File::open(path).unwrap();
                     let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
                 }

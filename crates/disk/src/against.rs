@@ -2,7 +2,7 @@
 //!
 //! Turn, transfer rate at 41 places, seek times from three places over distances of all magnitudes, the full stroke, and
 //! the overhead of a command. The overhead of a virtual disk contains the way through kernel and FUSE, which no drive has:
-//! it is shown, and judged only by who knows the length of that way.
+//! it is shown, and judged only by one that knows the length of that way.
 
 use seekless_drive::{Drive, DriveSpec};
 use seekless_profile::DiskProfile;

@@ -35,7 +35,7 @@ impl Awake {
         let threads = on.into_iter().filter_map(|processor| {
             let stop = Arc::clone(&stop);
             let busy = move || {
-                // At any other priority it would take from those of the same group who have work.
+                // At any other priority it would take from those of the same group that have work.
                 if run_last_on(processor).is_ok() {
                     while !stop.load(Ordering::Relaxed) {
                         std::hint::spin_loop();

@@ -102,7 +102,7 @@ fn apply_and_revert_lead_back_to_the_start() {
     assert!(dry["tuned_mb_per_s"].as_f64() > dry["now_mb_per_s"].as_f64());
     assert!(m.ok(&["--apply"])["applied"].as_bool().unwrap());
     assert_eq!(m.all(), ["mq-deadline", "32", "64", "2048", "2048"]);
-    // Somebody changes something and applies again: the first record counts.
+    // A setting is changed, and applied again: the first record counts.
     fs::write(m.path("sys/sdx/queue/read_ahead_kb"), "256\n").unwrap();
     m.ok(&["--apply"]);
     let back = m.ok(&["--revert"]);

@@ -1,4 +1,4 @@
-//! Sets of drives: where bytes lie, who is read, how long it takes.
+//! Sets of drives: where bytes lie, which member is read, how long it takes.
 
 mod common;
 

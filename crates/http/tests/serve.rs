@@ -139,7 +139,7 @@ fn a_request_without_one_good_host_is_refused() {
     server.stop();
 }
 
-/// Whoever can write into a file and knows the boundary before could write ends of parts into it.
+/// A user who can write into a file and knows the boundary before could write ends of parts into it.
 #[test]
 fn boundaries_cannot_be_foreseen() {
     let site = Site::new();

@@ -146,7 +146,7 @@ pub struct SearchReport {
     /// The runs at constant rates, in the order they were made.
     pub steps: Vec<SearchStep>,
     /// This and what follows: the report of the run behind `max_per_s` (the ramp, or the highest good step), so that
-    /// whoever reads runs can read a search as well. As in [`RunReport`].
+    /// a reader of runs can read a search as well. As in [`RunReport`].
     pub measured: Option<crate::report::Measured>,
     /// As in [`RunReport`].
     pub totals: Option<crate::report::Totals>,

@@ -47,7 +47,7 @@ const HEAD_MAX: usize = 8 << 10;
 /// another.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(70);
 
-/// The longest life of a connection: nothing is held for ever by who reads its answers byte by byte.
+/// The longest life of a connection: a client that reads byte by byte holds nothing for ever.
 const LIFE_MAX: Duration = Duration::from_secs(600);
 
 /// How long answers under way may take at the end. They are written from memory; longer is a client that

@@ -1,4 +1,4 @@
-//! A metrics address from outside: what it answers, to whom, and what it bounds.
+//! A metrics address from outside: what it answers, which peers it answers, and what it bounds.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

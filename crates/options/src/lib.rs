@@ -26,7 +26,7 @@ pub use set::SetOptions;
 pub use table2::Table2;
 pub use values::{on_off, seconds, share, time};
 
-/// Heading of the options that only somebody who compares with a paper needs.
+/// Heading of the options for comparisons with the papers.
 pub const PAPERS: &str = "Papers' parameters";
 
 /// Heading of the options that bound or log what the engine does.

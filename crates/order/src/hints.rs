@@ -1,7 +1,7 @@
 //! In which order files are looked up: by inode number.
 //!
 //! Where a file lies stands in its inode. Inodes lie on the disk in the order of their numbers, and names
-//! lead to them in no order. A folder has both, name and number, and whoever listed it has brought it into
+//! lead to them in no order. A folder has both, name and number, and listing it has brought it into
 //! memory. So the folders of a batch are read first, and its files are looked up by rising number.
 //!
 //! A number that is wrong or missing costs a seek: mount points, files renamed meanwhile.

@@ -1,4 +1,4 @@
-//! Files in the order in which their disk reads them best, read ahead of whoever takes them.
+//! Files in the order in which their disk reads them best, read ahead of their consumer.
 //!
 //! A program that takes files in any order (a hasher, a backup, a media scanner, a loader of training data)
 //! makes a hard disk seek once a file if it takes them in the order of names. In the order of the addresses

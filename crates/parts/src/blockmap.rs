@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(map.insert(span(999, 1)), 0);
         assert_eq!(map.insert(span(1, 1)), 1, "what joins is taken");
         assert_eq!(map.insert(span(999, 1)), 1, "and makes room");
-        // Whoever asks for what is missing, a few at a time, comes to the end.
+        // Requesting what is missing, a few at a time, comes to the end.
         let mut rounds = 0;
         while !map.complete() {
             for gap in map.missing(3) {

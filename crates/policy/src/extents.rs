@@ -225,6 +225,17 @@ impl<F: Copy + Ord> Extents<F> {
         });
     }
 
+    /// A client read up to the end of its file: what was fetched of the last page beyond it is no waste.
+    pub(crate) fn used_beyond_end(&mut self, file: F, end: u64, page_end: u64) {
+        self.rewrite(file, end, page_end, |Account { totals, .. }, len, facts| match facts {
+            Some(f @ Facts { state: State::Unread(_), .. }) => {
+                add(&mut totals.first_use, len);
+                Some(Facts { state: State::Read, ..f })
+            }
+            facts => facts,
+        });
+    }
+
     /// A client reads this range itself: what is not known to be in memory comes from the disk.
     pub(crate) fn left_to_client(&mut self, file: F, start: u64, end: u64) {
         self.rewrite(file, start, end, |_, _, facts| Some(facts.unwrap_or(Facts::of(State::Absent))));

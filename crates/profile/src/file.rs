@@ -2,7 +2,7 @@
 //!
 //! A profile steers how much is read, so a wrong one must not be believed silently: it may be cut short by a full
 //! disk, edited by hand, copied from another machine, or written by a later version. Each of these is told apart, so
-//! that whoever reads it can name the reason and go on with [`DiskProfile::assumed`].
+//! that its reader can name the reason and go on with [`DiskProfile::assumed`].
 
 use alloc::string::{String, ToString};
 use core::fmt;

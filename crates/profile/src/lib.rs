@@ -123,7 +123,7 @@ impl DiskProfile {
         if self.rates.is_empty() || self.seeks.is_empty() {
             return Err("a curve is empty".into());
         }
-        // More points than any procedure of ours takes: somebody else's file.
+        // More points than any procedure of ours takes: the file is not ours.
         if self.rates.len() > 10_000 || self.seeks.len() > 10_000 {
             return Err("a curve has over 10000 points".into());
         }

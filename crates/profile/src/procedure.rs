@@ -1,5 +1,5 @@
 //! The measurement of a disk, as a state machine: it says which blocks to read and when, and is told how long each
-//! took. Whoever drives it reads a real disk without the page cache, or a model in virtual time.
+//! took. Its driver reads a real disk without the page cache, or a model in virtual time.
 //!
 //! One read at a time, read-only, in this order: the turn (`rotation`), the overhead of a command (`overhead`), the
 //! transfer rate at places spread over the disk (long sequential reads; more places where it changes), the seek time

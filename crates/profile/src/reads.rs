@@ -36,7 +36,7 @@ pub struct Timing {
     pub issued: Nanos,
     /// When its data was there.
     pub completed: Nanos,
-    /// Somebody else used the disk meanwhile: the figure is worthless.
+    /// Another program used the disk meanwhile: the figure is worthless.
     pub disturbed: bool,
 }
 

@@ -19,7 +19,7 @@ const RESOLUTION: f64 = 1.0 / 400.0;
 /// And the absolute one, below the jitter of a system call.
 const RESOLUTION_NS: f64 = 5_000.0;
 /// A read is believed if it ended within this part of a turn of a predicted passage. Larger differences are a step to
-/// a track with another skew, a buffer hit or somebody else's read: the passage is then taken anew.
+/// a track with another skew, a buffer hit or another program's read: the passage is then taken anew.
 const COHERENT: f64 = 0.04;
 /// Turns to wait at the near end. A drive's obligatory look-ahead is a part of a track.
 const LINGER: f64 = 1.0;

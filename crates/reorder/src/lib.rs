@@ -193,7 +193,7 @@ pub enum Action {
     },
     /// Send a block, which is in memory; report [`Event::Sent`]. One at a time a client.
     Send {
-        /// To whom.
+        /// Its receiver.
         client: ClientId,
         /// The file.
         content: ContentId,

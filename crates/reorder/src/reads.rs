@@ -10,7 +10,7 @@ use seekless_policy::recency::{Recency, Turn};
 /// Place in the order of reading.
 #[derive(Clone, Copy, Debug)]
 enum ReadRank {
-    /// Somebody waits for it.
+    /// A client waits for it.
     Urgent(Turn),
     Queued(Turn),
 }
@@ -19,7 +19,7 @@ enum ReadRank {
 struct Want {
     /// Client queues it is in.
     queued: u32,
-    /// Who put it in a queue last: what that client needs next may be read along.
+    /// The client that queued it last. What that client needs next may be read along.
     by: Option<ClientId>,
     /// Clients that can send nothing else.
     waiting: Vec<ClientId>,
@@ -111,7 +111,7 @@ impl Reads {
         }
     }
 
-    /// The read of the block has ended. Who waited for it.
+    /// The read of the block has ended. Returns the clients that waited for it.
     pub(super) fn end(&mut self, key: Key) -> Vec<ClientId> {
         let Some(want) = self.wants.get_mut(&key) else { return Vec::new() };
         want.in_flight = false;

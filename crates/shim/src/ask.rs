@@ -93,7 +93,7 @@ pub(crate) fn need(fd: BorrowedFd<'_>, call: Call, offset: u64, length: u64, dev
     (answer.verdict == Verdict::Resident).then_some(answer)
 }
 
-/// Passes an advice on and does not wait: whoever gives advice goes on with other work meanwhile.
+/// Passes an advice on and does not wait: the caller goes on with other work meanwhile.
 pub(crate) fn advise(fd: BorrowedFd<'_>, call: Call, offset: u64, length: u64) {
     send_need(fd, call, offset, length);
 }

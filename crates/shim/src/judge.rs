@@ -44,7 +44,7 @@ pub(crate) enum After {
     Nothing,
     /// Mode `track`: how long it took.
     Track(Tracked),
-    /// Where somebody reads, for the daemon to read ahead of.
+    /// Where a client reads, for the daemon to read ahead of.
     Report(Record),
 }
 

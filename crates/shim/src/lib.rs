@@ -6,7 +6,7 @@
 //! order, and then makes the call. **The original call is always made, and its result and `errno` are returned
 //! untouched.** Whatever goes wrong, the server gets what it would have got without us, when it would have got it.
 //!
-//! It lives in somebody else's process, hence:
+//! It lives in another program's process, hence:
 //!
 //! - nothing is kept between calls but a few hundred KiB of plain numbers in static memory: no descriptor, no thread, no
 //!   allocation, no table of descriptors (a process may be allowed a billion of them, and may close any of them at any

@@ -19,7 +19,7 @@ const PAUSE_HUNG_MS_MAX: u64 = 30_000;
 /// Settings may not be asked for more often than this, whatever the daemon says.
 const SETTINGS_TTL_MS_MIN: u32 = 20;
 
-/// Who asks for settings keeps others from asking for this long.
+/// A thread that fetches the settings keeps others from it for this long.
 const ASKING_MS: u64 = 500;
 
 /// What is known of the settings.
@@ -42,7 +42,7 @@ pub(crate) struct Memory {
     pause_until_ms: AtomicU64,
     /// How many waits in a row ended badly.
     hung: AtomicU32,
-    /// Somebody is asking for the settings until.
+    /// A thread fetches the settings until then.
     asking_until_ms: AtomicU64,
     /// Device (its number folded to 32 bits) above, expiry in units of 64 ms below.
     devices: [AtomicU64; DEVICES],

@@ -39,7 +39,7 @@ pub(crate) fn named(number: u8, fetch: fn() -> Option<OwnedFd>) {
     {
         return;
     }
-    // Whoever changed the number fetches the ring; nobody writes to the old one meanwhile.
+    // The thread that changed the number fetches the ring; no thread writes to the old one meanwhile.
     RING.store(std::ptr::null_mut(), Ordering::Release);
     if number == 0 {
         return;

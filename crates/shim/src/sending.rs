@@ -35,7 +35,7 @@ impl Sending {
         if self.sent == 0 { self.left } else { self.left.min(PART_BYTES) }
     }
 
-    /// Bytes to send next. `followed`: somebody is told of each part; where nobody is, the rest goes in one.
+    /// Bytes to send next. `followed`: the daemon is told of each part; otherwise the rest goes in one.
     pub(crate) fn part(self, followed: bool) -> size_t {
         match (self.sent, followed && self.divisible) {
             (_, true) => self.left.min(PART_BYTES),

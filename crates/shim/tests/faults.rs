@@ -209,7 +209,7 @@ fn a_full_backlog_is_not_waited_for() {
     assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
 }
 
-/// A stranger who has taken the name gets no descriptor, not even a frame.
+/// Another program that has taken the name gets no descriptor, not even a frame.
 #[test]
 fn a_stranger_is_told_nothing() {
     if !rustix::process::geteuid().is_root() {

@@ -174,7 +174,7 @@ fn twice_as_fast_takes_half_the_time() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Whatever is asked of it: the same seed gives the same bytes, nobody gets what his link or client does not take, and what
+    /// Whatever is asked of it: the same seed gives the same bytes, no client gets what its link does not take, and what
     /// was served was read, from the disk or once before.
     #[test]
     fn the_books_balance(

@@ -57,7 +57,7 @@ pub struct Read {
 pub enum Action {
     /// List this folder, and tell: [`Successors::listed`] or [`Successors::closed`].
     List {
-        /// For whom.
+        /// The reader it is for.
         reader: u32,
         /// The folder.
         folder: FileId,
@@ -65,7 +65,7 @@ pub enum Action {
     /// Bring the head ([`crate::head`]) of this file into memory, and tell: [`Successors::opened`] or
     /// [`Successors::unusable`].
     Open {
-        /// For whom: a file that this reader could not read must not be opened.
+        /// The reader it is for: a file that this reader could not read must not be opened.
         reader: u32,
         /// The folder.
         folder: FileId,
@@ -76,7 +76,7 @@ pub enum Action {
     },
     /// Nobody is thought to come for this file any more: what has not been read of it need not be.
     Withdraw {
-        /// For whom it was.
+        /// The reader it was for.
         reader: u32,
         /// The file.
         file: FileId,

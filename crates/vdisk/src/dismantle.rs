@@ -1,7 +1,7 @@
 //! Taking a disk apart, from whatever state it was left in.
 //!
 //! Each step checks that the thing is ours before it is touched - a mount whose source is our loop device, a loop
-//! device whose file is ours - so it can run twice, after a crash, or beside a stranger who took the freed loop device.
+//! device whose file is ours - so it can run twice, after a crash, or while another program has the freed loop device.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

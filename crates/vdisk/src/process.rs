@@ -1,6 +1,6 @@
 //! Processes of ours that are known by a number in a record.
 //!
-//! The number may have gone to another process since, and the record may have been written by anybody who could. So a process is
+//! The number may have gone to another process since, and any user with access may have written the record. So a process is
 //! first taken hold of (a pidfd, which always means the same process), then looked at, and only then signalled.
 
 use std::fs;

@@ -3,7 +3,7 @@
 //! Each disk has a directory `vdisk/NAME` in the state directory: `disk.json` (what it is), `control.sock`, `fuse` (the
 //! mount point of the file below the loop device), `log`. Beside it lies `NAME.lock`, locked as long as the disk's
 //! supervisor lives: the kernel drops the lock however the supervisor ends, so a directory without a held lock is a
-//! disk that died, and whoever takes the lock may clear it away.
+//! disk that died, and the process that takes the lock may clear it away.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -21,7 +21,7 @@ pub use crate::fault::cannot;
 /// The state directory ([`seekless_kernel::state`]).
 ///
 /// # Errors
-/// `Permission`: somebody else could have put what is in it there; nothing in it is believed.
+/// `Permission`: another user could have written what is in it; nothing in it is trusted.
 fn state_root() -> Result<PathBuf, Fault> {
     state::folder().map_err(|e| Fault::new(Exit::Permission, e.to_string()))
 }
@@ -147,7 +147,7 @@ impl DiskDir {
     pub fn try_lock(&self) -> Result<Option<Lock>, Fault> {
         let path = self.lock_path();
         let parent = path.parent().unwrap_or(Path::new("/"));
-        // Whoever lets go of the last lock removes the folders and its file (below), at any moment of this: then once more.
+        // The process that releases the last lock removes the folders and the lock file (below), possibly now: try again.
         let passing =
             |e: &io::Error| matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists);
         let mut met = None;

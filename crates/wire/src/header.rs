@@ -20,7 +20,7 @@ pub const MAGIC: [u8; 4] = *b"SKLS";
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 16;
 
-/// Longest frame, header included. One page: it fits a stack buffer in somebody else's thread.
+/// Longest frame, header included. One page: it fits a stack buffer in another program's thread.
 pub const FRAME_BYTES_MAX: usize = 4096;
 
 /// Newest version this build speaks.

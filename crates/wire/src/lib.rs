@@ -24,7 +24,7 @@
 //!                                    <--  TakeOver{socket} + fd, {twin} + fd, {metrics} + fd   those there are
 //!                                    <--  TakeOver{offered, ring}
 //!   TakeOver{serving}                -->                     until here the old one goes on if the new one ends
-//!                                    <--  TakeOver{released}  it accepts no more, answers whoever waits, and ends
+//!                                    <--  TakeOver{released}  it accepts no more, answers all that wait, and ends
 //! ```
 //!
 //! A program that takes files in any order asks for a file set, and keeps its connection until the end:
@@ -39,7 +39,7 @@
 //! ```
 //!
 //! **Versions.** The 16-byte header is frozen for ever. It carries the version the frame is written in and the range
-//! its sender can speak; whoever is newer writes in the lower version ([`common_version`]). A receiver that cannot read
+//! its sender can speak; the newer side writes in the lower version ([`common_version`]). A receiver that cannot read
 //! a frame answers [`Frame::Refuse`], written in the oldest version there is, whose header names its own range.
 //!
 //! Nothing here allocates, panics or knows what a socket is: the shim runs this inside other people's programs.

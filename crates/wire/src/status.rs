@@ -6,7 +6,7 @@ use crate::header::{FRAME_BYTES_MAX, HEADER_BYTES};
 /// Longest piece of text in one frame.
 pub const STATUS_PART_BYTES_MAX: usize = FRAME_BYTES_MAX - HEADER_BYTES - 8;
 
-/// Longest status text. Hundreds of disks fit; whoever joins pieces stops here.
+/// Longest status text. Hundreds of disks fit; a reader that joins pieces stops here.
 pub const STATUS_BYTES_MAX: usize = 1 << 20;
 
 /// Cuts a text into frames; always at least one, the last marked so. Text beyond [`STATUS_BYTES_MAX`] is not sent.

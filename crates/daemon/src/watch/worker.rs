@@ -21,7 +21,7 @@ use crate::daemon::Daemon;
 use crate::parent::die_with;
 
 /// Descriptors wanted: for readers held, connections, and then as many again. When none is left the kernel refuses the
-/// read of whoever waits, the one way in which this door could make a read fail; so there must always be some.
+/// read that waits, the one way in which this door could make a read fail; so there must always be some.
 const DESCRIPTORS: u64 = 65536;
 
 /// Sent once, when the folders are marked.
@@ -73,7 +73,7 @@ pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
     let heart = supervisor.try_clone().map_err(fault)?;
     let mut door = Door::open(&watch, &daemon, Some(heart), worker.restarts)?;
     let metrics = crate::metrics::serve(worker.metrics, None, &daemon, "seekless watch")?;
-    // Before it is announced: whoever has read the announcement may end this worker, and it counts as one that lived.
+    // Before it is announced: the reader of the announcement may end this worker, and it counts as one that lived.
     rustix::io::write(&supervisor, &[READY]).map_err(|e| fault(e.into()))?;
     if worker.restarts == 0 {
         for disk in engine.survey(Some(&watch.dirs)) {

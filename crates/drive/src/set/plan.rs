@@ -32,7 +32,7 @@ pub(super) struct Lost;
 /// Chooses a mirror to read from, out of at least one: each a member and its sector.
 pub(super) type Choose<'a> = &'a mut dyn FnMut(&[(u32, u64)], u64) -> usize;
 
-/// Who is there to be read and written.
+/// Members that can be read and written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Planner<'a> {
     pub(super) layout: &'a SetLayout,

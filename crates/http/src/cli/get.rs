@@ -159,7 +159,7 @@ async fn all(
     tokio::spawn(async move {
         tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
         let _ = stop.send(true);
-        // Held, so that those who wait for it see a stop and not an end.
+        // Kept, so that its waiters see a stop and not an end.
         std::future::pending::<()>().await;
     });
     let shown = !args.quiet && std::io::stderr().is_terminal();

@@ -211,7 +211,7 @@ pub fn run_serve(args: ServeArgs) -> Result<Exit, Fault> {
         eprintln!("seekless serve: {disk}");
     }
     let server = Server::start(settings)?;
-    // Whoever started us waits for this line to know the port; a closed pipe is nobody's fault.
+    // The parent process waits for this line to know the port; a closed pipe is no fault.
     let _ = writeln!(std::io::stdout(), "listening on {}", server.url());
     let metrics = args.metrics.map(|address| MetricsServer::start(address, server.source())).transpose()?;
     if let Some(metrics) = &metrics {

@@ -4,7 +4,7 @@
 //! process (or the machine) it is true.
 //!
 //! The folder may be one that others write to (`/tmp`). What stands at these names is used only if it is a regular file of
-//! our own with no other name: no symlink is followed, and no file of somebody else's is written or believed.
+//! our own with no other name: no symlink is followed, and no file of another user is written or trusted.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -253,7 +253,7 @@ impl PartFile {
         };
         let new = with_suffix(&self.map_path, ".new");
         let write = || -> io::Result<()> {
-            // Left by a process that was killed, or put there by somebody else: never written to.
+            // Left by a process that was killed, or put there by another user: never written to.
             let _ = fs::remove_file(&new);
             let mut file = OpenOptions::new().write(true).create_new(true).open(&new)?;
             file.write_all(serde_json::to_string(&saved)?.as_bytes())?;
@@ -425,7 +425,7 @@ mod tests {
         assert!(fault.message.contains("lost") && !fault.message.contains('\n'), "{fault}");
     }
 
-    /// What somebody else can put into a folder that both write to.
+    /// What another user can put into a folder that both write to.
     #[test]
     fn nothing_planted_is_followed_written_or_believed() {
         use std::os::unix::fs::symlink;

@@ -142,7 +142,7 @@ pub(crate) async fn sha256(shared: &Arc<Shared>, file: &Arc<Opened>) -> Option<V
     let file = file.clone();
     let made = tokio::task::spawn_blocking(move || {
         let mut hasher = Hasher::new(Algorithm::Sha256);
-        // Who comes to a file that others download begins in the middle.
+        // A client that comes to a file others download begins in the middle.
         let (mut next, mut early) = (0, HashMap::new());
         while let Some(given) = blocks.blocking_recv() {
             let (number, bytes) = given.ok()?;

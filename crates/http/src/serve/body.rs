@@ -104,7 +104,7 @@ impl FileBody {
         self
     }
 
-    /// Who takes it, on HTTP/2.
+    /// Its receiver, on HTTP/2.
     pub(crate) fn taken(mut self, by: Option<Rc<Taking>>) -> FileBody {
         self.taking = by.map(|taking| {
             taking.begins();
@@ -129,7 +129,7 @@ impl FileBody {
         self
     }
 
-    /// A body of `len` bytes that somebody else hands over.
+    /// A body of `len` bytes that another part hands over.
     pub(crate) fn any_order(
         shared: Arc<Shared>,
         len: u64,

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use rustls::crypto::SecureRandom;
 
-/// What makes the boundary of an answer in parts: whoever can write into a file and could foresee it would
+/// What makes the boundary of an answer in parts: a user who can write into a file and could foresee it would
 /// choose where readers that search for it see the end of a part.
 pub(super) fn boundary() -> u128 {
     /// The source that TLS draws its keys from.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use seekless_engine::lock;
 
-/// Whom a connection counts for: an IPv4 address, or the /64 an IPv6 customer gets.
+/// The peer that a connection counts for: an IPv4 address, or the /64 an IPv6 customer gets.
 fn client_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => {

@@ -1,4 +1,4 @@
-//! When the bytes of an answer are needed, so that the disk serves first who would stall first.
+//! When the bytes of an answer are needed, so that the disk serves the player first that would stall first.
 //!
 //! A viewer plays an answer from its first byte on, at the file's bitrate. Where the player says how long its buffer lasts
 //! ([`crate::cmcd`]), a window is needed when its first byte is to be played. Where it does not, what plays for a second must

@@ -1,6 +1,6 @@
 //! The served folders, and opening what lies below them.
 //!
-//! `openat2` with `RESOLVE_BENEATH` lets no symbolic link lead out of a folder, whoever changes it meanwhile. With
+//! `openat2` with `RESOLVE_BENEATH` lets no symbolic link lead out of a folder, even if it is changed meanwhile. With
 //! `RESOLVE_CACHED` it also never reads a directory from disk: an event loop tries that first, and only what the kernel
 //! cannot look up in memory is opened by a helper thread.
 

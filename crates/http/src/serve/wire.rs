@@ -418,7 +418,7 @@ impl Wire {
                     Ready::Bytes(there) => len = there,
                     Ready::Unknown => {}
                     Ready::No => {
-                        // It has left memory while the client had no room for it. Now he has.
+                        // It has left memory while the client had no room for it. Now it has.
                         self.again = Some(Box::pin(anew(self.shared.clone(), file.clone(), span)));
                         // Polled at once, so that it wakes us.
                         let Some(again) = &mut self.again else { return Poll::Pending };

@@ -123,13 +123,14 @@ fn fetch(port: u16, root: &Path, into: &Path) -> Result<Command, Fault> {
         .map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", root.display())))?
         .count();
     let each = folders.div_ceil(CLIENTS);
+    // The folders of one client are its arguments.
     let client = format!("\"$RSYNC\" -rR $(printf 'rsync://127.0.0.1:{port}/files/./%s ' \"$@\") \"$INTO\"");
-    let line = format!("ls | sort | xargs -n {each} -P {CLIENTS} sh -ec '{client}' sh");
+    let line = format!("ls | sort | xargs -n {each} -P {CLIENTS} sh -ec \"$CLIENT\" sh");
     let mut command = Command::new("sh");
     command.args(["-ec", &line]).current_dir(root);
     let rsync = tools::find("rsync")?.command();
     command.envs(rsync.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    command.env("INTO", into).env("RSYNC", rsync.get_program());
+    command.env("CLIENT", client).env("INTO", into).env("RSYNC", rsync.get_program());
     Ok(command)
 }
 

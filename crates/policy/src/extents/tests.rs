@@ -29,6 +29,19 @@ fn a_prefetch_that_is_read_in_full_costs_nothing() {
 }
 
 #[test]
+fn the_rest_of_the_last_page_is_no_waste() {
+    let mut map = Extents::new(100);
+    fetch(&mut map, at(0), 1, 0, 8192);
+    map.used(1, 0, 5000);
+    map.used_beyond_end(1, 5000, 8192);
+    map.stream_ended(1, 5000, &[]);
+    let t = map.totals();
+    assert_eq!((t.requested, t.first_use, t.wasted, t.wasted_approx), (5000, 8192, 0, 0));
+    map.used_beyond_end(2, 5000, 8192);
+    assert_eq!(map.totals().first_use, 8192, "what was not fetched is not used");
+}
+
+#[test]
 fn an_eviction_before_use_is_noticed_with_its_age() {
     let mut map = Extents::new(100);
     fetch(&mut map, at(10), 1, 0, 1000);

@@ -1,5 +1,5 @@
 //! What must hold of block reordering whatever clients, disks and connections do, and in whatever order: every client gets
-//! every block it wants once, somebody always gets on, memory and tables keep their bounds.
+//! every block it wants once, some client always makes progress, memory and tables keep their bounds.
 
 mod world;
 

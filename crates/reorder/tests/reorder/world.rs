@@ -1,5 +1,5 @@
 //! Clients, disks and connections round a [`Circus`], which do whatever they are told and watch what must hold: every client gets
-//! each of its blocks once or is told that it cannot, somebody always gets on, memory and tables keep their bounds.
+//! each of its blocks once or is told that it cannot, some client always makes progress, memory and tables keep their bounds.
 //!
 //! Shared with the fuzz target (`fuzz/src/reorder.rs`). A number picks among what there is at that moment; where there is nothing,
 //! nothing happens.

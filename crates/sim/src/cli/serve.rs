@@ -237,7 +237,7 @@ struct ServerArgs {
     /// The kernel's read-ahead algorithm
     #[arg(long, value_enum, default_value = "on-demand", help_heading = MODEL, hide_short_help = true)]
     kernel_read_ahead: KernelReadAhead,
-    /// From the end of a disk command to the wake-up of who waits for it, and of a message between shim and daemon
+    /// From the end of a disk command to the wake-up of its waiter, and of a message between shim and daemon
     #[arg(long, value_name = "TIME", default_value = "60us", value_parser = duration, help_heading = MODEL, hide_short_help = true)]
     wake: Nanos,
     /// Cost of a request on the network, besides its bytes (alpha)
@@ -298,7 +298,7 @@ struct EngineArgs {
 
 #[derive(Args, Clone, Debug)]
 struct LoadArgs {
-    /// Who asks for what
+    /// Which clients there are, and what they request
     #[arg(long, value_enum, default_value = "closed")]
     load: LoadKind,
     /// Closed, handlers: clients on each disk

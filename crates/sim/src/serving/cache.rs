@@ -422,7 +422,7 @@ impl PageCache {
         whole
     }
 
-    /// Somebody is to come for these pages.
+    /// A client is to come for these pages.
     pub fn await_reader(&mut self, file: u32, from: u64, to: u64) {
         self.each(file, from, to, |block, bits| block.left &= !bits);
     }

@@ -10,7 +10,7 @@ use seekless_workload::handler::{Requests, Step};
 use seekless_workload::session::{Due, Session};
 use seekless_workload::sources::Comparison;
 
-/// Who asks.
+/// The client of a request.
 pub(crate) enum Kind<'a> {
     /// The next range when the last is complete.
     Closed(Box<ClosedReader<'a>>),
@@ -20,7 +20,7 @@ pub(crate) enum Kind<'a> {
     Tree(Program),
     /// The next two files of a pair of trees, until all are compared.
     Diff(Comparison),
-    /// Whom a balancer sends here, or not.
+    /// The clients that a balancer sends here.
     Balanced,
     /// A viewer.
     Session {

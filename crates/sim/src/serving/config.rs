@@ -196,7 +196,7 @@ impl EngineConfig {
 /// What things cost besides the disk.
 #[derive(Clone, Copy, Debug)]
 pub struct Costs {
-    /// From the end of a command in the drive to the wake-up of whoever waits for it, and from one message
+    /// From the end of a command in the drive to the wake-up of its waiter, and from one message
     /// between shim, daemon and its threads to the next.
     pub wake: Nanos,
     /// A call, besides its bytes.
@@ -223,7 +223,7 @@ impl Default for Costs {
     }
 }
 
-/// Who asks for what.
+/// Which clients there are, and what they request.
 #[derive(Clone, Debug)]
 pub enum Load {
     /// So many clients a disk, each asking for the next range when it has the last.

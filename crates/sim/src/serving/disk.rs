@@ -15,7 +15,7 @@ use super::layout::Layout;
 use super::profile_of;
 use super::scheduler::{Pick, Scheduler, Waiting};
 
-/// Who is to be told when a request is done.
+/// The part that hears when a request is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiter {
     /// A connection whose thread is blocked.
@@ -159,7 +159,8 @@ impl Disk {
             sectors_max: (kernel.max_request.min(kernel.max_command).0 / SECTOR_BYTES)
                 .max(PAGE / SECTOR_BYTES),
             single_max: kernel.segments.max(1) * (PAGE / SECTOR_BYTES),
-            // Without a scheduler nothing waits where it could be merged with: who finds no tag free sleeps.
+            // Without a scheduler nothing waits where it could be merged with: a submitter that finds no tag free
+            // sleeps.
             merges: kernel.scheduler != super::scheduler::Kind::None,
             next_send: Nanos::ZERO,
             send: kernel.send,
@@ -279,7 +280,7 @@ impl Disk {
         self.requests[id as usize].as_ref().expect("an id in a queue names a request")
     }
 
-    /// Registers somebody for the request that brings a page. `false`: none does.
+    /// Registers a waiter for the request that brings a page. `false`: none does.
     pub(crate) fn wait(&mut self, file: u32, page: u64, waiter: Waiter) -> bool {
         let all = self.sent.iter().chain(&self.waiting).chain(&self.outside).copied();
         let brings = |id: &u32| {

@@ -263,7 +263,7 @@ impl OnDemand {
             self.start += self.size;
             self.size = self.size.max(next_size(self.size, most));
         } else {
-            // A mark somebody else left. How far his window reached says how large it was.
+            // A mark that another reader left. How far its window reached says how large it was.
             let mut start = cache.first_absent(file, index + 1, index + 1 + most);
             // Walking its page tree from within a folio (`__xas_next`, 6.18), the kernel stays one slot
             // behind until it enters another node of the tree, where it finds its place again. Before that it

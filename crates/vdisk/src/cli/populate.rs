@@ -29,7 +29,7 @@ pub(super) struct PopulateArgs {
     /// Directory inside the file system that is the library's root
     #[arg(long, value_name = "DIR")]
     into: Option<PathBuf>,
-    /// Where a file system that somebody else made on the disk is mounted
+    /// Where a file system made on the disk by other means is mounted
     #[arg(long, value_name = "DIR")]
     mounted: Option<PathBuf>,
     /// Further disks that this file system lies on

@@ -1,4 +1,4 @@
-//! The clients' side of the loop: who becomes due, what has arrived, who gives up.
+//! The clients' side of the loop: which become due, what has arrived, which give up.
 
 use seekless_units::Nanos;
 use seekless_workload::closed::RangeRequest;

@@ -1,9 +1,9 @@
-//! Several nodes behind HAProxy on one clock: who is sent where, and what is seen of one of them.
+//! Several nodes behind HAProxy on one clock: which client goes where, and how one of them is watched.
 //!
 //! Viewers and downloads are shared by all nodes. HAProxy counts a request as its server's from the moment it
 //! is sent there until the last byte of the answer has come; on a viewer's slow link it waits in the
 //! balancer, and counts no more. One node may be killed and started again with nothing in memory; what was
-//! under way there breaks off, and whoever asked goes on with his next request.
+//! under way there breaks off, and its client goes on with the next request.
 
 use seekless_units::Nanos;
 use seekless_workload::catalogue::Catalogue;
@@ -196,7 +196,7 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// The next thing in a node, and what follows from it for those who wait.
+    /// The next thing in a node, and what follows from it for what waits.
     fn step(&mut self, n: usize) {
         let Some(node) = &mut self.nodes[n] else { return };
         node.step();

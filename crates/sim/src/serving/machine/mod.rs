@@ -145,7 +145,7 @@ struct Connection {
     end: u64,
     /// Bytes of the answer.
     answer: u64,
-    /// Bytes the request reads, and the disk time somebody needs for them who knows them all beforehand.
+    /// Bytes the request reads, and the disk time for them if all were known beforehand.
     known: Known,
     call_start: u64,
     call_end: u64,

@@ -3,7 +3,7 @@
 //!
 //! Downloads run through the server's own [`Circus`], whose blocks are held beside the page cache: as many as
 //! there are, so much less of it is left. Before a file's first download its digest is made, by one more
-//! client that takes every block. Who is sent here, and when, the [cluster](super::cluster) says.
+//! client that takes every block. The [cluster](super::cluster) says which client comes here, and when.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +34,7 @@ pub(super) enum Told {
     Downloaded(u32),
 }
 
-/// Who takes blocks: a download, or what makes the digest for it.
+/// What takes blocks: a download, or what makes the digest for it.
 #[derive(Clone, Copy)]
 struct Taker {
     video: u32,
