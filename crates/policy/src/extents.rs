@@ -225,12 +225,14 @@ impl<F: Copy + Ord> Extents<F> {
         });
     }
 
-    /// A client read up to the end of its file: what was fetched of the last page beyond it is no waste.
-    pub(crate) fn used_beyond_end(&mut self, file: F, end: u64, page_end: u64) {
+    /// A client read up to the end of its file. What came of the last page beyond it is no part of the file:
+    /// neither fetched nor wasted.
+    pub(crate) fn beyond_end(&mut self, file: F, end: u64, page_end: u64) {
         self.rewrite(file, end, page_end, |Account { totals, .. }, len, facts| match facts {
             Some(f @ Facts { state: State::Unread(_), .. }) => {
-                add(&mut totals.first_use, len);
-                Some(Facts { state: State::Read, ..f })
+                totals.disk = totals.disk.saturating_sub(len);
+                totals.prefetched = totals.prefetched.saturating_sub(len);
+                Some(Facts { state: State::Found, ..f })
             }
             facts => facts,
         });

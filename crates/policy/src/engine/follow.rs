@@ -92,7 +92,7 @@ impl DiskEngine {
         let end = offset.saturating_add(len).min(file_size.max(offset));
         self.extents.used(file, offset, end);
         if end == file_size {
-            self.extents.used_beyond_end(file, end, next_page(end));
+            self.extents.beyond_end(file, end, next_page(end));
         }
         let Some(stream) = self.observe(file, offset, len, file_size) else { return };
         if let Some(following) = &mut self.streams {

@@ -33,12 +33,12 @@ fn the_rest_of_the_last_page_is_no_waste() {
     let mut map = Extents::new(100);
     fetch(&mut map, at(0), 1, 0, 8192);
     map.used(1, 0, 5000);
-    map.used_beyond_end(1, 5000, 8192);
+    map.beyond_end(1, 5000, 8192);
     map.stream_ended(1, 5000, &[]);
     let t = map.totals();
-    assert_eq!((t.requested, t.first_use, t.wasted, t.wasted_approx), (5000, 8192, 0, 0));
-    map.used_beyond_end(2, 5000, 8192);
-    assert_eq!(map.totals().first_use, 8192, "what was not fetched is not used");
+    assert_eq!((t.requested, t.disk, t.first_use, t.wasted, t.wasted_approx), (5000, 5000, 5000, 0, 0));
+    map.beyond_end(2, 5000, 8192);
+    assert_eq!(map.totals(), t, "nothing was fetched there");
 }
 
 #[test]
