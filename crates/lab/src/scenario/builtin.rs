@@ -136,6 +136,7 @@ scenarios![
     "pfc-fig7",
     "pfc-live",
     "pfc-rates",
+    "pfc-rates-full",
     "pfc-readings",
     "pfc-real-traces",
     "pfc-seeds",
