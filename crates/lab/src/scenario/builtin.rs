@@ -119,7 +119,6 @@ scenarios![
     "libception-two-disks",
     "libception-two-disks-full",
     "libception-two-disks-whole",
-    "libception-videos",
     "libception-whole",
     "libception-workers",
     "observe",
