@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use seekless_kernel::prefetch::{Source, Steps};
 use seekless_policy::FileId;
-use seekless_units::Lba;
+use seekless_units::{Lba, SECTOR_BYTES};
 
 use crate::addresses::{Addresses, Edition};
 use crate::door::Passed;
+use crate::volume::Volume;
+use crate::worker::Mirror;
 
 /// How a file is read.
 pub(crate) struct OpenFile {
@@ -24,9 +26,32 @@ pub(crate) struct OpenFile {
 pub(crate) struct OpenFiles {
     files: HashMap<FileId, OpenFile>,
     addresses: Addresses,
+    /// Of a file system on several disks: where its addresses lie.
+    volume: Option<Volume>,
 }
 
 impl OpenFiles {
+    pub(crate) fn on(volume: Option<Volume>) -> OpenFiles {
+        OpenFiles { volume, ..OpenFiles::default() }
+    }
+
+    pub(crate) fn volume(&self) -> Option<&Volume> {
+        self.volume.as_ref()
+    }
+
+    /// The same file system has been asked again. Files may have been moved.
+    pub(crate) fn renew(&mut self, volume: Volume) {
+        if !self.volume.as_ref().is_some_and(|known| known.has_chunks_of(&volume)) {
+            self.addresses.forget();
+        }
+        self.volume = Some(volume);
+    }
+
+    /// A file that is open.
+    pub(crate) fn any(&self) -> Option<&Arc<Source>> {
+        self.files.values().next().map(|open| &open.source)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
@@ -55,7 +80,19 @@ impl OpenFiles {
     /// the address belongs to.
     pub(crate) fn locate(&mut self, file: FileId, offset: u64) -> Option<(Option<Lba>, u64)> {
         let OpenFile { source, edition, start, .. } = self.files.get(&file)?;
-        Some((self.addresses.lba(file, *edition, source, offset, *start), edition.size))
+        let address = self.addresses.of(file, *edition, source, offset);
+        let lba = address.and_then(|bytes| match &mut self.volume {
+            Some(volume) => volume.lba(bytes),
+            None => Some(Lba((bytes / SECTOR_BYTES).saturating_add(*start))),
+        });
+        Some((lba, edition.size))
+    }
+
+    /// The copy of an open file's byte at `offset` that is to be read.
+    pub(crate) fn mirror(&mut self, file: FileId, offset: u64) -> Option<Mirror> {
+        let OpenFile { source, edition, .. } = self.files.get(&file)?;
+        let volume = self.volume.as_ref()?;
+        volume.mirror(self.addresses.of(file, *edition, source, offset)?)
     }
 
     pub(crate) fn close(&mut self, file: FileId) {
