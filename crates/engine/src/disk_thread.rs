@@ -8,10 +8,10 @@
 use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, TryRecvError, never, select_biased};
+use crossbeam_channel::{Receiver, Sender, never, select_biased};
 use seekless_kernel::prefetch::{Source, give_back};
 use seekless_kernel::residency::{missing_prefix, page_bytes, resident_prefix};
 use seekless_policy::memory::REPORT_EVERY;
@@ -24,7 +24,7 @@ use seekless_wants::PROGRESS_STEP;
 use crate::decisions::DiskLog;
 use crate::disk::Disk;
 use crate::door::{Ask, ClientDemand, Completion, Hit, Message, OnAnswer, ResidentRange};
-use crate::kind::{Kinds, RETRY};
+use crate::kind::Kinds;
 use crate::media::{Look, Told};
 use crate::memory;
 use crate::missed::Missed;
@@ -32,8 +32,7 @@ use crate::next_files::NextFiles;
 use crate::open_files::OpenFiles;
 use crate::pinner::{Pinner, Span};
 use crate::snapshot::Statistics;
-use crate::volume::{Asked, Volume};
-use crate::worker::{self, Job, Report, Workers};
+use crate::worker::{self, Report, Workers};
 
 /// A request the engine has not answered.
 pub(crate) struct Pending {
@@ -64,12 +63,6 @@ pub(crate) struct DiskLoop {
     /// Where it is measured how many pieces the disk bears at once.
     pub(crate) kinds: Option<Arc<Kinds>>,
     pub(crate) disk: Disk,
-    /// A file system on several disks that was asked where it lies.
-    pub(crate) asked: Option<Asked>,
-    /// When it is asked again.
-    pub(crate) asked_due: Instant,
-    /// It has other queues than this thread; another one is to take its place.
-    pub(crate) replaced: Arc<AtomicBool>,
     /// How many disks share the memory.
     pub(crate) disks: Arc<AtomicUsize>,
     pub(crate) memory_due: Instant,
@@ -201,35 +194,9 @@ impl DiskLoop {
         self.memory_due = now + Duration::from_nanos(REPORT_EVERY.0);
         self.event(Event::MemoryLimit(memory::limit(self.disks.load(Ordering::Relaxed))));
         self.report_concurrency();
-        self.renew_volume(now);
+        self.files.renew_volume(now);
         self.disk.remember(&self.engine.stats().size);
         self.log.flush();
-    }
-
-    /// Where a file system on several disks lies, once in a while.
-    fn renew_volume(&mut self, now: Instant) {
-        let Some(known) = self.files.volume() else { return };
-        let told = match &self.asked {
-            Some(asked) => match asked.try_recv() {
-                Err(TryRecvError::Empty) => return,
-                Ok(Ok(told)) => Some(told),
-                // What was told before goes on.
-                Ok(Err(_)) | Err(TryRecvError::Disconnected) => None,
-            },
-            None => {
-                if now >= self.asked_due || known.is_outdated() {
-                    self.asked = self.files.any().map(|source| Volume::ask(source.clone()));
-                    self.asked_due = now + RETRY;
-                }
-                return;
-            }
-        };
-        self.asked = None;
-        match told {
-            Some(told) if known.has_queues_of(&told) => self.files.renew(told),
-            Some(_) => self.replaced.store(true, Ordering::Relaxed),
-            None => {}
-        }
     }
 
     /// How many pieces the disk bears at once, once that is measured.
@@ -265,11 +232,7 @@ impl DiskLoop {
         match action {
             Action::Answer { request, verdict } => self.answer(request, verdict),
             Action::Read { id, file, offset, len, .. } => {
-                let mirror = self.files.mirror(file, offset);
-                let job = self.files.get(file).map(|open| {
-                    let (source, steps) = (open.source.clone(), open.steps);
-                    Job { id, source, offset, len, steps, mirror }
-                });
+                let job = self.files.job(id, file, offset, len);
                 let flights = self.engine.in_flight();
                 if !job.is_some_and(|job| self.workers.submit(job, flights)) {
                     self.event(Event::Done { read: id, outcome: Outcome::Failed });

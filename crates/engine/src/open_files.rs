@@ -2,15 +2,16 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use seekless_kernel::prefetch::{Source, Steps};
-use seekless_policy::FileId;
+use seekless_policy::{FileId, ReadId};
 use seekless_units::{Lba, SECTOR_BYTES};
 
 use crate::addresses::{Addresses, Edition};
 use crate::door::Passed;
-use crate::volume::Volume;
-use crate::worker::Mirror;
+use crate::volume::Renewed;
+use crate::worker::Job;
 
 /// How a file is read.
 pub(crate) struct OpenFile {
@@ -27,29 +28,21 @@ pub(crate) struct OpenFiles {
     files: HashMap<FileId, OpenFile>,
     addresses: Addresses,
     /// Of a file system on several disks: where its addresses lie.
-    volume: Option<Volume>,
+    volume: Option<Renewed>,
 }
 
 impl OpenFiles {
-    pub(crate) fn on(volume: Option<Volume>) -> OpenFiles {
+    pub(crate) fn on(volume: Option<Renewed>) -> OpenFiles {
         OpenFiles { volume, ..OpenFiles::default() }
     }
 
-    pub(crate) fn volume(&self) -> Option<&Volume> {
-        self.volume.as_ref()
-    }
-
-    /// The same file system has been asked again. Files may have been moved.
-    pub(crate) fn renew(&mut self, volume: Volume) {
-        if !self.volume.as_ref().is_some_and(|known| known.has_chunks_of(&volume)) {
-            self.addresses.forget();
+    /// Asks a file system on several disks where it lies, once in a while.
+    pub(crate) fn renew_volume(&mut self, now: Instant) {
+        let OpenFiles { files, volume: Some(volume), addresses } = self else { return };
+        let moved = volume.renew(now, || files.values().next().map(|open| open.source.clone()));
+        if moved {
+            addresses.forget();
         }
-        self.volume = Some(volume);
-    }
-
-    /// A file that is open.
-    pub(crate) fn any(&self) -> Option<&Arc<Source>> {
-        self.files.values().next().map(|open| &open.source)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -82,17 +75,18 @@ impl OpenFiles {
         let OpenFile { source, edition, start, .. } = self.files.get(&file)?;
         let address = self.addresses.of(file, *edition, source, offset);
         let lba = address.and_then(|bytes| match &mut self.volume {
-            Some(volume) => volume.lba(bytes),
+            Some(renewed) => renewed.volume.lba(bytes),
             None => Some(Lba((bytes / SECTOR_BYTES).saturating_add(*start))),
         });
         Some((lba, edition.size))
     }
 
-    /// The copy of an open file's byte at `offset` that is to be read.
-    pub(crate) fn mirror(&mut self, file: FileId, offset: u64) -> Option<Mirror> {
-        let OpenFile { source, edition, .. } = self.files.get(&file)?;
-        let volume = self.volume.as_ref()?;
-        volume.mirror(self.addresses.of(file, *edition, source, offset)?)
+    /// How a piece of an open file is read.
+    pub(crate) fn job(&mut self, id: ReadId, file: FileId, offset: u64, len: u64) -> Option<Job> {
+        let OpenFile { source, edition, steps, .. } = self.files.get(&file)?;
+        let address = self.volume.as_ref().and_then(|_| self.addresses.of(file, *edition, source, offset));
+        let mirror = self.volume.as_ref().and_then(|renewed| renewed.volume.mirror(address?));
+        Some(Job { id, source: source.clone(), offset, len, steps: *steps, mirror })
     }
 
     pub(crate) fn close(&mut self, file: FileId) {

@@ -16,7 +16,7 @@ use crate::decisions::DiskLog;
 use crate::disk::Disk;
 use crate::disk_thread::DiskLoop;
 use crate::door::Message;
-use crate::kind::{Kinds, RETRY, is_block};
+use crate::kind::{Kinds, is_block};
 use crate::layout::Layout;
 use crate::media::{self, Bitrates};
 use crate::memory;
@@ -26,7 +26,7 @@ use crate::open_files::OpenFiles;
 use crate::pinner::Pinner;
 use crate::settings::Settings;
 use crate::snapshot::{Snapshot, Statistics};
-use crate::volume::Volume;
+use crate::volume::{Renewed, Volume};
 use crate::worker::{WORKERS_MAX, Workers, short_name};
 
 /// The doors' end of a disk thread.
@@ -88,7 +88,7 @@ impl DiskThread {
             log,
             began,
             workers,
-            files: OpenFiles::on(volume),
+            files: OpenFiles::on(volume.map(|volume| Renewed::new(volume, replaced.clone()))),
             missed: Missed::default(),
             pending: HashMap::new(),
             pinner,
@@ -96,9 +96,6 @@ impl DiskThread {
             next_files,
             kinds,
             disk,
-            asked: None,
-            asked_due: began + RETRY,
-            replaced: replaced.clone(),
             disks,
             memory_due: began + Duration::from_nanos(REPORT_EVERY.0),
             statistics,

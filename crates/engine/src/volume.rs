@@ -10,27 +10,32 @@
 //! | raid10 | one a copy | copies one behind the other, then the place on the first disk |
 //! | raid0, raid5, raid6 | one | the place on the first disk |
 //!
-//! Stripes are 64 KiB, so a piece is read by all disks together. Several at once make each disk seek between them.
+//! Stripes are 64 KiB, so a piece is read by all disks together. Several at once
+//! make each disk seek between them.
 //!
-//! The copy: of a chunk that is there twice, one disk reads the first half and the other the second. btrfs reads
-//! the copy that the number of the reading thread says, so a piece goes to a thread with such a number
-//! ([`crate::worker`]). Where that is not so (another `read_policy`, a container with process numbers of its own),
-//! mirrors get what md RAID gives them: one queue, a piece for each copy.
+//! The copy: of a chunk that is there twice, one disk reads the first half and the other the second. btrfs
+//! reads the copy that the number of the reading thread says, so a piece goes to a thread with such a number
+//! ([`crate::worker`]). Where that is not so (another `read_policy`, a container with process numbers of its
+//! own), mirrors get what md RAID gives them: one queue, a piece for each copy.
 //!
-//! The chunk tree is read again every minute, and when an address is not in it. Where that changes the queues, the
-//! disks get a new thread ([`crate::devices`]).
+//! The chunk tree is read again every minute, and when an address is not in it. Where that changes the
+//! queues, the disks get a new thread ([`crate::devices`]).
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, bounded};
+use crossbeam_channel::{Receiver, TryRecvError, bounded};
 use seekless_kernel::btrfs::{self, ChunkMap, Profile};
+use seekless_kernel::prefetch::Source;
 use seekless_kernel::topology::{Backing, Dev, Topology};
 use seekless_policy::Config;
 use seekless_units::{Lba, SECTOR_BYTES};
 
+use crate::kind::RETRY;
 use crate::layout::Layout;
 use crate::worker::Mirror;
 
@@ -62,11 +67,11 @@ pub(crate) struct Volume {
 type Member = (u64, Dev, u64, u64);
 
 /// A file system being asked.
-pub(crate) type Asked = Receiver<Result<Volume, String>>;
+type Asked = Receiver<Result<Volume, String>>;
 
 impl Volume {
     /// Asks the file system that a file lies on. It may have to ask the disk, so a thread of its own does it.
-    pub(crate) fn ask(file: impl AsFd + Send + 'static) -> Asked {
+    fn ask(file: impl AsFd + Send + 'static) -> Asked {
         let (tell, told) = bounded(1);
         let work = move || {
             let _ = tell.send(Volume::read(&file));
@@ -173,19 +178,50 @@ impl Volume {
         Some(Mirror { number, of })
     }
 
-    /// Whether it should be read again at once.
-    pub(crate) fn is_outdated(&self) -> bool {
-        self.outdated
-    }
-
     /// Whether a spindle that was made for this one serves the other as well.
-    pub(crate) fn has_queues_of(&self, other: &Volume) -> bool {
+    fn has_queues_of(&self, other: &Volume) -> bool {
         self.layout == other.layout && self.queues == other.queues && self.starts == other.starts
     }
+}
 
-    /// Whether all addresses are what they are in the other.
-    pub(crate) fn has_chunks_of(&self, other: &Volume) -> bool {
-        self.chunks == other.chunks
+/// One that is asked for again.
+pub(crate) struct Renewed {
+    pub(crate) volume: Volume,
+    asked: Option<Asked>,
+    due: Instant,
+    replaced: Arc<AtomicBool>,
+}
+
+impl Renewed {
+    /// `replaced` is set once the file system has other queues than its spindle.
+    pub(crate) fn new(volume: Volume, replaced: Arc<AtomicBool>) -> Renewed {
+        Renewed { volume, asked: None, due: Instant::now() + RETRY, replaced }
+    }
+
+    /// Asks if it is time, by way of an open file, and takes what was told; whether files may have moved.
+    pub(crate) fn renew(&mut self, now: Instant, file: impl FnOnce() -> Option<Arc<Source>>) -> bool {
+        let Some(asked) = &self.asked else {
+            if now >= self.due || self.volume.outdated {
+                self.asked = file().map(Volume::ask);
+                self.due = now + RETRY;
+            }
+            return false;
+        };
+        let told = match asked.try_recv() {
+            Err(TryRecvError::Empty) => return false,
+            Ok(Ok(told)) => Some(told),
+            // What was told before goes on.
+            Ok(Err(_)) | Err(TryRecvError::Disconnected) => None,
+        };
+        self.asked = None;
+        let Some(told) = told else { return false };
+        if !self.volume.has_queues_of(&told) {
+            self.replaced.store(true, Ordering::Relaxed);
+            return false;
+        }
+        let moved = self.volume.chunks != told.chunks;
+        self.volume = told;
+        moved
     }
 }
 
@@ -313,10 +349,10 @@ mod tests {
     #[test]
     fn a_map_that_contradicts_is_outdated() {
         let mut volume = of(vec![chunk(0, 0, &[(1, 0)])], true, members(2));
-        assert!(volume.lba(G - 1).is_some() && !volume.is_outdated());
-        assert_eq!((volume.lba(G), volume.is_outdated()), (None, true));
+        assert!(volume.lba(G - 1).is_some() && !volume.outdated);
+        assert_eq!((volume.lba(G), volume.outdated), (None, true));
         let more = of(vec![chunk(0, 0, &[(1, 0)]), chunk(G, 0, &[(2, 0)])], true, members(2));
-        assert!(volume.has_queues_of(&more) && !volume.has_chunks_of(&more));
+        assert!(volume.has_queues_of(&more) && volume.chunks != more.chunks);
         let added = of(vec![chunk(0, 0, &[(1, 0)])], true, members(3));
         assert!(!volume.has_queues_of(&added), "a disk more");
         let converted = of(vec![chunk(0, RAID0, &[(1, 0), (2, 0)])], true, members(2));
@@ -334,6 +370,6 @@ mod tests {
         assert!(!why.is_empty());
         // A device that is not known makes its own bytes unknown.
         let mut volume = of(vec![chunk(0, 0, &[(1, 0)]), chunk(G, 0, &[(9, 0)])], true, members(2));
-        assert_eq!((volume.lba(G), volume.is_outdated()), (None, false));
+        assert_eq!((volume.lba(G), volume.outdated), (None, false));
     }
 }

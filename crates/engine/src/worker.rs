@@ -112,7 +112,7 @@ impl Workers {
     fn enough_for(&mut self, lane: usize, flights: usize) -> io::Result<()> {
         let lane = &mut self.lanes[lane];
         while lane.count < flights.clamp(1, WORKERS_MAX) {
-            spawn(self.disk.clone(), lane.mirror, lane.todo.clone(), self.report.clone(), TURNS)?;
+            spawn(self.disk.clone(), lane.mirror, lane.todo.clone(), self.report.clone(), WORKERS_MAX)?;
             lane.count += 1;
         }
         Ok(())
@@ -131,11 +131,8 @@ impl Workers {
     }
 }
 
-/// Threads started in turn until one has the number it needs: with that many, it has none only if others start
-/// threads in the same rhythm.
-const TURNS: usize = 32;
-
-/// Starts a worker. It ends when the senders of `jobs` or the receivers of `reports` are gone.
+/// Starts a worker. It ends when the senders of `jobs` or the receivers of `reports` are gone. At most
+/// `turns` threads end at once for their number.
 fn spawn(
     disk: String,
     mirror: Option<Mirror>,

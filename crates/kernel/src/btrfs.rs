@@ -1,7 +1,7 @@
 //! What a mounted btrfs says of its devices and of where its addresses lie on them.
 //!
-//! The chunk tree is read by `BTRFS_IOC_TREE_SEARCH_V2`, which changes nothing and needs CAP_SYS_ADMIN. The order of
-//! reads is all that rests on it. See linux/btrfs.h and linux/btrfs_tree.h.
+//! The chunk tree is read by `BTRFS_IOC_TREE_SEARCH_V2`, which changes nothing and needs CAP_SYS_ADMIN. The
+//! order of reads is all that rests on it. See linux/btrfs.h and linux/btrfs_tree.h.
 
 mod chunks;
 
@@ -118,7 +118,8 @@ impl Volume {
     /// Of the file system that an open file or folder lies on. May wait for the disk.
     ///
     /// # Errors
-    /// `EPERM` without CAP_SYS_ADMIN, `ENOTTY` where it is no btrfs; `InvalidData` where what is told cannot be.
+    /// `EPERM` without CAP_SYS_ADMIN, `ENOTTY` where it is no btrfs; `InvalidData` where what is told cannot
+    /// be.
     pub fn read(file: impl AsFd) -> io::Result<Volume> {
         let (mut devices, mut chunks) = (Vec::new(), Vec::new());
         items(file.as_fd(), |item| {
@@ -142,7 +143,8 @@ impl Volume {
     }
 }
 
-/// Whether `read_policy` says that the number of the thread chooses. Before Linux 5.11 there is no such file, and no other policy.
+/// Whether `read_policy` says that the number of the thread chooses. Before Linux 5.11 there is no such file,
+/// and no other policy.
 fn by_thread(policy: Option<&str>) -> bool {
     policy.is_none_or(|text| text.split_whitespace().any(|word| word == "[pid]"))
 }
@@ -164,8 +166,8 @@ fn items(file: impl AsFd, mut each: impl FnMut(Item<'_>) -> io::Result<()>) -> i
         search.key = Key::from(from);
         search.bytes = ANSWER_BYTES as u64;
         let args: *mut Search = &raw mut *search;
-        // SAFETY: the descriptor is open for the whole call; `args` is a search followed by the `bytes` of room that
-        // it says there are, all of them plain integers, which is what the request may write to.
+        // SAFETY: the descriptor is open for the whole call; `args` is a search followed by the `bytes` of
+        // room that it says there are, all of them plain integers, which is what the request may write to.
         let status = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), TREE_SEARCH_V2 as _, args) };
         if status != 0 {
             return Err(io::Error::last_os_error());
@@ -190,8 +192,8 @@ fn items(file: impl AsFd, mut each: impl FnMut(Item<'_>) -> io::Result<()>) -> i
 }
 
 impl From<(u64, u32, u64)> for Key {
-    /// All devices and chunks from this object, type and offset on. The kernel holds each of the three in its range, and
-    /// compares them as one key: what lies before the first is left out.
+    /// All devices and chunks from this object, type and offset on. The kernel holds each of the three in its
+    /// range, and compares them as one key: what lies before the first is left out.
     fn from((object, kind, offset): (u64, u32, u64)) -> Key {
         Key {
             tree: CHUNK_TREE,
@@ -230,8 +232,8 @@ fn device(file: impl AsFd, id: u64) -> io::Result<Device> {
         path: [0; 1024],
     });
     let args: *mut DevInfo = &raw mut *info;
-    // SAFETY: the descriptor is open for the whole call; `args` has the size and layout that the request reads and
-    // writes (asserted above), all of it plain integers.
+    // SAFETY: the descriptor is open for the whole call; `args` has the size and layout that the request
+    // reads and writes (asserted above), all of it plain integers.
     let status = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), DEV_INFO as _, args) };
     if status != 0 {
         return Err(io::Error::last_os_error());
@@ -254,8 +256,8 @@ fn number_of(path: &Path) -> Option<Dev> {
 /// The name of a file system below `/sys/fs/btrfs`.
 fn uuid(file: impl AsFd) -> io::Result<String> {
     let mut info = FsInfo { max_id: 0, devices: 0, uuid: [0; 16], reserved: [0; 992] };
-    // SAFETY: the descriptor is open for the whole call; `info` has the size and layout that the request writes
-    // (asserted above), all of it plain integers.
+    // SAFETY: the descriptor is open for the whole call; `info` has the size and layout that the request
+    // writes (asserted above), all of it plain integers.
     let status = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), FS_INFO as _, &raw mut info) };
     if status != 0 {
         return Err(io::Error::last_os_error());

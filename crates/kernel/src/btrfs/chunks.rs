@@ -1,7 +1,7 @@
 //! How btrfs lays its own addresses out on devices: pure.
 //!
-//! The space that `FIEMAP` tells addresses in is cut into *chunks*. Each lies on one or several devices, on each
-//! of them in one run (`struct btrfs_chunk`, fs/btrfs/volumes.c):
+//! The space that `FIEMAP` tells addresses in is cut into *chunks*. Each lies on one or several devices, on
+//! each of them in one run (`struct btrfs_chunk`, fs/btrfs/volumes.c):
 //!
 //! | profile | byte `i` of the chunk, `s` bytes a stripe, `n` devices |
 //! | --- | --- |
@@ -180,7 +180,8 @@ impl ChunkMap {
         self.chunks[..after].last().filter(|chunk| logical - chunk.logical < chunk.len)
     }
 
-    /// How most of the data lies, and its copies; `None` where there is no data. A file system that is being converted has several.
+    /// How most of the data lies, and its copies; `None` where there is no data. A file system that is being
+    /// converted has several.
     pub fn profile(&self) -> Option<(Profile, usize)> {
         let mut bytes = std::collections::BTreeMap::new();
         for chunk in self.chunks.iter().filter(|chunk| chunk.data) {
@@ -314,8 +315,8 @@ mod tests {
     }
 
     proptest! {
-        /// Every byte has one place for each copy, no two bytes share one, copies lie on different devices, and
-        /// what the chunk has of each device is used without a gap (parity aside).
+        /// Every byte has one place for each copy, no two bytes share one, copies lie on different devices,
+        /// and what the chunk has of each device is used without a gap (parity aside).
         #[test]
         fn places_are_one_to_one(
             kind in prop::sample::select(vec![0, DUP, RAID0, RAID1, RAID1C3, RAID10, RAID5, RAID6]),
