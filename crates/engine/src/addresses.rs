@@ -9,7 +9,6 @@ use std::collections::HashMap;
 use seekless_kernel::extents::{ExtentMap, extents};
 use seekless_kernel::prefetch::Source;
 use seekless_policy::FileId;
-use seekless_units::{Lba, SECTOR_BYTES};
 
 /// Most files remembered, with where they lie: 7 MB when every one of them is in 72 pieces.
 pub(crate) const FILES_MAX: usize = 4096;
@@ -37,20 +36,12 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    /// Address on the whole disk of the file's byte at `offset`; `start` is where the file system's device
-    /// begins on it.
-    pub(crate) fn lba(
-        &mut self,
-        file: FileId,
-        edition: Edition,
-        source: &Source,
-        offset: u64,
-        start: u64,
-    ) -> Option<Lba> {
+    /// The file system's address of the file's byte at `offset`.
+    pub(crate) fn of(&mut self, file: FileId, edition: Edition, source: &Source, offset: u64) -> Option<u64> {
         self.clock += 1;
         let clock = self.clock;
         let known = self.files.get_mut(&file).filter(|k| k.edition == edition && k.map.covers(offset));
-        let address = match known {
+        match known {
             Some(known) => {
                 known.used = clock;
                 known.map.address_of(offset)
@@ -63,8 +54,12 @@ impl Addresses {
                 self.files.insert(file, Known { edition, map, used: clock });
                 address
             }
-        };
-        address.map(|bytes| Lba((bytes / SECTOR_BYTES).saturating_add(start)))
+        }
+    }
+
+    /// The file system has moved its files.
+    pub(crate) fn forget(&mut self) {
+        self.files.clear();
     }
 
     /// Forgets the eighth used longest ago, when full.
@@ -88,7 +83,7 @@ mod tests {
         let source = Source::reopen(tempfile::tempfile().unwrap().into());
         let edition = Edition { size: 1, changed: (0, 0) };
         for ino in 0..(2 * FILES_MAX as u64) {
-            addresses.lba(FileId { dev: 1, ino }, edition, &source, 0, 0);
+            addresses.of(FileId { dev: 1, ino }, edition, &source, 0);
             assert!(addresses.files.len() <= FILES_MAX);
         }
         let newest = FileId { dev: 1, ino: 2 * FILES_MAX as u64 - 1 };

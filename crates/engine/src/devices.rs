@@ -25,7 +25,8 @@ use crate::next_files::Foretold;
 use crate::report::DiskReport;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
-use crate::start::DiskThread;
+use crate::start::{DiskThread, Told};
+use crate::volume::Volume;
 
 /// How long a device's place and limits are believed.
 const BELIEVED: Duration = Duration::from_secs(2);
@@ -242,8 +243,10 @@ impl Devices {
         backing: Backing,
         fd: BorrowedFd<'_>,
     ) -> io::Result<Place> {
+        let mut joined = 0;
         let (disk, start, queue_of) = match backing {
             Backing::Disk { disk, start, queue_of, members } if self.serves(&disk, &members, fd) => {
+                joined = members.len();
                 (Some(disk), start, queue_of)
             }
             Backing::Disk { .. } | Backing::Beyond(_) => return Ok(Place::NotADisk),
@@ -261,7 +264,7 @@ impl Devices {
             Some(disk) => (Some(disk.dev), disk.name.as_str()),
             None => (None, COMMON),
         };
-        Ok(Place::Reader { index: self.reader(key, name)?, start, steps })
+        Ok(Place::Reader { index: self.reader(key, name, joined, fd)?, start, steps })
     }
 
     /// Whether it seeks, or is to be served all the same.
@@ -276,21 +279,44 @@ impl Devices {
         }
     }
 
-    fn reader(&mut self, key: Option<Dev>, name: &str) -> io::Result<usize> {
+    /// The reader of a disk, which is a file system on `joined` disks if that is not 0. `fd` is a file there.
+    fn reader(
+        &mut self,
+        key: Option<Dev>,
+        name: &str,
+        joined: usize,
+        fd: BorrowedFd<'_>,
+    ) -> io::Result<usize> {
         let full = self.readers.len() >= READERS_MAX && !self.by_disk.contains_key(&key);
-        let (key, name) = if full { (None, COMMON) } else { (key, name) };
-        if let Some(&index) = self.by_disk.get(&key) {
+        let (key, name, joined) = if full { (None, COMMON, 0) } else { (key, name, joined) };
+        let known = self.by_disk.get(&key).copied();
+        // A file system on several disks may be given others, or lie on them in another way.
+        let renamed = |index: usize| joined > 0 && self.readers[index].name != name;
+        if let Some(index) = known.filter(|&i| !renamed(i) && !self.readers[i].is_replaced()) {
             return Ok(index);
         }
-        self.readers.push(DiskThread::start(
-            name,
-            &self.settings,
-            self.count.clone(),
-            self.bitrates.clone(),
-            self.foretold.clone(),
-        )?);
+        let told = match joined {
+            0 => Told::Name,
+            _ => {
+                let own = rustix::io::fcntl_dupfd_cloexec(fd, 3)?;
+                Told::Joined(joined, Volume::of(own, BELIEVED).map(Box::new))
+            }
+        };
+        let (settings, count) = (&self.settings, self.count.clone());
+        let (bitrates, foretold) = (self.bitrates.clone(), self.foretold.clone());
+        let started = DiskThread::start(name, told, settings, count, bitrates, foretold)?;
+        let index = match known {
+            // Its thread passes what waits and ends by itself.
+            Some(index) => {
+                self.readers[index] = started;
+                index
+            }
+            None => {
+                self.readers.push(started);
+                self.readers.len() - 1
+            }
+        };
         self.count.store(self.readers.len(), Ordering::Relaxed);
-        let index = self.readers.len() - 1;
         self.by_disk.insert(key, index);
         tracing::info!(disk = name, "a disk is served");
         Ok(index)

@@ -32,7 +32,7 @@ use crate::next_files::NextFiles;
 use crate::open_files::OpenFiles;
 use crate::pinner::{Pinner, Span};
 use crate::snapshot::Statistics;
-use crate::worker::{self, Job, Report, Workers};
+use crate::worker::{self, Report, Workers};
 
 /// A request the engine has not answered.
 pub(crate) struct Pending {
@@ -194,6 +194,7 @@ impl DiskLoop {
         self.memory_due = now + Duration::from_nanos(REPORT_EVERY.0);
         self.event(Event::MemoryLimit(memory::limit(self.disks.load(Ordering::Relaxed))));
         self.report_concurrency();
+        self.files.renew_volume(now);
         self.disk.remember(&self.engine.stats().size);
         self.log.flush();
     }
@@ -231,10 +232,7 @@ impl DiskLoop {
         match action {
             Action::Answer { request, verdict } => self.answer(request, verdict),
             Action::Read { id, file, offset, len, .. } => {
-                let job = self.files.get(file).map(|open| {
-                    let (source, steps) = (open.source.clone(), open.steps);
-                    Job { id, source, offset, len, steps }
-                });
+                let job = self.files.job(id, file, offset, len);
                 let flights = self.engine.in_flight();
                 if !job.is_some_and(|job| self.workers.submit(job, flights)) {
                     self.event(Event::Done { read: id, outcome: Outcome::Failed });

@@ -58,8 +58,9 @@ const IDLE_FOR: Duration = Duration::from_millis(60);
 /// disturbed reads.
 const BUSY_MAX: u64 = 20;
 
-/// A disk of which only the flag is known is looked at again after so long.
-const RETRY: Duration = Duration::from_secs(60);
+/// A disk of which only the flag is known is looked at again after so long, and so is a file system on
+/// several disks.
+pub(crate) const RETRY: Duration = Duration::from_secs(60);
 
 /// Jumps within a smaller file say nothing: a drive may have all of it in its buffer.
 const FILE_MIN: u64 = 64 << 20;

@@ -42,6 +42,7 @@ mod settings;
 mod snapshot;
 mod start;
 mod submit;
+mod volume;
 mod worker;
 
 pub use addresses::Edition;

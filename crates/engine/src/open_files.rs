@@ -2,13 +2,16 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use seekless_kernel::prefetch::{Source, Steps};
-use seekless_policy::FileId;
-use seekless_units::Lba;
+use seekless_policy::{FileId, ReadId};
+use seekless_units::{Lba, SECTOR_BYTES};
 
 use crate::addresses::{Addresses, Edition};
 use crate::door::Passed;
+use crate::volume::Renewed;
+use crate::worker::Job;
 
 /// How a file is read.
 pub(crate) struct OpenFile {
@@ -24,9 +27,24 @@ pub(crate) struct OpenFile {
 pub(crate) struct OpenFiles {
     files: HashMap<FileId, OpenFile>,
     addresses: Addresses,
+    /// Of a file system on several disks: where its addresses lie.
+    volume: Option<Renewed>,
 }
 
 impl OpenFiles {
+    pub(crate) fn on(volume: Option<Renewed>) -> OpenFiles {
+        OpenFiles { volume, ..OpenFiles::default() }
+    }
+
+    /// Asks a file system on several disks where it lies, once in a while.
+    pub(crate) fn renew_volume(&mut self, now: Instant) {
+        let OpenFiles { files, volume: Some(volume), addresses } = self else { return };
+        let moved = volume.renew(now, || files.values().next().map(|open| open.source.clone()));
+        if moved {
+            addresses.forget();
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
@@ -55,7 +73,20 @@ impl OpenFiles {
     /// the address belongs to.
     pub(crate) fn locate(&mut self, file: FileId, offset: u64) -> Option<(Option<Lba>, u64)> {
         let OpenFile { source, edition, start, .. } = self.files.get(&file)?;
-        Some((self.addresses.lba(file, *edition, source, offset, *start), edition.size))
+        let address = self.addresses.of(file, *edition, source, offset);
+        let lba = address.and_then(|bytes| match &mut self.volume {
+            Some(renewed) => renewed.volume.lba(bytes),
+            None => Some(Lba((bytes / SECTOR_BYTES).saturating_add(*start))),
+        });
+        Some((lba, edition.size))
+    }
+
+    /// How a piece of an open file is read.
+    pub(crate) fn job(&mut self, id: ReadId, file: FileId, offset: u64, len: u64) -> Option<Job> {
+        let OpenFile { source, edition, steps, .. } = self.files.get(&file)?;
+        let address = self.volume.as_ref().and_then(|_| self.addresses.of(file, *edition, source, offset));
+        let mirror = self.volume.as_ref().and_then(|renewed| renewed.volume.mirror(address?));
+        Some(Job { id, source: source.clone(), offset, len, steps: *steps, mirror })
     }
 
     pub(crate) fn close(&mut self, file: FileId) {

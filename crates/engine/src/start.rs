@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -26,6 +26,7 @@ use crate::open_files::OpenFiles;
 use crate::pinner::Pinner;
 use crate::settings::Settings;
 use crate::snapshot::{Snapshot, Statistics};
+use crate::volume::{Renewed, Volume};
 use crate::worker::{WORKERS_MAX, Workers, short_name};
 
 /// The doors' end of a disk thread.
@@ -34,6 +35,16 @@ pub(crate) struct DiskThread {
     pub(crate) snapshot: Arc<Mutex<Snapshot>>,
     sender: Sender<Message>,
     thread: JoinHandle<()>,
+    /// Whether its disks are queued otherwise than it knows.
+    replaced: Arc<AtomicBool>,
+}
+
+/// What is told of the disk of a thread by its topology.
+pub(crate) enum Told {
+    /// Nothing more than its name.
+    Name,
+    /// It is a file system on so many disks, and where it lies on them; or why that is not known.
+    Joined(usize, Result<Box<Volume>, String>),
 }
 
 impl DiskThread {
@@ -44,19 +55,21 @@ impl DiskThread {
     /// No thread can be had.
     pub(crate) fn start(
         name: &str,
+        told: Told,
         settings: &Settings,
         disks: Arc<AtomicUsize>,
         bitrates: Arc<Bitrates>,
         foretold: Arc<Foretold>,
     ) -> io::Result<DiskThread> {
-        let Setup { disk, config, kinds } = Setup::of(name, settings, disks.load(Ordering::Relaxed) + 1);
+        let shared = disks.load(Ordering::Relaxed) + 1;
+        let Setup { disk, config, kinds, volume } = Setup::of(name, told, settings, shared);
         let engine = DiskEngine::new(config);
         let config = engine.config();
         let log = DiskLog::begin(settings.decisions.clone(), name, config);
         // Twice the queue: requests the engine will pass are refused quickly and may come in bursts.
         let (sender, messages) = bounded(config.queue_max.saturating_mul(2).min(1 << 16));
         let (workers, reports) = Workers::start(name, config.in_flight)?;
-        let ((looks, to_look), (tell, told)) = media::channels();
+        let ((looks, to_look), (tell, headers)) = media::channels();
         if config.reads_headers() {
             media::spawn(name, to_look, tell, bitrates)?;
         }
@@ -69,12 +82,13 @@ impl DiskThread {
             .foretells()
             .then(|| NextFiles::start(name, began, snapshot.clone(), foretold))
             .transpose()?;
+        let replaced = Arc::<AtomicBool>::default();
         let body = DiskLoop {
             engine,
             log,
             began,
             workers,
-            files: OpenFiles::default(),
+            files: OpenFiles::on(volume.map(|volume| Renewed::new(volume, replaced.clone()))),
             missed: Missed::default(),
             pending: HashMap::new(),
             pinner,
@@ -86,9 +100,14 @@ impl DiskThread {
             memory_due: began + Duration::from_nanos(REPORT_EVERY.0),
             statistics,
         };
-        let run = move || body.run(&messages, &reports, &told);
+        let run = move || body.run(&messages, &reports, &headers);
         let thread = thread::Builder::new().name(short_name("disk", name)).spawn(run)?;
-        Ok(DiskThread { name: name.to_string(), snapshot, sender, thread })
+        Ok(DiskThread { name: name.to_string(), snapshot, sender, thread, replaced })
+    }
+
+    /// Whether another thread is to take its place.
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.replaced.load(Ordering::Relaxed)
     }
 
     /// Hands a message over; gives it back if the thread cannot take it now.
@@ -117,11 +136,12 @@ struct Setup {
     config: Config,
     /// Where it is measured how many pieces the disk bears at once; `None` if its layout says so.
     kinds: Option<Arc<Kinds>>,
+    volume: Option<Volume>,
 }
 
 impl Setup {
     /// For the disk of this kernel name, which shares the memory with others: `disks` in all.
-    fn of(name: &str, settings: &Settings, disks: usize) -> Setup {
+    fn of(name: &str, told: Told, settings: &Settings, disks: usize) -> Setup {
         let disk = Disk::look_up(name, &settings.profiles);
         let mut config = settings.spindle.clone();
         config.reads_in_flight = config.reads_in_flight.min(WORKERS_MAX);
@@ -143,10 +163,26 @@ impl Setup {
         if matches!(config.sizing, Sizing::Auto(_)) {
             tracing::info!(disk = name, "the prefetch size is automatic");
         }
+        let (mut several, mut volume) = (false, None);
+        match told {
+            Told::Joined(_, Ok(told)) => {
+                told.apply(&mut config);
+                tracing::info!(disk = name, layout = told.name(), "a set of disks");
+                volume = Some(*told);
+            }
+            Told::Joined(members, Err(why)) => {
+                tracing::warn!(
+                    disk = name,
+                    "where its files lie is not known: {why}; its {members} disks have one queue"
+                );
+                several = true;
+            }
+            Told::Name => {}
+        }
         // The common queue of several disks, and the papers' queue, have one piece at once by intent.
-        let own = is_block(name) && config.order == OrderKind::Sweep;
+        let own = (is_block(name) || several) && config.order == OrderKind::Sweep;
         config.find_in_flight = measured && own;
         let kinds = (measured && config.mode.serialises()).then(|| settings.kinds.clone());
-        Setup { disk, config, kinds }
+        Setup { disk, config, kinds, volume }
     }
 }

@@ -2,6 +2,9 @@
 //!
 //! There are as many as the engine may have reads in flight. A worker on a disk that hangs holds up no other
 //! thread: the disk thread goes on taking requests and giving up those that waited too long.
+//!
+//! Where a file system reads the copy that the number of the reading thread says ([`Mirror`]), each copy has
+//! workers with such numbers. Numbers are handed out in turn, so a thread with a wrong one starts the next.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -21,6 +24,23 @@ pub(crate) struct Job {
     pub(crate) offset: u64,
     pub(crate) len: u64,
     pub(crate) steps: Steps,
+    /// The copy to read; `None`: there is no choice.
+    pub(crate) mirror: Option<Mirror>,
+}
+
+/// One of the copies of a piece: the one that a thread reads whose number, divided by `of`, leaves `number`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mirror {
+    pub(crate) number: usize,
+    pub(crate) of: usize,
+}
+
+impl Mirror {
+    /// Whether the calling thread reads it.
+    fn is_read_here(self) -> bool {
+        let thread = rustix::thread::gettid().as_raw_nonzero().get() as usize;
+        thread % self.of.max(1) == self.number
+    }
 }
 
 /// What a worker tells its disk thread.
@@ -49,10 +69,17 @@ pub(crate) enum Report {
 /// The workers of a disk, and what more of them are started with.
 pub(crate) struct Workers {
     disk: String,
+    /// One for each copy that was read, and one for pieces without a choice.
+    lanes: Vec<Lane>,
+    report: Sender<Report>,
+}
+
+/// Workers that are one as good as another.
+struct Lane {
+    mirror: Option<Mirror>,
     count: usize,
     jobs: Sender<Job>,
     todo: Receiver<Job>,
-    report: Sender<Report>,
 }
 
 impl Workers {
@@ -61,21 +88,32 @@ impl Workers {
     /// # Errors
     /// No thread can be had.
     pub(crate) fn start(disk: &str, flights: usize) -> io::Result<(Workers, Receiver<Report>)> {
-        let (jobs, todo) = bounded(WORKERS_MAX);
         let (report, reports) = bounded(WORKERS_MAX);
-        let mut workers = Workers { disk: disk.to_string(), count: 0, jobs, todo, report };
-        workers.enough_for(flights)?;
+        let mut workers = Workers { disk: disk.to_string(), lanes: Vec::new(), report };
+        let lane = workers.lane(None);
+        workers.enough_for(lane, flights)?;
         Ok((workers, reports))
     }
 
-    /// Starts what is missing for so many reads in flight; never more than [`WORKERS_MAX`] in all.
+    /// The workers that read this copy.
+    fn lane(&mut self, mirror: Option<Mirror>) -> usize {
+        let known = self.lanes.iter().position(|lane| lane.mirror == mirror);
+        known.unwrap_or_else(|| {
+            let (jobs, todo) = bounded(WORKERS_MAX);
+            self.lanes.push(Lane { mirror, count: 0, jobs, todo });
+            self.lanes.len() - 1
+        })
+    }
+
+    /// Starts what is missing for so many reads in flight; never more than [`WORKERS_MAX`] of one kind.
     ///
     /// # Errors
     /// No thread can be had. Those there are go on.
-    fn enough_for(&mut self, flights: usize) -> io::Result<()> {
-        while self.count < flights.min(WORKERS_MAX) {
-            spawn(&self.disk, self.todo.clone(), self.report.clone())?;
-            self.count += 1;
+    fn enough_for(&mut self, lane: usize, flights: usize) -> io::Result<()> {
+        let lane = &mut self.lanes[lane];
+        while lane.count < flights.clamp(1, WORKERS_MAX) {
+            spawn(self.disk.clone(), lane.mirror, lane.todo.clone(), self.report.clone(), WORKERS_MAX)?;
+            lane.count += 1;
         }
         Ok(())
     }
@@ -83,16 +121,33 @@ impl Workers {
     /// Hands a piece over, of so many reads in flight with it; `false` if it cannot be read. Where no further
     /// thread can be had, it waits for one of those there are.
     pub(crate) fn submit(&mut self, job: Job, flights: usize) -> bool {
-        if let Err(error) = self.enough_for(flights) {
+        let mut lane = self.lane(job.mirror);
+        if let Err(error) = self.enough_for(lane, flights) {
             tracing::warn!(disk = self.disk, %error, "no threads for more pieces at once");
+            // Another copy costs a seek.
+            lane = if self.lanes[lane].count > 0 { lane } else { self.lane(None) };
         }
-        self.jobs.try_send(job).is_ok()
+        self.lanes[lane].jobs.try_send(job).is_ok()
     }
 }
 
-/// Starts a worker. It ends when the senders of `jobs` or the receivers of `reports` are gone.
-fn spawn(disk: &str, jobs: Receiver<Job>, reports: Sender<Report>) -> io::Result<()> {
+/// Starts a worker. It ends when the senders of `jobs` or the receivers of `reports` are gone. At most
+/// `turns` threads end at once for their number.
+fn spawn(
+    disk: String,
+    mirror: Option<Mirror>,
+    jobs: Receiver<Job>,
+    reports: Sender<Report>,
+    turns: usize,
+) -> io::Result<()> {
+    let name = short_name("read", &disk);
     let work = move || {
+        if turns > 0
+            && mirror.is_some_and(|mirror| !mirror.is_read_here())
+            && spawn(disk, mirror, jobs.clone(), reports.clone(), turns - 1).is_ok()
+        {
+            return;
+        }
         run_first();
         for job in jobs {
             if reports.send(Report::Started { at: Instant::now() }).is_err() {
@@ -117,7 +172,7 @@ fn spawn(disk: &str, jobs: Receiver<Job>, reports: Sender<Report>) -> io::Result
             }
         }
     };
-    thread::Builder::new().name(short_name("read", disk)).spawn(work).map(drop)
+    thread::Builder::new().name(name).spawn(work).map(drop)
 }
 
 /// More workers than a disk has use for; also a bound for a mistyped option.
@@ -160,12 +215,13 @@ mod tests {
             offset: 0,
             len: 4096,
             steps: Steps { submit: 128 << 10, report: 128 << 10 },
+            mirror: None,
         };
         assert!(workers.submit(job(0), 1));
-        assert_eq!(workers.count, 1);
+        assert_eq!(workers.lanes[0].count, 1);
         // Twice as many pieces are tried, and then fewer again.
         assert!(workers.submit(job(1), 4) && workers.submit(job(2), 2));
-        assert_eq!(workers.count, 4);
+        assert_eq!(workers.lanes[0].count, 4);
         let mut done = HashSet::new();
         while done.len() < 3 {
             if let Report::Done { id, result, .. } = reports.recv().unwrap() {
@@ -174,6 +230,40 @@ mod tests {
             }
         }
         assert!(workers.submit(job(3), usize::MAX));
-        assert_eq!(workers.count, WORKERS_MAX);
+        assert_eq!(workers.lanes[0].count, WORKERS_MAX);
+    }
+
+    #[test]
+    fn each_copy_has_workers_of_its_own() {
+        let (mut workers, reports) = Workers::start("test", 1).unwrap();
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(1 << 20).unwrap();
+        let source = Arc::new(Source::own(file.into()));
+        for number in 0..6 {
+            let mirror = (number < 5).then_some(Mirror { number: number % 3, of: 3 });
+            let steps = Steps { submit: 128 << 10, report: 128 << 10 };
+            let id = ReadId(number as u64);
+            let job = Job { id, source: source.clone(), offset: 0, len: 4096, steps, mirror };
+            assert!(workers.submit(job, 2));
+        }
+        let lanes: Vec<_> =
+            workers.lanes.iter().map(|lane| (lane.mirror.map(|m| m.number), lane.count)).collect();
+        assert_eq!(lanes, [(None, 2), (Some(0), 2), (Some(1), 2), (Some(2), 2)]);
+        let mut done = 0;
+        while done < 6 {
+            if let Report::Done { result, .. } = reports.recv().unwrap() {
+                result.unwrap();
+                done += 1;
+            }
+        }
+    }
+
+    #[test]
+    fn a_copy_is_read_by_the_thread_with_its_number() {
+        // One of two in a row is the one, whatever else starts threads meanwhile.
+        let one = Mirror { number: 1, of: 2 };
+        let (zero, alone) = (Mirror { number: 0, of: 2 }, Mirror { number: 0, of: 1 });
+        assert!(one.is_read_here() != zero.is_read_here());
+        assert!(alone.is_read_here());
     }
 }

@@ -201,8 +201,9 @@ impl Topology {
         Backing::Unresolved(format!("a {kind} file system on {}", mount.source))
     }
 
-    /// btrfs joins devices itself, and the mount table names one of them. On several disks it is a set of its own, addressed as a whole;
-    /// `named` is what lies under the device it was mounted by.
+    /// btrfs joins devices itself, and the mount table names one of them. On several disks it is a set of its
+    /// own, whose addresses [`crate::btrfs`] tells apart; `named` is what lies under the device it was mounted
+    /// by.
     fn btrfs(&self, mount: &Mount, named: Backing, depth: u32) -> Backing {
         let Backing::Disk { disk: first, queue_of, .. } = &named else { return named };
         let Ok(all) = fs::read_dir(self.sys.join("fs/btrfs")) else { return named };
