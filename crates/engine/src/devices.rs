@@ -9,12 +9,13 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use seekless_kernel::fstype::{self, Reads};
 use seekless_kernel::prefetch::Steps;
 use seekless_kernel::topology::{Backing, Dev, Disk, Topology};
 use seekless_policy::FileId;
+use seekless_policy::memory::REPORT_EVERY;
 use seekless_wants::PROGRESS_STEP;
 
 use crate::addresses::FILES_MAX;
@@ -27,14 +28,9 @@ use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 use crate::start::DiskThread;
 
-/// How long a device's place and limits are believed.
-const BELIEVED: Duration = Duration::from_secs(2);
-
-/// Most devices remembered at once.
-const DEVICES_MAX: usize = 1024;
-
-/// Most readers. Disks beyond share the common queue.
-const READERS_MAX: usize = 256;
+/// Most devices remembered at once, and most disks with a thread of their own. Disks beyond share the common
+/// queue.
+const DEVICES_MAX: usize = 256;
 
 /// Name of the queue for everything that has no disk of its own.
 pub(crate) const COMMON: &str = "common";
@@ -174,7 +170,8 @@ impl Devices {
     /// # Errors
     /// A reader had to be started and no thread could be had.
     pub(crate) fn place(&mut self, file: FileId, fd: BorrowedFd<'_>, now: Instant) -> io::Result<Place> {
-        let fresh = |since: Instant| now.saturating_duration_since(since) < BELIEVED;
+        let fresh =
+            |since: Instant| now.saturating_duration_since(since).as_nanos() < u128::from(REPORT_EVERY.0);
         let known = self.known.get(&file.dev).filter(|k| fresh(k.1)).map(|k| k.0);
         if let Some(Found::At(place)) = known {
             return Ok(place);
@@ -277,7 +274,7 @@ impl Devices {
     }
 
     fn reader(&mut self, key: Option<Dev>, name: &str) -> io::Result<usize> {
-        let full = self.readers.len() >= READERS_MAX && !self.by_disk.contains_key(&key);
+        let full = self.readers.len() >= DEVICES_MAX && !self.by_disk.contains_key(&key);
         let (key, name) = if full { (None, COMMON) } else { (key, name) };
         if let Some(&index) = self.by_disk.get(&key) {
             return Ok(index);

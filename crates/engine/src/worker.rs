@@ -12,7 +12,7 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use seekless_kernel::prefetch::{Brought, Source, Steps, bring_in};
 use seekless_kernel::residency::resident_stretches;
-use seekless_policy::{FOUND_MAX, ReadId};
+use seekless_policy::{FOUND_MAX, IN_FLIGHT_MAX, ReadId};
 
 /// One piece to bring in.
 pub(crate) struct Job {
@@ -61,19 +61,19 @@ impl Workers {
     /// # Errors
     /// No thread can be had.
     pub(crate) fn start(disk: &str, flights: usize) -> io::Result<(Workers, Receiver<Report>)> {
-        let (jobs, todo) = bounded(WORKERS_MAX);
-        let (report, reports) = bounded(WORKERS_MAX);
+        let (jobs, todo) = bounded(IN_FLIGHT_MAX);
+        let (report, reports) = bounded(IN_FLIGHT_MAX);
         let mut workers = Workers { disk: disk.to_string(), count: 0, jobs, todo, report };
         workers.enough_for(flights)?;
         Ok((workers, reports))
     }
 
-    /// Starts what is missing for so many reads in flight; never more than [`WORKERS_MAX`] in all.
+    /// Starts what is missing for so many reads in flight; never more than [`IN_FLIGHT_MAX`] in all.
     ///
     /// # Errors
     /// No thread can be had. Those there are go on.
     fn enough_for(&mut self, flights: usize) -> io::Result<()> {
-        while self.count < flights.min(WORKERS_MAX) {
+        while self.count < flights.min(IN_FLIGHT_MAX) {
             spawn(&self.disk, self.todo.clone(), self.report.clone())?;
             self.count += 1;
         }
@@ -119,9 +119,6 @@ fn spawn(disk: &str, jobs: Receiver<Job>, reports: Sender<Report>) -> io::Result
     };
     thread::Builder::new().name(short_name("read", disk)).spawn(work).map(drop)
 }
-
-/// More workers than a disk has use for; also a bound for a mistyped option.
-pub const WORKERS_MAX: usize = 64;
 
 /// Nice value of the threads a disk waits for. They use next to no processor time, but on a busy machine
 /// every one of their wake-ups is time the disk stands still: with 20 runnable threads a core, 3 ms a piece.
@@ -174,6 +171,6 @@ mod tests {
             }
         }
         assert!(workers.submit(job(3), usize::MAX));
-        assert_eq!(workers.count, WORKERS_MAX);
+        assert_eq!(workers.count, IN_FLIGHT_MAX);
     }
 }

@@ -84,7 +84,7 @@ impl DiskEngine {
         // An unmeasured disk of any size: distances are then parts of this one.
         let profile = config.profile.clone().unwrap_or_else(|| DiskProfile::assumed(1 << 31));
         let ahead = config.ahead.clone().filter(|_| config.follows()).unwrap_or_default();
-        let memory = Memory::new(ahead.budget, ahead.drop_behind, config.memory, config.constants);
+        let memory = Memory::new(&ahead, config.memory, config.constants);
         if let Sizing::Auto(params) = &mut config.sizing {
             let model = || start_size(&profile, config.constants.depths, Bytes(memory.budget()), params);
             params.start_size = config.start_size.unwrap_or_else(model);

@@ -1,5 +1,5 @@
-//! Keys in order of use: a doubly linked list threaded through a slab, so that a change costs the same however
-//! many there are.
+//! Keys in order of use: a doubly linked list threaded through a slab, so that a change costs the same
+//! however many there are.
 
 use alloc::vec::Vec;
 

@@ -23,6 +23,7 @@ use crate::by_time::ByTime;
 use crate::constants::time;
 use crate::piece::{Plan, Turn, Wanted, address};
 use crate::spindle::NewPiece;
+use crate::stream::TIME_CONSTANT_S;
 use crate::{Access, Action, AheadConfig, EndEvidence, FileId, PAGE, Stream, StreamId, Streams, Taken};
 
 /// What is kept to read ahead of need.
@@ -65,12 +66,6 @@ impl Following {
         self.taking.remove(stream);
         self.by_kernel.remove(&stream);
     }
-}
-
-/// A piece to queue on behalf of a stream, in whole pages.
-struct NextPiece {
-    start: u64,
-    end: u64,
 }
 
 /// Where the next page begins, at the offset itself or after it.
@@ -212,15 +207,11 @@ impl DiskEngine {
         backlog + backlog + self.following.config.slack
     }
 
-    fn early_most(&self) -> Nanos {
-        time(self.config.constants.early_s)
-    }
-
     /// When the next piece may be queued. What is due already was tried and has to wait for room.
     pub(super) fn next_piece_due(&self) -> Option<Nanos> {
         let (dry, _) = self.following.upcoming.first()?;
         let at = |before: Nanos| Some(dry.since(before)).filter(|&at| at > self.now);
-        at(self.early_most()).or_else(|| at(self.lead()))
+        at(time(TIME_CONSTANT_S)).or_else(|| at(self.lead()))
     }
 
     /// The stream whose next piece is queued first: the one that runs dry first. Where a piece is what a
@@ -256,7 +247,7 @@ impl DiskEngine {
             let Some(reader) = self.following.table.get(stream) else { return };
             let len = self.piece_len(reader);
             let due = dry.since(self.now) <= self.lead();
-            let early = dry.since(self.now) <= self.early_most()
+            let early = dry.since(self.now) <= time(TIME_CONSTANT_S)
                 && self.spindle.load().0 < most
                 && len.full <= self.share()
                 && self.memory.has_to_spare(self.budgeted());
@@ -277,8 +268,8 @@ impl DiskEngine {
         }
     }
 
-    /// A stream's next piece. `None` if the budget has no room.
-    fn next_piece(&self, id: StreamId, len: PieceLen) -> Option<NextPiece> {
+    /// Start and end of a stream's next piece, in whole pages. `None` if the budget has no room.
+    fn next_piece(&self, id: StreamId, len: PieceLen) -> Option<(u64, u64)> {
         let streams = &self.following.table;
         let stream = streams.get(id)?;
         // Rounded up: a page that is partly fetched is fetched.
@@ -293,16 +284,17 @@ impl DiskEngine {
         let room = self.memory.budget().saturating_sub(self.budgeted()) / PAGE * PAGE;
         let least = end.checked_sub(start)?.min(len / 2);
         let end = end.min(start.saturating_add(room));
-        (room >= least.max(1)).then_some(NextPiece { start, end })
+        (room >= least.max(1)).then_some((start, end))
     }
 
     /// Queues the parts of a piece that no other piece brings in; `false` if the queue is at its bound.
-    fn queue_ahead(&mut self, stream: StreamId, piece: NextPiece) -> bool {
+    fn queue_ahead(&mut self, stream: StreamId, (start, end): (u64, u64)) -> bool {
         let Some(reader) = self.following.table.get(stream) else { return false };
         let file = reader.file;
         let (anchor, read_max) = (reader.anchor, self.config.read_max.0);
-        let len = (piece.end - piece.start).min(read_max);
-        let Some(wanted) = Wanted::of(piece.start, len, piece.end, read_max) else { return false };
+        let Some(wanted) = Wanted::of(start, (end - start).min(read_max), end, read_max) else {
+            return false;
+        };
         let plan = Plan::lay(wanted, self.spindle.pieces_of(file), 0, read_max);
         if !self.spindle.has_room(&self.config, plan.create.len()) {
             return false;

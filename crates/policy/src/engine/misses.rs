@@ -1,5 +1,7 @@
 //! What becomes of a request: it is laid over the pieces, waits for them, and is answered once.
 
+use alloc::vec::Vec;
+
 use seekless_sizing::Miss;
 use seekless_units::Nanos;
 use seekless_wants::PIECE;
@@ -8,10 +10,6 @@ use super::DiskEngine;
 use crate::piece::{Plan, Turn, Wanted, address};
 use crate::spindle::{Answered, Blocked, NewPiece};
 use crate::{Demand, EndEvidence, FileId, Mode, PAGE, ReadId, Reason, Request, Stream, StreamId, Verdict};
-
-/// Non-sequential misses up to this size are passed through where most clients stop after one read: with the
-/// kernel's own read-ahead, which is as long, they cost two seeks at most.
-const PASS_THROUGH_MAX: u64 = PIECE;
 
 /// What is done about a miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +98,7 @@ impl DiskEngine {
         let Demand { along, foretold, file_set, .. } = request.demand;
         let due = self.due(request.demand);
         let turn = Turn { due, along, foretold, file_set, for_file_set: file_set };
-        let fetched: alloc::vec::Vec<u64> = plan.create.iter().map(|&(_, end, _)| end).collect();
+        let fetched: Vec<u64> = plan.create.iter().map(|&(_, end, _)| end).collect();
         let range = (request.file, wanted.start, wanted.end);
         let piece = |start, end| NewPiece {
             file: request.file,
@@ -162,7 +160,8 @@ impl DiskEngine {
             EndEvidence::Ends => !sequential && rest.is_none(),
             EndEvidence::Lengths => !sequential,
         };
-        let long = !along && evidence == EndEvidence::Ends && len > PASS_THROUGH_MAX;
+        // What is no longer than the kernel's own read-ahead costs two seeks at most when it is passed.
+        let long = !along && evidence == EndEvidence::Ends && len > PIECE;
         match (ends, unknown) {
             (false, false) => MissAction::ReadAhead,
             (true, _) if long => MissAction::ReadAsAsked,
@@ -201,7 +200,7 @@ impl DiskEngine {
         // These were never fetched, so they are not evicted: no stream counts on them any more.
         for piece in self.spindle.take_withdrawn() {
             self.stats.dropped += 1;
-            self.not_coming(piece.file, piece.start);
+            self.not_coming(piece.file, piece.start, piece.start + 1);
             self.files.released(self.now, piece.file);
         }
         for Answered { verdict, range: (file, start, end), waited } in self.spindle.take_answered() {
@@ -216,18 +215,14 @@ impl DiskEngine {
         }
     }
 
-    /// What was to come of a file from `from` on will not: no stream counts on it any more.
-    pub(super) fn not_coming(&mut self, file: FileId, from: u64) {
-        let counting: alloc::vec::Vec<StreamId> = self
-            .following
-            .table
-            .of_file(file)
-            .filter(|(_, s)| s.position <= from && s.fetched > from)
-            .map(|(id, _)| id)
-            .collect();
-        for stream in counting {
-            self.following.table.lost(stream, from);
-        }
+    /// What was to come of a file from `start` on will not: no stream counts on it any more that counted on
+    /// some of the bytes before `end`. Those streams.
+    pub(super) fn not_coming(&mut self, file: FileId, start: u64, end: u64) -> Vec<StreamId> {
+        let table = &mut self.following.table;
+        let counting = table.of_file(file).filter(|(_, s)| s.fetched > start && s.position < end);
+        let counting: Vec<StreamId> = counting.map(|(id, _)| id).collect();
+        counting.iter().for_each(|&id| table.lost(id, start));
+        counting
     }
 
     /// Longest piece for a blocked client; `None` when streams are not followed. It is served whether there

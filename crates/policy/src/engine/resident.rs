@@ -4,6 +4,9 @@
 //! gives back what the last stream of a file has passed and what a client that left did not come to, while
 //! memory is short ([`crate::memory::Stage`]). Otherwise it is left to the page cache, because the next
 //! client may come for it.
+//!
+//! A stream keeps a [`PIECE`] behind itself, because servers read a little twice. Bytes are given back in
+//! steps of twice that, so that one call serves many pages.
 
 use alloc::vec::Vec;
 
@@ -16,11 +19,6 @@ use crate::{Action, FileId, Outcome, PAGE, ReadId, Stream, StreamId};
 
 /// Streams whose memory is probed at each report of the machine's memory: some hundred microseconds.
 const PROBES: usize = 64;
-
-/// What a stream keeps behind itself when bytes are given back or unpinned, because servers read a little
-/// twice: as much as the kernel reads ahead by itself. Bytes are given back in steps of twice this, so that
-/// one call serves many pages.
-const KEEP_BEHIND: u64 = PIECE;
 
 /// The whole pages of a range.
 fn whole_pages((start, end): (u64, u64)) -> (u64, u64) {
@@ -58,7 +56,7 @@ impl DiskEngine {
             Outcome::Failed => {
                 self.stats.reads_failed += 1;
                 self.extents.read_failed(file, resident, end);
-                self.not_coming(file, resident);
+                self.not_coming(file, resident, resident + 1);
             }
         }
         self.spindle.done(self.now, read, outcome);
@@ -88,11 +86,7 @@ impl DiskEngine {
         }
         self.unpin(file, start, end, false);
         self.extents.missing(self.now, file, start, end);
-        let hit = self.following.table.of_file(file);
-        let hit = hit.filter(|(_, s)| s.fetched > start && s.position < end);
-        let hit: Vec<StreamId> = hit.map(|(id, _)| id).collect();
-        for id in hit {
-            self.following.table.lost(id, start);
+        for id in self.not_coming(file, start, end) {
             self.line_up(id);
         }
     }
@@ -153,7 +147,7 @@ impl DiskEngine {
     /// read a little of it again; `end` where there is no such stream.
     fn passed_by_all(&self, file: FileId, start: u64, end: u64) -> u64 {
         let streams = self.following.table.of_file(file).filter(|(_, s)| s.fetched > start);
-        let awaiting = streams.map(|(_, s)| s.passed.saturating_sub(KEEP_BEHIND));
+        let awaiting = streams.map(|(_, s)| s.passed.saturating_sub(PIECE));
         let file_sets = self.awaited.of_file(file).filter(|&(_, upto)| upto > start).map(|(from, _)| from);
         awaiting.chain(file_sets).min().map_or(end, |behind| behind.max(start).min(end))
     }
@@ -193,10 +187,10 @@ impl DiskEngine {
 
     /// A stream read `[offset, upto)`: what all streams of the file have passed by now is unpinned, in steps.
     pub(super) fn unpin_passed(&mut self, file: FileId, offset: u64, upto: u64) {
-        let ranges = self.extents.pinned_around(file, offset.saturating_sub(KEEP_BEHIND), upto);
+        let ranges = self.extents.pinned_around(file, offset.saturating_sub(PIECE), upto);
         for (from, end) in ranges {
             let passed = self.passed_by_all(file, from, end.min(upto)) / PAGE * PAGE;
-            if passed > from && (passed - from >= KEEP_BEHIND || passed == end) {
+            if passed > from && (passed - from >= PIECE || passed == end) {
                 let cold = !self.is_expected(file, from, passed);
                 self.unpin(file, from, passed, cold);
             }
@@ -245,7 +239,7 @@ impl DiskEngine {
         }
         let (upto, least) = match stream.at_end() {
             true => (stream.passed, PAGE),
-            false => (stream.passed.saturating_sub(KEEP_BEHIND), 2 * KEEP_BEHIND),
+            false => (stream.passed.saturating_sub(PIECE), 2 * PIECE),
         };
         self.give_back_before(stream.file, upto, least);
     }
