@@ -15,6 +15,7 @@ use seekless_kernel::fstype::{self, Reads};
 use seekless_kernel::prefetch::Steps;
 use seekless_kernel::topology::{Backing, Dev, Disk, Topology};
 use seekless_policy::FileId;
+use seekless_policy::memory::REPORT_EVERY;
 use seekless_wants::PROGRESS_STEP;
 
 use crate::addresses::FILES_MAX;
@@ -28,14 +29,9 @@ use crate::snapshot::Snapshot;
 use crate::start::{DiskThread, Told};
 use crate::volume::Volume;
 
-/// How long a device's place and limits are believed.
-const BELIEVED: Duration = Duration::from_secs(2);
-
-/// Most devices remembered at once.
-const DEVICES_MAX: usize = 1024;
-
-/// Most readers. Disks beyond share the common queue.
-const READERS_MAX: usize = 256;
+/// Most devices remembered at once, and most disks with a thread of their own. Disks beyond share the common
+/// queue.
+const DEVICES_MAX: usize = 256;
 
 /// Name of the queue for everything that has no disk of its own.
 pub(crate) const COMMON: &str = "common";
@@ -175,7 +171,8 @@ impl Devices {
     /// # Errors
     /// A reader had to be started and no thread could be had.
     pub(crate) fn place(&mut self, file: FileId, fd: BorrowedFd<'_>, now: Instant) -> io::Result<Place> {
-        let fresh = |since: Instant| now.saturating_duration_since(since) < BELIEVED;
+        let fresh =
+            |since: Instant| now.saturating_duration_since(since).as_nanos() < u128::from(REPORT_EVERY.0);
         let known = self.known.get(&file.dev).filter(|k| fresh(k.1)).map(|k| k.0);
         if let Some(Found::At(place)) = known {
             return Ok(place);
@@ -287,7 +284,7 @@ impl Devices {
         joined: usize,
         fd: BorrowedFd<'_>,
     ) -> io::Result<usize> {
-        let full = self.readers.len() >= READERS_MAX && !self.by_disk.contains_key(&key);
+        let full = self.readers.len() >= DEVICES_MAX && !self.by_disk.contains_key(&key);
         let (key, name, joined) = if full { (None, COMMON, 0) } else { (key, name, joined) };
         let known = self.by_disk.get(&key).copied();
         // A file system on several disks may be given others, or lie on them in another way.
@@ -299,7 +296,9 @@ impl Devices {
             0 => Told::Name,
             _ => {
                 let own = rustix::io::fcntl_dupfd_cloexec(fd, 3)?;
-                Told::Joined(joined, Volume::of(own, BELIEVED).map(Box::new))
+                // Memory is reported late by as much at most.
+                let patience = Duration::from_nanos(REPORT_EVERY.0);
+                Told::Joined(joined, Volume::of(own, patience).map(Box::new))
             }
         };
         let (settings, count) = (&self.settings, self.count.clone());

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, TrySendError, bounded};
 use seekless_policy::memory::REPORT_EVERY;
-use seekless_policy::{Config, DiskEngine, OrderKind, Sizing};
+use seekless_policy::{Config, DiskEngine, IN_FLIGHT_MAX, OrderKind, Sizing};
 
 use crate::decisions::DiskLog;
 use crate::disk::Disk;
@@ -27,7 +27,7 @@ use crate::pinner::Pinner;
 use crate::settings::Settings;
 use crate::snapshot::{Snapshot, Statistics};
 use crate::volume::{Renewed, Volume};
-use crate::worker::{WORKERS_MAX, Workers, short_name};
+use crate::worker::{Workers, short_name};
 
 /// The doors' end of a disk thread.
 pub(crate) struct DiskThread {
@@ -144,7 +144,7 @@ impl Setup {
     fn of(name: &str, told: Told, settings: &Settings, disks: usize) -> Setup {
         let disk = Disk::look_up(name, &settings.profiles);
         let mut config = settings.spindle.clone();
-        config.reads_in_flight = config.reads_in_flight.min(WORKERS_MAX);
+        config.reads_in_flight = config.reads_in_flight.min(IN_FLIGHT_MAX);
         config.memory = memory::limit(disks);
         config.profile = disk.profile.clone();
         config.start_size = config.start_size.or(disk.size);

@@ -15,7 +15,7 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use seekless_kernel::prefetch::{Brought, Source, Steps, bring_in};
 use seekless_kernel::residency::resident_stretches;
-use seekless_policy::{FOUND_MAX, ReadId};
+use seekless_policy::{FOUND_MAX, IN_FLIGHT_MAX, ReadId};
 
 /// One piece to bring in.
 pub(crate) struct Job {
@@ -88,7 +88,7 @@ impl Workers {
     /// # Errors
     /// No thread can be had.
     pub(crate) fn start(disk: &str, flights: usize) -> io::Result<(Workers, Receiver<Report>)> {
-        let (report, reports) = bounded(WORKERS_MAX);
+        let (report, reports) = bounded(IN_FLIGHT_MAX);
         let mut workers = Workers { disk: disk.to_string(), lanes: Vec::new(), report };
         let lane = workers.lane(None);
         workers.enough_for(lane, flights)?;
@@ -99,20 +99,20 @@ impl Workers {
     fn lane(&mut self, mirror: Option<Mirror>) -> usize {
         let known = self.lanes.iter().position(|lane| lane.mirror == mirror);
         known.unwrap_or_else(|| {
-            let (jobs, todo) = bounded(WORKERS_MAX);
+            let (jobs, todo) = bounded(IN_FLIGHT_MAX);
             self.lanes.push(Lane { mirror, count: 0, jobs, todo });
             self.lanes.len() - 1
         })
     }
 
-    /// Starts what is missing for so many reads in flight; never more than [`WORKERS_MAX`] of one kind.
+    /// Starts what is missing for so many reads in flight; never more than [`IN_FLIGHT_MAX`] of one kind.
     ///
     /// # Errors
     /// No thread can be had. Those there are go on.
     fn enough_for(&mut self, lane: usize, flights: usize) -> io::Result<()> {
         let lane = &mut self.lanes[lane];
-        while lane.count < flights.clamp(1, WORKERS_MAX) {
-            spawn(self.disk.clone(), lane.mirror, lane.todo.clone(), self.report.clone(), WORKERS_MAX)?;
+        while lane.count < flights.clamp(1, IN_FLIGHT_MAX) {
+            spawn(self.disk.clone(), lane.mirror, lane.todo.clone(), self.report.clone(), IN_FLIGHT_MAX)?;
             lane.count += 1;
         }
         Ok(())
@@ -175,9 +175,6 @@ fn spawn(
     thread::Builder::new().name(name).spawn(work).map(drop)
 }
 
-/// More workers than a disk has use for; also a bound for a mistyped option.
-pub const WORKERS_MAX: usize = 64;
-
 /// Nice value of the threads a disk waits for. They use next to no processor time, but on a busy machine
 /// every one of their wake-ups is time the disk stands still: with 20 runnable threads a core, 3 ms a piece.
 const NICE: i32 = -10;
@@ -230,7 +227,7 @@ mod tests {
             }
         }
         assert!(workers.submit(job(3), usize::MAX));
-        assert_eq!(workers.lanes[0].count, WORKERS_MAX);
+        assert_eq!(workers.lanes[0].count, IN_FLIGHT_MAX);
     }
 
     #[test]

@@ -19,9 +19,6 @@ pub struct Constants {
     /// Most queued read-ahead pieces. A new miss may wait a whole sweep over them; fewer give the sweep less
     /// to order.
     pub queue_ahead: u64,
-    /// No piece is queued earlier than this before its stream runs dry: what comes too early is memory that
-    /// others lack.
-    pub early_s: f64,
     /// A stream silent for so long may have lost its client: nothing is read ahead for it until it reads
     /// again. Longer than a player's ten-second segment (\[A\] 6.2, \[L\] 4). Nor does a read
     /// whose end is not reported take longer: a socket takes the rest of a `sendfile` as its client makes
@@ -39,9 +36,6 @@ pub struct Constants {
     pub budget_step: f64,
     /// By how many per cent the hit ratio rises when the cache grows by one per cent.
     pub hit_elasticity: f64,
-    /// How long drop-behind goes on after the last sign that memory is short, the first time. It doubles each
-    /// time it comes back soon.
-    pub drop_behind_s: f64,
     /// Part of the streams that may be faster than what counts as the highest bitrate: one download must not
     /// make every other piece small.
     pub bitrate_outliers: f64,
@@ -52,14 +46,12 @@ impl Default for Constants {
         Constants {
             depths: 12.0,
             queue_ahead: 16,
-            early_s: 20.0,
             quiet_s: 12.0,
             blocked_over_budget: 1.2,
             evicted_share: 0.003,
             budget_share: 0.6,
             budget_step: 0.1,
             hit_elasticity: 0.5,
-            drop_behind_s: 60.0,
             bitrate_outliers: 0.05,
         }
     }
@@ -73,20 +65,17 @@ impl Constants {
             true => default,
             false => value.clamp(least, most),
         };
-        let seconds = |value, default| within(value, default, 0.0, 1e6);
         let part = |value, default| within(value, default, 0.0, 1.0);
         let budget = |value, default| within(value, default, 0.05, 1.0);
         Constants {
             depths: within(self.depths, default.depths, 0.1, 1e6),
             queue_ahead: self.queue_ahead.min(1 << 20),
-            early_s: seconds(self.early_s, default.early_s),
-            quiet_s: seconds(self.quiet_s, default.quiet_s),
+            quiet_s: within(self.quiet_s, default.quiet_s, 0.0, 1e6),
             blocked_over_budget: within(self.blocked_over_budget, default.blocked_over_budget, 0.0, 1e6),
             evicted_share: part(self.evicted_share, default.evicted_share),
             budget_share: budget(self.budget_share, default.budget_share),
             budget_step: part(self.budget_step, default.budget_step),
             hit_elasticity: within(self.hit_elasticity, default.hit_elasticity, 0.0, 1e6),
-            drop_behind_s: seconds(self.drop_behind_s, default.drop_behind_s),
             bitrate_outliers: part(self.bitrate_outliers, default.bitrate_outliers),
         }
     }

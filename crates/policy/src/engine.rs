@@ -35,9 +35,7 @@ use crate::piece::Joins;
 use crate::pins::Pins;
 use crate::service::ServiceModel;
 use crate::spindle::Spindle;
-use crate::{
-    Action, AheadConfig, Config, Event, FileId, Mode, PrefetchSize, Reason, Sizing, Stats, StreamId, Verdict,
-};
+use crate::{Action, Config, Event, FileId, PrefetchSize, Reason, Sizing, Stats, StreamId, Verdict};
 use file_sets::Awaited;
 use follow::Following;
 use seekless_profile::{DiskProfile, LoadTrial};
@@ -59,8 +57,8 @@ pub struct DiskEngine {
     extents: Extents<FileId>,
     memory: Memory,
     files: Files,
-    /// `None`: read on a miss only.
-    streams: Option<Following>,
+    /// Empty where it reads on a miss only.
+    following: Following,
     /// What file sets have asked for and not taken.
     awaited: Awaited,
     pins: Pins,
@@ -85,10 +83,8 @@ impl DiskEngine {
         let mut config = config.normalised();
         // An unmeasured disk of any size: distances are then parts of this one.
         let profile = config.profile.clone().unwrap_or_else(|| DiskProfile::assumed(1 << 31));
-        let follows = config.ahead.clone().filter(|_| config.mode == Mode::Both);
-        let (fixed, drop_behind) =
-            follows.as_ref().map_or((None, Default::default()), |a| (a.budget, a.drop_behind));
-        let memory = Memory::new(fixed, drop_behind, config.memory, config.constants);
+        let ahead = config.ahead.clone().filter(|_| config.follows()).unwrap_or_default();
+        let memory = Memory::new(&ahead, config.memory, config.constants);
         if let Sizing::Auto(params) = &mut config.sizing {
             let model = || start_size(&profile, config.constants.depths, Bytes(memory.budget()), params);
             params.start_size = config.start_size.unwrap_or_else(model);
@@ -103,10 +99,12 @@ impl DiskEngine {
             ),
             false => Box::new(AsAsked),
         };
-        let hears =
-            config.hears_hits().then(|| follows.as_ref().map_or_else(AheadConfig::default, Clone::clone));
-        let keep = hears.map_or(Nanos::ZERO, |a| a.streams.idle + drops::given_back_after());
-        let files_max = follows.as_ref().map_or(config.queue_max, |a| a.files_max);
+        let keep = match config.hears_hits() {
+            true => ahead.streams.idle + drops::given_back_after(),
+            false => Nanos::ZERO,
+        };
+        let files_max = if config.follows() { ahead.files_max } else { config.queue_max };
+        let bitrate = config.bitrate.filter(|_| config.follows());
         let service = ServiceModel::new(&profile, config.profile.is_some(), size.full(None, 0.0));
         DiskEngine {
             now: Nanos::ZERO,
@@ -115,7 +113,7 @@ impl DiskEngine {
             extents: Extents::new(RANGES_MAX),
             memory,
             files: Files::new(keep, files_max),
-            streams: follows.map(|ahead| Following::new(ahead, config.bitrate, profile.mean_depth())),
+            following: Following::new(ahead, bitrate, profile.mean_depth()),
             awaited: Awaited::default(),
             pins: Pins::default(),
             drops: Drops::default(),
@@ -160,7 +158,7 @@ impl DiskEngine {
                     requested: self.extents.totals().requested,
                     cached: self.extents.totals().cached,
                 };
-                let streams = self.streams.as_ref().map_or(0, |following| following.table.len());
+                let streams = self.following.table.len();
                 self.memory.limit(self.now, limit, seen, self.unread().0, streams, self.service.depth());
                 self.probe();
             }
@@ -174,7 +172,7 @@ impl DiskEngine {
             Event::Done { read, outcome } => self.done(read, outcome),
             Event::Tick => {}
         }
-        self.spindle.give_up(self.now);
+        self.spindle.give_up(&self.config, self.now);
         self.settle();
         self.expire_streams();
         self.confirm_taken();
@@ -195,7 +193,8 @@ impl DiskEngine {
         if let Some(hint) = self.hints.pop_front() {
             return Some(hint);
         }
-        let piece = self.spindle.next_read(self.now, self.joins())?;
+        let joins = self.joins();
+        let piece = self.spindle.next_read(&self.config, self.now, joins)?;
         let (id, file, offset, len, lba) = (piece.id, piece.file, piece.start, piece.len(), piece.lba);
         self.stats.reads += 1;
         self.stats.bytes_read += len;
@@ -209,7 +208,7 @@ impl DiskEngine {
 
     /// When to send [`Event::Tick`] if nothing else happens before.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        let stream_over = self.streams.as_ref().and_then(|s| s.table.next_expiry());
+        let stream_over = self.following.table.next_expiry();
         // While nothing happens there is nothing to learn from.
         let idle = self.spindle.load() == (0, 0) && stream_over.is_none();
         let size = self.size.next_deadline().filter(|_| !idle);
@@ -218,7 +217,7 @@ impl DiskEngine {
             stream_over,
             size,
             self.next_piece_due(),
-            self.streams.as_ref().and_then(|f| f.next_taken()),
+            self.following.next_taken(),
             self.drops.next_ripe(),
             self.files.next_expiry(),
         ];
@@ -237,9 +236,9 @@ impl DiskEngine {
         stats.pinned_ranges = self.extents.pinned_ranges();
         stats.file_sets.disk_time = self.spindle.time_of_file_sets();
         stats.file_sets.bytes_untaken = self.awaited.bytes();
-        if let Some(following) = &self.streams {
-            stats.streams = following.table.len();
-            stats.bytes_unread = following.table.unread() + self.awaited.bytes();
+        if self.config.follows() {
+            stats.streams = self.following.table.len();
+            stats.bytes_unread = self.following.table.unread() + self.awaited.bytes();
             stats.memory = self.memory.report();
             stats.budget = self.memory.budget();
             stats.gives_back = self.memory.drops_behind();
@@ -255,7 +254,6 @@ impl DiskEngine {
     /// From now on each part of the device has so many pieces at once.
     fn bears(&mut self, pieces: usize) {
         self.config.in_flight = pieces.clamp(1, IN_FLIGHT_MAX);
-        self.spindle.in_flight(self.config.in_flight);
     }
 
     /// Pieces that each part of the device bears at once, as far as is known.
@@ -267,9 +265,11 @@ impl DiskEngine {
     /// as many that wait for the disk, so fewer come too late, and more hinder one another. Who misses next
     /// waits behind them: together they are no more than the disk transfers in the slack of a stream.
     fn joins(&self) -> Joins {
-        let Some(following) = &self.streams else { return Joins { pieces: 1, bytes: u64::MAX } };
-        let bytes = self.service.transfers_in(following.config.slack).0;
-        Joins { pieces: following.by_kernel.len().min(IN_FLIGHT_MAX), bytes }
+        if !self.config.follows() {
+            return Joins { pieces: 1, bytes: u64::MAX };
+        }
+        let bytes = self.service.transfers_in(self.following.config.slack).0;
+        Joins { pieces: self.following.by_kernel.len().min(IN_FLIGHT_MAX), bytes }
     }
 
     /// Pieces that the whole device bears at once.
@@ -314,8 +314,7 @@ impl DiskEngine {
     /// Bytes in memory, in flight or queued ahead of need that no client has read; and those queued that
     /// clients are blocked on.
     fn unread(&self) -> (u64, u64) {
-        let streams = self.streams.as_ref().map_or(0, |following| following.table.unread());
-        let fetched = streams + self.awaited.bytes();
+        let fetched = self.following.table.unread() + self.awaited.bytes();
         let queued = self.spindle.queued_for_blocked();
         (fetched.saturating_sub(queued), queued)
     }

@@ -24,8 +24,6 @@ use alloc::vec::Vec;
 use seekless_ledger::{Totals, add};
 use seekless_units::Nanos;
 
-use crate::recency::{Recency, Turn};
-
 /// What a range is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -66,7 +64,8 @@ impl Facts {
 struct Extent {
     end: u64,
     facts: Facts,
-    age: Turn,
+    /// The lower, the longer ago it was touched.
+    age: u64,
 }
 
 /// Bytes found gone that a stream counted on.
@@ -81,8 +80,9 @@ pub(crate) struct Evicted {
 #[derive(Clone, Debug)]
 pub(crate) struct Extents<F> {
     files: BTreeMap<F, BTreeMap<u64, Extent>>,
-    /// Which range was touched when; as many as there are ranges.
-    ages: Recency<(F, u64)>,
+    /// Every range by its age.
+    ages: BTreeMap<u64, (F, u64)>,
+    next_age: u64,
     ranges_max: usize,
     pinned_ranges: usize,
     /// Pinned ranges forgotten since [`Extents::take_forgotten_pins`].
@@ -121,7 +121,8 @@ impl<F: Copy + Ord> Extents<F> {
     pub(crate) fn new(ranges_max: usize) -> Extents<F> {
         Extents {
             files: BTreeMap::new(),
-            ages: Recency::default(),
+            ages: BTreeMap::new(),
+            next_age: 0,
             ranges_max: ranges_max.max(4),
             pinned_ranges: 0,
             forgotten_pins: Vec::new(),
@@ -409,7 +410,7 @@ impl<F: Copy + Ord> Extents<F> {
             old.extend(of_file.range(first..=end).map(|(&at, e)| (at, *e)));
             for (at, extent) in &old {
                 of_file.remove(at);
-                self.ages.remove(extent.age);
+                self.ages.remove(&extent.age);
                 self.pinned_ranges -= usize::from(extent.facts.pinned);
             }
         }
@@ -453,7 +454,9 @@ impl<F: Copy + Ord> Extents<F> {
         }
         let of_file = self.files.entry(file).or_default();
         for (from, to, facts) in new {
-            let age = self.ages.add((file, from));
+            let age = self.next_age;
+            self.next_age += 1;
+            self.ages.insert(age, (file, from));
             self.pinned_ranges += usize::from(facts.pinned);
             of_file.insert(from, Extent { end: to, facts, age });
         }
@@ -463,7 +466,7 @@ impl<F: Copy + Ord> Extents<F> {
     }
 
     fn forget_oldest(&mut self) {
-        let Some((file, start)) = self.ages.pop_oldest() else { return };
+        let Some((_, (file, start))) = self.ages.pop_first() else { return };
         let Some(of_file) = self.files.get_mut(&file) else { return };
         let Some(Extent { end, facts, .. }) = of_file.remove(&start) else { return };
         if of_file.is_empty() {

@@ -104,7 +104,6 @@ extern crate alloc;
 
 pub mod constants;
 pub mod memory;
-pub mod recency;
 
 mod by_time;
 mod config;
@@ -129,7 +128,7 @@ pub use constants::Constants;
 pub use engine::DiskEngine;
 pub use event::{Access, Action, Demand, Event, Outcome, ReadId, Reason, Request, RequestId, Taken, Verdict};
 pub use memory::{DropBehind, MemoryLimit};
-pub(crate) use order::{Fifo, Order, Place, Queued, Sweep};
+pub(crate) use order::{Order, Place, Queued, Sweep};
 pub use piece::FOUND_MAX;
 pub use seekless_ledger::{Histogram, Totals};
 pub use seekless_sizing::bitrate::BitrateRule;

@@ -22,7 +22,8 @@ use core::str::FromStr;
 use seekless_units::{Bytes, Nanos, UnknownName};
 use serde::{Deserialize, Serialize};
 
-use crate::constants::{Constants, time};
+use crate::AheadConfig;
+use crate::constants::Constants;
 
 /// How often the driver reports the machine's memory ([`crate::Event::MemoryLimit`]).
 pub const REPORT_EVERY: Nanos = Nanos::from_secs(2);
@@ -163,7 +164,10 @@ pub(crate) struct Memory {
     stage: Stage,
     /// Until when at least.
     stage_until: Nanos,
-    /// How long a stage lasts; grows when it comes back soon.
+    /// How long a stream may be silent ([`crate::StreamConfig::idle`]).
+    idle: Nanos,
+    /// How long a stage lasts: twice as long as that, so that its streams are over and others are judged by
+    /// what memory is then; and twice as long as the last time when it comes back soon.
     lasts: Nanos,
     /// Bytes fetched before this have been answered for.
     answered: Nanos,
@@ -182,15 +186,11 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    pub(crate) fn new(
-        fixed: Option<Bytes>,
-        drop_behind: DropBehind,
-        limit: MemoryLimit,
-        constants: Constants,
-    ) -> Memory {
+    pub(crate) fn new(ahead: &AheadConfig, limit: MemoryLimit, constants: Constants) -> Memory {
         Memory {
-            fixed,
-            drop_behind,
+            fixed: ahead.budget,
+            drop_behind: ahead.drop_behind,
+            idle: ahead.streams.idle,
             depth: 1.0,
             fill: FILL_FIRST,
             limit,
@@ -270,9 +270,8 @@ impl Memory {
     fn enter(&mut self, stage: Stage, now: Nanos) {
         if self.stage == Stage::Ample {
             let soon = self.lasts > Nanos::ZERO && now.since(self.stage_until) <= self.lasts;
-            let first = time(self.constants.drop_behind_s);
-            let longer = Nanos(self.lasts.0.saturating_mul(2).min(first.0.saturating_mul(10)));
-            self.lasts = if soon { longer } else { first };
+            let before = if soon { self.lasts } else { self.idle };
+            self.lasts = Nanos(before.0.saturating_mul(2));
         }
         self.stage = stage;
         self.stage_until = self.stage_until.max(now + self.lasts);
@@ -420,7 +419,8 @@ mod tests {
     impl Bench {
         fn new(drop_behind: DropBehind) -> Bench {
             let limit = MemoryLimit { bytes: Bytes(3 * G), disks: 1, tasks_wait: false };
-            let memory = Memory::new(None, drop_behind, limit, Constants::default());
+            let ahead = AheadConfig { drop_behind, ..AheadConfig::default() };
+            let memory = Memory::new(&ahead, limit, Constants::default());
             Bench { memory, limit, seen: Seen::default(), now: at(100) }
         }
 
@@ -559,8 +559,8 @@ mod tests {
             b.now.since(since).0 / 1_000_000_000
         };
         assert_eq!(lasts(0), 60);
-        assert_eq!([lasts(20), lasts(60), lasts(60), lasts(60), lasts(60)], [120, 240, 480, 600, 600]);
-        assert_eq!(lasts(601), 60, "not for as long as it lasted");
+        assert_eq!([lasts(20), lasts(60), lasts(60), lasts(60)], [120, 240, 480, 960]);
+        assert_eq!(lasts(961), 60, "not for as long as it lasted");
     }
 
     #[test]
@@ -649,8 +649,8 @@ mod tests {
     #[test]
     fn a_fixed_budget_is_fixed() {
         let limit = MemoryLimit { bytes: Bytes(3 * G), disks: 1, tasks_wait: true };
-        let fixed = Some(Bytes::mib(5));
-        let mut memory = Memory::new(fixed, DropBehind::Pressure, limit, Constants::default());
+        let ahead = AheadConfig { budget: Some(Bytes::mib(5)), ..AheadConfig::default() };
+        let mut memory = Memory::new(&ahead, limit, Constants::default());
         for s in 0..20 {
             memory.evicted(at(2 * s), G, at(2 * s), 0);
             memory.limit(at(2 * s), limit, Seen::default(), 0, 0, Bytes::mib(1));
@@ -676,7 +676,7 @@ mod tests {
                 let limit = MemoryLimit { bytes: Bytes(bytes), disks, tasks_wait: false };
                 let none = Constants { budget_share: 0.05, ..Constants::default() };
                 for constants in [Constants::default(), none] {
-                    let mut memory = Memory::new(None, DropBehind::Pressure, limit, constants);
+                    let mut memory = Memory::new(&AheadConfig::default(), limit, constants);
                     let seen = Seen { reads: u64::MAX, bytes_read: 1, requested: 1, cached: u64::MAX };
                     for s in [0, u64::MAX / 2_000_000_000, 1] {
                         memory.evicted(at(s), u64::MAX, at(0), u64::MAX);

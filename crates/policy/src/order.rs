@@ -1,9 +1,7 @@
 //! Which queued piece is read next. One algorithm a file.
 
-mod fifo;
 mod sweep;
 
-pub(crate) use fifo::Fifo;
 pub(crate) use sweep::Sweep;
 
 use seekless_units::{Lba, Nanos};
@@ -35,11 +33,20 @@ pub(crate) struct Queued {
 }
 
 /// Chooses from the queue.
-pub(crate) trait Order {
-    /// Index of the piece to read next. `queue` is never empty and in order of arrival. An index out of range
-    /// is taken as the last.
-    fn pick(&mut self, now: Nanos, queue: &mut dyn ExactSizeIterator<Item = Queued>) -> usize;
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Order {
+    /// First come, first served, as in \[L\].
+    Fifo,
+    /// By disk address.
+    Sweep(Sweep),
+}
 
-    /// What [`Order::pick`] would choose; nothing is chosen.
-    fn peek(&self, now: Nanos, queue: &mut dyn ExactSizeIterator<Item = Queued>) -> usize;
+impl Order {
+    /// Index of the piece to read next. `queue` is not empty and in order of arrival.
+    pub(crate) fn pick(&mut self, now: Nanos, queue: impl Iterator<Item = Queued>) -> usize {
+        match self {
+            Order::Fifo => 0,
+            Order::Sweep(sweep) => sweep.pick(now, queue),
+        }
+    }
 }

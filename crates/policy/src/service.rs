@@ -12,10 +12,8 @@
 //! what disks have in common is the quotient of switch and transfer.
 
 use seekless_profile::DiskProfile;
+use seekless_sizing::controller::RECENT;
 use seekless_units::{Bytes, Nanos};
-
-/// Reads that count, about: older ones fade.
-const READS: f64 = 256.0;
 
 /// What the assumed profile counts for, in reads.
 const ASSUMED_READS: f64 = 8.0;
@@ -66,7 +64,8 @@ impl ServiceModel {
         // An eighth of the news: settles within a dozen reads, shrugs off one slow one.
         self.mean.0 = self.mean.0 - self.mean.0 / 8 + took.0 / 8;
         if shows && bytes > 0 {
-            let keep = if self.seen[0] > READS { 1.0 - 1.0 / READS } else { 1.0 };
+            let recent = f64::from(RECENT);
+            let keep = if self.seen[0] > recent { 1.0 - 1.0 / recent } else { 1.0 };
             add(&mut self.seen, keep, bytes as f64, took.as_secs_f64(), 1.0);
         }
     }

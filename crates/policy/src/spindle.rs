@@ -10,7 +10,6 @@
 //! need. Libception \[L\] 3.2.2 calls this part Reception's DiskIODaemon. What to read and how far is the
 //! engine's business.
 
-use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
@@ -21,18 +20,18 @@ use crate::by_time::ByTime;
 use crate::piece::{Flight, Joins, Piece, Plan, Turn, Waiter};
 use crate::share::Share;
 use crate::{
-    Config, Fifo, FileId, Order, OrderKind, Outcome, Place, Queued, ReadId, Reason, RequestId, StreamId,
-    Sweep, Verdict,
+    Config, FileId, Order, OrderKind, Outcome, Place, Queued, ReadId, Reason, RequestId, StreamId, Sweep,
+    Verdict,
 };
 
 /// A request not yet answered.
 #[derive(Debug)]
-struct Blocked {
-    since: Nanos,
-    /// Pieces it still waits on; never empty.
-    pieces: Vec<ReadId>,
+pub(crate) struct Blocked {
+    pub(crate) since: Nanos,
+    /// Pieces it still waits on; not empty once it is queued.
+    pub(crate) pieces: Vec<ReadId>,
     /// What it wants: file, start, end.
-    range: (FileId, u64, u64),
+    pub(crate) range: (FileId, u64, u64),
 }
 
 /// A piece to queue.
@@ -59,21 +58,8 @@ pub(crate) struct Answered {
 
 /// The queue of one disk.
 pub(crate) struct Spindle {
-    serialises: bool,
-    answer_early: bool,
-    /// See [`Config::in_flight`], [`Config::reads_in_flight`].
-    in_flight: usize,
-    reads_in_flight: usize,
-    overlap: u64,
-    /// See [`Config::small_in_flight`].
-    small_in_flight: usize,
-    /// See [`Config::parts`].
-    parts: Vec<Lba>,
-    queue_max: usize,
-    wait_max: Nanos,
-    stall_max: Nanos,
     /// One for each part of the device.
-    orders: Vec<Box<dyn Order + Send>>,
+    orders: Vec<Order>,
     /// In order of arrival.
     queue: Vec<Piece>,
     flights: Vec<Flight>,
@@ -94,26 +80,19 @@ pub(crate) struct Spindle {
     next_read: u64,
 }
 
+/// The part of the device that holds an address. Unknown ones count as the first part's.
+fn part_of(config: &Config, lba: Option<Lba>) -> usize {
+    lba.map_or(0, |lba| config.parts.partition_point(|&start| start <= lba))
+}
+
 impl Spindle {
     pub(crate) fn new(config: &Config) -> Spindle {
-        let order = |_| -> Box<dyn Order + Send> {
-            match config.order {
-                OrderKind::Fifo => Box::new(Fifo),
-                OrderKind::Sweep => Box::new(Sweep::new()),
-            }
+        let order = match config.order {
+            OrderKind::Fifo => Order::Fifo,
+            OrderKind::Sweep => Order::Sweep(Sweep::default()),
         };
         Spindle {
-            serialises: config.mode.serialises(),
-            answer_early: config.answer_early,
-            in_flight: config.in_flight,
-            reads_in_flight: config.reads_in_flight,
-            overlap: config.overlap.0,
-            small_in_flight: config.small_in_flight,
-            queue_max: config.queue_max,
-            wait_max: config.wait_max,
-            stall_max: config.stall_max,
-            parts: config.parts.clone(),
-            orders: (0..=config.parts.len()).map(order).collect(),
+            orders: alloc::vec![order; config.parts.len() + 1],
             queue: Vec::new(),
             flights: Vec::new(),
             pieces: BTreeMap::new(),
@@ -126,11 +105,6 @@ impl Spindle {
             withdrawn: Vec::new(),
             next_read: 0,
         }
-    }
-
-    /// From now on each part of the device has so many pieces at once; those under way beyond that end first.
-    pub(crate) fn in_flight(&mut self, pieces: usize) {
-        self.in_flight = pieces;
     }
 
     /// Pieces queued, and reads in flight.
@@ -179,13 +153,13 @@ impl Spindle {
     }
 
     /// Whether this many more pieces fit.
-    pub(crate) fn has_room(&self, pieces: usize) -> bool {
-        self.queue.len() + pieces <= self.queue_max
+    pub(crate) fn has_room(&self, config: &Config, pieces: usize) -> bool {
+        self.queue.len() + pieces <= config.queue_max
     }
 
     /// Whether another request may wait.
-    pub(crate) fn may_block(&self) -> bool {
-        self.blocked.len() < self.queue_max
+    pub(crate) fn may_block(&self, config: &Config) -> bool {
+        self.blocked.len() < config.queue_max
     }
 
     /// Id, start and end of every piece of a file.
@@ -233,37 +207,36 @@ impl Spindle {
     /// everything is in memory already, or on its way to be answered.
     pub(crate) fn block(
         &mut self,
-        now: Nanos,
+        config: &Config,
         request: RequestId,
-        range: (FileId, u64, u64),
+        mut blocked: Blocked,
         plan: Plan,
         turn: Turn,
         piece: impl Fn(u64, u64) -> NewPiece,
     ) -> bool {
-        let mut pieces = Vec::with_capacity(plan.attach.len() + plan.create.len());
         for (id, upto) in plan.attach {
-            if self.attach(id, Waiter { request, upto }, turn) {
-                pieces.push(id);
+            if self.attach(config, id, Waiter { request, upto }, turn) {
+                blocked.pieces.push(id);
             }
         }
         for (start, end, upto) in plan.create {
-            pieces.push(self.push(piece(start, end), alloc::vec![Waiter { request, upto }]));
+            blocked.pieces.push(self.push(piece(start, end), alloc::vec![Waiter { request, upto }]));
         }
-        let waits = !pieces.is_empty();
-        self.blocked.insert(request, Blocked { since: now, pieces, range });
-        self.expiry.set(request, now + self.wait_max.min(self.stall_max));
+        let waits = !blocked.pieces.is_empty();
+        self.expiry.set(request, blocked.since + config.wait_max.min(config.stall_max));
+        self.blocked.insert(request, blocked);
         waits
     }
 
     /// Adds a waiter to a piece; `false` if what it waits for is in memory already.
-    fn attach(&mut self, id: ReadId, waiter: Waiter, turn: Turn) -> bool {
+    fn attach(&mut self, config: &Config, id: ReadId, waiter: Waiter, turn: Turn) -> bool {
         if let Some(piece) = self.queue.iter_mut().find(|p| p.id == id) {
             piece.waiters.push(waiter);
             piece.turn = piece.turn.or(turn);
             return true;
         }
         match self.flights.iter_mut().find(|f| f.piece.id == id) {
-            Some(flight) if !self.answer_early || flight.resident < waiter.upto => {
+            Some(flight) if !config.answer_early || flight.resident < waiter.upto => {
                 flight.piece.waiters.push(waiter);
                 true
             }
@@ -272,10 +245,11 @@ impl Spindle {
     }
 
     /// The next piece to read; so much may join reads of the kernel's.
-    pub(crate) fn next_read(&mut self, now: Nanos, joins: Joins) -> Option<&Piece> {
-        let joining = self.next_along(joins);
-        let for_file_sets = self.is_turn_of_file_sets();
-        let pick = joining.or_else(|| self.next_in_line(now))?;
+    pub(crate) fn next_read(&mut self, config: &Config, now: Nanos, joins: Joins) -> Option<&Piece> {
+        let joining = self.next_along(config, joins);
+        // File sets have had less than their share: a piece of theirs is read next.
+        let for_file_sets = self.share.is_turn() && self.queue.iter().any(|p| p.turn.for_file_set);
+        let pick = joining.or_else(|| self.next_in_line(config, now, for_file_sets))?;
         let mut piece = self.queue.remove(pick);
         // In their turn file sets are charged for what a client waits for as well.
         piece.turn.file_set |= for_file_sets && joining.is_none();
@@ -284,8 +258,8 @@ impl Spindle {
     }
 
     /// The next piece that joins a read of the kernel's, where so much may; the first, however long.
-    fn next_along(&self, joins: Joins) -> Option<usize> {
-        if !self.serialises {
+    fn next_along(&self, config: &Config, joins: Joins) -> Option<usize> {
+        if !config.mode.serialises() {
             return None;
         }
         let next = self.queue.iter().position(|piece| piece.turn.along)?;
@@ -295,75 +269,44 @@ impl Spindle {
         (pieces < joins.pieces && (pieces == 0 || bytes <= joins.bytes)).then_some(next)
     }
 
-    /// The next piece in the order of the queue, if another read may join those in flight. One that is too
-    /// long for that keeps its turn until they are done.
-    fn next_in_line(&mut self, now: Nanos) -> Option<usize> {
-        let (part, most) = self.part_with_room()?;
-        let place = |p: &Piece| Place { lba: p.lba, file: p.file, offset: p.start };
-        let queued = |p: &Piece| Queued { id: p.id, place: place(p), due: p.turn.due };
-        let for_file_sets = self.is_turn_of_file_sets();
-        let own = |i: &usize| {
-            let piece = &self.queue[*i];
-            (piece.turn.for_file_set || !for_file_sets)
-                && (self.parts.is_empty() || self.part_of(piece.lba) == part)
+    /// The next piece in the order of the queue, of a part of the device whose reads in flight another may
+    /// join; of several such parts, of the one whose piece was queued first.
+    fn next_in_line(&mut self, config: &Config, now: Nanos, for_file_sets: bool) -> Option<usize> {
+        let rooms: Vec<u64> = (0..self.orders.len()).map(|part| self.room(config, part)).collect();
+        let may = |piece: &Piece| piece.turn.for_file_set || !for_file_sets;
+        let mut parts = self.queue.iter().filter(|p| may(p)).map(|p| part_of(config, p.lba));
+        let part = parts.find(|&part| rooms[part] > 0)?;
+        let own = |p: &Piece| may(p) && part_of(config, p.lba) == part;
+        let own: Vec<usize> = (0..self.queue.len()).filter(|&i| own(&self.queue[i])).collect();
+        let queued = |&i: &usize| {
+            let Piece { id, lba, file, start, turn, .. } = self.queue[i];
+            Queued { id, place: Place { lba, file, offset: start }, due: turn.due }
         };
-        if most < u64::MAX {
-            let own: Vec<usize> = (0..self.queue.len()).filter(own).collect();
-            let mut places = own.iter().map(|&i| queued(&self.queue[i]));
-            let next = &self.queue[own[self.orders[part].peek(now, &mut places).min(own.len() - 1)]];
-            if next.end - next.start > most {
-                return None;
-            }
+        let mut order = self.orders[part];
+        let next = own[order.pick(now, own.iter().map(queued))];
+        // One that is too long keeps its turn until there is room for it.
+        if self.queue[next].len() > rooms[part] {
+            return None;
         }
-        Some(if self.parts.is_empty() && !for_file_sets {
-            self.orders[part].pick(now, &mut self.queue.iter().map(queued)).min(self.queue.len() - 1)
-        } else {
-            let own: Vec<usize> = (0..self.queue.len()).filter(own).collect();
-            let mut places = own.iter().map(|&i| queued(&self.queue[i]));
-            own[self.orders[part].pick(now, &mut places).min(own.len() - 1)]
-        })
-    }
-
-    /// Whether a piece of a file set is read next, because file sets have had less than their share.
-    fn is_turn_of_file_sets(&self) -> bool {
-        self.share.is_turn() && self.queue.iter().any(|p| p.turn.for_file_set)
-    }
-
-    /// The part of the device that holds an address. Unknown ones count as the first part's.
-    fn part_of(&self, lba: Option<Lba>) -> usize {
-        lba.map_or(0, |lba| self.parts.partition_point(|&start| start <= lba))
-    }
-
-    /// The part of the device that takes the next read, and most bytes of that: of those with room, the one
-    /// whose piece was queued first.
-    fn part_with_room(&self) -> Option<(usize, u64)> {
-        let for_file_sets = self.is_turn_of_file_sets();
-        if self.parts.is_empty() {
-            return Some((0, self.room(0))).filter(|&(_, room)| !self.queue.is_empty() && room > 0);
-        }
-        let mut rooms = alloc::vec![None; self.orders.len()];
-        let may = self.queue.iter().filter(|p| p.turn.for_file_set || !for_file_sets);
-        let parts = may.map(|p| self.part_of(p.lba));
-        let mut roomy = parts.map(|part| (part, *rooms[part].get_or_insert_with(|| self.room(part))));
-        roomy.find(|&(_, room)| room > 0)
+        self.orders[part] = order;
+        Some(next)
     }
 
     /// Most bytes that the next read of a part may have; 0: none may join those in flight.
-    fn room(&self, part: usize) -> u64 {
-        if !self.serialises {
-            return if self.flights.len() < self.queue_max { u64::MAX } else { 0 };
+    fn room(&self, config: &Config, part: usize) -> u64 {
+        if !config.mode.serialises() {
+            return if self.flights.len() < config.queue_max { u64::MAX } else { 0 };
         }
-        let in_line = self.flights.iter().filter(|f| !f.joined);
-        let of_part = in_line.filter(|f| self.parts.is_empty() || self.part_of(f.piece.lba) == part);
-        let (count, missing, longest) = of_part.fold((0, 0, 0), |(n, missing, longest), f| {
+        let in_line = self.flights.iter().filter(|f| !f.joined && part_of(config, f.piece.lba) == part);
+        let (count, missing, longest) = in_line.fold((0, 0, 0), |(n, missing, longest), f| {
             (n + 1, missing + f.missing(), f.piece.len().max(longest))
         });
-        let overlap = self.overlap.saturating_mul(self.in_flight as u64);
-        let follows = count + 1 < self.in_flight + self.reads_in_flight && missing <= overlap;
-        match count < self.in_flight || follows {
+        let overlap = config.overlap.0.saturating_mul(config.in_flight as u64);
+        let follows = count + 1 < config.in_flight + config.reads_in_flight && missing <= overlap;
+        match count < config.in_flight || follows {
             true => u64::MAX,
             // Of small reads the drive makes its own order, and none takes long.
-            false if count < self.small_in_flight && longest <= PIECE => PIECE,
+            false if count < config.small_in_flight && longest <= PIECE => PIECE,
             false => 0,
         }
     }
@@ -389,9 +332,9 @@ impl Spindle {
     }
 
     /// Answers the requests that need no more of a read than has come. With late answers that is at its end.
-    pub(crate) fn answer_satisfied(&mut self, now: Nanos, read: ReadId) {
+    pub(crate) fn answer_satisfied(&mut self, config: &Config, now: Nanos, read: ReadId) {
         let Some(flight) = self.flights.iter_mut().find(|f| f.piece.id == read) else { return };
-        if self.answer_early {
+        if config.answer_early {
             let resident = flight.resident;
             let arrived = flight.piece.waiters.extract_if(.., |w| w.upto <= resident).collect();
             self.satisfied(now, read, arrived);
@@ -430,12 +373,12 @@ impl Spindle {
     }
 
     /// Gives up requests that waited for too long, or whose disk makes no progress.
-    pub(crate) fn give_up(&mut self, now: Nanos) {
+    pub(crate) fn give_up(&mut self, config: &Config, now: Nanos) {
         let mut late = BTreeSet::new();
         while let Some(id) = self.expiry.pop_due(now) {
             let Some(blocked) = self.blocked.get(&id) else { continue };
-            let last = blocked.since + self.wait_max;
-            let next = last.min(self.last_progress + self.stall_max);
+            let last = blocked.since + config.wait_max;
+            let next = last.min(self.last_progress + config.stall_max);
             if next <= now {
                 late.insert(id);
             } else {

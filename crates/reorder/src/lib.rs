@@ -34,6 +34,7 @@ mod circus;
 mod client;
 mod memory;
 mod reads;
+mod recency;
 #[cfg(test)]
 mod tests;
 

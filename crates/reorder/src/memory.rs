@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 
 use super::ContentId;
-use seekless_policy::recency::{Recency, Turn};
+use crate::recency::{Recency, Turn};
 
 pub(super) type Key = (ContentId, u64);
 

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::ClientId;
 use super::memory::Key;
-use seekless_policy::recency::{Recency, Turn};
+use crate::recency::{Recency, Turn};
 
 /// Place in the order of reading.
 #[derive(Clone, Copy, Debug)]

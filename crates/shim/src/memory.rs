@@ -7,20 +7,16 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use seekless_wire::{Mode, Settings};
 
-/// After a connection that failed or broke. Long enough that a missing daemon costs nothing (one try in 50 ms), short
-/// enough that a new one is found while a person still types.
+/// After a connection that failed or broke; nor are settings asked for more often, whatever the daemon says.
+/// Long enough that a missing daemon costs nothing (one try in 50 ms), short enough that a new one is found
+/// while a person still types.
 const PAUSE_GONE_MS: u64 = 50;
 
-/// After a wait that ended for lack of patience, a refusal or nonsense; doubled each time up to [`PAUSE_HUNG_MS_MAX`],
-/// so that a daemon that hangs costs a thread a tenth of its time at most.
+/// After a wait that ended for lack of patience, a refusal or nonsense; doubled each time up to
+/// [`PAUSE_HUNG_MS_MAX`], so that a daemon that hangs costs a thread a tenth of its time at most. A thread that
+/// asks for settings keeps others from asking for as long.
 const PAUSE_HUNG_MS: u64 = 1_000;
 const PAUSE_HUNG_MS_MAX: u64 = 30_000;
-
-/// Settings may not be asked for more often than this, whatever the daemon says.
-const SETTINGS_TTL_MS_MIN: u32 = 20;
-
-/// A thread that fetches the settings keeps others from it for this long.
-const ASKING_MS: u64 = 500;
 
 /// What is known of the settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +79,7 @@ impl Memory {
 
     /// Remembers settings; the daemon is well.
     pub(crate) fn learn(&self, settings: Settings, now_ms: u64) {
-        let ttl = settings.settings_ttl_ms.max(SETTINGS_TTL_MS_MIN) as u64;
+        let ttl = u64::from(settings.settings_ttl_ms).max(PAUSE_GONE_MS);
         let word = now_ms.saturating_add(ttl) << 8 | (settings.mode.number() as u64 + 1);
         self.prefetch_bytes.store(settings.prefetch_bytes, Ordering::Relaxed);
         self.settings.store(word, Ordering::Relaxed);
@@ -119,7 +115,7 @@ impl Memory {
                 .asking_until_ms
                 .compare_exchange(
                     until,
-                    now_ms.saturating_add(ASKING_MS),
+                    now_ms.saturating_add(PAUSE_HUNG_MS),
                     Ordering::Relaxed,
                     Ordering::Relaxed,
                 )
@@ -213,9 +209,9 @@ mod tests {
     fn one_asks_at_a_time_and_the_right_lapses() {
         let m = Memory::new();
         assert!(m.may_ask_settings(1_000) && !m.may_ask_settings(1_001));
-        assert!(m.may_ask_settings(1_500), "lapsed");
+        assert!(!m.may_ask_settings(1_999) && m.may_ask_settings(2_000), "lapsed");
         m.asked_settings();
-        assert!(m.may_ask_settings(1_501));
+        assert!(m.may_ask_settings(2_001));
     }
 
     #[test]

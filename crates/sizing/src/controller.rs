@@ -26,7 +26,7 @@ mod clock;
 mod model;
 
 pub use clock::DiskClock;
-pub use model::{Bound, ENDED, Situation, SizeModel};
+pub use model::{Bound, RECENT, Situation, SizeModel};
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;

@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
-use seekless_engine::WORKERS_MAX;
-use seekless_policy::Mode;
+use seekless_policy::{IN_FLIGHT_MAX, Mode};
 use seekless_units::{Exit, Fault};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -54,7 +53,7 @@ pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
     let mut settings = worker.settings;
     if settings.engine.spindle.mode == Mode::Prefetch {
         // Not held back: as many pieces at once as there can be workers for.
-        settings.engine.spindle.reads_in_flight = WORKERS_MAX;
+        settings.engine.spindle.reads_in_flight = IN_FLIGHT_MAX;
     }
     let mut watch = worker.watch;
     // One descriptor of the event and one of the source each, and half of all left for what is not ours to bound.

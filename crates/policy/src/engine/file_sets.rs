@@ -65,7 +65,7 @@ impl DiskEngine {
     /// ahead.
     pub(super) fn awaits(&mut self, id: RequestId, range: (FileId, u64, u64)) {
         self.stats.file_sets.requests += 1;
-        if self.streams.is_some() {
+        if self.config.follows() {
             self.awaited.add(id, range);
         }
     }
@@ -101,9 +101,7 @@ impl DiskEngine {
             }
         }
         // A file set has many files, and comes to each once.
-        let streams = self.streams.as_ref();
-        if self.awaited.of_file(file).next().is_none()
-            && streams.is_none_or(|following| following.table.of_file(file).next().is_none())
+        if self.awaited.of_file(file).next().is_none() && self.following.table.of_file(file).next().is_none()
         {
             self.files.over(self.now, file);
         }

@@ -23,6 +23,7 @@ use crate::by_time::ByTime;
 use crate::constants::time;
 use crate::piece::{Plan, Turn, Wanted, address};
 use crate::spindle::NewPiece;
+use crate::stream::TIME_CONSTANT_S;
 use crate::{Access, Action, AheadConfig, EndEvidence, FileId, PAGE, Stream, StreamId, Streams, Taken};
 
 /// What is kept to read ahead of need.
@@ -67,12 +68,6 @@ impl Following {
     }
 }
 
-/// A piece to queue on behalf of a stream, in whole pages.
-struct NextPiece {
-    start: u64,
-    end: u64,
-}
-
 /// Where the next page begins, at the offset itself or after it.
 pub(super) fn next_page(offset: u64) -> u64 {
     offset.min(i64::MAX as u64).next_multiple_of(PAGE)
@@ -86,7 +81,7 @@ impl DiskEngine {
             return;
         }
         self.stats.accesses += 1;
-        if self.streams.is_some() && self.config.bitrate.is_none() && self.files.read(file) {
+        if self.config.reads_headers() && self.files.read(file) {
             self.hint(Action::Header { file });
         }
         let end = offset.saturating_add(len).min(file_size.max(offset));
@@ -95,19 +90,16 @@ impl DiskEngine {
             self.extents.beyond_end(file, end, next_page(end));
         }
         let Some(stream) = self.observe(file, offset, len, file_size) else { return };
-        if let Some(following) = &mut self.streams {
-            following.table.locate(stream, offset, lba);
-            following.by_kernel.remove(&stream);
-            match taken {
-                Taken::All => {
-                    following.taking.remove(stream);
-                }
-                Taken::Unknown => {
-                    let taking = following.table.get(stream).map_or(Nanos::MAX, |s| s.takes(self.now, len));
-                    let longest = time(self.config.constants.quiet_s);
-                    let after = taking.max(following.config.slack).min(longest);
-                    following.taking.set(stream, self.now + after);
-                }
+        let following = &mut self.following;
+        following.table.locate(stream, offset, lba);
+        following.by_kernel.remove(&stream);
+        match taken {
+            Taken::All => following.taking.remove(stream),
+            Taken::Unknown => {
+                let taking = following.table.get(stream).map_or(Nanos::MAX, |s| s.takes(self.now, len));
+                let longest = time(self.config.constants.quiet_s);
+                let after = taking.max(following.config.slack).min(longest);
+                following.taking.set(stream, self.now + after);
             }
         }
         self.rank_bitrates();
@@ -125,10 +117,12 @@ impl DiskEngine {
         len: u64,
         file_size: u64,
     ) -> Option<StreamId> {
-        let following = self.streams.as_mut()?;
-        let (stream, forgotten) = following.table.observe(self.now, file, offset, len, file_size);
+        if !self.config.follows() {
+            return None;
+        }
+        let (stream, forgotten) = self.following.table.observe(self.now, file, offset, len, file_size);
         if let Some((id, over)) = forgotten {
-            following.forget(id);
+            self.following.forget(id);
             self.stream_ended(&over);
         }
         Some(stream)
@@ -136,8 +130,7 @@ impl DiskEngine {
 
     /// A stream has read everything before `upto`.
     fn has_passed(&mut self, stream: StreamId, upto: u64) {
-        let Some(following) = &mut self.streams else { return };
-        following.table.passed(stream, upto);
+        self.following.table.passed(stream, upto);
         self.drop_behind(stream);
         self.end_if_done(stream);
     }
@@ -146,10 +139,8 @@ impl DiskEngine {
     /// hear of reads before they are done hear of whole pages: the next one may begin in the last of them,
     /// unless the file ends there.
     pub(super) fn confirm_taken(&mut self) {
-        while let Some(following) = &mut self.streams
-            && let Some(id) = following.taking.pop_due(self.now)
-        {
-            let Some(stream) = following.table.get(id) else { continue };
+        while let Some(id) = self.following.taking.pop_due(self.now) {
+            let Some(stream) = self.following.table.get(id) else { continue };
             let upto = match stream.position < stream.file_size {
                 true => stream.position.saturating_sub(PAGE),
                 false => stream.position,
@@ -160,19 +151,17 @@ impl DiskEngine {
 
     /// Forgets a stream that has read its file to the end.
     fn end_if_done(&mut self, stream: StreamId) {
-        let Some(following) = &mut self.streams else { return };
-        if following.table.get(stream).is_some_and(Stream::at_end) {
-            following.forget(stream);
-            if let Some(over) = following.table.end(stream) {
+        if self.following.table.get(stream).is_some_and(Stream::at_end) {
+            self.following.forget(stream);
+            if let Some(over) = self.following.table.end(stream) {
                 self.stream_ended(&over);
             }
         }
     }
 
     pub(super) fn expire_streams(&mut self) {
-        while let Some(following) = &mut self.streams {
-            let Some((id, over)) = following.table.expire(self.now) else { break };
-            following.forget(id);
+        while let Some((id, over)) = self.following.table.expire(self.now) {
+            self.following.forget(id);
             self.stats.bytes_wasted += over.unread();
             self.leave_behind(&over);
             self.stream_ended(&over);
@@ -182,26 +171,18 @@ impl DiskEngine {
     }
 
     pub(super) fn fetched(&mut self, stream: Option<StreamId>, upto: u64) {
-        if let (Some(following), Some(stream)) = (&mut self.streams, stream) {
-            following.table.fetched(stream, upto);
+        if let Some(stream) = stream {
+            self.following.table.fetched(stream, upto);
         }
     }
 
     /// Puts a stream in line for its next piece, or takes it out.
     pub(super) fn line_up(&mut self, stream: StreamId) {
-        let Some(following) = &mut self.streams else { return };
-        following.table.share(stream);
-        let Some(following) = &self.streams else { return };
-        let dry = following.table.get(stream).and_then(|reader| {
-            let len = self.piece_len(following, reader);
-            self.runs_dry(following, reader, len)
-        });
-        let Some(following) = &mut self.streams else { return };
-        match dry {
-            Some(dry) => following.upcoming.set(stream, dry),
-            None => {
-                following.upcoming.remove(stream);
-            }
+        self.following.table.share(stream);
+        let reader = self.following.table.get(stream);
+        match reader.and_then(|reader| self.runs_dry(reader, self.piece_len(reader))) {
+            Some(dry) => self.following.upcoming.set(stream, dry),
+            None => self.following.upcoming.remove(stream),
         }
     }
 
@@ -209,11 +190,11 @@ impl DiskEngine {
     /// next. `None` while there is nothing to read ahead for it: it is quiet, not sequential, fetched to its
     /// end, or has two pieces ahead of it (how fast it reads is not known from its first burst). Nor is there
     /// while its file is closed, which happens to files in use when there are too many.
-    fn runs_dry(&self, following: &Following, stream: &Stream, len: PieceLen) -> Option<Nanos> {
+    fn runs_dry(&self, stream: &Stream, len: PieceLen) -> Option<Nanos> {
         let quiet = self.now.since(stream.last) > time(self.config.constants.quiet_s);
         let fetched = next_page(stream.fetched) >= next_page(stream.file_size);
         let enough = stream.unread() >= len.full.saturating_mul(2);
-        let sequential = stream.is_sequential(&following.config.streams);
+        let sequential = stream.is_sequential(&self.following.config.streams);
         if quiet || fetched || enough || len.full < PAGE || !sequential || !self.files.is_open(stream.file) {
             return None;
         }
@@ -223,22 +204,17 @@ impl DiskEngine {
     /// How long before a stream runs dry its next piece is due: the disk has to get through what is in line,
     /// as many at a time as it is given.
     fn lead(&self) -> Nanos {
-        let Some(following) = &self.streams else { return Nanos::ZERO };
         let (queued, in_flight) = self.spindle.load();
         let pieces = (queued + in_flight) as u64;
         let backlog = Nanos(self.service.mean().0.saturating_mul(pieces) / self.spindles() as u64);
-        backlog + backlog + following.config.slack
-    }
-
-    fn early_most(&self) -> Nanos {
-        time(self.config.constants.early_s)
+        backlog + backlog + self.following.config.slack
     }
 
     /// When the next piece may be queued. What is due already was tried and has to wait for room.
     pub(super) fn next_piece_due(&self) -> Option<Nanos> {
-        let (dry, _) = self.streams.as_ref()?.upcoming.first()?;
+        let (dry, _) = self.following.upcoming.first()?;
         let at = |before: Nanos| Some(dry.since(before)).filter(|&at| at > self.now);
-        at(self.early_most()).or_else(|| at(self.lead()))
+        at(time(TIME_CONSTANT_S)).or_else(|| at(self.lead()))
     }
 
     /// The stream whose next piece is queued first: the one that runs dry first. Where a piece is what a
@@ -246,7 +222,7 @@ impl DiskEngine {
     /// read, or on which a call is blocked. Any other would make the blocked call wait for a switch before it
     /// is known whether its client comes so far.
     fn next_ahead(&self) -> Option<StreamId> {
-        let following = self.streams.as_ref()?;
+        let following = &self.following;
         if self.size.end_evidence() < EndEvidence::Lengths || !self.spindle.is_anybody_blocked() {
             return following.upcoming.first().map(|(_, stream)| stream);
         }
@@ -270,19 +246,18 @@ impl DiskEngine {
             if self.next_ahead() != Some(stream) {
                 continue;
             }
-            let Some(following) = &self.streams else { return };
-            let Some(dry) = following.upcoming.time(stream) else { return };
-            let Some(reader) = following.table.get(stream) else { return };
-            let len = self.piece_len(following, reader);
+            let Some(dry) = self.following.upcoming.time(stream) else { return };
+            let Some(reader) = self.following.table.get(stream) else { return };
+            let len = self.piece_len(reader);
             let due = dry.since(self.now) <= self.lead();
-            let early = dry.since(self.now) <= self.early_most()
+            let early = dry.since(self.now) <= time(TIME_CONSTANT_S)
                 && self.spindle.load().0 < most
-                && len.full <= self.share(following)
+                && len.full <= self.share()
                 && self.memory.has_to_spare(self.budgeted());
             if !due && !early {
                 return;
             }
-            let Some(piece) = self.next_piece(following, stream, len) else {
+            let Some(piece) = self.next_piece(stream, len) else {
                 self.stats.held_back += 1;
                 return;
             };
@@ -290,19 +265,19 @@ impl DiskEngine {
                 return;
             }
             // One early piece at a time: the next when it reads again.
-            if !due && let Some(following) = &mut self.streams {
-                following.upcoming.remove(stream);
+            if !due {
+                self.following.upcoming.remove(stream);
             }
         }
     }
 
-    /// A stream's next piece. `None` if the budget has no room.
-    fn next_piece(&self, following: &Following, id: StreamId, len: PieceLen) -> Option<NextPiece> {
-        let streams = &following.table;
+    /// Start and end of a stream's next piece, in whole pages. `None` if the budget has no room.
+    fn next_piece(&self, id: StreamId, len: PieceLen) -> Option<(u64, u64)> {
+        let streams = &self.following.table;
         let stream = streams.get(id)?;
         // Rounded up: a page that is partly fetched is fetched.
         let start = next_page(stream.fetched);
-        let len = self.piece_max(following, stream, len);
+        let len = self.piece_max(stream, len);
         let end = start.saturating_add(len).min(next_page(stream.file_size));
         let end = match streams.next_fetched(id, start) {
             Some(next) => end.min(next.max(start + PAGE) / PAGE * PAGE),
@@ -312,19 +287,19 @@ impl DiskEngine {
         let room = self.memory.budget().saturating_sub(self.budgeted()) / PAGE * PAGE;
         let least = end.checked_sub(start)?.min(len / 2);
         let end = end.min(start.saturating_add(room));
-        (room >= least.max(1)).then_some(NextPiece { start, end })
+        (room >= least.max(1)).then_some((start, end))
     }
 
     /// Queues the parts of a piece that no other piece brings in; `false` if the queue is at its bound.
-    fn queue_ahead(&mut self, stream: StreamId, piece: NextPiece) -> bool {
-        let Some(following) = &self.streams else { return false };
-        let Some(reader) = following.table.get(stream) else { return false };
+    fn queue_ahead(&mut self, stream: StreamId, (start, end): (u64, u64)) -> bool {
+        let Some(reader) = self.following.table.get(stream) else { return false };
         let file = reader.file;
         let (anchor, read_max) = (reader.anchor, self.config.read_max.0);
-        let len = (piece.end - piece.start).min(read_max);
-        let Some(wanted) = Wanted::of(piece.start, len, piece.end, read_max) else { return false };
+        let Some(wanted) = Wanted::of(start, (end - start).min(read_max), end, read_max) else {
+            return false;
+        };
         let plan = Plan::lay(wanted, self.spindle.pieces_of(file), 0, read_max);
-        if !self.spindle.has_room(plan.create.len()) {
+        if !self.spindle.has_room(&self.config, plan.create.len()) {
             return false;
         }
         for (start, end, _) in plan.create {
@@ -338,11 +313,10 @@ impl DiskEngine {
 
     /// The streams that count on the byte at `offset` being in memory.
     pub(super) fn counting_on(&self, file: FileId, offset: u64) -> Vec<StreamId> {
-        let Some(following) = &self.streams else { return Vec::new() };
         // What lies before a stream's position had been read: another client begins close behind, or this one
         // reads again.
         let counting =
-            following.table.of_file(file).filter(|(_, s)| (s.position..s.fetched).contains(&offset));
+            self.following.table.of_file(file).filter(|(_, s)| (s.position..s.fetched).contains(&offset));
         counting.map(|(id, _)| id).collect()
     }
 }

@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use seekless_units::{Bytes, Nanos};
 
 use super::DiskEngine;
-use super::follow::{Following, next_page};
+use super::follow::next_page;
 use crate::{EndEvidence, PAGE, Stream};
 use seekless_sizing::controller::Situation;
 
@@ -42,28 +42,28 @@ impl DiskEngine {
             return;
         }
         self.next_look = self.now + LOOK_EVERY;
-        let highest = self.streams.as_ref().map_or(0.0, |f| f.highest_bitrate);
+        let highest = self.following.highest_bitrate;
         self.size.highest_bitrate(highest);
         let seen = self.clock.observation(self.extents.totals(), highest);
         self.size.observe(self.now, seen);
     }
 
     /// What the algorithm says about the pieces of a stream that begin where it is fetched to.
-    pub(super) fn piece_len(&self, following: &Following, stream: &Stream) -> PieceLen {
+    pub(super) fn piece_len(&self, stream: &Stream) -> PieceLen {
         let lba = stream.address_of(stream.fetched);
-        let bitrate = self.bitrate_of(stream).map_or(0.0, |rate| self.sized_by(following, stream, rate));
-        let full = self.size.full(lba, bitrate).min(Bytes(self.rest(following, stream)));
+        let bitrate = self.bitrate_of(stream).map_or(0.0, |rate| self.sized_by(stream, rate));
+        let full = self.size.full(lba, bitrate).min(Bytes(self.rest(stream)));
         PieceLen { full: full.0, first: self.size.first(full).0, bitrate: self.told(stream) }
     }
 
     /// Longest piece for a stream: persistence and share, at least a page.
-    pub(super) fn piece_max(&self, following: &Following, stream: &Stream, len: PieceLen) -> u64 {
+    pub(super) fn piece_max(&self, stream: &Stream, len: PieceLen) -> u64 {
         let PieceLen { full, first, .. } = len;
-        let grown = match following.table.persistence().stays() {
+        let grown = match self.following.table.persistence().stays() {
             true => full,
             false => stream.consumed.max(first),
         };
-        let len = full.min(grown).min(self.share(following)).max(PAGE) / PAGE * PAGE;
+        let len = full.min(grown).min(self.share()).max(PAGE) / PAGE * PAGE;
         // A tail of less than half a piece goes with it, instead of costing a switch of its own.
         let rest = next_page(stream.file_size).saturating_sub(next_page(stream.fetched));
         let tail = rest.saturating_sub(len);
@@ -75,14 +75,14 @@ impl DiskEngine {
     }
 
     /// Bytes that bound a stream's pieces.
-    pub(super) fn share(&self, following: &Following) -> u64 {
-        self.memory.share(following.table.sharing())
+    pub(super) fn share(&self) -> u64 {
+        self.memory.share(self.following.table.sharing())
     }
 
     /// Bytes beyond which no piece is to go: none where as much is fetched as a client is as likely to go on
     /// for as not.
-    fn rest(&self, following: &Following, stream: &Stream) -> u64 {
-        match self.median_rest(following, stream) {
+    fn rest(&self, stream: &Stream) -> u64 {
+        match self.median_rest(stream) {
             Some(rest) if rest <= stream.unread() => 0,
             Some(rest) if self.size.end_evidence() >= EndEvidence::Lengths => rest,
             _ => u64::MAX,
@@ -91,15 +91,15 @@ impl DiskEngine {
 
     /// How far half of those went on that came as far as this stream, where that is known and the sizing
     /// algorithm goes by it.
-    pub(super) fn median_rest(&self, following: &Following, stream: &Stream) -> Option<u64> {
+    pub(super) fn median_rest(&self, stream: &Stream) -> Option<u64> {
         let counts = match self.size.end_evidence() {
             EndEvidence::Ignored => false,
             // Every other viewer goes on further, and would wait. What those cost that do not, the size
             // allows for.
-            EndEvidence::Ends => !stream.is_sequential(&following.config.streams),
+            EndEvidence::Ends => !stream.is_sequential(&self.following.config.streams),
             EndEvidence::Lengths => true,
         };
-        counts.then(|| following.table.lengths().median_rest(stream.consumed)).flatten()
+        counts.then(|| self.following.table.lengths().median_rest(stream.consumed)).flatten()
     }
 
     /// Configured, else from the file's header.
@@ -116,8 +116,8 @@ impl DiskEngine {
     /// The bitrate a stream's size goes by. What its client shows, if that counts at all, is uncertain by a
     /// factor of two (a viewer's first burst looks three times as fast as it is), so only less than half of
     /// the highest differs from it.
-    fn sized_by(&self, following: &Following, stream: &Stream, rate: f64) -> f64 {
-        let highest = following.highest_bitrate;
+    fn sized_by(&self, stream: &Stream, rate: f64) -> f64 {
+        let highest = self.following.highest_bitrate;
         let tells = self.config.scale_by_observed && rate < highest / 2.0;
         match self.told(stream).is_some() || tells {
             true => rate,
@@ -127,7 +127,7 @@ impl DiskEngine {
 
     /// Looks for the highest bitrate of now, and tells the sizing algorithm of memory and clients.
     pub(super) fn rank_bitrates(&mut self) {
-        let Some(following) = &self.streams else { return };
+        let following = &self.following;
         let every = if following.ranked == Nanos::ZERO { LOOK_EVERY } else { RANK_EVERY };
         if self.now < following.ranked + every {
             return;
@@ -139,7 +139,7 @@ impl DiskEngine {
                 parts += 1.0;
                 continue;
             };
-            parts += self.size.part(self.sized_by(following, stream, rate));
+            parts += self.size.part(self.sized_by(stream, rate));
             rates.push(rate);
         }
         let skip = (rates.len() as f64 * self.config.constants.bitrate_outliers) as usize;
@@ -147,8 +147,8 @@ impl DiskEngine {
         let highest = rates.get(skip).copied();
         let streams = following.table.len();
         let part = (parts / streams.max(1) as f64).clamp(0.01, 1.0);
-        let room = if streams == 0 { 0.0 } else { self.share(following) as f64 / part };
-        let Some(following) = &mut self.streams else { return };
+        let room = if streams == 0 { 0.0 } else { self.share() as f64 / part };
+        let following = &mut self.following;
         following.ranked = self.now;
         following.highest_bitrate = highest.unwrap_or(following.highest_bitrate);
         let (ended, used, left) = following.table.persistence().means();

@@ -1,17 +1,15 @@
 //! What becomes of a request: it is laid over the pieces, waits for them, and is answered once.
 
+use alloc::vec::Vec;
+
 use seekless_sizing::Miss;
 use seekless_units::Nanos;
 use seekless_wants::PIECE;
 
 use super::DiskEngine;
 use crate::piece::{Plan, Turn, Wanted, address};
-use crate::spindle::{Answered, NewPiece};
+use crate::spindle::{Answered, Blocked, NewPiece};
 use crate::{Demand, EndEvidence, FileId, Mode, PAGE, ReadId, Reason, Request, Stream, StreamId, Verdict};
-
-/// Non-sequential misses up to this size are passed through where most clients stop after one read: with the
-/// kernel's own read-ahead, which is as long, they cost two seeks at most.
-const PASS_THROUGH_MAX: u64 = PIECE;
 
 /// What is done about a miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +57,7 @@ impl DiskEngine {
         if self.spindle.is_blocked(request.id) {
             return Err(Reason::Duplicate);
         }
-        if !self.spindle.may_block() {
+        if !self.spindle.may_block(&self.config) {
             return Err(Reason::QueueFull);
         }
         let existing = self.spindle.pieces_of(request.file);
@@ -68,8 +66,8 @@ impl DiskEngine {
             true => None,
             false => self.follow_miss(request, wanted, &existing),
         };
-        if let (Some(following), Some(stream), true) = (&mut self.streams, stream, request.demand.along) {
-            following.by_kernel.insert(stream);
+        if let (Some(stream), true) = (stream, request.demand.along) {
+            self.following.by_kernel.insert(stream);
         }
         if let Some(bytes_per_s) = request.demand.bitrate {
             self.files.told_bitrate(request.file, bytes_per_s);
@@ -92,7 +90,7 @@ impl DiskEngine {
             }),
         };
         let plan = Plan::lay(wanted, existing, len, read_max);
-        if !self.spindle.has_room(plan.create.len()) {
+        if !self.spindle.has_room(&self.config, plan.create.len()) {
             return Err(Reason::QueueFull);
         }
         self.stats.bytes_wanted += wanted.end - wanted.start;
@@ -100,7 +98,7 @@ impl DiskEngine {
         let Demand { along, foretold, file_set, .. } = request.demand;
         let due = self.due(request.demand);
         let turn = Turn { due, along, foretold, file_set, for_file_set: file_set };
-        let fetched: alloc::vec::Vec<u64> = plan.create.iter().map(|&(_, end, _)| end).collect();
+        let fetched: Vec<u64> = plan.create.iter().map(|&(_, end, _)| end).collect();
         let range = (request.file, wanted.start, wanted.end);
         let piece = |start, end| NewPiece {
             file: request.file,
@@ -110,7 +108,8 @@ impl DiskEngine {
             turn,
             ahead_for: None,
         };
-        let waits = self.spindle.block(self.now, request.id, range, plan, turn, piece);
+        let blocked = Blocked { since: self.now, pieces: Vec::new(), range };
+        let waits = self.spindle.block(&self.config, request.id, blocked, plan, turn, piece);
         for end in fetched {
             self.fetched(stream, end);
         }
@@ -142,17 +141,16 @@ impl DiskEngine {
     /// far went no further. Beside a read of the kernel's (`along`) nobody waits for what is read here, so
     /// nothing is read for a client that is not known to go on, however much it asked for.
     fn miss_action(&self, stream: Option<StreamId>, wanted: Wanted, along: bool) -> MissAction {
-        let Some(following) = &self.streams else { return MissAction::ReadAhead };
-        let Some(stream) = stream.and_then(|id| following.table.get(id)) else {
+        let Some(stream) = stream.and_then(|id| self.following.table.get(id)) else {
             return MissAction::ReadAhead;
         };
         if wanted.end >= wanted.file_end {
             return MissAction::ReadAhead;
         }
         let from_head = stream.first == 0 && stream.consumed == 0;
-        let sequential = from_head || stream.is_sequential(&following.config.streams);
+        let sequential = from_head || stream.is_sequential(&self.following.config.streams);
         let len = wanted.end - wanted.start;
-        let rest = self.median_rest(following, stream);
+        let rest = self.median_rest(stream);
         // Lengths are known to within a quarter.
         let ends = rest.is_some_and(|rest| rest <= len.saturating_add(len / 4));
         let evidence = self.size.end_evidence();
@@ -162,7 +160,8 @@ impl DiskEngine {
             EndEvidence::Ends => !sequential && rest.is_none(),
             EndEvidence::Lengths => !sequential,
         };
-        let long = !along && evidence == EndEvidence::Ends && len > PASS_THROUGH_MAX;
+        // What is no longer than the kernel's own read-ahead costs two seeks at most when it is passed.
+        let long = !along && evidence == EndEvidence::Ends && len > PIECE;
         match (ends, unknown) {
             (false, false) => MissAction::ReadAhead,
             (true, _) if long => MissAction::ReadAsAsked,
@@ -183,13 +182,12 @@ impl DiskEngine {
         let coming = existing.iter().any(|&(_, start, end)| start <= wanted.start && wanted.start < end);
         let from = request.from.min(request.offset);
         let stream = self.observe(request.file, from, 0, request.file_size)?;
-        let following = self.streams.as_mut()?;
-        following.table.locate(stream, request.offset, request.lba);
+        self.following.table.locate(stream, request.offset, request.lba);
         if coming {
             return Some(stream);
         }
         if expected.contains(&stream) {
-            following.table.lost(stream, wanted.start);
+            self.following.table.lost(stream, wanted.start);
         }
         // One page is known to be missing, also where nothing is read now.
         self.unpin(request.file, wanted.start, wanted.start + PAGE, false);
@@ -202,7 +200,7 @@ impl DiskEngine {
         // These were never fetched, so they are not evicted: no stream counts on them any more.
         for piece in self.spindle.take_withdrawn() {
             self.stats.dropped += 1;
-            self.not_coming(piece.file, piece.start);
+            self.not_coming(piece.file, piece.start, piece.start + 1);
             self.files.released(self.now, piece.file);
         }
         for Answered { verdict, range: (file, start, end), waited } in self.spindle.take_answered() {
@@ -217,41 +215,36 @@ impl DiskEngine {
         }
     }
 
-    /// What was to come of a file from `from` on will not: no stream counts on it any more.
-    pub(super) fn not_coming(&mut self, file: FileId, from: u64) {
-        let Some(following) = &mut self.streams else { return };
-        let counting: alloc::vec::Vec<StreamId> = following
-            .table
-            .of_file(file)
-            .filter(|(_, s)| s.position <= from && s.fetched > from)
-            .map(|(id, _)| id)
-            .collect();
-        for stream in counting {
-            following.table.lost(stream, from);
-        }
+    /// What was to come of a file from `start` on will not: no stream counts on it any more that counted on
+    /// some of the bytes before `end`. Those streams.
+    pub(super) fn not_coming(&mut self, file: FileId, start: u64, end: u64) -> Vec<StreamId> {
+        let table = &mut self.following.table;
+        let counting = table.of_file(file).filter(|(_, s)| s.fetched > start && s.position < end);
+        let counting: Vec<StreamId> = counting.map(|(id, _)| id).collect();
+        counting.iter().for_each(|&id| table.lost(id, start));
+        counting
     }
 
     /// Longest piece for a blocked client; `None` when streams are not followed. It is served whether there
     /// is room in the budget or not, with half a piece where the budget is exceeded.
     fn piece_max_blocked(&self, stream: Option<StreamId>) -> Option<u64> {
-        let following = self.streams.as_ref()?;
-        let stream: &Stream = following.table.get(stream?)?;
-        let piece = self.piece_max(following, stream, self.piece_len(following, stream));
+        let stream: &Stream = self.following.table.get(stream?)?;
+        let piece = self.piece_max(stream, self.piece_len(stream));
         let most = self.memory.budget() as f64 * self.config.constants.blocked_over_budget;
         match self.budgeted().saturating_add(piece) as f64 <= most {
             true => Some(piece),
-            false => Some(piece.min(self.share(following) / 2).max(PAGE) / PAGE * PAGE),
+            false => Some(piece.min(self.share() / 2).max(PAGE) / PAGE * PAGE),
         }
     }
 
     /// Bytes from `start` to where memory is thought to hold what comes, for this stream or another of the
     /// file: none where a client missed what was given back behind it.
     fn room_before_fetched(&self, stream: Option<StreamId>, start: u64) -> u64 {
-        let (Some(following), Some(id)) = (&self.streams, stream) else { return u64::MAX };
-        let own = following.table.get(id).map_or(0, |s| s.fetched);
+        let Some(id) = stream else { return u64::MAX };
+        let own = self.following.table.get(id).map_or(0, |s| s.fetched);
         if own > start.next_multiple_of(PAGE) {
             return 0;
         }
-        following.table.next_fetched(id, start).map_or(u64::MAX, |next| next - start)
+        self.following.table.next_fetched(id, start).map_or(u64::MAX, |next| next - start)
     }
 }

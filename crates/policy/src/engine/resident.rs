@@ -4,6 +4,9 @@
 //! gives back what the last stream of a file has passed and what a client that left did not come to, while
 //! memory is short ([`crate::memory::Stage`]). Otherwise it is left to the page cache, because the next
 //! client may come for it.
+//!
+//! A stream keeps a [`PIECE`] behind itself, because servers read a little twice. Bytes are given back in
+//! steps of twice that, so that one call serves many pages.
 
 use alloc::vec::Vec;
 
@@ -16,11 +19,6 @@ use crate::{Action, FileId, Outcome, PAGE, ReadId, Stream, StreamId};
 
 /// Streams whose memory is probed at each report of the machine's memory: some hundred microseconds.
 const PROBES: usize = 64;
-
-/// What a stream keeps behind itself when bytes are given back or unpinned, because servers read a little
-/// twice: as much as the kernel reads ahead by itself. Bytes are given back in steps of twice this, so that
-/// one call serves many pages.
-const KEEP_BEHIND: u64 = PIECE;
 
 /// The whole pages of a range.
 fn whole_pages((start, end): (u64, u64)) -> (u64, u64) {
@@ -38,7 +36,7 @@ impl DiskEngine {
     pub(super) fn progress(&mut self, read: ReadId, upto: u64) {
         let Some((file, from, upto, submitted)) = self.spindle.progress(self.now, read, upto) else { return };
         self.extents.arrived(self.now, submitted, file, from, upto);
-        self.spindle.answer_satisfied(self.now, read);
+        self.spindle.answer_satisfied(&self.config, self.now, read);
     }
 
     pub(super) fn done(&mut self, read: ReadId, outcome: Outcome) {
@@ -58,7 +56,7 @@ impl DiskEngine {
             Outcome::Failed => {
                 self.stats.reads_failed += 1;
                 self.extents.read_failed(file, resident, end);
-                self.not_coming(file, resident);
+                self.not_coming(file, resident, resident + 1);
             }
         }
         self.spindle.done(self.now, read, outcome);
@@ -68,7 +66,7 @@ impl DiskEngine {
             self.bears(pieces);
         }
         self.files.released(self.now, file);
-        if self.streams.is_some() {
+        if self.config.follows() {
             // Its stream may have ended while it was read: what is found gone of it later is no eviction.
             let counting = self.counted_on(file);
             self.extents.abandon_uncounted(file, start, end, &counting);
@@ -88,13 +86,7 @@ impl DiskEngine {
         }
         self.unpin(file, start, end, false);
         self.extents.missing(self.now, file, start, end);
-        let Some(following) = &self.streams else { return };
-        let hit = following.table.of_file(file).filter(|(_, s)| s.fetched > start && s.position < end);
-        let hit: Vec<StreamId> = hit.map(|(id, _)| id).collect();
-        for id in hit {
-            if let Some(following) = &mut self.streams {
-                following.table.lost(id, start);
-            }
+        for id in self.not_coming(file, start, end) {
             self.line_up(id);
         }
     }
@@ -135,7 +127,7 @@ impl DiskEngine {
     /// Bytes that should lie in memory, fetched and not read, of the first stream after the one probed last
     /// that has any.
     fn next_unread(&self) -> Option<(StreamId, FileId, u64, u64)> {
-        let (id, stream) = self.streams.as_ref()?.table.next_unread(self.probed)?;
+        let (id, stream) = self.following.table.next_unread(self.probed)?;
         let pieces = self.spindle.pieces_of(stream.file);
         // What is still to come is no evidence.
         let coming = pieces.iter().filter(|&&(_, from, to)| from < stream.fetched && stream.position < to);
@@ -145,8 +137,8 @@ impl DiskEngine {
 
     /// Whether a stream is to come for these bytes, or may be: without streams it is not known.
     pub(super) fn is_expected(&self, file: FileId, start: u64, end: u64) -> bool {
-        let Some(following) = &self.streams else { return true };
-        following.table.of_file(file).any(|(_, stream)| stream.passed < end)
+        !self.config.follows()
+            || self.following.table.of_file(file).any(|(_, stream)| stream.passed < end)
             || self.awaited.of_file(file).any(|(from, upto)| from < end && start < upto)
             || self.spindle.is_under_way(file, start, end)
     }
@@ -154,16 +146,15 @@ impl DiskEngine {
     /// Up to where in `[start, end)` no stream is still to come for what was fetched on its behalf, or may
     /// read a little of it again; `end` where there is no such stream.
     fn passed_by_all(&self, file: FileId, start: u64, end: u64) -> u64 {
-        let streams = self.streams.iter().flat_map(|following| following.table.of_file(file));
-        let awaiting =
-            streams.filter(|(_, s)| s.fetched > start).map(|(_, s)| s.passed.saturating_sub(KEEP_BEHIND));
+        let streams = self.following.table.of_file(file).filter(|(_, s)| s.fetched > start);
+        let awaiting = streams.map(|(_, s)| s.passed.saturating_sub(PIECE));
         let file_sets = self.awaited.of_file(file).filter(|&(_, upto)| upto > start).map(|(from, _)| from);
         awaiting.chain(file_sets).min().map_or(end, |behind| behind.max(start).min(end))
     }
 
     /// A piece has arrived: what streams are still to come for is pinned, and as much is renewed.
     fn pin(&mut self, file: FileId, start: u64, end: u64) {
-        if !self.streams.as_ref().is_some_and(|following| following.config.hold) {
+        if !self.config.pins() {
             return;
         }
         let from = self.passed_by_all(file, start, end) / PAGE * PAGE;
@@ -196,10 +187,10 @@ impl DiskEngine {
 
     /// A stream read `[offset, upto)`: what all streams of the file have passed by now is unpinned, in steps.
     pub(super) fn unpin_passed(&mut self, file: FileId, offset: u64, upto: u64) {
-        let ranges = self.extents.pinned_around(file, offset.saturating_sub(KEEP_BEHIND), upto);
+        let ranges = self.extents.pinned_around(file, offset.saturating_sub(PIECE), upto);
         for (from, end) in ranges {
             let passed = self.passed_by_all(file, from, end.min(upto)) / PAGE * PAGE;
-            if passed > from && (passed - from >= KEEP_BEHIND || passed == end) {
+            if passed > from && (passed - from >= PIECE || passed == end) {
                 let cold = !self.is_expected(file, from, passed);
                 self.unpin(file, from, passed, cold);
             }
@@ -217,7 +208,7 @@ impl DiskEngine {
 
     /// The ranges that streams and file sets count on, by rising offset: fetched for them and not read.
     pub(super) fn counted_on(&self, file: FileId) -> Vec<(u64, u64)> {
-        let streams = self.streams.iter().flat_map(|following| following.table.of_file(file));
+        let streams = self.following.table.of_file(file);
         let mut ranges: Vec<(u64, u64)> = streams.map(|(_, s)| (s.position, s.fetched)).collect();
         ranges.extend(self.awaited.of_file(file));
         ranges.sort_unstable();
@@ -241,14 +232,14 @@ impl DiskEngine {
 
     /// Gives back what a stream and every other of its file have passed.
     pub(super) fn drop_behind(&mut self, stream: StreamId) {
-        let Some(following) = self.streams.as_ref().filter(|_| self.memory.drops_behind()) else { return };
-        let Some(stream) = following.table.get(stream) else { return };
+        let following = &self.following;
+        let Some(stream) = following.table.get(stream).filter(|_| self.memory.drops_behind()) else { return };
         if !stream.is_sequential(&following.config.streams) {
             return;
         }
         let (upto, least) = match stream.at_end() {
             true => (stream.passed, PAGE),
-            false => (stream.passed.saturating_sub(KEEP_BEHIND), 2 * KEEP_BEHIND),
+            false => (stream.passed.saturating_sub(PIECE), 2 * PIECE),
         };
         self.give_back_before(stream.file, upto, least);
     }
@@ -263,8 +254,8 @@ impl DiskEngine {
     /// Gives back what lies in memory before `upto` and before every stream of the file, if it is `least`
     /// bytes.
     fn give_back_before(&mut self, file: FileId, upto: u64, least: u64) {
-        let Some(following) = &self.streams else { return };
-        let upto = following.table.of_file(file).map(|(_, s)| s.passed).fold(upto, u64::min) / PAGE * PAGE;
+        let passed = self.following.table.of_file(file).map(|(_, s)| s.passed);
+        let upto = passed.fold(upto, u64::min) / PAGE * PAGE;
         let ranges: Vec<(u64, u64)> =
             self.extents.resident(file, 0, upto).into_iter().map(whole_pages).collect();
         let bytes: u64 = ranges.iter().map(|(from, to)| to.saturating_sub(*from)).sum();

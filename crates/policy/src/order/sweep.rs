@@ -1,6 +1,6 @@
 use seekless_units::Nanos;
 
-use crate::{Order, Place, Queued, ReadId};
+use crate::{Place, Queued, ReadId};
 
 /// One-way elevator in batches: by rising disk address from where the head is, then from the lowest again
 /// (C-SCAN).
@@ -18,14 +18,8 @@ pub(crate) struct Sweep {
 }
 
 impl Sweep {
-    /// A sweep that starts at the lowest address.
-    pub(crate) fn new() -> Sweep {
-        Sweep::default()
-    }
-}
-
-impl Order for Sweep {
-    fn pick(&mut self, now: Nanos, queue: &mut dyn ExactSizeIterator<Item = Queued>) -> usize {
+    /// Index of the piece to read next.
+    pub(crate) fn pick(&mut self, now: Nanos, queue: impl Iterator<Item = Queued>) -> usize {
         // For each kind: whether it is in a later batch, whether it is behind the head, place, index.
         let mut next: [Option<(bool, bool, Place, usize)>; 2] = [None; 2];
         let mut youngest = [None; 2];
@@ -46,10 +40,6 @@ impl Order for Sweep {
         }
         self.head = Some(place);
         index
-    }
-
-    fn peek(&self, now: Nanos, queue: &mut dyn ExactSizeIterator<Item = Queued>) -> usize {
-        Sweep::pick(&mut self.clone(), now, queue)
     }
 }
 
@@ -72,7 +62,7 @@ mod tests {
     fn serve_all(sweep: &mut Sweep, mut queue: Vec<Queued>) -> Vec<u64> {
         let mut served = Vec::new();
         while !queue.is_empty() {
-            let i = sweep.pick(Nanos::ZERO, &mut queue.iter().copied());
+            let i = sweep.pick(Nanos::ZERO, queue.iter().copied());
             served.push(queue.remove(i).place.lba.unwrap().0);
         }
         served
@@ -80,7 +70,7 @@ mod tests {
 
     #[test]
     fn rises_from_the_head_then_turns_to_the_lowest() {
-        let mut sweep = Sweep::new();
+        let mut sweep = Sweep::default();
         assert_eq!(serve_all(&mut sweep, vec![piece(0, 50)]), [50]);
         let queue = vec![piece(1, 10), piece(2, 70), piece(3, 40), piece(4, 60)];
         assert_eq!(serve_all(&mut sweep, queue), [60, 70, 10, 40]);
@@ -88,9 +78,9 @@ mod tests {
 
     #[test]
     fn what_comes_during_a_sweep_waits_for_the_next() {
-        let mut sweep = Sweep::new();
+        let mut sweep = Sweep::default();
         let mut queue = vec![piece(0, 10), piece(1, 90)];
-        assert_eq!(sweep.pick(Nanos::ZERO, &mut queue.iter().copied()), 0);
+        assert_eq!(sweep.pick(Nanos::ZERO, queue.iter().copied()), 0);
         queue.remove(0);
         queue.extend([piece(2, 20), piece(3, 5)]);
         assert_eq!(serve_all(&mut sweep, queue), [90, 5, 20]);
@@ -98,12 +88,12 @@ mod tests {
 
     #[test]
     fn a_stream_ahead_of_the_head_keeps_no_other_waiting() {
-        let mut sweep = Sweep::new();
-        sweep.pick(Nanos::ZERO, &mut [piece(0, 1_000)].into_iter());
+        let mut sweep = Sweep::default();
+        sweep.pick(Nanos::ZERO, [piece(0, 1_000)].into_iter());
         let mut queue = vec![piece(1, 1)];
         for step in 2..10 {
             queue.push(piece(step, 1_000 + 8 * step));
-            let i = sweep.pick(Nanos::ZERO, &mut queue.iter().copied());
+            let i = sweep.pick(Nanos::ZERO, queue.iter().copied());
             if queue.remove(i).place == at(1) {
                 return assert!(step <= 4, "served at step {step}");
             }
@@ -113,7 +103,7 @@ mod tests {
 
     #[test]
     fn pieces_that_are_due_come_first() {
-        let mut sweep = Sweep::new();
+        let mut sweep = Sweep::default();
         let ahead = |id, lba| Queued { due: Nanos::MAX, ..piece(id, lba) };
         let queue = vec![ahead(0, 10), piece(1, 90), ahead(2, 30), piece(3, 40)];
         assert_eq!(serve_all(&mut sweep, queue), [40, 90, 10, 30]);

@@ -17,6 +17,7 @@ mod table;
 use lengths::Lengths;
 use persistence::Persistence;
 use rate::Rate;
+pub(crate) use rate::TIME_CONSTANT_S;
 pub(crate) use table::{Stream, StreamId, Streams};
 
 use seekless_units::{Bytes, Nanos};

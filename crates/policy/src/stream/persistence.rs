@@ -5,7 +5,7 @@
 //! head, worth what the disk transfers meanwhile (\[C\] 2). So the mean of what ended streams left unread is
 //! held against that.
 
-use seekless_sizing::controller::ENDED;
+use seekless_sizing::controller::RECENT;
 use seekless_units::Bytes;
 
 /// Moving average of what streams leave unread.
@@ -54,7 +54,7 @@ impl Persistence {
     pub(crate) fn ended(&mut self, unread: u64) {
         self.ended = self.ended.saturating_add(1);
         // Over as many streams as the model waits for: sizes must not follow chance.
-        let weight = f64::from(self.ended.min(ENDED));
+        let weight = f64::from(self.ended.min(RECENT));
         let read = core::mem::take(&mut self.read);
         self.read_slow += (read as f64 - self.read_slow) / weight;
         self.left_slow += (unread as f64 - self.left_slow) / weight;

@@ -3,8 +3,9 @@
 use seekless_units::Nanos;
 
 /// Time constant of the average. Viewers ask for ten seconds at a time (\[L\] 4): over two periods the bursts
-/// average out, and a viewer's initial buffering is forgotten after about half a minute.
-const TIME_CONSTANT_S: f64 = 20.0;
+/// average out, and a viewer's initial buffering is forgotten after about half a minute. Nor is a piece
+/// queued earlier before its stream runs dry: over more time its rate is not known.
+pub(crate) const TIME_CONSTANT_S: f64 = 20.0;
 
 /// Shortest span a rate is computed over: the calls of one burst follow each other in microseconds.
 const SPAN_MIN_S: f64 = 0.05;

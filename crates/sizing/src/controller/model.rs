@@ -23,8 +23,9 @@ use crate::PAGE;
 /// Largest change of the size at a time: a quarter of an octave, so a doubling takes four.
 const STEP: f64 = 1.189_207_115_002_721;
 
-/// Streams that must have ended at the size in use before what they left is believed.
-pub const ENDED: u32 = 256;
+/// Over so many things a mean is taken whose size decides: streams that ended (at the size in use), reads.
+/// Older ones fade. Half: sizes follow chance. Double: they come late.
+pub const RECENT: u32 = 256;
 
 /// What is known about memory and clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -81,7 +82,7 @@ impl SizeModel {
             size: params.start_size.0 as f64,
             wanted: None,
             leaving: f64::INFINITY,
-            known_after: ENDED,
+            known_after: RECENT,
         }
     }
 
@@ -111,7 +112,7 @@ impl SizeModel {
         if seen.ended >= self.known_after {
             // What is left was left at the sizes of before: the next time when as many have ended at this
             // one.
-            self.known_after = seen.ended.saturating_add(ENDED);
+            self.known_after = seen.ended.saturating_add(RECENT);
             let size = self.size * part;
             self.leaving = match seen.left < 1.0 {
                 true => f64::INFINITY,

@@ -35,7 +35,7 @@ fn the_least_bound_decides() {
     assert_eq!(settled(&mut model, ROOMY), (18 * MIB, Bound::Transfer));
     assert_eq!(settled(&mut model, Situation { room: 5 * MIB, ..ROOMY }), (5 * MIB, Bound::Memory));
     // sqrt(2 MiB * 5 MiB * 40 / 10), at the size that was in use.
-    let leaving = Situation { ended: ENDED, used: 40e6, left: 10e6, ..ROOMY };
+    let leaving = Situation { ended: RECENT, used: 40e6, left: 10e6, ..ROOMY };
     let (size, bound) = settled(&mut model, leaving);
     assert_eq!(bound, Bound::Leaving);
     assert!(size.abs_diff((6.324 * MIB as f64) as u64) < 8192, "{size}");
@@ -65,15 +65,15 @@ fn a_later_change_takes_four_steps_an_octave() {
 fn what_clients_leave_is_believed_once_enough_have_left() {
     let mut model = start(3);
     let left = |ended| Situation { ended, used: 40e6, left: 10e6, ..ROOMY };
-    model.situation(left(ENDED - 1));
+    model.situation(left(RECENT - 1));
     assert_eq!(model.bound(), Some(Bound::Transfer));
-    model.situation(left(ENDED));
+    model.situation(left(RECENT));
     assert_eq!(model.bound(), Some(Bound::Leaving));
     let target = model.target();
     // The same counts again say nothing of the size of now.
-    model.situation(left(ENDED + 1));
+    model.situation(left(RECENT + 1));
     assert_eq!(model.target(), target);
-    let stay = Situation { ended: 2 * ENDED, left: 0.0, ..left(0) };
+    let stay = Situation { ended: 2 * RECENT, left: 0.0, ..left(0) };
     assert_eq!(settled(&mut model, stay).1, Bound::Transfer);
 }
 

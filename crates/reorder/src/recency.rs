@@ -1,15 +1,14 @@
-//! Keys in order of use: a doubly linked list threaded through a slab, so that a touch costs the same however
-//! many there are.
+//! Keys in order of use: a doubly linked list threaded through a slab, so that a change costs the same
+//! however many there are.
 
 use alloc::vec::Vec;
 
 /// Nothing.
 const NIL: u32 = u32::MAX;
 
-/// One key's handle in a [`Recency`]: valid from [`Recency::add`] until the key is removed, however often it
-/// is touched.
+/// One key's handle in a [`Recency`]: valid from [`Recency::add`] until the key is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn(u32);
+pub(crate) struct Turn(u32);
 
 #[derive(Clone, Debug)]
 struct Node<K> {
@@ -20,7 +19,7 @@ struct Node<K> {
 
 /// Keys, from the least to the most recently used.
 #[derive(Clone, Debug)]
-pub struct Recency<K> {
+pub(crate) struct Recency<K> {
     nodes: Vec<Node<K>>,
     free: Vec<u32>,
     oldest: u32,
@@ -35,17 +34,17 @@ impl<K> Default for Recency<K> {
 
 impl<K: Copy> Recency<K> {
     /// Keys held.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.nodes.len() - self.free.len()
     }
 
     /// Whether no key is held.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Adds a key as the most recently used.
-    pub fn add(&mut self, key: K) -> Turn {
+    pub(crate) fn add(&mut self, key: K) -> Turn {
         let node = Node { key, older: NIL, newer: NIL };
         let at = match self.free.pop() {
             Some(at) => {
@@ -61,33 +60,19 @@ impl<K: Copy> Recency<K> {
         Turn(at)
     }
 
-    /// Makes a key the most recently used.
-    pub fn touch(&mut self, turn: Turn) {
-        if self.newest != turn.0 {
-            self.unlink(turn.0);
-            self.link(turn.0);
-        }
-    }
-
-    /// Replaces the key behind a handle, and makes it the most recently used.
-    pub fn rename(&mut self, turn: Turn, key: K) {
-        self.nodes[turn.0 as usize].key = key;
-        self.touch(turn);
-    }
-
     /// Removes a key. Its handle is not to be used again.
-    pub fn remove(&mut self, turn: Turn) {
+    pub(crate) fn remove(&mut self, turn: Turn) {
         self.unlink(turn.0);
         self.free.push(turn.0);
     }
 
     /// The least recently used key.
-    pub fn oldest(&self) -> Option<K> {
+    pub(crate) fn oldest(&self) -> Option<K> {
         Some(self.nodes.get(self.oldest as usize)?.key)
     }
 
     /// Removes and returns the least recently used key.
-    pub fn pop_oldest(&mut self) -> Option<K> {
+    pub(crate) fn pop_oldest(&mut self) -> Option<K> {
         let key = self.oldest()?;
         self.remove(Turn(self.oldest));
         Some(key)
@@ -131,12 +116,7 @@ mod tests {
             for (op, n) in ops {
                 let i = (!model.is_empty()).then(|| n as usize % model.len());
                 match (op, i) {
-                    (0 | 1, _) => model.push((n, recency.add(n))),
-                    (2, Some(i)) => {
-                        let (key, turn) = model.remove(i);
-                        recency.rename(turn, key + 1000);
-                        model.push((key + 1000, turn));
-                    }
+                    (0..=2, _) => model.push((n, recency.add(n))),
                     (3, Some(i)) => recency.remove(model.remove(i).1),
                     _ => {
                         let oldest = (!model.is_empty()).then(|| model.remove(0).0);
