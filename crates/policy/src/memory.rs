@@ -167,7 +167,8 @@ pub(crate) struct Memory {
     /// How long a stream may be silent ([`crate::StreamConfig::idle`]).
     idle: Nanos,
     /// How long a stage lasts: twice as long as that, so that its streams are over and others are judged by
-    /// what memory is then; and twice as long as the last time when it comes back soon.
+    /// what memory is then; and twice as long as the last time when it comes back soon,
+    /// up to ten times as long as the first.
     lasts: Nanos,
     /// Bytes fetched before this have been answered for.
     answered: Nanos,
@@ -271,7 +272,8 @@ impl Memory {
         if self.stage == Stage::Ample {
             let soon = self.lasts > Nanos::ZERO && now.since(self.stage_until) <= self.lasts;
             let before = if soon { self.lasts } else { self.idle };
-            self.lasts = Nanos(before.0.saturating_mul(2));
+            let most = self.idle.0.saturating_mul(20);
+            self.lasts = Nanos(before.0.saturating_mul(2).min(most));
         }
         self.stage = stage;
         self.stage_until = self.stage_until.max(now + self.lasts);
@@ -559,8 +561,8 @@ mod tests {
             b.now.since(since).0 / 1_000_000_000
         };
         assert_eq!(lasts(0), 60);
-        assert_eq!([lasts(20), lasts(60), lasts(60), lasts(60)], [120, 240, 480, 960]);
-        assert_eq!(lasts(961), 60, "not for as long as it lasted");
+        assert_eq!([lasts(20), lasts(60), lasts(60), lasts(60), lasts(60)], [120, 240, 480, 600, 600]);
+        assert_eq!(lasts(601), 60, "not for as long as it lasted");
     }
 
     #[test]
