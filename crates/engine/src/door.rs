@@ -53,7 +53,7 @@ pub enum Completion<'a> {
     Closing,
 }
 
-/// Bytes found in memory at the end of a request; how many more there are is looked up only if somebody asks.
+/// Bytes found in memory at the end of a request; how many more there are is looked up only on demand.
 #[derive(Debug)]
 pub struct ResidentRange<'a> {
     pub(crate) fd: BorrowedFd<'a>,
@@ -138,7 +138,7 @@ pub(crate) struct Hit {
 
 /// From the doors to a reader.
 pub(crate) enum Message {
-    /// Somebody waits for bytes that are missing.
+    /// A client waits for bytes that are missing.
     Ask(Box<Ask>),
     /// A read that hit, of a file the reader may not know.
     Hit(Box<Hit>),
@@ -155,7 +155,7 @@ pub(crate) enum Message {
         /// How much of them.
         taken: Taken,
     },
-    /// The kernel reads missing bytes of a file by itself, because somebody waits for them: what follows is
+    /// The kernel reads missing bytes of a file by itself, because a program waits for them: what follows is
     /// next.
     Missed {
         /// Which file.
@@ -178,7 +178,7 @@ pub(crate) enum Message {
         /// Bytes.
         len: u64,
     },
-    /// Whoever made this request is gone.
+    /// The client of this request is gone.
     Cancel(RequestId),
     /// The reader of a file set has taken what this request brought in, or never will.
     Took {
@@ -205,7 +205,7 @@ impl fmt::Debug for Message {
 }
 
 /// The file behind a descriptor, if it is a regular one open for reading. A descriptor that its holder may
-/// not read through (`O_PATH`, `O_WRONLY`) must not be read on his behalf.
+/// not read through (`O_PATH`, `O_WRONLY`) must not be read on its behalf.
 pub(crate) fn readable_file(fd: BorrowedFd<'_>) -> Option<(FileId, Edition)> {
     let flags = rustix::fs::fcntl_getfl(fd).ok()?;
     if flags.contains(OFlags::PATH) || flags & OFlags::ACCMODE == OFlags::WRONLY {

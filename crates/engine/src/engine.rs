@@ -59,7 +59,7 @@ impl Engine {
         RequestId(self.shared.ids.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Ends: no disk thread is started from now on, and those there are answer whoever waits. May take a
+    /// Ends: no disk thread is started from now on, and those there are answer what waits. May take a
     /// moment.
     pub fn close(&self) {
         let stop = lock(&self.shared.devices).close();

@@ -142,7 +142,7 @@ struct Entry {
     with_file: bool,
 }
 
-/// What is known of every disk. Shared by whoever asks in one process.
+/// What is known of every disk. Shared within one process.
 #[derive(Debug, Default)]
 pub struct Kinds {
     table: Mutex<HashMap<Dev, Entry>>,

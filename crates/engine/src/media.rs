@@ -66,7 +66,7 @@ const BITRATES_MAX: usize = 16_384;
 pub(crate) struct Bitrates(Mutex<HashMap<FileId, u64>>);
 
 impl Bitrates {
-    /// Bytes a second, if somebody told.
+    /// Bytes a second, if told.
     pub(crate) fn of(&self, file: FileId) -> Option<u64> {
         lock(&self.0).get(&file).copied()
     }

@@ -88,7 +88,7 @@ pub struct DiskReport {
     /// The prefetch size of now, and what decides it.
     #[serde(default)]
     pub size: SizeReport,
-    /// What became of every byte, as far as it was observed: evictions are noticed when somebody looks.
+    /// What became of every byte, as far as it was observed: evictions are noticed when memory is looked at.
     #[serde(default)]
     pub ledger: Totals,
     /// The same as parts of the requested bytes: \[A\]'s Table 1.

@@ -96,10 +96,10 @@ pub trait Transport {
     fn added_disk(&mut self) {}
 
     /// The file's disk is served. Whatever was read before this call should be reported now: heard of later,
-    /// it would look like somebody else's.
+    /// it would look like another client's.
     fn before_look(&mut self) {}
 
-    /// The call is to wait; who is told of its end, and how its file is read. `None`: the door has no room
+    /// The call is to wait; the hearer of its end, and how its file is read. `None`: the door has no room
     /// for it, and the call is [`Refused::Door`].
     fn block(&mut self, ticket: Ticket) -> Option<(OnAnswer, Passed)>;
 }
@@ -148,7 +148,7 @@ pub enum Submitted {
         /// Bytes in memory from its beginning on, as far as was looked.
         bytes: u64,
     },
-    /// It waits for the disk; who was named is told.
+    /// It waits for the disk; the part that was named hears of its end.
     Blocked(Ticket),
 }
 
@@ -387,7 +387,7 @@ impl Devices {
         }
     }
 
-    /// Reports that the kernel reads bytes from here on because somebody waits for them. What follows them is
+    /// Reports that the kernel reads bytes from here on as a program waits for them. What follows them is
     /// brought in as if a call waited for it, if the thread knows the file; nobody is answered.
     pub fn missed(&self, file: FileId, offset: u64) -> Reported {
         match self.reader_of(file).map(|index| self.send(index, Message::Missed { file, offset })) {

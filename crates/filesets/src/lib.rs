@@ -75,7 +75,7 @@ pub fn room(budget: u64) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SetId(pub u64);
 
-/// Name of a range within its set, chosen by its reader, who counts them up; not used again before the range
+/// Name of a range within its set, chosen by its reader, counting up; not used again before the range
 /// was taken. The oldest range of a set may be read whatever room there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RangeId(pub u32);

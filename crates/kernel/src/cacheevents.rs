@@ -4,10 +4,10 @@
 //! from the page cache, by whatever way the call was made (a C library, Go, io_uring, a kernel server). It
 //! names device, inode, the first page of the batch and the last page of the *call*. `mm_filemap_map_pages`
 //! is met when a page fault maps pages that are in memory, `mm_filemap_fault` when it finds its page missing.
-//! All are met when the pages are there: nobody waits for whoever listens.
+//! All are met when the pages are there: nothing waits for the listener.
 //!
 //! `mm_filemap_add_to_page_cache` is met when a page is put into the cache, to be read from the disk or to be
-//! written: somebody is about to wait for it. Only every sixteenth page is told of.
+//! written: a program is about to wait for it. Only every sixteenth page is told of.
 //!
 //! A filter in the kernel lets only the devices through that are asked for. Events of this process are left
 //! out here.

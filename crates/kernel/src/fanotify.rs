@@ -275,7 +275,7 @@ impl Opens {
     pub fn drain(&self, mut take: impl FnMut(FileHandle)) -> u64 {
         let mut lost = 0;
         let mut buffer = Box::new(Buffer([MaybeUninit::uninit(); EVENT_BYTES * EVENTS_MAX]));
-        // Bounded: whoever opens files faster than this reads is heard the next time.
+        // Bounded: files opened faster than this reads are heard of the next time.
         for _ in 0..64 {
             let Ok((bytes, _)) = rustix::io::read(&self.fd, &mut buffer.0[..]) else { break };
             let mut rest: &[u8] = bytes;
@@ -502,7 +502,7 @@ mod tests {
             assert!(answered.load(Ordering::Acquire) > seen, "all noticed again, but not announced");
             stop.store(1, Ordering::Release);
         });
-        // A dropped group releases whoever waits: nobody reads events any more, and the read goes through.
+        // A dropped group releases what waits: no event is read any more, and the reads go through.
         drop(group);
         assert_eq!(std::fs::read(&path).unwrap().len(), 100_000);
     }

@@ -6,7 +6,7 @@
 //!
 //! A daemon listens at a path and, under the same path's *twin* name, in the abstract namespace, where a process that
 //! has changed its root directory or dropped the right to search a folder still reaches it. Anybody may take an abstract
-//! name, so whoever connects looks at the peer's credentials ([`peer`]), which cannot be forged.
+//! name, so a client looks at the peer's credentials ([`peer`]), which cannot be forged.
 
 use std::ffi::CStr;
 use std::io::{IoSlice, IoSliceMut};
@@ -123,7 +123,7 @@ pub fn accept(listener: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
 }
 
-/// Who is at the other end, as it was when the connection was made.
+/// The process at the other end, as it was when the connection was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Its process; 0 when that is outside our process namespace.
@@ -134,7 +134,7 @@ pub struct Peer {
     pub gid: u32,
 }
 
-/// The peer's credentials (`SO_PEERCRED`). For a connecting socket: those of whoever called `listen`.
+/// The peer's credentials (`SO_PEERCRED`). For a connecting socket: those of the process that called `listen`.
 ///
 /// # Errors
 /// Those of `getsockopt`; none on a connected Unix socket.

@@ -63,7 +63,7 @@ impl LoopDevice {
     /// on the file, or `ResourceBusy` if others took every free device first, 16 times running.
     pub fn attach(backing: BorrowedFd<'_>, block_size: u32) -> io::Result<LoopDevice> {
         let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control")?;
-        // Between asking for a free device and binding it somebody else may bind it.
+        // Between finding a free device and binding it another process may bind it.
         for _ in 0..16 {
             // SAFETY: this request takes no argument; the descriptor is open for the length of the call.
             let number = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE as _) };
@@ -137,7 +137,7 @@ fn device_path(number: u32) -> PathBuf {
     PathBuf::from(format!("/dev/loop{number}"))
 }
 
-/// Detaches loop device `number`, whoever bound it (now, or at its last close).
+/// Detaches loop device `number`, even if another process bound it (now, or at its last close).
 ///
 /// # Errors
 /// As the system says; `ENXIO` if nothing is bound to it.

@@ -1,7 +1,7 @@
 //! Samples of tracepoints, through ring buffers that the kernel writes and this process reads.
 //!
 //! One ring a processor. The kernel copies a record into the ring of the processor on which the tracepoint
-//! was met, and goes on; where the ring is full it counts the record as lost. So whoever meets the tracepoint
+//! was met, and goes on; where the ring is full it counts the record as lost. So what meets the tracepoint
 //! never waits for us. Every structure here is closed by the kernel with its last descriptor, however the
 //! process ends.
 

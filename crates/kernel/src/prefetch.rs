@@ -53,7 +53,7 @@ impl Source {
             return Source { fd: passed, own: false };
         }
         let path = format!("/proc/self/fd/{}", passed.as_raw_fd());
-        // Without NONBLOCK, opening a file on which somebody holds a lease waits for it to be given up, up to 45 seconds
+        // Without NONBLOCK, opening a file under another process's lease waits for it to be given up, up to 45 seconds
         // (/proc/sys/fs/lease-break-time), and the whole disk with it. Reads of regular files do not look at it.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         // Without NOATIME our one-byte reads would write access times; it takes the owner or CAP_FOWNER.
@@ -264,7 +264,7 @@ fn complete(source: &Source, from: u64, upto: u64) -> Result<Brought, BringError
 }
 
 /// Numbers of the pages of `[from, upto)`, and of the file, that have not been read. Empty where the kernel does not tell
-/// the truth about this file to us: whoever reads them next then waits for them.
+/// the truth about this file to us: their next reader then waits for them.
 fn missing_pages(source: &Source, from: u64, upto: u64) -> io::Result<Vec<u64>> {
     let size = rustix::fs::fstat(source)?.st_size as u64;
     let len = upto.min(size).saturating_sub(from);

@@ -3,7 +3,7 @@
 //! Three ways, each with a trap:
 //!
 //! - `cachestat` (Linux 6.5) counts pages of a range in 0.6 us for 512 KiB. A page whose read is still in flight counts
-//!   as present, which is right for us: whoever reads it next waits on that page, not in a queue.
+//!   as present, which is right for us: its next reader waits on that page, not in a queue.
 //!   On overlayfs it looks at the wrong inode and counts nothing, ever; there `mincore` is asked instead.
 //! - `mmap` + `mincore` costs ten times that, but is everywhere. Since Linux 5.2 it tells a process that neither owns
 //!   nor may write the file that *everything* is resident; since 6.14, and in the

@@ -195,7 +195,7 @@ impl Consumer {
         None
     }
 
-    /// Whether somebody has written what no producer writes: nothing comes out of this ring any more.
+    /// Whether it holds what no producer writes: nothing comes out of this ring any more.
     pub fn is_impossible(&self) -> bool {
         self.impossible
     }
@@ -270,7 +270,7 @@ impl Ring {
             let position = ring.tail.value.load(Ordering::Relaxed);
             let Some(slot) = ring.slots.get(position as usize % CAPACITY) else { break };
             if slot.seq.load(Ordering::Acquire) != position {
-                // Not yet read since the last round, or claimed by somebody since we looked.
+                // Not yet read since the last round, or claimed by a producer since.
                 if ring.tail.value.load(Ordering::Relaxed) == position {
                     break;
                 }

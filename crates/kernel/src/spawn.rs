@@ -2,7 +2,7 @@
 //!
 //! Between fork and exec the child does two things: it asks the kernel for a signal when its parent dies (so a
 //! killed runner leaves no server behind), and it writes itself into control groups (so that not even the pages its
-//! dynamic linker touches are charged to somebody else). Both must happen before exec, where only
+//! dynamic linker touches are charged to another group). Both must happen before exec, where only
 //! async-signal-safe calls are allowed; everything that allocates (opening the groups' files) is done by the parent.
 
 use std::fs::File;

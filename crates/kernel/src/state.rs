@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// Why the folder is not used. One line that says how to mend it.
 #[derive(Debug)]
 pub enum StateError {
-    /// Somebody else can put things into it, or is it no folder.
+    /// Another user can write into it, or it is no folder.
     Untrusted {
         /// The folder.
         path: PathBuf,

@@ -38,7 +38,7 @@ impl Process {
         };
         let out = File::create(log).map_err(|e| fault(&e))?;
         let err = out.try_clone().map_err(|e| fault(&e))?;
-        // A group of its own: a terminal's Ctrl-C reaches the lab, and the lab decides who ends when.
+        // A group of its own: a terminal's Ctrl-C reaches the lab, and the lab decides what ends when.
         command.stdin(Stdio::null()).stdout(out).stderr(err).process_group(0);
         if let Some(group) = group {
             spawn::join_cgroup(&mut command, group.dir()).map_err(|e| fault(&e))?;

@@ -29,7 +29,7 @@ pub(crate) struct Turn {
     pub(crate) foretold: bool,
     /// No one but a file set asks for it ([`crate::Demand::file_set`]).
     pub(crate) file_set: bool,
-    /// A file set waits for it, whoever else does.
+    /// A file set waits for it, perhaps among others.
     pub(crate) for_file_set: bool,
 }
 

@@ -73,7 +73,7 @@ fn serve(s: &mut DiskEngine, now: Nanos) -> Vec<(u64, u64, u64)> {
     reads
 }
 
-/// Somebody misses the first half megabyte of a file, and reads it once it is there.
+/// A client misses the first half megabyte of a file, and reads it once it is there.
 fn head_read(s: &mut DiskEngine, missed: Nanos, read: Nanos, id: u64, ino: u64) {
     s.handle(missed, miss(id, ino, 0, 512 * K));
     serve(s, missed);
@@ -109,8 +109,8 @@ fn one_miss_is_enough_for_a_whole_file() {
     assert_eq!(stats.ahead as usize, reads.len() - 1);
 }
 
-/// With the automatic size, who is known to be sequential is served where all others left: a viewer who goes
-/// on would wait for the disk beside the queue, and again at his next read.
+/// With the automatic size, a client known to be sequential is served where all others left: going on, it would
+/// wait for the disk beside the queue, and again at its next read.
 #[test]
 fn a_viewer_who_may_be_at_his_end_is_not_left_alone() {
     let mut s = DiskEngine::new(Config {
@@ -136,7 +136,7 @@ fn a_viewer_who_may_be_at_his_end_is_not_left_alone() {
         s.handle(end + Nanos::from_secs(60), Event::Tick);
     }
     let now = view(&mut s, 100, 15 * M / 2);
-    // Evicted since: he asks for it once more.
+    // Evicted since: the client requests it once more.
     s.handle(now, miss(200, 100, 15 * M / 2, 512 * K));
     let mut answers = Vec::new();
     while let Some(action) = s.poll_action() {
@@ -373,7 +373,7 @@ fn what_another_reader_has_ahead_of_him_is_not_read_again() {
     s.handle(ms(1), access(1, 4 * M, 512 * K));
     let end = first.iter().map(|&(_, offset, len)| offset + len).max().unwrap();
     assert!(end > 5 * M, "{first:?}");
-    // Another comes up to where the first one is: his piece ends there.
+    // Another comes up to where the first one is: its piece ends there.
     s.handle(ms(100), miss(2, 1, 4 * M - 512 * K, 256 * K));
     assert_eq!(serve(&mut s, ms(100)), [(1, 4 * M - 512 * K, M)]);
 }
@@ -468,7 +468,7 @@ fn what_a_viewer_left_who_is_gone_nobody_counted_on() {
     s.handle(ms(0), miss(1, 1, 8 * M, 512 * K));
     serve(&mut s, ms(0));
     s.handle(ms(1), access(1, 8 * M, 512 * K));
-    // Somebody far behind keeps what he left from being wasted.
+    // A client far behind keeps what the first one left from being wasted.
     for i in 1..6 {
         let at = Nanos::from_secs(10 * i);
         s.handle(at, access(1, i * 4 * K, 4 * K));
@@ -489,7 +489,7 @@ fn what_a_viewer_left_who_is_gone_nobody_counted_on() {
 fn a_viewer_who_begins_close_behind_another_is_no_eviction() {
     let mut s = spindle(AheadConfig::default());
     steady_reader(&mut s, 1, 2 * M);
-    // The head of the file is gone, as it may be once it has been read; somebody else begins there.
+    // The head of the file is gone, as it may be once it has been read; another client begins there.
     s.handle(ms(2_000), miss(2, 1, M, 512 * K));
     serve(&mut s, ms(2_000));
     assert_eq!(s.stats().bytes_evicted_unused, 0);

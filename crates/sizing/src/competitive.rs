@@ -285,8 +285,8 @@ mod tests {
     }
 
     /// The disk's time in units of one switch for streams read front to back in requests of `ask` bytes, and
-    /// that of somebody who knew their lengths. A stream: how long, and whether it begins at the head of its
-    /// file.
+    /// the time it would take if their lengths were known. A stream: how long, and whether it begins at the
+    /// head of its file.
     fn times(streams: &[(u64, bool)], ask: u64, depth: u64, per_switch: f64, start: Start) -> (f64, f64) {
         let (mut taken, mut best) = (0.0, 0.0);
         for &(length, head) in streams {

@@ -70,7 +70,7 @@ pub(super) struct Outcome {
     pub(super) why: Option<String>,
 }
 
-/// Whom they ask, and how.
+/// The server of the readers, and its protocol.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     pub(super) protocol: Protocol,

@@ -1,5 +1,5 @@
 //! What is looked at once a second while a long run goes on: memory and descriptors of daemon and server, and
-//! how long a reader who asks for a little waits.
+//! how long a reader of a little waits.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -60,7 +60,7 @@ fn locked(taken: &Mutex<Taken>) -> MutexGuard<'_, Taken> {
 }
 
 impl Series {
-    /// Starts the reader, who asks the server at `port` for the files of `manifest` in turn.
+    /// Starts the reader, which asks the server at `port` for the files of `manifest` in turn.
     pub(super) fn start(port: u16, manifest: PathBuf) -> Series {
         let began = Instant::now();
         let (taken, stop) = (Arc::new(Mutex::new(Taken::default())), Arc::new(AtomicBool::new(false)));

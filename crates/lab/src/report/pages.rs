@@ -1,6 +1,6 @@
 //! The pages of `docs/results`: what was measured last, as Markdown written from the records.
 //!
-//! A page is a function of the records and of the scenarios' own words, so a page that somebody edited, or a
+//! A page is a function of the records and of the scenarios' own words, so a page edited by hand, or a
 //! record without its page, shows as a difference ([`differences`]).
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Who asks for what.
+//! Which clients there are, and what they request.
 
 use std::path::{Path, PathBuf};
 

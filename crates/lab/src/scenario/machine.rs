@@ -49,7 +49,7 @@ pub struct Machine {
     pub server: ServerKind,
     /// Its configuration.
     pub variant: ServerVariant,
-    /// Who asks for what.
+    /// Which clients there are, and what they request.
     pub load: Load,
     /// MB/s of a read of the whole drive from end to end.
     pub media_mb_s: f64,

@@ -57,7 +57,7 @@ pub struct Scenario {
     /// The files on each disk.
     #[serde(default)]
     pub library: Library,
-    /// Who asks for what.
+    /// Which clients there are, and what they request.
     pub load: Load,
     /// What is compared.
     #[serde(rename = "arm")]

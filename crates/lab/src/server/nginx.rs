@@ -56,7 +56,7 @@ pub(super) fn command(variant: ServerVariant, site: &Site<'_>, port: u16) -> Res
         ServerVariant::Threads => "    sendfile on;\n    aio threads;\n",
         ServerVariant::Reads => "    sendfile off;\n    aio threads;\n    output_buffers 2 32k;\n",
     };
-    // As packaged; who sets up threads for a loaded server raises it as well: an open viewer's connection is
+    // As packaged; an operator who sets up threads raises it as well: an open viewer's connection is
     // one of them, and beyond the limit nginx resets those that are idle.
     let (connections, descriptors) = match variant {
         ServerVariant::Shipped => (768, ""),

@@ -26,7 +26,7 @@ pub(crate) struct CommandResult {
     pub(super) seconds: f64,
 }
 
-/// The queue, its answers and who waits for them.
+/// The queue, its answers and what waits for them.
 #[derive(Default)]
 pub(crate) struct Pool {
     state: Mutex<PoolState>,

@@ -326,7 +326,7 @@ impl Cache {
         marked
     }
 
-    /// A prefetched block was looked at by somebody who does not want it (a coordinator): it is still unused.
+    /// A prefetched block was looked at by a part that does not want it (a coordinator): it is still unused.
     pub fn mark_unused(&mut self, slot: Slot) {
         self.store.node_mut(slot.0).flags |= flag::UNUSED;
     }

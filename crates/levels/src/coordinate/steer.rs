@@ -1,4 +1,4 @@
-//! Steer: our coordinator. Who waits comes first; everything else is tried, measured and kept only if it pays.
+//! Steer: our coordinator. A reader that waits comes first; everything else is tried, measured and kept only if it pays.
 //!
 //! PFC gains where the lower level's prefetching is a burden, and loses where it was of use: a sequential reader whose
 //! upper level asks for little at a time needs the lower level to run ahead, and a lower cache much larger than the
@@ -12,7 +12,7 @@
 //!    worth more than anybody's wait.
 //! 2. *Trial.* Three ways to treat requests take turns: [`Treatment::Native`] (as they are), [`Treatment::Pfc`] (PFC's bypass and
 //!    readmore) and [`Treatment::Past`] (everything goes past the native side, which then fetches nothing ahead). Two
-//!    things are measured: how long somebody waited for an answer on the mean, and how much of the time somebody waited at
+//!    things are measured: how long readers waited for an answer on the mean, and how much of the time a reader waited at
 //!    all, each moment counted once. The first tells ways apart while the disk keeps up; the second when it does not, because
 //!    the first then tells how long the queue is and the second how fast it moves. Who waits, and that nobody waits for what
 //!    the upper level reads ahead unless it comes late, the module `waits` finds out: measured by all answers alike, a way
@@ -99,9 +99,9 @@ const PFC_DEFAULT: PfcParams = PfcParams {
 /// What answers cost, nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cost {
-    /// That somebody waited for an answer.
+    /// That a reader waited for an answer.
     answer: f64,
-    /// During which somebody waited.
+    /// During which a reader waited.
     waiting: f64,
 }
 
@@ -125,7 +125,7 @@ pub struct Steer {
     trying: bool,
     /// The second half of a round of trials.
     backwards: bool,
-    /// When somebody was last seen waiting.
+    /// When a reader was last seen waiting.
     waited_until_ns: u64,
     answers: u32,
     counted: u64,

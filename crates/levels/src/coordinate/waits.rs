@@ -1,9 +1,9 @@
-//! For how long somebody above waited for an answer, as far as the requests tell.
+//! How long the level above waited for an answer, as far as the requests tell.
 //!
 //! When the upper level reads ahead, most of its requests are waited for by nobody, and an answer that takes long harms
 //! nobody as long as it comes before the reader does. Requests do not say which they are, but their addresses do:
 //!
-//! - A request that does not continue a run was a miss of a reader, who waits until it is answered.
+//! - A request that does not continue a run was a miss of a reader, which waits until it is answered.
 //! - One that begins where an earlier one ended is the upper level's read-ahead. Nobody waits, until the next request of
 //!   the run comes: the upper level asks for it when its reader has reached what this one was to bring. If
 //!   this one is not answered by then, the reader waits from that moment.
@@ -68,7 +68,7 @@ impl Waits {
         self.ends[place(next)] = End { next, continued_ns: NEVER, continues };
     }
 
-    /// How long somebody waited for the request that ended with block `last` and was answered at `now_ns`, after `elapsed_ns`.
+    /// How long a reader waited for the request that ended with block `last` and was answered at `now_ns`, after `elapsed_ns`.
     pub(super) fn waited_ns(&self, now_ns: u64, elapsed_ns: u64, last: u64) -> u64 {
         let next = last.saturating_add(1);
         match self.ends.get(place(next)) {

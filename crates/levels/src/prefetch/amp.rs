@@ -26,7 +26,7 @@
 //!
 //! The paper's text is public, its two figures are pictures. Where the text alone leaves a choice, the
 //! reading of an independent implementation (AMP.c of libCacheSim, which follows the figures) was compared.
-//! docs/PFC.md lists the choices and who else could have made them otherwise. The limits are ours: p is at
+//! docs/PFC.md lists the choices and where they could be others. The limits are ours: p is at
 //! most [`AmpParams::degree_max`]. Line 47 is carried out when the waiting read comes, not when the fetch
 //! completes; the reads concerned are the same.
 

@@ -120,11 +120,11 @@ struct Fetch {
     waiters: u32,
     /// Next fetch merged into the same disk request.
     merged: u32,
-    /// Nobody waits for it, and unless there is a backlog it is not to be merged with what somebody waits for.
+    /// Nothing waits for it, and unless there is a backlog it is not merged with what a reader waits for.
     apart: bool,
 }
 
-/// Somebody who waits for one or more fetches.
+/// A waiter for one or more fetches.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
     remaining: u32,
@@ -347,7 +347,7 @@ impl Simulation {
         }
     }
 
-    /// A level is asked for blocks `first..=last`; `who` is told when they are there.
+    /// A level is asked for blocks `first..=last`; `who` hears when they are there.
     fn serve(&mut self, at: usize, context: u32, first: u64, last: u64, limit: u64, who: Who) {
         let level = &mut self.levels[at];
         level.counts.requests += 1;
@@ -449,7 +449,7 @@ impl Simulation {
             let seen = Hit { first_use: hit.first_use && wanted, ..hit };
             level.prefetcher.hit(block, &seen, more_last - first + 1, &mut level.cache);
             if !wanted {
-                // Asked for by the coordinator, not by anybody who wants it: still unused.
+                // Requested by the coordinator, which does not want it: still unused.
                 if hit.first_use {
                     level.cache.mark_unused(slot);
                 }
@@ -578,7 +578,7 @@ impl Simulation {
         }
     }
 
-    /// All blocks somebody asked for are there.
+    /// All blocks of a request are there.
     fn answer(&mut self, wait: &Wait) {
         if wait.demote {
             let cache = &mut self.levels[wait.level as usize].cache;

@@ -181,7 +181,7 @@ pub struct Study {
 /// What PFC does not say and the result may hang on; the default is what the study takes for likely.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choices {
-    /// What a miss waits for, and who knows the end of a file.
+    /// What a miss waits for, and which level knows the end of a file.
     pub rules: ServiceRules,
     /// Which rule of Linux's read-ahead.
     pub linux: LinuxRule,
