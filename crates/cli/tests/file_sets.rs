@@ -1,5 +1,5 @@
-//! `seekless cat-set` and `seekless order --ahead` where a real daemon reads the files, and where it is killed
-//! meanwhile: every file comes whole, and once.
+//! `seekless cat-set` and `seekless order --ahead` where a real daemon reads the files, and where it is
+//! killed meanwhile: every file comes whole, and once.
 
 mod common;
 

@@ -209,8 +209,8 @@ pub struct Config {
     /// ends, small enough that the scheduler and the drive have nothing to interleave.
     pub overlap: Bytes,
     /// Small reads that each part of the device has at once in the serialising modes, each at most
-    /// [`seekless_wants::PIECE`] long: none takes long, and the drive orders them better than a sweep does, by
-    /// its rotation. 1 to 64.
+    /// [`seekless_wants::PIECE`] long: none takes long, and the drive orders them better than a sweep does,
+    /// by its rotation. 1 to 64.
     #[serde(skip_serializing_if = "is_one")]
     pub small_in_flight: usize,
     /// Most requests waiting at once, and most pieces queued. At least 1.

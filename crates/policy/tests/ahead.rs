@@ -109,8 +109,8 @@ fn one_miss_is_enough_for_a_whole_file() {
     assert_eq!(stats.ahead as usize, reads.len() - 1);
 }
 
-/// With the automatic size, a client known to be sequential is served where all others left: going on, it would
-/// wait for the disk beside the queue, and again at its next read.
+/// With the automatic size, a client known to be sequential is served where all others left: going on, it
+/// would wait for the disk beside the queue, and again at its next read.
 #[test]
 fn a_viewer_who_may_be_at_his_end_is_not_left_alone() {
     let mut s = DiskEngine::new(Config {

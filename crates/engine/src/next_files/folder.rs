@@ -2,7 +2,7 @@
 //!
 //! Everything here is done for a program that has opened none of it. So a path counts only if it leads to the
 //! file that the program has read, an entry only if it is the regular file that was listed, on the same file
-//! system, with the owner, group and permissions of that file: those who could read the one can read the other.
+//! system, with the owner, group and permissions of that file: users who can read one can read both.
 //! No link is followed, and nothing but a regular file is opened: opening a device or a FIFO does something.
 
 use std::ffi::{CString, OsStr, OsString};

@@ -159,8 +159,8 @@ impl Disk {
             sectors_max: (kernel.max_request.min(kernel.max_command).0 / SECTOR_BYTES)
                 .max(PAGE / SECTOR_BYTES),
             single_max: kernel.segments.max(1) * (PAGE / SECTOR_BYTES),
-            // Without a scheduler nothing waits where it could be merged with: a submitter that finds no tag free
-            // sleeps.
+            // Without a scheduler nothing waits where it could be merged with: a submitter that finds no tag
+            // free sleeps.
             merges: kernel.scheduler != super::scheduler::Kind::None,
             next_send: Nanos::ZERO,
             send: kernel.send,
