@@ -13,6 +13,7 @@ use seekless_units::{Exit, Fault};
 use seekless_wire::{FRAME_BYTES_MAX, Frame, RefuseReason, STATUS_BYTES_MAX, Settings};
 
 use crate::listener::{connect, socket_name};
+use crate::own_daemon;
 use crate::status::StatusReport;
 
 /// How long a daemon may take to answer. It answers from memory; longer means it is stopped or swamped.
@@ -44,7 +45,7 @@ impl fmt::Display for AskError {
             AskError::NotAllowed(path) => {
                 write!(
                     f,
-                    "the daemon at {} is another user's and lets only him connect; try as root",
+                    "the daemon at {} is another user's and lets no other connect; try as root",
                     path.display()
                 )
             }
@@ -68,7 +69,15 @@ impl From<AskError> for Fault {
             AskError::NotAllowed(_) => Exit::Permission,
             AskError::Silent(_) | AskError::Garbled(..) => Exit::Failed,
         };
-        Fault::new(exit, error.to_string())
+        let elsewhere = match error {
+            AskError::NobodyThere(..) => own_daemon::another(),
+            _ => None,
+        };
+        let hint = elsewhere.map(|socket| {
+            let socket = socket.display();
+            format!(", or look at the one that `seekless run` has started: --socket {socket}")
+        });
+        Fault::new(exit, format!("{error}{}", hint.unwrap_or_default()))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -27,6 +27,23 @@ pub(crate) struct OwnDaemon {
     folder: PathBuf,
 }
 
+/// How the name of such a daemon's folder begins, among the temporary files.
+const FOLDER: &str = "seekless-run-";
+
+/// A socket of such a daemon of this user's or of root's, if there is one.
+pub(crate) fn another() -> Option<PathBuf> {
+    let own = rustix::process::geteuid().as_raw();
+    let of_run = |entry: &fs::DirEntry| {
+        let named = entry.file_name().to_str().is_some_and(|name| {
+            name.strip_prefix(FOLDER).is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_alphanumeric()))
+        });
+        named && entry.metadata().is_ok_and(|meta| meta.is_dir() && [0, own].contains(&meta.uid()))
+    };
+    let folders = fs::read_dir(env::temp_dir()).ok()?.filter_map(Result::ok).filter(of_run);
+    let is_socket = |path: &PathBuf| fs::metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
+    folders.map(|folder| folder.path().join("daemon.sock")).find(is_socket)
+}
+
 impl OwnDaemon {
     /// Starts this program with these words, a socket of its own and us as its parent, and waits until it
     /// answers.
@@ -35,7 +52,7 @@ impl OwnDaemon {
     /// No process or folder can be had, or it ended.
     pub(crate) fn start(words: impl IntoIterator<Item = OsString>) -> Result<OwnDaemon, Fault> {
         let folder = tempfile::Builder::new()
-            .prefix("seekless-run-")
+            .prefix(FOLDER)
             .permissions(fs::Permissions::from_mode(0o755))
             .tempdir()
             .map_err(|e| {

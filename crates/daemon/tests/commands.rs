@@ -244,6 +244,26 @@ fn wrong_command_lines_are_one_clear_line() {
 }
 
 #[test]
+fn status_names_the_daemon_of_a_run() {
+    let place = Place::new();
+    let out = place.output(&["daemon", "status"]);
+    assert_eq!(out.status.code(), Some(5));
+    assert!(text(&out.stderr).trim_end().ends_with("start one with `seekless daemon`"), "there is no run");
+    let mut run = place.command(&["run", "--", "sleep", "60"]).stderr(Stdio::null()).spawn().unwrap();
+    let mut said = String::new();
+    until("the daemon of the run is named", || {
+        said = text(&place.output(&["daemon", "status"]).stderr);
+        said.contains("--socket")
+    });
+    let socket = said.trim_end().rsplit("--socket ").next().unwrap();
+    assert_eq!(said.lines().count(), 1, "{said}");
+    until("it answers", || place.output(&["daemon", "status", "--socket", socket]).status.success());
+    signal(&run, Signal::TERM);
+    run.wait().unwrap();
+    assert!(!text(&place.output(&["daemon", "status"]).stderr).contains("--socket"), "it has ended");
+}
+
+#[test]
 fn statistics_are_written_whole() {
     let place = Place::new();
     let json = place.0.path().join("stats.json");
