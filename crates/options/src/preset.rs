@@ -19,7 +19,8 @@ pub enum Preset {
 }
 
 /// Small reads that a drive has at once ([`seekless_policy::Config::small_in_flight`]): as many as SATA's
-/// command queue has places. At half the drive has fewer to choose from; more wait in the kernel.
+/// command queue has places. At half the drive has fewer to choose from; at double a drive without a queue
+/// is served in the kernel's order and not in a sweep.
 const SMALL_IN_FLIGHT: usize = 32;
 
 /// What a preset says where nothing else does.
