@@ -33,6 +33,12 @@ use crate::volume::Volume;
 /// queue.
 const DEVICES_MAX: usize = 256;
 
+/// How long a device's place and limits are believed, and the longest wait for a file system to tell its own:
+/// as often as memory is looked at.
+fn believed() -> Duration {
+    Duration::from_nanos(REPORT_EVERY.0)
+}
+
 /// Name of the queue for everything that has no disk of its own.
 pub(crate) const COMMON: &str = "common";
 
@@ -171,8 +177,7 @@ impl Devices {
     /// # Errors
     /// A reader had to be started and no thread could be had.
     pub(crate) fn place(&mut self, file: FileId, fd: BorrowedFd<'_>, now: Instant) -> io::Result<Place> {
-        let fresh =
-            |since: Instant| now.saturating_duration_since(since).as_nanos() < u128::from(REPORT_EVERY.0);
+        let fresh = |since: Instant| now.saturating_duration_since(since) < believed();
         let known = self.known.get(&file.dev).filter(|k| fresh(k.1)).map(|k| k.0);
         if let Some(Found::At(place)) = known {
             return Ok(place);
@@ -296,9 +301,7 @@ impl Devices {
             0 => Told::Name,
             _ => {
                 let own = rustix::io::fcntl_dupfd_cloexec(fd, 3)?;
-                // Memory is reported late by as much at most.
-                let patience = Duration::from_nanos(REPORT_EVERY.0);
-                Told::Joined(joined, Volume::of(own, patience).map(Box::new))
+                Told::Joined(joined, Volume::of(own, believed()).map(Box::new))
             }
         };
         let (settings, count) = (&self.settings, self.count.clone());

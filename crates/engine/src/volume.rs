@@ -10,8 +10,8 @@
 //! | raid10 | one a copy | copies one behind the other, then the place on the first disk |
 //! | raid0, raid5, raid6 | one | the place on the first disk |
 //!
-//! Stripes are 64 KiB, so a piece is read by all disks together. Several at once
-//! make each disk seek between them.
+//! Stripes are 64 KiB, so a piece is read by all disks together. Several at once make each disk seek between
+//! them.
 //!
 //! The copy: of a chunk that is there twice, one disk reads the first half and the other the second. btrfs
 //! reads the copy that the number of the reading thread says, so a piece goes to a thread with such a number

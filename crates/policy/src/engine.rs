@@ -262,7 +262,7 @@ impl DiskEngine {
     }
 
     /// What may join reads of the kernel's: a piece for each client that it reads for now. A piece is one of
-    /// as many that wait for the disk, so fewer come too late, and more hinder one another. Who misses next
+    /// as many that wait for the disk, so fewer come too late, and more hinder one another. The next miss
     /// waits behind them: together they are no more than the disk transfers in the slack of a stream.
     fn joins(&self) -> Joins {
         if !self.config.follows() {

@@ -167,8 +167,8 @@ pub(crate) struct Memory {
     /// How long a stream may be silent ([`crate::StreamConfig::idle`]).
     idle: Nanos,
     /// How long a stage lasts: twice as long as that, so that its streams are over and others are judged by
-    /// what memory is then; and twice as long as the last time when it comes back soon,
-    /// up to ten times as long as the first.
+    /// what memory is then; and twice as long as the last time when it comes back soon, up to ten times as
+    /// long as the first.
     lasts: Nanos,
     /// Bytes fetched before this have been answered for.
     answered: Nanos,

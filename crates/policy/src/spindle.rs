@@ -272,6 +272,10 @@ impl Spindle {
     /// The next piece in the order of the queue, of a part of the device whose reads in flight another may
     /// join; of several such parts, of the one whose piece was queued first.
     fn next_in_line(&mut self, config: &Config, now: Nanos, for_file_sets: bool) -> Option<usize> {
+        // This is asked after every event.
+        if self.queue.is_empty() {
+            return None;
+        }
         let rooms: Vec<u64> = (0..self.orders.len()).map(|part| self.room(config, part)).collect();
         let may = |piece: &Piece| piece.turn.for_file_set || !for_file_sets;
         let mut parts = self.queue.iter().filter(|p| may(p)).map(|p| part_of(config, p.lba));
