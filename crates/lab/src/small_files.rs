@@ -1,83 +1,41 @@
-//! A tree of small files and some packs, and the checksums of what a program read of it.
-//!
-//! Names say nothing about when a file was written, as in a store of photos, mails or objects: files come in
-//! the order of a shuffle, each into a folder of its own choice. So the order of names, and the order in
-//! which a folder lists them, is no order of the disk's.
+//! A tree of small files on a disk, and the checksums of what a program read of it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use seekless_units::{Exit, Fault};
 use seekless_workload::content::Content;
-use seekless_workload::splitmix;
-use seekless_workload::tree::{SIGMA, gaussian};
+use seekless_workload::tree::{TreeFile, TreeSpec};
 use sha2::{Digest, Sha256};
 
 use crate::guard;
 
-/// Largest small file; a pack is larger.
-const FILE_BYTES_MAX: f64 = 4e6;
-/// Files a folder.
-const FILES_PER_FOLDER: u32 = 100;
 /// Bytes written or read at a time.
 const BUFFER: usize = 256 << 10;
 
 /// Checksums by path, as `sha256sum` writes them.
 pub(crate) type Sums = BTreeMap<String, String>;
 
-/// What a tree is made of.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Tree {
-    pub(crate) files: u32,
-    pub(crate) median: u64,
-    pub(crate) files_per_pack: u32,
-    pub(crate) pack: u64,
-    pub(crate) seed: u64,
+/// Writes the tree and says what its checksums are.
+///
+/// # Errors
+/// Those of writing; a signal came.
+pub(crate) fn write(tree: &TreeSpec, root: &Path) -> Result<Sums, Fault> {
+    let mut buffer = vec![0; BUFFER];
+    let mut sums = Sums::new();
+    for TreeFile { path, size } in tree.files() {
+        guard::check_interrupted()?;
+        let whole = root.join(&path);
+        let sum = write_file(&whole, &path, size, &mut buffer)
+            .map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", whole.display())))?;
+        sums.insert(path, sum);
+    }
+    Ok(sums)
 }
 
-impl Tree {
-    /// Path below the root and size of every file, in the order of writing.
-    pub(crate) fn files(&self) -> Vec<(PathBuf, u64)> {
-        let mut state = self.seed;
-        let folders = self.files.div_ceil(FILES_PER_FOLDER);
-        let mut files: Vec<(PathBuf, u64)> = (0..self.files)
-            .map(|i| {
-                let z = gaussian(&mut state);
-                let bytes = (self.median as f64 * (SIGMA * z).exp()).min(FILE_BYTES_MAX);
-                (format!("d{:04}/f{i:06}", i % folders).into(), bytes as u64)
-            })
-            .collect();
-        let packs = self.files / self.files_per_pack;
-        files.extend((0..packs).map(|i| (format!("packs/p{i:04}.pack").into(), self.pack)));
-        // Fisher and Yates.
-        for last in (1..files.len()).rev() {
-            let other = (splitmix::next(&mut state) % (last as u64 + 1)) as usize;
-            files.swap(last, other);
-        }
-        files
-    }
-
-    /// Writes the tree and says what its checksums are.
-    ///
-    /// # Errors
-    /// Those of writing; a signal came.
-    pub(crate) fn write(&self, root: &Path) -> Result<Sums, Fault> {
-        let mut buffer = vec![0; BUFFER];
-        let mut sums = Sums::new();
-        for (path, bytes) in self.files() {
-            guard::check_interrupted()?;
-            let whole = root.join(&path);
-            let sum = write(&whole, &path.to_string_lossy(), bytes, &mut buffer)
-                .map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", whole.display())))?;
-            sums.insert(path.to_string_lossy().into_owned(), sum);
-        }
-        Ok(sums)
-    }
-}
-
-fn write(path: &Path, name: &str, bytes: u64, buffer: &mut [u8]) -> io::Result<String> {
+fn write_file(path: &Path, name: &str, bytes: u64, buffer: &mut [u8]) -> io::Result<String> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
@@ -146,27 +104,11 @@ pub(crate) fn sums() -> Result<Exit, Fault> {
 mod tests {
     use super::*;
 
-    const TREE: Tree = Tree { files: 3_000, median: 8_192, files_per_pack: 1_000, pack: 5_000_000, seed: 1 };
-
-    #[test]
-    fn sizes_have_the_median_and_writing_follows_no_names() {
-        let files = TREE.files();
-        assert_eq!(files.len(), 3_003);
-        let mut small: Vec<u64> = files.iter().map(|f| f.1).filter(|bytes| *bytes < TREE.pack).collect();
-        small.sort_unstable();
-        let median = small[small.len() / 2] as f64 / TREE.median as f64;
-        assert!((0.9..1.1).contains(&median), "{median}");
-        assert_eq!(small.len(), 3_000);
-        let falls = files.windows(2).filter(|pair| pair[1].0 < pair[0].0).count();
-        assert!((1_300..1_700).contains(&falls), "{falls} of 3,002 neighbours fall: a shuffle");
-        assert_eq!(files, TREE.files());
-    }
-
     #[test]
     fn checksums_are_those_of_the_files_and_every_slip_counts() {
         let dir = tempfile::tempdir().unwrap();
-        let tree = Tree { files: 12, files_per_pack: 6, pack: 600_000, ..TREE };
-        let expected = tree.write(dir.path()).unwrap();
+        let tree = TreeSpec { files: 12, median: 8_192, files_per_pack: 6, pack: 600_000, seed: 1 };
+        let expected = write(&tree, dir.path()).unwrap();
         assert_eq!(expected.len(), 14);
         let line = |(path, sum): (&String, &String)| format!("{sum}  ./{path}\n");
         for path in expected.keys() {

@@ -3,12 +3,14 @@
 //!
 //! What it read is known by its checksums, which are compared with those of what was written.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use seekless_kernel::cgroup::MemoryGroup;
 use seekless_units::{Exit, Fault};
+use seekless_workload::tree::TreeSpec;
 
 use super::daemon::{self, Daemon};
 use super::{Bench, serve};
@@ -16,7 +18,7 @@ use crate::process::Process;
 use crate::results::Row;
 use crate::scenario::{FileReader, Load, Point, Service};
 use crate::server::{Running, Site};
-use crate::small_files::{self, Sums, Tree};
+use crate::small_files::{self, Sums};
 use crate::tools;
 
 /// Two hundred seeks a second read the default tree in a few minutes.
@@ -27,6 +29,8 @@ const TREE: &str = "tree";
 const MEMORY: &str = "/dev/shm";
 /// Clients of the rsync daemon at a time.
 const CLIENTS: usize = 8;
+/// Takes checksums of the paths on its standard input, four files at a time.
+const SHA256: &str = "xargs -0 -n 64 -P 4 sha256sum";
 /// The program of the Python arms.
 const PROGRAM: &str = include_str!("files.py");
 
@@ -34,7 +38,7 @@ const PROGRAM: &str = include_str!("files.py");
 pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result<(), Fault> {
     let Load::Files { files, median, files_per_pack, pack, ahead } = point.load else { return Ok(()) };
     let seed = bench.scenario.library.seed;
-    let tree = Tree { files, median: median.0, files_per_pack, pack: pack.0, seed };
+    let tree = TreeSpec { files, median: median.0, files_per_pack, pack: pack.0, seed };
     let expected = written(bench, &tree)?;
     // Files, inodes and directories alike start cold.
     bench.prepare(&point.arm)?;
@@ -53,9 +57,15 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
         }
         Ok(started.elapsed().as_secs_f64() * bench.scenario.disks[0].speedup)
     };
-    let (elapsed_s, stats) = match point.arm.reader {
-        None => return Err(Fault::new(Exit::Usage, "no reader")),
-        Some(FileReader::Rsync) => {
+    let Some(reader) = point.arm.reader else { return Err(Fault::new(Exit::Usage, "no reader")) };
+    let (elapsed_s, stats) = match line(reader) {
+        Some(line) => {
+            let mut command = shell(&line, &sums, &root);
+            command.envs(environment(reader, &dir, ahead.0)?).envs(env);
+            bench.disks[0].stats(true)?;
+            (run("reader of files", command, group.as_ref())?, bench.disks[0].stats(false)?)
+        }
+        None => {
             let site = Site {
                 dir: &dir.join("server"),
                 root: &root,
@@ -71,14 +81,9 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
             // Other machines' work: no memory and no preload of the arm's.
             let elapsed_s = run("rsync clients", fetch(server.port(), &root, fetched.path())?, None)?;
             let stats = bench.disks[0].stats(false)?;
-            run("checksums", command(FileReader::Xargs, &dir, &sums, fetched.path(), 0)?, None)?;
+            let take = format!("find . -type f -print0 | {SHA256}");
+            run("checksums", shell(&take, &sums, fetched.path()), None)?;
             (elapsed_s, stats)
-        }
-        Some(reader) => {
-            let mut command = command(reader, &dir, &sums, &root, ahead.0)?;
-            command.envs(env);
-            bench.disks[0].stats(true)?;
-            (run("reader of files", command, group.as_ref())?, bench.disks[0].stats(false)?)
         }
     };
     let read = small_files::parse(&text(&sums)?);
@@ -102,12 +107,12 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
 }
 
 /// The checksums of the tree, which is written if it is not there yet.
-fn written(bench: &Bench<'_>, tree: &Tree) -> Result<Sums, Fault> {
+fn written(bench: &Bench<'_>, tree: &TreeSpec) -> Result<Sums, Fault> {
     let kept = bench.scratch.path().join("expected");
     if kept.exists() {
         return Ok(small_files::parse(&text(&kept)?));
     }
-    let sums = tree.write(&bench.disks[0].mount.join(TREE))?;
+    let sums = small_files::write(tree, &bench.disks[0].mount.join(TREE))?;
     let lines: String = sums.iter().map(|(path, sum)| format!("{sum}  {path}\n")).collect();
     std::fs::write(&kept, lines).map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", kept.display())))?;
     Ok(sums)
@@ -134,33 +139,42 @@ fn fetch(port: u16, root: &Path, into: &Path) -> Result<Command, Fault> {
     Ok(command)
 }
 
-/// The command of an arm; it writes lines of `sha256sum` to `sums`.
-fn command(reader: FileReader, dir: &Path, sums: &Path, root: &Path, ahead: u64) -> Result<Command, Fault> {
-    let take = "xargs -0 -n 64 -P 4 sha256sum";
-    let line = match reader {
-        FileReader::Xargs => format!("find . -type f -print0 | {take}"),
-        FileReader::Order => format!("find . -type f -print0 | \"$SEEKLESS\" order -0 | {take}"),
+/// The line a shell runs for `reader`, to write lines of `sha256sum`. `None`: it takes no file from the disk
+/// itself.
+fn line(reader: FileReader) -> Option<String> {
+    Some(match reader {
+        FileReader::Xargs => format!("find . -type f -print0 | {SHA256}"),
+        FileReader::Order => format!("find . -type f -print0 | \"$SEEKLESS\" order -0 | {SHA256}"),
         FileReader::OrderAhead => {
-            format!("find . -type f -print0 | \"$SEEKLESS\" order -0 --ahead \"$AHEAD\" | {take}")
+            format!("find . -type f -print0 | \"$SEEKLESS\" order -0 --ahead \"$AHEAD\" | {SHA256}")
         }
         FileReader::Tar => "tar c . | \"$SEEKLESS\" lab sums".into(),
         FileReader::CatSet => "\"$SEEKLESS\" cat-set --ahead \"$AHEAD\" . | \"$SEEKLESS\" lab sums".into(),
         FileReader::PythonWalk => "python3 -B \"$PROGRAM\" walk".into(),
         FileReader::PythonOrder => "python3 -B \"$PROGRAM\" order \"$AHEAD\"".into(),
-        FileReader::Rsync => return Err(Fault::new(Exit::Usage, "rsync clients do not read the disk")),
-    };
+        FileReader::Rsync => return None,
+    })
+}
+
+/// A shell that runs `line` in `root` and adds what it writes to `sums`.
+fn shell(line: &str, sums: &Path, root: &Path) -> Command {
     let mut command = Command::new("sh");
-    command.args(["-ec", &format!("{line} >>\"$SUMS\"")]).current_dir(root);
-    command.env("SEEKLESS", tools::seekless()?).env("AHEAD", ahead.to_string()).env("SUMS", sums);
+    command.args(["-ec", &format!("{line} >>\"$SUMS\"")]).current_dir(root).env("SUMS", sums);
+    command
+}
+
+/// What the programs of `reader` are found by.
+fn environment(reader: FileReader, dir: &Path, ahead: u64) -> Result<Vec<(&'static str, OsString)>, Fault> {
+    let mut env = vec![("SEEKLESS", tools::seekless()?.into()), ("AHEAD", ahead.to_string().into())];
     if reader.is_python() {
         let program = dir.join("files.py");
         std::fs::write(&program, PROGRAM)
             .map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", program.display())))?;
-        command.env("PROGRAM", program);
+        env.push(("PROGRAM", program.into()));
     }
     if reader == FileReader::PythonOrder {
-        command.env("PYTHONPATH", tools::python_package()?);
-        command.env("SEEKLESS_ORDER_LIBRARY", tools::order_library()?);
+        env.push(("PYTHONPATH", tools::python_package()?.into()));
+        env.push(("SEEKLESS_ORDER_LIBRARY", tools::order_library()?.into()));
     }
-    Ok(command)
+    Ok(env)
 }
