@@ -27,6 +27,8 @@ const LIBRARY_LEAST: Bytes = Bytes::gib(8);
 const BITRATES: (f64, f64) = (419e3, 2095e3);
 /// Seconds of video in one request of a session (\[A\] section 6.2).
 const SEGMENT_S: f64 = 10.0;
+/// Seconds until as many viewers leave an empty server as come to it.
+const SETTLED_S: f64 = 400.0;
 
 /// One machine: what is drawn, and what follows from it.
 #[derive(Clone, Debug)]
@@ -121,7 +123,7 @@ impl Machine {
             let bits = BITRATES.0 + hd_share * (BITRATES.1 - BITRATES.0);
             // About what a disk carries that transfers in half of its time.
             let rate = media_mb_s * 1e6 * 8.0 * 0.5 / bits / SEGMENT_S;
-            let warmup_s = (60.0 + 2.0 * fill_s).round();
+            let warmup_s = (2.0 * fill_s).max(SETTLED_S).round();
             let (max_failed, precision) = (0.003, 0.04);
             Load::Search { rate, rate_max: rate * 20.0, max_failed, precision, warmup_s, duration_s: 120.0 }
         };

@@ -114,6 +114,9 @@ pub(super) fn arguments(scenario: &Scenario, point: &Point, repetition: u32) -> 
             words.put("--library", machine.library);
             words.put("--hd-share", machine.hd_share);
             words.put("--link", machine.link);
+            if matches!(machine.load, Load::Search { .. }) {
+                words.switch("--cold-start");
+            }
             words.put("--zipf", scenario.library.zipf);
             words.put("--catalogue-seed", scenario.library.seed);
         }
