@@ -12,10 +12,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Constants {
-    /// Length of the longest useful piece, in depths: at `n` depths `n / (n + 1)` of the disk's time is
-    /// transfer. The ends of files cut pieces to three quarters of that on the mean, which leaves nine
-    /// tenths.
-    pub depths: f64,
     /// Most queued read-ahead pieces. A new miss may wait a whole sweep over them; fewer give the sweep less
     /// to order.
     pub queue_ahead: u64,
@@ -44,7 +40,6 @@ pub struct Constants {
 impl Default for Constants {
     fn default() -> Constants {
         Constants {
-            depths: 12.0,
             queue_ahead: 16,
             quiet_s: 12.0,
             blocked_over_budget: 1.2,
@@ -68,7 +63,6 @@ impl Constants {
         let part = |value, default| within(value, default, 0.0, 1.0);
         let budget = |value, default| within(value, default, 0.05, 1.0);
         Constants {
-            depths: within(self.depths, default.depths, 0.1, 1e6),
             queue_ahead: self.queue_ahead.min(1 << 20),
             quiet_s: within(self.quiet_s, default.quiet_s, 0.0, 1e6),
             blocked_over_budget: within(self.blocked_over_budget, default.blocked_over_budget, 0.0, 1e6),

@@ -86,17 +86,13 @@ impl DiskEngine {
         let ahead = config.ahead.clone().filter(|_| config.follows()).unwrap_or_default();
         let memory = Memory::new(&ahead, config.memory, config.constants);
         if let Sizing::Auto(params) = &mut config.sizing {
-            let model = || start_size(&profile, config.constants.depths, Bytes(memory.budget()), params);
+            let model = || start_size(Bytes(memory.budget()), params);
             params.start_size = config.start_size.unwrap_or_else(model);
         }
         let size: Box<dyn PrefetchSize + Send> = match config.mode.prefetches() {
-            true => config.sizing.build(
-                config.prefetch,
-                config.read_max,
-                &config.scale,
-                config.profile.as_ref(),
-                config.constants.depths,
-            ),
+            true => {
+                config.sizing.build(config.prefetch, config.read_max, &config.scale, config.profile.as_ref())
+            }
             false => Box::new(AsAsked),
         };
         let keep = match config.hears_hits() {

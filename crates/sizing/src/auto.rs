@@ -3,7 +3,6 @@
 use alloc::format;
 use alloc::string::{String, ToString};
 
-use seekless_profile::DiskProfile;
 use seekless_units::{Bytes, Lba, Nanos};
 
 use crate::controller::{AdjustBy, Bound, Controller, Decision, Observation, Params, Situation, SizeModel};
@@ -27,10 +26,10 @@ enum Kind {
 }
 
 impl Auto {
-    /// Starts at `now`. `depths`: length of the longest useful piece, in depths.
-    pub fn new(params: Params, depths: f64, now: Nanos) -> Auto {
+    /// Starts at `now`.
+    pub fn new(params: Params, now: Nanos) -> Auto {
         let kind = match params.adjust_by {
-            AdjustBy::Model => Kind::Model(SizeModel::new(params, depths)),
+            AdjustBy::Model => Kind::Model(SizeModel::new(params)),
             AdjustBy::Gradient => Kind::Gradient(Controller::new(params, now)),
         };
         Auto { kind, intervals: 0 }
@@ -47,7 +46,7 @@ impl Auto {
         match &self.kind {
             Kind::Model(m) => match m.bound() {
                 None => String::new(),
-                Some(Bound::Transfer) => "the disk transfers in most of its time".to_string(),
+                Some(Bound::Longest) => "as long as a piece may be".to_string(),
                 Some(Bound::Memory) => "as long as the budget bears".to_string(),
                 Some(Bound::Leaving) => "longer is wasted on clients who leave".to_string(),
             },
@@ -66,10 +65,9 @@ impl Auto {
     }
 }
 
-/// The size to start with on a disk where none is remembered: from its profile and the memory there is.
-pub fn start_size(profile: &DiskProfile, depths: f64, budget: Bytes, params: &Params) -> Bytes {
-    let useful = Bytes((profile.mean_depth().0 as f64 * depths) as u64);
-    useful.min(Bytes(budget.0 / STREAMS)).clamp(params.step_size, params.size_max)
+/// The size to start with on a disk where none is remembered: from the memory there is.
+pub fn start_size(budget: Bytes, params: &Params) -> Bytes {
+    Bytes(budget.0 / STREAMS).clamp(params.step_size, params.size_max)
 }
 
 impl PrefetchSize for Auto {

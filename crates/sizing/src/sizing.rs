@@ -45,7 +45,6 @@ impl Sizing {
         most: Bytes,
         rule: &BitrateRule,
         profile: Option<&DiskProfile>,
-        depths: f64,
     ) -> Box<dyn PrefetchSize + Send> {
         // An unmeasured disk of any size: distances are then parts of this one.
         let known = || profile.cloned().unwrap_or_else(|| DiskProfile::assumed(1 << 31));
@@ -53,7 +52,7 @@ impl Sizing {
             Sizing::Fixed => Box::new(Fixed(prefetch)),
             Sizing::Auto(params) => {
                 let size_max = params.size_max.min(most);
-                Box::new(Auto::new(Params { size_max, ..*params }, depths, Nanos::ZERO))
+                Box::new(Auto::new(Params { size_max, ..*params }, Nanos::ZERO))
             }
             Sizing::Competitive(start) => Box::new(Depth::new(Competitive::new(known(), most), *start)),
         };

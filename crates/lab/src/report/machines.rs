@@ -135,6 +135,25 @@ pub(crate) fn summary(results: &Results) -> Vec<String> {
             said.push(format!("{} held no rate on {}: no ratio", other.name, none.join(", ")));
         }
     }
+    for other in arms.others.iter().filter(|a| a.best.is_some()) {
+        let room = |x: &&String| {
+            let room = 1.0 / median(results, &other.name, x, "media_share")?;
+            Some((room, ratio(results, arms.ours, other, x)?))
+        };
+        let (rooms, ratios): (Vec<f64>, Vec<f64>) = values.iter().copied().filter_map(|x| room(&x)).unzip();
+        let counted = rooms.len();
+        let middle = |all: Vec<f64>| Statistic::Median.join(all);
+        if let (Some(room), Some(reached)) = (middle(rooms), middle(ratios)) {
+            said.push(format!(
+                "closed loops: on a disk that never seeks the reads of {} would be served {} times as fast in the \
+                 median; {} serves {} times as much ({counted} machines)",
+                other.name,
+                number(room),
+                arms.ours.name,
+                number(reached)
+            ));
+        }
+    }
     if let Some((at_load, other)) = arms.latency {
         let p99 = |arm: &str, x: &str| median(results, arm, x, "p99_ms");
         let pairs: Vec<(f64, f64)> =

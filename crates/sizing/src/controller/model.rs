@@ -3,10 +3,10 @@
 //! The gradient of \[A\] moves one step in an interval: from a size four times too small it needs an hour.
 //! This model goes to the right size within a minute. It takes the least of three bounds:
 //!
-//! - *Transfer*. A piece of `s` bytes costs the disk a switch and `s / rate`. The depth is what the disk
-//!   transfers in the time of one switch: at `n` depths `n / (n + 1)` of the disk's time is transfer. A
-//!   larger piece than `depths` gains next to nothing, and takes memory from what is read again.
-//! - *Memory*. Every stream has a piece, and all of them fit into the budget.
+//! - *Longest*. What is configured (`--size-max`).
+//! - *Memory*. Every stream has a piece, and all of them fit into the budget. The budget is where a little more
+//!   memory would earn as much by what is read again, so that this also bounds pieces where longer ones gain
+//!   less than they cost.
 //! - *Clients who leave*. A client that leaves has some part of a piece unread. With `left` bytes of waste
 //!   for each `used` bytes at a size `s0`, a useful byte costs
 //!   `(1 / rate + switch / s) * (1 + left / used * s / s0)`, which is least at
@@ -48,8 +48,8 @@ pub struct Situation {
 /// The bound that decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// The disk transfers in most of its time.
-    Transfer,
+    /// No piece may be longer.
+    Longest,
     /// The budget is full.
     Memory,
     /// Longer pieces are wasted on clients that leave.
@@ -61,7 +61,6 @@ pub enum Bound {
 pub struct SizeModel {
     least: f64,
     most: f64,
-    depths: f64,
     size: f64,
     wanted: Option<(f64, Bound)>,
     /// The bound by what clients leave, infinite until some have; and how many streams must have ended before
@@ -71,14 +70,13 @@ pub struct SizeModel {
 }
 
 impl SizeModel {
-    /// Starts with the start size. `depths`: length of the longest useful piece, in depths.
-    pub fn new(params: Params, depths: f64) -> SizeModel {
+    /// Starts with the start size.
+    pub fn new(params: Params) -> SizeModel {
         let params = params.normalised();
         let least = params.step_size.min(params.start_size).0 as f64;
         SizeModel {
             least,
             most: params.size_max.0 as f64,
-            depths,
             size: params.start_size.0 as f64,
             wanted: None,
             leaving: f64::INFINITY,
@@ -119,14 +117,11 @@ impl SizeModel {
                 false => libm::sqrt(depth * size * seen.used.max(0.0) / seen.left) / part,
             };
         }
-        let bounds = [
-            (self.depths * depth / part, Bound::Transfer),
-            (seen.room as f64, Bound::Memory),
-            (self.leaving, Bound::Leaving),
-        ];
+        let bounds =
+            [(self.most, Bound::Longest), (seen.room as f64, Bound::Memory), (self.leaving, Bound::Leaving)];
         let least = bounds.into_iter().reduce(|a, b| if b.0 < a.0 { b } else { a });
         let Some((size, bound)) = least else { return };
-        let wanted = size.max(self.least).min(self.most);
+        let wanted = size.max(self.least);
         let first = self.wanted.is_none();
         self.wanted = Some((wanted, bound));
         self.size = if first { wanted } else { wanted.clamp(self.size / STEP, self.size * STEP) };

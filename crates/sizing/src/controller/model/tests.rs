@@ -3,16 +3,15 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;
-const DEPTHS: f64 = 9.0;
 
 fn start(mib: u64) -> SizeModel {
     let params = Params { start_size: Bytes::mib(mib), size_max: Bytes::mib(256), ..Params::default() };
-    SizeModel::new(params, DEPTHS)
+    SizeModel::new(params)
 }
 
 /// Clients that stay, in as much memory as they like.
 const ROOMY: Situation =
-    Situation { room: 128 * MIB, part: 1.0, ended: 0, used: 0.0, left: 0.0, depth: 2 * MIB };
+    Situation { room: 512 * MIB, part: 1.0, ended: 0, used: 0.0, left: 0.0, depth: 2 * MIB };
 
 /// The size once it has been told the same for long enough.
 fn settled(model: &mut SizeModel, seen: Situation) -> (u64, Bound) {
@@ -26,13 +25,13 @@ fn the_first_situation_sets_the_size_at_once() {
     let mut model = start(3);
     assert_eq!((model.size(), model.bound()), (Bytes::mib(3), None));
     model.situation(ROOMY);
-    assert_eq!((model.size(), model.bound()), (Bytes(18 * MIB), Some(Bound::Transfer)));
+    assert_eq!((model.size(), model.bound()), (Bytes::mib(256), Some(Bound::Longest)));
 }
 
 #[test]
 fn the_least_bound_decides() {
     let mut model = start(3);
-    assert_eq!(settled(&mut model, ROOMY), (18 * MIB, Bound::Transfer));
+    assert_eq!(settled(&mut model, ROOMY), (256 * MIB, Bound::Longest));
     assert_eq!(settled(&mut model, Situation { room: 5 * MIB, ..ROOMY }), (5 * MIB, Bound::Memory));
     // sqrt(2 MiB * 5 MiB * 40 / 10), at the size that was in use.
     let leaving = Situation { ended: RECENT, used: 40e6, left: 10e6, ..ROOMY };
@@ -44,8 +43,15 @@ fn the_least_bound_decides() {
 #[test]
 fn streams_of_low_bitrates_make_the_full_size_larger() {
     let mut model = start(3);
-    let half = Situation { part: 0.5, ..ROOMY };
-    assert_eq!(settled(&mut model, half), (36 * MIB, Bound::Transfer));
+    let leaving = |part| Situation { part, ended: RECENT, used: 40e6, left: 10e6, ..ROOMY };
+    model.situation(ROOMY);
+    let whole = {
+        let mut model = model.clone();
+        settled(&mut model, leaving(1.0)).0
+    };
+    let half = settled(&mut model, leaving(0.5)).0;
+    // Pieces of half of the size were left: sqrt(1 / 2) of the bound, for pieces that are half as long.
+    assert!((half as f64 / whole as f64 - libm::sqrt(2.0)).abs() < 0.01, "{half} {whole}");
 }
 
 #[test]
@@ -66,7 +72,7 @@ fn what_clients_leave_is_believed_once_enough_have_left() {
     let mut model = start(3);
     let left = |ended| Situation { ended, used: 40e6, left: 10e6, ..ROOMY };
     model.situation(left(RECENT - 1));
-    assert_eq!(model.bound(), Some(Bound::Transfer));
+    assert_eq!(model.bound(), Some(Bound::Longest));
     model.situation(left(RECENT));
     assert_eq!(model.bound(), Some(Bound::Leaving));
     let target = model.target();
@@ -74,7 +80,7 @@ fn what_clients_leave_is_believed_once_enough_have_left() {
     model.situation(left(RECENT + 1));
     assert_eq!(model.target(), target);
     let stay = Situation { ended: 2 * RECENT, left: 0.0, ..left(0) };
-    assert_eq!(settled(&mut model, stay).1, Bound::Transfer);
+    assert_eq!(settled(&mut model, stay).1, Bound::Longest);
 }
 
 proptest! {
