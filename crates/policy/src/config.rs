@@ -1,10 +1,9 @@
 //! The settings of a spindle and their bounds.
 
 use alloc::vec::Vec;
-use core::str::FromStr;
 
 use seekless_profile::DiskProfile;
-use seekless_units::{Bytes, Lba, Nanos, UnknownName};
+use seekless_units::{Bytes, Lba, Nanos, words};
 use seekless_wants::DoorLimits;
 use serde::{Deserialize, Serialize};
 
@@ -53,21 +52,12 @@ pub enum Mode {
     Both,
 }
 
+words! {
+    Mode: Off = "off", Track = "track", Serialise = "serialise" | "serialize",
+    Prefetch = "prefetch", Both = "both"
+}
+
 impl Mode {
-    /// Every mode.
-    pub const ALL: [Mode; 5] = [Mode::Off, Mode::Track, Mode::Serialise, Mode::Prefetch, Mode::Both];
-
-    /// The word used on the command line and in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Mode::Off => "off",
-            Mode::Track => "track",
-            Mode::Serialise => "serialise",
-            Mode::Prefetch => "prefetch",
-            Mode::Both => "both",
-        }
-    }
-
     /// Whether the number of reads in flight is bounded to [`Config::flights_max`].
     pub const fn serialises(self) -> bool {
         matches!(self, Mode::Serialise | Mode::Both)
@@ -90,37 +80,7 @@ pub enum OrderKind {
     Sweep,
 }
 
-impl OrderKind {
-    /// Every order.
-    pub const ALL: [OrderKind; 2] = [OrderKind::Fifo, OrderKind::Sweep];
-
-    /// The word used on the command line and in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            OrderKind::Fifo => "fifo",
-            OrderKind::Sweep => "sweep",
-        }
-    }
-}
-
-impl FromStr for Mode {
-    type Err = UnknownName;
-    /// Reads [`Mode::name`]; `serialize` is understood as well.
-    fn from_str(s: &str) -> Result<Mode, UnknownName> {
-        if s == "serialize" {
-            return Ok(Mode::Serialise);
-        }
-        let known = "off, track, serialise, prefetch, both";
-        Mode::ALL.into_iter().find(|m| m.name() == s).ok_or(UnknownName { known })
-    }
-}
-
-impl FromStr for OrderKind {
-    type Err = UnknownName;
-    fn from_str(s: &str) -> Result<OrderKind, UnknownName> {
-        OrderKind::ALL.into_iter().find(|o| o.name() == s).ok_or(UnknownName { known: "fifo, sweep" })
-    }
-}
+words! { OrderKind: Fifo = "fifo", Sweep = "sweep" }
 
 /// Settings of reading ahead of need.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -16,10 +16,7 @@
 //!
 //! An eviction is answered once: bytes fetched before the last answer do not count again.
 
-use core::fmt;
-use core::str::FromStr;
-
-use seekless_units::{Bytes, Nanos, UnknownName};
+use seekless_units::{Bytes, Nanos, words};
 use serde::{Deserialize, Serialize};
 
 use crate::AheadConfig;
@@ -62,28 +59,7 @@ pub enum DropBehind {
     Always,
 }
 
-impl FromStr for DropBehind {
-    type Err = UnknownName;
-
-    fn from_str(s: &str) -> Result<DropBehind, UnknownName> {
-        match s {
-            "never" => Ok(DropBehind::Never),
-            "pressure" => Ok(DropBehind::Pressure),
-            "always" => Ok(DropBehind::Always),
-            _ => Err(UnknownName { known: "never, pressure, always" }),
-        }
-    }
-}
-
-impl fmt::Display for DropBehind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            DropBehind::Never => "never",
-            DropBehind::Pressure => "pressure",
-            DropBehind::Always => "always",
-        })
-    }
-}
+words! { DropBehind: Never = "never", Pressure = "pressure", Always = "always" }
 
 /// The machine's memory as the driver sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,16 +91,7 @@ pub enum Stage {
     Shrunk,
 }
 
-impl Stage {
-    /// The word used in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Stage::Ample => "ample",
-            Stage::DropBehind => "drop-behind",
-            Stage::Shrunk => "shrunk",
-        }
-    }
-}
+words! { Stage: Ample = "ample", DropBehind = "drop-behind", Shrunk = "shrunk" }
 
 /// What a little more memory gains, as elasticities: a gain of `e` means that one per cent more memory for
 /// this use raises what is served by `e` per cent.
