@@ -128,7 +128,7 @@ pub use constants::Constants;
 pub use engine::DiskEngine;
 pub use event::{Access, Action, Demand, Event, Outcome, ReadId, Reason, Request, RequestId, Taken, Verdict};
 pub use memory::{DropBehind, MemoryLimit};
-pub(crate) use order::{Order, Place, Queued, Sweep};
+pub(crate) use order::{Place, Queued, Sweep};
 pub use piece::FOUND_MAX;
 pub use seekless_ledger::{Histogram, Totals};
 pub use seekless_sizing::bitrate::BitrateRule;
