@@ -2,7 +2,7 @@
 //! of text.
 //!
 //! ```text
-//! seekless-decisions 5                        first line: the format's version
+//! seekless-decisions 6                        first line: the format's version
 //! 0 0 disk sda {"mode":"both",...}            disk 0 is `sda`; its settings, as JSON
 //! 0 0 + memory 1073741824 1                    bytes of page cache, disks that share it
 //! 0 1500000 + request 7 2049:131 0 524288 104857600 81920
@@ -42,7 +42,7 @@ use seekless_policy::{
 use seekless_units::{Bytes, Lba, Nanos};
 
 /// The first line of a log.
-pub const FIRST_LINE: &str = "seekless-decisions 5";
+pub const FIRST_LINE: &str = "seekless-decisions 6";
 
 /// What first lines of every version begin with.
 pub const FORMAT: &str = "seekless-decisions ";

@@ -26,14 +26,6 @@ pub const DEFAULT_SHARE: f64 = 0.1;
 /// more spindles are behind one device.
 pub const IN_FLIGHT_MAX: usize = 64;
 
-fn is_false(b: &bool) -> bool {
-    !b
-}
-
-fn is_one(n: &usize) -> bool {
-    *n == 1
-}
-
 /// What the engine does, in the terms of \[L\] 3.2.2 and 6.2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -151,15 +143,12 @@ pub struct Config {
     /// Pieces that each part of the device is to have at once in the serialising modes: 1 for one spindle,
     /// more for a set of spindles behind one address space. 1 to 64. One spindle given two seeks between
     /// them; a set given one leaves spindles idle.
-    #[serde(skip_serializing_if = "is_one")]
     pub in_flight: usize,
     /// Whether the number is found by trial while the device is busy ([`seekless_profile::LoadTrial`]), until
     /// it is told ([`crate::Event::InFlight`]). Only in the serialising modes.
-    #[serde(skip_serializing_if = "is_false")]
     pub find_in_flight: bool,
     /// Where parts of the device begin that have heads of their own, the first part (at address 0) left out:
     /// members of a linear set, actuators. Each part has a queue and a sweep of its own. Rising, at most 63.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Lba>,
     /// Reads that may follow one another closely in the serialising modes, at least 1 (strictly serial). With
     /// 2 or more the next read beyond `in_flight` is submitted once no more than `overlap` bytes for each of
@@ -171,7 +160,6 @@ pub struct Config {
     /// Small reads that each part of the device has at once in the serialising modes, each at most
     /// [`seekless_wants::PIECE`] long: none takes long, and the drive orders them better than a sweep does,
     /// by its rotation. 1 to 64.
-    #[serde(skip_serializing_if = "is_one")]
     pub small_in_flight: usize,
     /// Most requests waiting at once, and most pieces queued. At least 1.
     pub queue_max: usize,

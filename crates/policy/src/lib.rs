@@ -4,9 +4,9 @@
 //! A disk that serves many sequential readers with small reads spends its time seeking. [`DiskEngine`] is the
 //! cure as a state machine, one per disk. Callers that need bytes hand it a [`Request`]. It turns requests
 //! into *pieces* that are larger than asked (prefetch), submits few at a time (serialisation), in a chosen
-//! [`Order`], and answers every request exactly once. Libception \[L\] 3.2.2 calls this part Reception's
-//! DiskIODaemon. It also hears of reads that hit, follows each sequential reader as a stream, and reads ahead
-//! of need. It says which bytes are to be pinned, and which are to be given back.
+//! order ([`OrderKind`]), and answers every request exactly once. Libception \[L\] 3.2.2 calls this part
+//! Reception's DiskIODaemon. It also hears of reads that hit, follows each sequential reader as a stream, and
+//! reads ahead of need. It says which bytes are to be pinned, and which are to be given back.
 //!
 //! # The contract of a driver
 //!
