@@ -36,8 +36,8 @@ use core::fmt;
 use core::str::FromStr;
 
 use seekless_policy::{
-    Access, Action, Config, Demand, Event, FileId, MemoryLimit, Outcome, ReadId, Reason, Request, RequestId,
-    Taken, Verdict,
+    Access, Action, Config, Demand, Event, FileId, MemoryLimit, Outcome, ReadId, Request, RequestId, Taken,
+    Verdict,
 };
 use seekless_units::{Bytes, Lba, Nanos};
 
@@ -387,10 +387,7 @@ fn read_action(word: &str, mut w: Words<'_>) -> Result<Action, Unreadable> {
             let request = RequestId(w.number()?);
             let verdict = match w.word()? {
                 "resident" => Verdict::Resident,
-                word => {
-                    let reason = Reason::ALL.into_iter().find(|r| r.name() == word);
-                    Verdict::Pass(reason.ok_or(Unreadable("no such verdict"))?)
-                }
+                word => Verdict::Pass(word.parse().map_err(|_| Unreadable("no such verdict"))?),
             };
             Action::Answer { request, verdict }
         }

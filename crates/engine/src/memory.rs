@@ -8,16 +8,13 @@ use seekless_kernel::memory::{anonymous, page_cache_limit, pressure};
 use seekless_policy::MemoryLimit;
 use seekless_units::Bytes;
 
-/// Where the limit cannot be read.
-const UNKNOWN: u64 = 512 << 20;
-
 /// Part of the last ten seconds that some task waited for memory, from which on memory is short. A page cache
 /// that is full of files read once shows a per cent or two.
 const PRESSURE: f64 = 0.1;
 
 /// The memory that so many disks share.
 pub(crate) fn limit(disks: usize) -> MemoryLimit {
-    let cache = page_cache_limit().unwrap_or(UNKNOWN);
+    let cache = page_cache_limit().unwrap_or(MemoryLimit::default().bytes.0);
     MemoryLimit {
         bytes: Bytes(cache.saturating_sub(anonymous().unwrap_or(0))),
         disks: u32::try_from(disks.max(1)).unwrap_or(u32::MAX),

@@ -1,10 +1,9 @@
 //! The settings of a spindle and their bounds.
 
 use alloc::vec::Vec;
-use core::str::FromStr;
 
 use seekless_profile::DiskProfile;
-use seekless_units::{Bytes, Lba, Nanos, UnknownName};
+use seekless_units::{Bytes, Lba, Nanos, words};
 use seekless_wants::DoorLimits;
 use serde::{Deserialize, Serialize};
 
@@ -27,14 +26,6 @@ pub const DEFAULT_SHARE: f64 = 0.1;
 /// more spindles are behind one device.
 pub const IN_FLIGHT_MAX: usize = 64;
 
-fn is_false(b: &bool) -> bool {
-    !b
-}
-
-fn is_one(n: &usize) -> bool {
-    *n == 1
-}
-
 /// What the engine does, in the terms of \[L\] 3.2.2 and 6.2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -53,21 +44,12 @@ pub enum Mode {
     Both,
 }
 
+words! {
+    Mode: Off = "off", Track = "track", Serialise = "serialise" | "serialize",
+    Prefetch = "prefetch", Both = "both"
+}
+
 impl Mode {
-    /// Every mode.
-    pub const ALL: [Mode; 5] = [Mode::Off, Mode::Track, Mode::Serialise, Mode::Prefetch, Mode::Both];
-
-    /// The word used on the command line and in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Mode::Off => "off",
-            Mode::Track => "track",
-            Mode::Serialise => "serialise",
-            Mode::Prefetch => "prefetch",
-            Mode::Both => "both",
-        }
-    }
-
     /// Whether the number of reads in flight is bounded to [`Config::flights_max`].
     pub const fn serialises(self) -> bool {
         matches!(self, Mode::Serialise | Mode::Both)
@@ -90,37 +72,7 @@ pub enum OrderKind {
     Sweep,
 }
 
-impl OrderKind {
-    /// Every order.
-    pub const ALL: [OrderKind; 2] = [OrderKind::Fifo, OrderKind::Sweep];
-
-    /// The word used on the command line and in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            OrderKind::Fifo => "fifo",
-            OrderKind::Sweep => "sweep",
-        }
-    }
-}
-
-impl FromStr for Mode {
-    type Err = UnknownName;
-    /// Reads [`Mode::name`]; `serialize` is understood as well.
-    fn from_str(s: &str) -> Result<Mode, UnknownName> {
-        if s == "serialize" {
-            return Ok(Mode::Serialise);
-        }
-        let known = "off, track, serialise, prefetch, both";
-        Mode::ALL.into_iter().find(|m| m.name() == s).ok_or(UnknownName { known })
-    }
-}
-
-impl FromStr for OrderKind {
-    type Err = UnknownName;
-    fn from_str(s: &str) -> Result<OrderKind, UnknownName> {
-        OrderKind::ALL.into_iter().find(|o| o.name() == s).ok_or(UnknownName { known: "fifo, sweep" })
-    }
-}
+words! { OrderKind: Fifo = "fifo", Sweep = "sweep" }
 
 /// Settings of reading ahead of need.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -191,15 +143,12 @@ pub struct Config {
     /// Pieces that each part of the device is to have at once in the serialising modes: 1 for one spindle,
     /// more for a set of spindles behind one address space. 1 to 64. One spindle given two seeks between
     /// them; a set given one leaves spindles idle.
-    #[serde(skip_serializing_if = "is_one")]
     pub in_flight: usize,
     /// Whether the number is found by trial while the device is busy ([`seekless_profile::LoadTrial`]), until
     /// it is told ([`crate::Event::InFlight`]). Only in the serialising modes.
-    #[serde(skip_serializing_if = "is_false")]
     pub find_in_flight: bool,
     /// Where parts of the device begin that have heads of their own, the first part (at address 0) left out:
     /// members of a linear set, actuators. Each part has a queue and a sweep of its own. Rising, at most 63.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Lba>,
     /// Reads that may follow one another closely in the serialising modes, at least 1 (strictly serial). With
     /// 2 or more the next read beyond `in_flight` is submitted once no more than `overlap` bytes for each of
@@ -211,7 +160,6 @@ pub struct Config {
     /// Small reads that each part of the device has at once in the serialising modes, each at most
     /// [`seekless_wants::PIECE`] long: none takes long, and the drive orders them better than a sweep does,
     /// by its rotation. 1 to 64.
-    #[serde(skip_serializing_if = "is_one")]
     pub small_in_flight: usize,
     /// Most requests waiting at once, and most pieces queued. At least 1.
     pub queue_max: usize,

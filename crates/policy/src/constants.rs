@@ -22,9 +22,6 @@ pub struct Constants {
     pub quiet_s: f64,
     /// A blocked client is served its whole piece up to this many budgets, and half of it beyond.
     pub blocked_over_budget: f64,
-    /// Part of what is read that may be evicted before its stream has read it. More means that memory is
-    /// short.
-    pub evicted_share: f64,
     /// The largest budget, as a part of the page cache. The rest is for bytes that were read, until the
     /// kernel evicts them, and for bytes on their way.
     pub budget_share: f64,
@@ -43,7 +40,6 @@ impl Default for Constants {
             queue_ahead: 16,
             quiet_s: 12.0,
             blocked_over_budget: 1.2,
-            evicted_share: 0.003,
             budget_share: 0.6,
             budget_step: 0.1,
             hit_elasticity: 0.5,
@@ -66,7 +62,6 @@ impl Constants {
             queue_ahead: self.queue_ahead.min(1 << 20),
             quiet_s: within(self.quiet_s, default.quiet_s, 0.0, 1e6),
             blocked_over_budget: within(self.blocked_over_budget, default.blocked_over_budget, 0.0, 1e6),
-            evicted_share: part(self.evicted_share, default.evicted_share),
             budget_share: budget(self.budget_share, default.budget_share),
             budget_step: part(self.budget_step, default.budget_step),
             hit_elasticity: within(self.hit_elasticity, default.hit_elasticity, 0.0, 1e6),

@@ -18,7 +18,7 @@ const AGAIN_AFTER: [Nanos; 3] = [Nanos::from_secs(2), Nanos::from_secs(8), Nanos
 /// Attempts to give back the same range. Behind the last one the range counts as gone.
 const ATTEMPTS: usize = AGAIN_AFTER.len();
 
-/// How long a file must stay open for all attempts.
+/// Time until what is given back has left memory, by the last attempt. A file stays open for as long.
 pub(crate) fn given_back_after() -> Nanos {
     AGAIN_AFTER.into_iter().fold(Nanos::ZERO, |sum, after| sum + after)
 }

@@ -1,6 +1,6 @@
 //! What goes into a [`crate::DiskEngine`] and what comes out of it.
 
-use seekless_units::{FileId, Lba, Nanos};
+use seekless_units::{FileId, Lba, Nanos, words};
 
 use crate::memory::MemoryLimit;
 
@@ -307,35 +307,14 @@ pub enum Reason {
     Random,
 }
 
-impl Reason {
-    /// Every reason, in the order of [`Reason::index`].
-    pub const ALL: [Reason; 8] = [
-        Reason::QueueFull,
-        Reason::Failed,
-        Reason::Cancelled,
-        Reason::TooLate,
-        Reason::Mode,
-        Reason::BeyondEnd,
-        Reason::Duplicate,
-        Reason::Random,
-    ];
+words! {
+    Reason: QueueFull = "queue_full", Failed = "failed", Cancelled = "cancelled", TooLate = "too_late",
+    Mode = "mode", BeyondEnd = "beyond_end", Duplicate = "duplicate", Random = "random"
+}
 
+impl Reason {
     /// Position in [`Reason::ALL`], for tables of counters.
     pub const fn index(self) -> usize {
         self as usize
-    }
-
-    /// The name used in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Reason::QueueFull => "queue_full",
-            Reason::Failed => "failed",
-            Reason::Cancelled => "cancelled",
-            Reason::TooLate => "too_late",
-            Reason::Mode => "mode",
-            Reason::BeyondEnd => "beyond_end",
-            Reason::Duplicate => "duplicate",
-            Reason::Random => "random",
-        }
     }
 }

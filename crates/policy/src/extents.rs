@@ -403,62 +403,45 @@ impl<F: Copy + Ord> Extents<F> {
             return;
         }
         // What overlaps the range or touches its edges is taken out whole.
-        let mut old: Vec<(u64, Extent)> = Vec::new();
-        if let Some(of_file) = self.files.get_mut(&file) {
-            let before = of_file.range(..start).next_back().filter(|(_, e)| e.end >= start);
-            let first = before.map_or(start, |(&at, _)| at);
-            old.extend(of_file.range(first..=end).map(|(&at, e)| (at, *e)));
-            for (at, extent) in &old {
-                of_file.remove(at);
-                self.ages.remove(&extent.age);
-                self.pinned_ranges -= usize::from(extent.facts.pinned);
-            }
-        }
-        let account = &mut self.account;
-        let mut change = |from: u64, to: u64, facts| change(account, to - from, facts);
+        let of_file = self.files.entry(file).or_default();
+        let before = of_file.range(..start).next_back().filter(|(_, e)| e.end >= start);
+        let first = before.map_or(start, |(&at, _)| at);
+        let old: Vec<(u64, Extent)> = of_file.range(first..=end).map(|(&at, e)| (at, *e)).collect();
         let mut new: Vec<(u64, u64, Facts)> = Vec::with_capacity(old.len() + 2);
-        let mut put = |from: u64, to: u64, facts: Option<Facts>| {
-            let Some(facts) = facts.filter(|_| from < to) else { return };
+        let account = &mut self.account;
+        let mut put = |from: u64, to: u64, facts: Option<Facts>, changes: bool| {
+            if from >= to {
+                return;
+            }
+            let facts = if changes { change(account, to - from, facts) } else { facts };
+            let Some(facts) = facts else { return };
             match new.last_mut() {
                 Some((_, last, same)) if *last == from && *same == facts => *last = to,
                 _ => new.push((from, to, facts)),
             }
         };
         let mut cursor = start;
-        for &(at, Extent { end: until, facts, .. }) in &old {
-            put(at, until.min(start), Some(facts));
+        for (at, Extent { end: until, facts, age }) in old {
+            of_file.remove(&at);
+            self.ages.remove(&age);
+            self.pinned_ranges -= usize::from(facts.pinned);
             let (from, to) = (at.clamp(start, end), until.clamp(start, end));
-            if cursor < from {
-                put(cursor, from, change(cursor, from, None));
-            }
-            if from < to {
-                put(from, to, change(from, to, Some(facts)));
-            }
-            cursor = cursor.max(to);
-            if until > end {
-                if cursor < end {
-                    put(cursor, end, change(cursor, end, None));
-                    cursor = end;
-                }
-                put(at.max(end), until, Some(facts));
-            }
+            put(at, until.min(start), Some(facts), false);
+            put(cursor, from, None, true);
+            put(from, to, Some(facts), true);
+            put(at.max(end), until, Some(facts), false);
+            cursor = to;
         }
-        if cursor < end {
-            put(cursor, end, change(cursor, end, None));
-        }
-        if new.is_empty() {
-            if self.files.get(&file).is_some_and(BTreeMap::is_empty) {
-                self.files.remove(&file);
-            }
-            return;
-        }
-        let of_file = self.files.entry(file).or_default();
+        put(cursor, end, None, true);
         for (from, to, facts) in new {
             let age = self.next_age;
             self.next_age += 1;
             self.ages.insert(age, (file, from));
             self.pinned_ranges += usize::from(facts.pinned);
             of_file.insert(from, Extent { end: to, facts, age });
+        }
+        if of_file.is_empty() {
+            self.files.remove(&file);
         }
         while self.ages.len() > self.ranges_max {
             self.forget_oldest();

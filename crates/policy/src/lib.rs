@@ -4,9 +4,9 @@
 //! A disk that serves many sequential readers with small reads spends its time seeking. [`DiskEngine`] is the
 //! cure as a state machine, one per disk. Callers that need bytes hand it a [`Request`]. It turns requests
 //! into *pieces* that are larger than asked (prefetch), submits few at a time (serialisation), in a chosen
-//! [`Order`], and answers every request exactly once. Libception \[L\] 3.2.2 calls this part Reception's
-//! DiskIODaemon. It also hears of reads that hit, follows each sequential reader as a stream, and reads ahead
-//! of need. It says which bytes are to be pinned, and which are to be given back.
+//! order ([`OrderKind`]), and answers every request exactly once. Libception \[L\] 3.2.2 calls this part
+//! Reception's DiskIODaemon. It also hears of reads that hit, follows each sequential reader as a stream, and
+//! reads ahead of need. It says which bytes are to be pinned, and which are to be given back.
 //!
 //! # The contract of a driver
 //!
@@ -128,7 +128,7 @@ pub use constants::Constants;
 pub use engine::DiskEngine;
 pub use event::{Access, Action, Demand, Event, Outcome, ReadId, Reason, Request, RequestId, Taken, Verdict};
 pub use memory::{DropBehind, MemoryLimit};
-pub(crate) use order::{Order, Place, Queued, Sweep};
+pub(crate) use order::{Place, Queued, Sweep};
 pub use piece::FOUND_MAX;
 pub use seekless_ledger::{Histogram, Totals};
 pub use seekless_sizing::bitrate::BitrateRule;

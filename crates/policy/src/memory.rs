@@ -16,14 +16,12 @@
 //!
 //! An eviction is answered once: bytes fetched before the last answer do not count again.
 
-use core::fmt;
-use core::str::FromStr;
-
-use seekless_units::{Bytes, Nanos, UnknownName};
+use seekless_units::{Bytes, Nanos, words};
 use serde::{Deserialize, Serialize};
 
 use crate::AheadConfig;
 use crate::constants::Constants;
+use crate::drops::given_back_after;
 
 /// How often the driver reports the machine's memory ([`crate::Event::MemoryLimit`]).
 pub const REPORT_EVERY: Nanos = Nanos::from_secs(2);
@@ -37,10 +35,6 @@ const SHARE_MIN: f64 = 0.05;
 /// What is left of a period's counts in the next. Counts are judged over about ten seconds, because one piece
 /// that is gone is several hundredths of what is read in one period.
 const REMEMBERED: f64 = 0.8;
-
-/// Time until what drop-behind gives back has left memory. Sockets hold pages until their clients have
-/// received them.
-const SETTLES: Nanos = Nanos::from_secs(10);
 
 /// How full a stream's piece is on the mean, before it was seen: half read. None counts as fuller: what is
 /// more was fetched early, and makes way.
@@ -62,28 +56,7 @@ pub enum DropBehind {
     Always,
 }
 
-impl FromStr for DropBehind {
-    type Err = UnknownName;
-
-    fn from_str(s: &str) -> Result<DropBehind, UnknownName> {
-        match s {
-            "never" => Ok(DropBehind::Never),
-            "pressure" => Ok(DropBehind::Pressure),
-            "always" => Ok(DropBehind::Always),
-            _ => Err(UnknownName { known: "never, pressure, always" }),
-        }
-    }
-}
-
-impl fmt::Display for DropBehind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            DropBehind::Never => "never",
-            DropBehind::Pressure => "pressure",
-            DropBehind::Always => "always",
-        })
-    }
-}
+words! { DropBehind: Never = "never", Pressure = "pressure", Always = "always" }
 
 /// The machine's memory as the driver sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,16 +88,7 @@ pub enum Stage {
     Shrunk,
 }
 
-impl Stage {
-    /// The word used in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Stage::Ample => "ample",
-            Stage::DropBehind => "drop-behind",
-            Stage::Shrunk => "shrunk",
-        }
-    }
-}
+words! { Stage: Ample = "ample", DropBehind = "drop-behind", Shrunk = "shrunk" }
 
 /// What a little more memory gains, as elasticities: a gain of `e` means that one per cent more memory for
 /// this use raises what is served by `e` per cent.
@@ -277,15 +241,13 @@ impl Memory {
         }
         self.stage = stage;
         self.stage_until = self.stage_until.max(now + self.lasts);
-        self.answered = if stage == Stage::DropBehind { now + SETTLES } else { now };
+        self.answered = if stage == Stage::DropBehind { now + given_back_after() } else { now };
         self.evicted = 0.0;
     }
 
-    /// Whether more than a small part of what was read lately is gone. So little is read on an idle disk that
-    /// a few pages would be a large part: that counts as a piece of every other stream's.
+    /// Whether more is gone than one piece, as long as they were lately: one may be gone by chance.
     fn too_many(&self) -> bool {
-        let read = self.read.max(self.cache_bytes() / 8.0);
-        self.evicted > read * self.constants.evicted_share
+        self.evicted * self.reads > self.read
     }
 
     /// What the driver reports of the machine's memory, every [`REPORT_EVERY`].
@@ -317,7 +279,7 @@ impl Memory {
         if self.stage != Stage::Ample {
             // A full budget makes every byte that was read and kept an eviction.
             if !self.has_to_spare(unread) {
-                self.stage_until = self.stage_until.max(now + SETTLES);
+                self.stage_until = self.stage_until.max(now + given_back_after());
             }
             if now >= self.stage_until {
                 self.stage = Stage::Ample;
@@ -457,11 +419,13 @@ mod tests {
         let mut b = Bench::new(DropBehind::Pressure);
         let first = b.period();
         assert!((first as f64 / (3 * G) as f64 - Constants::default().budget_share).abs() < 1e-3);
-        // The hundredth part of what a period may have.
+        // Pieces have 4 MiB; five periods count, the older the less.
         (0..50).for_each(|_| {
-            b.evicted(G / 4 / 100_000);
+            b.evicted(M / 2);
             assert_eq!((b.period(), b.stage()), (first, Stage::Ample));
         });
+        b.evicted(4 * M);
+        assert_eq!(b.stage(), Stage::DropBehind, "more than one piece");
     }
 
     #[test]
@@ -537,7 +501,7 @@ mod tests {
         let mut b = Bench::new(DropBehind::Pressure);
         b.period();
         b.evicted(M);
-        assert_eq!(b.stage(), Stage::Ample, "a piece of every other stream's is nothing");
+        assert_eq!(b.stage(), Stage::Ample, "less than a piece is nothing");
         b.seen.bytes_read += 1;
         b.limit.bytes = Bytes::mib(64);
         (0..3).for_each(|_| {
@@ -577,7 +541,7 @@ mod tests {
             b.memory.limit(b.now, b.limit, b.seen, full, 0, Bytes::mib(1));
             assert_eq!(b.stage(), Stage::DropBehind);
         }
-        (0..5).for_each(|_| {
+        (0..=given_back_after().0 / REPORT_EVERY.0).for_each(|_| {
             b.period();
         });
         assert_eq!(b.stage(), Stage::Ample);

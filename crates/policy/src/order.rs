@@ -31,22 +31,3 @@ pub(crate) struct Queued {
     /// its client named; one that none waits for is not due.
     pub(crate) due: Nanos,
 }
-
-/// Chooses from the queue.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Order {
-    /// First come, first served, as in \[L\].
-    Fifo,
-    /// By disk address.
-    Sweep(Sweep),
-}
-
-impl Order {
-    /// Index of the piece to read next. `queue` is not empty and in order of arrival.
-    pub(crate) fn pick(&mut self, now: Nanos, queue: impl Iterator<Item = Queued>) -> usize {
-        match self {
-            Order::Fifo => 0,
-            Order::Sweep(sweep) => sweep.pick(now, queue),
-        }
-    }
-}

@@ -20,8 +20,7 @@ use crate::by_time::ByTime;
 use crate::piece::{Flight, Joins, Piece, Plan, Turn, Waiter};
 use crate::share::Share;
 use crate::{
-    Config, FileId, Order, OrderKind, Outcome, Place, Queued, ReadId, Reason, RequestId, StreamId, Sweep,
-    Verdict,
+    Config, FileId, OrderKind, Outcome, Place, Queued, ReadId, Reason, RequestId, StreamId, Sweep, Verdict,
 };
 
 /// A request not yet answered.
@@ -59,7 +58,7 @@ pub(crate) struct Answered {
 /// The queue of one disk.
 pub(crate) struct Spindle {
     /// One for each part of the device.
-    orders: Vec<Order>,
+    sweeps: Vec<Sweep>,
     /// In order of arrival.
     queue: Vec<Piece>,
     flights: Vec<Flight>,
@@ -87,12 +86,8 @@ fn part_of(config: &Config, lba: Option<Lba>) -> usize {
 
 impl Spindle {
     pub(crate) fn new(config: &Config) -> Spindle {
-        let order = match config.order {
-            OrderKind::Fifo => Order::Fifo,
-            OrderKind::Sweep => Order::Sweep(Sweep::default()),
-        };
         Spindle {
-            orders: alloc::vec![order; config.parts.len() + 1],
+            sweeps: alloc::vec![Sweep::default(); config.parts.len() + 1],
             queue: Vec::new(),
             flights: Vec::new(),
             pieces: BTreeMap::new(),
@@ -189,12 +184,8 @@ impl Spindle {
         }
     }
 
-    /// Queues a piece ahead of need.
-    pub(crate) fn queue_ahead(&mut self, piece: NewPiece) {
-        self.push(piece, Vec::new());
-    }
-
-    fn push(&mut self, new: NewPiece, waiters: Vec<Waiter>) -> ReadId {
+    /// Queues a piece that these wait for; none of one ahead of need.
+    pub(crate) fn queue(&mut self, new: NewPiece, waiters: Vec<Waiter>) -> ReadId {
         let NewPiece { file, start, end, lba, turn, ahead_for } = new;
         let id = ReadId(self.next_read);
         self.next_read += 1;
@@ -220,7 +211,7 @@ impl Spindle {
             }
         }
         for (start, end, upto) in plan.create {
-            blocked.pieces.push(self.push(piece(start, end), alloc::vec![Waiter { request, upto }]));
+            blocked.pieces.push(self.queue(piece(start, end), alloc::vec![Waiter { request, upto }]));
         }
         let waits = !blocked.pieces.is_empty();
         self.expiry.set(request, blocked.since + config.wait_max.min(config.stall_max));
@@ -276,7 +267,7 @@ impl Spindle {
         if self.queue.is_empty() {
             return None;
         }
-        let rooms: Vec<u64> = (0..self.orders.len()).map(|part| self.room(config, part)).collect();
+        let rooms: Vec<u64> = (0..self.sweeps.len()).map(|part| self.room(config, part)).collect();
         let may = |piece: &Piece| piece.turn.for_file_set || !for_file_sets;
         let mut parts = self.queue.iter().filter(|p| may(p)).map(|p| part_of(config, p.lba));
         let part = parts.find(|&part| rooms[part] > 0)?;
@@ -286,13 +277,16 @@ impl Spindle {
             let Piece { id, lba, file, start, turn, .. } = self.queue[i];
             Queued { id, place: Place { lba, file, offset: start }, due: turn.due }
         };
-        let mut order = self.orders[part];
-        let next = own[order.pick(now, own.iter().map(queued))];
+        let mut sweep = self.sweeps[part];
+        let next = match config.order {
+            OrderKind::Fifo => own[0],
+            OrderKind::Sweep => own[sweep.pick(now, own.iter().map(queued))],
+        };
         // One that is too long keeps its turn until there is room for it.
         if self.queue[next].len() > rooms[part] {
             return None;
         }
-        self.orders[part] = order;
+        self.sweeps[part] = sweep;
         Some(next)
     }
 

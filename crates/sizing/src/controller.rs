@@ -31,7 +31,7 @@ pub use model::{Bound, RECENT, Situation, SizeModel};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 
-use seekless_units::{Bytes, Nanos, UnknownName};
+use seekless_units::{Bytes, Nanos, words};
 use serde::{Deserialize, Serialize};
 
 /// Bytes of a transaction: FreeBSD's MAXPHYS.
@@ -80,26 +80,7 @@ pub enum AdjustBy {
     Gradient,
 }
 
-impl core::str::FromStr for AdjustBy {
-    type Err = UnknownName;
-
-    fn from_str(word: &str) -> Result<AdjustBy, Self::Err> {
-        match word {
-            "model" => Ok(AdjustBy::Model),
-            "gradient" => Ok(AdjustBy::Gradient),
-            _ => Err(UnknownName { known: "model, gradient" }),
-        }
-    }
-}
-
-impl core::fmt::Display for AdjustBy {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(match self {
-            AdjustBy::Model => "model",
-            AdjustBy::Gradient => "gradient",
-        })
-    }
-}
+words! { AdjustBy: Model = "model", Gradient = "gradient" }
 
 impl Default for Params {
     fn default() -> Params {

@@ -34,9 +34,10 @@ pub const PAGE: u64 = 4096;
 /// No Linux file is longer. Keeps what is rounded up to a page within 64 bits.
 pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
-/// Most bytes of a call that copies what it is asked for that are looked at. Copying them costs a hundred
-/// times more than looking, so half of it would cut reads short for nothing; twice as much is longer than a
-/// server's reads are.
+/// Most bytes of a call that copies what it is asked for that are looked at, and most that a process reads
+/// for itself in mode `prefetch`, whatever the daemon says. Copying them costs a hundred times more than
+/// looking, so half of it would cut reads short for nothing; twice as much is longer than a server's reads
+/// are.
 pub const READ_LOOK_MAX: u64 = 16 << 20;
 
 /// Most bytes of a call that sends that are looked at. It is asked for the rest of a file and sends what its
@@ -48,9 +49,6 @@ pub const SEND_LOOK_MAX: u64 = 2 << 20;
 /// what comes next, so this is what a socket takes (a few hundred KiB), and how long other connections of its
 /// loop wait.
 pub const SERVE_LOOK_MAX: u64 = 512 << 10;
-
-/// Most bytes that a process reads for itself in mode `prefetch`, whatever the daemon says.
-pub const ENLARGED_MAX: u64 = 16 << 20;
 
 /// A piece of a file that is in memory as a whole or not at all, as far as a caller remembers: what the
 /// kernel reads ahead by itself, and the smallest size at which it cuts a read-ahead call.

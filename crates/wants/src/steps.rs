@@ -2,14 +2,14 @@
 
 use core::ops::Range;
 
-use crate::{ENLARGED_MAX, PAGE, PIECE, Want};
+use crate::{PAGE, PIECE, READ_LOOK_MAX, Want};
 
 /// What each call of a pass asks for, bytes. The kernel silently cuts a read-ahead call at the larger of its
 /// read-ahead size and the device's largest transfer, which its caller does not know. The first pass makes
 /// few large commands where it may: 64 threads that each ask for 2 MiB in pieces of 128 KiB have them mixed
 /// in the disk's queue, at a seek each. The later passes ask for what the cut left out; what is there already
 /// costs nothing.
-const PASSES: [u64; 3] = [ENLARGED_MAX, 1 << 20, PIECE];
+const PASSES: [u64; 3] = [READ_LOOK_MAX, 1 << 20, PIECE];
 
 /// `[from, upto)` in consecutive parts of `step` bytes, the last one shorter. A step of 0 counts as 1.
 pub fn parts(from: u64, upto: u64, step: u64) -> impl Iterator<Item = Range<u64>> {
@@ -22,9 +22,9 @@ pub fn parts(from: u64, upto: u64, step: u64) -> impl Iterator<Item = Range<u64>
 }
 
 /// The calls by which a process reads a range for itself (mode `prefetch`), in their order. No more than
-/// [`ENLARGED_MAX`] bytes of it.
+/// [`READ_LOOK_MAX`] bytes of it.
 pub fn passes(want: Want) -> impl Iterator<Item = Range<u64>> {
-    let want = want.at_most(ENLARGED_MAX);
+    let want = want.at_most(READ_LOOK_MAX);
     PASSES.into_iter().flat_map(move |step| parts(want.offset(), want.end(), step))
 }
 
@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(all[1..3], [5..M + 5, M + 5..2 * M + 5]);
         assert_eq!((all.len(), all[3].clone()), (1 + 2 + 16, 5..PIECE + 5));
         let most: Vec<_> = passes(want(0, u64::MAX, u64::MAX)).collect();
-        assert_eq!(most[0], 0..ENLARGED_MAX, "whatever the daemon says");
+        assert_eq!(most[0], 0..READ_LOOK_MAX, "whatever the daemon says");
     }
 
     #[test]

@@ -10,9 +10,8 @@
 //! its last byte, so that both are read whole.
 
 use core::fmt::Write as _;
-use core::str::FromStr;
 
-use seekless_units::UnknownName;
+use seekless_units::words;
 
 use crate::closed::RangeRequest;
 use crate::handler::Step;
@@ -89,28 +88,7 @@ pub enum Lie {
     Scattered,
 }
 
-impl Lie {
-    /// Every one.
-    pub const ALL: [Lie; 4] = [Lie::Paths, Lie::Folders, Lie::Apart, Lie::Scattered];
-
-    /// The word used on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Lie::Paths => "paths",
-            Lie::Folders => "folders",
-            Lie::Apart => "apart",
-            Lie::Scattered => "scattered",
-        }
-    }
-}
-
-impl FromStr for Lie {
-    type Err = UnknownName;
-    fn from_str(s: &str) -> Result<Lie, UnknownName> {
-        let known = "paths, folders, apart, scattered";
-        Lie::ALL.into_iter().find(|lie| lie.name() == s).ok_or(UnknownName { known })
-    }
-}
+words! { Lie: Paths = "paths", Folders = "folders", Apart = "apart", Scattered = "scattered" }
 
 /// One `diff -r` of a pair of trees.
 ///

@@ -5,9 +5,7 @@
 //! which a folder lists them, is no order of the disk's. Sizes are lognormal, with the shape of those of the
 //! Linux kernel's files (\[L\] Figure 19).
 
-use core::str::FromStr;
-
-use seekless_units::UnknownName;
+use seekless_units::words;
 
 use crate::splitmix;
 
@@ -87,28 +85,7 @@ pub enum Taking {
     Disk,
 }
 
-impl Taking {
-    /// Every order.
-    pub const ALL: [Taking; 4] = [Taking::Listed, Taking::Name, Taking::Inode, Taking::Disk];
-
-    /// The word used on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Taking::Listed => "listed",
-            Taking::Name => "name",
-            Taking::Inode => "inode",
-            Taking::Disk => "disk",
-        }
-    }
-}
-
-impl FromStr for Taking {
-    type Err = UnknownName;
-    fn from_str(s: &str) -> Result<Taking, UnknownName> {
-        let known = "listed, name, inode, disk";
-        Taking::ALL.into_iter().find(|t| t.name() == s).ok_or(UnknownName { known })
-    }
-}
+words! { Taking: Listed = "listed", Name = "name", Inode = "inode", Disk = "disk" }
 
 /// The folders of a tree. Files are numbers in the order of writing, which is that of their inodes.
 #[derive(Clone, Debug, Default)]

@@ -305,7 +305,8 @@ impl DiskEngine {
         for (start, end, _) in plan.create {
             self.stats.ahead += 1;
             let (lba, turn) = (anchor.map(|anchor| address(anchor, start)), Turn::AHEAD);
-            self.spindle.queue_ahead(NewPiece { file, start, end, lba, turn, ahead_for: Some(stream) });
+            let piece = NewPiece { file, start, end, lba, turn, ahead_for: Some(stream) };
+            self.spindle.queue(piece, Vec::new());
         }
         self.fetched(Some(stream), wanted.end);
         true

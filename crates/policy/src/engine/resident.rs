@@ -159,10 +159,7 @@ impl DiskEngine {
         }
         let from = self.passed_by_all(file, start, end) / PAGE * PAGE;
         // What was pinned before and is read again had been evicted all the same.
-        let ranges = self.extents.pinned(file, from.max(start), end);
-        for (from, to) in ranges {
-            self.hint(Action::Renew { file, offset: from, len: to - from });
-        }
+        self.renew(file, from.max(start), end);
         let ranges = self.extents.unpinned(file, from.max(start), end);
         for (from, to) in ranges.into_iter().map(whole_pages) {
             if from < to && self.hint(Action::Pin { file, offset: from, len: to - from }) {
@@ -178,19 +175,29 @@ impl DiskEngine {
             renewals.push(range);
         }
         for (file, start, end) in renewals {
-            let ranges = self.extents.pinned(file, start, end);
-            for (from, to) in ranges {
-                self.hint(Action::Renew { file, offset: from, len: to - from });
-            }
+            self.renew(file, start, end);
+        }
+    }
+
+    /// The driver does again what keeps what is pinned of these bytes in memory.
+    fn renew(&mut self, file: FileId, start: u64, end: u64) {
+        for (from, to) in self.extents.pinned(file, start, end) {
+            self.hint(Action::Renew { file, offset: from, len: to - from });
         }
     }
 
     /// A stream read `[offset, upto)`: what all streams of the file have passed by now is unpinned, in steps.
     pub(super) fn unpin_passed(&mut self, file: FileId, offset: u64, upto: u64) {
         let ranges = self.extents.pinned_around(file, offset.saturating_sub(PIECE), upto);
+        self.unpin_before(file, ranges, upto, PIECE);
+    }
+
+    /// What all streams of the file have passed of these pinned ranges, before `upto`, is unpinned: `least`
+    /// bytes, or to the end of a range.
+    fn unpin_before(&mut self, file: FileId, ranges: Vec<(u64, u64)>, upto: u64, least: u64) {
         for (from, end) in ranges {
             let passed = self.passed_by_all(file, from, end.min(upto)) / PAGE * PAGE;
-            if passed > from && (passed - from >= PIECE || passed == end) {
+            if passed > from && (passed - from >= least || passed == end) {
                 let cold = !self.is_expected(file, from, passed);
                 self.unpin(file, from, passed, cold);
             }
@@ -199,8 +206,7 @@ impl DiskEngine {
 
     /// What of these bytes is pinned need not stay.
     pub(super) fn unpin(&mut self, file: FileId, start: u64, end: u64, cold: bool) {
-        let ranges = self.extents.pinned(file, start, end);
-        for (from, to) in ranges {
+        for (from, to) in self.extents.pinned(file, start, end) {
             self.extents.unpin(file, from, to);
             self.hints.push_back(Action::Unpin { file, offset: from, len: to - from, cold });
         }
@@ -220,14 +226,7 @@ impl DiskEngine {
         let counting = self.counted_on(over.file);
         self.extents.stream_ended(over.file, over.position, &counting);
         // Of the whole file: what lies behind it or beyond a hole may have been pinned for it as well.
-        let ranges = self.extents.pinned(over.file, 0, u64::MAX);
-        for (from, end) in ranges {
-            let passed = self.passed_by_all(over.file, from, end) / PAGE * PAGE;
-            if passed > from {
-                let cold = !self.is_expected(over.file, from, passed);
-                self.unpin(over.file, from, passed, cold);
-            }
-        }
+        self.unpin_before(over.file, self.extents.pinned(over.file, 0, u64::MAX), u64::MAX, 0);
     }
 
     /// Gives back what a stream and every other of its file have passed.
@@ -290,8 +289,7 @@ impl DiskEngine {
                 self.extents.left(ripe.file, ripe.start, ripe.end);
                 continue;
             }
-            let ranges = self.extents.leaving(ripe.file, ripe.start, ripe.end);
-            for (from, to) in ranges {
+            for (from, to) in self.extents.leaving(ripe.file, ripe.start, ripe.end) {
                 if !self.is_expected(ripe.file, from, to) {
                     self.give_back(ripe.file, from, to, ripe.attempts + 1);
                 }

@@ -5,15 +5,14 @@
 //! long as too short; at a competitive depth, where a byte too many costs as much as a byte too few (\[C\]
 //! 2), that is the best end there is.
 
+use seekless_sizing::controller::RECENT;
+
 /// Shorter lengths than a page are not told apart.
 const LEAST: u64 = 1 << 12;
 
 /// Classes of length in an octave.
 const AN_OCTAVE: u32 = 4;
 const CLASSES: usize = 52 * AN_OCTAVE as usize;
-
-/// Counted streams above which all counts are halved: readers change.
-const ENDED_MAX: u32 = 1024;
 
 /// Streams that have ended, by classes of what they read.
 #[derive(Clone, Debug)]
@@ -41,7 +40,8 @@ impl Lengths {
         class.streams += 1;
         class.longest = class.longest.max(consumed);
         self.ended += 1;
-        if self.ended >= ENDED_MAX {
+        // Readers change: of twice as many as are remembered half is forgotten.
+        if self.ended >= 2 * RECENT {
             for class in &mut self.classes {
                 let streams = class.streams / 2;
                 *class = Class { streams, longest: if streams > 0 { class.longest } else { 0 } };

@@ -66,7 +66,6 @@ pub(crate) fn constants() -> impl Strategy<Value = Constants> {
         let all = [
             &mut c.quiet_s,
             &mut c.blocked_over_budget,
-            &mut c.evicted_share,
             &mut c.budget_share,
             &mut c.budget_step,
             &mut c.hit_elasticity,
