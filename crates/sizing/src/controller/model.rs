@@ -4,9 +4,9 @@
 //! This model goes to the right size within a minute. It takes the least of three bounds:
 //!
 //! - *Longest*. What is configured (`--size-max`).
-//! - *Memory*. Every stream has a piece, and all of them fit into the budget. The budget is where a little more
-//!   memory would earn as much by what is read again, so that this also bounds pieces where longer ones gain
-//!   less than they cost.
+//! - *Memory*. Every stream has a piece, and all of them fit into the budget. The budget stands where a
+//!   little more memory would earn as much by what is read again, so that this also bounds pieces where longer
+//!   ones gain less than they cost.
 //! - *Clients who leave*. A client that leaves has some part of a piece unread. With `left` bytes of waste
 //!   for each `used` bytes at a size `s0`, a useful byte costs
 //!   `(1 / rate + switch / s) * (1 + left / used * s / s0)`, which is least at
