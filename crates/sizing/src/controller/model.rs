@@ -5,7 +5,7 @@
 //!
 //! - *Longest*. What is configured (`--size-max`).
 //! - *Memory*. Every stream has a piece, and all of them fit into the budget. The budget stands where a
-//!   little more memory would earn as much by what is read again, so that this also bounds pieces where longer
+//!   little more memory would earn as much by what is read again. So this also bounds pieces where longer
 //!   ones gain less than they cost.
 //! - *Clients who leave*. A client that leaves has some part of a piece unread. With `left` bytes of waste
 //!   for each `used` bytes at a size `s0`, a useful byte costs
