@@ -44,7 +44,8 @@ clippy:
 unit:
 	@echo '== tests (unit, property, golden, end to end)'
 	cargo build --workspace --all-targets --locked
-	set -o pipefail; cargo test --workspace --locked --no-fail-fast -- --show-output 2>&1 | tee target/test.log
+	set -o pipefail; cargo test --config "target.'cfg(unix)'.runner = '$(CURDIR)/scripts/contained'" \
+	  --workspace --locked --no-fail-fast -- --show-output 2>&1 | tee target/test.log
 	@scripts/skips target/test.log
 
 docs:
