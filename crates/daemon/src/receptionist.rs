@@ -20,7 +20,7 @@ use seekless_engine::{
 };
 use seekless_kernel::fdpass;
 use seekless_kernel::ring::Record;
-use seekless_policy::{FileId, Mode, Reason};
+use seekless_policy::{FileId, LEFT_ALONE, Mode, Reason};
 use seekless_wants::{CallKind, DoorLimits};
 use seekless_wire::{
     Answer, DecodeError, FRAME_BYTES_MAX, FileSet, FileSetAdd, Frame, Need, PassReason, Refuse, RefuseReason,
@@ -730,6 +730,11 @@ fn in_words(outcome: Completion<'_>, wire: Settled) -> Answer {
     match outcome {
         Completion::Resident(found) => Answer::resident(found.prefix(wire.prefetch_bytes), wire),
         Completion::Closing => Answer::pass(PassReason::Closing, wire),
+        Completion::Pass(Reason::DiskOrder) => {
+            let device_ttl_ms = (LEFT_ALONE.0 / 1_000_000) as u32;
+            // A word that shims of older versions know.
+            Answer { device_ttl_ms, ..Answer::pass(PassReason::Random, wire) }
+        }
         Completion::Pass(reason) => Answer::pass(
             match reason {
                 Reason::QueueFull => PassReason::Full,
@@ -738,7 +743,7 @@ fn in_words(outcome: Completion<'_>, wire: Settled) -> Answer {
                 Reason::BeyondEnd | Reason::Duplicate => PassReason::BadRequest,
                 // Nobody is there to read it.
                 Reason::Cancelled => PassReason::Closing,
-                Reason::Random => PassReason::Random,
+                Reason::Random | Reason::DiskOrder => PassReason::Random,
             },
             wire,
         ),

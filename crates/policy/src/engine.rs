@@ -38,9 +38,11 @@ use crate::spindle::Spindle;
 use crate::{Action, Config, Event, FileId, PrefetchSize, Reason, Sizing, Stats, StreamId, Verdict};
 use file_sets::Awaited;
 use follow::Following;
+pub use misses::LEFT_ALONE;
 use seekless_profile::{DiskProfile, LoadTrial};
 use seekless_sizing::controller::DiskClock;
 use seekless_sizing::{AsAsked, start_size};
+use seekless_successors::DiskOrder;
 
 /// Most ranges of bytes that are kept in one list: those of the map of extents (four for each stream of
 /// [`crate::StreamConfig::streams_max`], about 2.5 MB in the worst case), hints that wait for the driver,
@@ -61,6 +63,8 @@ pub struct DiskEngine {
     following: Following,
     /// What file sets have asked for and not taken.
     awaited: Awaited,
+    /// Of small files that were missed.
+    disk_order: DiskOrder,
     pins: Pins,
     drops: Drops,
     /// For the driver, beside answers and reads.
@@ -111,6 +115,7 @@ impl DiskEngine {
             files: Files::new(keep, files_max),
             following: Following::new(ahead, bitrate, profile.mean_depth()),
             awaited: Awaited::default(),
+            disk_order: DiskOrder::default(),
             pins: Pins::default(),
             drops: Drops::default(),
             hints: VecDeque::new(),

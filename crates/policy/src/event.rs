@@ -305,11 +305,15 @@ pub enum Reason {
     /// Nothing says that the reader goes on from here, and the algorithm leaves such readers alone: with
     /// their own reads the disk has as many to choose from as there are readers.
     Random,
+    /// Small files are read one behind the other in the order of the disk as it is. A wait would only cost
+    /// time: the client need not ask again for [`crate::LEFT_ALONE`].
+    DiskOrder,
 }
 
 words! {
     Reason: QueueFull = "queue_full", Failed = "failed", Cancelled = "cancelled", TooLate = "too_late",
-    Mode = "mode", BeyondEnd = "beyond_end", Duplicate = "duplicate", Random = "random"
+    Mode = "mode", BeyondEnd = "beyond_end", Duplicate = "duplicate", Random = "random",
+    DiskOrder = "disk_order"
 }
 
 impl Reason {

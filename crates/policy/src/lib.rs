@@ -125,7 +125,7 @@ pub use config::{
     AheadConfig, Config, DEFAULT_PREFETCH, DEFAULT_SHARE, IN_FLIGHT_MAX, Mode, OrderKind, PAGE,
 };
 pub use constants::Constants;
-pub use engine::DiskEngine;
+pub use engine::{DiskEngine, LEFT_ALONE};
 pub use event::{Access, Action, Demand, Event, Outcome, ReadId, Reason, Request, RequestId, Taken, Verdict};
 pub use memory::{DropBehind, MemoryLimit};
 pub(crate) use order::{Place, Queued, Sweep};

@@ -159,14 +159,17 @@ impl Spindle {
 
     /// Id, start and end of every piece of a file.
     pub(crate) fn pieces_of(&self, file: FileId) -> Vec<(ReadId, u64, u64)> {
-        let all = self.queue.iter().chain(self.flights.iter().map(|f| &f.piece));
-        all.filter(|p| p.file == file).map(|p| (p.id, p.start, p.end)).collect()
+        self.pieces().filter(|p| p.file == file).map(|p| (p.id, p.start, p.end)).collect()
+    }
+
+    /// Those queued, and those in flight.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = &Piece> {
+        self.queue.iter().chain(self.flights.iter().map(|f| &f.piece))
     }
 
     /// Whether a piece, queued or in flight, touches this range.
     pub(crate) fn is_under_way(&self, file: FileId, start: u64, end: u64) -> bool {
-        let mut all = self.queue.iter().chain(self.flights.iter().map(|f| &f.piece));
-        all.any(|p| p.file == file && p.start < end && start < p.end)
+        self.pieces().any(|p| p.file == file && p.start < end && start < p.end)
     }
 
     /// Whether a piece of the file is under way, or a request of it waits.

@@ -161,6 +161,47 @@ fn random_readers_are_left_alone() {
 }
 
 #[test]
+fn small_files_in_the_order_of_the_disk_are_left_to_their_readers() {
+    let small = |id: u64, sector: u64, demand: Demand| {
+        let (file, lba) = (file(id), Some(Lba(sector)));
+        Event::Request(Request {
+            id: RequestId(id),
+            file,
+            from: 0,
+            offset: 0,
+            len: 8 * K,
+            file_size: 8 * K,
+            lba,
+            demand,
+        })
+    };
+    let passed = |s: &DiskEngine| s.stats().passed[Reason::DiskOrder.index()];
+    let in_order = |ahead: Option<AheadConfig>, step: u64, demand: Demand| {
+        let mut s = DiskEngine::new(Config { ahead, ..Config::default() });
+        for i in 0..40u64 {
+            s.handle(ms(i), small(i + 1, 1_000_000 + i * step % 100_003, demand));
+            serve(&mut s, ms(i));
+        }
+        s
+    };
+    let ahead = || Some(AheadConfig::default());
+    let mut s = in_order(ahead(), 16, Demand::default());
+    let (of_40, now) = (passed(&s), ms(50));
+    assert!((30..40).contains(&of_40), "the first few show it: {of_40}");
+    assert_eq!(passed(&in_order(ahead(), 70_001, Demand::default())), 0, "anywhere");
+    assert_eq!(passed(&in_order(None, 16, Demand::default())), 0, "on a miss, as the papers have it");
+    let demand = Demand { file_set: true, ..Demand::default() };
+    assert_eq!(passed(&in_order(ahead(), 16, demand)), 0, "a set of files");
+    // While a stream waits for the disk everything is ordered.
+    s.handle(now, miss(100, 100, 0, 512 * K));
+    s.handle(now, small(101, 1_000_000 + 40 * 16, Demand::default()));
+    assert_eq!(passed(&s), of_40);
+    assert_eq!(serve(&mut s, now).len(), 2);
+    s.handle(now, small(102, 1_000_000 + 41 * 16, Demand::default()));
+    assert_eq!(passed(&s), of_40 + 1);
+}
+
+#[test]
 fn the_automatic_size_leaves_short_requests_alone_and_reads_long_ones_as_they_are() {
     let miss_in_the_middle = |ended: u64, len: u64| {
         let sizing = Sizing::Auto(Params::default());

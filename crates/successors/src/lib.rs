@@ -23,6 +23,7 @@
 //! | file | idea |
 //! | --- | --- |
 //! | `folder.rs` | a folder's orders, and the walks through it |
+//! | `disk_order.rs` | whether files are read in the order of the disk as it is |
 //! | `reader.rs` | what is known of a reader: trust, window, waste |
 //! | `successors.rs` | all of it, bounded |
 //!
@@ -34,10 +35,12 @@ extern crate alloc;
 
 use seekless_units::Nanos;
 
+mod disk_order;
 mod folder;
 mod reader;
 mod successors;
 
+pub use disk_order::DiskOrder;
 pub use folder::{Entry, GAP_MAX, ORDERS, WALKS_MAX};
 pub use reader::{FILES_AHEAD_MAX, WASTE_PRICE, WINDOW_START};
 pub use successors::{Action, ENTRIES_MAX, FOLDERS_MAX, IDLE, LISTED_AFTER, Read, Stats, Successors};

@@ -1,7 +1,6 @@
 //! What is known of a reader: how far its files can be foretold, and what that has cost.
 
-use seekless_units::SECTOR_BYTES;
-
+use crate::disk_order::DiskOrder;
 use crate::folder::{BELIEVED, CERTAIN, ORDERS, moved};
 
 /// Files that a reader has ahead at first. At half of it the first sweeps have next to nothing to order; at
@@ -21,30 +20,6 @@ pub const WASTE_PRICE: u32 = 20;
 /// says little about it now.
 const REMEMBERED: u32 = 4096;
 
-/// Ends of reads that are remembered: as many programs may read in disk order side by side, with the files
-/// that lie apart. At half of it eight programs in disk order look like none; at double, what is near to one
-/// of them is half as much.
-const PLACES: usize = 12;
-
-/// Most sectors from the end of one file to the next that a drive goes over without a seek worth the name:
-/// half a MiB. At half of it an aged file system, where a file in ten lies apart, breaks the order; at
-/// double, more of what lies in one stretch is taken for read in disk order.
-const NEAR_MAX: u64 = (512 << 10) / SECTOR_BYTES;
-
-/// Sectors that count as near at least: 16 KiB, which no drive seeks over.
-const NEAR_MIN: u64 = (16 << 10) / SECTOR_BYTES;
-
-/// Whether files are read in the order of the disk by themselves.
-#[derive(Clone, Debug)]
-struct DiskOrder {
-    /// Where the files read last begin and end, the latest first. One that lies behind another stands for it.
-    last: [(u64, u64); PLACES],
-    /// The lowest and the highest sector read.
-    span: (u64, u64),
-    /// How often a file lay just behind one of those, of [`CERTAIN`].
-    score: u32,
-}
-
 /// A reader.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader {
@@ -57,7 +32,7 @@ pub(crate) struct Reader {
     wasted: u32,
     /// Files whose heads it has read, in folders that are known.
     pub(crate) reads: u64,
-    disk_order: DiskOrder,
+    pub(crate) disk_order: DiskOrder,
 }
 
 impl Default for Reader {
@@ -69,33 +44,12 @@ impl Default for Reader {
             right: 0,
             wasted: 0,
             reads: 0,
-            // Nothing is known: the next file decides.
-            disk_order: DiskOrder {
-                last: [(u64::MAX, u64::MAX); PLACES],
-                span: (u64::MAX, 0),
-                score: CERTAIN / 2 - 1,
-            },
+            disk_order: DiskOrder::default(),
         }
     }
 }
 
 impl Reader {
-    /// It reads a file that lies between these sectors.
-    pub(crate) fn at(&mut self, from: u64, end: u64) {
-        let order = &mut self.disk_order;
-        if order.last.iter().any(|last| last.0 == from) {
-            return;
-        }
-        order.span = (order.span.0.min(from), order.span.1.max(end));
-        // The places are near to a quarter of all at most, or reads anywhere would look like disk order.
-        let near =
-            ((order.span.1.saturating_sub(order.span.0)) / (4 * PLACES as u64)).clamp(NEAR_MIN, NEAR_MAX);
-        let behind = order.last.iter().position(|last| (last.1..last.1.saturating_add(near)).contains(&from));
-        order.score = moved(order.score, behind.map(|_| CERTAIN));
-        order.last[..=behind.unwrap_or(PLACES - 1)].rotate_right(1);
-        order.last[0] = (from, end);
-    }
-
     /// A read was the next file of a walk, whether it was read ahead or not.
     pub(crate) fn right(&mut self) {
         self.right += 1;
@@ -133,7 +87,7 @@ impl Reader {
     /// much was read in vain, or that reads in the order of the disk already, which nothing can better.
     pub(crate) fn window(&self) -> u32 {
         let earned = (WINDOW_START + self.right).saturating_sub(self.wasted.saturating_mul(WASTE_PRICE));
-        match self.whole >= CERTAIN / 2 && self.disk_order.score < CERTAIN / 2 {
+        match self.whole >= CERTAIN / 2 && !self.disk_order.is_likely() {
             true => self.window.min(earned),
             false => 0,
         }

@@ -211,7 +211,7 @@ impl Successors {
         if let (Some(of), Some((Lba(from), bytes)), true) =
             (self.readers.get_mut(&reader), read.place, read.head)
         {
-            of.at(from, from.saturating_add(bytes.div_ceil(SECTOR_BYTES)));
+            of.disk_order.at(from, from.saturating_add(bytes.div_ceil(SECTOR_BYTES)));
         }
         let trusted = self.readers.get(&reader).is_some_and(Reader::is_trusted);
         let Some(slot) = self.folders.get_mut(&key) else { return };

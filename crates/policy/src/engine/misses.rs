@@ -3,13 +3,18 @@
 use alloc::vec::Vec;
 
 use seekless_sizing::Miss;
-use seekless_units::Nanos;
+use seekless_units::{Lba, Nanos, SECTOR_BYTES};
 use seekless_wants::PIECE;
 
 use super::DiskEngine;
 use crate::piece::{Plan, Turn, Wanted, address};
 use crate::spindle::{Answered, Blocked, NewPiece};
 use crate::{Demand, EndEvidence, FileId, Mode, PAGE, ReadId, Reason, Request, Stream, StreamId, Verdict};
+
+/// How long a program that reads small files in the order of the disk is left alone. At half of it the
+/// questions take twice as much of its time; at double, a stream that begins meanwhile has reads that nobody
+/// ordered beside it for twice as long.
+pub const LEFT_ALONE: Nanos = Nanos::from_millis(100);
 
 /// What is done about a miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +64,9 @@ impl DiskEngine {
         }
         if !self.spindle.may_block(&self.config) {
             return Err(Reason::QueueFull);
+        }
+        if self.is_in_disk_order(request) {
+            return Err(Reason::DiskOrder);
         }
         let existing = self.spindle.pieces_of(request.file);
         // A file set is no stream: it goes where the disk goes.
@@ -124,6 +132,23 @@ impl DiskEngine {
             self.line_up(stream);
         }
         Ok(())
+    }
+
+    /// Whether nothing can better how this file is read: it is small, small files are read in the order of the
+    /// disk as it is, and the disk has nothing else to do.
+    fn is_in_disk_order(&mut self, request: &Request) -> bool {
+        let Demand { along, foretold, file_set, .. } = request.demand;
+        let (Some(Lba(from)), 0) = (request.lba, request.offset) else { return false };
+        let apart = along || foretold || file_set || self.spindle.uses(request.file);
+        if !self.config.follows() || apart || request.file_size > PIECE {
+            return false;
+        }
+        self.disk_order.at(from, from + request.file_size.div_ceil(SECTOR_BYTES));
+        let alone = self.disk_order.is_certain() && self.spindle.pieces().all(|piece| piece.len() <= PIECE);
+        if alone {
+            self.disk_order.goes_on_unheard();
+        }
+        alone
     }
 
     /// When a piece is due that a request waits for: at once, or a read's time before the deadline that its

@@ -1,7 +1,8 @@
 //! The daemon's side of the loop: requests, reports, and what an engine orders.
 
 use seekless_policy::{
-    Access, Action, Demand, Event, FileId, MemoryLimit, Outcome, ReadId, Request, Taken, Verdict,
+    Access, Action, Demand, Event, FileId, LEFT_ALONE, MemoryLimit, Outcome, ReadId, Reason, Request, Taken,
+    Verdict,
 };
 use seekless_units::Bytes;
 use seekless_wants::{PROGRESS_STEP, behind_a_miss, looked_at_behind};
@@ -143,13 +144,18 @@ impl Machine<'_> {
             match action {
                 Action::Answer { request, verdict } => {
                     let waiting = self.engines[e as usize].pending.remove(&request);
-                    debug_assert!(!matches!(verdict, Verdict::Pass(seekless_policy::Reason::Duplicate)));
+                    debug_assert!(!matches!(verdict, Verdict::Pass(Reason::Duplicate)));
                     if let Some(file) = self.engines[e as usize].foretold.remove(&request) {
                         self.came(e, file, verdict);
                     }
                     if let Some(disk) = self.engines[e as usize].of_file_sets.remove(&request) {
                         let came = verdict == Verdict::Resident;
                         self.plan(self.now + self.config.costs.wake, Ev::StepEnded(disk, request.0, came));
+                    }
+                    let shim = self.config.engine.as_ref().is_some_and(|engine| engine.door == Door::Shim);
+                    if let (Some(c), Verdict::Pass(Reason::DiskOrder), true) = (waiting, verdict, shim) {
+                        let process = self.process_of(c);
+                        self.left_alone.insert((process, e), self.now + LEFT_ALONE);
                     }
                     if let Some(c) = waiting {
                         self.plan(self.now + self.config.costs.wake, Ev::Answer(c));

@@ -10,7 +10,7 @@ mod server;
 
 use std::cell::RefCell;
 use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::rc::Rc;
 
 use seekless_policy::{Event, MemoryLimit, ReadId, RequestId, Stats};
@@ -189,6 +189,8 @@ struct Machine<'a> {
     misses: Vec<Vec<(u32, u64)>>,
     ticks: Vec<Nanos>,
     pools: Vec<Pool>,
+    /// Until when the shim of a process leaves an engine's disk alone.
+    left_alone: BTreeMap<(u32, u32), Nanos>,
     clients: Vec<Client<'a>>,
     connections: Vec<Connection>,
     free: Vec<u32>,
@@ -291,6 +293,7 @@ impl<'a> Machine<'a> {
             ticks: vec![Nanos::MAX; engines.len()],
             disks,
             engines,
+            left_alone: BTreeMap::new(),
             pools: (0..config.server.pools.max(1)).map(|i| Pool::new(i, config.server.threads)).collect(),
             clients: Vec::new(),
             connections: Vec::new(),

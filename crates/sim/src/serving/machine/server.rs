@@ -104,7 +104,10 @@ impl Machine<'_> {
         let Some(engine) = self.config.engine.as_ref().filter(|e| e.blocks(server.how)) else {
             return self.read(c);
         };
-        let file = k.file;
+        if self.is_left_alone(c) {
+            return self.read(c);
+        }
+        let file = self.connections[c as usize].file;
         let Some(want) = self.looked_at(c) else { return self.read(c) };
         let pages = want.pages();
         if self.cache.first_absent(file, pages.start, pages.end) == pages.end {
@@ -125,6 +128,20 @@ impl Machine<'_> {
             return self.read(c);
         }
         self.plan(self.now + self.config.costs.wake, Ev::Ask(c));
+    }
+
+    /// The process of a connection: its own where each has a thread of its own.
+    pub(super) fn process_of(&self, c: u32) -> u32 {
+        match self.config.server.threads {
+            Some(_) => self.connections[c as usize].pool,
+            None => c,
+        }
+    }
+
+    /// Whether the shim in a connection's process neither asks nor reports for now.
+    fn is_left_alone(&self, c: u32) -> bool {
+        let e = self.engine_of(self.clients[c as usize].disk);
+        self.left_alone.get(&(self.process_of(c), e)).is_some_and(|&until| self.now < until)
     }
 
     /// What a shim looks at of the call under way.
@@ -387,7 +404,8 @@ impl Machine<'_> {
         let k = &self.connections[c as usize];
         self.record.call(k.call_began, self.now);
         let (offset, len) = (k.call_start, k.at - k.call_start);
-        if self.config.engine.as_ref().is_some_and(|engine| engine.blocks(self.config.server.how)) {
+        let hears = self.config.engine.as_ref().is_some_and(|engine| engine.blocks(self.config.server.how));
+        if hears && !self.is_left_alone(c) {
             self.reported(c, offset, len);
         }
     }
