@@ -26,7 +26,6 @@ struct Fake {
     /// How many requests came since the answers were set.
     asked: Mutex<mpsc::Receiver<()>>,
     trust: Trust,
-    dir: tempfile::TempDir,
 }
 
 fn fake() -> &'static Fake {
@@ -49,12 +48,8 @@ fn fake() -> &'static Fake {
                 let _ = stream.and_then(|stream| answer_one(stream, &answer));
             }
         });
-        let dir = match tempfile::tempdir_in("/dev/shm") {
-            Ok(dir) => dir,
-            Err(_) => tempfile::tempdir().expect("a folder"),
-        };
         let trust = trust(None).expect("authorities");
-        Fake { address, answers, asked: Mutex::new(asked), trust, dir }
+        Fake { address, answers, asked: Mutex::new(asked), trust }
     })
 }
 
@@ -89,7 +84,9 @@ pub fn run(data: &[u8]) {
     let asked = fake.asked.lock().expect("one at a time");
     let _ = asked.try_iter().count();
     fake.answers.send(answers).expect("a server");
-    let target = fake.dir.path().join("f");
+    // In memory, and gone after each input: the fake itself is never dropped.
+    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a folder");
+    let target = dir.path().join("f");
     let before = choice & 2 != 0;
     if before {
         std::fs::write(&target, b"of yesterday").expect("a file");
@@ -113,15 +110,12 @@ pub fn run(data: &[u8]) {
             assert_eq!(there.len() as u64, outcome.bytes);
             assert!(there.len() <= rest.len(), "bytes nobody sent");
             for left in ["f.part", "f.part.map"] {
-                assert!(!fake.dir.path().join(left).exists(), "{left} is left");
+                assert!(!dir.path().join(left).exists(), "{left} is left");
             }
         }
         Err(fault) => {
             assert!(!fault.message.contains('\n'), "{fault}");
             assert_eq!(there.as_deref(), before.then_some(&b"of yesterday"[..]), "half a file");
         }
-    }
-    for left in std::fs::read_dir(fake.dir.path()).expect("a folder").flatten() {
-        let _ = std::fs::remove_file(left.path());
     }
 }

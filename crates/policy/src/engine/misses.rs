@@ -65,7 +65,7 @@ impl DiskEngine {
         if !self.spindle.may_block(&self.config) {
             return Err(Reason::QueueFull);
         }
-        if self.is_in_disk_order(request) {
+        if self.goes_by_itself(request) {
             return Err(Reason::DiskOrder);
         }
         let existing = self.spindle.pieces_of(request.file);
@@ -134,16 +134,17 @@ impl DiskEngine {
         Ok(())
     }
 
-    /// Whether nothing can better how this file is read: it is small, small files are read in the order of the
-    /// disk as it is, and the disk has nothing else to do.
-    fn is_in_disk_order(&mut self, request: &Request) -> bool {
+    /// Notes that a small file is read, and says whether nothing can better how: such files are read in the
+    /// order of the disk as it is, and the disk has nothing else to do.
+    fn goes_by_itself(&mut self, request: &Request) -> bool {
         let Demand { along, foretold, file_set, .. } = request.demand;
         let (Some(Lba(from)), 0) = (request.lba, request.offset) else { return false };
         let apart = along || foretold || file_set || self.spindle.uses(request.file);
         if !self.config.follows() || apart || request.file_size > PIECE {
             return false;
         }
-        self.disk_order.at(from, from + request.file_size.div_ceil(SECTOR_BYTES));
+        let sectors = request.file_size.div_ceil(SECTOR_BYTES);
+        self.disk_order.at(from, from.saturating_add(sectors));
         let alone = self.disk_order.is_certain() && self.spindle.pieces().all(|piece| piece.len() <= PIECE);
         if alone {
             self.disk_order.goes_on_unheard();
