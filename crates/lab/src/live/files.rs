@@ -145,6 +145,9 @@ fn line(reader: FileReader) -> Option<String> {
     Some(match reader {
         FileReader::Xargs => format!("find . -type f -print0 | {SHA256}"),
         FileReader::Order => format!("find . -type f -print0 | \"$SEEKLESS\" order -0 | {SHA256}"),
+        FileReader::OrderOne => {
+            "find . -type f -print0 | \"$SEEKLESS\" order -0 | xargs -0 -n 64 sha256sum".into()
+        }
         FileReader::OrderAhead => {
             format!("find . -type f -print0 | \"$SEEKLESS\" order -0 --ahead \"$AHEAD\" | {SHA256}")
         }

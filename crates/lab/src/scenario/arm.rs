@@ -244,7 +244,9 @@ pub enum FileReader {
     Xargs,
     /// The same with `seekless order` between them.
     Order,
-    /// The same with `seekless order --ahead`.
+    /// The same with one `sha256sum` at a time.
+    OrderOne,
+    /// `find`, `seekless order --ahead`, `xargs` and four `sha256sum` at a time.
     OrderAhead,
     /// `tar c`, of whose stream the checksums are made.
     Tar,
