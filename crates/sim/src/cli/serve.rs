@@ -137,8 +137,8 @@ pub(super) struct ServeArgs {
     #[arg(long, value_name = "SIZE")]
     #[arg(help_heading = MODEL, hide_short_help = true)]
     minimum_fetch: Option<Bytes>,
-    /// Files as UFS writes them, with blocks of this size, 4KiB to 64KiB: one of addresses lies behind the first
-    /// twelve of a file [default: files in one piece]
+    /// Files as UFS writes them, with blocks of this size, 4KiB to 64KiB: one of addresses lies behind the
+    /// first twelve of a file [default: files in one piece]
     #[arg(long, value_name = "SIZE", value_parser = ufs_block, help_heading = MODEL, hide_short_help = true)]
     ufs_block: Option<Bytes>,
     /// Size of each disk's file system, which stands for the whole drive [default: the library and a tenth more]
