@@ -177,9 +177,6 @@ struct LibraryArgs {
     /// What kind of files: videos, clips or index
     #[arg(long, value_name = "KIND", default_value = "videos", help_heading = LIBRARY, hide_short_help = true)]
     content: Content,
-    /// Clips: where audio ends and video begins further up, so that the mean stays the paper's [default: 180KB]
-    #[arg(long, value_name = "SIZE", help_heading = LIBRARY, hide_short_help = true)]
-    audio_max: Option<Bytes>,
     /// Tree: small files; diff: files of a tree
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000), help_heading = LIBRARY, hide_short_help = true)]
     files: u32,
@@ -195,9 +192,6 @@ struct LibraryArgs {
     /// Diff: how the trees lie on the disk: paths, folders, apart, scattered
     #[arg(long, value_name = "HOW", default_value = "folders", help_heading = LIBRARY, hide_short_help = true)]
     trees: Lie,
-    /// Diff: the size of every file, times this
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = size_factor, help_heading = LIBRARY, hide_short_help = true)]
-    tree_sizes: f64,
     /// Share of HD (2095 kb/s) videos, 0 to 1; the rest is SD (419 kb/s)
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, help_heading = LIBRARY, hide_short_help = true)]
     hd_share: f64,
@@ -400,16 +394,6 @@ const CHECKSUM_NS_PER_KIB: u64 = 1_000;
 /// Files of all trees of `--load diff`: each takes some hundred bytes here.
 const DIFF_FILES_MAX: u64 = 10_000_000;
 
-/// Largest `--tree-sizes`: a tree's largest files are then some hundred MB.
-const SIZE_FACTOR_MAX: f64 = 100.0;
-
-fn size_factor(text: &str) -> Result<f64, String> {
-    positive(text).and_then(|factor| {
-        let fits = factor <= SIZE_FACTOR_MAX;
-        fits.then_some(factor).ok_or_else(|| format!("`{text}` is above {SIZE_FACTOR_MAX}"))
-    })
-}
-
 fn ufs_block(text: &str) -> Result<Bytes, String> {
     let block = text.parse::<Bytes>().map_err(|e| e.to_string())?;
     let fits = block.0.is_power_of_two() && (4 << 10..=64 << 10).contains(&block.0);
@@ -474,10 +458,7 @@ impl ServeArgs {
                 let path = move |path: &str| {
                     format!("pair{}/{}/{path}", n / 2, if n.is_multiple_of(2) { 'a' } else { 'b' })
                 };
-                files.iter().map(move |f| TreeFile {
-                    path: path(&f.path),
-                    size: (f.bytes as f64 * l.tree_sizes) as u64,
-                })
+                files.iter().map(move |f| TreeFile { path: path(&f.path), size: f.bytes })
             };
             let all = (0..trees).flat_map(tree).collect();
             return Catalogue::of_tree(all, l.catalogue_seed).map_err(|e| usage(e.to_string()));
@@ -487,7 +468,6 @@ impl ServeArgs {
             size: l.library,
             file_size: l.file_size,
             content: l.content,
-            audio_max: l.audio_max,
             hd_share: l.hd_share,
             zipf: l.zipf,
             seed: l.catalogue_seed,
