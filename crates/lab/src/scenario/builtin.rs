@@ -57,6 +57,7 @@ scenarios![
     "circus-unknowns",
     "closed-loop",
     "come-back",
+    "competitive-clip-sizes",
     "competitive-clips",
     "competitive-clips-drive",
     "competitive-depth",

@@ -177,6 +177,9 @@ struct LibraryArgs {
     /// What kind of files: videos, clips or index
     #[arg(long, value_name = "KIND", default_value = "videos", help_heading = LIBRARY, hide_short_help = true)]
     content: Content,
+    /// Clips: where audio ends and video begins further up, so that the mean stays the paper's [default: 180KB]
+    #[arg(long, value_name = "SIZE", help_heading = LIBRARY, hide_short_help = true)]
+    audio_max: Option<Bytes>,
     /// Tree: small files; diff: files of a tree
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000), help_heading = LIBRARY, hide_short_help = true)]
     files: u32,
@@ -468,6 +471,7 @@ impl ServeArgs {
             size: l.library,
             file_size: l.file_size,
             content: l.content,
+            audio_max: l.audio_max,
             hd_share: l.hd_share,
             zipf: l.zipf,
             seed: l.catalogue_seed,
