@@ -27,6 +27,7 @@ fn run(written: bool) -> Report {
             drive: drives::get("wd-red-1tb").unwrap(),
             size: Bytes::gib(100),
             speedup: 1.0,
+            ufs_block: Bytes::ZERO,
         }],
         memory: Bytes::mib(256),
         kernel: KernelConfig::default(),

@@ -37,7 +37,7 @@ fn served_by(drive: &str, set: SetSpec, change: impl FnOnce(&mut SpindleConfig))
     };
     change(&mut spindle);
     let config = Config {
-        disks: vec![DiskConfig { drive, set, size: Bytes::gib(48), speedup: 1.0 }],
+        disks: vec![DiskConfig { drive, set, size: Bytes::gib(48), speedup: 1.0, ufs_block: Bytes::ZERO }],
         memory: Bytes::gib(1),
         kernel: KernelConfig::default(),
         server: ServerModel::threads(),

@@ -137,6 +137,10 @@ pub(super) struct ServeArgs {
     #[arg(long, value_name = "SIZE")]
     #[arg(help_heading = MODEL, hide_short_help = true)]
     minimum_fetch: Option<Bytes>,
+    /// Files as UFS writes them, with blocks of this size, 4KiB to 64KiB: one of addresses lies behind the
+    /// first twelve of a file [default: files in one piece]
+    #[arg(long, value_name = "SIZE", value_parser = ufs_block, help_heading = MODEL, hide_short_help = true)]
+    ufs_block: Option<Bytes>,
     /// Size of each disk's file system, which stands for the whole drive [default: the library and a tenth more]
     #[arg(long, value_name = "SIZE")]
     size: Option<Bytes>,
@@ -173,6 +177,9 @@ struct LibraryArgs {
     /// What kind of files: videos, clips or index
     #[arg(long, value_name = "KIND", default_value = "videos", help_heading = LIBRARY, hide_short_help = true)]
     content: Content,
+    /// Clips: where audio ends and video begins further up, so that the mean stays the paper's [default: 180KB]
+    #[arg(long, value_name = "SIZE", help_heading = LIBRARY, hide_short_help = true)]
+    audio_max: Option<Bytes>,
     /// Tree: small files; diff: files of a tree
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000), help_heading = LIBRARY, hide_short_help = true)]
     files: u32,
@@ -240,6 +247,9 @@ struct ServerArgs {
     /// From the end of a disk command to the wake-up of its waiter, and of a message between shim and daemon
     #[arg(long, value_name = "TIME", default_value = "60us", value_parser = duration, help_heading = MODEL, hide_short_help = true)]
     wake: Nanos,
+    /// A shim's look at residency before a call (mincore)
+    #[arg(long, value_name = "TIME", default_value = "0us", value_parser = duration, help_heading = MODEL, hide_short_help = true)]
+    look: Nanos,
     /// Cost of a request on the network, besides its bytes (alpha)
     #[arg(long, value_name = "TIME", default_value = "100us", value_parser = duration, help_heading = MODEL, hide_short_help = true)]
     network_alpha: Nanos,
@@ -256,6 +266,9 @@ struct EngineArgs {
     /// How it hears of reads
     #[arg(long, value_enum, default_value = "shim")]
     door: DoorArg,
+    /// With --mode prefetch, the shim reads the longer range by a call of its own, as Libception's does
+    #[arg(long, help_heading = MODEL, hide_short_help = true)]
+    preads: bool,
     /// How far, how early and in which order, as the daemon takes it
     #[command(flatten)]
     policy: PolicyOptions,
@@ -384,6 +397,12 @@ const CHECKSUM_NS_PER_KIB: u64 = 1_000;
 /// Files of all trees of `--load diff`: each takes some hundred bytes here.
 const DIFF_FILES_MAX: u64 = 10_000_000;
 
+fn ufs_block(text: &str) -> Result<Bytes, String> {
+    let block = text.parse::<Bytes>().map_err(|e| e.to_string())?;
+    let fits = block.0.is_power_of_two() && (4 << 10..=64 << 10).contains(&block.0);
+    fits.then_some(block).ok_or_else(|| format!("`{text}` is no power of two from 4KiB to 64KiB"))
+}
+
 fn positive(text: &str) -> Result<f64, String> {
     let value = text.parse::<f64>().ok().filter(|v| v.is_finite() && *v > 0.0);
     value.ok_or_else(|| format!("`{text}` is not a number above 0"))
@@ -452,6 +471,7 @@ impl ServeArgs {
             size: l.library,
             file_size: l.file_size,
             content: l.content,
+            audio_max: l.audio_max,
             hd_share: l.hd_share,
             zipf: l.zipf,
             seed: l.catalogue_seed,
@@ -494,7 +514,8 @@ impl ServeArgs {
             }
             let whole = DriveSet::new(&drive, set).map_err(|e| usage(e.to_string()))?.capacity();
             let size = self.size.unwrap_or(Bytes((library + library / 10 + (64 << 20)).min(whole.0)));
-            Ok(DiskConfig { drive, set, size, speedup: 1.0 })
+            let ufs_block = self.ufs_block.unwrap_or(Bytes::ZERO);
+            Ok(DiskConfig { drive, set, size, speedup: 1.0, ufs_block })
         });
         let disks = disks.collect::<Result<Vec<_>, Fault>>()?;
         if disks.len() > 64 {
@@ -546,6 +567,7 @@ impl ServeArgs {
                     false => Costs::default().copy_ns_per_kib,
                 },
                 wake: s.wake,
+                look: s.look,
                 // Nothing of a comparison goes over a network.
                 network: if diff { Nanos::ZERO } else { s.network_alpha },
                 network_ns_per_kib: (1.024e6 / s.network_mb_per_s) as u64,
@@ -673,7 +695,8 @@ impl EngineArgs {
         let (door, single_queue) = (self.door.into(), self.queue.single_queue);
         let next_files = mode == Mode::Both && spindle.ahead.is_some() && self.next_files == "on";
         let (window, tells_bitrates) = (self.window, self.tell_bitrates);
-        Ok(Some(EngineConfig { door, spindle, single_queue, next_files, tells_bitrates, window }))
+        let preads = self.preads;
+        Ok(Some(EngineConfig { door, spindle, single_queue, next_files, tells_bitrates, window, preads }))
     }
 
     /// The size that an automatic one would start with, times the factor that was asked for.

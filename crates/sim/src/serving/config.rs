@@ -45,6 +45,8 @@ pub struct DiskConfig {
     pub size: Bytes,
     /// How many times faster than the real one it runs, as the live disk does (`speedup`).
     pub speedup: f64,
+    /// Blocks of UFS: a block of addresses lies behind the first twelve of a file. Zero: files in one piece.
+    pub ufs_block: Bytes,
 }
 
 /// Settings of the kernel for every disk.
@@ -167,6 +169,9 @@ pub struct EngineConfig {
     pub tells_bitrates: bool,
     /// Most bytes of a read that are with the disk at once; `None`: all of it, as the daemon submits it.
     pub window: Option<Bytes>,
+    /// Whether a shim that prefetches without serialising reads the longer range by a call of its own, as
+    /// Libception does (\[L\] section 3.2.2). Otherwise it tells the kernel to read ahead.
+    pub preads: bool,
 }
 
 impl EngineConfig {
@@ -179,6 +184,7 @@ impl EngineConfig {
             next_files: false,
             tells_bitrates: false,
             window: None,
+            preads: false,
         }
     }
 
@@ -201,6 +207,8 @@ pub struct Costs {
     pub wake: Nanos,
     /// A call, besides its bytes.
     pub call: Nanos,
+    /// A shim's look at residency before a call (`mincore`).
+    pub look: Nanos,
     /// Nanoseconds for each KiB handed over.
     pub copy_ns_per_kib: u64,
     /// A request on the network, besides its bytes (alpha).
@@ -214,6 +222,7 @@ impl Default for Costs {
         Costs {
             wake: Nanos::from_micros(60),
             call: Nanos::from_micros(10),
+            look: Nanos::ZERO,
             // 3 GB/s.
             copy_ns_per_kib: 340,
             network: Nanos::from_micros(100),

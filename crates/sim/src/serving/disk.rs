@@ -150,7 +150,7 @@ impl Disk {
                 Load::Diff(DiffLoad { written: Some(order), parts, .. }) => {
                     Layout::written(sizes, order, *parts as usize, config.size.0, sectors, stripe)?
                 }
-                _ => Layout::new(sizes, config.size.0, sectors, stripe)?,
+                _ => Layout::broken(sizes, config.ufs_block.0, config.size.0, sectors, stripe)?,
             },
             depth: drives.depth(),
             drives,

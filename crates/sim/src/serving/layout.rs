@@ -22,6 +22,9 @@ const CHUNK: u64 = 64 << 20;
 
 /// From this size on a file has a stretch of its own.
 const LARGE: u64 = 1 << 20;
+/// Blocks of a file that UFS finds without a block of addresses (`NDADDR`). That block lies behind them.
+const DIRECT: u64 = 12;
+
 /// Of so many small files of an aged file system one lies apart.
 const SCATTERED: u64 = 10;
 
@@ -31,6 +34,8 @@ pub struct Layout {
     spread: spread::Layout,
     /// First byte of each file on the disk, tables not counted.
     starts: Vec<u64>,
+    /// Size of a block where one of addresses lies behind the first [`DIRECT`] of a file; else zero.
+    block: u64,
 }
 
 /// A contiguous part of a file on the drive.
@@ -85,7 +90,24 @@ impl Layout {
             starts[file as usize] = at;
             at += sizes[file as usize] + gap;
         }
-        Ok(Layout { spread, starts })
+        Ok(Layout { spread, starts, block: 0 })
+    }
+
+    /// The same with a block of addresses behind the first blocks of each larger file, as UFS has it, for
+    /// blocks of this size; none: as [`Layout::new`].
+    ///
+    /// # Errors
+    /// Those of [`Layout::new`].
+    pub fn broken(
+        sizes: impl Iterator<Item = u64>,
+        block: u64,
+        disk_bytes: u64,
+        drive_sectors: u64,
+        stripe: Bytes,
+    ) -> Result<Layout, String> {
+        let with_addresses = |size| if size > DIRECT * block { size + block } else { size };
+        let whole = Layout::new(sizes.map(with_addresses), disk_bytes, drive_sectors, stripe)?;
+        Ok(Layout { block, ..whole })
     }
 
     /// The same on an aged file system of small files: those that are written together share a stretch
@@ -111,7 +133,7 @@ impl Layout {
             stripe,
         );
         let packed: u64 = sizes.iter().zip(&apart).filter(|(_, apart)| !**apart).map(|(size, _)| size).sum();
-        let Layout { spread, starts } = behind?;
+        let Layout { spread, starts, .. } = behind?;
         let total: u64 = sizes.iter().sum();
         let room = disk_bytes / FLEX * (FLEX - FLEX_TABLES) + (disk_bytes % FLEX).saturating_sub(FLEX_TABLES);
         if total > room {
@@ -139,7 +161,7 @@ impl Layout {
                 next - size
             }
         });
-        Ok(Layout { spread, starts: starts.collect() })
+        Ok(Layout { spread, starts: starts.collect(), block: 0 })
     }
 
     /// Files one behind the other in this order of writing, cut into so many parts of as many files each, of
@@ -156,7 +178,7 @@ impl Layout {
         stripe: Bytes,
     ) -> Result<Layout, String> {
         let sizes: Vec<u64> = sizes.map(|s| s.next_multiple_of(4096)).collect();
-        let Layout { spread, mut starts } =
+        let Layout { spread, mut starts, .. } =
             Layout::new(sizes.iter().copied(), disk_bytes, drive_sectors, stripe)?;
         let room = disk_bytes / FLEX * (FLEX - FLEX_TABLES) + (disk_bytes % FLEX).saturating_sub(FLEX_TABLES);
         let share = room / parts.max(1) as u64 / 4096 * 4096;
@@ -172,23 +194,29 @@ impl Layout {
                 ));
             }
         }
-        Ok(Layout { spread, starts })
+        Ok(Layout { spread, starts, block: 0 })
     }
 
     /// The bytes `[from, to)` of a file as contiguous parts.
     pub fn runs(&self, file: usize, from: u64, to: u64) -> impl Iterator<Item = Run> + use<> {
-        let (start, spread) = (self.starts[file], self.spread);
+        let (start, spread, block) = (self.starts[file], self.spread, self.block);
         let mut at = from;
         std::iter::from_fn(move || {
             if at >= to {
                 return None;
             }
-            let data = start + at;
+            let direct = at < DIRECT * block;
+            let data = start + if direct { at } else { at + block };
+            let in_direct = if direct { DIRECT * block - at } else { u64::MAX };
             let room = FLEX - FLEX_TABLES;
             let (lba, together) = spread.locate(with_tables(data));
             let in_group = room - data % room;
             let in_extent = EXTENT - at % EXTENT;
-            let run = Run { offset: at, len: (to - at).min(together).min(in_group).min(in_extent), lba };
+            let run = Run {
+                offset: at,
+                len: (to - at).min(together).min(in_group).min(in_extent).min(in_direct),
+                lba,
+            };
             at += run.len;
             Some(run)
         })
@@ -196,7 +224,8 @@ impl Layout {
 
     /// Address of one byte of a file.
     pub fn lba(&self, file: usize, offset: u64) -> Lba {
-        self.spread.locate(with_tables(self.starts[file] + offset)).0
+        let addresses = if offset < DIRECT * self.block { 0 } else { self.block };
+        self.spread.locate(with_tables(self.starts[file] + offset + addresses)).0
     }
 }
 
@@ -222,6 +251,23 @@ mod tests {
                 .unwrap_err()
                 .contains("--size")
         );
+    }
+
+    #[test]
+    fn a_block_of_addresses_breaks_a_file_behind_its_first_twelve() {
+        let sizes = [100 << 10, 1 << 20];
+        let block = 16 << 10;
+        let layout = Layout::broken(sizes.into_iter(), block, 1 << 30, 1_953_525_168, Bytes(CHUNK)).unwrap();
+        assert_eq!(layout.runs(0, 0, sizes[0]).count(), 1, "a file of less is in one piece");
+        let runs: Vec<Run> = layout.runs(1, 128 << 10, sizes[1]).collect();
+        assert_eq!(
+            runs.iter().map(|r| (r.offset, r.len)).collect::<Vec<_>>(),
+            [(128 << 10, 64 << 10), (192 << 10, (1 << 20) - (192 << 10)),]
+        );
+        let behind = runs[0].lba.0 + runs[0].len / SECTOR_BYTES;
+        assert_eq!(runs[1].lba.0 - behind, block / SECTOR_BYTES);
+        assert_eq!(layout.lba(1, 192 << 10), runs[1].lba);
+        assert_eq!(layout.lba(1, 128 << 10), runs[0].lba);
     }
 
     #[test]

@@ -35,6 +35,7 @@ impl<'a> Machine<'a> {
             reach: 0,
             page: 0,
             unit_end: 0,
+            pread: None,
             files: vec![OpenFile::default()],
             open: 0,
             link: Link::new(link),

@@ -156,6 +156,8 @@ struct Connection {
     /// Next page the call looks at.
     page: u64,
     unit_end: u64,
+    /// End of the call under way, while the shim reads a longer range first.
+    pread: Option<u64>,
     /// Open files of the request, and which of them is read now.
     files: Vec<OpenFile>,
     open: usize,

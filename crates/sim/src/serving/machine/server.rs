@@ -101,6 +101,7 @@ impl Machine<'_> {
         k.call_began = self.now;
         k.page = k.at / PAGE;
         k.unit_end = k.at;
+        k.pread = None;
         let Some(engine) = self.config.engine.as_ref().filter(|e| e.blocks(server.how)) else {
             return self.read(c);
         };
@@ -118,6 +119,13 @@ impl Machine<'_> {
             };
         }
         if engine.spindle.mode == Mode::Prefetch {
+            if engine.preads {
+                let end = want.enlarged(engine.spindle.prefetch.0).end();
+                let k = &mut self.connections[c as usize];
+                k.pread = Some(k.call_end);
+                (k.call_end, k.unit_end, k.reach) = (end, end, end);
+                return self.read(c);
+            }
             for part in passes(want.enlarged(engine.spindle.prefetch.0)) {
                 let pages = pages_of(part.start, part.end);
                 // The kernel cuts the call.
@@ -178,6 +186,11 @@ impl Machine<'_> {
             return;
         }
         let k = &mut self.connections[c as usize];
+        if let Some(call_end) = k.pread.take() {
+            // What the shim read is in memory: the call itself.
+            (k.call_end, k.unit_end) = (call_end, k.at);
+            return self.read(c);
+        }
         let (from, to) = (k.at / PAGE, k.unit_end.div_ceil(PAGE));
         let end = k.unit_end;
         k.ra().read_upto(end);
@@ -189,7 +202,11 @@ impl Machine<'_> {
         self.cache.touch(file, from, to);
         let costs = &self.config.costs;
         let copy = Nanos(costs.copy_ns_per_kib * bytes / 1024);
-        let took = copy + if first { costs.call } else { Nanos::ZERO };
+        let look = match &self.config.engine {
+            Some(engine) if engine.door == Door::Shim && engine.blocks(self.config.server.how) => costs.look,
+            _ => Nanos::ZERO,
+        };
+        let took = copy + if first { costs.call + look } else { Nanos::ZERO };
         self.record.handed_over(self.now, bytes);
         if self.config.engine.as_ref().is_some_and(|engine| engine.door == Door::Observe) {
             // The page cache tells of pages as they are taken, a call or a map.
