@@ -159,8 +159,9 @@ impl MachineReport {
             let kb = |value: Option<u64>| value.map_or("?".to_string(), |v| v.to_string());
             let _ = writeln!(
                 text,
-                "   {} {kind} {:.0} GB{}: read_ahead_kb {}, max_sectors_kb {}, scheduler {}",
+                "   {} {kind} {:.*} GB{}: read_ahead_kb {}, max_sectors_kb {}, scheduler {}",
                 disk.name,
+                usize::from(disk.bytes < 10_000_000_000),
                 disk.bytes as f64 / 1e9,
                 disk.model.as_deref().map_or(String::new(), |m| format!(" ({m})")),
                 kb(disk.read_ahead_kb),
