@@ -37,7 +37,7 @@ impl Volume {
     fn of(dir: &Path, table: &[Mounted]) -> Result<Volume, Fault> {
         let wrong = |e: &dyn std::fmt::Display| {
             Fault::new(
-                Exit::Usage,
+                Exit::Missing,
                 format!("cannot observe {}: {e}; name a folder that is there", dir.display()),
             )
         };

@@ -46,7 +46,7 @@ impl Folders {
         for dir in dirs {
             let wrong = |e: &dyn std::fmt::Display| {
                 Fault::new(
-                    Exit::Usage,
+                    Exit::Missing,
                     format!("cannot watch {}: {e}; name a folder that is there", dir.display()),
                 )
             };
