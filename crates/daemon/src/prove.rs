@@ -188,7 +188,8 @@ fn possible(args: &ProveArgs) -> Result<(), Fault> {
 /// `seekless prove`.
 ///
 /// # Errors
-/// Options that cannot be met; no daemon answers or may be told by us; it has met no disk, or no server reports its reads to it.
+/// Options that cannot be met; no daemon answers or may be told by us; it has met no disk, or no server
+/// reports its reads to it.
 pub fn run_prove(args: ProveArgs) -> Result<Exit, Fault> {
     if !args.at_most.is_zero() {
         possible(&args)?;

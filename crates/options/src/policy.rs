@@ -27,12 +27,12 @@ pub struct PolicyOptions {
     /// Order in which a disk's queue is served: sweep (by disk address) or fifo [default: sweep, or the preset's]
     #[arg(long, value_name = "ORDER")]
     pub order: Option<OrderKind>,
-    /// Follow streams, and fetch their next pieces before they are needed (on), or read only on a miss, as the papers do
-    /// (off) [default: on, or the preset's]
+    /// Follow streams, and fetch their next pieces before they are needed (on), or read only on a miss, as the
+    /// papers do (off) [default: on, or the preset's]
     #[arg(long, value_name = "on|off", value_parser = on_off)]
     pub ahead: Option<bool>,
-    /// Keep what was read ahead mapped until it is read, so that the kernel takes it last when memory is short (on), or leave
-    /// it to the kernel (off) [default: on, or the preset's]
+    /// Keep what was read ahead mapped until it is read, so that the kernel takes it last when memory is short
+    /// (on), or leave it to the kernel (off) [default: on, or the preset's]
     #[arg(long, value_name = "on|off", value_parser = on_off)]
     pub hold: Option<bool>,
     /// Most bytes read ahead and not yet used, for each disk [default: follows from the memory]

@@ -58,7 +58,8 @@ pub fn whole(path: &Path, text: impl AsRef<[u8]>) -> Result<(), Fault> {
     replace(path, text).map_err(|e| unwritten(path, &e))
 }
 
-/// Fails now where [`write()`] would fail later, for results that take minutes: before the work, not after it.
+/// Fails now where [`write()`] would fail later, for results that take minutes: before the work, not after
+/// it.
 ///
 /// # Errors
 /// Those of [`whole`].

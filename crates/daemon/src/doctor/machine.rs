@@ -217,8 +217,13 @@ mod tests {
 
     #[test]
     fn findings_follow_the_disks() {
-        let daemon =
-            DaemonState { socket: "/s".into(), answers: true, mode: Some("both".into()), error: None };
+        let daemon = DaemonState {
+            socket: "/s".into(),
+            answers: true,
+            mode: Some("both".into()),
+            error: None,
+            without_hook: None,
+        };
         let kinds =
             |disks: &[DiskFacts]| findings(disks, &daemon, None).iter().map(|f| f.kind).collect::<Vec<_>>();
         assert_eq!(kinds(&[disk(false, 128)]), ["no_heads"]);
