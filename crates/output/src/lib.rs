@@ -71,7 +71,7 @@ pub fn writable<'a>(results: impl IntoIterator<Item = &'a Path>) -> Result<(), F
             continue;
         }
         if path.is_dir() {
-            return Err(unwritten(path, &io::ErrorKind::IsADirectory.into()));
+            return Err(unwritten(path, &rustix::io::Errno::ISDIR.into()));
         }
         let beside = beside(path);
         made(&beside).and_then(|_| fs::remove_file(&beside)).map_err(|e| unwritten(path, &e))?;
