@@ -16,7 +16,7 @@ use seekless_units::{Exit, Fault};
     name = "seekless",
     version,
     arg_required_else_help = true,
-    after_help = "Exit status: 0 done and every check held, 1 failed, 2 usage, 3 not permitted, 4 in use, 5 missing, 130 interrupted."
+    after_help = "Exit status: 0 done and every check held, 1 failed, 2 wrong usage, 3 not permitted, 4 in use, 5 something needed is missing, 130 interrupted."
 )]
 struct Seekless {
     /// How diagnostics on standard error are written (`SEEKLESS_LOG` chooses which)
@@ -169,7 +169,8 @@ fn ours(command: Command) -> Result<Exit, Fault> {
             clap_complete::generate(shell, &mut Seekless::command(), "seekless", &mut text);
             seekless_output::print(text).map(|()| Exit::Ok)
         }
-        Command::Man { dir: Some(dir) } => clap_mangen::generate_to(Seekless::command(), &dir)
+        Command::Man { dir: Some(dir) } => std::fs::create_dir_all(&dir)
+            .and_then(|()| clap_mangen::generate_to(Seekless::command(), &dir))
             .map(|()| Exit::Ok)
             .map_err(|e| Fault::new(Exit::Failed, format!("manual pages in {}: {e}", dir.display()))),
         Command::Man { dir: None } => {

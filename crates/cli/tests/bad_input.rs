@@ -159,6 +159,29 @@ fn files_the_server_may_not_read() {
     }
 }
 
+/// A folder that the server may not enter: nothing of it could be served, so it does not begin.
+#[test]
+fn a_folder_the_server_may_not_enter() {
+    let dir = public_folder();
+    let root = dir.path().join("www");
+    std::fs::create_dir(&root).unwrap();
+    let mut command = Command::new(SEEKLESS);
+    command.args(["serve", "--listen", "127.0.0.1:0"]).arg(&root);
+    if is_root() {
+        std::fs::set_permissions(&root, PermissionsExt::from_mode(0o700)).unwrap();
+        command.uid(65_534).gid(65_534);
+    } else {
+        std::fs::set_permissions(&root, PermissionsExt::from_mode(0o000)).unwrap();
+    }
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(error) => return println!("skipped: nobody: {error}"),
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains(&format!("cannot serve {}: ", root.display())), "{said}");
+}
+
 /// Ranges and paths as people type them wrong, against the program itself.
 #[test]
 fn wrong_requests_get_the_right_status() {

@@ -45,6 +45,14 @@ fn write(dir: &Path, name: &str, text: &str) -> String {
 }
 
 #[test]
+fn a_page_that_cannot_be_written_is_known_before_the_log_is_read() {
+    let output = plan(&["--log", "/no/such/log", "--html", "/no/such/folder/plan.html"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("cannot write /no/such/folder/plan.html"), "{said}");
+}
+
+#[test]
 fn a_log_is_measured_and_answered() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = write(dir.path(), "access.log", &log(100));
@@ -73,6 +81,21 @@ fn a_log_is_measured_and_answered() {
     for part in ["popularity", "working_set", "ways"] {
         assert_eq!(again[part], v[part], "{part}");
     }
+}
+
+/// A log says how large a file was, not in which pieces a server read it for a client on a slow link.
+#[test]
+fn whole_files_are_simulated_in_the_pieces_that_sockets_take() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let films = log(100).replace(" 1048576 ", " 734003200 ");
+    let path = write(dir.path(), "access.log", &films);
+    let v = json(&plan(&["--log", &path, "--memory", "1GiB", "--json"]));
+    for way in ["shipped", "tuned", "seekless"] {
+        let command = v["ways"][way]["command"].as_str().expect("a command");
+        assert!(command.contains(" --range 512KiB "), "{command}");
+    }
+    let rate = |way: &str| v["ways"][way]["disk_mb_per_s"].as_f64().expect("a rate");
+    assert!(rate("seekless") > 2.5 * rate("shipped"), "{v}");
 }
 
 fn gzip(text: &[u8]) -> Vec<u8> {

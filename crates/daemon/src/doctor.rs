@@ -59,6 +59,31 @@ pub(crate) struct DaemonState {
     mode: Option<String>,
     /// Why it does not.
     error: Option<String>,
+    /// What it serves without a hook, if it watches or observes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    without_hook: Option<WithoutHook>,
+}
+
+/// A door beside the socket.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct WithoutHook {
+    /// `watch` or `observe`.
+    command: &'static str,
+    folders: Vec<String>,
+}
+
+impl WithoutHook {
+    /// `None`: the daemon has no other door, or does not say.
+    fn of(socket: &Path) -> Option<WithoutHook> {
+        let report = control::status(socket).ok()?.1;
+        let watch = report.watch.map(|w| WithoutHook { command: "watch", folders: w.folders });
+        watch.or(report.observe.map(|o| WithoutHook { command: "observe", folders: o.folders }))
+    }
+
+    fn describe(&self) -> String {
+        let does = if self.command == "watch" { "serves" } else { "reads ahead for" };
+        format!("`seekless {}` {does} what reads under {}", self.command, self.folders.join(" "))
+    }
 }
 
 impl DaemonState {
@@ -67,7 +92,8 @@ impl DaemonState {
             Ok(settings) => (true, Some(settings.mode.name().to_string()), None),
             Err(error) => (false, None, Some(error.to_string())),
         };
-        DaemonState { socket: socket.to_path_buf(), answers, mode, error }
+        let without_hook = if answers { WithoutHook::of(socket) } else { None };
+        DaemonState { socket: socket.to_path_buf(), answers, mode, error, without_hook }
     }
 
     /// Where one listens if nobody says otherwise.
@@ -78,6 +104,7 @@ impl DaemonState {
                 answers: false,
                 mode: None,
                 error: Some(fault.to_string()),
+                without_hook: None,
             },
             |socket| DaemonState::at(&socket),
         )
@@ -85,7 +112,11 @@ impl DaemonState {
 
     fn describe(&self) -> String {
         match (&self.mode, &self.error) {
-            (Some(mode), _) => format!("a daemon answers at {} (mode {mode})", self.socket.display()),
+            (Some(mode), _) => {
+                let also =
+                    self.without_hook.as_ref().map_or(String::new(), |w| format!("; {}", w.describe()));
+                format!("a daemon answers at {} (mode {mode}){also}", self.socket.display())
+            }
             (None, Some(error)) => error.clone(),
             (None, None) => String::new(),
         }

@@ -82,6 +82,20 @@ mod tests {
     }
 
     #[test]
+    fn an_option_after_these_is_under_no_heading_of_theirs() {
+        #[derive(Parser)]
+        struct Command {
+            #[command(flatten)]
+            engine: EngineArgs,
+            /// Of the command itself
+            #[arg(long)]
+            own: bool,
+        }
+        let help = <Command as clap::CommandFactory>::command().render_help().to_string();
+        assert!(!help.contains(PAPERS) && help.contains("--own"), "{help}");
+    }
+
+    #[test]
     fn an_automatic_size_needs_every_read() {
         let fault = settings(&["--prefetch", "auto", "--mode", "serialise"]).map(|_| ()).unwrap_err();
         assert!(fault.message.contains("--mode both"), "{}", fault.message);

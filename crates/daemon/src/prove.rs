@@ -49,6 +49,10 @@ const EMPTY_MAX: usize = 2;
 /// A block is watched for suffering clients from so long after the switch on.
 const SUFFERS_FROM_S: f64 = 3.0;
 
+/// What `try` cannot know, said beside what it found.
+const AFTER_TRY: &str = "no program waited for Seekless meanwhile; a server that is preloaded (`seekless run`, \
+    `seekless enable`) has the reads that it waits for put in order too, which often gains more";
+
 /// How it is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Leave {
@@ -131,6 +135,8 @@ impl Stopped {
 #[derive(Clone, Debug, Serialize)]
 struct Outcome {
     version: String,
+    /// `prove` or `try`.
+    command: &'static str,
     stopped: Stopped,
     proof: Proof,
     /// Means over the blocks of each kind.
@@ -170,11 +176,29 @@ impl Kind {
     }
 }
 
+/// What can be known to fail before anything is measured.
+fn possible(args: &ProveArgs) -> Result<(), Fault> {
+    if args.at_most < 2 * args.block {
+        let what = "--for is shorter than two blocks, one without and one with; give it more time";
+        return Err(Fault::new(Exit::Usage, what));
+    }
+    seekless_output::writable(args.html.iter().chain(&args.json).map(PathBuf::as_path))
+}
+
 /// `seekless prove`.
 ///
 /// # Errors
-/// No daemon answers or may be told by us; it has met no disk, or no server reports its reads to it.
+/// Options that cannot be met; no daemon answers or may be told by us; it has met no disk, or no server
+/// reports its reads to it.
 pub fn run_prove(args: ProveArgs) -> Result<Exit, Fault> {
+    if !args.at_most.is_zero() {
+        possible(&args)?;
+    }
+    measure("prove", &args)
+}
+
+/// For the command of this name.
+fn measure(name: &'static str, args: &ProveArgs) -> Result<Exit, Fault> {
     let socket = args.socket.clone().map_or_else(state::socket, Ok)?;
     let found = control::status(&socket)?.1;
     let leave = args.leave.unwrap_or(if found.passes_all { Leave::Off } else { Leave::On });
@@ -192,7 +216,15 @@ pub fn run_prove(args: ProveArgs) -> Result<Exit, Fault> {
         signal_hook::flag::register(signal, ended.clone())
             .map_err(|e| Fault::new(Exit::Failed, format!("cannot watch for signals: {e}")))?;
     }
+    eprintln!(
+        "seekless {name}: without and with Seekless in turn, {:.0} s each, until it is certain: {:.0} min at most",
+        args.block.as_secs_f64(),
+        args.at_most.as_secs_f64() / 60.0
+    );
+    let bar = seekless_output::bar(args.at_most.as_secs(), "{bar:40} {pos}/{len} s at most");
     let mut prover = Prover {
+        name,
+        bar,
         socket: socket.clone(),
         disks,
         began: Instant::now(),
@@ -201,7 +233,8 @@ pub fn run_prove(args: ProveArgs) -> Result<Exit, Fault> {
         wait_max_ms: wait_max.as_secs_f64() * 1e3,
         said: 0,
     };
-    let stopped = prover.run(&args);
+    let stopped = prover.run(args);
+    prover.bar.finish_and_clear();
     // Whatever happened. If the daemon is gone, so is the lease.
     let left = leave_as(&socket, leave);
     let stopped = stopped?;
@@ -209,6 +242,7 @@ pub fn run_prove(args: ProveArgs) -> Result<Exit, Fault> {
     let lost = control::status(&socket)?.1.counters.ring_dropped.saturating_sub(found.counters.ring_dropped);
     let result = Outcome {
         version: found.version,
+        command: name,
         stopped,
         proof: proof(&prover.blocks),
         without: Kind::of(&prover.blocks, false),
@@ -274,6 +308,10 @@ fn disk_s(disk: &str) -> Option<f64> {
 }
 
 struct Prover {
+    /// Of the command.
+    name: &'static str,
+    /// The time that has passed.
+    bar: seekless_output::ProgressBar,
     socket: PathBuf,
     disks: Vec<String>,
     began: Instant,
@@ -328,6 +366,7 @@ impl Prover {
                 return Ok(Measured::End(Stopped::Interrupted));
             }
             control::pass_all(&self.socket, lease)?;
+            self.bar.set_position(self.began.elapsed().as_secs());
             let now = self.look()?;
             let since = readings
                 .iter()
@@ -356,13 +395,15 @@ impl Prover {
     /// A line a block, for the user who waits.
     fn tell(&mut self) {
         for block in &self.blocks[self.said..] {
-            eprintln!(
-                "seekless prove: {} Seekless: {:.1} MB/s, {:.2} s of disk time per GB{}",
+            let line = format!(
+                "seekless {}: {} Seekless: {:.1} MB/s, {:.2} s of disk time per GB{}",
+                self.name,
                 if block.served { "with" } else { "without" },
                 block.rate() / 1e6,
                 block.disk_s_per_gb(),
                 wait_in_words(block.p99_ms)
             );
+            self.bar.suspend(|| eprintln!("{line}"));
         }
         self.said = self.blocks.len();
     }
@@ -421,8 +462,11 @@ fn words(result: &Outcome) -> String {
     let mut lines = vec![
         verdict(result),
         format!("throughput, with over without: {}", in_words(&result.proof.throughput)),
-        format!("p99 wait of a read, without over with: {}", in_words(&result.proof.p99)),
     ];
+    // Where reads are observed, waits are not known.
+    if result.proof.p99.is_some() {
+        lines.push(format!("p99 wait of a read, without over with: {}", in_words(&result.proof.p99)));
+    }
     for (name, kind) in [("without", result.without), ("with", result.with)] {
         lines.push(format!(
             "{name}: {:.2} s of disk time per GB, {:.1} MB/s{}, over {:.0} s",
@@ -437,6 +481,9 @@ fn words(result: &Outcome) -> String {
         result.stopped.words(),
         result.blocks.len()
     ));
+    if result.command == "try" {
+        lines.push(AFTER_TRY.to_owned());
+    }
     if result.reports_lost > 0 {
         lines.push(format!(
             "{} reads were not reported for want of room; throughput is understated",

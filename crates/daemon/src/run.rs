@@ -60,6 +60,8 @@ pub struct RunArgs {
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
     let shim = find_shim(args.shim.as_deref())?;
+    // What is wrong with the options is said here, with its own status, before a daemon is started.
+    args.engine.settings(PathBuf::new())?;
     // Before anything is started, so that no signal is lost between.
     let mut signals = SignalsInfo::<WithOrigin>::new(PASSED_ON)
         .map_err(|e| Fault::new(Exit::Failed, format!("cannot watch for signals: {e}")))?;
@@ -153,7 +155,6 @@ fn pass_on(origin: &Origin, pid: Pid) {
     }
 }
 
-/// As shells report it.
 /// How our daemon is started.
 fn daemon_words(args: &RunArgs) -> Vec<OsString> {
     let mut words = vec![OsString::from("daemon")];
@@ -164,6 +165,7 @@ fn daemon_words(args: &RunArgs) -> Vec<OsString> {
     words
 }
 
+/// As shells report it.
 fn exit_code(status: ExitStatus) -> u8 {
     let signalled = || 128 + status.signal().unwrap_or(0);
     u8::try_from(status.code().unwrap_or_else(signalled)).unwrap_or(u8::MAX)

@@ -311,7 +311,8 @@ impl fmt::Display for StatusReport {
         )?;
         writeln!(
             f,
-            "requests {}: {} already in memory, {} queued, {} not on a disk, {} passed by mode, {} refused; {} connected",
+            "requests of shims {}: {} already in memory, {} queued for a disk, {} for files on no disk, {} passed by mode, \
+             {} refused; {} connections open",
             c.needs,
             c.hits_on_arrival,
             c.queued,
@@ -323,18 +324,18 @@ impl fmt::Display for StatusReport {
         for d in &self.disks {
             writeln!(
                 f,
-                "{}: {} reads, {:.1} MB, {} failed; waiting {} (most {}), wait mean {:.1} ms p99 {:.1} ms; a read \
-                 {:.1} ms; idle between reads {:.2} ms",
+                "{}: {} reads of the disk, {:.1} MB, {:.1} ms each and {:.2} ms between them, {} failed; {} requests \
+                 wait now (most {}), a wait took {:.1} ms on the mean, p99 {:.1} ms",
                 d.name,
                 d.reads,
                 Bytes(d.bytes_read).as_mb(),
+                d.service.mean_ms,
+                d.gap.mean_ms,
                 d.reads_failed,
                 d.waiting_now,
                 d.waiting_max,
                 d.wait.mean_ms,
-                d.wait.p99_ms,
-                d.service.mean_ms,
-                d.gap.mean_ms
+                d.wait.p99_ms
             )?;
         }
         let sets = &self.file_sets;
@@ -367,8 +368,8 @@ impl fmt::Display for StatusReport {
         if let Some(w) = &self.watch {
             writeln!(
                 f,
-                "watching {}: {} events, {} already in memory, {} held (now {}), {} overdue, {} outside, {} not on a disk, \
-                 {} refused; {} files wholly in memory; {} restarts",
+                "watching {}: {} events, {} already in memory, {} held (now {}), {} overdue, {} outside the folders, \
+                 {} on no disk, {} refused; {} files wholly in memory; {} restarts of the worker",
                 w.folders.join(" "),
                 w.events,
                 w.hits,
@@ -385,8 +386,8 @@ impl fmt::Display for StatusReport {
         if let Some(o) = &self.observe {
             writeln!(
                 f,
-                "observing {}: {} events, {} lost, {} reads, {} accesses; {} files known, {} waiting for a second read; \
-                 looked for {}: {} found, {} outside, {} not on a disk, {} unknown",
+                "observing {}: {} events, {} lost, {} reads, {} of files that are followed; {} files known, {} with one read so far; files \
+                 looked for {}: {} found, {} outside the folders, {} on no disk, {} not found",
                 o.folders.join(" "),
                 o.events,
                 o.lost,

@@ -303,6 +303,27 @@ fn what_cannot_be_tried_is_one_line() {
 }
 
 #[test]
+fn a_try_that_is_killed_leaves_no_folder() {
+    let Some(disk) = Disk::new() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(program());
+    command.arg("try").arg(disk.path()).env("TMPDIR", folder.path()).stderr(Stdio::null());
+    let mut trying = command.spawn().unwrap();
+    let left = || fs::read_dir(folder.path()).unwrap().flatten().map(|e| e.path()).collect::<Vec<_>>();
+    let until = Instant::now() + NEVER;
+    while !left().iter().any(|f| f.join("daemon.sock").exists()) {
+        assert!(Instant::now() < until, "it never began: {:?}", trying.try_wait());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    trying.kill().unwrap();
+    trying.wait().unwrap();
+    while !left().is_empty() {
+        assert!(Instant::now() < until, "{:?}", left());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
 fn a_random_reader_is_left_alone() {
     let Some(disk) = Disk::new() else { return };
     let path = disk.cold("random", 32 * M);

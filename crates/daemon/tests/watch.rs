@@ -339,7 +339,7 @@ fn what_cannot_be_watched_is_one_line_that_names_the_shim() {
         assert_eq!(text.lines().count(), 1, "{text}");
     }
     let (status, text) = refused(Command::new(program()).args(["watch", "/nowhere/at/all"]));
-    assert_eq!((status, text.lines().count()), (Exit::Usage as i32, 1), "{text}");
+    assert_eq!((status, text.lines().count()), (Exit::Missing as i32, 1), "{text}");
 
     // Not root: the program itself must be reachable for others.
     let dir = tempfile::tempdir_in("/tmp").unwrap();

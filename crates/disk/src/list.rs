@@ -87,7 +87,7 @@ fn table(rows: &[ListedDisk]) -> String {
     }
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["disk", "GB", "turns", "scheduler", "read-ahead", "command", "measured", "mounts"]);
+    table.set_header(["disk", "GB", "rotates", "scheduler", "read-ahead", "command", "measured", "mounts"]);
     let kib = |n: Option<u64>| n.map_or("-".into(), |n| format!("{n} KiB"));
     for row in rows {
         let mounts = match row.mounts.as_slice() {

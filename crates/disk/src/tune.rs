@@ -18,7 +18,7 @@ use plan::{Advice, TunePlan};
 
 #[derive(Args, Debug)]
 pub(crate) struct TuneArgs {
-    /// A block device, or a directory or file on the disk; all disks that turn if left out
+    /// A block device, or a directory or file on the disk; all rotating disks if left out
     #[arg(value_name = "DEV|DIR")]
     pub(crate) target: Option<PathBuf>,
     /// Set it now; what was set before is kept for --revert
@@ -95,7 +95,7 @@ fn targets(args: &TuneArgs) -> Result<Vec<DiskTarget>, Fault> {
         .map(|d| DiskTarget::by_name(&d.name))
         .collect();
     if turning.is_empty() {
-        let message = "no disk here turns: nothing to tune (name a device to see the advice anyway)";
+        let message = "no disk here rotates: nothing to tune (name a device to see the advice anyway)";
         return Err(Fault::new(Exit::Missing, message));
     }
     Ok(turning)

@@ -116,7 +116,7 @@ impl fmt::Display for KindReport {
                 let by = if self.by == KnownBy::Profile { "its profile" } else { "measured" };
                 let lost = kind.lost.as_millis_f64();
                 let mib = kind.depth.0 as f64 / f64::from(1 << 20);
-                write!(f, "{how} (a jump costs {lost:.2} ms, the transfer of {mib:.2} MiB; {by}{lies})")?;
+                write!(f, "{how} (a jump costs {lost:.2} ms, in which it reads {mib:.2} MiB; {by}{lies})")?;
                 if self.seeks && kind.at_once > 1 {
                     write!(f, "; it reads {} pieces at once", kind.at_once)?;
                 }
@@ -521,7 +521,7 @@ mod tests {
         let line = found(true, false).to_string();
         assert_eq!(
             line,
-            "sda is served: it seeks (a jump costs 12.34 ms, the transfer of 1.00 MiB; measured, though its flag is rotational=0)"
+            "sda is served: it seeks (a jump costs 12.34 ms, in which it reads 1.00 MiB; measured, though its flag is rotational=0)"
         );
         let set = KindReport { kind: Some(DiskKind { at_once: 4, ..kind }), ..found(true, true) };
         assert!(set.to_string().ends_with("; it reads 4 pieces at once"), "{set}");

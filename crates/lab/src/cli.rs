@@ -148,7 +148,7 @@ struct RunArgs {
     engine: Option<String>,
     /// Live, the second model of each drive: `seekless vdisk up --model` (what holds on one model only was
     /// fitted to it)
-    #[arg(long, value_name = "MODEL", conflicts_with = "sim")]
+    #[arg(long, value_name = "MODEL", conflicts_with = "sim", value_parser = ["drive", "platter"])]
     model: Option<String>,
     /// Take simulated rows of arms without Seekless from the earlier run in this folder instead of running them
     /// again
@@ -477,11 +477,20 @@ mod tests {
     }
 
     #[test]
+    fn a_model_that_is_none_is_refused_before_a_disk_is_made() {
+        let words = |model: &str| ["lab", "run", "closed-loop", "--model", model].map(str::to_owned);
+        assert!(Only::try_parse_from(words("platter")).is_ok());
+        let refused = Only::try_parse_from(words("plater")).unwrap_err().to_string();
+        assert!(refused.contains("platter"), "{refused}");
+    }
+
+    #[test]
     fn what_cannot_be_run_is_said_in_one_line() {
         for (line, exit, word) in [
             ("run closed-lop", Exit::Usage, "closed-loop"),
             ("run ./nowhere.toml", Exit::Missing, "nowhere.toml"),
             ("run hot-cache --sim", Exit::Missing, "--live"),
+            ("run closed-loop --sim --quick --out /proc/nowhere", Exit::Failed, "give another --out"),
             ("run all --sim --seed 3", Exit::Usage, "--seed"),
             ("run closed-loop --sim --seed 3", Exit::Usage, "machines"),
             ("run any-disk --sim --machines 2 --keep /nowhere/at/all", Exit::Missing, "results.json"),

@@ -13,6 +13,18 @@ use crate::scenario::Scenario;
 /// Raised when a field changes its meaning; readers refuse newer files.
 pub const SCHEMA: u32 = 1;
 
+/// Makes the folder that a run writes to.
+///
+/// # Errors
+/// `Permission`, or `Failed` for another reason.
+pub(crate) fn folder(out: &Path) -> Result<(), Fault> {
+    std::fs::create_dir_all(out).map_err(|e| {
+        let denied = e.kind() == std::io::ErrorKind::PermissionDenied;
+        let exit = if denied { Exit::Permission } else { Exit::Failed };
+        Fault::new(exit, format!("cannot make the folder {}: {e}; give another --out", out.display()))
+    })
+}
+
 /// A run of a scenario.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Results {

@@ -27,15 +27,15 @@ pub struct PolicyOptions {
     /// Order in which a disk's queue is served: sweep (by disk address) or fifo [default: sweep, or the preset's]
     #[arg(long, value_name = "ORDER")]
     pub order: Option<OrderKind>,
-    /// Read before it is needed: follow streams through reads that hit as well, and fetch their next pieces under
-    /// deadlines: on, or off for the papers' prefetching on a miss [default: on, or the preset's]
+    /// Follow streams, and fetch their next pieces before they are needed (on), or read only on a miss, as the
+    /// papers do (off) [default: on, or the preset's]
     #[arg(long, value_name = "on|off", value_parser = on_off)]
     pub ahead: Option<bool>,
-    /// Keep what was read ahead mapped until it is read, so that reclaim takes it last, and a pager of idle memory that spares mapped
-    /// pages (DAMON, by its filter) not at all: on or off [default: on, or the preset's]
+    /// Keep what was read ahead mapped until it is read, so that the kernel takes it last when memory is short
+    /// (on), or leave it to the kernel (off) [default: on, or the preset's]
     #[arg(long, value_name = "on|off", value_parser = on_off)]
     pub hold: Option<bool>,
-    /// Most bytes read ahead and not yet used, of each disk [default: from the memory limit, and what is observed]
+    /// Most bytes read ahead and not yet used, for each disk [default: follows from the memory]
     #[arg(long, value_name = "SIZE")]
     pub budget: Option<Bytes>,
     /// Least part of a disk's time that file sets have while they wait for it (`seekless order`, `cat-set`), 0 to 1;

@@ -8,32 +8,31 @@ use crate::{PAPERS, time};
 
 /// Parameters of the automatic size.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = PAPERS)]
 pub struct Table2 {
     /// Size at the start [default: the one the disk was left with, else from its profile]
-    #[arg(long, value_name = "SIZE", hide_short_help = true)]
+    #[arg(long, value_name = "SIZE", help_heading = PAPERS, hide_short_help = true)]
     pub start_size: Option<Bytes>,
     /// What adjusts it: model (of disk, memory and readers, the gradient as its correction; with --ahead on) or gradient (alone,
     /// as the paper) [default: model, with --ahead off gradient]
-    #[arg(long, value_name = "HOW", hide_short_help = true)]
+    #[arg(long, value_name = "HOW", help_heading = PAPERS, hide_short_help = true)]
     pub adjust_by: Option<AdjustBy>,
     /// Time between two adjustments, in seconds unless a unit says otherwise
-    #[arg(long, default_value = "180s", value_name = "TIME", value_parser = time, hide_short_help = true)]
+    #[arg(long, default_value = "180s", value_name = "TIME", value_parser = time, help_heading = PAPERS, hide_short_help = true)]
     pub adjust_interval: Nanos,
     /// By how much the size changes
-    #[arg(long, default_value = "512KiB", value_name = "SIZE", hide_short_help = true)]
+    #[arg(long, default_value = "512KiB", value_name = "SIZE", help_heading = PAPERS, hide_short_help = true)]
     pub step_size: Bytes,
     /// Part by which stored scores shrink at a minimum
-    #[arg(long, default_value_t = 0.05, value_name = "PART", hide_short_help = true)]
+    #[arg(long, default_value_t = 0.05, value_name = "PART", help_heading = PAPERS, hide_short_help = true)]
     pub score_deflation_factor: f64,
     /// Part of the time the disk must be busy for anything to change
-    #[arg(long, default_value_t = 0.6, value_name = "PART", hide_short_help = true)]
+    #[arg(long, default_value_t = 0.6, value_name = "PART", help_heading = PAPERS, hide_short_help = true)]
     pub adjust_busy: f64,
     /// Bytes evicted before use, over bytes requested, from which on the eviction time sets the size
-    #[arg(long, default_value_t = 0.05, value_name = "PART", hide_short_help = true)]
+    #[arg(long, default_value_t = 0.05, value_name = "PART", help_heading = PAPERS, hide_short_help = true)]
     pub adjust_evict: f64,
     /// No automatic or competitive size is above this
-    #[arg(long, default_value = "32MiB", value_name = "SIZE", hide_short_help = true)]
+    #[arg(long, default_value = "32MiB", value_name = "SIZE", help_heading = PAPERS, hide_short_help = true)]
     pub size_max: Bytes,
 }
 

@@ -16,7 +16,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+pub use indicatif::ProgressBar;
+use indicatif::{ProgressDrawTarget, ProgressStyle};
 use rustix::fs::OFlags;
 use seekless_units::{Exit, Fault};
 use serde::Serialize;
@@ -55,6 +56,27 @@ pub fn stream(content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<
 /// `Failed`: the file or its folder cannot be written; nothing new is left there then.
 pub fn whole(path: &Path, text: impl AsRef<[u8]>) -> Result<(), Fault> {
     replace(path, text).map_err(|e| unwritten(path, &e))
+}
+
+/// Fails now where [`write()`] would fail later, for results that take minutes: before the work, not after
+/// it.
+///
+/// # Errors
+/// Those of [`whole`].
+pub fn writable<'a>(results: impl IntoIterator<Item = &'a Path>) -> Result<(), Fault> {
+    for path in results {
+        // What is there and is no regular file may lose bytes by being opened: a FIFO, a pipe.
+        let special = fs::symlink_metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir());
+        if is_stdout(path) || special {
+            continue;
+        }
+        if path.is_dir() {
+            return Err(unwritten(path, &rustix::io::Errno::ISDIR.into()));
+        }
+        let beside = beside(path);
+        made(&beside).and_then(|_| fs::remove_file(&beside)).map_err(|e| unwritten(path, &e))?;
+    }
+    Ok(())
 }
 
 fn unwritten(path: &Path, e: &io::Error) -> Fault {
@@ -210,9 +232,7 @@ fn fill(path: &Path, content: impl FnOnce(&mut File) -> io::Result<()>) -> io::R
         return heard(content(&mut straight_to(path, special.is_symlink())?));
     }
     let beside = beside(path);
-    // Of a process that had our number and was killed.
-    let _ = fs::remove_file(&beside);
-    let mut file = OpenOptions::new().write(true).create_new(true).open(&beside)?;
+    let mut file = made(&beside)?;
     let filled = content(&mut file)
         .and_then(|()| there.map_or(Ok(()), |old| resemble(&file, &old)))
         .and_then(|()| fs::rename(&beside, path));
@@ -279,6 +299,12 @@ fn pour(path: &Path, mut text: &[u8]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// A new file; one that is there is of a process that had our number and was killed.
+fn made(beside: &Path) -> io::Result<File> {
+    let _ = fs::remove_file(beside);
+    OpenOptions::new().write(true).create_new(true).open(beside)
 }
 
 fn beside(path: &Path) -> PathBuf {

@@ -96,8 +96,13 @@ fn a_place_that_cannot_be_written_is_named_in_one_line() {
         let line = fault.message;
         assert!(line.starts_with(&format!("cannot write {}: ", path.display())), "{line}");
         assert!(line.ends_with("; choose another file") && !line.contains('\n'), "{line}");
+        assert_eq!(writable([path.as_path()]).unwrap_err().message, line, "known before the work too");
     }
     assert_eq!(names(dir.path()), [""; 0]);
+    let file = dir.path().join("old");
+    fs::write(&file, "text").unwrap();
+    writable([file.as_path(), Path::new("/dev/null"), Path::new("-")]).unwrap();
+    assert_eq!((names(dir.path()), fs::read(&file).unwrap()), (vec!["old".to_owned()], b"text".to_vec()));
 }
 
 #[test]

@@ -203,6 +203,27 @@ fn nothing_stays_when_the_worker_is_killed() {
     bench.wait_clean();
 }
 
+/// A lock that the shell has taken for `up` ends with the shell, not with the disk.
+#[test]
+fn a_disk_keeps_no_descriptor_of_the_shell_that_made_it() {
+    let Some(bench) = Bench::new() else { return };
+    let lock = bench.path("lock");
+    let script = "exec 9>\"$1\"; \"$2\" vdisk up --name d --size 1GiB --fs none --json";
+    let out = Command::new("sh")
+        .args(["-c", script, "sh"])
+        .args([&lock, &program()])
+        .env("SEEKLESS_STATE", bench.path("state"))
+        .output()
+        .unwrap();
+    let up: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    for process in ["pid", "worker_pid"] {
+        let open = fs::read_dir(format!("/proc/{}/fd", up[process])).unwrap();
+        let open: Vec<_> = open.flatten().filter_map(|fd| fs::read_link(fd.path()).ok()).collect();
+        assert!(!open.is_empty() && !open.contains(&lock), "{process}: {open:?}");
+    }
+    bench.json(&["down", "--name", "d"]);
+}
+
 #[test]
 fn nothing_stays_when_the_supervisor_is_killed() {
     let Some(bench) = Bench::new() else { return };

@@ -1,9 +1,9 @@
 //! The command line of `seekless observe`.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -33,7 +33,7 @@ pub struct ObserveArgs {
     engine: EngineArgs,
     #[command(flatten)]
     socket: SocketArgs,
-    /// End when this process does, which started it
+    /// End when this process does, which started it; and remove the socket's folder then
     #[arg(long, value_name = "PID", hide = true)]
     parent: Option<i32>,
     /// Write the statistics every so many seconds
@@ -71,6 +71,7 @@ pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
 
     let mut settings = args.socket.settings(&args.engine)?;
     args.engine.open_log(&mut settings)?;
+    let folder = settings.socket.parent().map(Path::to_path_buf);
     let engine = settings.engine.clone();
     let daemon = match args.socket.no_socket {
         false => Daemon::start(settings).map_err(|error| {
@@ -98,6 +99,10 @@ pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
         && let Some(report) = daemon.status().or(last)
     {
         give(&report)?;
+    }
+    drop(daemon);
+    if let (Some(_), Some(folder)) = (args.parent, folder) {
+        let _ = fs::remove_dir(folder);
     }
     Ok(Exit::Ok)
 }

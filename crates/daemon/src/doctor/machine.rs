@@ -159,8 +159,9 @@ impl MachineReport {
             let kb = |value: Option<u64>| value.map_or("?".to_string(), |v| v.to_string());
             let _ = writeln!(
                 text,
-                "   {} {kind} {:.0} GB{}: read_ahead_kb {}, max_sectors_kb {}, scheduler {}",
+                "   {} {kind} {:.*} GB{}: read_ahead_kb {}, max_sectors_kb {}, scheduler {}",
                 disk.name,
+                usize::from(disk.bytes < 10_000_000_000),
                 disk.bytes as f64 / 1e9,
                 disk.model.as_deref().map_or(String::new(), |m| format!(" ({m})")),
                 kb(disk.read_ahead_kb),
@@ -216,8 +217,13 @@ mod tests {
 
     #[test]
     fn findings_follow_the_disks() {
-        let daemon =
-            DaemonState { socket: "/s".into(), answers: true, mode: Some("both".into()), error: None };
+        let daemon = DaemonState {
+            socket: "/s".into(),
+            answers: true,
+            mode: Some("both".into()),
+            error: None,
+            without_hook: None,
+        };
         let kinds =
             |disks: &[DiskFacts]| findings(disks, &daemon, None).iter().map(|f| f.kind).collect::<Vec<_>>();
         assert_eq!(kinds(&[disk(false, 128)]), ["no_heads"]);

@@ -12,7 +12,7 @@ use seekless_units::{Exit, Fault};
 use serde::Serialize;
 
 use super::elf::Program;
-use super::recommend::{Doors, Process, Recommendation, for_process};
+use super::recommend::{Doors, Process, Recommendation, for_process, none};
 use super::{DaemonState, Finding, describe_findings};
 
 /// A mapping of a file smaller than this is not worth a word: locales, fonts, small databases.
@@ -372,6 +372,9 @@ impl ProcessReport {
 /// What helps a server that cannot be hooked.
 const WITHOUT_US: &str = "`seekless watch` serves it without a preload, and `seekless disk tune` without us";
 
+/// Findings that keep only the shim out.
+const NO_HOOK: [&str; 6] = ["go", "static", "musl", "at_secure", "not_loaded", "not_preloaded"];
+
 pub(crate) fn diagnose(facts: &Facts, daemon: DaemonState, doors: Doors) -> ProcessReport {
     let mut findings = Vec::new();
     let mut found = |kind, blocks, what: &str, advice: &str| {
@@ -399,7 +402,15 @@ pub(crate) fn diagnose(facts: &Facts, daemon: DaemonState, doors: Doors) -> Proc
     let preloadable = !has(&["go", "static", "musl", "at_secure"]);
     let seen = !has(&["io_uring", "aio", "mmap", "sandbox"]);
     let process = Process { hooked, preloadable, seen, long_calls: facts.long_calls };
-    let recommendation = for_process(process, doors);
+    let mut recommendation = for_process(process, doors);
+    if let Some(other) = daemon.without_hook.as_ref().filter(|_| !hooked) {
+        // What keeps the shim out of it keeps no other door from its reads.
+        findings.iter_mut().filter(|f| NO_HOOK.contains(&f.kind)).for_each(|f| f.blocks = false);
+        recommendation.first.clear();
+        if other.command == "watch" {
+            recommendation = none(&format!("{}, hooked or not", other.describe()));
+        }
+    }
     ProcessReport { pid: facts.pid, name: facts.name.clone(), hooked, daemon, findings, recommendation }
 }
 
@@ -501,12 +512,19 @@ fn bypasses(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str, &str
 
 #[cfg(test)]
 mod tests {
+    use super::super::WithoutHook;
     use super::*;
 
     const ALL: Doors = Doors { watch: Ok(()), observe: Ok(()) };
 
     fn daemon(answers: bool) -> DaemonState {
-        DaemonState { socket: "/s".into(), answers, mode: answers.then(|| "both".into()), error: None }
+        DaemonState {
+            socket: "/s".into(),
+            answers,
+            mode: answers.then(|| "both".into()),
+            error: None,
+            without_hook: None,
+        }
     }
 
     fn dynamic() -> Facts {
@@ -525,6 +543,22 @@ mod tests {
         let report = diagnose(&Facts { shim_mapped: true, disabled: true, ..dynamic() }, daemon(false), ALL);
         assert!(!report.hooked);
         assert_eq!(report.findings.iter().map(|f| f.kind).collect::<Vec<_>>(), ["disabled", "no_daemon"]);
+    }
+
+    #[test]
+    fn what_another_door_serves_is_not_called_lost() {
+        let with = |command| DaemonState {
+            without_hook: Some(WithoutHook { command, folders: vec!["/srv/media".into()] }),
+            ..daemon(true)
+        };
+        let watched = diagnose(&dynamic(), with("watch"), ALL);
+        assert!(!watched.hooked && watched.findings.iter().all(|f| !f.blocks), "{watched:?}");
+        assert_eq!(watched.recommendation.way, "none");
+        assert!(watched.describe().contains("`seekless watch` serves what reads under /srv/media"));
+        let observed = diagnose(&dynamic(), with("observe"), ALL);
+        assert_eq!((observed.recommendation.first.as_str(), observed.recommendation.way), ("", "shim"));
+        let hooked = diagnose(&Facts { shim_mapped: true, disabled: true, ..dynamic() }, daemon(true), ALL);
+        assert!(hooked.findings.iter().any(|f| f.blocks));
     }
 
     #[test]

@@ -145,7 +145,7 @@ pub(super) fn for_machine(heads: bool, daemon: bool, doors: Doors) -> Recommenda
     }
 }
 
-fn none(why: &str) -> Recommendation {
+pub(super) fn none(why: &str) -> Recommendation {
     Recommendation { first: String::new(), way: "none", command: String::new(), why: why.into() }
 }
 

@@ -37,7 +37,7 @@ impl Volume {
     fn of(dir: &Path, table: &[Mounted]) -> Result<Volume, Fault> {
         let wrong = |e: &dyn std::fmt::Display| {
             Fault::new(
-                Exit::Usage,
+                Exit::Missing,
                 format!("cannot observe {}: {e}; name a folder that is there", dir.display()),
             )
         };
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn a_folder_that_cannot_be_observed_is_one_clear_line() {
         let fault = Volume::find(&["/nowhere/at all".into()]).unwrap_err();
-        assert_eq!(fault.exit, Exit::Usage);
+        assert_eq!(fault.exit, Exit::Missing);
         assert!(fault.message.contains("/nowhere/at all"), "{fault}");
         let table = seekless_kernel::mounts::parse(b"1 2 0:5 / / rw - fuse.sshfs x rw\n");
         let fault = Volume::of(Path::new("/"), &table).unwrap_err();

@@ -3,7 +3,7 @@
 use seekless_chart::{Axis, Chart, Mark, Scale, Series, colour};
 use seekless_units::Fault;
 
-use super::{Outcome, in_words, verdict};
+use super::{AFTER_TRY, Outcome, in_words, verdict};
 
 const STYLE: &str = ":root{color-scheme:light dark}body{max-width:54rem;margin:2rem auto;padding:0 1rem;\
     font:16px/1.5 system-ui,sans-serif}table{border-collapse:collapse}td,th{padding:.3rem .8rem;text-align:right;\
@@ -33,15 +33,15 @@ pub(super) fn page(result: &Outcome) -> Result<String, Fault> {
     let row = |name: &str, without: String, with: String, ratio: String| {
         format!("<tr><td>{name}</td><td>{without}</td><td>{with}</td><td>{ratio}</td></tr>")
     };
+    let tried = result.command == "try";
     let (off, on) = (&result.without, &result.with);
     let disks: Vec<String> = result.disks.iter().map(|d| seekless_chart::escape(d)).collect();
     Ok(format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>What Seekless gains here</title>\
          <style>{STYLE}{}</style></head><body><h1>What Seekless gains here</h1><p class=\"verdict\">{}</p>\
-         <table><tr><th></th><th>without</th><th>with</th><th>ratio</th></tr>{}{}{}</table><figure>{}</figure>\
+         <table><tr><th></th><th>without</th><th>with</th><th>ratio</th></tr>{}{}{}</table>{}<figure>{}</figure>\
          <h2>How it was measured</h2><p>The server ran with its own clients. Blocks of time alternated in which Seekless \
-         served every read and in which it passed every read, in random order within each pair. The beginning of each block is \
-         left out. Disk time is the time in which {} had something to do, as the kernel counts it. The interval is \
+         {}, in random order within each pair. The beginning of each block is left out. Disk time is the time in which {} had something to do, as the kernel counts it. The interval is \
          Student&#39;s t on the logarithms of the ratios of {} pairs. The measurement stopped because {}. Seekless {}.</p>\
          </body></html>\n",
         seekless_chart::STYLE,
@@ -58,13 +58,24 @@ pub(super) fn page(result: &Outcome) -> Result<String, Fault> {
             format!("{:.1}", on.mb_per_s),
             in_words(&result.proof.throughput)
         ),
-        row(
-            "p99 wait of a read, ms (median of blocks)",
-            format!("{:.0}", off.p99_ms),
-            format!("{:.0}", on.p99_ms),
-            in_words(&result.proof.p99)
-        ),
+        // Where reads are observed, waits are not known.
+        if result.proof.p99.is_some() {
+            row(
+                "p99 wait of a read, ms (median of blocks)",
+                format!("{:.0}", off.p99_ms),
+                format!("{:.0}", on.p99_ms),
+                in_words(&result.proof.p99),
+            )
+        } else {
+            String::new()
+        },
+        if tried { format!("<p>In this measurement {AFTER_TRY}.</p>") } else { String::new() },
         chart.html()?,
+        if tried {
+            "read ahead and in which it only counted reads"
+        } else {
+            "served every read and in which it passed every read"
+        },
         disks.join(", "),
         result.proof.disk_time.map_or(0, |e| e.pairs),
         result.stopped.words(),
@@ -93,15 +104,25 @@ mod tests {
         let blocks: Vec<Block> = (0..12).map(block).collect();
         let result = Outcome {
             version: "0.1.0".into(),
+            command: "prove",
             stopped: Stopped::Certain,
             proof: proof(&blocks),
             without: Kind::of(&blocks, false),
             with: Kind::of(&blocks, true),
             disks: vec!["<sda>".into()],
             reports_lost: 0,
-            blocks,
+            blocks: blocks.clone(),
         };
-        let page = page(&result).unwrap();
+        let page_of = |result: &Outcome| page(result).unwrap();
+        let observed = Outcome {
+            command: "try",
+            proof: proof(&blocks.iter().map(|b| Block { p99_ms: 0.0, ..*b }).collect::<Vec<_>>()),
+            ..result.clone()
+        };
+        let observed = page_of(&observed);
+        assert!(!observed.contains("p99") && observed.contains("only counted reads"), "{observed}");
+        let page = page_of(&result);
+        assert!(page.contains("p99") && !page.contains("only counted reads"), "{page}");
         assert!(page.contains("Seekless gains: without it a delivered byte costs 3."), "{page}");
         assert!(page.contains("&lt;sda&gt;") && !page.contains("<sda>"));
         let outside = page.replace("http://www.w3.org/2000/svg", "");

@@ -14,7 +14,7 @@ use clap::Args;
 use seekless_kernel::cacheevents::CacheEvents;
 use seekless_units::{Exit, Fault};
 
-use super::{Leave, ProveArgs, block_time, measurable, run_prove, time};
+use super::{Leave, ProveArgs, block_time, measurable, measure, possible, time};
 use crate::control;
 use crate::observe::unavailable;
 use crate::own_daemon::OwnDaemon;
@@ -51,35 +51,47 @@ pub fn run_try(args: TryArgs) -> Result<Exit, Fault> {
     CacheEvents::probe().map_err(unavailable)?;
     for dir in &args.dirs {
         if !fs::metadata(dir).is_ok_and(|meta| meta.is_dir()) {
-            return Err(Fault::new(Exit::Missing, format!("{}: no such folder", dir.display())));
+            return Err(Fault::new(
+                Exit::Missing,
+                format!("{}: no such folder; name a folder that is there", dir.display()),
+            ));
         }
     }
-    if args.at_most < 2 * args.block {
-        let what = "--for is shorter than two blocks, one without and one with; give it more time";
-        return Err(Fault::new(Exit::Usage, what));
-    }
-    let mut words = vec![OsString::from("observe")];
-    words.extend(args.dirs.iter().map(OsString::from));
-    let observer = OwnDaemon::start(words)?;
-    wait_for_traffic(&observer)?;
-    run_prove(ProveArgs {
+    let mut prove = ProveArgs {
         at_most: args.at_most,
         block: args.block,
         wait_max: None,
         leave: Some(Leave::On),
-        socket: Some(observer.socket.clone()),
+        socket: None,
         html: args.html,
         json: args.json,
-    })
+    };
+    possible(&prove)?;
+    let mut words = vec![OsString::from("observe")];
+    words.extend(args.dirs.iter().map(OsString::from));
+    let observer = OwnDaemon::start(words)?;
+    wait_for_traffic(&observer)?;
+    prove.socket = Some(observer.socket.clone());
+    measure("try", &prove)
 }
 
 /// Until reads are seen, on a disk whose time the kernel counts.
 fn wait_for_traffic(observer: &OwnDaemon) -> Result<(), Fault> {
     let until = Instant::now() + TRAFFIC_MAX;
+    let mut told = false;
     loop {
         match measurable(&control::status(&observer.socket)?.1) {
             Ok(_) => return Ok(()),
-            Err(_) if Instant::now() < until => thread::sleep(Duration::from_millis(200)),
+            Err(_) if Instant::now() < until => {
+                if !told {
+                    eprintln!(
+                        "seekless try: waiting up to {} s for a program that reads",
+                        TRAFFIC_MAX.as_secs()
+                    );
+                    told = true;
+                }
+                thread::sleep(Duration::from_millis(200));
+            }
             Err(_) => {
                 let what = format!(
                     "no program read a file on a disk with heads from one byte to the next in {} s; try again under load",

@@ -46,7 +46,7 @@ impl Folders {
         for dir in dirs {
             let wrong = |e: &dyn std::fmt::Display| {
                 Fault::new(
-                    Exit::Usage,
+                    Exit::Missing,
                     format!("cannot watch {}: {e}; name a folder that is there", dir.display()),
                 )
             };
@@ -174,7 +174,7 @@ mod tests {
     fn a_folder_that_is_none_is_one_clear_line() {
         for wrong in ["/nowhere/at all", "/proc/self/stat"] {
             let fault = Folders::find(&[wrong.into()], Scope::Mount).unwrap_err();
-            assert_eq!(fault.exit, Exit::Usage);
+            assert_eq!(fault.exit, Exit::Missing);
             assert!(fault.message.contains(wrong), "{fault}");
         }
     }

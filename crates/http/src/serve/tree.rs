@@ -104,7 +104,8 @@ impl Tree {
     pub(crate) fn open(roots: &[PathBuf]) -> Result<Tree, Fault> {
         let open = |path: &PathBuf| {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            rustix::fs::open(path, flags, Mode::empty()).map_err(|e| {
+            // The dot asks for the right to enter the folder; without it every file there would be a 403.
+            rustix::fs::open(path.join("."), flags, Mode::empty()).map_err(|e| {
                 let exit = if e == Errno::ACCESS { Exit::Permission } else { Exit::Missing };
                 Fault::new(exit, format!("cannot serve {}: {e}; name a folder", path.display()))
             })

@@ -119,7 +119,7 @@ impl Bench<'_> {
 pub(crate) fn run(name: &str, scenario: &Scenario, quick: bool, out: &Path) -> Result<Results, Fault> {
     guard::catch_signals();
     let begun = Instant::now();
-    std::fs::create_dir_all(out).map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", out.display())))?;
+    crate::results::folder(out)?;
     let ground = preconditions::survey(scenario)?;
     preconditions::sweep();
 

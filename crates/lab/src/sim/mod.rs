@@ -108,7 +108,7 @@ pub(crate) fn run(
         ));
     }
     guard::catch_signals();
-    std::fs::create_dir_all(out).map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", out.display())))?;
+    crate::results::folder(out)?;
     let mut jobs = jobs(scenario)?;
     for job in &mut jobs {
         let same =

@@ -25,7 +25,7 @@ pub struct PlanArgs {
     /// With --log: files are looked at in parts of this size
     #[arg(long, default_value = "256KiB", value_name = "SIZE")]
     part: Bytes,
-    /// The disks: a name of `seekless vdisk list`
+    /// The disks: a name of `seekless vdisk drives`
     #[arg(long, default_value = "wd-red-1tb", value_name = "NAME")]
     drive: String,
     /// With --log: how many disks

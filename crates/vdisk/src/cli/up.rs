@@ -231,6 +231,7 @@ pub(super) fn run(args: &UpArgs) -> Result<Exit, Fault> {
     let failed = |why: String| Fault::new(Exit::Failed, format!("cannot start the disk: {why}"));
     let exe = std::env::current_exe().map_err(|e| failed(e.to_string()))?;
     let text = serde_json::to_string(&config).map_err(|e| failed(e.to_string()))?;
+    seekless_kernel::spawn::pass_on_no_descriptors();
     let mut supervisor = Command::new(exe)
         .args(["vdisk", "supervise", "--config", &text])
         .current_dir("/")
