@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::cell::RefCell;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,10 +18,16 @@ use seekless_http::multipart::{Found, Reader};
 use seekless_http::serve::{Server, tls};
 use seekless_units::{Exit, Fault};
 
-struct Quiet;
+/// What was said of attempts that failed.
+#[derive(Default)]
+struct Said(RefCell<Vec<String>>);
 
-impl Progress for Quiet {
+impl Progress for Said {
     fn at(&self, _: u64, _: Option<u64>) {}
+
+    fn again(&self, why: &str, _: Duration) {
+        self.0.borrow_mut().push(why.into());
+    }
 }
 
 fn options() -> Options {
@@ -34,9 +41,13 @@ fn options() -> Options {
 }
 
 fn fetch_with(url: &str, target: &Path, options: &Options) -> Result<Outcome, Fault> {
+    fetch_told(url, target, options, &Said::default())
+}
+
+fn fetch_told(url: &str, target: &Path, options: &Options, said: &Said) -> Result<Outcome, Fault> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (_stop, mut stopped) = tokio::sync::watch::channel(false);
-    runtime.block_on(download(url, target, options, &Quiet, &mut stopped))
+    runtime.block_on(download(url, target, options, said, &mut stopped))
 }
 
 fn fetch(url: &str, target: &Path) -> Result<Outcome, Fault> {
@@ -277,9 +288,12 @@ fn lies_and_failures_end_in_one_line_and_no_file() {
         }
     }
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let own = Options { retries: 0, ..options() };
-    let fault = fetch_with(&format!("http://{closed}/f"), &dir.path().join("f"), &own).unwrap_err();
+    let own = Options { retries: 1, ..options() };
+    let said = Said::default();
+    let fault = fetch_told(&format!("http://{closed}/f"), &dir.path().join("f"), &own, &said).unwrap_err();
     assert!(fault.message.contains("cannot connect"), "{fault}");
+    let said = said.0.into_inner();
+    assert!(said.len() == 1 && said[0].contains("cannot connect"), "before the second attempt: {said:?}");
     let nowhere = fetch(&format!("http://{closed}/f"), &dir.path().join("no/such/f")).unwrap_err();
     assert_eq!(nowhere.exit, Exit::Missing);
 }

@@ -67,6 +67,11 @@ impl Progress for Bar {
         }
         self.0.set_position(have);
     }
+
+    /// Above the bars, and so on a terminal only.
+    fn again(&self, why: &str, pause: Duration) {
+        self.0.println(format!("seekless get: {why}; the next attempt is in {:.1} s", pause.as_secs_f64()));
+    }
 }
 
 impl GetArgs {

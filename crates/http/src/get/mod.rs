@@ -75,6 +75,9 @@ pub struct Outcome {
 pub trait Progress {
     /// `have` of `size` bytes are here; the size may not be known.
     fn at(&self, have: u64, size: Option<u64>);
+
+    /// An attempt has failed; the next begins after this pause.
+    fn again(&self, _why: &str, _pause: Duration) {}
 }
 
 /// Why a download did not come to its end. What has arrived is kept for the next run, except after a wrong digest.
@@ -162,6 +165,7 @@ pub async fn download(
         let doubled = PAUSE * 2u32.saturating_pow(failures.min(10) - 1);
         let pause = pause.unwrap_or(doubled).min(PAUSE_MAX);
         tracing::info!(url, why, ?pause, "another attempt");
+        progress.again(&why, pause);
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             _ = stop.wait_for(|stop| *stop) => {
