@@ -730,23 +730,23 @@ fn in_words(outcome: Completion<'_>, wire: Settled) -> Answer {
     match outcome {
         Completion::Resident(found) => Answer::resident(found.prefix(wire.prefetch_bytes), wire),
         Completion::Closing => Answer::pass(PassReason::Closing, wire),
-        Completion::Pass(Reason::DiskOrder) => {
-            let device_ttl_ms = (LEFT_ALONE.0 / 1_000_000) as u32;
-            // A word that shims of older versions know.
-            Answer { device_ttl_ms, ..Answer::pass(PassReason::Random, wire) }
-        }
-        Completion::Pass(reason) => Answer::pass(
-            match reason {
+        Completion::Pass(reason) => {
+            let device_ttl_ms = match reason {
+                Reason::DiskOrder => (LEFT_ALONE.0 / 1_000_000) as u32,
+                _ => 0,
+            };
+            let reason = match reason {
                 Reason::QueueFull => PassReason::Full,
                 Reason::Failed | Reason::TooLate => PassReason::DiskError,
                 Reason::Mode => PassReason::Mode,
                 Reason::BeyondEnd | Reason::Duplicate => PassReason::BadRequest,
                 // Nobody is there to read it.
                 Reason::Cancelled => PassReason::Closing,
+                // Shims of older versions have no word for the second.
                 Reason::Random | Reason::DiskOrder => PassReason::Random,
-            },
-            wire,
-        ),
+            };
+            Answer { device_ttl_ms, ..Answer::pass(reason, wire) }
+        }
     }
 }
 
@@ -772,4 +772,21 @@ fn hand_on(
 
 fn spare() -> Option<OwnedFd> {
     rustix::fs::open("/dev/null", OFlags::PATH | OFlags::CLOEXEC, rustix::fs::Mode::empty()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_reader_in_disk_order_is_told_to_leave_the_disk_alone() {
+        let mode = seekless_wire::Mode::Both;
+        let wire = Settled { mode, ring: 0, settings_ttl_ms: 100, prefetch_bytes: 0 };
+        for reason in Reason::ALL {
+            let answer = in_words(Completion::Pass(reason), wire);
+            assert_ne!(answer.reason, PassReason::None, "{reason:?}");
+            let told = if reason == Reason::DiskOrder { 100 } else { 0 };
+            assert_eq!(answer.device_ttl_ms, told, "{reason:?}");
+        }
+    }
 }
