@@ -28,7 +28,7 @@ fn check(name: &str, expected: &[(Call, u64, u64)]) {
         // Now all is resident: straight through.
         let mut again = hooked(&program, &daemon.path, None);
         again.arg(&file.path);
-        read_all(&file);
+        let _kept = file.keep();
         assert_eq!(run(again), without, "{name}, resident");
         assert_needs(name, &daemon.needs(), &[]);
     }
@@ -50,11 +50,6 @@ fn run_on(file: &ColdFile, mut command: std::process::Command) -> support::Outco
     assert!(file.chill(), "the file does not go cold");
     command.arg(&file.path);
     run(command)
-}
-
-fn read_all(file: &ColdFile) {
-    use std::os::unix::fs::FileExt;
-    file.file.read_exact_at(&mut vec![0; FILE_BYTES as usize], 0).unwrap();
 }
 
 fn assert_needs(name: &str, seen: &[Seen], expected: &[(Call, u64, u64)]) {

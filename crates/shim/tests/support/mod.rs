@@ -1,17 +1,22 @@
 //! What the shim's tests share: a daemon of our own to hook up to, cold files, compiled snippets, and runs with and
 //! without the library.
 #![allow(dead_code, unreachable_pub, missing_docs)] // Each test program uses its part.
+#![allow(unsafe_code)]
 
 pub mod fake;
 
+use std::ffi::c_void;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use rustix::mm::{MapFlags, ProtFlags};
 use seekless_kernel::residency;
 
 /// Longest any program here may take before it counts as hanging: generous, for a machine busy with other things.
@@ -108,6 +113,33 @@ impl ColdFile {
             // A page still being read or written cannot be dropped.
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// Reads all of it and keeps it in the cache. Reclaim takes pages even where memory is free (another's limit, the
+    /// machine's host), so they are locked, as far as a user may lock memory.
+    pub fn keep(&self) -> Kept {
+        self.file.read_exact_at(&mut vec![0; self.bytes as usize], 0).unwrap();
+        let bytes = self.bytes as usize;
+        // SAFETY: the kernel chooses a free address, and nothing reads or writes the mapping.
+        let at = unsafe {
+            rustix::mm::mmap(null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, &self.file, 0).unwrap()
+        };
+        // SAFETY: the whole of the mapping just made. Where it is refused the pages are merely resident.
+        let _ = unsafe { rustix::mm::mlock(at, bytes) };
+        Kept { at, bytes }
+    }
+}
+
+/// A file's pages, resident for as long as this lives.
+pub struct Kept {
+    at: *mut c_void,
+    bytes: usize,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `keep` made, which nothing else knows.
+        unsafe { rustix::mm::munmap(self.at, self.bytes).unwrap() };
     }
 }
 
