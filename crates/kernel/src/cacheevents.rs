@@ -3,31 +3,47 @@
 //! `mm_filemap_get_pages` is met once for each batch of pages that a `read`, `sendfile` or `splice` takes
 //! from the page cache, by whatever way the call was made (a C library, Go, io_uring, a kernel server). It
 //! names device, inode, the first page of the batch and the last page of the *call*. `mm_filemap_map_pages`
-//! is met when a page fault maps pages that are in memory, `mm_filemap_fault` when it finds its page missing.
-//! All are met when the pages are there: nothing waits for the listener.
+//! is met when a page fault maps pages that are in memory, `mm_filemap_fault` when it finds its page
+//! missing. All are met when the pages are there: nothing waits for the listener.
 //!
-//! `mm_filemap_add_to_page_cache` is met when a page is put into the cache, to be read from the disk or to be
-//! written: a program is about to wait for it. Only every sixteenth page is told of.
+//! `mm_filemap_add_to_page_cache` is met when a page is put into the cache, to be read from the disk or to
+//! be written: a program is about to wait for it. Only every sixteenth page is told of.
 //!
-//! A filter in the kernel lets only the devices through that are asked for. Events of this process are left
+//! Only the devices that are asked for are told of, as seen in the kernel. Events of this process are left
 //! out here.
+//!
+//! There are two ways: programs that the kernel runs at each tracepoint, and samples of it. The first costs
+//! a reader less, the second is there where the first is not ([`Way`]).
 
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+mod program;
+mod samples;
 
-use crate::perf::{Ring, Sample, processors};
+use std::os::fd::BorrowedFd;
+
 use crate::tracepoint::{Field, TraceError, Tracefs, Tracepoint};
+use program::Programs;
+use samples::Samples;
 
 /// Bytes of each ring in pages: 1 MiB holds 12,000 records, what a processor meets in 10 ms when it does
 /// nothing but read cached pages.
 const RING_PAGES: [usize; 3] = [256, 64, 16];
 
-/// Most devices the filter names: a filter is a tree that the kernel walks at each event.
+/// Most devices asked for: each is compared at each event.
 pub const DEVICES_MAX: usize = 16;
 
 /// Of pages put into the cache one in so many is told of, less one: 64 KiB of small pages. At half of it a
 /// disk that streams raises twice the events; at double of it a small window of read-ahead may have none.
+/// Large folios begin at such a page, and a window of the kernel's read-ahead has one in it.
 const ADDED_MASK: u64 = 15;
+
+/// How the kernel tells of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// A program at each tracepoint (`CAP_BPF` and `CAP_PERFMON`; in the first process namespace).
+    Programs,
+    /// Samples of each tracepoint (`CAP_PERFMON`).
+    Samples,
+}
 
 /// How pages were taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,10 +75,9 @@ pub struct CacheEvent {
     pub pid: u32,
     /// The thread.
     pub tid: u32,
-    /// When: orders the events of different processors.
-    pub time: u64,
 }
 
+/// A tracepoint, and where its record has what.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     taken: Taken,
@@ -73,13 +88,14 @@ struct Layout {
     last: Field,
 }
 
-/// The open rings.
+/// Ears for events.
 #[derive(Debug)]
-pub struct CacheEvents {
-    kind: Field,
-    layouts: Vec<Layout>,
-    rings: Vec<Ring>,
-    own: u32,
+pub struct CacheEvents(Source);
+
+#[derive(Debug)]
+enum Source {
+    Programs(Programs),
+    Samples(Samples),
 }
 
 /// What was found in the rings.
@@ -92,36 +108,40 @@ pub struct Drained {
 }
 
 impl CacheEvents {
-    /// Listens to the page cache of these devices, given by major and minor number ([`DEVICES_MAX`] at most).
+    /// Listens to the page cache of these devices, given by major and minor number ([`DEVICES_MAX`] at
+    /// most), in the cheaper way if the kernel lets us.
     ///
     /// # Errors
     /// No such tracepoints, no permission, or no memory for the rings.
     pub fn open(devices: &[(u32, u32)]) -> Result<CacheEvents, TraceError> {
+        CacheEvents::open_by(Way::Programs, devices).or_else(|_| CacheEvents::open_by(Way::Samples, devices))
+    }
+
+    /// The same in one of the ways.
+    ///
+    /// # Errors
+    /// As [`CacheEvents::open`].
+    pub fn open_by(way: Way, devices: &[(u32, u32)]) -> Result<CacheEvents, TraceError> {
         let (kind, layouts) = CacheEvents::describe()?;
         let devices = &devices[..devices.len().min(DEVICES_MAX)];
-        // The kernel's own form of a device number, which is not that of `stat`.
-        let names: Vec<String> =
-            devices.iter().map(|(major, minor)| format!("s_dev == {}", (major << 20) | minor)).collect();
-        let all = names.join(" || ");
-        // Large folios begin at such a page, and a window of the kernel's read-ahead has one in it.
-        let few = format!("!(index & {ADDED_MASK}) && ({all})");
-        let filter = |l: &Layout| if l.taken == Taken::Added { few.as_str() } else { all.as_str() };
-        let points: Vec<(u64, &str)> = layouts.iter().map(|l| (l.number, filter(l))).collect();
-        let failed = |e: io::Error| TraceError::of("perf events of tracepoints (perf_event_open)", e);
-        let mut rings = Vec::new();
-        for processor in processors().map_err(failed)? {
-            let mut tries = RING_PAGES.iter().map(|&pages| Ring::open(processor, &points, pages));
-            // A smaller ring where a large one is more than this user may lock.
-            let ring = tries.find(|t| !matches!(t, Err(e) if is_too_large(e)));
-            match ring {
-                Some(Ok(ring)) => rings.push(ring),
-                // Taken from service a moment ago.
-                Some(Err(e)) if e.raw_os_error() == Some(libc::ENODEV) => {}
-                Some(Err(e)) => return Err(failed(e)),
-                None => return Err(failed(io::Error::from_raw_os_error(libc::EPERM))),
+        Ok(CacheEvents(match way {
+            Way::Programs => {
+                let failed = |e| TraceError::of("programs at tracepoints (bpf)", e);
+                Source::Programs(Programs::open(&layouts, devices).map_err(failed)?)
             }
+            Way::Samples => {
+                let failed = |e| TraceError::of("perf events of tracepoints (perf_event_open)", e);
+                Source::Samples(Samples::open(kind, layouts, devices).map_err(failed)?)
+            }
+        }))
+    }
+
+    /// Which way it is.
+    pub fn way(&self) -> Way {
+        match self.0 {
+            Source::Programs(_) => Way::Programs,
+            Source::Samples(_) => Way::Samples,
         }
-        Ok(CacheEvents { kind, layouts, rings, own: std::process::id() })
     }
 
     /// Whether the kernel has these tracepoints and lets us read of them; nothing is switched on.
@@ -164,50 +184,30 @@ impl CacheEvents {
 
     /// Appends what is there, in the order of time.
     pub fn drain(&mut self, into: &mut Vec<CacheEvent>) -> Drained {
-        let mut drained = Drained::default();
-        let before = into.len();
-        for ring in &mut self.rings {
-            let (kind, layouts, own) = (self.kind, &self.layouts, self.own);
-            drained.lost += ring.drain(|sample| {
-                if sample.pid == own {
-                    drained.own += 1;
-                } else if let Some(event) = event(kind, layouts, sample) {
-                    into.push(event);
-                }
-            });
+        match &mut self.0 {
+            Source::Programs(programs) => programs.drain(into),
+            Source::Samples(samples) => samples.drain(into),
         }
-        if self.rings.len() > 1 {
-            into[before..].sort_by_key(|event| event.time);
-        }
-        drained
     }
 
     /// Descriptors that are readable when a ring fills up.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.rings.iter().map(AsFd::as_fd)
+        let (one, many) = match &self.0 {
+            Source::Programs(programs) => (Some(programs.descriptor()), None),
+            Source::Samples(samples) => (None, Some(samples.descriptors())),
+        };
+        one.into_iter().chain(many.into_iter().flatten())
     }
 }
 
-/// More than this user may lock in memory.
-fn is_too_large(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOMEM))
+/// The kernel's own form of a device number, which is not that of `stat`.
+fn number_of((major, minor): (u32, u32)) -> u32 {
+    (major << 20) | minor
 }
 
-fn event(kind: Field, layouts: &[Layout], sample: Sample<'_>) -> Option<CacheEvent> {
-    let number = kind.read(sample.raw)?;
-    let layout = layouts.iter().find(|l| l.number == number)?;
-    let dev = layout.dev.read(sample.raw)? as u32;
-    let first = layout.first.read(sample.raw)?;
-    Some(CacheEvent {
-        taken: layout.taken,
-        dev: (dev >> 20, dev & 0xf_ffff),
-        ino: layout.ino.read(sample.raw)?,
-        first,
-        last: layout.last.read(sample.raw)?.max(first),
-        pid: sample.pid,
-        tid: sample.tid,
-        time: sample.time,
-    })
+/// Major and minor number of it.
+fn device(number: u32) -> (u32, u32) {
+    (number >> 20, number & 0xf_ffff)
 }
 
 #[cfg(test)]
@@ -218,13 +218,16 @@ mod tests {
     use std::process::{Command, Stdio};
     use std::time::{Duration, Instant};
 
-    /// A file of our own on the build folder's file system, the numbers of its device, and ears for it.
-    fn heard() -> Option<(tempfile::NamedTempFile, CacheEvents)> {
+    /// A file of our own on the build folder's file system, and ears for it.
+    fn heard(way: Way) -> Option<(tempfile::NamedTempFile, CacheEvents)> {
         let beside = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
         let file = tempfile::NamedTempFile::new_in(beside).unwrap();
         std::fs::write(file.path(), vec![7u8; 1 << 20]).unwrap();
         let dev = file.as_file().metadata().unwrap().dev();
-        match CacheEvents::open(&[(rustix::fs::major(dev), rustix::fs::minor(dev))]) {
+        // The last of many that are not asked for.
+        let mut devices: Vec<(u32, u32)> = (0..15).map(|minor| (4095, minor)).collect();
+        devices.push((rustix::fs::major(dev), rustix::fs::minor(dev)));
+        match CacheEvents::open_by(way, &devices) {
             Ok(events) => Some((file, events)),
             Err(error) => {
                 println!("skipped: {error}");
@@ -246,51 +249,85 @@ mod tests {
         of_file
     }
 
+    const WAYS: [Way; 2] = [Way::Programs, Way::Samples];
+
     #[test]
     fn a_read_of_another_process_is_heard_with_its_pages() {
-        let Some((file, mut events)) = heard() else { return };
+        for (file, mut events) in WAYS.into_iter().filter_map(heard) {
+            let ino = file.as_file().metadata().unwrap().ino();
+            let mut dd = Command::new("dd")
+                .arg(format!("if={}", file.path().display()))
+                .args(["of=/dev/null", "bs=256k", "skip=1", "count=2"])
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            assert!(dd.wait().unwrap().success());
+            let heard = until(&mut events, ino, |of| of.iter().any(|e| e.last == 191));
+            assert_eq!((heard[0].taken, heard[0].first, heard[0].last), (Taken::Read, 64, 127));
+            assert!(heard.iter().all(|e| e.pid == dd.id()), "{heard:?}");
+            assert!(heard.is_sorted_by_key(|e| e.first), "{heard:?}");
+        }
+    }
+
+    #[test]
+    fn both_ways_tell_the_same() {
+        let (Some((file, mut programs)), Some((_, mut samples))) = (heard(WAYS[0]), heard(WAYS[1])) else {
+            return;
+        };
+        assert_eq!((programs.way(), samples.way()), (WAYS[0], WAYS[1]));
         let ino = file.as_file().metadata().unwrap().ino();
-        let mut dd = Command::new("dd")
-            .arg(format!("if={}", file.path().display()))
-            .args(["of=/dev/null", "bs=256k", "skip=1", "count=2"])
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        assert!(dd.wait().unwrap().success());
-        let heard = until(&mut events, ino, |of| of.iter().any(|e| e.last == 191));
-        assert_eq!((heard[0].taken, heard[0].first, heard[0].last), (Taken::Read, 64, 127));
-        assert!(heard.iter().all(|e| e.pid == dd.id()), "{heard:?}");
-        assert!(heard.is_sorted_by_key(|e| e.time));
+        let from = format!("if={}", file.path().display());
+        let read =
+            Command::new("dd").arg(from).args(["of=/dev/null", "bs=64k"]).stderr(Stdio::null()).status();
+        assert!(read.unwrap().success());
+        let whole = |of: &[CacheEvent]| of.iter().any(|e| e.taken == Taken::Read && e.last == 255);
+        let by_programs = until(&mut programs, ino, whole);
+        assert_eq!(by_programs, until(&mut samples, ino, whole));
+        assert!(by_programs.len() >= 16, "{by_programs:?}");
     }
 
     #[test]
     fn pages_that_are_brought_in_are_told_of_before_they_are_taken() {
-        let Some((file, mut events)) = heard() else { return };
-        let ino = file.as_file().metadata().unwrap().ino();
-        file.as_file().sync_all().unwrap();
-        rustix::fs::fadvise(file.as_file(), 0, None, rustix::fs::Advice::DontNeed).unwrap();
-        let from = format!("if={}", file.path().display());
-        let read =
-            Command::new("dd").arg(from).args(["of=/dev/null", "bs=256k"]).stderr(Stdio::null()).status();
-        assert!(read.unwrap().success());
-        let heard = until(&mut events, ino, |of| of.iter().any(|e| e.taken == Taken::Read && e.first == 192));
-        let added: Vec<u64> = heard.iter().filter(|e| e.taken == Taken::Added).map(|e| e.first).collect();
-        // Evicted pages are brought in, unless the pages of a file just written could not be evicted.
-        assert!(added.iter().all(|page| page % 16 == 0), "{added:?}");
-        if let (Some(Taken::Added), Some(first)) = (heard.first().map(|e| e.taken), added.first()) {
-            assert_eq!(*first, 0);
-        } else {
-            println!("skipped: the pages stay in memory");
+        for (file, mut events) in WAYS.into_iter().filter_map(heard) {
+            let ino = file.as_file().metadata().unwrap().ino();
+            file.as_file().sync_all().unwrap();
+            rustix::fs::fadvise(file.as_file(), 0, None, rustix::fs::Advice::DontNeed).unwrap();
+            let from = format!("if={}", file.path().display());
+            let read =
+                Command::new("dd").arg(from).args(["of=/dev/null", "bs=256k"]).stderr(Stdio::null()).status();
+            assert!(read.unwrap().success());
+            let heard =
+                until(&mut events, ino, |of| of.iter().any(|e| e.taken == Taken::Read && e.first == 192));
+            let added: Vec<u64> = heard.iter().filter(|e| e.taken == Taken::Added).map(|e| e.first).collect();
+            // Evicted pages are brought in, unless the pages of a file just written could not be evicted.
+            assert!(added.iter().all(|page| page % 16 == 0), "{added:?}");
+            if let (Some(Taken::Added), Some(first)) = (heard.first().map(|e| e.taken), added.first()) {
+                assert_eq!(*first, 0);
+            } else {
+                println!("skipped: the pages stay in memory");
+            }
         }
     }
 
     #[test]
     fn our_own_reads_are_left_out_and_counted() {
-        let Some((file, mut events)) = heard() else { return };
-        let ino = file.as_file().metadata().unwrap().ino();
-        std::io::copy(&mut File::open(file.path()).unwrap(), &mut std::io::sink()).unwrap();
-        let mut all = Vec::new();
-        let drained = events.drain(&mut all);
-        assert!(drained.own > 0 && all.iter().all(|e| e.ino != ino), "{drained:?}");
+        for (file, mut events) in WAYS.into_iter().filter_map(heard) {
+            let ino = file.as_file().metadata().unwrap().ino();
+            std::io::copy(&mut File::open(file.path()).unwrap(), &mut std::io::sink()).unwrap();
+            let mut all = Vec::new();
+            let drained = events.drain(&mut all);
+            assert!(drained.own > 0 && all.iter().all(|e| e.ino != ino), "{drained:?}");
+        }
+    }
+
+    #[test]
+    fn a_device_that_is_not_asked_for_is_not_heard() {
+        for way in WAYS {
+            let Some((file, _)) = heard(way) else { continue };
+            let Ok(mut elsewhere) = CacheEvents::open_by(way, &[(4095, 1)]) else { continue };
+            std::io::copy(&mut File::open(file.path()).unwrap(), &mut std::io::sink()).unwrap();
+            let mut all = Vec::new();
+            assert_eq!((elsewhere.drain(&mut all), all.len()), (Drained::default(), 0));
+        }
     }
 }

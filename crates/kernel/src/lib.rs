@@ -3,6 +3,8 @@
 #![allow(unsafe_code)]
 
 #[cfg(feature = "full")]
+pub mod bpf;
+#[cfg(feature = "full")]
 pub mod btrfs;
 #[cfg(feature = "full")]
 pub mod cacheevents;

@@ -170,7 +170,7 @@ mod tests {
     const K: u64 = 1024;
 
     fn event(tid: u32, how: How, first: u64, last: u64) -> CacheEvent {
-        CacheEvent { taken: how, dev: INODE.dev, ino: INODE.ino, first, last, pid: tid, tid, time: 0 }
+        CacheEvent { taken: how, dev: INODE.dev, ino: INODE.ino, first, last, pid: tid, tid }
     }
 
     fn ranges(reads: &mut Reads, events: &[CacheEvent]) -> Vec<(u64, u64, Taken)> {
