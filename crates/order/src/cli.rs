@@ -205,7 +205,7 @@ fn out(args: &OrderArgs) -> Result<Out, Fault> {
         .map_err(|e| Fault::new(Exit::Failed, format!("cannot read ahead: {e}")))
 }
 
-/// Refuses to read less ahead than a page: the kernel reads no less, and a byte at a time is no reading ahead.
+/// Refuses to read less ahead than a page: the kernel reads no less.
 pub(crate) fn enough(ahead: Bytes) -> Result<(), Fault> {
     if ahead >= Bytes::kib(4) {
         return Ok(());

@@ -270,9 +270,25 @@ mod tests {
         let (rss, fds) = usage(std::process::id()).unwrap();
         assert!(rss > 100 && fds >= 3);
         assert!(usage(u32::MAX).is_none());
-        let name = std::fs::read_to_string("/proc/thread-self/comm").unwrap();
-        assert!(used_ns(std::process::id(), &[name.trim()]).unwrap() > 0);
-        assert_eq!(used_ns(std::process::id(), &["no such thread"]), Some(0));
+    }
+
+    #[test]
+    fn only_threads_of_these_names_count() {
+        let pid = std::process::id();
+        let seen = Arc::new(AtomicBool::new(false));
+        let ended = seen.clone();
+        let busy = move || while !ended.load(Ordering::Relaxed) {};
+        let busy = thread::Builder::new().name("series-busy".into()).spawn(busy).unwrap();
+        // The kernel accounts for a thread at its ticks.
+        let until = Instant::now() + Duration::from_secs(30);
+        while used_ns(pid, &["other", "series-busy"]) == Some(0) && Instant::now() < until {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let used = used_ns(pid, &["series-busy"]);
+        seen.store(true, Ordering::Relaxed);
+        busy.join().unwrap();
+        assert!(used.unwrap() > 0);
+        assert_eq!(used_ns(pid, &["other"]), Some(0));
         assert!(used_ns(u32::MAX, &[]).is_none());
     }
 
