@@ -19,6 +19,7 @@
 //! - [`hearing`]: to which devices the kernel's events are asked for.
 //! - [`processes`]: whose reads are not to be heard.
 //! - [`volume`]: the folders.
+//! - [`scheduler`]: disks that have none.
 //!
 //! There is no request here and no answer: a read that misses is the kernel's affair. What this process does,
 //! or leaves undone, delays no program; its end, however it comes, closes the rings.
@@ -28,6 +29,7 @@ mod hearing;
 mod processes;
 mod reads;
 mod scan;
+pub(crate) mod scheduler;
 mod table;
 pub(crate) mod volume;
 

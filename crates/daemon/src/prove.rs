@@ -73,7 +73,7 @@ pub struct ProveArgs {
     block: Duration,
     /// Stop when more than one read in a hundred waits longer than this [default: twice the p99 as found, at
     /// least 5s]
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = wait)]
     wait_max: Option<Duration>,
     /// How to leave it [default: as it was found]
     #[arg(long, value_enum, value_name = "on|off")]
@@ -101,6 +101,11 @@ fn time(text: &str) -> Result<Duration, String> {
         _ => return Err(wrong()),
     };
     Duration::try_from_secs_f64(number * unit).ok().filter(|t| t.as_secs() <= 7 * 86_400).ok_or_else(wrong)
+}
+
+fn wait(text: &str) -> Result<Duration, String> {
+    time(text)
+        .and_then(|t| if t.is_zero() { Err("write more than 0: every read waits".into()) } else { Ok(t) })
 }
 
 fn block_time(text: &str) -> Result<Duration, String> {
@@ -503,6 +508,7 @@ mod tests {
         assert_eq!(time("90s"), Ok(Duration::from_secs(90)));
         assert_eq!(time("0"), Ok(Duration::ZERO));
         assert!(block_time("34s").is_err() && block_time("35s").is_ok());
+        assert!(wait("0").is_err() && wait("0.1s").is_ok());
         for wrong in ["", "x", "5d", "-3s", "1000h"] {
             assert!(time(wrong).is_err(), "{wrong}");
         }

@@ -51,6 +51,7 @@ pub use devices::{Devices, SharedDevices};
 pub use door::{ClientDemand, Completion, OnAnswer, Passed, ResidentRange};
 pub use engine::Engine;
 pub use kind::{KindReport, Kinds, KnownBy};
+pub use memory::page_cache;
 pub use next_files::Foretold;
 pub use report::{DiskReport, Durations, FileSetUse};
 pub use settings::Settings;

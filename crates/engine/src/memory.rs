@@ -12,6 +12,12 @@ use seekless_units::Bytes;
 /// that is full of files read once shows a per cent or two.
 const PRESSURE: f64 = 0.1;
 
+/// Bytes of memory that reads of this process may fill: the machine's, or its control group's if that is
+/// less. `None` where /proc cannot be read.
+pub fn page_cache() -> Option<Bytes> {
+    page_cache_limit().map(Bytes)
+}
+
 /// The memory that so many disks share.
 pub(crate) fn limit(disks: usize) -> MemoryLimit {
     let cache = page_cache_limit().unwrap_or(MemoryLimit::default().bytes.0);

@@ -209,6 +209,12 @@ pub const METRICS: &[Metric] = &[
     ),
     metric("unanswered", "", "such reads that failed while the disk was well"),
     metric("kills", "", "times the daemon was killed"),
+    metric(
+        "scrape_core_share",
+        "",
+        "share of a core that the daemon's threads used which answer a scrape each second and count calls",
+    ),
+    metric("scrapes_failed", "", "scrapes of the daemon that were not answered while it ran"),
     metric("cgroup_limit_hits", "", "times the memory limit was reached"),
     metric(
         "blocked_share",

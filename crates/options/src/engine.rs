@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use seekless_engine::{DecisionLog, Settings};
-use seekless_policy::Mode;
+use seekless_engine::{DecisionLog, Settings, page_cache};
+use seekless_policy::{Mode, PAGE};
 use seekless_units::{Bytes, Exit, Fault};
 
 use crate::{BOUNDS, PolicyOptions, on_off};
@@ -41,8 +41,25 @@ impl EngineOptions {
     /// The settings of an engine in this mode; nothing is opened or created.
     ///
     /// # Errors
-    /// Those of [`PolicyOptions::config`].
+    /// Those of [`PolicyOptions::config`]; a budget that this machine does not have; a log of no bytes.
     pub fn settings(&self, mode: Mode) -> Result<Settings, Fault> {
+        let usage = |message: String| Err(Fault::new(Exit::Usage, message));
+        if let (Some(budget), Some(memory)) = (self.policy.budget, page_cache())
+            && budget > memory
+        {
+            let mib = Bytes::mib(memory.0 >> 20);
+            return usage(format!(
+                "--budget {budget} is more than the {mib} of memory that reads may fill here; give less, or \
+                 leave it away"
+            ));
+        }
+        if self.decisions_max < Bytes(PAGE) {
+            let given = self.decisions_max;
+            return usage(format!(
+                "--decisions-max {given} is out of range; write {} or more, or leave --decisions away",
+                Bytes(PAGE)
+            ));
+        }
         Ok(Settings {
             spindle: self.policy.config(mode)?,
             include_ssd: self.include_ssd,
@@ -76,5 +93,39 @@ impl EngineOptions {
         words.push(format!("--next-files={}", if self.next_files { "on" } else { "off" }));
         words.extend(self.include_ssd.then(|| "--include-ssd".to_string()));
         words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Words {
+        #[command(flatten)]
+        engine: EngineOptions,
+    }
+
+    fn settings(words: &[&str]) -> Result<Settings, Fault> {
+        let words = std::iter::once("x").chain(words.iter().copied());
+        Words::try_parse_from(words).unwrap().engine.settings(Mode::Both)
+    }
+
+    #[test]
+    fn a_budget_that_the_machine_does_not_have_is_refused() {
+        assert!(settings(&["--budget", "64MiB"]).is_ok());
+        let fault = settings(&["--budget", "900TiB"]).map(|_| ()).unwrap_err();
+        assert_eq!(fault.exit, Exit::Usage);
+        assert!(fault.message.contains("--budget 900TiB is more than the "), "{}", fault.message);
+    }
+
+    #[test]
+    fn a_log_that_holds_nothing_is_refused() {
+        for size in ["0", "4095B"] {
+            let fault = settings(&["--decisions-max", size]).map(|_| ()).unwrap_err();
+            assert!(fault.message.contains("write 4KiB or more"), "{}", fault.message);
+        }
+        assert!(settings(&["--decisions-max", "4KiB"]).is_ok());
     }
 }

@@ -1,6 +1,7 @@
 //! What the policy is to do: from words of a command line to the configuration of a spindle.
 
 use clap::Args;
+use seekless_policy::memory::BUDGET_MIN;
 use seekless_policy::{
     AheadConfig, Config, DEFAULT_PREFETCH, DEFAULT_SHARE, DropBehind, Mode, OrderKind, PAGE, Prefetch, Sizing,
 };
@@ -12,7 +13,7 @@ use seekless_units::{Bytes, Exit, Fault, Nanos};
 use crate::{BOUNDS, PAPERS, Preset, Table2, on_off, seconds, share};
 
 /// Largest fixed size.
-const PREFETCH_MAX: Bytes = Bytes::gib(1);
+pub(crate) const PREFETCH_MAX: Bytes = Bytes::gib(1);
 
 /// How far, how early and in which order it is read. One group for every command that has the policy in it.
 #[derive(Args, Clone, Debug)]
@@ -81,7 +82,7 @@ impl PolicyOptions {
     /// What the words come to in this mode.
     ///
     /// # Errors
-    /// A size or parameter out of range; an automatic size in a mode that does not extend reads in the policy, or by a model
+    /// A size, a budget or a parameter out of range; an automatic size in a mode that does not extend reads in the policy, or by a model
     /// that lacks the streams it is a model of.
     pub fn config(&self, mode: Mode) -> Result<Config, Fault> {
         let usage = |message: String| Err(Fault::new(Exit::Usage, message));
@@ -127,6 +128,11 @@ impl PolicyOptions {
                     Sizing::Competitive(if self.slow_start { Start::Slow } else { Start::Depth });
                 spindle.read_max = spindle.read_max.max(size_max);
             }
+        }
+        if let Some(budget) = self.budget.filter(|budget| *budget < BUDGET_MIN) {
+            return usage(format!(
+                "--budget {budget} is out of range; write {BUDGET_MIN} or more (--ahead off reads nothing ahead)"
+            ));
         }
         spindle.share = self.share;
         spindle.stall_max = Nanos::from_secs_f64(self.stalled);
@@ -195,9 +201,14 @@ mod tests {
         let fault = |words: &[&str]| choice(words).map(|_| ()).unwrap_err().message;
         assert!(fault(&["--prefetch", "2GiB"]).contains("--prefetch 2GiB"));
         assert!(fault(&["--adjust-by", "model", "--ahead", "off"]).contains("--ahead on"));
+        for budget in ["0", "1B", "8191KiB"] {
+            assert!(fault(&["--budget", budget]).contains("write 8MiB or more"), "{budget}");
+        }
+        assert!(choice(&["--budget", "8MiB"]).is_ok());
         assert!(fault(&["--adjust-busy", "1.5"]).contains("--adjust-busy = 1.5"));
         assert!(fault(&["--adjust-interval", "0"]).contains("--adjust-interval"));
         assert!(fault(&["--start-size", "64MiB"]).contains("--start-size"));
+        assert!(fault(&["--start-size", "1B"]).contains("4KiB and --size-max"));
         assert!(fault(&["--step-size", "0B"]).contains("--step-size"));
         assert!(fault(&["--score-deflation-factor=2"]).contains("--score-deflation-factor"));
         // Said of a size that is not even automatic, before anybody relies on it.

@@ -4,6 +4,7 @@ use clap::Args;
 use seekless_policy::Config;
 use seekless_units::Bytes;
 
+use crate::policy::PREFETCH_MAX;
 use crate::{BOUNDS, PAPERS};
 
 /// How a disk's queue is served.
@@ -34,11 +35,17 @@ pub struct QueueOptions {
     )]
     pub in_flight: u32,
     /// With --in-flight 2 and more: bytes of a read still missing when the next one is submitted
-    #[arg(long, default_value = "256KiB", value_name = "SIZE", help_heading = PAPERS, hide_short_help = true)]
+    #[arg(long, default_value = "256KiB", value_name = "SIZE", value_parser = overlap, help_heading = PAPERS, hide_short_help = true)]
     pub overlap: Bytes,
     /// Answer at the end of the whole read, as the paper does, instead of as soon as what was asked for has arrived
     #[arg(long, help_heading = PAPERS, hide_short_help = true)]
     pub answer_late: bool,
+}
+
+/// Bytes still missing of a read. What is longer than any read may be means nothing.
+fn overlap(text: &str) -> Result<Bytes, String> {
+    let bytes: Bytes = text.parse().map_err(|e: seekless_units::ParseBytesError| e.to_string())?;
+    if bytes > PREFETCH_MAX { Err(format!("write at most {PREFETCH_MAX}")) } else { Ok(bytes) }
 }
 
 impl QueueOptions {
@@ -60,5 +67,19 @@ impl QueueOptions {
         let flags = [("--single-queue", self.single_queue), ("--answer-late", self.answer_late)];
         words.extend(flags.iter().filter(|f| f.1).map(|f| f.0.to_string()));
         words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_overlap_is_at_most_the_longest_read() {
+        assert_eq!(overlap("0"), Ok(Bytes::ZERO));
+        assert_eq!(overlap("1GiB"), Ok(Bytes::gib(1)));
+        for wrong in ["1025MiB", "900TiB", "x"] {
+            assert!(overlap(wrong).is_err(), "{wrong}");
+        }
     }
 }

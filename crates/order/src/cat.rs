@@ -91,6 +91,9 @@ struct Summary {
 /// `Failed`: some files are not in the stream, or not whole; the list or the output broke. `Usage`: standard
 /// output is a terminal.
 pub fn run(args: CatSetArgs) -> Result<Exit, Fault> {
+    if args.ahead != Bytes::ZERO {
+        cli::enough(args.ahead)?;
+    }
     let nowhere = args.json.as_deref().is_some_and(seekless_output::is_stdout);
     if !nowhere && io::stdout().is_terminal() {
         let text = "a tar stream is not for a terminal: send standard output to a pipe or to a file";

@@ -192,6 +192,7 @@ fn out(args: &OrderArgs) -> Result<Out, Fault> {
         let plain = || Ok(Out::Plain(BufWriter::with_capacity(BUFFER, File::from(standard(io::stdout())?))));
         return if nowhere { Ok(Out::Nowhere) } else { plain() };
     };
+    enough(size)?;
     let stdout = standard(io::stdout())?;
     let is_pipe =
         rustix::fs::fstat(&stdout).is_ok_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Fifo);
@@ -202,6 +203,15 @@ fn out(args: &OrderArgs) -> Result<Out, Fault> {
     Pipe::new(stdout)
         .map(|pipe| Out::Ahead(Box::new(Ahead::new(pipe, size.0, !args.no_daemon))))
         .map_err(|e| Fault::new(Exit::Failed, format!("cannot read ahead: {e}")))
+}
+
+/// Refuses to read less ahead than a page: the kernel reads no less.
+pub(crate) fn enough(ahead: Bytes) -> Result<(), Fault> {
+    if ahead >= Bytes::kib(4) {
+        return Ok(());
+    }
+    let text = format!("--ahead {ahead} is out of range; write 4KiB or more, for example 256MiB");
+    Err(Fault::new(Exit::Usage, text))
 }
 
 /// The list of a command line: its paths, or else standard input, where `end` ends each.

@@ -301,7 +301,7 @@ fn the_window_shrinks_where_files_are_evicted_before_they_are_used() {
 fn wrong_usage_and_broken_streams_are_one_line() {
     let dir = folder();
     fs::write(dir.path().join("file"), content(1, 2_000_000)).unwrap();
-    for args in [&["--ahead", "much"][..], &["--batch", "0"], &["--by", "name"]] {
+    for args in [&["--ahead", "much"][..], &["--ahead", "1B", "file"], &["--batch", "0"], &["--by", "name"]] {
         assert_eq!(command(dir.path(), args).output().unwrap().status.code(), Some(2), "{args:?}");
     }
     let full = File::options().write(true).open("/dev/full").unwrap();

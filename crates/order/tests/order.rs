@@ -489,7 +489,8 @@ fn wrong_usage_and_broken_streams_are_one_line() {
         command(dir.path(), &["--ahead", "1MiB", "f00000", "--json"]).output().unwrap().status.code(),
         Some(2)
     );
-    for args in [&["--ahead", "much"][..], &["--batch", "0"], &["--by", "name"]] {
+    for args in [&["--ahead", "much"][..], &["--ahead", "0", "f00000"], &["--batch", "0"], &["--by", "name"]]
+    {
         assert_eq!(command(dir.path(), args).output().unwrap().status.code(), Some(2), "{args:?}");
     }
     // A folder in place of a list.

@@ -123,9 +123,9 @@ impl Params {
                 self.size_max
             ));
         }
-        if self.start_size.0 == 0 || self.start_size > self.size_max {
+        if self.start_size.0 < 4096 || self.start_size > self.size_max {
             return Err(format!(
-                "start_size = {} is out of range; it lies within 1B and size_max",
+                "start_size = {} is out of range; it lies within 4KiB and size_max",
                 self.start_size
             ));
         }

@@ -18,7 +18,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::{EngineArgs, SocketArgs};
 use crate::daemon::Daemon;
-use crate::observe::{Door, unavailable};
+use crate::observe::{Door, scheduler, unavailable};
 use crate::parent::die_with;
 use crate::status::StatusReport;
 
@@ -83,8 +83,16 @@ pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
     };
     let mut door = Door::open(&args.dirs, !args.socket.no_socket, &daemon)?;
     let metrics = crate::metrics::serve(args.metrics, None, &daemon, "seekless observe")?;
-    for disk in engine.survey(Some(&args.dirs)) {
+    let disks = engine.survey(Some(&args.dirs));
+    for disk in &disks {
         eprintln!("seekless observe: {disk}");
+    }
+    for disk in scheduler::without(&disks, Path::new("/sys/block")) {
+        eprintln!(
+            "seekless observe: {disk} has no scheduler; beside a server with many threads that wait for it, \
+             almost nothing is gained: {}",
+            scheduler::advice(disk)
+        );
     }
     for volume in door.volumes() {
         eprintln!("seekless observe: observing {}", volume.path.display());

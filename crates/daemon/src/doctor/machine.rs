@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::recommend::{Doors, Recommendation, for_machine};
 use super::{DaemonState, Finding, describe_findings};
+use crate::observe::scheduler;
 
 /// One disk.
 #[derive(Clone, Debug, Serialize)]
@@ -94,6 +95,18 @@ fn findings(disks: &[DiskFacts], daemon: &DaemonState, pager: Option<IdlePager>)
         });
     }
     for disk in disks.iter().filter(|d| d.seeks) {
+        if disk.scheduler.as_deref() == Some("none") {
+            findings.push(Finding {
+                kind: "no_scheduler",
+                blocks: false,
+                what: format!(
+                    "{} has no scheduler: `observe` gains almost nothing beside a server with many threads that \
+                     wait for it",
+                    disk.name
+                ),
+                advice: scheduler::advice(&disk.name),
+            });
+        }
         if let Some(kb) = disk.read_ahead_kb.filter(|&kb| kb < 1024) {
             findings.push(Finding {
                 kind: "read_ahead",
@@ -192,7 +205,7 @@ mod tests {
             kind: None,
             read_ahead_kb: Some(read_ahead_kb),
             max_sectors_kb: Some(1280),
-            scheduler: Some("none".into()),
+            scheduler: Some("mq-deadline".into()),
         }
     }
 
@@ -229,6 +242,9 @@ mod tests {
         assert_eq!(kinds(&[disk(false, 128)]), ["no_heads"]);
         assert_eq!(kinds(&[disk(true, 128)]), ["read_ahead"]);
         assert_eq!(kinds(&[disk(true, 4096)]), [""; 0]);
+        let unsorted = |seeks| DiskFacts { scheduler: Some("none".into()), ..disk(seeks, 4096) };
+        assert_eq!(kinds(&[unsorted(true), disk(true, 4096)]), ["no_scheduler"]);
+        assert_eq!(kinds(&[unsorted(false)]), ["no_heads"], "what does not seek needs no scheduler");
         let found = |spares_mapped| {
             findings(&[disk(true, 4096)], &daemon, Some(IdlePager { spares_mapped })).remove(0)
         };

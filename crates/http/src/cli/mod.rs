@@ -18,5 +18,22 @@ fn duration(text: &str) -> Result<std::time::Duration, String> {
         "h" => 3600.0,
         _ => return Err(wrong()),
     };
-    std::time::Duration::try_from_secs_f64(number * unit).map_err(|_| wrong())
+    let time = std::time::Duration::try_from_secs_f64(number * unit).ok();
+    // Longer than a week is a slip of the pen, and times that are added to a clock must not overflow it.
+    time.filter(|time| time.as_secs() <= 7 * 86_400).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn times_have_units_and_are_bounded() {
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("2min"), Ok(Duration::from_secs(120)));
+        for wrong in ["", "0", "5", "-1s", "nans", "169h", "9999999999h"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
 }

@@ -1,8 +1,9 @@
-//! What is looked at once a second while a long run goes on: memory and descriptors of daemon and server, and
-//! how long a reader of a little waits.
+//! What is looked at once a second while a long run goes on: memory and descriptors of daemon and server, how
+//! long a reader of a little waits, and what it costs the daemon to be scraped, where it has an address for
+//! that.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
@@ -19,6 +20,11 @@ const EVERY: Duration = Duration::from_secs(1);
 const READ_BYTES: u64 = 64 << 10;
 /// Fewer samples of one process than this are its warming up and say nothing about growth.
 const SAMPLES_MIN: usize = 60;
+/// Threads of the daemon that have to do with a scrape. The statistics of calls are made by one of them as
+/// well, so what they use is what a scrape costs at most.
+const SCRAPED_BY: [&str; 3] = ["metrics", "statistics", "tokio-rt-worker"];
+/// How long after a kill no scrape is answered: two seconds until the daemon is started again, and its start.
+const AWAY_S: f64 = 7.0;
 
 /// One look.
 #[derive(Clone, Copy, Debug)]
@@ -36,23 +42,35 @@ struct Wait {
     failed: bool,
 }
 
+/// One scrape of the daemon.
+#[derive(Clone, Copy, Debug)]
+struct Scrape {
+    at_s: f64,
+    ms: f64,
+    failed: bool,
+}
+
 #[derive(Default)]
 struct Taken {
     /// By what and process id: a process started anew begins a series of its own.
     of: BTreeMap<(&'static str, u32), Vec<Sample>>,
     waits: Vec<Wait>,
+    scrapes: Vec<Scrape>,
+    /// Nanoseconds of processor time that the threads behind a scrape have used, by process id.
+    scraped_ns: BTreeMap<u32, u64>,
 }
 
-/// Sampling; the reader is a thread of its own, because what it asks for may wait.
+/// Sampling; reader and scraper are threads of their own, because what they ask for may wait.
 pub(super) struct Series {
     began: Instant,
     next: Instant,
     taken: Arc<Mutex<Taken>>,
     stop: Arc<AtomicBool>,
-    reader: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
     /// Spans in which readers must wait, or fail: the disk hangs or is broken. Seconds since the start.
     excused: Vec<(f64, f64)>,
-    kills: u32,
+    /// When the daemon was killed, in seconds since the start.
+    kills: Vec<f64>,
 }
 
 fn locked(taken: &Mutex<Taken>) -> MutexGuard<'_, Taken> {
@@ -60,8 +78,9 @@ fn locked(taken: &Mutex<Taken>) -> MutexGuard<'_, Taken> {
 }
 
 impl Series {
-    /// Starts the reader, which asks the server at `port` for the files of `manifest` in turn.
-    pub(super) fn start(port: u16, manifest: PathBuf) -> Series {
+    /// Starts the reader, which asks the server at `port` for the files of `manifest` in turn, and the
+    /// scraper of a daemon that tells its address in `log`, if there is one.
+    pub(super) fn start(port: u16, manifest: PathBuf, log: Option<PathBuf>) -> Series {
         let began = Instant::now();
         let (taken, stop) = (Arc::new(Mutex::new(Taken::default())), Arc::new(AtomicBool::new(false)));
         let (told, ended) = (taken.clone(), stop.clone());
@@ -82,7 +101,25 @@ impl Series {
                 thread::sleep(EVERY.saturating_sub(start.elapsed()));
             }
         });
-        Series { began, next: began, taken, stop, reader: Some(reader), excused: Vec::new(), kills: 0 }
+        let mut threads = vec![reader];
+        if let Some(log) = log {
+            let (told, ended) = (taken.clone(), stop.clone());
+            threads.push(thread::spawn(move || {
+                // Its first line may come a moment later than its socket.
+                thread::sleep(EVERY);
+                while !ended.load(Ordering::Relaxed) {
+                    let start = Instant::now();
+                    // A daemon that was started anew has another port.
+                    let text = metrics_port(&log).map(|port| probe::get(port, "/metrics", None));
+                    let failed = !matches!(text, Some(Ok(text)) if text.starts_with(b"#"));
+                    let at_s = start.duration_since(began).as_secs_f64();
+                    let ms = start.elapsed().as_secs_f64() * 1e3;
+                    locked(&told).scrapes.push(Scrape { at_s, ms, failed });
+                    thread::sleep(EVERY.saturating_sub(start.elapsed()));
+                }
+            }));
+        }
+        Series { began, next: began, taken, stop, threads, excused: Vec::new(), kills: Vec::new() }
     }
 
     /// Looks at the processes, when it is time.
@@ -97,6 +134,11 @@ impl Series {
             if let Some((rss_kib, fds)) = usage(pid) {
                 taken.of.entry((what, pid)).or_default().push(Sample { at_s, rss_kib, fds });
             }
+            if what == "daemon"
+                && let Some(ns) = used_ns(pid, &SCRAPED_BY)
+            {
+                taken.scraped_ns.insert(pid, ns);
+            }
         }
     }
 
@@ -108,15 +150,16 @@ impl Series {
 
     /// A daemon was killed.
     pub(super) fn killed(&mut self) {
-        self.kills += 1;
+        self.kills.push(self.began.elapsed().as_secs_f64());
     }
 
-    /// Ends the reader and fills the row.
+    /// Ends reader and scraper and fills the row.
     pub(super) fn account(mut self, row: &mut Row) {
         self.stop.store(true, Ordering::Relaxed);
-        if let Some(reader) = self.reader.take() {
-            let _ = reader.join();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
         }
+        let lasted_s = self.began.elapsed().as_secs_f64();
         let taken = std::mem::take(&mut *locked(&self.taken));
         let (mut rss, mut fds): (Option<f64>, Option<f64>) = (None, None);
         for samples in taken.of.values().filter(|s| s.len() >= SAMPLES_MIN) {
@@ -138,14 +181,26 @@ impl Series {
         let counted: Vec<&Wait> = taken.waits.iter().filter(|w| !excused(w)).collect();
         put("longest_wait_ms", counted.iter().map(|w| w.ms).reduce(f64::max));
         put("unanswered", Some(counted.iter().filter(|w| w.failed).count() as f64));
-        put("kills", Some(f64::from(self.kills)));
+        put("kills", Some(self.kills.len() as f64));
+        if !taken.scrapes.is_empty() {
+            let away = |s: &Scrape| self.kills.iter().any(|at| s.at_s > at - 1.0 && s.at_s < at + AWAY_S);
+            let failed = taken.scrapes.iter().filter(|s| s.failed && !away(s)).count();
+            put("scrapes_failed", Some(failed as f64));
+            let used_s = taken.scraped_ns.values().sum::<u64>() as f64 / 1e9;
+            put("scrape_core_share", Some(used_s / lasted_s.max(1.0)));
+        }
         let of = taken.of.iter().map(|((what, pid), samples)| {
             let points: Vec<Value> = samples.iter().map(|s| json!([s.at_s, s.rss_kib, s.fds])).collect();
             json!({ "what": what, "pid": pid, "columns": ["s", "rss_kib", "fds"], "samples": points })
         });
         let waits: Vec<Value> = taken.waits.iter().map(|w| json!([w.at_s, w.ms, w.failed])).collect();
-        let series =
-            json!({ "processes": of.collect::<Vec<_>>(), "excused_s": self.excused, "waits": waits });
+        let scrapes: Vec<Value> = taken.scrapes.iter().map(|s| json!([s.at_s, s.ms, s.failed])).collect();
+        let series = json!({
+            "processes": of.collect::<Vec<_>>(),
+            "excused_s": self.excused,
+            "waits": waits,
+            "scrapes": scrapes,
+        });
         row.raw.insert("series".into(), series);
     }
 }
@@ -174,6 +229,24 @@ fn usage(pid: u32) -> Option<(u64, u64)> {
     Some((rss, fds))
 }
 
+/// The port of the metrics address that a daemon told last in its log, on the loopback address.
+fn metrics_port(log: &Path) -> Option<u16> {
+    let log = std::fs::read_to_string(log).ok()?;
+    let (_, address) = log.rsplit_once("metrics at http://127.0.0.1:")?;
+    address.split('/').next()?.parse().ok()
+}
+
+/// Nanoseconds of processor time of a process' threads of these names.
+fn used_ns(pid: u32, names: &[&str]) -> Option<u64> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?.filter_map(Result::ok);
+    let of = |task: PathBuf| -> Option<u64> {
+        let name = std::fs::read_to_string(task.join("comm")).ok()?;
+        let used = std::fs::read_to_string(task.join("schedstat")).ok()?;
+        names.contains(&name.trim()).then_some(used.split_whitespace().next()?.parse().ok()?)
+    };
+    Some(tasks.filter_map(|task| of(task.path())).sum())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,5 +270,43 @@ mod tests {
         let (rss, fds) = usage(std::process::id()).unwrap();
         assert!(rss > 100 && fds >= 3);
         assert!(usage(u32::MAX).is_none());
+    }
+
+    #[test]
+    fn only_threads_of_these_names_count() {
+        let pid = std::process::id();
+        let seen = Arc::new(AtomicBool::new(false));
+        let ended = seen.clone();
+        let busy = move || while !ended.load(Ordering::Relaxed) {};
+        let busy = thread::Builder::new().name("series-busy".into()).spawn(busy).unwrap();
+        // The kernel accounts for a thread at its ticks.
+        let until = Instant::now() + Duration::from_secs(30);
+        while used_ns(pid, &["other", "series-busy"]) == Some(0) && Instant::now() < until {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let used = used_ns(pid, &["series-busy"]);
+        seen.store(true, Ordering::Relaxed);
+        busy.join().unwrap();
+        assert!(used.unwrap() > 0);
+        assert_eq!(used_ns(pid, &["other"]), Some(0));
+        assert!(used_ns(u32::MAX, &[]).is_none());
+    }
+
+    #[test]
+    fn the_address_told_last_is_scraped() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("daemon.log");
+        assert_eq!(metrics_port(&log), None);
+        let line = |port: u16| {
+            format!(
+                "seekless daemon: metrics at http://127.0.0.1:{port}/metrics\nseekless daemon: listening\n"
+            )
+        };
+        std::fs::write(&log, line(4001)).unwrap();
+        assert_eq!(metrics_port(&log), Some(4001));
+        std::fs::write(&log, line(4001) + &line(4002)).unwrap();
+        assert_eq!(metrics_port(&log), Some(4002));
+        std::fs::write(&log, "seekless daemon: listening at /run/x\n").unwrap();
+        assert_eq!(metrics_port(&log), None);
     }
 }

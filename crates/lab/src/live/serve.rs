@@ -74,7 +74,8 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     let sampled =
         bench.scenario.metrics.iter().any(|m| matches!(m.as_str(), "rss_growth" | "longest_wait_ms"));
     let manifest = bench.scratch.path().join("manifest.txt");
-    let mut series = sampled.then(|| Series::start(server.port(), manifest));
+    let scraped = arm.daemon.iter().any(|word| word == "--metrics").then(|| dir.join("daemon.log"));
+    let mut series = sampled.then(|| Series::start(server.port(), manifest, scraped));
     // Meanwhile: zero the disks' counters after the warm-up, let faults happen when they are due.
     let started = Instant::now();
     let mut timeline = Timeline::new(&arm.faults);
