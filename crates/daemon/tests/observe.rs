@@ -512,7 +512,7 @@ fn a_storm_is_counted_and_a_stopped_observer_holds_nobody() {
     observing.signal(Signal::STOP);
     // More than the rings of all processors hold.
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    for i in 0..20_000 * processors as u64 {
+    for i in 0..50_000 * processors as u64 {
         file.read_exact_at(&mut page, i % 4 * 4096).unwrap();
     }
     observing.signal(Signal::CONT);

@@ -321,6 +321,29 @@ mod tests {
     }
 
     #[test]
+    fn what_finds_its_ring_full_is_counted() {
+        use std::os::unix::fs::FileExt;
+        for (file, mut events) in WAYS.into_iter().filter_map(heard) {
+            // Twice what a ring of each processor holds.
+            let reads = 25_000 * crate::perf::processors().unwrap().len().min(16) as u64 * 2;
+            for i in 0..reads {
+                file.as_file().read_exact_at(&mut [0u8; 1], i % 4 * 4096).unwrap();
+            }
+            let (mut heard, end) = (Drained::default(), Instant::now() + Duration::from_secs(20));
+            while heard.lost == 0 {
+                assert!(Instant::now() < end, "nothing is lost of {reads}: {heard:?}");
+                let drained = events.drain(&mut Vec::new());
+                heard = Drained { own: heard.own + drained.own, lost: heard.lost + drained.lost };
+                // A ring of samples says it with the next that finds room on its processor.
+                file.as_file().read_exact_at(&mut [0u8; 1], 0).unwrap();
+            }
+            if events.way() == Way::Programs {
+                assert!(heard.own + heard.lost >= reads, "{heard:?} of {reads}");
+            }
+        }
+    }
+
+    #[test]
     fn a_device_that_is_not_asked_for_is_not_heard() {
         for way in WAYS {
             let Some((file, _)) = heard(way) else { continue };
