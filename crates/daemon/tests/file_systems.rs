@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use fuser::{
     BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
@@ -17,6 +17,7 @@ use fuser::{
     Request, Session, SessionACL, WriteFlags,
 };
 use rustix::fs::{Advice, fadvise};
+use rustix::io::Errno as Error;
 use rustix::mount::{MountFlags, UnmountFlags};
 use seekless_engine::{
     Completion, Engine, ForwardedCall, InProcess, KindReport, KnownBy, Refused, Settings, Submitted,
@@ -271,8 +272,17 @@ impl Disk {
 }
 
 impl Drop for Disk {
+    /// Waits until an engine that has just ended lets go of its files. Unmounted later it would be written to after the
+    /// thread that serves its image is gone, and this process would never end.
     fn drop(&mut self) {
-        let _ = rustix::mount::unmount(self.folder.path(), UnmountFlags::DETACH);
+        let end = Instant::now() + NEVER;
+        while rustix::mount::unmount(self.folder.path(), UnmountFlags::empty()) == Err(Error::BUSY) {
+            if Instant::now() > end {
+                let _ = rustix::mount::unmount(self.folder.path(), UnmountFlags::DETACH);
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 }
 
