@@ -56,6 +56,9 @@ pub(super) struct TableArgs {
     /// Which unused blocks AMP spares once: the last of a set, or every one
     #[arg(long, value_enum, default_value = "set-end")]
     amp_spares: AmpSparesArg,
+    /// AMP's p at the beginning of a stream, blocks [default: the size of the stream's first request]
+    #[arg(long, value_name = "BLOCKS", value_parser = clap::value_parser!(u32).range(1..=256))]
+    amp_start: Option<u32>,
     /// Multiply the times of the traces that have times by this; 2 is half the request rate
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
     time_stretch: f64,
@@ -64,7 +67,7 @@ pub(super) struct TableArgs {
     clients: u32,
     /// Draw what PFC does not state (request rates, scans, SARC's p, ...) by the seed, from the ranges of
     /// docs/PFC.md, instead of the values above
-    #[arg(long, conflicts_with_all = ["linux", "amp_spares", "time_stretch", "clients", "file_end_below", "waiting"])]
+    #[arg(long, conflicts_with_all = ["linux", "amp_spares", "amp_start", "time_stretch", "clients", "file_end_below", "waiting"])]
     drawn: bool,
     /// The drive below
     #[arg(long, default_value = "cheetah-9lp")]
@@ -96,6 +99,7 @@ pub(super) fn run(args: TableArgs) -> Result<Exit, Fault> {
             AmpSparesArg::Any => SecondChance::Any,
         },
         stretch: args.time_stretch,
+        amp_start: args.amp_start,
         clients: args.clients,
         ..Choices::default()
     };

@@ -187,6 +187,8 @@ pub struct Choices {
     pub linux: LinuxRule,
     /// Which unused blocks AMP spares once.
     pub second_chance: SecondChance,
+    /// AMP's p at the beginning of a stream, blocks; `None`: the size of its first request.
+    pub amp_start: Option<u32>,
     /// Factor on the times of a trace that has times: 2 is half the request rate.
     pub stretch: f64,
     /// Requests under way at once of a trace that has no times.
@@ -203,6 +205,7 @@ impl Default for Choices {
             rules: ServiceRules::default(),
             linux: LinuxRule::Window,
             second_chance: SecondChance::SetEnd,
+            amp_start: None,
             stretch: 1.0,
             clients: 1,
             shape: Shape::default(),
@@ -284,7 +287,11 @@ pub fn run_with(study: &Study, choices: &Choices, tick: impl Fn() + Sync) -> Res
 /// Replacement policy and prefetcher of a name in [`PREFETCHERS`]; SARC "comes with its own cache
 /// management".
 pub fn native(name: &str, choices: &Choices) -> (Replacement, Algorithm) {
-    let amp = AmpParams { second_chance: choices.second_chance, ..AmpParams::default() };
+    let amp = AmpParams {
+        second_chance: choices.second_chance,
+        degree_start: choices.amp_start,
+        ..AmpParams::default()
+    };
     let linux = LinuxParams { rule: choices.linux, ..LinuxParams::default() };
     match name {
         "amp" => (Replacement::Lru, Algorithm::Amp(amp)),
