@@ -272,8 +272,8 @@ impl Disk {
 }
 
 impl Drop for Disk {
-    /// Waits until an engine that has just ended lets go of its files. Unmounted later it would be written to after the
-    /// thread that serves its image is gone, and this process would never end.
+    /// Waits until an engine that has just ended lets go of its files. Unmounted later it would be written to
+    /// after the thread that serves its image is gone, and this process would never end.
     fn drop(&mut self) {
         let end = Instant::now() + NEVER;
         while rustix::mount::unmount(self.folder.path(), UnmountFlags::empty()) == Err(Error::BUSY) {

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::residency::page_bytes;
+use crate::tracepoint::Field;
 
 const MAP_CREATE: libc::c_long = 0;
 const PROG_LOAD: libc::c_long = 5;
@@ -26,8 +27,6 @@ const MAP_RINGBUF: u32 = 27;
 const MAP_MMAPABLE: u32 = 1 << 10;
 const PROG_TRACEPOINT: u32 = 5;
 
-const TYPE_TRACEPOINT: u32 = 2;
-const OPEN_CLOEXEC: u64 = 1 << 3;
 /// `_IOW('$', 8, __u32)`.
 const IOC_SET_BPF: libc::c_ulong = 0x4004_2408;
 
@@ -135,15 +134,15 @@ impl Assembler {
         self.push(0x17, to, 0, 0, value);
     }
 
-    /// `to` = the number of `size` bytes (1, 2, 4 or 8) at `from + offset`.
-    pub fn load(&mut self, to: Register, from: Register, offset: i16, size: usize) {
-        let code = match size {
+    /// `to` = the field (of 1, 2, 4 or 8 bytes) of the record at `from`.
+    pub fn load(&mut self, to: Register, from: Register, field: Field) {
+        let code = match field.size {
             1 => 0x71,
             2 => 0x69,
             4 => 0x61,
             _ => 0x79,
         };
-        self.push(code, to, from as u8, offset, 0);
+        self.push(code, to, from as u8, field.offset as i16, 0);
     }
 
     /// The eight bytes at `to + offset` = `from`.
@@ -283,34 +282,7 @@ fn create_map(kind: u32, key: u32, value: u32, entries: u32, flags: u32) -> io::
 /// `EPERM` or `EACCES` without `CAP_PERFMON` or under lockdown, `ENOENT`: no such tracepoint, `E2BIG`: it
 /// has too many programs.
 pub fn attach(program: BorrowedFd<'_>, tracepoint: u64) -> io::Result<OwnedFd> {
-    /// The first published layout of the kernel's `struct perf_event_attr`.
-    #[derive(Default)]
-    #[repr(C)]
-    struct Attributes {
-        kind: u32,
-        size: u32,
-        config: u64,
-        /// Sample period and type, read format.
-        none: [u64; 3],
-        /// Flags: not even enabled, as it shall record nothing itself.
-        flags: u64,
-        none_either: [u64; 2],
-    }
-    let size = size_of::<Attributes>() as u32;
-    let attributes =
-        Attributes { kind: TYPE_TRACEPOINT, size, config: tracepoint, flags: 1, ..Attributes::default() };
-    let processor = crate::perf::processors()?.first().copied().unwrap_or(0);
-    // SAFETY: `attributes` has the kernel's layout and says its own length; the kernel reads it and keeps
-    // nothing of it.
-    let fd = unsafe {
-        let attributes: *const Attributes = &raw const attributes;
-        libc::syscall(libc::SYS_perf_event_open, attributes, -1, processor, -1, OPEN_CLOEXEC)
-    };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a descriptor the call just gave us, owned by nobody else.
-    let event = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+    let event = crate::perf::silent(tracepoint)?;
     // SAFETY: the request takes a descriptor by value.
     let done = unsafe { libc::ioctl(event.as_raw_fd(), IOC_SET_BPF as _, program.as_raw_fd()) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(event) }

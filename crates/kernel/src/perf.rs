@@ -53,6 +53,41 @@ struct Attributes {
     config1: u64,
 }
 
+impl Attributes {
+    /// Of a tracepoint: nothing is sampled, and it is not enabled.
+    fn of(tracepoint: u64) -> Attributes {
+        Attributes {
+            kind: TYPE_TRACEPOINT,
+            size: size_of::<Attributes>() as u32,
+            config: tracepoint,
+            flags: FLAG_DISABLED,
+            ..Attributes::default()
+        }
+    }
+
+    /// The event, of everything that runs on this processor.
+    fn open(&self, processor: i32) -> io::Result<OwnedFd> {
+        // SAFETY: `self` has the kernel's layout and says its own length; the kernel reads it and keeps
+        // nothing of it.
+        let fd = unsafe {
+            libc::syscall(libc::SYS_perf_event_open, ptr::from_ref(self), -1, processor, -1, OPEN_CLOEXEC)
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a descriptor the call just gave us, owned by nobody else.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    }
+}
+
+/// An event of this tracepoint that records nothing itself.
+///
+/// # Errors
+/// Those of [`Ring::open`].
+pub(crate) fn silent(tracepoint: u64) -> io::Result<OwnedFd> {
+    Attributes::of(tracepoint).open(processors()?.first().copied().unwrap_or(0))
+}
+
 /// A record of a tracepoint.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample<'a> {
@@ -111,26 +146,13 @@ impl Ring {
         let mut events: Vec<OwnedFd> = Vec::new();
         for (id, filter) in tracepoints {
             let attributes = Attributes {
-                kind: TYPE_TRACEPOINT,
-                size: size_of::<Attributes>() as u32,
-                config: *id,
                 sample_period: 1,
                 sample_type: SAMPLE_TID | SAMPLE_TIME | SAMPLE_RAW,
                 flags: FLAG_DISABLED | FLAG_WATERMARK,
                 wakeup_watermark: (bytes / 4) as u32,
-                ..Attributes::default()
+                ..Attributes::of(*id)
             };
-            // SAFETY: `attributes` has the kernel's layout and says its own length; the kernel reads it and
-            // keeps nothing of it.
-            let fd = unsafe {
-                let attributes: *const Attributes = &raw const attributes;
-                libc::syscall(libc::SYS_perf_event_open, attributes, -1, processor, -1, OPEN_CLOEXEC)
-            };
-            if fd < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            // SAFETY: a descriptor the call just gave us, owned by nobody else.
-            events.push(unsafe { OwnedFd::from_raw_fd(fd as i32) });
+            events.push(attributes.open(processor)?);
             let filter = CString::new(*filter).map_err(|_| io::ErrorKind::InvalidInput)?;
             // SAFETY: the request takes a terminated string, which lives across the call and is copied.
             control(unsafe {

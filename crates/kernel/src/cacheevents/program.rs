@@ -90,18 +90,15 @@ fn program(kind: usize, layout: &Layout, devices: &[(u32, u32)], ring: &Ring, fu
     let mut p = Assembler::new();
     let (asked_for, is_full, quietly, hand_over, end) =
         (p.label(), p.label(), p.label(), p.label(), p.label());
-    let at = |field: crate::tracepoint::Field| (field.offset as i16, field.size);
 
     p.copy(R6, R1);
-    let (offset, size) = at(layout.dev);
-    p.load(R7, R6, offset, size);
+    p.load(R7, R6, layout.dev);
     for device in devices {
         p.jump_if_half_is(R7, super::number_of(*device), asked_for);
     }
     p.jump(end);
     p.place(asked_for);
-    let (offset, size) = at(layout.first);
-    p.load(R8, R6, offset, size);
+    p.load(R8, R6, layout.first);
     if layout.taken == Taken::Added {
         p.copy(R1, R8);
         p.and(R1, ADDED_MASK as i32);
@@ -116,12 +113,10 @@ fn program(kind: usize, layout: &Layout, devices: &[(u32, u32)], ring: &Ring, fu
     p.copy(R9, R0);
     p.store_value(R9, 0, kind as i32);
     p.store(R9, 8, R7);
-    let (offset, size) = at(layout.ino);
-    p.load(R1, R6, offset, size);
+    p.load(R1, R6, layout.ino);
     p.store(R9, 16, R1);
     p.store(R9, 24, R8);
-    let (offset, size) = at(layout.last);
-    p.load(R1, R6, offset, size);
+    p.load(R1, R6, layout.last);
     p.store(R9, 32, R1);
     p.call(Call::PidTgid);
     p.store(R9, 40, R0);

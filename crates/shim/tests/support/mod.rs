@@ -115,8 +115,8 @@ impl ColdFile {
         }
     }
 
-    /// Reads all of it and keeps it in the cache. Reclaim takes pages even where memory is free (another's limit, the
-    /// machine's host), so they are locked, as far as a user may lock memory.
+    /// Reads all of it and keeps it in the cache. Reclaim takes pages even where memory is free (another's
+    /// limit, the machine's host), so they are locked, as far as a user may lock memory.
     pub fn keep(&self) -> Kept {
         self.file.read_exact_at(&mut vec![0; self.bytes as usize], 0).unwrap();
         let bytes = self.bytes as usize;
