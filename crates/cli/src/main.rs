@@ -121,15 +121,30 @@ fn main() -> ExitCode {
     ExitCode::from(status)
 }
 
-/// Diagnostics go to standard error when `SEEKLESS_LOG` asks for them (`info`, `seekless_lab=debug`, ...).
+/// Diagnostics go to standard error when `SEEKLESS_LOG` asks for them (`info`, `seekless_lab=debug`, ...). A filter
+/// that is none must not keep a server from starting: a line says so, and warnings are shown.
 fn logging(format: LogFormat) {
-    use tracing_subscriber::EnvFilter;
-    let filter = EnvFilter::try_from_env("SEEKLESS_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    match format {
-        LogFormat::Text => lines.without_time().init(),
-        LogFormat::Json => lines.json().flatten_event(true).init(),
-    }
+    use tracing_subscriber::filter::{LevelFilter, Targets};
+    use tracing_subscriber::layer::SubscriberExt;
+    use tracing_subscriber::util::SubscriberInitExt;
+    use tracing_subscriber::{Layer, fmt};
+
+    let warnings = Targets::new().with_default(LevelFilter::WARN);
+    let filter = match std::env::var("SEEKLESS_LOG") {
+        Ok(text) => text.parse().unwrap_or_else(|_| {
+            eprintln!(
+                "seekless: SEEKLESS_LOG: `{text}` is no filter; write for example info or seekless_lab=debug"
+            );
+            warnings
+        }),
+        Err(_) => warnings,
+    };
+    let lines = fmt::layer().with_writer(std::io::stderr);
+    let lines = match format {
+        LogFormat::Text => lines.without_time().boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+    };
+    tracing_subscriber::registry().with(lines.with_filter(filter)).init();
 }
 
 /// `run` passes on the status of the command it ran; everything else ends with one of ours.

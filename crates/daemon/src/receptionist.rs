@@ -172,6 +172,7 @@ impl Receptionist {
                     connection => self.readable(connection),
                 }
             }
+            self.engine.rest(self.shared.passing.now(Instant::now()));
             if !self.hand_over.released() {
                 self.take_reports();
             }
@@ -554,10 +555,7 @@ impl Receptionist {
         let counters = &mut self.counters;
         let now = Instant::now();
         let mut deliveries = lock(&self.shared.deliveries);
-        let passing = self.shared.passing.now(now);
-        rings.take_all(now, |uid, record| {
-            hand_on(uid, record, &devices, counters, &mut deliveries, passing, now);
-        });
+        rings.take_all(now, |uid, record| hand_on(uid, record, &devices, counters, &mut deliveries, now));
     }
 
     /// Tells a client that it was not understood, and ends the conversation.
@@ -677,7 +675,7 @@ impl Transport for RingDoor<'_> {
         let mut deliveries = lock(&self.shared.deliveries);
         let counters = &mut *self.counters;
         rings.take_of(self.uid, now, |uid, record| {
-            hand_on(uid, record, &devices, counters, &mut deliveries, false, now)
+            hand_on(uid, record, &devices, counters, &mut deliveries, now)
         });
         rings.shown(self.uid, self.file, now);
     }
@@ -750,22 +748,18 @@ fn in_words(outcome: Completion<'_>, wire: Settled) -> Answer {
     }
 }
 
-/// Hands a shim's report to the reader of its disk; only counts it while every call is passed.
+/// Counts a shim's report, and hands it to the reader of its disk.
 fn hand_on(
     uid: u32,
     record: &Record,
     devices: &Devices,
     counters: &mut Counters,
     deliveries: &mut Deliveries,
-    passing: bool,
     now: Instant,
 ) {
     counters.reports += 1;
     let file = FileId { dev: record.dev, ino: record.ino };
     deliveries.read(file, record.offset, record.len, now);
-    if passing {
-        return;
-    }
     let report = devices.read(uid, file, record.offset, record.len);
     counters.reports_dropped += u64::from(report == Reported::Dropped);
 }

@@ -152,6 +152,7 @@ fn write_event(f: &mut fmt::Formatter<'_>, event: &Event) -> fmt::Result {
         Event::MemoryLimit(MemoryLimit { bytes, disks, tasks_wait }) => {
             write!(f, "+ memory {} {disks}{}", bytes.0, if tasks_wait { " waits" } else { "" })
         }
+        Event::Rest(rests) => f.write_str(if rests { "+ rest on" } else { "+ rest off" }),
         Event::InFlight(pieces) => write!(f, "+ in-flight {pieces}"),
         Event::Cancel(id) => write!(f, "+ cancel {}", id.0),
         Event::Progress { read, upto } => write!(f, "+ progress {} {upto}", read.0),
@@ -343,6 +344,11 @@ fn read_event(word: &str, mut w: Words<'_>) -> Result<Event, Unreadable> {
         "bitrate" => Event::Bitrate { file: w.file()?, bytes_per_s: w.number()? },
         "opened" => Event::Opened { file: w.file()? },
         "memory" => Event::MemoryLimit(w.memory()?),
+        "rest" => match w.word()? {
+            "on" => Event::Rest(true),
+            "off" => Event::Rest(false),
+            _ => return Err(Unreadable("a rest is on or off")),
+        },
         "in-flight" => Event::InFlight(w.number()? as usize),
         "cancel" => Event::Cancel(RequestId(w.number()?)),
         "found" => w.found()?,
@@ -462,6 +468,8 @@ mod tests {
             "0 1 - header 1:2",
             "0 59700000000 - close 2049:131",
             "0 1 + in-flight 4",
+            "0 1 + rest on",
+            "0 1 + rest off",
             "0 1 + cancel 9",
             "0 1 + took 9",
             "0 1 + took 9 unread",

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -21,12 +21,10 @@ use seekless_wants::PROGRESS_STEP;
 use crate::addresses::FILES_MAX;
 use crate::door::Message;
 use crate::lock;
-use crate::media::Bitrates;
-use crate::next_files::Foretold;
 use crate::report::DiskReport;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
-use crate::start::{DiskThread, Told};
+use crate::start::{AllDisks, DiskThread, Told};
 use crate::volume::Volume;
 
 /// Most devices remembered at once, and most disks with a thread of their own. Disks beyond share the common
@@ -77,12 +75,9 @@ pub struct Devices {
     /// Of file systems made of others.
     by_file: HashMap<FileId, (Place, Instant)>,
     readers: Vec<DiskThread>,
-    /// How many there are, for them to share the memory.
-    count: Arc<AtomicUsize>,
+    all: AllDisks,
     /// Which reader serves a disk; `None` stands for the common queue.
     by_disk: HashMap<Option<Dev>, usize>,
-    bitrates: Arc<Bitrates>,
-    foretold: Arc<Foretold>,
     closed: bool,
 }
 
@@ -91,12 +86,10 @@ impl Devices {
     pub(crate) fn new(settings: Arc<Settings>) -> Devices {
         Devices {
             settings,
-            bitrates: Arc::default(),
-            foretold: Arc::default(),
+            all: AllDisks::default(),
             known: HashMap::new(),
             by_file: HashMap::new(),
             readers: Vec::new(),
-            count: Arc::default(),
             by_disk: HashMap::new(),
             closed: false,
         }
@@ -112,14 +105,9 @@ impl Devices {
         self.views().map(|(name, snapshot)| DiskReport::of(name, &lock(snapshot))).collect()
     }
 
-    /// What headers and manifests said.
-    pub(crate) fn bitrates(&self) -> &Bitrates {
-        &self.bitrates
-    }
-
-    /// What was brought in for users that have not shown it.
-    pub(crate) fn foretold(&self) -> &Arc<Foretold> {
-        &self.foretold
+    /// What the readers have in common.
+    pub(crate) fn all(&self) -> &AllDisks {
+        &self.all
     }
 
     /// Hands a message to a reader.
@@ -304,9 +292,7 @@ impl Devices {
                 Told::Joined(joined, Volume::of(own, believed()).map(Box::new))
             }
         };
-        let (settings, count) = (&self.settings, self.count.clone());
-        let (bitrates, foretold) = (self.bitrates.clone(), self.foretold.clone());
-        let started = DiskThread::start(name, told, settings, count, bitrates, foretold)?;
+        let started = DiskThread::start(name, told, &self.settings, self.all.clone())?;
         let index = match known {
             // Its thread passes what waits and ends by itself.
             Some(index) => {
@@ -318,7 +304,7 @@ impl Devices {
                 self.readers.len() - 1
             }
         };
-        self.count.store(self.readers.len(), Ordering::Relaxed);
+        self.all.disks.store(self.readers.len(), Ordering::Relaxed);
         self.by_disk.insert(key, index);
         tracing::info!(disk = name, "a disk is served");
         Ok(index)

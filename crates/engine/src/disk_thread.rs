@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, never, select_biased};
@@ -65,6 +65,9 @@ pub(crate) struct DiskLoop {
     pub(crate) disk: Disk,
     /// How many disks share the memory.
     pub(crate) disks: Arc<AtomicUsize>,
+    /// Whether the disks are left to their readers, and whether the engine has heard so.
+    pub(crate) rests: Arc<AtomicBool>,
+    pub(crate) resting: bool,
     pub(crate) memory_due: Instant,
     pub(crate) statistics: Statistics,
 }
@@ -96,6 +99,7 @@ impl DiskLoop {
                 },
                 recv(self.timer()) -> _ => self.event(Event::Tick),
             }
+            self.report_rest();
             self.report_memory();
             // The more of what has arrived is known when a read is chosen, the better is the order of reads.
             reports.try_iter().for_each(|report| self.report(report));
@@ -183,6 +187,14 @@ impl DiskLoop {
     fn access(&mut self, file: FileId, offset: u64, len: u64, taken: Taken) {
         let Some((lba, file_size)) = self.files.locate(file, offset) else { return };
         self.event(Event::Access(Access { file, offset, len, file_size, lba, taken }));
+    }
+
+    /// Whether the disk is left to its readers, where that has changed.
+    fn report_rest(&mut self) {
+        let rests = self.rests.load(Ordering::Relaxed);
+        if std::mem::replace(&mut self.resting, rests) != rests {
+            self.event(Event::Rest(rests));
+        }
     }
 
     /// The machine's memory, every [`REPORT_EVERY`], with what else is done once in a while.

@@ -46,7 +46,7 @@ impl Engine {
 
     /// Files that were brought in for users that have not shown them.
     pub fn foretold(&self) -> Arc<Foretold> {
-        lock(&self.shared.devices).foretold().clone()
+        lock(&self.shared.devices).all().foretold.clone()
     }
 
     /// The readers, for a door that does its own looking up.
@@ -57,6 +57,12 @@ impl Engine {
     /// A name for a request, not used again.
     pub(crate) fn next_id(&self) -> RequestId {
         RequestId(self.shared.ids.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Leaves the disks to their readers from now on, or no longer ([`seekless_policy::Event::Rest`]). May be
+    /// said again at any time.
+    pub fn rest(&self, rests: bool) {
+        lock(&self.shared.devices).all().rests.store(rests, Ordering::Relaxed);
     }
 
     /// Ends: no disk thread is started from now on, and those there are answer what waits. May take a
@@ -70,7 +76,7 @@ impl Engine {
     /// header is read soon after its file first was.
     pub fn bitrate(&self, file: FileId) -> Option<u64> {
         let configured = self.shared.settings.spindle.bitrate;
-        configured.or_else(|| lock(&self.shared.devices).bitrates().of(file))
+        configured.or_else(|| lock(&self.shared.devices).all().bitrates.of(file))
     }
 
     /// What each disk's reader counts, in the order they were first used.

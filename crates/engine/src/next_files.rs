@@ -164,9 +164,10 @@ impl NextFiles {
 }
 
 impl DiskLoop {
-    /// Tells of reads of heads and ends, which show what comes next.
+    /// Tells of reads of heads and ends, which show what comes next; not while the disk is left to its
+    /// readers.
     pub(crate) fn read(&mut self, reader: u32, file: FileId, offset: u64, len: u64) {
-        let Some(next_files) = &self.next_files else { return };
+        let Some(next_files) = self.next_files.as_ref().filter(|_| !self.resting) else { return };
         let size = self.files.get(file).map(|open| open.edition.size);
         if offset != 0 && size.is_none_or(|size| offset.saturating_add(len) < size) {
             return;

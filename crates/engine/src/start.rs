@@ -39,6 +39,19 @@ pub(crate) struct DiskThread {
     replaced: Arc<AtomicBool>,
 }
 
+/// What the threads of all disks share.
+#[derive(Clone, Default)]
+pub(crate) struct AllDisks {
+    /// How many there are, for them to share the memory.
+    pub(crate) disks: Arc<AtomicUsize>,
+    /// Whether the disks are left to their readers ([`seekless_policy::Event::Rest`]).
+    pub(crate) rests: Arc<AtomicBool>,
+    /// What headers and manifests said.
+    pub(crate) bitrates: Arc<Bitrates>,
+    /// What was brought in for users that have not shown it.
+    pub(crate) foretold: Arc<Foretold>,
+}
+
 /// What is told of the disk of a thread by its topology.
 pub(crate) enum Told {
     /// Nothing more than its name.
@@ -48,8 +61,7 @@ pub(crate) enum Told {
 }
 
 impl DiskThread {
-    /// Starts the thread of a disk and its workers. `disks` counts those that share the memory, without this
-    /// one.
+    /// Starts the thread of a disk and its workers. It is not counted in `all` yet.
     ///
     /// # Errors
     /// No thread can be had.
@@ -57,12 +69,11 @@ impl DiskThread {
         name: &str,
         told: Told,
         settings: &Settings,
-        disks: Arc<AtomicUsize>,
-        bitrates: Arc<Bitrates>,
-        foretold: Arc<Foretold>,
+        all: AllDisks,
     ) -> io::Result<DiskThread> {
-        let shared = disks.load(Ordering::Relaxed) + 1;
-        let Setup { disk, config, kinds, volume } = Setup::of(name, told, settings, shared);
+        let AllDisks { disks, rests, bitrates, foretold } = all;
+        let sharing = disks.load(Ordering::Relaxed) + 1;
+        let Setup { disk, config, kinds, volume } = Setup::of(name, told, settings, sharing);
         let engine = DiskEngine::new(config);
         let config = engine.config();
         let log = DiskLog::begin(settings.decisions.clone(), name, config);
@@ -97,6 +108,8 @@ impl DiskThread {
             kinds,
             disk,
             disks,
+            rests,
+            resting: false,
             memory_due: began + Duration::from_nanos(REPORT_EVERY.0),
             statistics,
         };

@@ -73,6 +73,8 @@ pub struct DiskEngine {
     probed: Option<StreamId>,
     /// How many pieces the device bears at once, where that is not known.
     trial: Option<LoadTrial>,
+    /// Nothing is read ahead of need ([`Event::Rest`]).
+    rests: bool,
     clock: DiskClock,
     /// When the sizing algorithm next hears of what happened.
     next_look: Nanos,
@@ -121,6 +123,7 @@ impl DiskEngine {
             hints: VecDeque::new(),
             probed: None,
             trial: (config.find_in_flight && config.mode.serialises()).then(LoadTrial::default),
+            rests: false,
             clock: DiskClock::default(),
             next_look: Nanos::ZERO,
             service,
@@ -152,6 +155,7 @@ impl DiskEngine {
             Event::Release { file, offset, len } => self.release(file, offset, offset.saturating_add(len)),
             Event::Took { request, read } => self.took(request, read),
             Event::Bitrate { file, bytes_per_s } => self.files.told_bitrate(file, bytes_per_s),
+            Event::MemoryLimit(limit) if self.rests => self.memory.machine(limit),
             Event::MemoryLimit(limit) => {
                 let seen = Seen {
                     reads: self.stats.reads,
@@ -163,6 +167,7 @@ impl DiskEngine {
                 self.memory.limit(self.now, limit, seen, self.unread().0, streams, self.service.depth());
                 self.probe();
             }
+            Event::Rest(rests) => self.leave_to_readers(rests),
             Event::InFlight(pieces) => {
                 self.trial = None;
                 self.bears(pieces);
@@ -210,9 +215,9 @@ impl DiskEngine {
     /// When to send [`Event::Tick`] if nothing else happens before.
     pub fn next_deadline(&self) -> Option<Nanos> {
         let stream_over = self.following.table.next_expiry();
-        // While nothing happens there is nothing to learn from.
+        // While nothing happens, or nothing is learnt from it, no size changes.
         let idle = self.spindle.load() == (0, 0) && stream_over.is_none();
-        let size = self.size.next_deadline().filter(|_| !idle);
+        let size = self.size.next_deadline().filter(|_| !idle && !self.rests);
         let due = [
             self.spindle.next_expiry(),
             stream_over,
@@ -250,6 +255,14 @@ impl DiskEngine {
     /// Reads in flight.
     pub fn in_flight(&self) -> usize {
         self.spindle.load().1
+    }
+
+    /// Leaves the disk to its readers, or no longer.
+    fn leave_to_readers(&mut self, rests: bool) {
+        if self.rests && !rests {
+            self.memory.answer_for_all(self.now);
+        }
+        self.rests = rests;
     }
 
     /// From now on each part of the device has so many pieces at once.

@@ -47,6 +47,7 @@
 //! - [`Event::Took`]: a file set's reader has what it waited for. Lost, the bytes stay pinned until their
 //!   file is closed.
 //! - [`Event::Bitrate`]: a file's header says it. Lost, its pieces have the size of a file that says nothing.
+//! - [`Event::Rest`]: the disk is left to its readers, or no longer. Lost, it stays as it was.
 //! - [`Event::InFlight`]: when it is found that the device is a set of spindles, or no longer one. Lost, it
 //!   stays as it was.
 //! - [`Event::MemoryLimit`]: every [`memory::REPORT_EVERY`]. Lost, the budget stays what it is.

@@ -250,6 +250,16 @@ impl Memory {
         self.evicted * self.reads > self.read
     }
 
+    /// What was fetched until now says nothing about memory from now on.
+    pub(crate) fn answer_for_all(&mut self, now: Nanos) {
+        self.answered = now;
+    }
+
+    /// What the machine has. Nothing is learnt from it.
+    pub(crate) fn machine(&mut self, limit: MemoryLimit) {
+        self.limit = limit;
+    }
+
     /// What the driver reports of the machine's memory, every [`REPORT_EVERY`].
     pub(crate) fn limit(
         &mut self,

@@ -1,8 +1,8 @@
 //! Reading ahead of need, case by case: triggers, deadlines, budget, share, persistence, drop-behind.
 
 use seekless_policy::{
-    Access, Action, AheadConfig, Config, Demand, DiskEngine, DropBehind, Event, FileId, Outcome, ReadId,
-    Reason, Request, RequestId, Sizing, Taken, Verdict,
+    Access, Action, AheadConfig, Config, Demand, DiskEngine, DropBehind, Event, FileId, MemoryLimit, Outcome,
+    ReadId, Reason, Request, RequestId, Sizing, Taken, Verdict,
 };
 use seekless_profile::DiskProfile;
 use seekless_sizing::competitive::Start;
@@ -461,6 +461,34 @@ fn bytes_gone_before_their_reader_came_are_counted() {
     assert!(unread > 0);
     s.handle(ms(60_000), Event::Tick);
     assert_eq!((s.stats().bytes_wasted, s.stats().bytes_unread), (unread, 0));
+}
+
+#[test]
+fn a_disk_that_is_left_to_its_readers_reads_nothing_ahead_and_learns_nothing_of_memory() {
+    let mut s = spindle(AheadConfig::default());
+    steady_reader(&mut s, 1, 4 * M);
+    let (budget, reads) = (s.stats().budget, s.stats().reads);
+    s.handle(ms(4_000), Event::Rest(true));
+    // Its client goes on, past everything that was fetched, while all of it is evicted.
+    for half_second in 8..100 {
+        let now = ms(half_second * 500);
+        s.handle(now, access(1, half_second * 512 * K, 512 * K));
+        s.handle(now, Event::Missing { file: file(1), offset: (half_second + 1) * 512 * K, len: 16 * M });
+        assert!(serve(&mut s, now).is_empty(), "at {now:?}");
+        s.handle(now, Event::MemoryLimit(MemoryLimit { tasks_wait: true, ..MemoryLimit::default() }));
+    }
+    // Who asks is served all the same.
+    s.handle(ms(49_900), miss(7, 2, 0, 512 * K));
+    assert_eq!(serve(&mut s, ms(49_900)).iter().map(|read| read.0).collect::<Vec<_>>(), [2]);
+    assert_eq!((s.stats().budget, s.stats().reads, s.stats().streams), (budget, reads + 1, 2));
+    assert!(s.stats().bytes_evicted_unused > 0 && !s.stats().gives_back);
+    // When it is over the client is known, and is read ahead for from where it is.
+    s.handle(ms(50_000), Event::Rest(false));
+    let ahead = serve(&mut s, ms(50_000));
+    assert_eq!(ahead.first().map(|&(ino, offset, _)| (ino, offset)), Some((1, 50 * M)), "{ahead:?}");
+    // What was fetched before, and is found gone now, says nothing of memory.
+    s.handle(ms(50_001), Event::MemoryLimit(MemoryLimit::default()));
+    assert!(!s.stats().gives_back);
 }
 
 #[test]

@@ -80,6 +80,8 @@ enum Step {
         disks: u32,
         tasks_wait: bool,
     },
+    /// The disk is left to its readers, or no longer.
+    Rest(bool),
     /// A cache above has these bytes.
     Release {
         file: u64,
@@ -113,6 +115,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::EvictAll),
         2 => (amount(), 0..4u32, any::<bool>())
             .prop_map(|(bytes, disks, tasks_wait)| Step::Memory { bytes, disks, tasks_wait }),
+        1 => any::<bool>().prop_map(Step::Rest),
         1 => (file(), amount(), amount()).prop_map(|(file, offset, len)| Step::Release { file, offset, len }),
         1 => (file(), amount()).prop_map(|(file, size)| Step::Resize { file, size }),
         8 => (0..1_500u64, any::<bool>()).prop_map(|(ms, late)| Step::Wait { ms, late }),
@@ -422,6 +425,7 @@ impl Machine {
             Step::Memory { bytes, disks, tasks_wait } => {
                 self.tell(Event::MemoryLimit(MemoryLimit { bytes: Bytes(bytes), disks, tasks_wait }));
             }
+            Step::Rest(rests) => self.tell(Event::Rest(rests)),
             Step::Release { file, offset, len } => self.tell(Event::Release { file: id(file), offset, len }),
             Step::Resize { file, size } => {
                 self.sizes[file as usize] = size;

@@ -212,6 +212,9 @@ impl DiskEngine {
 
     /// When the next piece may be queued. What is due already was tried and has to wait for room.
     pub(super) fn next_piece_due(&self) -> Option<Nanos> {
+        if self.rests {
+            return None;
+        }
         let (dry, _) = self.following.upcoming.first()?;
         let at = |before: Nanos| Some(dry.since(before)).filter(|&at| at > self.now);
         at(time(TIME_CONSTANT_S)).or_else(|| at(self.lead()))
@@ -237,7 +240,7 @@ impl DiskEngine {
     /// Queues the next pieces of streams: those due and, while the queue is short and memory plentiful,
     /// others.
     pub(super) fn read_ahead(&mut self) {
-        let most = self.config.constants.queue_ahead as usize;
+        let most = if self.rests { 0 } else { self.config.constants.queue_ahead as usize };
         while self.spindle.queued_ahead() < most
             && let Some(stream) = self.next_ahead()
         {

@@ -38,7 +38,7 @@ impl DiskEngine {
     /// Tells the sizing algorithm what happened, and the time.
     pub(super) fn look_at_size(&mut self) {
         let due = self.size.next_deadline().is_some_and(|at| at <= self.now);
-        if !due && self.now < self.next_look {
+        if self.rests || (!due && self.now < self.next_look) {
             return;
         }
         self.next_look = self.now + LOOK_EVERY;

@@ -96,7 +96,9 @@ impl DiskEngine {
         let unread = self.budgeted();
         for Evicted { bytes, fetched } in self.extents.take_evicted() {
             self.stats.bytes_evicted_unused += bytes;
-            self.memory.evicted(self.now, bytes, fetched, unread);
+            if !self.rests {
+                self.memory.evicted(self.now, bytes, fetched, unread);
+            }
         }
         self.unpin_forgotten();
     }

@@ -91,7 +91,9 @@ pub fn loads(log: &mut Log) -> Result<Vec<Load>, Fault> {
                 disk.load.asked.push(Asked { at: line.at, read, access: true, demand: Demand::default() });
                 then.reads += 1;
             }
-            Entry::Event(event @ (Event::MemoryLimit(_) | Event::Bitrate { .. } | Event::InFlight(_))) => {
+            Entry::Event(
+                event @ (Event::MemoryLimit(_) | Event::Bitrate { .. } | Event::Rest(_) | Event::InFlight(_)),
+            ) => {
                 disk.load.told.push((line.at, event));
             }
             Entry::Action(Action::Read { len, .. }) => {
