@@ -26,7 +26,7 @@ use crate::disk::Disk;
 use crate::door::{Ask, ClientDemand, Completion, Hit, Message, OnAnswer, ResidentRange};
 use crate::kind::Kinds;
 use crate::media::{Look, Told};
-use crate::memory;
+use crate::memory::Machine;
 use crate::missed::Missed;
 use crate::next_files::NextFiles;
 use crate::open_files::OpenFiles;
@@ -68,6 +68,7 @@ pub(crate) struct DiskLoop {
     /// Whether the disks are left to their readers, and whether the engine has heard so.
     pub(crate) rests: Arc<AtomicBool>,
     pub(crate) resting: bool,
+    pub(crate) machine: Machine,
     pub(crate) memory_due: Instant,
     pub(crate) statistics: Statistics,
 }
@@ -204,7 +205,8 @@ impl DiskLoop {
             return;
         }
         self.memory_due = now + Duration::from_nanos(REPORT_EVERY.0);
-        self.event(Event::MemoryLimit(memory::limit(self.disks.load(Ordering::Relaxed))));
+        let limit = self.machine.limit(self.disks.load(Ordering::Relaxed));
+        self.event(Event::MemoryLimit(limit));
         self.report_concurrency();
         self.files.renew_volume(now);
         self.disk.remember(&self.engine.stats().size);

@@ -1,10 +1,12 @@
 //! The machine's memory as a [`MemoryLimit`]: what the engine's budget follows.
 //!
 //! The limit is that of the control group, less what this process itself holds. Where the kernel accounts for
-//! pressure (PSI), tasks that wait for memory are told as well: others may be short before we are, and what
-//! we fetch is what their pages are evicted for.
+//! pressure (PSI) and pages are read back from swap, tasks that wait for memory are told as well: others are
+//! short before we are, and what we fetch is what their pages are evicted for. Pressure alone says nothing.
+//! Clients that wait for a page of the library which was in memory before count as such tasks, and every
+//! library that is larger than its memory has them.
 
-use seekless_kernel::memory::{anonymous, page_cache_limit, pressure};
+use seekless_kernel::memory::{anonymous, page_cache_limit, pressure, swapped_in};
 use seekless_policy::MemoryLimit;
 use seekless_units::Bytes;
 
@@ -18,12 +20,23 @@ pub fn page_cache() -> Option<Bytes> {
     page_cache_limit().map(Bytes)
 }
 
-/// The memory that so many disks share.
-pub(crate) fn limit(disks: usize) -> MemoryLimit {
-    let cache = page_cache_limit().unwrap_or(MemoryLimit::default().bytes.0);
-    MemoryLimit {
-        bytes: Bytes(cache.saturating_sub(anonymous().unwrap_or(0))),
-        disks: u32::try_from(disks.max(1)).unwrap_or(u32::MAX),
-        tasks_wait: pressure().is_some_and(|part| part >= PRESSURE),
+/// The machine's memory, looked at again and again.
+#[derive(Debug, Default)]
+pub(crate) struct Machine {
+    /// Pages read back from swap, at the last look.
+    swapped_in: Option<u64>,
+}
+
+impl Machine {
+    /// The memory that so many disks share.
+    pub(crate) fn limit(&mut self, disks: usize) -> MemoryLimit {
+        let cache = page_cache_limit().unwrap_or(MemoryLimit::default().bytes.0);
+        let before = std::mem::replace(&mut self.swapped_in, swapped_in());
+        let swaps = before.zip(self.swapped_in).is_some_and(|(before, now)| now > before);
+        MemoryLimit {
+            bytes: Bytes(cache.saturating_sub(anonymous().unwrap_or(0))),
+            disks: u32::try_from(disks.max(1)).unwrap_or(u32::MAX),
+            tasks_wait: swaps && pressure().is_some_and(|part| part >= PRESSURE),
+        }
     }
 }

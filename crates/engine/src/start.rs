@@ -19,7 +19,7 @@ use crate::door::Message;
 use crate::kind::{Kinds, is_block};
 use crate::layout::Layout;
 use crate::media::{self, Bitrates};
-use crate::memory;
+use crate::memory::Machine;
 use crate::missed::Missed;
 use crate::next_files::{Foretold, NextFiles};
 use crate::open_files::OpenFiles;
@@ -110,6 +110,7 @@ impl DiskThread {
             disks,
             rests,
             resting: false,
+            machine: Machine::default(),
             memory_due: began + Duration::from_nanos(REPORT_EVERY.0),
             statistics,
         };
@@ -158,7 +159,7 @@ impl Setup {
         let disk = Disk::look_up(name, &settings.profiles);
         let mut config = settings.spindle.clone();
         config.reads_in_flight = config.reads_in_flight.min(IN_FLIGHT_MAX);
-        config.memory = memory::limit(disks);
+        config.memory = Machine::default().limit(disks);
         config.profile = disk.profile.clone();
         config.start_size = config.start_size.or(disk.size);
         let measured = match Layout::read(Path::new("/sys/block"), name) {

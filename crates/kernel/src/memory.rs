@@ -105,6 +105,16 @@ fn some_avg10(text: &str) -> Option<f64> {
     value.parse::<f64>().ok().filter(|p| (0.0..=100.0).contains(p)).map(|p| p / 100.0)
 }
 
+/// Pages that were read back from swap since the machine started. `None` where /proc cannot be read.
+pub fn swapped_in() -> Option<u64> {
+    counted(&fs::read_to_string("/proc/vmstat").ok()?, "pswpin")
+}
+
+/// A counter of /proc/vmstat.
+fn counted(vmstat: &str, name: &str) -> Option<u64> {
+    vmstat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+}
+
 fn mem_total(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
@@ -229,6 +239,14 @@ mod tests {
         let files = limit_files("0::/docker/1/srv\n", mounts);
         assert_eq!(files[0], Path::new("/sys/fs/cgroup/srv/memory.max"));
         assert_eq!(files.len(), 2);
+    }
+
+    #[test]
+    fn a_counter_is_found_by_its_whole_name() {
+        let vmstat = "pswpin_zero 3\npswpin 41\npswpout 7\n";
+        assert_eq!(counted(vmstat, "pswpin"), Some(41));
+        assert_eq!((counted(vmstat, "pswp"), counted("", "pswpin")), (None, None));
+        assert!(swapped_in().is_some());
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub struct Check {
     pub less: Option<String>,
     /// Axis value of `over` or `less`; that of `arm` when absent.
     pub over_x: Option<String>,
+    /// What the value or the ratio is divided by in the end: the same quantity as it was measured otherwise.
+    pub beside: Option<Beside>,
     /// Arms (or `arm@x`) whose values must rise in this order; the value judged is the smallest step's ratio.
     pub order: Option<Vec<String>>,
     /// Only runs of `arm` of which this holds are judged. When it holds of none there is nothing to judge, and the check holds.
@@ -53,6 +55,16 @@ pub struct Check {
     /// the supposed cause and nothing else, and holds if that is the cause.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub explains: Vec<String>,
+}
+
+/// Another metric of another arm, of which the repetitions are joined as those of the check.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Beside {
+    /// The metric.
+    pub metric: String,
+    /// The arm.
+    pub arm: String,
 }
 
 /// A condition on a run.
@@ -181,6 +193,7 @@ impl Check {
         if let Some(over) = self.over.as_ref().or(self.less.as_ref()) {
             all.push((over.clone(), self.over_x.clone().or_else(|| self.x.clone())));
         }
+        all.extend(self.beside.iter().map(|beside| (beside.arm.clone(), None)));
         all.extend(self.order.iter().flatten().map(|name| split(name)));
         all
     }
@@ -188,11 +201,15 @@ impl Check {
     /// # Errors
     /// When the fields do not make one of these shapes.
     pub(crate) fn validate(&self) -> Result<(), String> {
-        for name in self.metric.iter().chain(self.having.iter().map(|h| &h.metric)) {
+        let beside = self.beside.iter().map(|b| &b.metric);
+        for name in self.metric.iter().chain(self.having.iter().map(|h| &h.metric)).chain(beside) {
             metric::find(name)?;
         }
         if self.having.is_some() && self.arm.is_none() {
             return Err("`having` is about runs of an `arm`, and an `order` has none".into());
+        }
+        if self.beside.is_some() && self.arm.is_none() {
+            return Err("`beside` is about the value of an `arm`, and an `order` has none".into());
         }
         if !self.explains.is_empty() && self.source.is_some() {
             return Err("an experiment (`explains`) is no statement of a paper (`source`)".into());
@@ -237,6 +254,11 @@ impl Check {
     }
 
     fn value(&self, rows: &[Row], metric: &str) -> Option<f64> {
+        if let Some(beside) = &self.beside {
+            let value = Check { beside: None, ..self.clone() }.value(rows, metric)?;
+            let value = value / self.join(select(rows, &beside.metric, &beside.arm, None))?;
+            return value.is_finite().then_some(value);
+        }
         if self.is == Comparison::Spans {
             let end = |of| Check { of, is: Comparison::Equal, ..self.clone() }.value(rows, metric);
             return Some(self.target.clamp(end(Statistic::Min)?, end(Statistic::Max)?));
@@ -384,6 +406,29 @@ mod tests {
         let gain = |value, target| Comparison::GainAsPrinted.holds(value, target);
         assert!(gain(1.56, 1.47) && !gain(1.36, 1.47) && gain(0.85, 0.84) && !gain(1.16, 0.84));
         assert!(check("name='x'\narm='a'\nis='~'\ntarget=8").judge(&[row("a", None, 0, 9.0)], "mb_s").pass);
+    }
+
+    #[test]
+    fn a_ratio_is_held_against_what_was_measured_otherwise() {
+        let proved = |repetition: u32, value: f64| Row {
+            metrics: [("proved_disk_time".to_string(), value)].into(),
+            ..row("c", None, repetition, 1.0)
+        };
+        let rows = [
+            row("a", None, 0, 30.0),
+            row("b", None, 0, 10.0),
+            row("a", None, 1, 30.0),
+            row("b", None, 1, 10.0),
+            proved(0, 2.0),
+            proved(1, 4.0),
+        ];
+        let check = |arm: &str| {
+            let beside = format!("beside={{metric='proved_disk_time', arm='{arm}'}}");
+            check(&format!("name='x'\narm='a'\nover='b'\n{beside}\nis='>='\ntarget=0.95"))
+        };
+        assert_eq!(check("c").judge(&rows, "mb_s").value, Some(1.0));
+        assert_eq!(check("c").operands().last(), Some(&("c".to_string(), None)));
+        assert_eq!(check("a").judge(&rows, "mb_s").value, None, "it was not measured there");
     }
 
     #[test]

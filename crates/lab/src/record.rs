@@ -192,7 +192,8 @@ fn kept_metrics(scenario: &Scenario) -> BTreeSet<&str> {
     let checked = scenario.checks.iter().filter_map(|c| c.metric.as_deref());
     let having = scenario.checks.iter().filter_map(|c| Some(c.having.as_ref()?.metric.as_str()));
     let published = scenario.published.iter().filter_map(|p| p.metric.as_deref());
-    shown.chain(checked).chain(having).chain(published).collect()
+    let beside = scenario.checks.iter().filter_map(|c| Some(c.beside.as_ref()?.metric.as_str()));
+    shown.chain(checked).chain(having).chain(beside).chain(published).collect()
 }
 
 /// Six significant digits: more than a table shows, and checks computed from rows keep their value.

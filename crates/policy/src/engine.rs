@@ -259,8 +259,10 @@ impl DiskEngine {
 
     /// Leaves the disk to its readers, or no longer.
     fn leave_to_readers(&mut self, rests: bool) {
-        if self.rests && !rests {
-            self.memory.answer_for_all(self.now);
+        match (self.rests, rests) {
+            (false, true) => self.spindle.let_go(self.now),
+            (true, false) => self.memory.answer_for_all(self.now),
+            _ => {}
         }
         self.rests = rests;
     }

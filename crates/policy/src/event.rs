@@ -146,9 +146,10 @@ pub enum Event {
     },
     /// The machine's memory, every [`crate::memory::REPORT_EVERY`].
     MemoryLimit(MemoryLimit),
-    /// Whether the disk is left to its readers from now on. While it is, nothing is read ahead of need. What
-    /// clients read is heard of as ever, so that streams are known when the rest is over, and nothing is
-    /// learnt about memory and sizes from bytes that are gone by then. What was asked for is read all the same.
+    /// Whether the disk is left to its readers from now on. Then requests that wait are answered
+    /// `Pass(Mode)`, what is queued is withdrawn, and nothing is read ahead of need until it is over. What
+    /// clients read is heard of as ever, so that streams are known by then, and nothing is learnt about memory
+    /// and sizes. A request that comes meanwhile is served.
     Rest(bool),
     /// So many pieces does the device bear at once ([`crate::Config::in_flight`]), as was found out
     /// meanwhile.

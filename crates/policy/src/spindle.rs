@@ -419,6 +419,16 @@ impl Spindle {
         });
     }
 
+    /// Whoever waits is answered, and reads by itself. What is queued goes.
+    pub(crate) fn let_go(&mut self, now: Nanos) {
+        let all: BTreeSet<RequestId> = self.blocked.keys().copied().collect();
+        self.withdraw(&all);
+        self.withdraw_pieces(|_| true);
+        for id in all {
+            self.answer(now, id, Verdict::Pass(Reason::Mode));
+        }
+    }
+
     /// A stream is over: its queued pieces would be read for no client.
     pub(crate) fn forget_stream(&mut self, stream: StreamId) {
         self.withdraw_pieces(|piece| piece.ahead_for == Some(stream) && piece.waiters.is_empty());

@@ -467,8 +467,18 @@ fn bytes_gone_before_their_reader_came_are_counted() {
 fn a_disk_that_is_left_to_its_readers_reads_nothing_ahead_and_learns_nothing_of_memory() {
     let mut s = spindle(AheadConfig::default());
     steady_reader(&mut s, 1, 4 * M);
-    let (budget, reads) = (s.stats().budget, s.stats().reads);
+    // Who waits is let go at once; what is being read goes on.
+    s.handle(ms(3_900), miss(8, 3, 0, 512 * K));
+    let (under_way, ..) = next_read(&mut s).unwrap();
+    s.handle(ms(3_900), miss(9, 4, 0, 512 * K));
     s.handle(ms(4_000), Event::Rest(true));
+    let answers: Vec<_> = std::iter::from_fn(|| s.poll_action())
+        .filter(|action| matches!(action, Action::Answer { .. } | Action::Read { .. }))
+        .collect();
+    let pass = |id| Action::Answer { request: RequestId(id), verdict: Verdict::Pass(Reason::Mode) };
+    assert_eq!(answers, [pass(8), pass(9)]);
+    s.handle(ms(4_000), Event::Done { read: under_way, outcome: Outcome::Ok });
+    let (budget, reads) = (s.stats().budget, s.stats().reads);
     // Its client goes on, past everything that was fetched, while all of it is evicted.
     for half_second in 8..100 {
         let now = ms(half_second * 500);
@@ -480,7 +490,11 @@ fn a_disk_that_is_left_to_its_readers_reads_nothing_ahead_and_learns_nothing_of_
     // Who asks is served all the same.
     s.handle(ms(49_900), miss(7, 2, 0, 512 * K));
     assert_eq!(serve(&mut s, ms(49_900)).iter().map(|read| read.0).collect::<Vec<_>>(), [2]);
-    assert_eq!((s.stats().budget, s.stats().reads, s.stats().streams), (budget, reads + 1, 2));
+    assert_eq!(
+        (s.stats().budget, s.stats().reads, s.stats().streams),
+        (budget, reads + 1, 2),
+        "those of 3 and 4 are over"
+    );
     assert!(s.stats().bytes_evicted_unused > 0 && !s.stats().gives_back);
     // When it is over the client is known, and is read ahead for from where it is.
     s.handle(ms(50_000), Event::Rest(false));

@@ -161,7 +161,7 @@ fn identity(path: &Path) -> Option<(u64, i64, i64)> {
 }
 
 /// Where the daemon of the arm in `dir` listens.
-fn socket(dir: &Path) -> PathBuf {
+pub(super) fn socket(dir: &Path) -> PathBuf {
     dir.join("daemon.sock")
 }
 

@@ -21,6 +21,7 @@ mod nodes;
 mod preconditions;
 pub(crate) mod probe;
 mod profile;
+mod proof;
 mod readers;
 mod sequences;
 mod series;

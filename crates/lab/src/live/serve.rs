@@ -9,6 +9,7 @@ use super::daemon::{self, Daemon};
 use super::faults::{self, Timeline};
 use super::file_set::FileSet;
 use super::load::{self, Clients};
+use super::proof::Proof;
 use super::series::Series;
 use super::threads::Sampled;
 use super::{Bench, sequences};
@@ -80,6 +81,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     let started = Instant::now();
     let mut timeline = Timeline::new(&arm.faults);
     let mut counting = None;
+    let mut proof = None;
     let mut cpu_before = 0.0;
     let mut sampled = Sampled::default();
     let traced = bench.scenario.metrics.iter().any(|m| m.starts_with("seq_"));
@@ -95,6 +97,9 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
             }
             if let Some(file_set) = &mut file_set {
                 file_set.begin_counting(helper.as_ref());
+            }
+            if arm.proved {
+                proof = Some(Proof::start(&dir, point.load.counted_s() / speedup)?);
             }
             counting = Some(Instant::now());
             cpu_before = server.cpu_s();
@@ -121,6 +126,9 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     let cpu = counting.map(|since: Instant| (server.cpu_s() - cpu_before, since.elapsed().as_secs_f64()));
     if let Some(file_set) = file_set.take() {
         file_set.account(row, helper.as_ref());
+    }
+    if let Some(proof) = proof {
+        proof.account(row)?;
     }
     let disks = bench.disks.iter().map(|d| d.stats(false)).collect::<Result<Vec<_>, _>>()?;
     let results = clients.into_iter().map(Clients::finish).collect::<Result<Vec<_>, _>>()?;
@@ -235,6 +243,7 @@ pub(crate) fn account_disks(row: &mut Row, disks: &[Value]) {
         let read = row.metrics["disk_mb_s"];
         row.metrics.insert("hit_share".into(), (1.0 - read / served).max(0.0));
         row.metrics.insert("disk_per_served".into(), read / served);
+        row.metrics.insert("disk_s_per_gb".into(), over(busy_ns / 1e9, elapsed_s) / served * 1e3);
     }
     row.raw.insert("disks".into(), disks.to_vec().into());
 }

@@ -49,6 +49,15 @@ impl Scenario {
                 ));
             }
         }
+        if let Some(arm) = self.arms.iter().find(|a| a.proved) {
+            let daemon = arm.mode.is_some() && !arm.no_daemon && arm.door != super::Door::Watch;
+            if !matches!(self.load, Load::Closed { .. } | Load::Sessions { .. }) || !daemon {
+                return Err(format!(
+                    "arm `{}`: `proved` needs a load of kind `closed` or `sessions`, and a daemon of the door \"shim\" or \"observe\"",
+                    arm.name
+                ));
+            }
+        }
         self.validate_fio()?;
         let command = matches!(self.load, super::Load::Command { .. });
         if self.sim.only && self.sim.not.is_some() {

@@ -35,6 +35,9 @@ pub(crate) fn refusal(scenario: &Scenario) -> Option<String> {
     if scenario.arms.iter().any(|a| a.file_set == Some(FileSetBy::Itself)) {
         return Some("the simulator has no program that reads ahead by itself".into());
     }
+    if scenario.arms.iter().any(|a| a.proved) {
+        return Some("`seekless prove` asks a real daemon".into());
+    }
     let faulty = |a: &Arm| !a.faults.is_empty() || a.no_daemon;
     if scenario.arms.iter().any(faulty) {
         return Some(
