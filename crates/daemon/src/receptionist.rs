@@ -172,7 +172,7 @@ impl Receptionist {
                     connection => self.readable(connection),
                 }
             }
-            self.engine.rest(self.shared.passing.now(Instant::now()));
+            self.rest();
             if !self.hand_over.released() {
                 self.take_reports();
             }
@@ -345,6 +345,7 @@ impl Receptionist {
                         return self.refuse(mark, RefuseReason::Permission, frame.kind());
                     }
                     self.shared.passing.lease(lease_ms, Instant::now());
+                    self.rest();
                     let _ = client.send(frame);
                 }
                 (Frame::TakeOver { step, .. }, _) => {
@@ -507,6 +508,11 @@ impl Receptionist {
                 pass(PassReason::Full);
             }
         }
+    }
+
+    /// The engine rests while every call is passed. A lease ends by itself.
+    fn rest(&self) {
+        self.engine.rest(self.shared.passing.now(Instant::now()));
     }
 
     /// Asks for a file set on behalf of a connection. In a mode that serves no call there is none.

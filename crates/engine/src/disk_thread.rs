@@ -85,6 +85,8 @@ impl DiskLoop {
         loop {
             // Asked for anew: a thread that has ended leaves a channel that is always ready.
             let orders = self.next_files.as_ref().map_or_else(never, |next| next.orders.clone());
+            // Before anything that was queued meanwhile is read.
+            self.report_rest();
             self.act();
             self.statistics.publish(self.engine.stats());
             // Reports first: they free the disk.
@@ -100,7 +102,6 @@ impl DiskLoop {
                 },
                 recv(self.timer()) -> _ => self.event(Event::Tick),
             }
-            self.report_rest();
             self.report_memory();
             // The more of what has arrived is known when a read is chosen, the better is the order of reads.
             reports.try_iter().for_each(|report| self.report(report));
