@@ -16,7 +16,7 @@ use seekless_kernel::prefetch::{Source, give_back};
 use seekless_kernel::residency::{missing_prefix, page_bytes, resident_prefix};
 use seekless_policy::memory::REPORT_EVERY;
 use seekless_policy::{
-    Access, Action, Demand, DiskEngine, Event, FileId, Outcome, Request, RequestId, Taken, Verdict,
+    Access, Action, Demand, DiskEngine, Event, FileId, Outcome, Reason, Request, RequestId, Taken, Verdict,
 };
 use seekless_units::Nanos;
 use seekless_wants::PROGRESS_STEP;
@@ -36,6 +36,7 @@ use crate::worker::{self, Report, Workers};
 
 /// A request the engine has not answered.
 pub(crate) struct Pending {
+    pub(crate) reader: u32,
     pub(crate) on_answer: OnAnswer,
     pub(crate) file: FileId,
     pub(crate) source: Arc<Source>,
@@ -168,15 +169,16 @@ impl DiskLoop {
         let Ask { id, file, edition, need_offset, need_len, offset, len, .. } = ask;
         let source = self.files.open(file, edition, ask.start, ask.steps, ask.passed);
         let lba = self.files.locate(file, offset).and_then(|(lba, _)| lba);
-        let (on_answer, answer_is_read) = (ask.on_answer, ask.answer_is_read);
-        self.pending.insert(id, Pending { on_answer, file, source, need_offset, need_len, answer_is_read });
+        let Ask { reader, on_answer, answer_is_read, .. } = ask;
+        let pending = Pending { reader, on_answer, file, source, need_offset, need_len, answer_is_read };
+        self.pending.insert(id, pending);
         let deadline = ask.demand.deadline.map(|at| self.at(at));
         let ClientDemand { bitrate, file_set, .. } = ask.demand;
         let demand = Demand { deadline, bitrate, file_set, ..Demand::default() };
         let (from, file_size) = (need_offset, edition.size);
         self.event(Event::Request(Request { id, file, from, offset, len, file_size, lba, demand }));
         // The order of a file set's files foretells nothing.
-        (!file_set).then(|| self.read(ask.reader, file, need_offset, need_len));
+        (!file_set).then(|| self.read(reader, file, need_offset, need_len));
     }
 
     /// A client read. Where a file lies is known only while it is open; the engine ignores reads of others.
@@ -289,6 +291,9 @@ impl DiskLoop {
             Verdict::Resident => Completion::Resident(ResidentRange { fd: source.as_fd(), offset, len }),
             Verdict::Pass(reason) => Completion::Pass(reason),
         });
+        if let (Verdict::Pass(Reason::DiskOrder), Some(next_files)) = (verdict, &self.next_files) {
+            next_files.goes_on_unheard(pending.reader);
+        }
         if pending.answer_is_read && verdict == Verdict::Resident {
             self.access(file, offset, len, Taken::Unknown);
         }

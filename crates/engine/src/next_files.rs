@@ -64,6 +64,8 @@ pub(crate) enum Heard {
     Read(Box<HeardRead>),
     /// What was asked for is in memory, or is not to come.
     Came { reader: u32, file: FileId, resident: bool },
+    /// A reader in the order of the disk was left alone for a while.
+    GoesOnUnheard { reader: u32 },
 }
 
 /// A read of a head or an end.
@@ -154,6 +156,13 @@ impl NextFiles {
         }
     }
 
+    /// A reader in the order of the disk was left alone for a while. Lossy as well.
+    pub(crate) fn goes_on_unheard(&self, reader: u32) {
+        if self.tell.len() < HEARD_MAX / 2 {
+            let _ = self.tell.try_send(Heard::GoesOnUnheard { reader });
+        }
+    }
+
     /// Called when what was asked for is in memory or is not to come.
     pub(crate) fn on_answer(&self, reader: u32, file: FileId) -> impl FnOnce(bool) + Send + use<> {
         let tell = self.tell.clone();
@@ -194,7 +203,8 @@ impl DiskLoop {
         let lba = self.files.locate(file, offset).and_then(|(lba, _)| lba);
         let on_answer: OnAnswer = Box::new(|outcome| answered(matches!(outcome, Completion::Resident(_))));
         let (need_offset, need_len) = (offset, len);
-        let pending = Pending { on_answer, file, source, need_offset, need_len, answer_is_read: false };
+        let pending =
+            Pending { reader, on_answer, file, source, need_offset, need_len, answer_is_read: false };
         self.pending.insert(id, pending);
         let deadline = Some(self.at(Instant::now()) + TURN_MAX);
         let demand = Demand { deadline, foretold: true, ..Demand::default() };
@@ -246,6 +256,7 @@ impl Opener {
                 Ok(Heard::Read(read)) => self.read(now, &read),
                 Ok(Heard::Came { reader, file, resident: true }) => self.successors.arrived(reader, file),
                 Ok(Heard::Came { reader, file, resident: false }) => self.leave(reader, file),
+                Ok(Heard::GoesOnUnheard { reader }) => self.successors.goes_on_unheard(reader),
                 Err(RecvTimeoutError::Timeout) => self.successors.tick(now),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
