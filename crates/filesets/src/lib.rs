@@ -32,7 +32,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use core::fmt;
 
 use lane::Lane;
-use seekless_units::{FileId, Lba};
+use seekless_units::{FileId, Lba, PAGE_BYTES};
 use set::{Held, Place, Set};
 
 /// Most sets at once. Each may hold [`RANGES_MAX`] descriptors of the driver's.
@@ -57,9 +57,6 @@ pub const IN_LINE_BYTES_MAX: u64 = 16 << 20;
 
 /// Largest window, bytes. Beyond it a set takes memory and gains nothing.
 pub const WINDOW_MAX: u64 = 1 << 30;
-
-/// The smallest part of memory that counts, bytes.
-const PAGE: u64 = 4096;
 
 /// The part of a disk's budget that sets may fill with bytes that are not taken: the rest is for streams,
 /// which have clients that must not wait. At half of it, windows of sets are cut on machines with little
@@ -230,7 +227,7 @@ impl FileSets {
         if self.sets.len() >= SETS_MAX {
             return Err(Refused::Full);
         }
-        let window = window.clamp(PAGE, WINDOW_MAX);
+        let window = window.clamp(PAGE_BYTES, WINDOW_MAX);
         self.sets.insert(set, Set::new(window));
         Ok(window)
     }

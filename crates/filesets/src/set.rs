@@ -3,9 +3,9 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use seekless_units::{FileId, Lba};
+use seekless_units::{FileId, Lba, PAGE_BYTES};
 
-use crate::{Outcome, PAGE, RANGES_MAX, Range, RangeId, Refused, STEP_MAX, StepId};
+use crate::{Outcome, RANGES_MAX, Range, RangeId, Refused, STEP_MAX, StepId};
 
 /// Where a range lies. Places compare by disk address; where addresses are unknown, by file and offset, which
 /// is how file systems tend to lay out.
@@ -38,7 +38,7 @@ impl Held {
 
     /// What it counts in the window.
     fn reserved(&self) -> u64 {
-        self.range.len.next_multiple_of(PAGE)
+        self.range.len.next_multiple_of(PAGE_BYTES)
     }
 
     /// Whether a step of it is still to be handed out.
