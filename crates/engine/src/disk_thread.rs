@@ -16,7 +16,7 @@ use seekless_kernel::prefetch::{Source, give_back};
 use seekless_kernel::residency::{missing_prefix, page_bytes, resident_prefix};
 use seekless_policy::memory::REPORT_EVERY;
 use seekless_policy::{
-    Access, Action, Demand, DiskEngine, Event, FileId, Outcome, Reason, Request, RequestId, Taken, Verdict,
+    Access, Action, Demand, DiskEngine, Event, FileId, Outcome, Request, RequestId, Taken, Verdict,
 };
 use seekless_units::Nanos;
 use seekless_wants::PROGRESS_STEP;
@@ -286,14 +286,12 @@ impl DiskLoop {
 
     fn answer(&mut self, id: RequestId, verdict: Verdict) {
         let Some(pending) = self.pending.remove(&id) else { return };
+        self.answered(pending.reader, verdict);
         let Pending { on_answer, file, source, need_offset: offset, need_len: len, .. } = pending;
         on_answer(match verdict {
             Verdict::Resident => Completion::Resident(ResidentRange { fd: source.as_fd(), offset, len }),
             Verdict::Pass(reason) => Completion::Pass(reason),
         });
-        if let (Verdict::Pass(Reason::DiskOrder), Some(next_files)) = (verdict, &self.next_files) {
-            next_files.goes_on_unheard(pending.reader);
-        }
         if pending.answer_is_read && verdict == Verdict::Resident {
             self.access(file, offset, len, Taken::Unknown);
         }

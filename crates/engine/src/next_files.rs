@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use seekless_kernel::prefetch::{Source, Steps};
 use seekless_kernel::residency::resident_prefix;
-use seekless_policy::{Demand, Event, FileId, PAGE, Request, RequestId};
+use seekless_policy::{Demand, Event, FileId, PAGE, Reason, Request, RequestId, Verdict};
 use seekless_successors::{Action, FILES_AHEAD_MAX, Read, Stats, Successors, TURN_MAX, head, room};
 use seekless_units::{Lba, Nanos};
 
@@ -186,6 +186,13 @@ impl DiskLoop {
             HeardFile { source: open.source.clone(), edition: open.edition, lba, on }
         });
         next_files.read(HeardRead { reader, file, offset, len, open });
+    }
+
+    /// A request has its answer; whether its reader is not heard of from here on.
+    pub(crate) fn answered(&self, reader: u32, verdict: Verdict) {
+        if let (Verdict::Pass(Reason::DiskOrder), Some(next_files)) = (verdict, &self.next_files) {
+            next_files.goes_on_unheard(reader);
+        }
     }
 
     pub(crate) fn order(&mut self, order: Order) {

@@ -4,8 +4,8 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 /// Puts items of several lanes side by side: each lane's stay in their order, and wherever the list is cut,
-/// what came before is as many bytes of each lane as of any other that still has items, but for one item. So a
-/// reader that goes through the list has something of every lane at any time, and all of them bring it in
+/// what came before is as many bytes of each lane as of any other that still has items, but for one item. So
+/// a reader that goes through the list has something of every lane at any time, and all of them bring it in
 /// together.
 pub fn side_by_side<T>(
     items: Vec<T>,

@@ -7,8 +7,8 @@
 //!
 //! - A *lane* is what has heads of its own: a disk, or a part of one. Each lane has some steps in line, so
 //!   that every lane is busy and has a queue to order. The lane with the fewest bytes in line gets the next
-//!   step, so that a window that is small keeps all of them busy as well. A reader whose ranges lie on several
-//!   lanes adds them side by side ([`side_by_side`]).
+//!   step, so that a window that is small keeps all of them busy as well. A reader whose ranges lie on
+//!   several lanes adds them side by side ([`side_by_side`]).
 //! - The *window* bounds what lies in memory for a set and is not taken. All sets of a lane together have the
 //!   lane's *room*, which the driver derives from the budget of the disk ([`room`]); each has an equal part.
 //! - A *sweep* serves the ranges that were there when it began, by rising place from where the last step lay,

@@ -14,8 +14,8 @@ pub const MEMBERS_MAX: u64 = 64;
 const ROUNDING: u64 = (64 << 20) / 512;
 
 impl Topology {
-    /// The sectors where parts of a disk begin that have heads of their own, rising, the first part (at 0) left
-    /// out. None where there is one part, or nothing that can be believed is told.
+    /// The sectors where parts of a disk begin that have heads of their own, rising, the first part (at 0)
+    /// left out. None where there is one part, or nothing that can be believed is told.
     pub fn parts(&self, disk: &Disk) -> Vec<u64> {
         let dir = self.sys.join(format!("dev/block/{}", disk.dev));
         let told = match text(&dir.join("md/level")) {
