@@ -12,7 +12,7 @@
 //! program that does not read its answers stops its own set alone: what its socket has no room for waits
 //! here.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
@@ -29,6 +29,7 @@ use seekless_engine::{
 use seekless_filesets::{
     Action, FileSets, Outcome, RANGES_MAX, Range, RangeId, SETS_MAX, SetId, StepId, room,
 };
+use seekless_policy::IN_FLIGHT_MAX;
 use seekless_units::{Lba, SECTOR_BYTES};
 use seekless_wants::{CallKind, DoorLimits, Want};
 use seekless_wire::{ADDRESS_UNKNOWN, FileSet, FileSetReady, Frame, PassReason};
@@ -109,7 +110,7 @@ impl FileSetThread {
             programs: HashMap::new(),
             ranges: HashMap::new(),
             tickets: HashMap::new(),
-            disks: BTreeSet::new(),
+            disks: BTreeMap::new(),
             ranges_max: file_set_ranges(descriptors),
             looked: Instant::now(),
             answer,
@@ -159,8 +160,8 @@ struct Desk {
     programs: HashMap<SetId, Program>,
     ranges: HashMap<(SetId, RangeId), Added>,
     tickets: HashMap<StepId, Ticket>,
-    /// Those that ranges lie on.
-    disks: BTreeSet<usize>,
+    /// Those that ranges lie on, and where their parts begin that have heads of their own.
+    disks: BTreeMap<usize, Vec<Lba>>,
     ranges_max: usize,
     /// When budgets were looked at.
     looked: Instant,
@@ -237,17 +238,20 @@ impl Desk {
         if held >= self.ranges_max {
             return self.leave(set, id, PassReason::Full);
         }
-        if self.disks.insert(added.disk) {
+        if !self.disks.contains_key(&added.disk) {
+            self.disks.insert(added.disk, self.engine.parts(added.disk));
             self.look_at_budgets();
         }
         let known = (added.address != ADDRESS_UNKNOWN).then_some(Lba(added.address / SECTOR_BYTES));
+        let parts = self.disks.get(&added.disk).map_or(&[][..], |parts| parts);
+        let part = known.map_or(0, |lba| parts.partition_point(|&start| start <= lba));
         let want = added.call.want;
         let range = Range {
             file: added.call.file,
             offset: want.offset(),
             len: want.len(),
             place: known,
-            lane: added.disk as u32,
+            lane: lane_of(added.disk, part),
         };
         match self.sets.add(set, id, range) {
             Ok(()) => {
@@ -340,12 +344,13 @@ impl Desk {
 
     fn look_at_budgets(&mut self) {
         self.looked = Instant::now();
-        for &disk in &self.disks {
+        for (&disk, parts) in &self.disks {
             let bytes = match self.engine.budget(disk) {
                 0 => ROOM_WITHOUT_BUDGET,
                 budget => room(budget),
             };
-            self.sets.room(disk as u32, bytes);
+            // A set's bytes on all parts count in the room of each.
+            (0..=parts.len()).for_each(|part| self.sets.room(lane_of(disk, part), bytes));
         }
     }
 
@@ -369,6 +374,11 @@ impl Program {
             };
         }
     }
+}
+
+/// The lane of a part of a disk.
+fn lane_of(disk: usize, part: usize) -> u32 {
+    (disk * IN_FLIGHT_MAX + part.min(IN_FLIGHT_MAX - 1)) as u32
 }
 
 /// A step on its way to the engine. Its disk is served already.

@@ -36,6 +36,7 @@ use crate::worker::{self, Report, Workers};
 
 /// A request the engine has not answered.
 pub(crate) struct Pending {
+    pub(crate) reader: u32,
     pub(crate) on_answer: OnAnswer,
     pub(crate) file: FileId,
     pub(crate) source: Arc<Source>,
@@ -174,15 +175,16 @@ impl DiskLoop {
         let Ask { id, file, edition, need_offset, need_len, offset, len, .. } = ask;
         let source = self.files.open(file, edition, ask.start, ask.steps, ask.passed);
         let lba = self.files.locate(file, offset).and_then(|(lba, _)| lba);
-        let (on_answer, answer_is_read) = (ask.on_answer, ask.answer_is_read);
-        self.pending.insert(id, Pending { on_answer, file, source, need_offset, need_len, answer_is_read });
+        let Ask { reader, on_answer, answer_is_read, .. } = ask;
+        let pending = Pending { reader, on_answer, file, source, need_offset, need_len, answer_is_read };
+        self.pending.insert(id, pending);
         let deadline = ask.demand.deadline.map(|at| self.at(at));
         let ClientDemand { bitrate, file_set, .. } = ask.demand;
         let demand = Demand { deadline, bitrate, file_set, ..Demand::default() };
         let (from, file_size) = (need_offset, edition.size);
         self.event(Event::Request(Request { id, file, from, offset, len, file_size, lba, demand }));
         // The order of a file set's files foretells nothing.
-        (!file_set).then(|| self.read(ask.reader, file, need_offset, need_len));
+        (!file_set).then(|| self.read(reader, file, need_offset, need_len));
     }
 
     /// A client read. Where a file lies is known only while it is open; the engine ignores reads of others.
@@ -299,6 +301,7 @@ impl DiskLoop {
 
     fn answer(&mut self, id: RequestId, verdict: Verdict) {
         let Some(pending) = self.pending.remove(&id) else { return };
+        self.answered(pending.reader, verdict);
         let Pending { on_answer, file, source, need_offset: offset, need_len: len, .. } = pending;
         on_answer(match verdict {
             Verdict::Resident => Completion::Resident(ResidentRange { fd: source.as_fd(), offset, len }),

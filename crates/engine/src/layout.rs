@@ -17,12 +17,10 @@
 use std::fs;
 use std::path::Path;
 
+use seekless_kernel::topology::parts::{MEMBERS_MAX, actuators, linear, number, text};
 use seekless_policy::Config;
 use seekless_profile::STRIPED_AT_ONCE;
 use seekless_units::Lba;
-
-/// More members are no set of disks that we know how to read.
-const MEMBERS_MAX: u64 = 64;
 
 /// What a device's spindle gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +47,9 @@ impl Layout {
         if dir.join("md").is_dir() {
             return md(&dir).map(Some);
         }
-        actuators(&dir)
+        let parts: Vec<Lba> = actuators(&dir)?.into_iter().map(Lba).collect();
+        let name = format!("{} actuators", parts.len() + 1);
+        Ok((!parts.is_empty()).then_some(Layout { name, in_flight: 1, parts }))
     }
 
     /// Puts it into the settings of a spindle.
@@ -92,71 +92,12 @@ fn md(dir: &Path) -> Result<Layout, String> {
         "raid0" | "raid4" | "raid5" | "raid6" => {
             striped().map(|()| many(members.min(there).min(STRIPED_AT_ONCE as u64)))
         }
-        "linear" => Ok(Layout { name, in_flight: 1, parts: linear(dir, members)? }),
+        "linear" => {
+            let parts = linear(dir, members)?.into_iter().map(Lba).collect();
+            Ok(Layout { name, in_flight: 1, parts })
+        }
         other => Err(format!("md/level says {other}")),
     }
-}
-
-/// Where the members of a linear set begin, from their sizes in the order of their slots.
-fn linear(dir: &Path, members: u64) -> Result<Vec<Lba>, String> {
-    let mut at = 0;
-    let mut parts = Vec::new();
-    for slot in 0..members {
-        let size = dir.join(format!("md/rd{slot}/size"));
-        parts.push(Lba(at));
-        // In KiB.
-        at += number(&size)?.saturating_mul(2);
-    }
-    let sectors = number(&dir.join("size"))?;
-    // Members are rounded down to the set's rounding, at most a chunk each.
-    if at < sectors || at - sectors > members * ROUNDING {
-        return Err(format!("linear of {sectors} sectors over members of {at}"));
-    }
-    Ok(parts.split_off(1))
-}
-
-/// Sectors by which a member of a linear set may be larger than what the set uses of it: md rounds to its
-/// chunk, 64 MiB at most.
-const ROUNDING: u64 = (64 << 20) / 512;
-
-/// The access ranges of a drive with several actuators, in order.
-fn actuators(dir: &Path) -> Result<Option<Layout>, String> {
-    let ranges = dir.join("queue/independent_access_ranges");
-    let Ok(all) = fs::read_dir(&ranges) else { return Ok(None) };
-    let mut found = Vec::new();
-    for range in all.flatten().filter(|e| e.path().is_dir()) {
-        found.push((number(&range.path().join("sector"))?, number(&range.path().join("nr_sectors"))?));
-    }
-    found.sort_unstable();
-    let sectors = number(&dir.join("size"))?;
-    let mut at = 0;
-    for &(start, len) in &found {
-        if start != at || len == 0 {
-            return Err(format!("its access range at sector {start} does not follow on {at}"));
-        }
-        at += len;
-    }
-    match found.len() {
-        0 | 1 => Ok(None),
-        _ if at != sectors => Err(format!("its access ranges hold {at} of {sectors} sectors")),
-        n if n as u64 > MEMBERS_MAX => Err(format!("{n} access ranges")),
-        n => {
-            let parts = found[1..].iter().map(|r| Lba(r.0)).collect();
-            Ok(Some(Layout { name: format!("{n} actuators"), in_flight: 1, parts }))
-        }
-    }
-}
-
-fn text(path: &Path) -> Result<String, String> {
-    let said = |e: std::io::Error| format!("{}: {e}", path.display());
-    fs::read_to_string(path).map(|t| t.trim().to_string()).map_err(said)
-}
-
-fn number(path: &Path) -> Result<u64, String> {
-    let text = text(path)?;
-    // `md/chunk_size` and `md/layout` may be followed by what they are to become.
-    let first = text.split_whitespace().next().unwrap_or("");
-    first.parse().map_err(|_| format!("{} says `{text}`", path.display()))
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use seekless_kernel::prefetch::{Source, Steps};
 use seekless_kernel::residency::resident_prefix;
-use seekless_policy::{Demand, Event, FileId, PAGE, Request, RequestId};
+use seekless_policy::{Demand, Event, FileId, PAGE, Reason, Request, RequestId, Verdict};
 use seekless_successors::{Action, FILES_AHEAD_MAX, Read, Stats, Successors, TURN_MAX, head, room};
 use seekless_units::{Lba, Nanos};
 
@@ -64,6 +64,8 @@ pub(crate) enum Heard {
     Read(Box<HeardRead>),
     /// What was asked for is in memory, or is not to come.
     Came { reader: u32, file: FileId, resident: bool },
+    /// A reader in the order of the disk was left alone for a while.
+    GoesOnUnheard { reader: u32 },
 }
 
 /// A read of a head or an end.
@@ -154,6 +156,13 @@ impl NextFiles {
         }
     }
 
+    /// A reader in the order of the disk was left alone for a while. Lossy as well.
+    pub(crate) fn goes_on_unheard(&self, reader: u32) {
+        if self.tell.len() < HEARD_MAX / 2 {
+            let _ = self.tell.try_send(Heard::GoesOnUnheard { reader });
+        }
+    }
+
     /// Called when what was asked for is in memory or is not to come.
     pub(crate) fn on_answer(&self, reader: u32, file: FileId) -> impl FnOnce(bool) + Send + use<> {
         let tell = self.tell.clone();
@@ -180,6 +189,13 @@ impl DiskLoop {
         next_files.read(HeardRead { reader, file, offset, len, open });
     }
 
+    /// A request has its answer; whether its reader is not heard of from here on.
+    pub(crate) fn answered(&self, reader: u32, verdict: Verdict) {
+        if let (Verdict::Pass(Reason::DiskOrder), Some(next_files)) = (verdict, &self.next_files) {
+            next_files.goes_on_unheard(reader);
+        }
+    }
+
     pub(crate) fn order(&mut self, order: Order) {
         match order {
             Order::Foretell(ask) => self.foretell(*ask),
@@ -195,7 +211,8 @@ impl DiskLoop {
         let lba = self.files.locate(file, offset).and_then(|(lba, _)| lba);
         let on_answer: OnAnswer = Box::new(|outcome| answered(matches!(outcome, Completion::Resident(_))));
         let (need_offset, need_len) = (offset, len);
-        let pending = Pending { on_answer, file, source, need_offset, need_len, answer_is_read: false };
+        let pending =
+            Pending { reader, on_answer, file, source, need_offset, need_len, answer_is_read: false };
         self.pending.insert(id, pending);
         let deadline = Some(self.at(Instant::now()) + TURN_MAX);
         let demand = Demand { deadline, foretold: true, ..Demand::default() };
@@ -247,6 +264,7 @@ impl Opener {
                 Ok(Heard::Read(read)) => self.read(now, &read),
                 Ok(Heard::Came { reader, file, resident: true }) => self.successors.arrived(reader, file),
                 Ok(Heard::Came { reader, file, resident: false }) => self.leave(reader, file),
+                Ok(Heard::GoesOnUnheard { reader }) => self.successors.goes_on_unheard(reader),
                 Err(RecvTimeoutError::Timeout) => self.successors.tick(now),
                 Err(RecvTimeoutError::Disconnected) => return,
             }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use seekless_kernel::prefetch::Brought;
 use seekless_policy::{Histogram, Outcome, Stats};
-use seekless_units::Nanos;
+use seekless_units::{Lba, Nanos};
 
 use crate::lock;
 
@@ -30,6 +30,9 @@ pub struct Snapshot {
     pub last_error: Option<String>,
     /// The measured media rate, bytes a second; 0 without a profile.
     pub media_rate: f64,
+    /// Where parts with heads of their own begin, the first left out, in addresses of the device
+    /// ([`seekless_policy::Config::parts`]).
+    pub parts: Vec<Lba>,
 }
 
 /// The disk thread's end of a snapshot that others read.
@@ -41,8 +44,8 @@ pub(crate) struct Statistics {
 }
 
 impl Statistics {
-    pub(crate) fn new(pinned: Arc<AtomicUsize>, media_rate: f64) -> Statistics {
-        let own = Snapshot { pinned, media_rate, ..Snapshot::default() };
+    pub(crate) fn new(pinned: Arc<AtomicUsize>, media_rate: f64, parts: Vec<Lba>) -> Statistics {
+        let own = Snapshot { pinned, media_rate, parts, ..Snapshot::default() };
         Statistics { published: Arc::new(Mutex::new(own.clone())), own, idle_since: None }
     }
 

@@ -86,8 +86,10 @@ impl DiskThread {
         }
         let pinner = config.pins().then(|| Pinner::start(name)).transpose()?;
         let media_rate = disk.profile.as_ref().map_or(0.0, |profile| profile.mean_rate());
-        let statistics =
-            Statistics::new(pinner.as_ref().map_or_else(Arc::default, Pinner::count), media_rate);
+        // Addresses that clients tell of a file system on several disks are its own.
+        let parts = if volume.is_some() { Vec::new() } else { config.parts.clone() };
+        let pinned = pinner.as_ref().map_or_else(Arc::default, Pinner::count);
+        let statistics = Statistics::new(pinned, media_rate, parts);
         let (snapshot, began) = (statistics.published(), Instant::now());
         let next_files = settings
             .foretells()

@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use seekless_kernel::residency::resident_prefix;
 use seekless_policy::{FileId, Mode, RequestId, Taken};
+use seekless_units::Lba;
 use seekless_wants::{CallKind, DoorLimits, Want};
 
 use crate::addresses::Edition;
@@ -289,6 +290,12 @@ impl Engine {
     pub fn budget(&self, disk: usize) -> u64 {
         let devices = lock(self.devices());
         devices.views().nth(disk).map_or(0, |(_, snapshot)| lock(snapshot).engine.budget)
+    }
+
+    /// Where parts of a disk begin that have heads of their own, the first (at address 0) left out.
+    pub fn parts(&self, disk: usize) -> Vec<Lba> {
+        let devices = lock(self.devices());
+        devices.views().nth(disk).map_or_else(Vec::new, |(_, snapshot)| lock(snapshot).parts.clone())
     }
 
     /// Reports a read that hit, of a file the engine may not know: its stream moved on, and the next piece

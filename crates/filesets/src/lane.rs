@@ -22,6 +22,11 @@ impl Lane {
         self.steps < IN_LINE_MAX && self.bytes + STEP_MAX <= IN_LINE_BYTES_MAX
     }
 
+    /// Bytes in line.
+    pub(crate) fn in_line(&self) -> u64 {
+        self.bytes
+    }
+
     /// A step is in line.
     pub(crate) fn takes(&mut self, len: u64) {
         self.steps += 1;

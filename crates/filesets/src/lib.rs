@@ -6,7 +6,9 @@
 //! ready when all its steps are in memory. Its reader gets what is ready, and says when it has taken it.
 //!
 //! - A *lane* is what has heads of its own: a disk, or a part of one. Each lane has some steps in line, so
-//!   that every lane is busy and has a queue to order.
+//!   that every lane is busy and has a queue to order. The lane with the fewest bytes in line gets the next
+//!   step, so that a window that is small keeps all of them busy as well. A reader whose ranges lie on
+//!   several lanes adds them side by side ([`side_by_side`]).
 //! - The *window* bounds what lies in memory for a set and is not taken. All sets of a lane together have the
 //!   lane's *room*, which the driver derives from the budget of the disk ([`room`]); each has an equal part.
 //! - A *sweep* serves the ranges that were there when it began, by rising place from where the last step lay,
@@ -25,14 +27,17 @@
 #![no_std]
 extern crate alloc;
 
+mod beside;
 mod lane;
 mod set;
 
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
 use core::fmt;
 
+pub use beside::side_by_side;
 use lane::Lane;
-use seekless_units::{FileId, Lba};
+use seekless_units::{FileId, Lba, PAGE_BYTES};
 use set::{Held, Place, Set};
 
 /// Most sets at once. Each may hold [`RANGES_MAX`] descriptors of the driver's.
@@ -57,9 +62,6 @@ pub const IN_LINE_BYTES_MAX: u64 = 16 << 20;
 
 /// Largest window, bytes. Beyond it a set takes memory and gains nothing.
 pub const WINDOW_MAX: u64 = 1 << 30;
-
-/// The smallest part of memory that counts, bytes.
-const PAGE: u64 = 4096;
 
 /// The part of a disk's budget that sets may fill with bytes that are not taken: the rest is for streams,
 /// which have clients that must not wait. At half of it, windows of sets are cut on machines with little
@@ -230,7 +232,7 @@ impl FileSets {
         if self.sets.len() >= SETS_MAX {
             return Err(Refused::Full);
         }
-        let window = window.clamp(PAGE, WINDOW_MAX);
+        let window = window.clamp(PAGE_BYTES, WINDOW_MAX);
         self.sets.insert(set, Set::new(window));
         Ok(window)
     }
@@ -321,26 +323,38 @@ impl FileSets {
 
     /// Hands out steps wherever a lane has room in line.
     fn fill(&mut self) {
-        let sets = self.sets.len().max(1) as u64;
-        for (&number, lane) in &mut self.lanes {
-            while lane.may_take_more() {
-                let part = lane.room / sets;
-                let Some((set, range)) = next_range(&mut self.sets, number, lane, part) else { break };
-                let Some(held) = self.sets.get_mut(&set).and_then(|of| of.ranges.get_mut(&range)) else {
-                    break;
-                };
-                let (offset, len) = held.next_step();
-                let step = StepId(self.next_step);
-                self.next_step += 1;
-                held.in_line.insert(step);
-                lane.current = held.has_more().then_some((set, range));
-                lane.takes(len);
-                let Range { file, place, .. } = held.range;
-                let place = place.map(|first| first.plus_bytes(offset - held.range.offset));
-                self.steps.insert(step, Step { set, range, lane: number, len });
-                self.actions.push_back(Action::Ask { step, set, range, file, offset, len, place });
+        let mut open: Vec<u32> = self.lanes.keys().copied().collect();
+        loop {
+            let lanes = open.iter().filter_map(|number| Some((self.lanes.get(number)?, *number)));
+            let may = lanes.filter(|(lane, _)| lane.may_take_more());
+            let Some((_, number)) = may.min_by_key(|(lane, number)| (lane.in_line(), *number)) else {
+                return;
+            };
+            // A lane that has nothing now has nothing later: ranges come between two calls.
+            if self.hand_out(number).is_none() {
+                open.retain(|&other| other != number);
             }
         }
+    }
+
+    /// Hands out the next step at a lane; `None`: it has none.
+    fn hand_out(&mut self, number: u32) -> Option<()> {
+        let sets = self.sets.len().max(1) as u64;
+        let lane = self.lanes.get_mut(&number)?;
+        let part = lane.room / sets;
+        let (set, range) = next_range(&mut self.sets, number, lane, part)?;
+        let held = self.sets.get_mut(&set)?.ranges.get_mut(&range)?;
+        let (offset, len) = held.next_step();
+        let step = StepId(self.next_step);
+        self.next_step += 1;
+        held.in_line.insert(step);
+        lane.current = held.has_more().then_some((set, range));
+        lane.takes(len);
+        let Range { file, place, .. } = held.range;
+        let place = place.map(|first| first.plus_bytes(offset - held.range.offset));
+        self.steps.insert(step, Step { set, range, lane: number, len });
+        self.actions.push_back(Action::Ask { step, set, range, file, offset, len, place });
+        Some(())
     }
 }
 
@@ -365,7 +379,7 @@ fn next_range(
         next.min()
     };
     let found = find(sets).or_else(|| {
-        sets.values_mut().for_each(Set::begin_sweep);
+        sets.values_mut().for_each(|set| set.begin_sweep(number));
         find(sets)
     });
     let (_, place, set, range): (bool, Place, SetId, RangeId) = found?;

@@ -3,13 +3,16 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use seekless_units::{FileId, Lba};
+use seekless_units::{FileId, Lba, PAGE_BYTES};
 
-use crate::{Outcome, PAGE, RANGES_MAX, Range, RangeId, Refused, STEP_MAX, StepId};
+use crate::{Outcome, RANGES_MAX, Range, RangeId, Refused, STEP_MAX, StepId};
 
 /// Where a range lies. Places compare by disk address; where addresses are unknown, by file and offset, which
 /// is how file systems tend to lay out.
 pub(crate) type Place = (Option<Lba>, FileId, u64);
+
+/// Before every range there is.
+const LOWEST: Place = (None, FileId { dev: 0, ino: 0 }, 0);
 
 fn place_of(range: &Range) -> Place {
     (range.place, range.file, range.offset)
@@ -38,7 +41,7 @@ impl Held {
 
     /// What it counts in the window.
     fn reserved(&self) -> u64 {
-        self.range.len.next_multiple_of(PAGE)
+        self.range.len.next_multiple_of(PAGE_BYTES)
     }
 
     /// Whether a step of it is still to be handed out.
@@ -113,12 +116,11 @@ impl Set {
     /// The range that comes next at a lane whose heads are there, where all of the set may have `part` bytes
     /// in memory; `None` if it has none, or no room for it.
     pub(crate) fn next(&self, lane: u32, head: Option<Place>, part: u64) -> Option<(Place, RangeId)> {
-        let lowest = (None, FileId { dev: 0, ino: 0 }, 0);
-        let from = (lane, head.unwrap_or(lowest), RangeId(0));
+        let from = (lane, head.unwrap_or(LOWEST), RangeId(0));
         let of_lane = |at: (u32, Place, RangeId)| {
             self.sweep.range(at..).next().filter(|next| next.0 == lane).map(|&(_, place, id)| (place, id))
         };
-        let (place, id) = of_lane(from).or_else(|| of_lane((lane, lowest, RangeId(0))))?;
+        let (place, id) = of_lane(from).or_else(|| of_lane((lane, LOWEST, RangeId(0))))?;
         let bytes = self.ranges.get(&id)?.reserved();
         if self.untaken == 0 || self.untaken + bytes <= part.min(self.window) {
             return Some((place, id));
@@ -129,9 +131,13 @@ impl Set {
         (!held.begun && held.range.lane == lane).then(|| (place_of(&held.range), id))
     }
 
-    /// What was added since the last sweep began belongs to the next one from now on.
-    pub(crate) fn begin_sweep(&mut self) {
-        self.sweep.append(&mut self.next_sweep);
+    /// What was added at a lane since its last sweep began belongs to the next one from now on.
+    pub(crate) fn begin_sweep(&mut self, lane: u32) {
+        let mut begins = self.next_sweep.split_off(&(lane, LOWEST, RangeId(0)));
+        if let Some(next) = lane.checked_add(1) {
+            self.next_sweep.append(&mut begins.split_off(&(next, LOWEST, RangeId(0))));
+        }
+        self.sweep.append(&mut begins);
     }
 
     /// A range is handed out from now on.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use proptest::prelude::*;
 use seekless_filesets::{
     Action, FileSets, IN_LINE_BYTES_MAX, IN_LINE_MAX, Outcome, RANGES_MAX, Range, RangeId, Refused, SETS_MAX,
-    STEP_MAX, SetId, StepId,
+    STEP_MAX, SetId, StepId, side_by_side,
 };
 use seekless_units::{FileId, Lba};
 
@@ -271,6 +271,67 @@ fn every_lane_has_a_line_of_its_own() {
         }
     }
     assert!(lanes.iter().all(|&steps| steps >= 4), "{lanes:?}");
+}
+
+#[test]
+fn a_small_window_keeps_every_lane_busy() {
+    let mut bench = Bench::with(1, 4 * M);
+    bench.sets.room(1, u64::MAX);
+    let lane_of = |id: u32| id % 2;
+    let add = |bench: &mut Bench, id: u32| {
+        bench.add(0, id, Range { lane: lane_of(id), ..range(id.into(), M) }).unwrap();
+    };
+    (0..20).for_each(|id| add(&mut bench, id));
+    for id in 20..100 {
+        let steps = |lane| bench.line.iter().filter(|step| lane_of(step.2.0) == lane).count();
+        assert_eq!((steps(0), steps(1)), (2, 2), "four in the window, two for each");
+        // Each lane serves its own in turn.
+        let first = bench.line.iter().position(|step| lane_of(step.2.0) == lane_of(id)).unwrap();
+        bench.serve(first, Outcome::Came);
+        bench.take(0, true);
+        add(&mut bench, id);
+    }
+}
+
+#[test]
+fn a_sweep_of_one_lane_begins_none_at_another() {
+    let mut bench = Bench::with(1, 1_000 * M);
+    bench.sets.room(1, u64::MAX);
+    // Five steps are in line at lane 0; of the others a sweep begins with the next.
+    for id in 0..8 {
+        bench.add(0, id, range(100 + u64::from(id), 3 * M)).unwrap();
+    }
+    bench.serve(0, Outcome::Came);
+    // Ahead of the heads, and added while the sweep is under way.
+    bench.add(0, 8, range(106, 3 * M)).unwrap();
+    bench.add(0, 9, Range { lane: 1, ..range(1, M / 2) }).unwrap();
+    while !bench.line.is_empty() {
+        bench.serve(0, Outcome::Came);
+    }
+    let at = |place: u64| bench.places.iter().rposition(|&other| other == place).unwrap();
+    assert!(at(107) < at(106), "what comes during a sweep waits for the next: {:?}", bench.places);
+}
+
+proptest! {
+    #[test]
+    fn lanes_side_by_side_lose_nothing_keep_their_order_and_are_even(
+        items in prop::collection::vec((0..4usize, 1..100u64), 0..200)
+    ) {
+        let numbered: Vec<(usize, usize, u64)> =
+            items.iter().enumerate().map(|(i, &(lane, bytes))| (i, lane, bytes)).collect();
+        let merged: Vec<_> = side_by_side(numbered.clone(), |item| item.1, |item| item.2).collect();
+        let of = |list: &[(usize, usize, u64)], lane| -> Vec<usize> {
+            list.iter().filter(|item| item.1 == lane).map(|item| item.0).collect()
+        };
+        (0..4).for_each(|lane| assert_eq!(of(&merged, lane), of(&numbered, lane)));
+        let (mut sums, mut left) = ([0u64; 4], [0, 1, 2, 3].map(|lane| of(&numbered, lane).len()));
+        for &(_, lane, bytes) in &merged {
+            let behind = (0..4).filter(|&other| left[other] > 0).map(|other| sums[other]).min();
+            prop_assert_eq!(behind, Some(sums[lane]), "the lane that is behind comes next");
+            sums[lane] += bytes;
+            left[lane] -= 1;
+        }
+    }
 }
 
 #[test]

@@ -24,6 +24,7 @@
 mod describe;
 mod layers;
 mod mountinfo;
+pub mod parts;
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -1,5 +1,7 @@
 //! One batch of a list: taken, looked up, sorted.
 
+use seekless_filesets::side_by_side;
+
 use crate::hints;
 use crate::look::{By, Found, Look};
 use crate::sequence::{self, Limits};
@@ -16,6 +18,21 @@ pub const BATCH_PATHS: u32 = 100_000;
 /// Bounds of a batch of so many paths.
 pub(crate) fn limits(paths: u32) -> Limits {
     Limits { items: paths as usize, bytes: BATCH_BYTES }
+}
+
+/// Files of a disk with several heads side by side, so that all of them are busy.
+fn beside(batch: Vec<Found>, look: &Look) -> Vec<Found> {
+    if !batch.iter().any(|found| look.has_parts(found.place.disk)) {
+        return batch;
+    }
+    let (mut all, mut rest) = (Vec::with_capacity(batch.len()), batch);
+    while let Some(first) = rest.first() {
+        let disk = first.place.disk;
+        let others = rest.split_off(rest.partition_point(|found| found.place.disk == disk));
+        let of_disk = std::mem::replace(&mut rest, others);
+        all.extend(side_by_side(of_disk, |found| look.part(found.place), |found| found.bytes));
+    }
+    all
 }
 
 /// The next batch in order; `None` after the last path. `refuse` gets what cannot be put in order, and why.
@@ -53,6 +70,7 @@ pub(crate) fn next(
     }
     if sorts {
         sequence::sort(&mut batch, |found| found.place);
+        batch = beside(batch, look);
     }
     Some(batch)
 }

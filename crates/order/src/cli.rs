@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use rustix::fs::FileType;
+use seekless_kernel::residency;
 use seekless_units::{Bytes, Exit, Fault};
 
 use crate::ahead::{Ahead, AheadSummary, Gone, Wanted};
@@ -207,10 +208,11 @@ fn out(args: &OrderArgs) -> Result<Out, Fault> {
 
 /// Refuses to read less ahead than a page: the kernel reads no less.
 pub(crate) fn enough(ahead: Bytes) -> Result<(), Fault> {
-    if ahead >= Bytes::kib(4) {
+    let page = Bytes(residency::page_bytes());
+    if ahead >= page {
         return Ok(());
     }
-    let text = format!("--ahead {ahead} is out of range; write 4KiB or more, for example 256MiB");
+    let text = format!("--ahead {ahead} is out of range; write {page} or more, for example 256MiB");
     Err(Fault::new(Exit::Usage, text))
 }
 

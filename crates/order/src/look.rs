@@ -101,6 +101,8 @@ pub(crate) struct Look {
     devices: Vec<Device>,
     by_number: HashMap<u64, usize>,
     disks: Vec<Dev>,
+    /// Of each of them, where parts begin that have heads of their own, bytes; the first part left out.
+    parts: Vec<Vec<u64>>,
 }
 
 impl Look {
@@ -112,7 +114,21 @@ impl Look {
             devices: Vec::new(),
             by_number: HashMap::new(),
             disks: Vec::new(),
+            parts: Vec::new(),
         }
+    }
+
+    /// Which part of a disk has the heads that reach this place.
+    pub(crate) fn part(&self, place: Place) -> usize {
+        match (place.at, self.parts.get(place.disk)) {
+            (At::Address(address), Some(starts)) => starts.partition_point(|&start| start <= address),
+            _ => 0,
+        }
+    }
+
+    /// Whether a disk has several such parts.
+    pub(crate) fn has_parts(&self, disk: usize) -> bool {
+        self.parts.get(disk).is_some_and(|starts| !starts.is_empty())
     }
 
     /// What to sort by.
@@ -191,15 +207,19 @@ impl Look {
         let dev = Dev::from_raw(number);
         let backing = self.topology.backing(dev, None);
         let reads_from_disk = !matches!(backing, Backing::Memory | Backing::Beyond(_));
-        let (disk, name, start, queue_of) = match backing {
-            Backing::Disk { disk, start, queue_of, .. } => (disk.dev, disk.name, start, queue_of),
-            _ => (dev, dev.to_string(), 0, None),
+        let (disk, name, start, queue_of, parts) = match backing {
+            Backing::Disk { disk, start, queue_of, .. } => {
+                let parts = self.topology.parts(&disk);
+                (disk.dev, disk.name, start, queue_of, parts)
+            }
+            _ => (dev, dev.to_string(), 0, None, Vec::new()),
         };
         let limits = self.topology.queue_limits(queue_of.unwrap_or(dev));
         let steps = Steps { submit: limits.read_ahead_cut(), report: REPORT_STEP };
         let seen = self.disks.iter().position(|other| *other == disk);
         let rank = seen.unwrap_or(self.disks.len());
         if seen.is_none() {
+            self.parts.push(parts.into_iter().map(|start| start.saturating_mul(SECTOR)).collect());
             self.disks.push(disk);
         }
         self.devices.push(Device {

@@ -3,7 +3,7 @@
 use seekless_drive::catalogue as drives;
 use seekless_drive::set::{DriveSet, SetKind, SetSpec};
 use seekless_policy::{AheadConfig, Config as SpindleConfig, Mode, Sizing};
-use seekless_sim::serving::config::{Costs, DiskConfig, EngineConfig, ServerModel};
+use seekless_sim::serving::config::{Costs, DiskConfig, EngineConfig, FileSetLoad, ServerModel};
 use seekless_sim::serving::profile::profile_of;
 use seekless_sim::serving::{self, Config, KernelConfig, Load, Report};
 use seekless_sizing::controller::Params;
@@ -25,6 +25,17 @@ fn served(set: SetSpec, change: impl FnOnce(&mut SpindleConfig)) -> Report {
 
 /// The same on any drive.
 fn served_by(drive: &str, set: SetSpec, change: impl FnOnce(&mut SpindleConfig)) -> Report {
+    served_beside(drive, set, change, 100, None)
+}
+
+/// The same with so many clients, beside a program with a file set.
+fn served_beside(
+    drive: &str,
+    set: SetSpec,
+    change: impl FnOnce(&mut SpindleConfig),
+    clients: u32,
+    file_set: Option<FileSetLoad>,
+) -> Report {
     let library = CatalogueSpec { size: Some(Bytes::gib(40)), ..CatalogueSpec::default() };
     let drive = drives::find(drive).unwrap();
     let mut spindle = SpindleConfig {
@@ -44,11 +55,8 @@ fn served_by(drive: &str, set: SetSpec, change: impl FnOnce(&mut SpindleConfig))
         socket: Bytes::mib(1),
         engine: Some(EngineConfig::of_shim(spindle)),
         costs: Costs::default(),
-        load: Load::Closed {
-            clients: 100,
-            spec: ClosedSpec { range: Bytes::kib(512), ..ClosedSpec::default() },
-        },
-        file_set: None,
+        load: Load::Closed { clients, spec: ClosedSpec { range: Bytes::kib(512), ..ClosedSpec::default() } },
+        file_set,
         warmup: Nanos::from_secs(10),
         length: Nanos::from_secs(30),
     };
@@ -79,6 +87,20 @@ fn parts_with_heads_of_their_own_have_a_queue_each() {
     let sweep = rate(set, |c| c.in_flight = 4);
     let parts = rate(set, |c| c.parts = (1..4).map(|i| Lba(i * each)).collect());
     assert!(parts > 1.8 * one && parts > 1.8 * sweep, "{one} {sweep} {parts}");
+}
+
+#[test]
+fn a_file_set_keeps_every_part_busy() {
+    let load = FileSetLoad { window: Bytes::mib(64), range: Bytes::mib(2), rate: 4e9 };
+    let rate = |set: SetSpec, parts: u64| {
+        let all = DriveSet::new(&drives::get(DRIVE).unwrap(), set).unwrap().sectors();
+        let change = |c: &mut SpindleConfig| c.parts = (1..parts).map(|i| Lba(i * (all / parts))).collect();
+        let of_set = served_beside(DRIVE, set, change, 0, Some(load)).file_set.unwrap().mb_per_s;
+        println!("{set} as {parts}: {of_set:.1} MB/s");
+        of_set
+    };
+    let (one, four) = (rate(SetSpec::SINGLE, 1), rate(of(SetKind::Linear, 4), 4));
+    assert!(four > 3.0 * one, "four disks {four}, one {one}");
 }
 
 #[test]

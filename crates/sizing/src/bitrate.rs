@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
 
-use seekless_units::Bytes;
+use seekless_units::{Bytes, PAGE_BYTES};
 use serde::{Deserialize, Serialize};
 
 /// How the size depends on the bitrate.
@@ -68,8 +68,8 @@ impl BitrateRule {
 
     /// The size for a stream of `bitrate` when the highest bitrate has `size`: whole pages, at least one.
     pub fn size(&self, size: Bytes, bitrate: f64, highest: f64) -> Bytes {
-        let pages = (size.0 as f64 * self.factor(bitrate, highest) / 4096.0 + 0.5) as u64;
-        Bytes(pages.max(1).saturating_mul(4096))
+        let pages = (size.0 as f64 * self.factor(bitrate, highest) / PAGE_BYTES as f64 + 0.5) as u64;
+        Bytes(pages.max(1).saturating_mul(PAGE_BYTES))
     }
 }
 

@@ -19,11 +19,11 @@
 //! did not.
 
 use seekless_profile::DiskProfile;
-use seekless_units::{Bytes, Lba, Nanos};
+use seekless_units::{Bytes, Lba, Nanos, PAGE_BYTES};
 use serde::{Deserialize, Serialize};
 
 /// First prefetch of a stream: 16 pages, as in Linux and in \[C\] section 2.
-pub const SLOW_START: Bytes = Bytes(16 * 4096);
+pub const SLOW_START: Bytes = Bytes(16 * PAGE_BYTES);
 
 /// Weight of the newest seek in the moving average. \[C\] gives none; an eighth, as TCP's round-trip time
 /// has: the average follows a change of load within some tens of reads and not a single long seek.
@@ -90,8 +90,8 @@ impl Competitive {
     /// The competitive depth of a prefetch that starts at `lba`, in whole pages.
     pub fn depth(&self, lba: Lba) -> Bytes {
         let bytes = self.switch_cost().as_secs_f64() * self.profile.rate_at(lba);
-        let pages = (bytes / 4096.0 + 0.5) as u64;
-        Bytes(pages.saturating_mul(4096)).clamp(SLOW_START, self.depth_max)
+        let pages = (bytes / PAGE_BYTES as f64 + 0.5) as u64;
+        Bytes(pages.saturating_mul(PAGE_BYTES)).clamp(SLOW_START, self.depth_max)
     }
 
     /// What it goes by.

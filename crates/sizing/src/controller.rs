@@ -31,7 +31,7 @@ pub use model::{Bound, RECENT, Situation, SizeModel};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 
-use seekless_units::{Bytes, Nanos, words};
+use seekless_units::{Bytes, Nanos, PAGE_BYTES, words};
 use serde::{Deserialize, Serialize};
 
 /// Bytes of a transaction: FreeBSD's MAXPHYS.
@@ -111,7 +111,7 @@ impl Params {
         part("score_deflation_factor", self.score_deflation_factor, 0.99)?;
         part("adjust_busy", self.adjust_busy, 1.0)?;
         part("adjust_evict", self.adjust_evict, 100.0)?;
-        if !(4096..=1 << 30).contains(&self.step_size.0) {
+        if !(PAGE_BYTES..=1 << 30).contains(&self.step_size.0) {
             return Err(format!(
                 "step_size = {} is out of range; it lies within 4KiB and 1GiB",
                 self.step_size
@@ -123,7 +123,7 @@ impl Params {
                 self.size_max
             ));
         }
-        if self.start_size.0 < 4096 || self.start_size > self.size_max {
+        if self.start_size.0 < PAGE_BYTES || self.start_size > self.size_max {
             return Err(format!(
                 "start_size = {} is out of range; it lies within 4KiB and size_max",
                 self.start_size
@@ -142,7 +142,7 @@ impl Params {
         self.score_deflation_factor = part(self.score_deflation_factor, 0.99);
         self.adjust_busy = part(self.adjust_busy, 1.0);
         self.adjust_evict = part(self.adjust_evict, 100.0);
-        self.step_size = Bytes(self.step_size.0.clamp(4096, 1 << 30) / 4096 * 4096);
+        self.step_size = Bytes(self.step_size.0.clamp(PAGE_BYTES, 1 << 30) / PAGE_BYTES * PAGE_BYTES);
         self.size_max = self.size_max.clamp(self.step_size, Bytes::gib(4));
         self.start_size = self.start_size.min(self.size_max);
         self.adjust_interval = Nanos(self.adjust_interval.0.clamp(1_000_000, 86_400_000_000_000));
@@ -344,7 +344,11 @@ impl Controller {
     fn size_after(&self, steps: u64) -> u64 {
         let (from, to) = (self.from as i128, i128::from(self.target().0));
         let size = from + (to - from) * i128::from(steps) / i128::from(SLIDE_STEPS);
-        if steps >= SLIDE_STEPS { self.target().0 } else { (size as u64 / 4096 * 4096).max(4096) }
+        if steps >= SLIDE_STEPS {
+            self.target().0
+        } else {
+            (size as u64 / PAGE_BYTES * PAGE_BYTES).max(PAGE_BYTES)
+        }
     }
 
     fn size_at(&self, now: Nanos) -> u64 {

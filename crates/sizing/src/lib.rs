@@ -39,9 +39,6 @@ use controller::{Observation, Situation};
 use seekless_units::{Bytes, FileId, Lba, Nanos};
 use serde::{Deserialize, Serialize};
 
-/// Sizes are whole pages of this many bytes.
-pub(crate) const PAGE: u64 = 4096;
-
 /// A read of bytes that are not in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Miss {

@@ -213,7 +213,10 @@ impl Successors {
         {
             of.disk_order.at(from, from.saturating_add(bytes.div_ceil(SECTOR_BYTES)));
         }
-        let trusted = self.readers.get(&reader).is_some_and(Reader::is_trusted);
+        let (trusted, in_disk_order) = match self.readers.get(&reader) {
+            Some(of) => (of.is_trusted(), of.disk_order.is_likely()),
+            None => (false, false),
+        };
         let Some(slot) = self.folders.get_mut(&key) else { return };
         slot.last = now;
         match &mut slot.known {
@@ -240,11 +243,21 @@ impl Successors {
                 if recent.len() > RECENT_MAX {
                     recent.pop_front();
                 }
-                if !*asked && (trusted || *whole >= LISTED_AFTER) {
+                // To list a folder costs the disk a seek there and one back, which a reader in the order of
+                // the disk would wait for, and nothing is read ahead of it.
+                if !*asked && !in_disk_order && (trusted || *whole >= LISTED_AFTER) {
                     *asked = true;
                     self.actions.push_back(Action::List { reader, folder });
                 }
             }
+        }
+    }
+
+    /// A reader was told to read by itself, and is not heard of for a while: where it is heard of next says
+    /// nothing about its order.
+    pub fn goes_on_unheard(&mut self, reader: u32) {
+        if let Some(of) = self.readers.get_mut(&reader) {
+            of.disk_order.goes_on_unheard();
         }
     }
 

@@ -397,3 +397,34 @@ fn a_reader_in_disk_order_is_left_alone() {
     };
     assert!(asked_with(side_by_side) < 20);
 }
+
+/// Programs that take 64 files each in the order of the disk; of each only the first read is heard of, and
+/// it is told (`told`) that nothing is heard of the rest. How many folders were listed.
+fn listed_for_batches(told: bool) -> usize {
+    let mut driver = Driver::new(folders(4, 256));
+    let (sectors, reader) = (BYTES / 512, 1);
+    // The first files of the first program show the order.
+    let starts = (0..4).chain((1..40).map(|program| program * 64));
+    for (i, file) in starts.enumerate() {
+        driver.now += Nanos::from_millis(50);
+        let (folder, entry) = (i % 4, i / 4);
+        let ino = driver.folders[folder][entry].ino;
+        let (file_id, folder) = (FileId { dev: 1, ino }, Some(FileId { dev: 1, ino: folder as u64 }));
+        driver.ahead.remove(&(reader, file_id));
+        let place = Some((Lba(1_000 + file * sectors), BYTES));
+        driver
+            .successors
+            .read(driver.now, Read { reader, file: file_id, folder, head: true, end: true, place });
+        if told && i >= 3 {
+            driver.successors.goes_on_unheard(reader);
+        }
+        driver.act();
+    }
+    driver.listed
+}
+
+#[test]
+fn no_folder_is_listed_for_a_reader_in_disk_order_that_is_heard_of_now_and_then() {
+    assert_eq!(listed_for_batches(true), 0);
+    assert_eq!(listed_for_batches(false), 4, "files that lie apart are no disk order");
+}

@@ -5,6 +5,10 @@ use core::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+/// The smallest page of memory, bytes; larger ones are a multiple of it. The kernel reads and counts files in
+/// pages, so sizes are whole ones.
+pub const PAGE_BYTES: u64 = 4096;
+
 /// A number of bytes. Addition and subtraction saturate.
 ///
 /// Written and read with a unit: `2MiB`, `512 KiB`, `64GiB` (powers of 1024) or `146GB`, `500 MB`, `8kB`

@@ -14,7 +14,7 @@ mod name;
 mod nanos;
 mod sector;
 
-pub use bytes::{Bytes, ParseBytesError};
+pub use bytes::{Bytes, PAGE_BYTES, ParseBytesError};
 pub use exit::{Exit, Fault};
 pub use name::{FileId, UnknownName};
 pub use nanos::Nanos;

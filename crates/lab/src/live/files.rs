@@ -29,8 +29,9 @@ const TREE: &str = "tree";
 const MEMORY: &str = "/dev/shm";
 /// Clients of the rsync daemon at a time.
 const CLIENTS: usize = 8;
-/// Takes checksums of the paths on its standard input, four files at a time.
-const SHA256: &str = "xargs -0 -n 64 -P 4 sha256sum";
+/// Programs that `xargs` starts at a time, and files that each takes.
+pub(crate) const XARGS_PROGRAMS: u32 = 4;
+pub(crate) const XARGS_FILES: u32 = 64;
 /// The program of the Python arms.
 const PROGRAM: &str = include_str!("files.py");
 
@@ -81,7 +82,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
             // Other machines' work: no memory and no preload of the arm's.
             let elapsed_s = run("rsync clients", fetch(server.port(), &root, fetched.path())?, None)?;
             let stats = bench.disks[0].stats(false)?;
-            let take = format!("find . -type f -print0 | {SHA256}");
+            let take = format!("find . -type f -print0 | {}", sha256(XARGS_PROGRAMS));
             run("checksums", shell(&take, &sums, fetched.path()), None)?;
             (elapsed_s, stats)
         }
@@ -139,18 +140,24 @@ fn fetch(port: u16, root: &Path, into: &Path) -> Result<Command, Fault> {
     Ok(command)
 }
 
+/// Takes checksums of the paths on its standard input, by so many programs at a time.
+fn sha256(programs: u32) -> String {
+    format!("xargs -0 -n {XARGS_FILES} -P {programs} sha256sum")
+}
+
+/// The same of all files in the order of the disk.
+fn ordered(option: &str, programs: u32) -> String {
+    format!("find . -type f -print0 | \"$SEEKLESS\" order -0{option} | {}", sha256(programs))
+}
+
 /// The line a shell runs for `reader`, to write lines of `sha256sum`. `None`: it takes no file from the disk
 /// itself.
 fn line(reader: FileReader) -> Option<String> {
     Some(match reader {
-        FileReader::Xargs => format!("find . -type f -print0 | {SHA256}"),
-        FileReader::Order => format!("find . -type f -print0 | \"$SEEKLESS\" order -0 | {SHA256}"),
-        FileReader::OrderOne => {
-            "find . -type f -print0 | \"$SEEKLESS\" order -0 | xargs -0 -n 64 sha256sum".into()
-        }
-        FileReader::OrderAhead => {
-            format!("find . -type f -print0 | \"$SEEKLESS\" order -0 --ahead \"$AHEAD\" | {SHA256}")
-        }
+        FileReader::Xargs => format!("find . -type f -print0 | {}", sha256(XARGS_PROGRAMS)),
+        FileReader::Order => ordered("", XARGS_PROGRAMS),
+        FileReader::OrderOne => ordered("", 1),
+        FileReader::OrderAhead => ordered(" --ahead \"$AHEAD\"", XARGS_PROGRAMS),
         FileReader::Tar => "tar c . | \"$SEEKLESS\" lab sums".into(),
         FileReader::CatSet => "\"$SEEKLESS\" cat-set --ahead \"$AHEAD\" . | \"$SEEKLESS\" lab sums".into(),
         FileReader::PythonWalk => "python3 -B \"$PROGRAM\" walk".into(),

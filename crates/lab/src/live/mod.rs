@@ -12,7 +12,7 @@ mod diff;
 pub(crate) mod disk;
 mod faults;
 mod file_set;
-mod files;
+pub(crate) mod files;
 mod fio;
 mod joined;
 pub(crate) mod load;

@@ -274,6 +274,10 @@ fn row(job: &Job, position: usize, line: &[String], answer: &Value) -> Result<Ro
             let end = answer.pointer("/load/length_s").and_then(Value::as_f64);
             row.metrics.extend(end.map(|s| ("runtime_s".to_string(), s)));
         }
+        Load::Files { .. } => {
+            account(&mut row, answer);
+            account_files(&mut row, answer);
+        }
         _ => account(&mut row, answer),
     }
     if let Some(machine) = &job.point.machine {
@@ -282,6 +286,14 @@ fn row(job: &Job, position: usize, line: &[String], answer: &Value) -> Result<Ro
     }
     row.raw.insert("command".into(), format!("seekless {}", line.join(" ")).into());
     Ok(row)
+}
+
+/// Adds what is known of programs that read a tree.
+fn account_files(row: &mut Row, answer: &Value) {
+    let number = |path: &str| answer.pointer(path).and_then(Value::as_f64);
+    let (Some(seconds), Some(files)) = (number("/load/length_s"), number("/library/files")) else { return };
+    row.metrics.insert("runtime_s".into(), seconds);
+    row.metrics.insert("files_s".into(), files / seconds.max(1e-9));
 }
 
 /// Fills a row from the answer of `seekless sim serve`.

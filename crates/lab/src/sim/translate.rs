@@ -1,7 +1,10 @@
 //! A scenario's arm as arguments of `seekless sim serve`.
 
+use seekless_workload::tree::Taking;
+
+use crate::live::files::{XARGS_FILES, XARGS_PROGRAMS};
 use crate::live::load::SEARCH_RUNS;
-use crate::scenario::{Arm, Door, FileSetBy, Load, Point, Scenario, ServerKind};
+use crate::scenario::{Arm, Door, FileReader, FileSetBy, Load, Point, Scenario, ServerKind};
 
 /// Seconds a run at one rate takes where a scenario asks for a ramp.
 const RAMP_STEP_S: (f64, f64) = (60.0, 240.0);
@@ -14,8 +17,9 @@ pub(crate) fn refusal(scenario: &Scenario) -> Option<String> {
     if matches!(scenario.load, Load::Profile {}) {
         return Some("in virtual time the procedure is a test of its own (cargo test -p seekless-disk --test catalogue)".into());
     }
-    if matches!(scenario.load, Load::Files { .. }) {
-        return Some("the simulator has no file system to read small files from".into());
+    let files = matches!(scenario.load, Load::Files { .. });
+    if files && scenario.arms.iter().any(|a| a.reader.and_then(programs).is_none()) {
+        return Some("the simulator has no program that reads a tree ahead by itself, and no rsync".into());
     }
     if matches!(scenario.load, Load::Fio { .. }) {
         return Some("fio is a real program".into());
@@ -89,6 +93,9 @@ impl Words {
     }
 }
 
+/// Virtual time that the programs of a tree may take: it ends with the last file.
+const TREE_S_MAX: u32 = 86_400;
+
 /// Virtual time that a comparison may take: it ends with the last file. The paper's longest takes less than
 /// an hour.
 const DIFF_S_MAX: u32 = 86_400;
@@ -143,6 +150,7 @@ pub(super) fn arguments(scenario: &Scenario, point: &Point, repetition: u32) -> 
     server(&mut words, arm);
     engine(&mut words, arm);
     load(&mut words, &point.load, repetition);
+    tree(&mut words, arm, &point.load);
     if arm.file_set.is_some() {
         words.switch("--file-set");
     }
@@ -201,6 +209,40 @@ fn engine(words: &mut Words, arm: &Arm) {
     if arm.single_queue {
         words.switch("--single-queue");
     }
+}
+
+/// How the programs of a reader take the files of a tree: so many, so many files of the list each at a time
+/// (`None`: all), in this order. `None`: the simulator has no such programs.
+fn programs(reader: FileReader) -> Option<(u32, Option<u32>, Taking)> {
+    match reader {
+        FileReader::Xargs => Some((XARGS_PROGRAMS, Some(XARGS_FILES), Taking::Listed)),
+        FileReader::Order => Some((XARGS_PROGRAMS, Some(XARGS_FILES), Taking::Disk)),
+        FileReader::OrderOne => Some((1, Some(XARGS_FILES), Taking::Disk)),
+        FileReader::PythonWalk => Some((1, None, Taking::Listed)),
+        FileReader::OrderAhead
+        | FileReader::Tar
+        | FileReader::CatSet
+        | FileReader::PythonOrder
+        | FileReader::Rsync => None,
+    }
+}
+
+/// An arm's programs and the tree that they read.
+fn tree(words: &mut Words, arm: &Arm, load: &Load) {
+    let Load::Files { files, median, files_per_pack, pack, .. } = load else { return };
+    let Some((programs, each, taking)) = arm.reader.and_then(programs) else { return };
+    words.put("--load", "tree");
+    words.put("--warmup", "0s");
+    words.put("--duration", format!("{TREE_S_MAX}s"));
+    words.put("--files", files);
+    words.put("--median", median);
+    words.put("--files-per-pack", files_per_pack);
+    words.put("--pack", pack);
+    words.put("--clients", programs);
+    words.put("--batch", each.unwrap_or(u32::MAX));
+    words.put("--taking", taking.name());
+    words.switch("--fresh");
+    words.extend(&arm.daemon);
 }
 
 fn load(words: &mut Words, load: &Load, repetition: u32) {

@@ -192,6 +192,10 @@ struct LibraryArgs {
     /// Tree: size of a pack
     #[arg(long, value_name = "SIZE", default_value = "16MiB", help_heading = LIBRARY, hide_short_help = true)]
     pack: Bytes,
+    /// Tree: its file system is new: files lie one behind the other in the order of writing, where
+    /// otherwise one of ten fills a hole elsewhere
+    #[arg(long, help_heading = LIBRARY, hide_short_help = true)]
+    fresh: bool,
     /// Diff: how the trees lie on the disk: paths, folders, apart, scattered
     #[arg(long, value_name = "HOW", default_value = "folders", help_heading = LIBRARY, hide_short_help = true)]
     trees: Lie,
@@ -568,9 +572,9 @@ impl ServeArgs {
                 },
                 wake: s.wake,
                 look: s.look,
-                // Nothing of a comparison goes over a network.
-                network: if diff { Nanos::ZERO } else { s.network_alpha },
-                network_ns_per_kib: (1.024e6 / s.network_mb_per_s) as u64,
+                // Nothing of a comparison or of a checksum goes over a network.
+                network: if tree || diff { Nanos::ZERO } else { s.network_alpha },
+                network_ns_per_kib: if tree { 0 } else { (1.024e6 / s.network_mb_per_s) as u64 },
                 ..Costs::default()
             },
             load: self.load(catalogue)?,
@@ -625,7 +629,7 @@ impl ServeArgs {
         if l.load == LoadKind::Tree {
             let folders = Arc::new(Folders::of(catalogue.videos().iter().map(|v| &*v.path)));
             let (programs, batch, taking) = (l.clients, l.batch, l.taking);
-            return Ok(Load::Tree(TreeLoad { programs, batch, taking, folders }));
+            return Ok(Load::Tree(TreeLoad { programs, batch, taking, folders, fresh: self.library.fresh }));
         }
         if l.load == LoadKind::Diff {
             return Ok(Load::Diff(self.diff()));

@@ -302,6 +302,8 @@ pub struct TreeLoad {
     pub taking: Taking,
     /// The folders.
     pub folders: Arc<Folders>,
+    /// Files lie one behind the other, in the order of writing; otherwise as on an aged file system.
+    pub fresh: bool,
 }
 
 /// A rate that is reached in steps of [`Rise::STEP`].

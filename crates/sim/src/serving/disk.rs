@@ -10,7 +10,7 @@ use seekless_units::{Bytes, Lba, Nanos, SECTOR_BYTES};
 use serde::Serialize;
 
 use super::cache::PAGE;
-use super::config::{DiffLoad, DiskConfig, KernelConfig, Load};
+use super::config::{DiffLoad, DiskConfig, KernelConfig, Load, TreeLoad};
 use super::layout::Layout;
 use super::profile_of;
 use super::scheduler::{Pick, Scheduler, Waiting};
@@ -146,6 +146,10 @@ impl Disk {
         let (sectors, stripe) = (drives.sectors(), config.set.stripe());
         Ok(Disk {
             layout: match load {
+                Load::Tree(TreeLoad { fresh: true, folders, .. }) => {
+                    let order: Vec<u32> = (0..folders.folder_of.len() as u32).collect();
+                    Layout::written(sizes, &order, 1, config.size.0, sectors, stripe)?
+                }
                 Load::Tree(_) => Layout::aged(sizes, config.size.0, sectors, stripe)?,
                 Load::Diff(DiffLoad { written: Some(order), parts, .. }) => {
                     Layout::written(sizes, order, *parts as usize, config.size.0, sectors, stripe)?

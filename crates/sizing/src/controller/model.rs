@@ -15,10 +15,9 @@
 //! The size changes by at most a fifth at a time. Larger pieces ask the disk for more at once than it may
 //! have to spare, smaller ones make twice as many requests for a while (\[A\] 4.2).
 
-use seekless_units::Bytes;
+use seekless_units::{Bytes, PAGE_BYTES};
 
 use super::Params;
-use crate::PAGE;
 
 /// Largest change of the size at a time: a quarter of an octave, so a doubling takes four.
 const STEP: f64 = 1.189_207_115_002_721;
@@ -129,7 +128,7 @@ impl SizeModel {
 }
 
 fn pages(size: f64) -> Bytes {
-    Bytes((size as u64 / PAGE * PAGE).max(PAGE))
+    Bytes((size as u64 / PAGE_BYTES * PAGE_BYTES).max(PAGE_BYTES))
 }
 
 #[cfg(test)]

@@ -156,6 +156,7 @@ impl Machine<'_> {
                     if let (Some(c), Verdict::Pass(Reason::DiskOrder), true) = (waiting, verdict, shim) {
                         let process = self.process_of(c);
                         self.left_alone.insert((process, e), self.now + LEFT_ALONE);
+                        self.goes_on_unheard(e);
                     }
                     if let Some(c) = waiting {
                         self.plan(self.now + self.config.costs.wake, Ev::Answer(c));

@@ -6,25 +6,26 @@
 
 use std::collections::BTreeMap;
 
-use seekless_filesets::{Action, FileSets, Outcome, RANGES_MAX, Range, RangeId, SetId, StepId, room};
+use seekless_filesets::{
+    Action, FileSets, Outcome, RANGES_MAX, Range, RangeId, SetId, StepId, room, side_by_side,
+};
 use seekless_policy::{Demand, Event, Request, RequestId};
-use seekless_units::Nanos;
+use seekless_units::{Lba, Nanos};
 
 use super::{Ev, Machine};
 use crate::serving::cache::PAGE;
 use crate::serving::record::FileSetReport;
 
-/// The one set of a disk, and its one lane.
+/// The one set of a disk. Its lanes are the parts of the disk.
 const SET: SetId = SetId(0);
-const LANE: u32 = 0;
 
 /// The program, and its set at the daemon.
 pub(super) struct SetReader {
     sets: FileSets,
-    /// Files of the disk by the addresses of their first bytes.
-    files: Vec<u32>,
-    /// Which of them comes next, and from where on.
-    next: (usize, u64),
+    /// What it reads, in this order and over and over: file, offset, length.
+    list: Vec<(u32, u64, u64)>,
+    /// Which of it comes next.
+    next: usize,
     next_range: u32,
     /// Ranges that were added and not taken: file, offset, length.
     ranges: BTreeMap<RangeId, (u32, u64, u64)>,
@@ -43,13 +44,25 @@ impl Machine<'_> {
         for disk in 0..self.disks.len() as u32 {
             let mut sorted: Vec<u32> = (0..files).collect();
             sorted.sort_by_key(|&local| self.disks[disk as usize].lba(local as usize, 0));
+            let ranges = |local: u32| {
+                let size = self.catalogue.video(local).size.0;
+                let range = load.range.0.max(1);
+                let part = move |offset| (disk * files + local, offset, range.min(size - offset));
+                (0..size).step_by(range as usize).map(part)
+            };
+            let lane = |&(file, offset, _): &(u32, u64, u64)| {
+                self.lane_at(self.disks[disk as usize].lba((file - disk * files) as usize, offset)) as usize
+            };
+            // Of a disk whose parts have heads of their own, ranges of all parts side by side.
+            let list = side_by_side(sorted.into_iter().flat_map(ranges).collect(), lane, |range| range.2);
+            let list = list.collect();
             let mut sets = FileSets::new();
             let opened = sets.open(SET, load.window.0);
             debug_assert!(opened.is_ok(), "the first of its disk");
             self.file_sets.push(SetReader {
                 sets,
-                files: sorted.into_iter().map(|local| disk * files + local).collect(),
-                next: (0, 0),
+                list,
+                next: 0,
                 next_range: 0,
                 ranges: BTreeMap::new(),
                 requests: BTreeMap::new(),
@@ -69,25 +82,37 @@ impl Machine<'_> {
             if self.engine_of(disk) != e {
                 continue;
             }
-            self.file_sets[disk as usize].sets.room(LANE, bytes);
+            for lane in 0..=self.parts().len() as u32 {
+                self.file_sets[disk as usize].sets.room(lane, bytes);
+            }
             self.act_for_file_set(disk);
         }
     }
 
+    /// Where parts of a disk begin that have heads of their own, but the first.
+    fn parts(&self) -> &[Lba] {
+        self.config.engine.as_ref().map_or(&[], |engine| &engine.spindle.parts)
+    }
+
+    fn lane_at(&self, lba: Lba) -> u32 {
+        self.parts().partition_point(|&start| start <= lba) as u32
+    }
+
     /// The program adds what it may.
     fn add_ranges(&mut self, disk: u32) {
-        let Some(load) = self.config.file_set else { return };
+        if self.config.file_set.is_none() {
+            return;
+        }
         while self.file_sets[disk as usize].ranges.len() < RANGES_MAX {
             let reader = &self.file_sets[disk as usize];
-            let (at, offset) = reader.next;
-            let file = reader.files[at % reader.files.len()];
+            let next = reader.list.get(reader.next % reader.list.len().max(1));
+            let Some(&(file, offset, len)) = next else { break };
             let local = self.place(file).1;
-            let size = self.catalogue.video(local as u32).size.0;
-            let len = (size - offset).min(load.range.0.max(1));
-            let place = Some(self.disks[disk as usize].lba(local, offset));
-            let range = Range { file: self.file_id(file), offset, len, place, lane: LANE };
+            let lba = self.disks[disk as usize].lba(local, offset);
+            let (place, lane) = (Some(lba), self.lane_at(lba));
+            let range = Range { file: self.file_id(file), offset, len, place, lane };
             let reader = &mut self.file_sets[disk as usize];
-            reader.next = if offset + len < size { (at, offset + len) } else { (at + 1, 0) };
+            reader.next += 1;
             let id = RangeId(reader.next_range);
             reader.next_range = reader.next_range.wrapping_add(1);
             let added = reader.sets.add(SET, id, range);

@@ -118,6 +118,13 @@ impl Machine<'_> {
         self.tell(e, Event::Request(request));
     }
 
+    /// The shim of a program in the order of the disk was told to leave it alone for a while.
+    pub(super) fn goes_on_unheard(&mut self, e: u32) {
+        if let Some(next_files) = &mut self.engines[e as usize].next_files {
+            next_files.goes_on_unheard(READER);
+        }
+    }
+
     /// What was asked for is in memory, or is not to come.
     pub(super) fn came(&mut self, e: u32, file: u32, verdict: Verdict) {
         let id = self.file_id(file);

@@ -64,7 +64,7 @@ fn a_later_change_takes_four_steps_an_octave() {
             model.size().0
         })
         .collect();
-    assert!(sizes.is_sorted() && sizes[2] < 7 * MIB && sizes[3].abs_diff(8 * MIB) <= PAGE, "{sizes:?}");
+    assert!(sizes.is_sorted() && sizes[2] < 7 * MIB && sizes[3].abs_diff(8 * MIB) <= PAGE_BYTES, "{sizes:?}");
 }
 
 #[test]
@@ -93,7 +93,7 @@ proptest! {
             model.situation(Situation { room, part, ended, used, left, depth });
             let size = model.size();
             prop_assert!((Bytes::kib(512)..=Bytes::mib(256)).contains(&size), "{size}");
-            prop_assert_eq!(size.0 % PAGE, 0);
+            prop_assert_eq!(size.0 % PAGE_BYTES, 0);
         }
     }
 }
