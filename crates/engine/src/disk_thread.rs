@@ -8,13 +8,12 @@
 use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, never, select_biased};
 use seekless_kernel::prefetch::{Source, give_back};
 use seekless_kernel::residency::{missing_prefix, page_bytes, resident_prefix};
-use seekless_policy::memory::REPORT_EVERY;
 use seekless_policy::{
     Access, Action, Demand, DiskEngine, Event, FileId, Outcome, Request, RequestId, Taken, Verdict,
 };
@@ -25,8 +24,8 @@ use crate::decisions::DiskLog;
 use crate::disk::Disk;
 use crate::door::{Ask, ClientDemand, Completion, Hit, Message, OnAnswer, ResidentRange};
 use crate::kind::Kinds;
+use crate::machine::Machine;
 use crate::media::{Look, Told};
-use crate::memory::Machine;
 use crate::missed::Missed;
 use crate::next_files::NextFiles;
 use crate::open_files::OpenFiles;
@@ -191,39 +190,6 @@ impl DiskLoop {
     fn access(&mut self, file: FileId, offset: u64, len: u64, taken: Taken) {
         let Some((lba, file_size)) = self.files.locate(file, offset) else { return };
         self.event(Event::Access(Access { file, offset, len, file_size, lba, taken }));
-    }
-
-    /// Whether the disk is left to its readers, where that has changed.
-    fn report_rest(&mut self) {
-        let rests = self.rests.load(Ordering::Relaxed);
-        if std::mem::replace(&mut self.resting, rests) != rests {
-            self.event(Event::Rest(rests));
-        }
-    }
-
-    /// The machine's memory, every [`REPORT_EVERY`], with what else is done once in a while.
-    fn report_memory(&mut self) {
-        let now = Instant::now();
-        if now < self.memory_due {
-            return;
-        }
-        self.memory_due = now + Duration::from_nanos(REPORT_EVERY.0);
-        let limit = self.machine.limit(self.disks.load(Ordering::Relaxed));
-        self.event(Event::MemoryLimit(limit));
-        self.report_concurrency();
-        self.files.renew_volume(now);
-        self.disk.remember(&self.engine.stats().size);
-        self.log.flush();
-    }
-
-    /// How many pieces the disk bears at once, once that is measured.
-    fn report_concurrency(&mut self) {
-        let measured = self.kinds.as_ref().and_then(|kinds| kinds.at_once(&self.disk.name));
-        if let Some(at_once) = measured.filter(|_| measured != self.disk.measured_at_once) {
-            self.disk.measured_at_once = measured;
-            self.event(Event::InFlight(at_once));
-        }
-        self.disk.bears(self.engine.stats().at_once);
     }
 
     fn report(&mut self, report: Report) {

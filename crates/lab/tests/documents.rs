@@ -261,7 +261,7 @@ const READ_PATH: [&str; 21] = [
     "crates/engine/src/addresses.rs",
     "crates/engine/src/devices.rs",
     "crates/engine/src/disk_thread.rs",
-    "crates/engine/src/memory.rs",
+    "crates/engine/src/machine.rs",
     "crates/engine/src/open_files.rs",
     "crates/engine/src/pinner.rs",
     "crates/engine/src/start.rs",

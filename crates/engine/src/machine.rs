@@ -1,0 +1,84 @@
+//! What the thread of a disk tells its engine of the machine: its memory, how many pieces the disk bears at
+//! once, whether the disk is left to its readers.
+//!
+//! Memory is a [`MemoryLimit`], which the engine's budget follows. The limit is that of the control group, less
+//! what this process itself holds. Where the kernel accounts for pressure (PSI) and pages are read back from
+//! swap, tasks that wait for memory are told as well: others are short before we are, and what we fetch is what
+//! their pages are evicted for. Pressure alone says nothing. Clients that wait for a page of the library which
+//! was in memory before count as such tasks, and every library that is larger than its memory has them.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use seekless_kernel::memory::{anonymous, page_cache_limit, pressure, swapped_in};
+use seekless_policy::memory::REPORT_EVERY;
+use seekless_policy::{Event, MemoryLimit};
+use seekless_units::Bytes;
+
+use crate::disk_thread::DiskLoop;
+
+/// Part of the last ten seconds that some task waited for memory, from which on memory is short. A page cache
+/// that is full of files read once shows a per cent or two.
+const PRESSURE: f64 = 0.1;
+
+/// Bytes of memory that reads of this process may fill: the machine's, or its control group's if that is
+/// less. `None` where /proc cannot be read.
+pub fn page_cache() -> Option<Bytes> {
+    page_cache_limit().map(Bytes)
+}
+
+/// The machine's memory, looked at again and again.
+#[derive(Debug, Default)]
+pub(crate) struct Machine {
+    /// Pages read back from swap, at the last look.
+    swapped_in: Option<u64>,
+}
+
+impl Machine {
+    /// The memory that so many disks share.
+    pub(crate) fn limit(&mut self, disks: usize) -> MemoryLimit {
+        let cache = page_cache_limit().unwrap_or(MemoryLimit::default().bytes.0);
+        let before = std::mem::replace(&mut self.swapped_in, swapped_in());
+        let swaps = before.zip(self.swapped_in).is_some_and(|(before, now)| now > before);
+        MemoryLimit {
+            bytes: Bytes(cache.saturating_sub(anonymous().unwrap_or(0))),
+            disks: u32::try_from(disks.max(1)).unwrap_or(u32::MAX),
+            tasks_wait: swaps && pressure().is_some_and(|part| part >= PRESSURE),
+        }
+    }
+}
+
+impl DiskLoop {
+    /// Whether the disk is left to its readers, where that has changed.
+    pub(crate) fn report_rest(&mut self) {
+        let rests = self.rests.load(Ordering::Relaxed);
+        if std::mem::replace(&mut self.resting, rests) != rests {
+            self.event(Event::Rest(rests));
+        }
+    }
+
+    /// The machine's memory, every [`REPORT_EVERY`], with what else is done once in a while.
+    pub(crate) fn report_memory(&mut self) {
+        let now = Instant::now();
+        if now < self.memory_due {
+            return;
+        }
+        self.memory_due = now + Duration::from_nanos(REPORT_EVERY.0);
+        let limit = self.machine.limit(self.disks.load(Ordering::Relaxed));
+        self.event(Event::MemoryLimit(limit));
+        self.report_concurrency();
+        self.files.renew_volume(now);
+        self.disk.remember(&self.engine.stats().size);
+        self.log.flush();
+    }
+
+    /// How many pieces the disk bears at once, once that is measured.
+    fn report_concurrency(&mut self) {
+        let measured = self.kinds.as_ref().and_then(|kinds| kinds.at_once(&self.disk.name));
+        if let Some(at_once) = measured.filter(|_| measured != self.disk.measured_at_once) {
+            self.disk.measured_at_once = measured;
+            self.event(Event::InFlight(at_once));
+        }
+        self.disk.bears(self.engine.stats().at_once);
+    }
+}
