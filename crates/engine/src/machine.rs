@@ -1,11 +1,12 @@
 //! What the thread of a disk tells its engine of the machine: its memory, how many pieces the disk bears at
 //! once, whether the disk is left to its readers.
 //!
-//! Memory is a [`MemoryLimit`], which the engine's budget follows. The limit is that of the control group, less
-//! what this process itself holds. Where the kernel accounts for pressure (PSI) and pages are read back from
-//! swap, tasks that wait for memory are told as well: others are short before we are, and what we fetch is what
-//! their pages are evicted for. Pressure alone says nothing. Clients that wait for a page of the library which
-//! was in memory before count as such tasks, and every library that is larger than its memory has them.
+//! Memory is a [`MemoryLimit`], which the engine's budget follows. The limit is that of the control group,
+//! less what this process itself holds. Where the kernel accounts for pressure (PSI) and pages are read back
+//! from swap, tasks that wait for memory are told as well: others are short before we are, and what we fetch
+//! is what their pages are evicted for. Pressure alone says nothing. Clients that wait for a page of the
+//! library which was in memory before count as such tasks, and every library that is larger than its memory
+//! has them.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
