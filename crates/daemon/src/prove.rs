@@ -362,9 +362,7 @@ impl Prover {
         let lease = if served { 0 } else { LEASE_MS };
         control::pass_all(&self.socket, lease)?;
         let began = Instant::now();
-        let start = self.look()?;
-        let left_over = start.unread;
-        let mut readings = vec![start];
+        let mut readings = vec![self.look()?];
         while began.elapsed() < args.block {
             std::thread::sleep(EVERY.min(args.block.saturating_sub(began.elapsed())));
             if self.ended.load(Ordering::Relaxed) {
@@ -381,7 +379,7 @@ impl Prover {
             }
             readings.push(now);
         }
-        Ok(Block::of(served, &readings, left_over).map_or(Measured::Nothing, Measured::Block))
+        Ok(Block::of(served, &readings).map_or(Measured::Nothing, Measured::Block))
     }
 
     fn look(&self) -> Result<Reading, Fault> {
