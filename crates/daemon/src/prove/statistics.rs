@@ -347,8 +347,8 @@ mod tests {
     #[test]
     fn the_interval_contains_the_truth_in_at_least_18_of_20_runs() {
         for gain in [3.0, 1.5, 1.0] {
-            // Of any 20 runs of a true 95 % interval, one time in thirteen fewer than 18 contain it: so many runs that
-            // chance does not decide, and somewhat more than 18 of 20.
+            // Of 20 runs of a true 95 % interval fewer than 18 contain it one time in thirteen: so many runs
+            // that chance does not decide, and somewhat more than 18 of 20.
             let hits = contained(gain, 400);
             assert!(hits >= 366, "{hits} of 400 at a gain of {gain}");
         }
