@@ -148,8 +148,8 @@ pub enum Event {
     MemoryLimit(MemoryLimit),
     /// Whether the disk is left to its readers from now on. Then requests that wait are answered
     /// `Pass(Mode)`, what is queued is withdrawn, and nothing is read ahead of need until it is over. What
-    /// clients read is heard of as ever, so that streams are known by then, and nothing is learnt about memory
-    /// and sizes. A request that comes meanwhile is served.
+    /// clients read is heard of as ever, so that streams are known by then, and nothing is learnt about
+    /// memory and sizes. A request that comes meanwhile is served.
     Rest(bool),
     /// So many pieces does the device bear at once ([`crate::Config::in_flight`]), as was found out
     /// meanwhile.
