@@ -7,8 +7,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Crates whose messages people on call see, and the parts of `http` that belong to `serve`.
-const SOURCES: [&str; 8] = [
+/// What every command says, crates whose messages people on call see, and the parts of `http` that belong to
+/// `serve`.
+const SOURCES: [&str; 9] = [
+    "cli/src/main.rs",
     "daemon/src",
     "engine/src",
     "metrics/src",
