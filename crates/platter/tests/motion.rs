@@ -103,6 +103,17 @@ fn a_queue_is_served_faster_than_in_order_of_arrival() {
 }
 
 #[test]
+fn a_whole_track_is_read_from_where_the_heads_land() {
+    let turn = 60e9 / 7200.0;
+    // Around the place where a track has as many sectors as are read. The first of these is one whole track.
+    for lba in (0..200).map(|i| 173_031_528 + i * 97) {
+        let done = serial(&mut Platter::new(&sheet()).unwrap(), [read(0, lba, 2809)])[0];
+        assert!(done.rotation.0 as f64 <= turn, "{done:?}");
+        assert_eq!(done.command + done.seek + done.rotation + done.transfer, done.finished - done.started);
+    }
+}
+
+#[test]
 fn figures_out_of_range_are_named() {
     let wrong = DataSheet { inner_mb_per_s: 200.0, ..sheet() };
     assert!(Platter::new(&wrong).unwrap_err().contains("inner_mb_per_s"));
