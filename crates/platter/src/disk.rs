@@ -280,8 +280,8 @@ impl Platter {
             let pass = self.spiral.pass(held, end) as u64;
             let same_track = libm::floor(self.spiral.track(held)) == libm::floor(self.spiral.track(end - 1));
             let turn = self.spiral.turn as u64;
-            // The heads land inside the range: the rest of it is read first, and its beginning a turn later. Of
-            // a range that is the whole track the pass may be a turn and a rounding.
+            // The heads land inside the range: the rest of it is read first, and its beginning a turn
+            // later. Of a range that is the whole track the pass may be a turn and a rounding.
             let saved = (done.rotation.0 + pass).saturating_sub(turn).min(done.rotation.0);
             if same_track && saved > 0 {
                 done.rotation = Nanos(done.rotation.0 - saved);
