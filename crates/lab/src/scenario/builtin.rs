@@ -29,6 +29,7 @@ scenarios![
     "asap-fig9",
     "asap-loads",
     "asap-memory",
+    "asap-replacement",
     "asap-scale-memory",
     "asap-shared",
     "asap-table1",
