@@ -121,8 +121,8 @@ fn main() -> ExitCode {
     ExitCode::from(status)
 }
 
-/// Diagnostics go to standard error when `SEEKLESS_LOG` asks for them (`info`, `seekless_lab=debug`, ...). A
-/// filter that is none must not keep a server from starting: a line says so, and warnings are shown.
+/// Diagnostics go to standard error when `SEEKLESS_LOG` asks for them (`info`, `seekless_lab=debug`, ...). An
+/// invalid filter must not keep a server from starting: one line names it, and warnings are shown.
 fn logging(format: LogFormat) {
     use tracing_subscriber::filter::{LevelFilter, Targets};
     use tracing_subscriber::layer::SubscriberExt;

@@ -30,7 +30,7 @@ use seekless_filesets::{
     Action, FileSets, Outcome, RANGES_MAX, Range, RangeId, SETS_MAX, SetId, StepId, room,
 };
 use seekless_policy::IN_FLIGHT_MAX;
-use seekless_units::{Lba, SECTOR_BYTES};
+use seekless_units::{Lba, SECTOR_BYTES, part_of};
 use seekless_wants::{CallKind, DoorLimits, Want};
 use seekless_wire::{ADDRESS_UNKNOWN, FileSet, FileSetReady, Frame, PassReason};
 
@@ -244,7 +244,7 @@ impl Desk {
         }
         let known = (added.address != ADDRESS_UNKNOWN).then_some(Lba(added.address / SECTOR_BYTES));
         let parts = self.disks.get(&added.disk).map_or(&[][..], |parts| parts);
-        let part = known.map_or(0, |lba| parts.partition_point(|&start| start <= lba));
+        let part = known.map_or(0, |lba| part_of(parts, lba));
         let want = added.call.want;
         let range = Range {
             file: added.call.file,

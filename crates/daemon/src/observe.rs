@@ -314,7 +314,7 @@ impl Listener {
             self.counts.reads.add_many(reads);
             self.counts.bytes.add_many(seen[searched..].iter().map(|seen| seen.end - seen.start).sum());
             if self.passing.now(now) {
-                // Whoever misses is left to the kernel.
+                // The kernel reads what is missing.
                 missed.clear();
             }
             // A client that misses waits: what it had read of the same round comes first.

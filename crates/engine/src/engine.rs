@@ -1,6 +1,6 @@
 //! The whole of it behind one handle, for every door.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use seekless_policy::{FileId, RequestId};
@@ -20,6 +20,8 @@ pub struct Engine {
 struct Shared {
     settings: Arc<Settings>,
     devices: SharedDevices,
+    /// Whether the disks are left to their readers; said often, and so without the lock.
+    rests: Arc<AtomicBool>,
     /// The next request's name.
     ids: AtomicU64,
 }
@@ -35,8 +37,10 @@ impl Engine {
     /// An engine without readers yet: each disk's is started when a file on it is first asked for.
     pub fn start(settings: Settings) -> Engine {
         let settings = Arc::new(settings.normalised());
-        let devices = Arc::new(Mutex::new(Devices::new(settings.clone())));
-        Engine { shared: Arc::new(Shared { settings, devices, ids: AtomicU64::new(1) }) }
+        let devices = Devices::new(settings.clone());
+        let rests = devices.all().rests.clone();
+        let devices = Arc::new(Mutex::new(devices));
+        Engine { shared: Arc::new(Shared { settings, devices, rests, ids: AtomicU64::new(1) }) }
     }
 
     /// The settings in force.
@@ -62,7 +66,7 @@ impl Engine {
     /// Leaves the disks to their readers from now on, or no longer ([`seekless_policy::Event::Rest`]). May be
     /// said again at any time.
     pub fn rest(&self, rests: bool) {
-        lock(&self.shared.devices).all().rests.store(rests, Ordering::Relaxed);
+        self.shared.rests.store(rests, Ordering::Relaxed);
     }
 
     /// Ends: no disk thread is started from now on, and those there are answer what waits. May take a

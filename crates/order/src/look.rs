@@ -13,6 +13,7 @@ use seekless_kernel::extents;
 use seekless_kernel::fstype::{self, Reads};
 use seekless_kernel::prefetch::Steps;
 use seekless_kernel::topology::{Backing, Dev, Topology};
+use seekless_units::part_of;
 
 use crate::sequence::{At, Place};
 use crate::walk::as_path;
@@ -101,7 +102,7 @@ pub(crate) struct Look {
     devices: Vec<Device>,
     by_number: HashMap<u64, usize>,
     disks: Vec<Dev>,
-    /// Of each of them, where parts begin that have heads of their own, bytes; the first part left out.
+    /// Of each of them, where parts begin that have heads of their own, sectors; the first part left out.
     parts: Vec<Vec<u64>>,
 }
 
@@ -121,7 +122,7 @@ impl Look {
     /// Which part of a disk has the heads that reach this place.
     pub(crate) fn part(&self, place: Place) -> usize {
         match (place.at, self.parts.get(place.disk)) {
-            (At::Address(address), Some(starts)) => starts.partition_point(|&start| start <= address),
+            (At::Address(address), Some(starts)) => part_of(starts, address / SECTOR),
             _ => 0,
         }
     }
@@ -219,7 +220,7 @@ impl Look {
         let seen = self.disks.iter().position(|other| *other == disk);
         let rank = seen.unwrap_or(self.disks.len());
         if seen.is_none() {
-            self.parts.push(parts.into_iter().map(|start| start.saturating_mul(SECTOR)).collect());
+            self.parts.push(parts);
             self.disks.push(disk);
         }
         self.devices.push(Device {

@@ -13,7 +13,7 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-use seekless_units::{Lba, Nanos};
+use seekless_units::{Lba, Nanos, part_of};
 use seekless_wants::PIECE;
 
 use crate::by_time::ByTime;
@@ -80,8 +80,8 @@ pub(crate) struct Spindle {
 }
 
 /// The part of the device that holds an address. Unknown ones count as the first part's.
-fn part_of(config: &Config, lba: Option<Lba>) -> usize {
-    lba.map_or(0, |lba| config.parts.partition_point(|&start| start <= lba))
+fn part_at(config: &Config, lba: Option<Lba>) -> usize {
+    lba.map_or(0, |lba| part_of(&config.parts, lba))
 }
 
 impl Spindle {
@@ -272,9 +272,9 @@ impl Spindle {
         }
         let rooms: Vec<u64> = (0..self.sweeps.len()).map(|part| self.room(config, part)).collect();
         let may = |piece: &Piece| piece.turn.for_file_set || !for_file_sets;
-        let mut parts = self.queue.iter().filter(|p| may(p)).map(|p| part_of(config, p.lba));
+        let mut parts = self.queue.iter().filter(|p| may(p)).map(|p| part_at(config, p.lba));
         let part = parts.find(|&part| rooms[part] > 0)?;
-        let own = |p: &Piece| may(p) && part_of(config, p.lba) == part;
+        let own = |p: &Piece| may(p) && part_at(config, p.lba) == part;
         let own: Vec<usize> = (0..self.queue.len()).filter(|&i| own(&self.queue[i])).collect();
         let queued = |&i: &usize| {
             let Piece { id, lba, file, start, turn, .. } = self.queue[i];
@@ -298,7 +298,7 @@ impl Spindle {
         if !config.mode.serialises() {
             return if self.flights.len() < config.queue_max { u64::MAX } else { 0 };
         }
-        let in_line = self.flights.iter().filter(|f| !f.joined && part_of(config, f.piece.lba) == part);
+        let in_line = self.flights.iter().filter(|f| !f.joined && part_at(config, f.piece.lba) == part);
         let (count, missing, longest) = in_line.fold((0, 0, 0), |(n, missing, longest), f| {
             (n + 1, missing + f.missing(), f.piece.len().max(longest))
         });
@@ -419,7 +419,7 @@ impl Spindle {
         });
     }
 
-    /// Whoever waits is answered, and reads by itself. What is queued goes.
+    /// Answers every request that waits, so that its client reads by itself, and withdraws what is queued.
     pub(crate) fn let_go(&mut self, now: Nanos) {
         let all: BTreeSet<RequestId> = self.blocked.keys().copied().collect();
         self.withdraw(&all);

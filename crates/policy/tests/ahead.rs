@@ -467,7 +467,7 @@ fn bytes_gone_before_their_reader_came_are_counted() {
 fn a_disk_that_is_left_to_its_readers_reads_nothing_ahead_and_learns_nothing_of_memory() {
     let mut s = spindle(AheadConfig::default());
     steady_reader(&mut s, 1, 4 * M);
-    // Who waits is let go at once; what is being read goes on.
+    // Requests that wait are answered at once. The read under way goes on.
     s.handle(ms(3_900), miss(8, 3, 0, 512 * K));
     let (under_way, ..) = next_read(&mut s).unwrap();
     s.handle(ms(3_900), miss(9, 4, 0, 512 * K));
@@ -487,7 +487,7 @@ fn a_disk_that_is_left_to_its_readers_reads_nothing_ahead_and_learns_nothing_of_
         assert!(serve(&mut s, now).is_empty(), "at {now:?}");
         s.handle(now, Event::MemoryLimit(MemoryLimit { tasks_wait: true, ..MemoryLimit::default() }));
     }
-    // Who asks is served all the same.
+    // A request that comes meanwhile is served all the same.
     s.handle(ms(49_900), miss(7, 2, 0, 512 * K));
     assert_eq!(serve(&mut s, ms(49_900)).iter().map(|read| read.0).collect::<Vec<_>>(), [2]);
     assert_eq!(

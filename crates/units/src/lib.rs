@@ -18,4 +18,4 @@ pub use bytes::{Bytes, PAGE_BYTES, ParseBytesError};
 pub use exit::{Exit, Fault};
 pub use name::{FileId, UnknownName};
 pub use nanos::Nanos;
-pub use sector::{Lba, SECTOR_BYTES};
+pub use sector::{Lba, SECTOR_BYTES, part_of};

@@ -20,3 +20,21 @@ impl Lba {
         Lba(self.0.saturating_add(bytes / SECTOR_BYTES))
     }
 }
+
+/// Which part of a device holds an address. Parts begin at `starts`, rising; the first, at 0, is left out.
+pub fn part_of<T: PartialOrd>(starts: &[T], at: T) -> usize {
+    starts.partition_point(|start| *start <= at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_holds_the_address_where_it_begins() {
+        let starts = [Lba(100), Lba(200)];
+        let parts = [0, 99, 100, 199, 200, u64::MAX].map(|at| part_of(&starts, Lba(at)));
+        assert_eq!(parts, [0, 0, 1, 1, 2, 2]);
+        assert_eq!(part_of(&[], Lba(5)), 0);
+    }
+}

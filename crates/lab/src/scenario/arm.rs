@@ -31,7 +31,7 @@ pub struct Arm {
     pub reader: Option<FileReader>,
     /// Beside the load a program reads every file of the first disk in any order (`seekless cat-set`).
     pub file_set: Option<FileSetBy>,
-    /// Beside the load `seekless prove` measures from the end of the warm-up on what the arm's daemon gains, live.
+    /// Beside the load `seekless prove` measures what the arm's daemon gains, after the warm-up; live only.
     #[serde(default)]
     pub proved: bool,
     /// File system of the disk, live, instead of the disk's own.

@@ -93,12 +93,9 @@ impl Words {
     }
 }
 
-/// Virtual time that the programs of a tree may take: it ends with the last file.
-const TREE_S_MAX: u32 = 86_400;
-
-/// Virtual time that a comparison may take: it ends with the last file. The paper's longest takes less than
-/// an hour.
-const DIFF_S_MAX: u32 = 86_400;
+/// Virtual time that a comparison, or the programs of a tree, may take: it ends with the last file. The
+/// paper's longest comparison takes less than an hour.
+const FILES_S_MAX: u32 = 86_400;
 
 /// The command line of one run, without the program and without `--json`.
 pub(super) fn arguments(scenario: &Scenario, point: &Point, repetition: u32) -> Vec<String> {
@@ -233,7 +230,7 @@ fn tree(words: &mut Words, arm: &Arm, load: &Load) {
     let Some((programs, each, taking)) = arm.reader.and_then(programs) else { return };
     words.put("--load", "tree");
     words.put("--warmup", "0s");
-    words.put("--duration", format!("{TREE_S_MAX}s"));
+    words.put("--duration", format!("{FILES_S_MAX}s"));
     words.put("--files", files);
     words.put("--median", median);
     words.put("--files-per-pack", files_per_pack);
@@ -292,7 +289,7 @@ fn load(words: &mut Words, load: &Load, repetition: u32) {
         }
         Load::Diff { instances, files } => {
             words.put("--warmup", "0s");
-            words.put("--duration", format!("{DIFF_S_MAX}s"));
+            words.put("--duration", format!("{FILES_S_MAX}s"));
             words.put("--load", "diff");
             words.put("--clients", instances);
             words.put("--files", files);

@@ -10,7 +10,7 @@ use seekless_filesets::{
     Action, FileSets, Outcome, RANGES_MAX, Range, RangeId, SetId, StepId, room, side_by_side,
 };
 use seekless_policy::{Demand, Event, Request, RequestId};
-use seekless_units::{Lba, Nanos};
+use seekless_units::{Lba, Nanos, part_of};
 
 use super::{Ev, Machine};
 use crate::serving::cache::PAGE;
@@ -95,7 +95,7 @@ impl Machine<'_> {
     }
 
     fn lane_at(&self, lba: Lba) -> u32 {
-        self.parts().partition_point(|&start| start <= lba) as u32
+        part_of(self.parts(), lba) as u32
     }
 
     /// The program adds what it may.
