@@ -356,8 +356,11 @@ mod tests {
                 popped += 1;
             };
             while !workers.iter().all(|w| w.is_finished()) {
-                if let Some(r) = consumer.pop() {
-                    check(r);
+                match consumer.pop() {
+                    Some(r) => check(r),
+                    // As the daemon polls. Without a pause a producer that loses its processor between its claim and
+                    // its record would be stepped over, and spoil the ring when it goes on.
+                    None => std::thread::sleep(std::time::Duration::from_millis(4)),
                 }
             }
             // Whatever is left, however often a pop has to wait for nobody.
