@@ -213,7 +213,7 @@ pub use watch::{WatchArgs, run_watch};
 /// The socket of a daemon that has another door as well.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SocketArgs {
-    /// Do not listen for shims and for `daemon status` as well
+    /// Listen neither for shims nor for `daemon status`
     #[arg(long)]
     pub(crate) no_socket: bool,
     /// Where to listen [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]

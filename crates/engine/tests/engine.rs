@@ -1,5 +1,5 @@
-//! An engine in this process: asked, answered, cancelled, shut down; on files of whatever lies under the folder of
-//! temporary files.
+//! An engine in this process: asked, answered, cancelled, shut down; on files of whatever lies under the
+//! folder of temporary files.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -113,7 +113,8 @@ fn reported_reads_are_followed() {
 fn what_is_brought_in_stays_until_it_is_reported_as_read() {
     let always = AheadConfig { drop_behind: DropBehind::Always, ..AheadConfig::default() };
     let engine = engine(|s| s.spindle.ahead = Some(always));
-    // A kernel may page out what it takes for cold, of any file at any time (DAMON); the engine gives back everything each time.
+    // A kernel may page out what it takes for cold, of any file at any time (DAMON); the engine gives back
+    // everything each time.
     let mut given_back = Vec::new();
     for _ in 0..3 {
         let file = cold_file(8);
@@ -161,7 +162,8 @@ fn what_was_read_ahead_does_not_leave_until_it_is_read() {
     }
 }
 
-/// Has the first half of a file brought in, a MiB at a time, and reports each only after a while; where something left before.
+/// Has the first half of a file brought in, a MiB at a time, and reports each only after a while; where
+/// something left before.
 fn stays(engine: &Engine, file: &File) -> Result<(), u64> {
     for at in [0, M, 2 * M, 3 * M] {
         assert_eq!(ask(engine, file, at, M), Ok("resident true".into()));

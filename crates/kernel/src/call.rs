@@ -1,8 +1,9 @@
 //! Which system call a blocked thread is in.
 //!
-//! A pre-content event does not say whether its thread is about to read, write or map the file, and the three want
-//! different things: a write of whole pages needs nothing read, a mapping names far more than will be touched, and a
-//! sendfile stops when its socket is full. The thread is blocked while we look, so `/proc/TID/syscall` tells.
+//! A pre-content event does not say whether its thread is about to read, write or map the file, and the three
+//! want different things: a write of whole pages needs nothing read, a mapping names far more than will be
+//! touched, and a sendfile stops when its socket is full. The thread is blocked while we look, so
+//! `/proc/TID/syscall` tells.
 
 use std::fs;
 
@@ -17,7 +18,8 @@ pub enum BlockedCall {
     Write,
     /// Maps.
     Map,
-    /// Cannot be told: another call (io_uring), another architecture's numbers, not allowed, already on its way.
+    /// Cannot be told: another call (io_uring), another architecture's numbers, not allowed, already on its
+    /// way.
     Unknown,
 }
 

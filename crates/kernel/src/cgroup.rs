@@ -1,14 +1,14 @@
 //! Memory-limited control groups, v1 and v2.
 //!
-//! The page cache is charged to the group whose process touches a page first. An experiment that wants a server
-//! with 1 GB of cache therefore runs server *and* prefetching daemon in one group with that limit; the clients and
-//! the software disk stay outside.
+//! The page cache is charged to the group whose process touches a page first. An experiment that wants a
+//! server with 1 GB of cache therefore runs server *and* prefetching daemon in one group with that limit; the
+//! clients and the software disk stay outside.
 //!
-//! Which version: v1 when a hierarchy with the `memory` controller is mounted, else v2. The new group is made below
-//! the group we are in, or, where that is not allowed (v2 refuses to give controllers to a group that holds
-//! processes itself), in the nearest ancestor that lets us. A group that is dropped kills what is still inside it and is
-//! removed; groups of runs that were killed before they could do so are found by the process id in their name and
-//! removed by [`MemoryGroup::sweep_stale`].
+//! Which version: v1 when a hierarchy with the `memory` controller is mounted, else v2. The new group is made
+//! below the group we are in, or, where that is not allowed (v2 refuses to give controllers to a group that
+//! holds processes itself), in the nearest ancestor that lets us. A group that is dropped kills what is still
+//! inside it and is removed; groups of runs that were killed before they could do so are found by the process
+//! id in their name and removed by [`MemoryGroup::sweep_stale`].
 
 use std::fs;
 use std::io;
@@ -51,8 +51,8 @@ impl MemoryGroup {
     /// Makes a group limited to `limit` bytes (rounded down to a page by the kernel).
     ///
     /// # Errors
-    /// `NotFound`: no memory controller is mounted. `PermissionDenied` and others: the kernel refused at the place
-    /// the message names.
+    /// `NotFound`: no memory controller is mounted. `PermissionDenied` and others: the kernel refused at the
+    /// place the message names.
     pub fn create(name: &str, limit: u64) -> io::Result<MemoryGroup> {
         let mut last = io::Error::new(
             io::ErrorKind::NotFound,
@@ -130,8 +130,8 @@ impl MemoryGroup {
         Ok(MemoryUse { total: number(&self.dir.join(total))?, cache: field(&stat, cache_field), limit_hits })
     }
 
-    /// Drops as much of the group's page cache as the kernel will give up. Best effort: v1 `force_empty`, v2 `reclaim`
-    /// (Linux 5.19+).
+    /// Drops as much of the group's page cache as the kernel will give up. Best effort: v1 `force_empty`, v2
+    /// `reclaim` (Linux 5.19+).
     pub fn drop_cache(&self) {
         let _ = match self.version {
             Version::V1 => fs::write(self.dir.join("memory.force_empty"), "0"),
@@ -219,7 +219,8 @@ fn places_from(mountinfo: &str, own: &str) -> io::Result<(Version, Vec<PathBuf>)
     Ok((Version::V2, upwards(&point, &root, path)))
 }
 
-/// `path` (as in /proc/self/cgroup) below the mount at `point` whose root is `root`, then each ancestor up to it.
+/// `path` (as in /proc/self/cgroup) below the mount at `point` whose root is `root`, then each ancestor up to
+/// it.
 fn upwards(point: &str, root: &str, path: &str) -> Vec<PathBuf> {
     let below = path.strip_prefix(root.trim_end_matches('/')).unwrap_or("");
     let full = Path::new(point).join(below.trim_start_matches('/'));

@@ -7,7 +7,8 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Extents asked for in one call: one page of answers. A file in more pieces is asked again from the offset wanted.
+/// Extents asked for in one call: one page of answers. A file in more pieces is asked again from the offset
+/// wanted.
 const EXTENTS_PER_CALL: usize = 72;
 
 /// `_IOWR('f', 11, struct fiemap)`, `struct fiemap` being 32 bytes without its array.
@@ -76,7 +77,8 @@ impl ExtentMap {
         (self.from..self.upto).contains(&offset)
     }
 
-    /// The first extent of the map; `None` where no byte has an address (holes, inline data, not written yet).
+    /// The first extent of the map; `None` where no byte has an address (holes, inline data, not written
+    /// yet).
     pub fn first(&self) -> Option<Extent> {
         self.extents.first().copied()
     }
@@ -104,8 +106,8 @@ pub fn extents(file: impl AsFd, offset: u64) -> io::Result<ExtentMap> {
         reserved: 0,
         extents: [RawExtent::default(); EXTENTS_PER_CALL],
     };
-    // SAFETY: the descriptor is open for the whole call; `map` is a `struct fiemap` followed by `count` extents, all
-    // plain integers, which is what the ioctl may write to.
+    // SAFETY: the descriptor is open for the whole call; `map` is a `struct fiemap` followed by `count`
+    // extents, all plain integers, which is what the ioctl may write to.
     let status = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), FS_IOC_FIEMAP as _, &raw mut map) };
     if status != 0 {
         return Err(io::Error::last_os_error());

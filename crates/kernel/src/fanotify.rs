@@ -1,15 +1,17 @@
-//! Pre-content events (Linux 6.14+): the kernel tells us of a read before it happens, and waits for our answer.
+//! Pre-content events (Linux 6.14+): the kernel tells us of a read before it happens, and waits for our
+//! answer.
 //!
-//! A group of class `FAN_CLASS_PRE_CONTENT` with a mark for `FAN_PRE_ACCESS` receives, for each read, sendfile, splice or
-//! page fault under the mark, an event with a descriptor of the file and the range about to be read. The reader sleeps until
-//! we write a response. That makes it a front door for programs nothing can be preloaded into: static and Go binaries,
-//! containers, servers already running.
+//! A group of class `FAN_CLASS_PRE_CONTENT` with a mark for `FAN_PRE_ACCESS` receives, for each read,
+//! sendfile, splice or page fault under the mark, an event with a descriptor of the file and the range about
+//! to be read. The reader sleeps until we write a response. That makes it a front door for programs nothing
+//! can be preloaded into: static and Go binaries, containers, servers already running.
 //!
-//! - The event's descriptor is a struct file of its own (nothing done to it touches the reader's) and raises no events
-//!   itself: reads on a file's behalf must go through it, or we would wait for ourselves.
-//! - Closing the last descriptor of the group releases every reader that waits: the end of the process, however it comes,
-//!   is always safe.
-//! - An event that is dropped without [`Event::allow`] is answered on drop: no path through our code can forget a reader.
+//! - The event's descriptor is a struct file of its own (nothing done to it touches the reader's) and raises
+//!   no events itself: reads on a file's behalf must go through it, or we would wait for ourselves.
+//! - Closing the last descriptor of the group releases every reader that waits: the end of the process,
+//!   however it comes, is always safe.
+//! - An event that is dropped without [`Event::allow`] is answered on drop: no path through our code can
+//!   forget a reader.
 
 use std::ffi::CString;
 use std::io;
@@ -41,8 +43,8 @@ const EVENTS_MAX: usize = 64;
 /// What is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Everything reached through one mount. A bind mount of a folder watches just that folder; a container with its own
-    /// mount of the same file system is not seen.
+    /// Everything reached through one mount. A bind mount of a folder watches just that folder; a container
+    /// with its own mount of the same file system is not seen.
     Mount,
     /// Everything on the file system, through whatever mount.
     FileSystem,
@@ -57,7 +59,8 @@ pub struct Group {
 /// The kernel has no pre-content events, or does not let us.
 #[derive(Debug)]
 pub enum Unavailable {
-    /// Older than 6.14, built without fanotify permission events, or this file system type does not take part.
+    /// Older than 6.14, built without fanotify permission events, or this file system type does not take
+    /// part.
     NotSupported,
     /// Needs `CAP_SYS_ADMIN` in the initial user namespace.
     NotPermitted,
@@ -106,8 +109,9 @@ impl Group {
         self.mark(libc::FAN_MARK_REMOVE | scope.flag(), libc::AT_FDCWD, Some(path))
     }
 
-    /// Sends no more events for one file: its reads cost nothing. Ends with [`Group::notice`], [`Group::notice_all`], and
-    /// when the kernel drops the inode from memory, which it does no earlier than the last cached page of the file.
+    /// Sends no more events for one file: its reads cost nothing. Ends with [`Group::notice`],
+    /// [`Group::notice_all`], and when the kernel drops the inode from memory, which it does no earlier than
+    /// the last cached page of the file.
     pub fn ignore(&self, file: BorrowedFd<'_>) -> io::Result<()> {
         let flags = libc::FAN_MARK_ADD | FAN_MARK_IGNORE | FAN_MARK_IGNORED_SURV_MODIFY | FAN_MARK_EVICTABLE;
         self.mark(flags, file.as_raw_fd(), None)
@@ -134,13 +138,14 @@ impl Group {
             .transpose()
             .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         let pointer = path.as_ref().map_or(std::ptr::null(), |p| p.as_ptr());
-        // SAFETY: `pointer` is null (the descriptor itself is meant) or a terminated string that outlives the call.
+        // SAFETY: `pointer` is null (the descriptor itself is meant) or a terminated string that outlives the
+        // call.
         let result = unsafe { libc::fanotify_mark(self.fd.as_raw_fd(), flags, mask, dir, pointer) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Appends events that are there to `into`, at most `most` (1 to 64); none if there are none now. What one thread
-    /// takes, another cannot: with several threads, take few.
+    /// Appends events that are there to `into`, at most `most` (1 to 64); none if there are none now. What
+    /// one thread takes, another cannot: with several threads, take few.
     pub fn read(&self, into: &mut Vec<Event>, most: usize) -> io::Result<()> {
         let mut buffer = Buffer([MaybeUninit::uninit(); EVENT_BYTES * EVENTS_MAX]);
         let room = &mut buffer.0[..EVENT_BYTES * most.clamp(1, EVENTS_MAX)];
@@ -332,11 +337,12 @@ fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk::<N>().copied()
 }
 
-/// The first event of `bytes` (none if it carries no descriptor, as an overflow does) and its length. `None` at the end,
-/// or when the bytes make no sense.
+/// The first event of `bytes` (none if it carries no descriptor, as an overflow does) and its length. `None`
+/// at the end, or when the bytes make no sense.
 ///
-/// Layout: `fanotify_event_metadata` { event_len u32, vers u8, reserved u8, metadata_len u16, mask u64, fd i32, pid i32 },
-/// then records { type u8, pad u8, len u16, ... }; a range record goes on with { pad u32, offset u64, count u64 }.
+/// Layout: `fanotify_event_metadata` { event_len u32, vers u8, reserved u8, metadata_len u16, mask u64, fd
+/// i32, pid i32 }, then records { type u8, pad u8, len u16, ... }; a range record goes on with { pad u32,
+/// offset u64, count u64 }.
 fn parse(bytes: &[u8]) -> Option<(Option<Raw>, usize)> {
     let length = u32::from_ne_bytes(bytes_at(bytes, 0)?) as usize;
     let version = *bytes.get(4)?;

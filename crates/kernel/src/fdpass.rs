@@ -1,12 +1,13 @@
 //! One packet, at most one descriptor: the Unix sockets between shim and daemon.
 //!
-//! `SOCK_SEQPACKET` keeps packets apart and in order. What goes wrong with passed descriptors elsewhere, and is ruled out
-//! here: a descriptor received without close-on-exec; a control message cut short, whose descriptors leak; a second
-//! descriptor nobody asked for; a peer nobody checked.
+//! `SOCK_SEQPACKET` keeps packets apart and in order. What goes wrong with passed descriptors elsewhere, and
+//! is ruled out here: a descriptor received without close-on-exec; a control message cut short, whose
+//! descriptors leak; a second descriptor nobody asked for; a peer nobody checked.
 //!
-//! A daemon listens at a path and, under the same path's *twin* name, in the abstract namespace, where a process that
-//! has changed its root directory or dropped the right to search a folder still reaches it. Anybody may take an abstract
-//! name, so a client looks at the peer's credentials ([`peer`]), which cannot be forged.
+//! A daemon listens at a path and, under the same path's *twin* name, in the abstract namespace, where a
+//! process that has changed its root directory or dropped the right to search a folder still reaches it.
+//! Anybody may take an abstract name, so a client looks at the peer's credentials ([`peer`]), which cannot be
+//! forged.
 
 use std::ffi::CStr;
 use std::io::{IoSlice, IoSliceMut};
@@ -25,8 +26,8 @@ pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// What the twin's abstract name starts with; the path follows.
 pub const TWIN_PREFIX: &[u8] = b"seekless:";
 
-/// Descriptors room is made for when receiving. One is expected; room for a few more means that surplus ones arrive, are
-/// counted and closed, instead of being cut off.
+/// Descriptors room is made for when receiving. One is expected; room for a few more means that surplus ones
+/// arrive, are counted and closed, instead of being cut off.
 const DESCRIPTORS_MAX: usize = 4;
 
 /// The abstract name that goes with a socket path.
@@ -79,16 +80,16 @@ fn socket(nonblocking: bool) -> Result<OwnedFd, Errno> {
 /// A non-blocking connection, made at once or not at all.
 ///
 /// # Errors
-/// `ENOENT`, `EACCES`, `ECONNREFUSED`: nobody there; `EAGAIN`: the daemon's backlog is full; `EMFILE`, `ENFILE`: no
-/// descriptor left.
+/// `ENOENT`, `EACCES`, `ECONNREFUSED`: nobody there; `EAGAIN`: the daemon's backlog is full; `EMFILE`,
+/// `ENFILE`: no descriptor left.
 pub fn connect(address: Address<'_>) -> Result<OwnedFd, Errno> {
     let socket = socket(true)?;
     rustix::net::connect(&socket, &address.socket_addr()?)?;
     Ok(socket)
 }
 
-/// A non-blocking listening socket that lets at most `backlog` connections wait. The caller removes a dead path first
-/// and sets its permissions after.
+/// A non-blocking listening socket that lets at most `backlog` connections wait. The caller removes a dead
+/// path first and sets its permissions after.
 ///
 /// # Errors
 /// `EADDRINUSE`: the path exists or the name is taken; those of `bind` and `listen`.
@@ -134,15 +135,16 @@ pub struct Peer {
     pub gid: u32,
 }
 
-/// The peer's credentials (`SO_PEERCRED`). For a connecting socket: those of the process that called `listen`.
+/// The peer's credentials (`SO_PEERCRED`). For a connecting socket: those of the process that called
+/// `listen`.
 ///
 /// # Errors
 /// Those of `getsockopt`; none on a connected Unix socket.
 pub fn peer(socket: BorrowedFd<'_>) -> Result<Peer, Errno> {
     let mut cred = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes of a structure of that length. (rustix types the process id as
-    // never zero, which it is for a peer in another process namespace.)
+    // SAFETY: the kernel writes at most `length` bytes of a structure of that length. (rustix types the
+    // process id as never zero, which it is for a peer in another process namespace.)
     let done = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -161,8 +163,8 @@ pub fn peer(socket: BorrowedFd<'_>) -> Result<Peer, Errno> {
 /// Sends one packet, with a descriptor beside it if given. Raises no `SIGPIPE`.
 ///
 /// # Errors
-/// `EAGAIN`: the other side does not read; `EPIPE`, `ECONNRESET`: it is gone; `ETOOMANYREFS`: too many descriptors of this
-/// user are in flight.
+/// `EAGAIN`: the other side does not read; `EPIPE`, `ECONNRESET`: it is gone; `ETOOMANYREFS`: too many
+/// descriptors of this user are in flight.
 pub fn send(socket: BorrowedFd<'_>, packet: &[u8], descriptor: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
     let mut space = [MaybeUninit::<u8>::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -191,8 +193,9 @@ pub struct Received {
 /// Receives one packet without waiting.
 ///
 /// # Errors
-/// `EAGAIN`: none is there; `EMSGSIZE`: it is longer than `packet` (and is gone); `EPROTO`: more than one descriptor
-/// came, or the control message was cut short (out of descriptors). Descriptors of a refused packet are closed.
+/// `EAGAIN`: none is there; `EMSGSIZE`: it is longer than `packet` (and is gone); `EPROTO`: more than one
+/// descriptor came, or the control message was cut short (out of descriptors). Descriptors of a refused
+/// packet are closed.
 pub fn receive(socket: BorrowedFd<'_>, packet: &mut [u8]) -> Result<Received, Errno> {
     let mut space = [MaybeUninit::<u8>::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -288,8 +291,8 @@ mod tests {
             rustix::net::sendmsg(&a, &[IoSlice::new(b"two")], &mut control, SendFlags::empty()).unwrap();
             assert_eq!(receive(b.as_fd(), &mut buf).unwrap_err(), Errno::PROTO);
         }
-        // All were closed: the file has no descriptor but ours. (Counting the process's descriptors would race with
-        // other tests; the file's own are found by inode.)
+        // All were closed: the file has no descriptor but ours. (Counting the process's descriptors would
+        // race with other tests; the file's own are found by inode.)
         let ours = rustix::fs::fstat(&file).unwrap();
         let held = std::fs::read_dir("/proc/self/fd")
             .unwrap()

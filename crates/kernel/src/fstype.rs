@@ -1,7 +1,9 @@
-//! File systems: how reads of their files reach a disk, and so what read-ahead can do for them. The one table.
+//! File systems: how reads of their files reach a disk, and so what read-ahead can do for them. The one
+//! table.
 //!
-//! Magic numbers are those of `statfs` (`f_type`, linux/magic.h); names those of the mount table. What is not in the table is taken
-//! for an ordinary file system: its pages are in the page cache and come from the block device below it.
+//! Magic numbers are those of `statfs` (`f_type`, linux/magic.h); names those of the mount table. What is not
+//! in the table is taken for an ordinary file system: its pages are in the page cache and come from the block
+//! device below it.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -13,8 +15,8 @@ pub enum Reads {
     Disk,
     /// There is no disk.
     Memory,
-    /// Through a cache of its own, which the page cache knows nothing of: everything would look missing, and what is read ahead
-    /// would lie in memory twice.
+    /// Through a cache of its own, which the page cache knows nothing of: everything would look missing, and
+    /// what is read ahead would lie in memory twice.
     OwnCache,
     /// From another machine, whose disks cannot be seen.
     Network,
@@ -95,12 +97,14 @@ pub fn of(file: impl AsFd) -> Option<&'static FsType> {
     by_magic(stat.f_type as u64)
 }
 
-/// Whether reads of an open FUSE file pass by the page cache (`FOPEN_DIRECT_IO`, which its program chose when it was opened). Nothing
-/// shows that flag; but the kernel refuses to share a map of such a file (`ENODEV`), and no byte is read to find out. A program that
-/// asks for such maps all the same (`FUSE_DIRECT_IO_ALLOW_MMAP`, Linux 6.6) is not recognised.
+/// Whether reads of an open FUSE file pass by the page cache (`FOPEN_DIRECT_IO`, which its program chose when
+/// it was opened). Nothing shows that flag; but the kernel refuses to share a map of such a file (`ENODEV`),
+/// and no byte is read to find out. A program that asks for such maps all the same
+/// (`FUSE_DIRECT_IO_ALLOW_MMAP`, Linux 6.6) is not recognised.
 pub fn reads_directly(file: BorrowedFd<'_>) -> bool {
     let (prot, flags) = (libc::PROT_READ, libc::MAP_SHARED);
-    // SAFETY: a new mapping at an address of the kernel's choice, of an open descriptor; nothing of it is ever touched.
+    // SAFETY: a new mapping at an address of the kernel's choice, of an open descriptor; nothing of it is
+    // ever touched.
     let address = unsafe { libc::mmap(std::ptr::null_mut(), PAGE, prot, flags, file.as_raw_fd(), 0) };
     if address == libc::MAP_FAILED {
         return io::Error::last_os_error().raw_os_error() == Some(libc::ENODEV);

@@ -1,9 +1,10 @@
 //! File handles: naming a file without holding it open.
 //!
-//! An open descriptor keeps its mount busy and the blocks of a deleted file allocated. A handle (`name_to_handle_at`) is
-//! the file system's own name of an inode; it pins nothing, turns stale when the inode is gone, and survives renames.
-//! Opened through a mount it also tells where the file lies *in that mount*, whatever mount it was reached by: that is
-//! how a file opened inside a container is recognised as lying under a folder of ours.
+//! An open descriptor keeps its mount busy and the blocks of a deleted file allocated. A handle
+//! (`name_to_handle_at`) is the file system's own name of an inode; it pins nothing, turns stale when the
+//! inode is gone, and survives renames. Opened through a mount it also tells where the file lies *in that
+//! mount*, whatever mount it was reached by: that is how a file opened inside a container is recognised as
+//! lying under a folder of ours.
 
 use std::io;
 use std::mem::offset_of;
@@ -42,8 +43,9 @@ impl FileHandle {
     pub fn of(file: BorrowedFd<'_>) -> io::Result<FileHandle> {
         let mut handle = FileHandle { bytes: HANDLE_BYTES as u32, kind: 0, handle: [0; HANDLE_BYTES] };
         let mut mount_id: libc::c_int = 0;
-        // SAFETY: the path is an empty terminated string (the descriptor itself is meant), `handle` has the layout of the
-        // kernel's structure and the room its first field says, and both it and `mount_id` live across the call.
+        // SAFETY: the path is an empty terminated string (the descriptor itself is meant), `handle` has the
+        // layout of the kernel's structure and the room its first field says, and both it and `mount_id` live
+        // across the call.
         let done = unsafe {
             libc::syscall(
                 libc::SYS_name_to_handle_at,
@@ -85,13 +87,16 @@ impl FileHandle {
         }
     }
 
-    /// Opens the file through `mount`, any descriptor of a folder on the same file system. `flags` are those of `open`.
+    /// Opens the file through `mount`, any descriptor of a folder on the same file system. `flags` are those
+    /// of `open`.
     ///
     /// # Errors
-    /// `ESTALE` when the file is gone, `EPERM` without `CAP_DAC_READ_SEARCH`, `EBADF` for an `O_PATH` mount descriptor.
+    /// `ESTALE` when the file is gone, `EPERM` without `CAP_DAC_READ_SEARCH`, `EBADF` for an `O_PATH` mount
+    /// descriptor.
     pub fn open(&self, mount: BorrowedFd<'_>, flags: i32) -> io::Result<OwnedFd> {
         let pointer: *const FileHandle = self;
-        // SAFETY: the structure is initialised, says its own length and lives across the call, which only reads it.
+        // SAFETY: the structure is initialised, says its own length and lives across the call, which only
+        // reads it.
         let fd = unsafe {
             libc::syscall(
                 libc::SYS_open_by_handle_at,

@@ -1,12 +1,14 @@
 //! Keeping what was read ahead until its reader comes.
 //!
-//! The kernel does not know that a page just read ahead is about to be used. Its reclaim takes first what nobody has touched twice, which
-//! is exactly that; and a proactive pager (DAMON with the action `pageout`) takes what has not been touched for some seconds, with
-//! memory to spare. So a piece that waits for its reader is mapped, which such a pager can be told to leave alone, and touched, which moves
-//! it to the active list; what the reader has passed is marked cold, so that memory is found there first.
+//! The kernel does not know that a page just read ahead is about to be used. Its reclaim takes first what
+//! nobody has touched twice, which is exactly that; and a proactive pager (DAMON with the action `pageout`)
+//! takes what has not been touched for some seconds, with memory to spare. So a piece that waits for its
+//! reader is mapped, which such a pager can be told to leave alone, and touched, which moves it to the active
+//! list; what the reader has passed is marked cold, so that memory is found there first.
 //!
 //! It is no lock: under pressure the pages go as others do, and a process that dies holds nothing.
-//! `mlock` would hold them against a memory limit too, and so have the server killed for what was read ahead for it.
+//! `mlock` would hold them against a memory limit too, and so have the server killed for what was read ahead
+//! for it.
 
 use std::fs;
 use std::io;
@@ -18,8 +20,8 @@ use rustix::mm;
 
 use crate::residency::{page_bytes, resident_prefix};
 
-/// Part of the mappings a process may have that may be holds: the heap and the stacks of threads need some too, and letting go of a
-/// part makes two of one for a moment.
+/// Part of the mappings a process may have that may be holds: the heap and the stacks of threads need some
+/// too, and letting go of a part makes two of one for a moment.
 const MAPPINGS_PART: usize = 8;
 
 /// `vm.max_map_count` where it cannot be read.
@@ -52,13 +54,13 @@ pub struct Hold {
 unsafe impl Send for Hold {}
 
 impl Hold {
-    /// Maps the pages that hold `[offset, offset + len)`. They must all be in memory; one that leaves in this very moment is
-    /// read again, which takes as long as the disk does.
+    /// Maps the pages that hold `[offset, offset + len)`. They must all be in memory; one that leaves in this
+    /// very moment is read again, which takes as long as the disk does.
     ///
     /// # Errors
-    /// Bytes that are not in memory (`NotFound`), a file that cannot be mapped (`EACCES`, `ENODEV`), a page that lies beyond the end of the
-    /// file (`EFAULT`), a kernel before Linux 5.14 (`EINVAL`), an eighth of the process's mappings held already (`ENOMEM`). Nothing is
-    /// mapped then.
+    /// Bytes that are not in memory (`NotFound`), a file that cannot be mapped (`EACCES`, `ENODEV`), a page
+    /// that lies beyond the end of the file (`EFAULT`), a kernel before Linux 5.14 (`EINVAL`), an eighth of
+    /// the process's mappings held already (`ENOMEM`). Nothing is mapped then.
     pub fn new(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<Hold> {
         let page = page_bytes();
         let end = offset.saturating_add(len).div_ceil(page) * page;
@@ -74,7 +76,8 @@ impl Hold {
             return Err(rustix::io::Errno::NOMEM.into());
         }
         let (protection, flags) = (mm::ProtFlags::READ, mm::MapFlags::SHARED);
-        // SAFETY: the kernel chooses a free address, nothing of ours is replaced, and the mapping is never dereferenced.
+        // SAFETY: the kernel chooses a free address, nothing of ours is replaced, and the mapping is never
+        // dereferenced.
         let mapped = unsafe { mm::mmap(std::ptr::null_mut(), bytes, protection, flags, file, offset) };
         let at = mapped.inspect_err(|_| {
             HOLDS.fetch_sub(1, Ordering::Relaxed);
@@ -84,11 +87,12 @@ impl Hold {
         Ok(hold)
     }
 
-    /// Moves what is still held to the head of the active list, from wherever it is by now. `file` is the one that is mapped.
+    /// Moves what is still held to the head of the active list, from wherever it is by now. `file` is the one
+    /// that is mapped.
     ///
     /// # Errors
-    /// Bytes that are not in memory (`NotFound`): nothing is touched then. A file cut short meanwhile (`EFAULT`): what lies before its new end is
-    /// touched once.
+    /// Bytes that are not in memory (`NotFound`): nothing is touched then. A file cut short meanwhile
+    /// (`EFAULT`): what lies before its new end is touched once.
     pub fn renew(&self, file: BorrowedFd<'_>) -> io::Result<()> {
         let size = rustix::fs::fstat(file)?.st_size as u64;
         let inside = self.end.min(size).saturating_sub(self.offset);
@@ -97,14 +101,14 @@ impl Hold {
         }
         // A page that is active stays where it is in the list when it is touched.
         self.advise(mm::Advice::LinuxCold)?;
-        // Pages leave the active list by the batch, and what is left in the last one would leave it when it has been touched already. A call
-        // begins by emptying it.
+        // Pages leave the active list by the batch, and what is left in the last one would leave it when it
+        // has been touched already. A call begins by emptying it.
         self.advise_first(page_bytes() as usize, mm::Advice::LinuxCold)?;
         self.touch()
     }
 
-    /// "Random" keeps these faults from starting read-ahead of their own; a page touched twice is active; "normal" lets reclaim see that it
-    /// was touched.
+    /// "Random" keeps these faults from starting read-ahead of their own; a page touched twice is active;
+    /// "normal" lets reclaim see that it was touched.
     fn touch(&self) -> io::Result<()> {
         use mm::Advice::{LinuxPopulateRead, Normal, Random};
         let touched =
@@ -119,8 +123,8 @@ impl Hold {
 
     /// Of the first `bytes`, which must not be more than there are.
     fn advise_first(&self, bytes: usize, advice: mm::Advice) -> io::Result<()> {
-        // SAFETY: our own mapping; none of the advices given changes what its bytes are, and populating reports what would be a bus
-        // error as EFAULT.
+        // SAFETY: our own mapping; none of the advices given changes what its bytes are, and populating
+        // reports what would be a bus error as EFAULT.
         rustix::io::retry_on_intr(|| unsafe { mm::madvise(self.at, bytes, advice) })?;
         Ok(())
     }
@@ -135,7 +139,8 @@ impl Hold {
         self.end
     }
 
-    /// Lets go of the whole pages before the file offset `upto`, whose reader has left or stands still: they stay as active as they are.
+    /// Lets go of the whole pages before the file offset `upto`, whose reader has left or stands still: they
+    /// stay as active as they are.
     pub fn release_before(&mut self, upto: u64) {
         self.unmap_before(upto, mm::Advice::Random);
     }
@@ -159,8 +164,8 @@ impl Hold {
     fn unmap_before(&mut self, upto: u64, advice: mm::Advice) {
         let upto = (upto / page_bytes() * page_bytes()).min(self.end);
         let Some(bytes) = upto.checked_sub(self.offset).filter(|&b| b > 0) else { return };
-        // SAFETY: the first `bytes` of our own mapping, into which no reference exists. Either advice keeps unmapping from counting as a
-        // use of each page.
+        // SAFETY: the first `bytes` of our own mapping, into which no reference exists. Either advice keeps
+        // unmapping from counting as a use of each page.
         let done = unsafe {
             let _ = mm::madvise(self.at, bytes as usize, advice);
             mm::munmap(self.at, bytes as usize)

@@ -53,8 +53,8 @@ fn clean(id: &str) -> String {
 }
 
 /// Where measured profiles are kept: `$SEEKLESS_PROFILES`; else, for root, `/var/lib/seekless/profiles`; else
-/// `$XDG_STATE_HOME/seekless/profiles`; else `~/.local/state/seekless/profiles`. A profile outlasts a restart of the
-/// machine, so it is not kept with the daemon's socket.
+/// `$XDG_STATE_HOME/seekless/profiles`; else `~/.local/state/seekless/profiles`. A profile outlasts a restart
+/// of the machine, so it is not kept with the daemon's socket.
 pub fn profiles_dir() -> PathBuf {
     let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     if let Some(dir) = set("SEEKLESS_PROFILES") {

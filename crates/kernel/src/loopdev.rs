@@ -1,8 +1,8 @@
 //! Loop devices: a file dressed as a block device.
 //!
-//! `LOOP_CONFIGURE` (Linux 5.8) binds a file to a free `/dev/loopN` in one step, with direct I/O so that the pages of
-//! the file below are not cached a second time, and with auto-clear so that the device lets go of the file by itself
-//! when its last opener (a mount, or us) goes away - however we end.
+//! `LOOP_CONFIGURE` (Linux 5.8) binds a file to a free `/dev/loopN` in one step, with direct I/O so that the
+//! pages of the file below are not cached a second time, and with auto-clear so that the device lets go of
+//! the file by itself when its last opener (a mount, or us) goes away - however we end.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -48,7 +48,8 @@ struct LoopConfig {
 // The kernel copies exactly these many bytes.
 const _: () = assert!(size_of::<LoopInfo64>() == 232 && size_of::<LoopConfig>() == 304);
 
-/// A bound loop device. Dropping it closes it; the binding then ends unless something else (a mount) has it open.
+/// A bound loop device. Dropping it closes it; the binding then ends unless something else (a mount) has it
+/// open.
 #[derive(Debug)]
 pub struct LoopDevice {
     number: u32,
@@ -59,8 +60,8 @@ impl LoopDevice {
     /// Binds `backing` to a free loop device with `block_size`-byte logical sectors (512 to 4096).
     ///
     /// # Errors
-    /// What the system says: no `/dev/loop-control` (`NotFound`), no right to it (`PermissionDenied`), no direct I/O
-    /// on the file, or `ResourceBusy` if others took every free device first, 16 times running.
+    /// What the system says: no `/dev/loop-control` (`NotFound`), no right to it (`PermissionDenied`), no
+    /// direct I/O on the file, or `ResourceBusy` if others took every free device first, 16 times running.
     pub fn attach(backing: BorrowedFd<'_>, block_size: u32) -> io::Result<LoopDevice> {
         let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control")?;
         // Between finding a free device and binding it another process may bind it.
@@ -92,8 +93,8 @@ impl LoopDevice {
                 },
                 reserved: [0; 8],
             };
-            // SAFETY: `config` has the layout the request reads (size asserted above) and outlives the call, which
-            // keeps nothing of it; both descriptors are open.
+            // SAFETY: `config` has the layout the request reads (size asserted above) and outlives the call,
+            // which keeps nothing of it; both descriptors are open.
             let done = unsafe { libc::ioctl(file.as_raw_fd(), LOOP_CONFIGURE as _, &config) };
             if done == 0 {
                 return Ok(LoopDevice { number, file });
@@ -145,8 +146,9 @@ pub fn detach(number: u32) -> io::Result<()> {
     clear(&OpenOptions::new().read(true).open(device_path(number))?)
 }
 
-/// The backing file of a loop device that is all of a file on a FUSE file system: a disk made of software. Reading that file is
-/// reading the disk without the kernel's loop worker in between, which waits for a processor like any other thread.
+/// The backing file of a loop device that is all of a file on a FUSE file system: a disk made of software.
+/// Reading that file is reading the disk without the kernel's loop worker in between, which waits for a
+/// processor like any other thread.
 pub fn fuse_backing(number: u32) -> Option<PathBuf> {
     let offset = std::fs::read_to_string(format!("/sys/block/loop{number}/loop/offset")).ok()?;
     let path = backing_file(number).filter(|_| offset.trim() == "0")?;
@@ -154,8 +156,8 @@ pub fn fuse_backing(number: u32) -> Option<PathBuf> {
     (fs.f_type as u64 == crate::prefetch::FUSE_SUPER_MAGIC).then_some(path)
 }
 
-/// The file bound to loop device `number` as the kernel names it, `None` if nothing is bound. A file that has been
-/// unlinked since ends in ` (deleted)`.
+/// The file bound to loop device `number` as the kernel names it, `None` if nothing is bound. A file that has
+/// been unlinked since ends in ` (deleted)`.
 pub fn backing_file(number: u32) -> Option<PathBuf> {
     let text = std::fs::read_to_string(format!("/sys/block/loop{number}/loop/backing_file")).ok()?;
     Some(PathBuf::from(text.strip_suffix('\n').unwrap_or(&text)))

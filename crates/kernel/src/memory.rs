@@ -1,14 +1,16 @@
-//! How much page cache this process may fill: the least of the machine's memory and the limits of its control groups.
+//! How much page cache this process may fill: the least of the machine's memory and the limits of its control
+//! groups.
 //!
-//! The page cache is charged to the group whose process touches a page first, so what a daemon reads ahead counts against
-//! the daemon's own limit, and against every limit further up. Both versions of control groups are read; a process may
-//! be in both.
+//! The page cache is charged to the group whose process touches a page first, so what a daemon reads ahead
+//! counts against the daemon's own limit, and against every limit further up. Both versions of control groups
+//! are read; a process may be in both.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Gives pages of the heap that hold nothing back to the system: after many small things were freed at once, the allocator
-/// keeps them otherwise. Takes milliseconds for hundreds of megabytes; where the allocator is not glibc's, nothing.
+/// Gives pages of the heap that hold nothing back to the system: after many small things were freed at once,
+/// the allocator keeps them otherwise. Takes milliseconds for hundreds of megabytes; where the allocator is
+/// not glibc's, nothing.
 pub fn trim_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: takes no pointer; glibc locks each arena itself while it looks through it.
@@ -27,8 +29,8 @@ pub fn page_cache_limit() -> Option<u64> {
     Some(limits.fold(total, u64::min))
 }
 
-/// Bytes of this process's memory that are no file's: they are charged to its control group like the pages it reads. `None` where
-/// /proc cannot be read (or before Linux 4.5, which does not tell them apart).
+/// Bytes of this process's memory that are no file's: they are charged to its control group like the pages it
+/// reads. `None` where /proc cannot be read (or before Linux 4.5, which does not tell them apart).
 pub fn anonymous() -> Option<u64> {
     anonymous_of(&fs::read_to_string("/proc/self/status").ok()?)
 }
@@ -39,8 +41,8 @@ fn anonymous_of(status: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// A pager that puts out memory nobody has used for some seconds, maybe with memory to spare: DAMON with the action `pageout`, or
-/// its ready-made form `damon_reclaim`.
+/// A pager that puts out memory nobody has used for some seconds, maybe with memory to spare: DAMON with the
+/// action `pageout`, or its ready-made form `damon_reclaim`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdlePager {
     /// It has a filter that leaves pages alone that a process has mapped ([`crate::hold`]).
@@ -86,9 +88,10 @@ fn folders(dir: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
 }
 
-/// How short memory is: the part of the last ten seconds, 0 to 1, in which some task of this process's control group
-/// (or of the machine, where groups have no such figure) waited for memory, which is mostly for pages that were just
-/// evicted. `None` where the kernel keeps no account (before 4.20, or without CONFIG_PSI).
+/// How short memory is: the part of the last ten seconds, 0 to 1, in which some task of this process's
+/// control group (or of the machine, where groups have no such figure) waited for memory, which is mostly for
+/// pages that were just evicted. `None` where the kernel keeps no account (before 4.20, or without
+/// CONFIG_PSI).
 pub fn pressure() -> Option<f64> {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();

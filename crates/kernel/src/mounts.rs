@@ -65,19 +65,21 @@ fn unescape(field: &[u8]) -> PathBuf {
     PathBuf::from(OsString::from_vec(bytes))
 }
 
-/// `linux/fs.h`: stop writes to a file system once all it holds in memory is on the disk, its journal emptied.
+/// `linux/fs.h`: stop writes to a file system once all it holds in memory is on the disk, its journal
+/// emptied.
 const FIFREEZE: libc::c_ulong = 0xC004_5877;
 /// `linux/fs.h`: allow writes again.
 const FITHAW: libc::c_ulong = 0xC004_5878;
 
-/// Brings everything the file system of `file` holds in memory to its disk, its journal's backlog included, so that
-/// no write-back of older work follows. Writers wait meanwhile.
+/// Brings everything the file system of `file` holds in memory to its disk, its journal's backlog included,
+/// so that no write-back of older work follows. Writers wait meanwhile.
 ///
 /// # Errors
 /// The caller is not root, or the file system cannot be frozen.
 pub fn settle(file: BorrowedFd<'_>) -> io::Result<()> {
     let request = |code| {
-        // SAFETY: both requests take an argument that they ignore; the descriptor is open for the length of the call.
+        // SAFETY: both requests take an argument that they ignore; the descriptor is open for the length of
+        // the call.
         match unsafe { libc::ioctl(file.as_raw_fd(), code as _, 0) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),

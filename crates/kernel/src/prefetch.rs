@@ -1,19 +1,19 @@
 //! Bringing bytes into the page cache, in order, and knowing when they are there.
 //!
-//! `POSIX_FADV_WILLNEED` (and `readahead(2)`, which is the same code) starts reads without waiting - but the kernel
-//! silently cuts each call to the larger of `max_sectors_kb` and `read_ahead_kb`. So [`bring_in`] submits a piece in
-//! steps of that size, all of them before it waits for the first: the disk then has the whole piece in its queue and
-//! streams. It waits by reading one byte of the last page of each step, which sleeps until that page is read; mostly the
-//! pages before are there too then. `mincore` tells (`cachestat` counts a page in flight, or one whose read failed, as
-//! present), and what is not - cut off, evicted, overtaken by the drive's own order, failed - is asked for once more and
-//! waited for page by page.
+//! `POSIX_FADV_WILLNEED` (and `readahead(2)`, which is the same code) starts reads without waiting - but the
+//! kernel silently cuts each call to the larger of `max_sectors_kb` and `read_ahead_kb`. So [`bring_in`]
+//! submits a piece in steps of that size, all of them before it waits for the first: the disk then has the
+//! whole piece in its queue and streams. It waits by reading one byte of the last page of each step, which
+//! sleeps until that page is read; mostly the pages before are there too then. `mincore` tells (`cachestat`
+//! counts a page in flight, or one whose read failed, as present), and what is not - cut off, evicted,
+//! overtaken by the drive's own order, failed - is asked for once more and waited for page by page.
 //!
-//! The descriptor a server passes shares its `struct file` with the server: advice on it, or a read through it, would
-//! change the server's own read-ahead. So the file is opened again ([`Source::reopen`]) and *that* descriptor is told
-//! `POSIX_FADV_RANDOM`: its waiting reads start no read-ahead of their own. Where the file cannot be opened again (no
-//! permission, no /proc) or must not be (opening a FUSE file throws its cached pages away, unless its server says
-//! otherwise), the passed descriptor is used, but only in ways that leave no trace in it: read-ahead, and page faults
-//! through a mapping to wait.
+//! The descriptor a server passes shares its `struct file` with the server: advice on it, or a read through
+//! it, would change the server's own read-ahead. So the file is opened again ([`Source::reopen`]) and *that*
+//! descriptor is told `POSIX_FADV_RANDOM`: its waiting reads start no read-ahead of their own. Where the file
+//! cannot be opened again (no permission, no /proc) or must not be (opening a FUSE file throws its cached
+//! pages away, unless its server says otherwise), the passed descriptor is used, but only in ways that leave
+//! no trace in it: read-ahead, and page faults through a mapping to wait.
 
 use std::fmt;
 use std::io;
@@ -29,7 +29,8 @@ use seekless_wants::{PIECE, parts};
 
 use crate::residency::{cachestat, mincore, page_bytes, pages_of};
 
-/// How often a page is looked at where nothing better is to be had (before Linux 5.14). A disk moves about 100 KiB meanwhile.
+/// How often a page is looked at where nothing better is to be had (before Linux 5.14). A disk moves about
+/// 100 KiB meanwhile.
 const POLL: Duration = Duration::from_millis(1);
 
 /// `f_type` of FUSE file systems (linux/magic.h).
@@ -53,15 +54,17 @@ impl Source {
             return Source { fd: passed, own: false };
         }
         let path = format!("/proc/self/fd/{}", passed.as_raw_fd());
-        // Without NONBLOCK, opening a file under another process's lease waits for it to be given up, up to 45 seconds
-        // (/proc/sys/fs/lease-break-time), and the whole disk with it. Reads of regular files do not look at it.
+        // Without NONBLOCK, opening a file under another process's lease waits for it to be given up, up to
+        // 45 seconds (/proc/sys/fs/lease-break-time), and the whole disk with it. Reads of regular files do
+        // not look at it.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         // Without NOATIME our one-byte reads would write access times; it takes the owner or CAP_FOWNER.
         let again = rustix::fs::open(path.as_str(), flags | OFlags::NOATIME, Mode::empty())
             .or_else(|_| rustix::fs::open(path.as_str(), flags, Mode::empty()));
         match again {
             Ok(fd) => {
-                // Refused by some network file systems; then the wait costs a little read-ahead, nothing more.
+                // Refused by some network file systems; then the wait costs a little read-ahead, nothing
+                // more.
                 let _ = fadvise(&fd, 0, None, Advice::Random);
                 Source { fd, own: true }
             }
@@ -69,8 +72,8 @@ impl Source {
         }
     }
 
-    /// A descriptor whose struct file nobody else uses: that of a pre-content event, which raises no events itself.
-    /// Opening *that* file again would, and the reader of events would wait for itself.
+    /// A descriptor whose struct file nobody else uses: that of a pre-content event, which raises no events
+    /// itself. Opening *that* file again would, and the reader of events would wait for itself.
     pub fn own(fd: OwnedFd) -> Source {
         let _ = fadvise(&fd, 0, None, Advice::Random);
         Source { fd, own: true }
@@ -91,7 +94,8 @@ impl AsFd for Source {
 /// What came of a piece that was brought in without an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Brought {
-    /// Pages that were neither there nor coming and had to be asked for a second time: cut by the kernel, or evicted.
+    /// Pages that were neither there nor coming and had to be asked for a second time: cut by the kernel, or
+    /// evicted.
     pub second_try: u64,
     /// Pages that are not in memory all the same: evicted faster than they come.
     pub lost: u64,
@@ -123,8 +127,9 @@ pub struct Steps {
     pub report: u64,
 }
 
-/// Brings `[offset, offset + len)` into memory and returns when all of it is there. `progress` is told a file offset
-/// each time the bytes before it have arrived. Bytes beyond the end of the file are nothing to wait for.
+/// Brings `[offset, offset + len)` into memory and returns when all of it is there. `progress` is told a file
+/// offset each time the bytes before it have arrived. Bytes beyond the end of the file are nothing to wait
+/// for.
 ///
 /// # Errors
 /// The first error a read meets; bytes reported before it are in memory.
@@ -145,8 +150,8 @@ pub fn bring_in(
     Ok(brought)
 }
 
-/// Submits the reads of `[offset, offset + len)` without waiting for them. [`bring_in`] of the same bytes waits:
-/// files started together are in the disk's queue together.
+/// Submits the reads of `[offset, offset + len)` without waiting for them. [`bring_in`] of the same bytes
+/// waits: files started together are in the disk's queue together.
 ///
 /// # Errors
 /// The first read that cannot be submitted; those before it are.
@@ -158,8 +163,8 @@ pub fn start(source: &Source, offset: u64, len: u64, steps: Steps) -> Result<(),
     Ok(())
 }
 
-/// Gives the page cache of `[offset, offset + len)` back to the system: clean pages nobody maps go. A hint: pages that are
-/// in use, dirty or mapped stay, and an error means that nothing was given back.
+/// Gives the page cache of `[offset, offset + len)` back to the system: clean pages nobody maps go. A hint:
+/// pages that are in use, dirty or mapped stay, and an error means that nothing was given back.
 pub fn give_back(source: &Source, offset: u64, len: u64) {
     // Zero would mean to the end of the file.
     if let Some(len) = NonZeroU64::new(len) {
@@ -210,12 +215,13 @@ fn wait_for_page(source: &Source, at: u64) -> Result<(), BringError> {
 /// read-ahead state of the `struct file`.
 ///
 /// # Errors
-/// `EINVAL`: before Linux 5.14; `EFAULT`: the page cannot be read, or lies beyond the end of the file; those of `mmap`.
+/// `EINVAL`: before Linux 5.14; `EFAULT`: the page cannot be read, or lies beyond the end of the file; those
+/// of `mmap`.
 fn populate(file: BorrowedFd<'_>, at: u64) -> Result<(), Errno> {
     let len = page_bytes() as usize;
     let start = at / page_bytes() * page_bytes();
-    // SAFETY: the kernel chooses a free address, nothing of ours is replaced; the mapping is never dereferenced by us, and
-    // populating reports what would be a bus error as EFAULT.
+    // SAFETY: the kernel chooses a free address, nothing of ours is replaced; the mapping is never
+    // dereferenced by us, and populating reports what would be a bus error as EFAULT.
     let map = unsafe {
         mm::mmap(std::ptr::null_mut(), len, mm::ProtFlags::READ, mm::MapFlags::SHARED, file, start)?
     };
@@ -263,8 +269,8 @@ fn complete(source: &Source, from: u64, upto: u64) -> Result<Brought, BringError
     Ok(Brought { second_try: pages_of(from, len).saturating_sub(coming), lost })
 }
 
-/// Numbers of the pages of `[from, upto)`, and of the file, that have not been read. Empty where the kernel does not tell
-/// the truth about this file to us: their next reader then waits for them.
+/// Numbers of the pages of `[from, upto)`, and of the file, that have not been read. Empty where the kernel
+/// does not tell the truth about this file to us: their next reader then waits for them.
 fn missing_pages(source: &Source, from: u64, upto: u64) -> io::Result<Vec<u64>> {
     let size = rustix::fs::fstat(source)?.st_size as u64;
     let len = upto.min(size).saturating_sub(from);

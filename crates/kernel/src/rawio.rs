@@ -21,8 +21,8 @@ pub struct RawDisk {
 }
 
 impl RawDisk {
-    /// Opens a block device (or, for tests, a file on a file system that can do it) for reads of up to `read_max`
-    /// bytes.
+    /// Opens a block device (or, for tests, a file on a file system that can do it) for reads of up to
+    /// `read_max` bytes.
     ///
     /// # Errors
     /// Those of `open`; `EINVAL` where reads past the page cache are not possible.

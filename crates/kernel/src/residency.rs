@@ -2,16 +2,17 @@
 //!
 //! Three ways, each with a trap:
 //!
-//! - `cachestat` (Linux 6.5) counts pages of a range in 0.6 us for 512 KiB. A page whose read is still in flight counts
-//!   as present, which is right for us: its next reader waits on that page, not in a queue.
-//!   On overlayfs it looks at the wrong inode and counts nothing, ever; there `mincore` is asked instead.
-//! - `mmap` + `mincore` costs ten times that, but is everywhere. Since Linux 5.2 it tells a process that neither owns
-//!   nor may write the file that *everything* is resident; since 6.14, and in the
-//!   stable series of early 2025, `cachestat` gives such a process `EPERM`. A server
-//!   whose workers run as `www-data` and whose files belong to `root` is exactly that case, so `mincore` is believed
-//!   only where the kernel answers truthfully and the outcome is otherwise [`Residency::Unknown`].
-//! - `preadv2` with `RWF_NOWAIT` of one byte answers anybody, but on a miss it starts a small read of its own, the very
-//!   thing to avoid on a disk that seeks. It is for ranges believed to be resident ([`nowait_page_resident`]).
+//! - `cachestat` (Linux 6.5) counts pages of a range in 0.6 us for 512 KiB. A page whose read is still in
+//!   flight counts as present, which is right for us: its next reader waits on that page, not in a queue. On
+//!   overlayfs it looks at the wrong inode and counts nothing, ever; there `mincore` is asked instead.
+//! - `mmap` + `mincore` costs ten times that, but is everywhere. Since Linux 5.2 it tells a process that
+//!   neither owns nor may write the file that *everything* is resident; since 6.14, and in the stable series
+//!   of early 2025, `cachestat` gives such a process `EPERM`. A server whose workers run as `www-data` and
+//!   whose files belong to `root` is exactly that case, so `mincore` is believed only where the kernel
+//!   answers truthfully and the outcome is otherwise [`Residency::Unknown`].
+//! - `preadv2` with `RWF_NOWAIT` of one byte answers anybody, but on a miss it starts a small read of its
+//!   own, the very thing to avoid on a disk that seeks. It is for ranges believed to be resident
+//!   ([`nowait_page_resident`]).
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -23,7 +24,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 /// `cachestat(2)`: one number on every architecture Rust builds for; libc 0.2 names it on a few only.
 const SYS_CACHESTAT: libc::c_long = 451;
 
-/// How much of a file is mapped at once to ask `mincore`: its answer, a byte a page, fits a small stack buffer.
+/// How much of a file is mapped at once to ask `mincore`: its answer, a byte a page, fits a small stack
+/// buffer.
 const MINCORE_PAGES: usize = 512;
 
 /// Whether a range of a file is in the page cache.
@@ -73,19 +75,20 @@ pub fn pages_of(offset: u64, length: u64) -> u64 {
     (offset.saturating_add(length - 1)) / page - offset / page + 1
 }
 
-/// Counts pages of `length` bytes from `offset`. `length` 0 means nothing here (to the kernel: to the end of the file).
+/// Counts pages of `length` bytes from `offset`. `length` 0 means nothing here (to the kernel: to the end of
+/// the file).
 ///
 /// # Errors
-/// `ENOSYS` before Linux 6.5 and under some seccomp filters, `EPERM` where the process neither owns nor may write the file
-/// (6.14), `EOPNOTSUPP` on huge-page file systems, `EBADF`.
+/// `ENOSYS` before Linux 6.5 and under some seccomp filters, `EPERM` where the process neither owns nor may
+/// write the file (6.14), `EOPNOTSUPP` on huge-page file systems, `EBADF`.
 pub fn cachestat(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<CacheStat> {
     let mut stat = CacheStat::default();
     if length == 0 {
         return Ok(stat);
     }
     let range = CacheStatRange { offset, length };
-    // SAFETY: both structures have the kernel's layout (u64 fields in its order) and live across the call, which
-    // reads the one and writes the other.
+    // SAFETY: both structures have the kernel's layout (u64 fields in its order) and live across the call,
+    // which reads the one and writes the other.
     let done =
         unsafe { libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut stat, 0u32) };
     if done == 0 { Ok(stat) } else { Err(io::Error::last_os_error()) }
@@ -94,8 +97,8 @@ pub fn cachestat(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<C
 /// Set once `cachestat` has turned out not to exist, so that it is not tried on every call of a hot path.
 static NO_CACHESTAT: AtomicBool = AtomicBool::new(false);
 
-/// Whether all of `length` bytes from `offset` are in the page cache, or on their way there. The caller cuts the range at
-/// the end of the file: bytes beyond it are never resident.
+/// Whether all of `length` bytes from `offset` are in the page cache, or on their way there. The caller cuts
+/// the range at the end of the file: bytes beyond it are never resident.
 ///
 /// `owner_uid` is the file's owner (`st_uid`): `mincore` is believed only by its owner and by root.
 pub fn residency(file: BorrowedFd<'_>, offset: u64, length: u64, owner_uid: u32) -> Residency {
@@ -133,8 +136,8 @@ fn is_overlay(file: BorrowedFd<'_>) -> bool {
 
 /// Bytes from `offset` on, at most `length`, that are in the page cache without a gap.
 ///
-/// Uses `cachestat` by halving (a few calls whatever the length), so it needs a file this process owns or may write. On
-/// overlayfs `mincore`.
+/// Uses `cachestat` by halving (a few calls whatever the length), so it needs a file this process owns or may
+/// write. On overlayfs `mincore`.
 ///
 /// # Errors
 /// Those of [`cachestat`].
@@ -167,8 +170,8 @@ pub fn resident_prefix(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Re
     Ok(bytes_of(yes).min(length))
 }
 
-/// Bytes from `offset` on, at most `length`, that are not in the page cache, up to the first page that is; one on its way there
-/// counts as missing.
+/// Bytes from `offset` on, at most `length`, that are not in the page cache, up to the first page that is;
+/// one on its way there counts as missing.
 ///
 /// # Errors
 /// Those of [`mincore`], and its limits.
@@ -183,8 +186,8 @@ pub fn missing_prefix(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Res
     Ok((end - offset).min(length))
 }
 
-/// The stretches `[from, upto)` of `length` bytes from `offset` on that are in the page cache, the first `most` of them. One
-/// `cachestat` where there are none or there is nothing else, which is nearly always.
+/// The stretches `[from, upto)` of `length` bytes from `offset` on that are in the page cache, the first
+/// `most` of them. One `cachestat` where there are none or there is nothing else, which is nearly always.
 ///
 /// # Errors
 /// Those of [`cachestat`] and [`mincore`].
@@ -216,15 +219,16 @@ pub fn resident_stretches(
         true
     })?;
     if stretches == [(offset, end)] {
-        // Not what the kernel counted a moment ago: the rest has come since, or `mincore` is not for us to believe.
+        // Not what the kernel counted a moment ago: the rest has come since, or `mincore` is not for us to
+        // believe.
         let there = resident_prefix(file, offset, length)?;
         stretches = [(offset, offset + there)].into_iter().filter(|(from, upto)| from < upto).collect();
     }
     Ok(stretches)
 }
 
-/// Tells `visit` for each page of the range, in order, its number in the file and whether `mincore` calls it resident,
-/// until it returns false. See the module's words on when that is the truth.
+/// Tells `visit` for each page of the range, in order, its number in the file and whether `mincore` calls it
+/// resident, until it returns false. See the module's words on when that is the truth.
 ///
 /// # Errors
 /// Those of `mmap` and `mincore`: no permission to read, no address space left, not a mappable file.
@@ -257,12 +261,13 @@ fn mincore_window(
     bytes: usize,
     states: &mut [u8; MINCORE_PAGES],
 ) -> Result<(), Errno> {
-    // SAFETY: the kernel chooses a free address, nothing of ours is replaced; the mapping is never dereferenced, so a
-    // file that shrinks cannot fault us.
+    // SAFETY: the kernel chooses a free address, nothing of ours is replaced; the mapping is never
+    // dereferenced, so a file that shrinks cannot fault us.
     let at = unsafe {
         rustix::mm::mmap(core::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, file, offset)?
     };
-    // SAFETY: `at` is a mapping of `bytes` bytes, at most MINCORE_PAGES pages, and the kernel writes one byte a page.
+    // SAFETY: `at` is a mapping of `bytes` bytes, at most MINCORE_PAGES pages, and the kernel writes one byte
+    // a page.
     let done = unsafe { libc::syscall(libc::SYS_mincore, at, bytes, states.as_mut_ptr()) };
     let result = if done == 0 { Ok(()) } else { Err(last_errno()) };
     // SAFETY: exactly the mapping made above; no reference into it exists.
@@ -274,13 +279,14 @@ fn last_errno() -> Errno {
     io::Error::last_os_error().raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)
 }
 
-/// Whether the page holding byte `offset` can be read at once (`RWF_NOWAIT`, one byte). On a miss the kernel starts a
-/// small read there, so ask only about what should be resident.
+/// Whether the page holding byte `offset` can be read at once (`RWF_NOWAIT`, one byte). On a miss the kernel
+/// starts a small read there, so ask only about what should be resident.
 pub fn nowait_page_resident(file: BorrowedFd<'_>, offset: u64) -> bool {
     let mut byte = 0u8;
     let part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-    // SAFETY: one vector over one byte of ours, alive across the call. The system call is made directly: the libc
-    // function of that name is one the shim intercepts. On 64-bit the kernel ignores the offset's second half.
+    // SAFETY: one vector over one byte of ours, alive across the call. The system call is made directly: the
+    // libc function of that name is one the shim intercepts. On 64-bit the kernel ignores the offset's second
+    // half.
     let got = unsafe {
         libc::syscall(libc::SYS_preadv2, file.as_raw_fd(), &raw const part, 1, offset, 0, libc::RWF_NOWAIT)
     };
@@ -299,8 +305,8 @@ mod tests {
         exe.parent().unwrap().to_path_buf()
     }
 
-    /// A file of `pages` pages, on disk and out of the cache but for those read; `None` where the file system under the
-    /// temporary folder keeps everything (tmpfs).
+    /// A file of `pages` pages, on disk and out of the cache but for those read; `None` where the file system
+    /// under the temporary folder keeps everything (tmpfs).
     fn cold_file(pages: u64) -> Option<std::fs::File> {
         let mut file = tempfile::tempfile_in(target_dir()).ok()?;
         file.write_all(&vec![7u8; (pages * page_bytes()) as usize]).unwrap();

@@ -1,19 +1,20 @@
 //! A bounded, lossy queue in shared memory: many processes tell one daemon what they read.
 //!
-//! A read that hits must cost next to nothing, so its report is a few stores: no system call, no lock, no waiting. When
-//! the ring is full the report is dropped and counted. The daemon hands out the memory as a descriptor; a process maps it
-//! once and closes the descriptor.
+//! A read that hits must cost next to nothing, so its report is a few stores: no system call, no lock, no
+//! waiting. When the ring is full the report is dropped and counted. The daemon hands out the memory as a
+//! descriptor; a process maps it once and closes the descriptor.
 //!
-//! It is Vyukov's bounded queue: each slot carries a sequence number that says whose turn it is. `seq == position`: free
-//! for the producer that claims `position`; `seq == position + 1`: full; after reading, `seq = position + capacity`.
-//! Two things differ because the other side is another process, possibly a hostile or a dying one:
+//! It is Vyukov's bounded queue: each slot carries a sequence number that says whose turn it is. `seq ==
+//! position`: free for the producer that claims `position`; `seq == position + 1`: full; after reading, `seq
+//! = position + capacity`. Two things differ because the other side is another process, possibly a hostile or
+//! a dying one:
 //!
-//! - a producer may be killed between claiming a slot and filling it. The consumer waits for it for [`STALL_POLLS`] polls
-//!   and then steps over the slot;
-//! - nothing read from the memory is trusted: capacity and indices are the consumer's own, and a record is only a hint
-//!   that the reader checks like any other input. Indices that no honest producer can leave behind (a tail further than a
-//!   round from the head, a slot whose turn it cannot be) would stop reports for good: the consumer knows such a ring
-//!   ([`Consumer::is_impossible`]), and its owner hands out another.
+//! - a producer may be killed between claiming a slot and filling it. The consumer waits for it for
+//!   [`STALL_POLLS`] polls and then steps over the slot;
+//! - nothing read from the memory is trusted: capacity and indices are the consumer's own, and a record is
+//!   only a hint that the reader checks like any other input. Indices that no honest producer can leave
+//!   behind (a tail further than a round from the head, a slot whose turn it cannot be) would stop reports
+//!   for good: the consumer knows such a ring ([`Consumer::is_impossible`]), and its owner hands out another.
 
 use std::ffi::OsStr;
 use std::io;
@@ -28,8 +29,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::fdpass::SOCKET_PATH_BYTES_MAX;
 
-/// Records the ring holds. At the two thousand reads a second of a busy disk it is drained every few milliseconds; this is
-/// two seconds of silence from the daemon, for 256 KiB of memory.
+/// Records the ring holds. At the two thousand reads a second of a busy disk it is drained every few
+/// milliseconds; this is two seconds of silence from the daemon, for 256 KiB of memory.
 pub const CAPACITY: usize = 4096;
 
 /// Polls of the consumer after which a claimed and never filled slot is given up.
@@ -101,15 +102,16 @@ impl Map {
     }
 
     fn ring(&self) -> &Ring {
-        // SAFETY: mapped for `size_of::<Ring>()` bytes (the file is sealed to that size) and page-aligned as long as
-        // `self` lives; every bit pattern is a valid `Ring`, and all access goes through atomics.
+        // SAFETY: mapped for `size_of::<Ring>()` bytes (the file is sealed to that size) and page-aligned as
+        // long as `self` lives; every bit pattern is a valid `Ring`, and all access goes through atomics.
         unsafe { self.0.as_ref() }
     }
 }
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: the mapping made in `new`, which nobody can point into any more. It can only fail on a bad range.
+        // SAFETY: the mapping made in `new`, which nobody can point into any more. It can only fail on a bad
+        // range.
         let _ = unsafe { rustix::mm::munmap(self.0.as_ptr().cast(), size_of::<Ring>()) };
     }
 }
@@ -134,8 +136,9 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    /// A new ring, and the descriptor to pass to producers. Its size is sealed: no process can shrink it under another. Whoever
-    /// maps it shows in `/proc/PID/maps` where its consumer listens ([`listens_at`]); no path of a socket is too long for that.
+    /// A new ring, and the descriptor to pass to producers. Its size is sealed: no process can shrink it
+    /// under another. Whoever maps it shows in `/proc/PID/maps` where its consumer listens ([`listens_at`]);
+    /// no path of a socket is too long for that.
     pub fn create(socket: &Path) -> io::Result<(Consumer, OwnedFd)> {
         let socket = Some(socket.as_os_str().as_bytes()).filter(|path| path.len() <= SOCKET_PATH_BYTES_MAX);
         let name = [RING_NAME, socket.unwrap_or_default()].concat();
@@ -159,9 +162,10 @@ impl Consumer {
             let slot = &ring.slots[self.head as usize % CAPACITY];
             let turn = slot.seq.load(Ordering::Acquire);
             let claimed = ring.tail.value.load(Ordering::Acquire);
-            // The slot at the head is free, claimed or full. A producer claims no slot that was not given free, and those
-            // are the next `CAPACITY`. (One that slept through [`STALL_POLLS`] and fills its slot a round too late leaves a
-            // turn that is over; no producer could ever claim that slot again.)
+            // The slot at the head is free, claimed or full. A producer claims no slot that was not given
+            // free, and those are the next `CAPACITY`. (One that slept through [`STALL_POLLS`] and fills its
+            // slot a round too late leaves a turn that is over; no producer could ever claim that slot
+            // again.)
             let possible = turn.wrapping_sub(self.head) <= 1
                 && claimed >= self.head
                 && claimed - self.head <= CAPACITY as u64;
@@ -226,7 +230,8 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// Maps a ring received from the daemon; the descriptor may be closed afterwards. An error if it is not a ring.
+    /// Maps a ring received from the daemon; the descriptor may be closed afterwards. An error if it is not a
+    /// ring.
     pub fn open(fd: impl AsFd) -> io::Result<Producer> {
         let fd = fd.as_fd();
         // Sealed against shrinking, or a write to it could kill the host.
@@ -242,7 +247,8 @@ impl Producer {
         }
     }
 
-    /// The ring, mapped until the process ends: for a library that cannot know when the last thread is done with it.
+    /// The ring, mapped until the process ends: for a library that cannot know when the last thread is done
+    /// with it.
     pub fn forever(self) -> &'static Ring {
         let at = self.map.0;
         std::mem::forget(self);
@@ -358,8 +364,8 @@ mod tests {
             while !workers.iter().all(|w| w.is_finished()) {
                 match consumer.pop() {
                     Some(r) => check(r),
-                    // As the daemon polls. Without a pause a producer that loses its processor between its claim and
-                    // its record would be stepped over, and spoil the ring when it goes on.
+                    // As the daemon polls. Without a pause a producer that loses its processor between its
+                    // claim and its record would be stepped over, and spoil the ring when it goes on.
                     None => std::thread::sleep(std::time::Duration::from_millis(4)),
                 }
             }

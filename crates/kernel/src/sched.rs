@@ -2,8 +2,9 @@
 
 use std::io;
 
-/// Makes the calling thread run before all ordinary ones (`SCHED_RR`, lowest real-time priority), as long as it mostly
-/// sleeps: the kernel keeps a share of each second for the others. Threads and processes it starts inherit it.
+/// Makes the calling thread run before all ordinary ones (`SCHED_RR`, lowest real-time priority), as long as
+/// it mostly sleeps: the kernel keeps a share of each second for the others. Threads and processes it starts
+/// inherit it.
 ///
 /// # Errors
 /// The right to it is missing (root, or `CAP_SYS_NICE`); nothing has changed then.
@@ -16,8 +17,8 @@ pub fn run_first() -> io::Result<()> {
     }
 }
 
-/// Makes the calling thread run on the processor with this number, and only where nothing else of its scheduling group wants
-/// to (`SCHED_IDLE`).
+/// Makes the calling thread run on the processor with this number, and only where nothing else of its
+/// scheduling group wants to (`SCHED_IDLE`).
 ///
 /// # Errors
 /// The system refuses; the thread is as it was, or no longer bound to the processors it was bound to.
@@ -36,8 +37,8 @@ pub fn run_last_on(processor: usize) -> io::Result<()> {
 /// Keeps signals of the process away from the calling thread, so that they reach other threads.
 pub fn block_signals() {
     let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: `sigfillset` writes the set that it is given, and cannot fail for a valid pointer. The mask is read
-    // from it after that; the old mask is not asked for.
+    // SAFETY: `sigfillset` writes the set that it is given, and cannot fail for a valid pointer. The mask is
+    // read from it after that; the old mask is not asked for.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), std::ptr::null_mut());

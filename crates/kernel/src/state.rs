@@ -1,8 +1,10 @@
-//! The folder where running parts of Seekless find each other: sockets, records of software disks and of tuned settings.
+//! The folder where running parts of Seekless find each other: sockets, records of software disks and of
+//! tuned settings.
 //!
-//! What stands there is acted upon: processes named in it are ended, settings are written back, descriptors are handed to
-//! whoever listens. So it is used only if nobody else can have put anything into it: a folder of our own or of root's that
-//! nobody else may write to. The last place it may be, in `/tmp`, can be taken by anybody first.
+//! What stands there is acted upon: processes named in it are ended, settings are written back, descriptors
+//! are handed to whoever listens. So it is used only if nobody else can have put anything into it: a folder
+//! of our own or of root's that nobody else may write to. The last place it may be, in `/tmp`, can be taken
+//! by anybody first.
 
 use std::env;
 use std::fmt;

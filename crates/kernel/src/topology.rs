@@ -1,7 +1,7 @@
 //! From a file to the physical disk that holds it.
 //!
-//! Reads are serialised per *disk*, but a file only knows its file system's device number. Between the two lie
-//! partitions, loop devices, LVM and md. `/sys/dev/block/MAJ:MIN` shows them all:
+//! Reads are serialised per *disk*, but a file only knows its file system's device number. Between the two
+//! lie partitions, loop devices, LVM and md. `/sys/dev/block/MAJ:MIN` shows them all:
 //!
 //! ```text
 //! st_dev --> partition --> whole disk --> loop? --> the disk under its backing file
@@ -9,15 +9,16 @@
 //!     `-> anonymous (btrfs, overlay, FUSE, network): by way of the mount table
 //! ```
 //!
-//! - A loop device whose backing file lies on a FUSE file system is a disk of its own: what the FUSE server does with
-//!   the reads cannot be known (our own software disk is made this way).
-//! - A set (md, LVM) whose members share one disk is that disk. One that spans several counts as one disk by itself:
-//!   a piece larger than a stripe moves the heads of all of them.
+//! - A loop device whose backing file lies on a FUSE file system is a disk of its own: what the FUSE server
+//!   does with the reads cannot be known (our own software disk is made this way).
+//! - A set (md, LVM) whose members share one disk is that disk. One that spans several counts as one disk by
+//!   itself: a piece larger than a stripe moves the heads of all of them.
 //! - Each FUSE mount counts as one disk, for the same reason as above.
 //! - btrfs on several disks is a set of its own, named after them.
-//! - Each file of an overlay, or of a mergerfs pool, lies on one of several file systems ([`Topology::layer_of`]).
-//! - Memory file systems have no disk. ZFS has a cache of its own and network file systems no disk we could see
-//!   ([`Backing::Beyond`]). Everything else that cannot be followed is [`Backing::Unresolved`].
+//! - Each file of an overlay, or of a mergerfs pool, lies on one of several file systems
+//!   ([`Topology::layer_of`]).
+//! - Memory file systems have no disk. ZFS has a cache of its own and network file systems no disk we could
+//!   see ([`Backing::Beyond`]). Everything else that cannot be followed is [`Backing::Unresolved`].
 //!
 //! The directory tree is an argument, so that tests can build one.
 
@@ -36,7 +37,8 @@ use crate::fstype::{self, Reads};
 pub use describe::DiskInfo;
 pub use mountinfo::{Mount, MountTable};
 
-/// Deepest stack of devices followed (LVM on LUKS on md on partitions is 4). A ring, were there one, ends here.
+/// Deepest stack of devices followed (LVM on LUKS on md on partitions is 4). A ring, were there one, ends
+/// here.
 const DEPTH_MAX: u32 = 16;
 
 /// Members that the name of a set names.
@@ -88,8 +90,9 @@ pub enum Backing {
     Disk {
         /// Which one.
         disk: Disk,
-        /// Address, in 512-byte sectors, where the device's own address 0 lies on the disk: the partition's start.
-        /// Zero where it cannot be known (through LVM, a loop on a file): order is then right within the device only.
+        /// Address, in 512-byte sectors, where the device's own address 0 lies on the disk: the partition's
+        /// start. Zero where it cannot be known (through LVM, a loop on a file): order is then right within
+        /// the device only.
         start: u64,
         /// The whole device directly under the file system, whose queue limits apply to its reads.
         queue_of: Option<Dev>,
@@ -114,8 +117,9 @@ pub struct QueueLimits {
 }
 
 impl QueueLimits {
-    /// Bytes after which the kernel silently cuts `readahead()` and `POSIX_FADV_WILLNEED`: the larger of the two
-    /// (`force_page_cache_ra` in mm/readahead.c). At least the kernel's default of 128 KiB, at most 16 MiB.
+    /// Bytes after which the kernel silently cuts `readahead()` and `POSIX_FADV_WILLNEED`: the larger of the
+    /// two (`force_page_cache_ra` in mm/readahead.c). At least the kernel's default of 128 KiB, at most 16
+    /// MiB.
     pub fn read_ahead_cut(&self) -> u64 {
         let kib = self.max_sectors_kb.unwrap_or(0).max(self.read_ahead_kb.unwrap_or(0));
         kib.clamp(128, 16 << 10) * 1024
@@ -140,8 +144,8 @@ impl Topology {
         Topology { sys: sys.into(), mounts }
     }
 
-    /// What lies under the file system with number `dev`. `mount_id` (from `/proc/self/fdinfo`) tells apart file
-    /// systems that hide their device, such as btrfs.
+    /// What lies under the file system with number `dev`. `mount_id` (from `/proc/self/fdinfo`) tells apart
+    /// file systems that hide their device, such as btrfs.
     pub fn backing(&self, dev: Dev, mount_id: Option<u64>) -> Backing {
         self.backing_at(dev, mount_id, 0)
     }
@@ -203,8 +207,8 @@ impl Topology {
     }
 
     /// btrfs joins devices itself, and the mount table names one of them. On several disks it is a set of its
-    /// own, whose addresses [`crate::btrfs`] tells apart; `named` is what lies under the device it was mounted
-    /// by.
+    /// own, whose addresses [`crate::btrfs`] tells apart; `named` is what lies under the device it was
+    /// mounted by.
     fn btrfs(&self, mount: &Mount, named: Backing, depth: u32) -> Backing {
         let Backing::Disk { disk: first, queue_of, .. } = &named else { return named };
         let Ok(all) = fs::read_dir(self.sys.join("fs/btrfs")) else { return named };

@@ -26,7 +26,8 @@ fn warm_file(bytes: u64) -> File {
     file
 }
 
-/// Asks for all of it to go; the bytes of each unit that stay. `None` where pages cannot be evicted or counted (tmpfs, overlays).
+/// Asks for all of it to go; the bytes of each unit that stay. `None` where pages cannot be evicted or
+/// counted (tmpfs, overlays).
 fn what_stays(file: &File, units: u64) -> Option<Vec<u64>> {
     rustix::fs::fadvise(file, 0, None, Advice::DontNeed).unwrap();
     let cached = |at| Some(cachestat(file.as_fd(), at * UNIT, UNIT).ok()?.cached * page_bytes());
@@ -182,7 +183,8 @@ fn what_is_held_is_active_and_what_was_passed_is_cold() {
     hold.cool_before(2 * UNIT);
     assert!(active(&frames).unwrap() < frames.len() / 10, "{:?} of {}", active(&frames), frames.len());
     drop(hold);
-    // Whatever its length, and however often; but for a thread that is moved to the other processor in this very moment.
+    // Whatever its length, and however often; but for a thread that is moved to the other processor in this
+    // very moment.
     for pages in [1, 16, 100, 128, 1000] {
         // What is cold may have left memory meanwhile.
         bring_in(&source, 0, 2 * UNIT, Steps { submit: MIB, report: MIB }, |_| {}).unwrap();

@@ -27,8 +27,9 @@ fn cold_file(bytes: usize) -> Option<File> {
     }
 }
 
-/// Bytes of the range that have come into memory, in whole pages. What a pager of idle memory (DAMON) has taken out since counts: the
-/// kernel remembers those pages, and it remembers none of what the tests drop themselves.
+/// Bytes of the range that have come into memory, in whole pages. What a pager of idle memory (DAMON) has
+/// taken out since counts: the kernel remembers those pages, and it remembers none of what the tests drop
+/// themselves.
 fn cached(file: &File, offset: u64, len: u64) -> Option<u64> {
     let stat = cachestat(file.as_fd(), offset, len).ok()?;
     Some((stat.cached + stat.evicted) * 4096)
@@ -80,7 +81,8 @@ fn what_cannot_be_read_is_an_error_not_a_hang() {
     assert!(error.to_string().contains("offset 0"), "{error}");
 }
 
-/// A lease lets its holder decide when others may open a file: up to 45 seconds, in which the disk's reader would do nothing else.
+/// A lease lets its holder decide when others may open a file: up to 45 seconds, in which the disk's reader
+/// would do nothing else.
 #[test]
 #[allow(unsafe_code)]
 fn a_leased_file_is_not_waited_for() {

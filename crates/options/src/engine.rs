@@ -26,7 +26,7 @@ pub struct EngineOptions {
     /// Log every event and decision to FILE, for replay
     #[arg(long, value_name = "FILE", help_heading = BOUNDS, hide_short_help = true)]
     pub decisions: Option<PathBuf>,
-    /// Most of that; then it stops
+    /// Largest size of that log; beyond it nothing more is logged
     #[arg(
         long,
         default_value = "256MiB",

@@ -1,4 +1,5 @@
-//! Parameters of the automatic size, by the names of \[A\] section 4.1; the values of its Table 2 are the defaults.
+//! Parameters of the automatic size, by the names of \[A\] section 4.1; the values of its Table 2 are the
+//! defaults.
 
 use clap::Args;
 use seekless_sizing::controller::{AdjustBy, Params};
@@ -9,11 +10,11 @@ use crate::{PAPERS, time};
 /// Parameters of the automatic size.
 #[derive(Args, Clone, Debug)]
 pub struct Table2 {
-    /// Size at the start [default: the one the disk was left with, else from its profile]
+    /// Automatic size at the start [default: the one the disk was left with, else from its profile]
     #[arg(long, value_name = "SIZE", help_heading = PAPERS, hide_short_help = true)]
     pub start_size: Option<Bytes>,
-    /// What adjusts it: model (of disk, memory and readers, the gradient as its correction; with --ahead on) or gradient (alone,
-    /// as the paper) [default: model, with --ahead off gradient]
+    /// What adjusts the automatic size: model (of disk, memory and clients, corrected by the gradient; needs
+    /// --ahead on) or gradient (alone, as in the paper) [default: model, with --ahead off gradient]
     #[arg(long, value_name = "HOW", help_heading = PAPERS, hide_short_help = true)]
     pub adjust_by: Option<AdjustBy>,
     /// Time between two adjustments, in seconds unless a unit says otherwise

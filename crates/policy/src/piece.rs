@@ -172,8 +172,8 @@ impl Plan {
     }
 }
 
-/// Disk address of an offset of a file, of which another offset and its address are known: as if the file were laid out in
-/// one run. Wrong beyond a fragment boundary, which costs a seek and nothing else.
+/// Disk address of an offset of a file, of which another offset and its address are known: as if the file
+/// were laid out in one run. Wrong beyond a fragment boundary, which costs a seek and nothing else.
 pub(crate) fn address((known_offset, known): (u64, Lba), offset: u64) -> Lba {
     match offset.checked_sub(known_offset) {
         Some(ahead) => known.plus_bytes(ahead),

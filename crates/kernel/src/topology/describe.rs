@@ -26,8 +26,8 @@ pub struct DiskInfo {
 }
 
 impl Topology {
-    /// Every block device that holds something, by name. Empty ones (unused loops, removable drives without a medium)
-    /// and memory disks are left out.
+    /// Every block device that holds something, by name. Empty ones (unused loops, removable drives without a
+    /// medium) and memory disks are left out.
     pub fn disks(&self) -> Vec<DiskInfo> {
         let Ok(entries) = fs::read_dir(self.sys.join("block")) else { return Vec::new() };
         let mut disks: Vec<DiskInfo> = entries.flatten().filter_map(|e| self.describe(&e.path())).collect();

@@ -1,7 +1,8 @@
 //! File systems made of others: which of them holds a file.
 //!
-//! - overlayfs: the uppermost layer that has a regular file of this name, past copies of metadata alone (`metacopy`). Its layers are in
-//!   the mount's options, as paths of the process that mounted it: relative ones, and those of another mount namespace, are not found.
+//! - overlayfs: the uppermost layer that has a regular file of this name, past copies of metadata alone
+//!   (`metacopy`). Its layers are in the mount's options, as paths of the process that mounted it: relative
+//!   ones, and those of another mount namespace, are not found.
 //! - mergerfs: the file itself says so (extended attribute `user.mergerfs.fullpath`).
 //!
 //! What cannot be found out goes by the file system as a whole.

@@ -27,8 +27,9 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// An overlay's layers with absolute paths, the uppermost first: the one it writes to, then the read-only ones. Colons within a
-    /// path are escaped by a backslash; since Linux 6.5 a layer may be an option of its own (`lowerdir+=`).
+    /// An overlay's layers with absolute paths, the uppermost first: the one it writes to, then the read-only
+    /// ones. Colons within a path are escaped by a backslash; since Linux 6.5 a layer may be an option of its
+    /// own (`lowerdir+=`).
     pub fn overlay_layers(&self) -> Vec<PathBuf> {
         let mut layers = Vec::new();
         let options = || self.options.split(',');

@@ -19,9 +19,11 @@ use crate::serving::{Config, KernelConfig, Load, Look, back, hit_ratio, run as s
 /// The hit ratio counts as back at this part of what it was: the live scenario's.
 const BACK: f64 = 0.9;
 
-/// One of several `seekless serve` behind a balancer, killed and returned with nothing in memory: when its hit ratio is back.
+/// One of several `seekless serve` behind a balancer, killed and returned with nothing in memory: when its
+/// hit ratio is back.
 ///
-/// Viewers read by popularity through links, downloads go through all files one after the other. All times are the disk's.
+/// Viewers read by popularity through links, downloads go through all files one after the other. All times
+/// are the disk's.
 #[derive(Args, Clone, Debug)]
 pub(super) struct NodeArgs {
     /// A drive of `drives/`
@@ -51,10 +53,12 @@ pub(super) struct NodeArgs {
     /// Link of a viewer
     #[arg(long, value_name = "RATE", default_value = "10Mb/s")]
     link: String,
-    /// A node with so many times the mean of requests under way passes on what comes besides (HAProxy's hash-balance-factor)
+    /// A node with so many times the mean of requests under way passes on what comes besides (HAProxy's
+    /// hash-balance-factor)
     #[arg(long, value_name = "FACTOR", default_value_t = 2.0)]
     bound: f64,
-    /// From the node's return until the balancer sends it requests (two checks a second apart, in the disk's time)
+    /// From the node's return until the balancer sends it requests (two checks a second apart, in the disk's
+    /// time)
     #[arg(long, value_name = "TIME", default_value = "4s", value_parser = duration)]
     up: Nanos,
     /// Downloads by `seekless get` under way at any time, all nodes together
@@ -66,10 +70,10 @@ pub(super) struct NodeArgs {
     /// Memory of the node
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     memory: Bytes,
-    /// What of it the server itself takes beside the blocks of downloads (measured: 16 to 29 MiB while two run)
+    /// What of it the server itself takes beside the blocks of downloads
     #[arg(long, value_name = "SIZE", default_value = "30MiB")]
     own: Bytes,
-    /// The budget for what is read ahead is a part of all the memory, not of what the server leaves of it (before 22 November 2026)
+    /// The budget for what is read ahead is a part of all the memory, not of what the server leaves of it
     #[arg(long)]
     budget_of_all: bool,
     /// What of it the blocks of downloads in any order may take
@@ -84,8 +88,8 @@ pub(super) struct NodeArgs {
     /// From when to when, from an empty start, the hit ratio is taken to which it is to come back
     #[arg(long, value_name = "TIME", default_values = ["80s", "160s"], num_args = 2, value_parser = duration)]
     before: Vec<Nanos>,
-    /// How many times faster than the real one the disk runs, and viewers' links, downloads and all times given here with it; what
-    /// Seekless itself times by its own clock does not (the live scenario's)
+    /// How many times faster than the real one the disk runs, and viewers' links, downloads and all times
+    /// given here with it; what Seekless itself times by its own clock does not (the live scenario's)
     #[arg(long, value_name = "FACTOR", default_value_t = 2.0)]
     speedup: f64,
     /// Largest file of which a digest is made for its first download
@@ -97,7 +101,7 @@ pub(super) struct NodeArgs {
     /// How long the return is simulated
     #[arg(long, value_name = "TIME", default_value = "300s", value_parser = duration)]
     time: Nanos,
-    /// How often it is looked what was served and read
+    /// Time between two looks at what was served and read
     #[arg(long, value_name = "TIME", default_value = "8s", value_parser = duration)]
     look: Nanos,
     /// Runs, each with other readers

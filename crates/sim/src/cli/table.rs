@@ -66,7 +66,7 @@ pub(super) struct TableArgs {
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     clients: u32,
     /// Draw what PFC does not state (request rates, scans, SARC's p, ...) by the seed, from the ranges of
-    /// docs/PFC.md, instead of the values above
+    /// docs/CHOSEN.md, instead of the values above
     #[arg(long, conflicts_with_all = ["linux", "amp_spares", "amp_start", "time_stretch", "clients", "file_end_below", "waiting"])]
     drawn: bool,
     /// The drive below

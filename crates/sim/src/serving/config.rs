@@ -354,7 +354,7 @@ pub struct Node {
     pub any_order: seekless_reorder::Config,
     /// Largest file of which a digest is made for its first download, from the same blocks.
     pub digest_max: Bytes,
-    /// How often it is looked what was served and read.
+    /// Time between two looks at what was served and read.
     pub look: Nanos,
 }
 

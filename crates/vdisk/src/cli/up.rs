@@ -52,7 +52,7 @@ pub(super) struct UpArgs {
     /// Directory to mount it at, empty or new
     #[arg(long, value_name = "DIR")]
     mount: Option<PathBuf>,
-    /// Run this many times as fast as life
+    /// Run this many times as fast as a real drive
     #[arg(long, value_name = "K", default_value_t = 1.0)]
     speedup: f64,
     /// Part of the drive the disk takes: full, none (its first addresses, in one piece), or percentages as
@@ -137,7 +137,7 @@ impl UpArgs {
                 return Err(usage("--size is missing: say how large the disk is, as --size 64GiB"));
             }
         };
-        // Scripts from before there were sets give --chunk for the spread.
+        // Without --set, --chunk is another name of --spread-chunk.
         let mut set = self.set.clone();
         let chunk = if set.set.is_none() { set.chunk.take() } else { None };
         let drive = if self.drive.contains('/') || self.drive.ends_with(".toml") {
