@@ -158,7 +158,7 @@ fn twin(name: &CStr) -> Option<OwnedFd> {
     match twin.and_then(|twin| fdpass::listen(Address::Twin(&twin), BACKLOG)) {
         Ok(socket) => Some(socket),
         Err(error) => {
-            tracing::warn!(%error, "no abstract twin of the socket: servers in a chroot will go without us");
+            tracing::warn!(%error, "no abstract twin of the socket: servers in a chroot read as without Seekless");
             None
         }
     }

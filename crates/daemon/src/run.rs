@@ -69,7 +69,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
     let (socket, daemon) = match control::settings(&shared) {
         Ok(settings) => {
             eprintln!(
-                "seekless run: using the daemon at {} (mode {}); its settings apply, not ours",
+                "seekless run: using the daemon at {} (mode {}); its settings apply, not the options given here",
                 shared.display(),
                 settings.mode
             );

@@ -120,7 +120,7 @@ impl Inheritance<'_> {
             Ok(true) => {}
             Ok(false) => return Err(refused(conversation.path())),
             // It may hang, or have been killed just now: either way it accepts nothing.
-            Err(error) => tracing::warn!(%error, "the old daemon does not say that it has let go"),
+            Err(error) => tracing::warn!(%error, "the old daemon does not say that it has handed over"),
         }
         if let Err(error) = claim.make_good() {
             tracing::warn!(%error, "the socket that was taken over is not at its path any more");

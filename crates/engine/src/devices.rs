@@ -1,4 +1,4 @@
-//! Which reader serves the files of a device.
+//! Which disk thread serves the files of a device. It is called its reader here.
 //!
 //! What is found is believed for a few seconds only: loop devices come and go under the same number, and
 //! people change `read_ahead_kb` while we run.
@@ -65,10 +65,10 @@ enum Found {
     ByFile(u64),
 }
 
-/// The readers and the way to them, for every door.
+/// The disk threads and the way to them, for every door.
 pub type SharedDevices = Arc<Mutex<Devices>>;
 
-/// The readers and the way to them.
+/// The disk threads and the way to them.
 pub struct Devices {
     settings: Arc<Settings>,
     known: HashMap<u64, (Found, Instant)>,
@@ -95,12 +95,12 @@ impl Devices {
         }
     }
 
-    /// Name and numbers of every reader, in the order they were started.
+    /// Name and numbers of every disk thread, in the order they were started.
     pub fn views(&self) -> impl ExactSizeIterator<Item = (&str, &Arc<Mutex<Snapshot>>)> {
         self.readers.iter().map(|r| (r.name.as_str(), &r.snapshot))
     }
 
-    /// What every reader counts.
+    /// What every disk thread counts.
     pub fn reports(&self) -> Vec<DiskReport> {
         self.views().map(|(name, snapshot)| DiskReport::of(name, &lock(snapshot))).collect()
     }
@@ -136,7 +136,8 @@ impl Devices {
         }
     }
 
-    /// The reader that serves this file, if it or one of its device was asked for before.
+    /// The disk thread that serves this file, if it or one of its device was asked for before: its place in
+    /// [`Devices::views`].
     pub fn reader_of(&self, file: FileId) -> Option<usize> {
         let place = match self.known.get(&file.dev)? {
             (Found::At(place), _) => place,

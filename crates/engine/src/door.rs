@@ -1,4 +1,4 @@
-//! What a front door hands to a reader, and what it gets back.
+//! What a door hands to a disk thread, and what it gets back.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,11 +11,12 @@ use seekless_policy::{FileId, Reason, RequestId, Taken};
 
 use crate::addresses::Edition;
 
-/// How the bytes of a request's file are read: what came with the request, made a [`Source`] by the reader.
+/// How the bytes of a request's file are read: what came with the request. The disk thread makes it a
+/// [`Source`].
 #[derive(Debug)]
 pub enum Passed {
-    /// A descriptor that shares its struct file with a server: it is opened again, which may ask a file
-    /// server that hangs, so the reader of the disk does it.
+    /// A descriptor that shares its struct file with a server. It is opened again by the disk thread, because
+    /// that may ask a file server that hangs.
     Shared(OwnedFd),
     /// One that is ours alone.
     Own(Source),
@@ -39,7 +40,7 @@ impl AsFd for Passed {
     }
 }
 
-/// Called once, on the reader's thread, with what became of a request. It must not wait.
+/// Called once, on the disk thread, with what became of a request. It must not wait.
 pub type OnAnswer = Box<dyn FnOnce(Completion<'_>) + Send>;
 
 /// What became of a request.
@@ -47,9 +48,9 @@ pub type OnAnswer = Box<dyn FnOnce(Completion<'_>) + Send>;
 pub enum Completion<'a> {
     /// What was asked for is in memory.
     Resident(ResidentRange<'a>),
-    /// Nothing was (or could be) done: read for yourself.
+    /// Nothing was (or could be) done: the caller reads for itself.
     Pass(Reason),
-    /// The engine is being shut down: read for yourself.
+    /// The engine is being shut down: the caller reads for itself.
     Closing,
 }
 
@@ -81,7 +82,7 @@ pub struct ClientDemand {
     pub file_set: bool,
 }
 
-/// A request on its way to a reader.
+/// A request on its way to a disk thread.
 pub(crate) struct Ask {
     /// Its name.
     pub(crate) id: RequestId,
@@ -136,13 +137,13 @@ pub(crate) struct Hit {
     pub(crate) steps: Steps,
 }
 
-/// From the doors to a reader.
+/// From the doors to a disk thread.
 pub(crate) enum Message {
     /// A client waits for bytes that are missing.
     Ask(Box<Ask>),
-    /// A read that hit, of a file the reader may not know.
+    /// A read that hit, of a file the thread may not know.
     Hit(Box<Hit>),
-    /// A read that was done, of a file the reader knows if it is any of its business.
+    /// A read that was done, of a file the thread knows if it reads ahead of it.
     Access {
         /// See [`crate::ForwardedCall::reader`].
         reader: u32,

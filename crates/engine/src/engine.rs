@@ -1,4 +1,4 @@
-//! The whole of it behind one handle, for every door.
+//! The engine behind one handle, for every door.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use crate::next_files::Foretold;
 use crate::report::DiskReport;
 use crate::settings::Settings;
 
-/// Readers of all disks. Clones are the same engine; it ends with the last.
+/// The threads of all disks. Clones are the same engine; it ends with the last.
 #[derive(Clone)]
 pub struct Engine {
     shared: Arc<Shared>,
@@ -34,7 +34,7 @@ impl Drop for Shared {
 }
 
 impl Engine {
-    /// An engine without readers yet: each disk's is started when a file on it is first asked for.
+    /// An engine without disk threads yet: each is started when a file on its disk is first asked for.
     pub fn start(settings: Settings) -> Engine {
         let settings = Arc::new(settings.normalised());
         let devices = Devices::new(settings.clone());
@@ -53,7 +53,7 @@ impl Engine {
         lock(&self.shared.devices).all().foretold.clone()
     }
 
-    /// The readers, for a door that does its own looking up.
+    /// The disk threads, for a door that does its own looking up.
     pub fn devices(&self) -> &SharedDevices {
         &self.shared.devices
     }
@@ -69,8 +69,8 @@ impl Engine {
         self.shared.rests.store(rests, Ordering::Relaxed);
     }
 
-    /// Ends: no disk thread is started from now on, and those there are answer what waits. May take a
-    /// moment.
+    /// Ends: no disk thread is started from now on, and those there are pass what waits. Waits up to half a
+    /// second for each.
     pub fn close(&self) {
         let stop = lock(&self.shared.devices).close();
         stop();
@@ -83,7 +83,7 @@ impl Engine {
         configured.or_else(|| lock(&self.shared.devices).all().bitrates.of(file))
     }
 
-    /// What each disk's reader counts, in the order they were first used.
+    /// What each disk thread counts, in the order they were started.
     pub fn statistics(&self) -> Vec<DiskReport> {
         lock(&self.shared.devices).reports()
     }

@@ -7,7 +7,7 @@
 //! 1. its stored profile (`seekless disk profile`);
 //! 2. what a probe found before, in this boot, of this very device (`<disk>.kind.json` beside the profiles; a
 //!    device that is attached anew has another `diskseq`);
-//! 3. a probe now: some fifty small reads past the page cache ([`seekless_policy::profile::ProbeTimes`]),
+//! 3. a probe now: some fifty small reads past the page cache ([`seekless_profile::ProbeTimes`]),
 //!    under a second, read-only, of the device or, where that may not be opened, of the file in question;
 //!    only while the disk has next to nothing else to do;
 //! 4. the flag, until the disk has been idle for long enough.
@@ -19,7 +19,7 @@
 //! Space that was never written answers at once on a volume that allocates late, whatever lies below, so a
 //! device that seems not to seek is asked again by way of a file, if there is one.
 //!
-//! A disk may hang, so all of it happens in a thread of its own that nobody waits for longer than they like.
+//! A disk may hang, so all of it happens in a thread of its own, and each wait for it is bounded.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -86,7 +86,7 @@ pub enum KnownBy {
 pub struct KindReport {
     /// Kernel name of the disk.
     pub disk: String,
-    /// Whether it is served: whether it seeks.
+    /// Whether it seeks; without `--include-ssd` only such a disk is served.
     pub seeks: bool,
     /// What the kernel's flag says.
     pub rotational: bool,

@@ -15,10 +15,10 @@
 //! - One *disk thread* a disk (`disk_thread`) runs a [`seekless_policy::DiskEngine`] and translates for it; a
 //!   few *workers* under it do the waiting, so that a disk that hangs stalls neither that thread nor another
 //!   disk. Another thread beside it lists folders and opens the files that come next (`next_files`).
-//! - [`Devices`] finds the disk of a file and starts its reader when it is first met.
+//! - [`Devices`] finds the disk of a file and starts its thread when it is first met.
 //! - [`Engine`] is the whole of it behind one handle, for a door in the same process.
 //!
-//! Every queue, table and wait is bounded; at a bound a request is refused and its caller reads for himself.
+//! Every queue, table and wait is bounded; at a bound a request is refused and its caller reads for itself.
 //!
 //! Must not know: sockets, frames, command lines, the doors.
 

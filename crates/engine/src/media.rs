@@ -162,7 +162,7 @@ fn examine(look: &Look) -> Vec<Told> {
         Ok(None) => Vec::new(),
         Err(lie) => {
             tracing::warn!(
-                "{}: its header is not believed: {lie}; its bitrate is what its readers show",
+                "{}: its header is not believed: {lie}; its bitrate is what its clients show",
                 path.display()
             );
             Vec::new()

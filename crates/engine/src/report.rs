@@ -1,6 +1,6 @@
-//! What a reader counts, as JSON: a disk's part of `seekless daemon status --json`.
+//! What a disk thread counts, as JSON: a disk's part of `seekless daemon status --json`.
 //!
-//! Times are in milliseconds, sizes in bytes, counts since the reader started unless the name says "now" or
+//! Times are in milliseconds, sizes in bytes, counts since the thread started unless the name says "now" or
 //! "max".
 
 use std::collections::BTreeMap;
@@ -34,9 +34,9 @@ pub struct DiskReport {
     pub bytes_read: u64,
     /// Pieces that failed.
     pub reads_failed: u64,
-    /// Pieces dropped unread because nobody waited any more.
+    /// Pieces dropped unread because no request waited for them any more.
     pub dropped: u64,
-    /// Reads done by anybody, as far as they were reported.
+    /// Reads that doors reported, hit or miss.
     pub accesses: u64,
     /// Pieces read ahead of need.
     pub ahead: u64,
@@ -52,17 +52,17 @@ pub struct DiskReport {
     pub streams_now: u64,
     /// Bytes fetched and not yet read now.
     pub bytes_unread_now: u64,
-    /// Most bytes that may be.
+    /// Most bytes that may lie fetched and not yet read.
     pub budget_bytes: u64,
     /// Requests waiting now.
     pub waiting_now: u64,
-    /// Most that ever waited at once.
+    /// Most requests that ever waited at once.
     pub waiting_max: u64,
     /// Pieces queued now.
     pub queued_now: u64,
     /// Pieces in flight now.
     pub in_flight_now: u64,
-    /// Most ever in flight together.
+    /// Most pieces that were ever in flight together.
     pub in_flight_max: u64,
     /// From a request's arrival to its answer, of those answered "resident".
     pub wait: Durations,
@@ -70,7 +70,7 @@ pub struct DiskReport {
     pub service: Durations,
     /// The disk standing still between two pieces although one was queued.
     pub gap: Durations,
-    /// Pages asked for twice.
+    /// Pages asked for twice: cut off by the kernel, or evicted.
     pub second_try_pages: u64,
     /// Pages evicted before their piece was complete.
     pub lost_pages: u64,
@@ -130,7 +130,7 @@ impl DiskReport {
         (self.media_rate > 0.0).then(|| (self.bytes_read as f64 / self.media_rate).min(self.disk_ms / 1e3))
     }
 
-    /// What a reader's numbers come to.
+    /// The report of the disk of this name.
     pub fn of(name: &str, snapshot: &Snapshot) -> DiskReport {
         let s = &snapshot.engine;
         DiskReport {

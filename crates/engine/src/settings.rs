@@ -1,4 +1,4 @@
-//! How the readers are set up.
+//! Settings of an engine.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const SURVEY_MAX: Duration = Duration::from_secs(2);
 /// Settings of an engine. Fixed while it runs.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What each disk's spindle does.
+    /// What the policy of each disk does.
     pub spindle: Config,
     /// One queue for all disks, \[L\]'s default, instead of one a disk.
     pub single_queue: bool,
@@ -29,7 +29,7 @@ pub struct Settings {
     pub profiles: PathBuf,
     /// Which disks seek, as far as it is known in this process.
     pub kinds: Arc<Kinds>,
-    /// Where every decision is logged.
+    /// Where every decision is logged; `None`: nowhere.
     pub decisions: Option<Arc<DecisionLog>>,
 }
 

@@ -172,7 +172,7 @@ impl Setup {
             }
             Ok(None) => true,
             Err(why) => {
-                tracing::warn!(disk = name, "this layout cannot be: {why}; it is served as one disk");
+                tracing::warn!(disk = name, "this layout is not used: {why}; it is served as one disk");
                 false
             }
         };

@@ -1,4 +1,4 @@
-//! The one way of a call into the engine, whatever door it comes through.
+//! How a call enters the engine, whatever door it comes through.
 //!
 //! A door makes a [`ForwardedCall`] of what its transport says (a frame, an event of the kernel, an HTTP
 //! request) and submits it ([`Engine::submit`]). Which bytes are waited for, where their disk is, what of
@@ -37,8 +37,8 @@ pub struct ForwardedCall {
     pub resident: Option<u64>,
     /// How far the door likes to know what is in memory, bytes from the beginning of the call.
     pub look_upto: u64,
-    /// Nobody will report the read that follows the answer, so a `Resident` one counts as that read; how much
-    /// it takes, and when, is unknown ([`Taken::Unknown`]).
+    /// The door will not report the read that follows the answer, so a `Resident` one counts as that read. How
+    /// much it takes, and when, is unknown ([`Taken::Unknown`]).
     pub answer_is_read: bool,
 }
 
@@ -93,15 +93,15 @@ pub trait Transport {
         true
     }
 
-    /// It did.
+    /// The file has brought the engine another disk.
     fn added_disk(&mut self) {}
 
     /// The file's disk is served. Whatever was read before this call should be reported now: heard of later,
     /// it would look like another client's.
     fn before_look(&mut self) {}
 
-    /// The call is to wait; the hearer of its end, and how its file is read. `None`: the door has no room
-    /// for it, and the call is [`Refused::Door`].
+    /// The call is to wait. Returns what is called at its end, and how its file is read. `None`: the door has
+    /// no room for it, and the call is [`Refused::Door`].
     fn block(&mut self, ticket: Ticket) -> Option<(OnAnswer, Passed)>;
 }
 
@@ -144,12 +144,12 @@ impl Transport for InProcess<'_> {
 pub enum Submitted {
     /// What it waits for is in memory.
     Resident {
-        /// That.
+        /// What it waits for.
         want: Want,
         /// Bytes in memory from its beginning on, as far as was looked.
         bytes: u64,
     },
-    /// It waits for the disk; the part that was named hears of its end.
+    /// It waits for the disk. What [`Transport::block`] returned is called at its end.
     Blocked(Ticket),
 }
 
@@ -202,15 +202,15 @@ impl Ticket {
 }
 
 impl Engine {
-    /// Has what a call wants brought into memory. After `Resident`, now or as its answer, the caller's own
-    /// read finds the bytes in memory, most likely: they are not pinned. The read is reported when it is done
+    /// Brings what a call wants into memory. After `Resident`, now or as its answer, the caller's own read
+    /// most likely finds the bytes in memory: they are not pinned. The read is reported when it is done
     /// ([`Engine::read`], [`Engine::hit`]), because what counts as read may be given back.
     ///
     /// Short: a file's disk is looked up (cached for seconds), the rest is handed over to the disk's thread.
     /// The first call for a device reads `/sys`.
     ///
     /// # Errors
-    /// The call is not served, and nobody is told later; the caller reads for itself, and may block.
+    /// The call is not served, and no answer follows; the caller reads for itself, and may block.
     pub fn submit(&self, call: ForwardedCall, door: &mut impl Transport) -> Result<Submitted, Refused> {
         let spindle = &self.settings().spindle;
         let limits = spindle.limits();
@@ -264,7 +264,7 @@ impl Engine {
     /// The caller is gone: its call is answered `Pass(Cancelled)`, and what only it wanted is not read any
     /// more.
     pub fn cancel(&self, ticket: Ticket) {
-        // If the disk's thread is too busy to hear it, the read is done for nobody.
+        // If the disk's thread is too busy to hear it, the read is done for no client.
         let _ = lock(self.devices()).send(ticket.disk, Message::Cancel(ticket.id));
     }
 
@@ -371,20 +371,20 @@ type DiskPlace = (usize, u64, seekless_kernel::prefetch::Steps);
 pub enum Reported {
     /// A disk thread has it.
     Taken,
-    /// No thread serves the file: nobody has missed on it.
+    /// No thread serves the file: no client has missed on it.
     Unknown,
     /// The thread is behind.
     Dropped,
 }
 
 impl Devices {
-    /// A read that was done, of a file the disk's thread knows if it is any of its business. For a door that
-    /// reports many under one lock; others call [`Engine::read`]. `reader`: see [`ForwardedCall::reader`].
+    /// Reports a read that was done. For a door that reports many under one lock; others call
+    /// [`Engine::read`]. `reader`: see [`ForwardedCall::reader`].
     pub fn read(&self, reader: u32, file: FileId, offset: u64, len: u64) -> Reported {
         self.read_taken(reader, file, offset, len, Taken::All)
     }
 
-    /// The same of a read of which it is known how much of it was taken.
+    /// The same of a read of which `taken` says how much was taken.
     pub fn read_taken(&self, reader: u32, file: FileId, offset: u64, len: u64, taken: Taken) -> Reported {
         let access = Message::Access { reader, file, offset, len, taken };
         match self.reader_of(file).map(|index| self.send(index, access)) {

@@ -80,6 +80,9 @@ impl From<io::Error> for Unavailable {
 
 impl Group {
     /// A group without marks. Reading events does not block.
+    ///
+    /// # Errors
+    /// The kernel is too old, or does not let this process.
     pub fn new() -> Result<Group, Unavailable> {
         // The event's descriptor: read-only, no access-time updates from our reads.
         let event_flags = (libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC | libc::O_NOATIME) as u32;
@@ -100,11 +103,17 @@ impl Group {
     }
 
     /// Watches whatever `path` lies on.
+    ///
+    /// # Errors
+    /// `path` is not there, or its file system raises no such events.
     pub fn watch(&self, path: &Path, scope: Scope) -> Result<(), Unavailable> {
         Ok(self.mark(libc::FAN_MARK_ADD | scope.flag(), libc::AT_FDCWD, Some(path))?)
     }
 
     /// Ends a watch.
+    ///
+    /// # Errors
+    /// `ENOENT`: it is not watched, or `path` is not there.
     pub fn unwatch(&self, path: &Path, scope: Scope) -> io::Result<()> {
         self.mark(libc::FAN_MARK_REMOVE | scope.flag(), libc::AT_FDCWD, Some(path))
     }
@@ -112,17 +121,26 @@ impl Group {
     /// Sends no more events for one file: its reads cost nothing. Ends with [`Group::notice`],
     /// [`Group::notice_all`], and when the kernel drops the inode from memory, which it does no earlier than
     /// the last cached page of the file.
+    ///
+    /// # Errors
+    /// There is no memory for the mark.
     pub fn ignore(&self, file: BorrowedFd<'_>) -> io::Result<()> {
         let flags = libc::FAN_MARK_ADD | FAN_MARK_IGNORE | FAN_MARK_IGNORED_SURV_MODIFY | FAN_MARK_EVICTABLE;
         self.mark(flags, file.as_raw_fd(), None)
     }
 
     /// Sends events for this file again.
+    ///
+    /// # Errors
+    /// `ENOENT`: it was not ignored.
     pub fn notice(&self, file: BorrowedFd<'_>) -> io::Result<()> {
         self.mark(libc::FAN_MARK_REMOVE | FAN_MARK_IGNORE, file.as_raw_fd(), None)
     }
 
     /// Sends events for every file again.
+    ///
+    /// # Errors
+    /// Those of fanotify_mark(2).
     pub fn notice_all(&self) -> io::Result<()> {
         // Flushes the marks of inodes; those of mounts and file systems stay.
         self.mark_mask(libc::FAN_MARK_FLUSH, 0, libc::AT_FDCWD, Some(Path::new("/")))
@@ -146,6 +164,9 @@ impl Group {
 
     /// Appends events that are there to `into`, at most `most` (1 to 64); none if there are none now. What
     /// one thread takes, another cannot: with several threads, take few.
+    ///
+    /// # Errors
+    /// Those of read(2): `EMFILE` or `ENFILE` where no descriptor is left for the file of an event.
     pub fn read(&self, into: &mut Vec<Event>, most: usize) -> io::Result<()> {
         let mut buffer = Buffer([MaybeUninit::uninit(); EVENT_BYTES * EVENTS_MAX]);
         let room = &mut buffer.0[..EVENT_BYTES * most.clamp(1, EVENTS_MAX)];

@@ -126,7 +126,7 @@ pub fn listens_at(mapping: &[u8]) -> Option<&Path> {
     (!socket.is_empty()).then(|| Path::new(OsStr::from_bytes(socket)))
 }
 
-/// The daemon's end. Dropped, it marks the ring as one that nobody reads ([`Ring::is_read`]).
+/// The daemon's end. Dropped, it marks the ring as one that is not read any more ([`Ring::is_read`]).
 pub struct Consumer {
     map: Map,
     head: u64,
@@ -137,8 +137,11 @@ pub struct Consumer {
 
 impl Consumer {
     /// A new ring, and the descriptor to pass to producers. Its size is sealed: no process can shrink it
-    /// under another. Whoever maps it shows in `/proc/PID/maps` where its consumer listens ([`listens_at`]);
-    /// no path of a socket is too long for that.
+    /// under another. A process that maps it shows in `/proc/PID/maps` where its consumer listens
+    /// ([`listens_at`]); no path of a socket is too long for that.
+    ///
+    /// # Errors
+    /// There is no memory or descriptor for it.
     pub fn create(socket: &Path) -> io::Result<(Consumer, OwnedFd)> {
         let socket = Some(socket.as_os_str().as_bytes()).filter(|path| path.len() <= SOCKET_PATH_BYTES_MAX);
         let name = [RING_NAME, socket.unwrap_or_default()].concat();
@@ -230,8 +233,10 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// Maps a ring received from the daemon; the descriptor may be closed afterwards. An error if it is not a
-    /// ring.
+    /// Maps a ring received from the daemon; the descriptor may be closed afterwards.
+    ///
+    /// # Errors
+    /// `InvalidData`: it is no ring, or its consumer has ended. Others: it cannot be mapped.
     pub fn open(fd: impl AsFd) -> io::Result<Producer> {
         let fd = fd.as_fd();
         // Sealed against shrinking, or a write to it could kill the host.

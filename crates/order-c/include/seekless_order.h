@@ -16,8 +16,8 @@
  *     seekless_order_free(order);
  *
  * No daemon and no privilege is needed. Where a daemon of Seekless answers, it reads, in one order with all
- * else that it reads from the disk; seekless_order_read_by() tells. A handle may be used by any thread, and by one at a time. It belongs
- * to the process that made it: after fork(), the child can only free it.
+ * else that it reads from the disk; seekless_order_read_by() tells. A handle may be used by any thread, and by
+ * one at a time. It belongs to the process that made it: after fork(), the child can only free it.
  *
  * From the Seekless project: cargo build --release -p seekless-order-c
  */

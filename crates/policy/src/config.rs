@@ -131,7 +131,7 @@ pub struct Config {
     /// Bitrate of every stream, bytes a second, where it is known beforehand. Otherwise it is what a file's
     /// header said ([`crate::Event::Bitrate`]), else what its reader shows.
     pub bitrate: Option<u64>,
-    /// What is known of the disk; `None`: nothing ([`DiskProfile::assumed`]).
+    /// What was measured of the disk; `None`: nothing, and [`DiskProfile::assumed`] stands for it.
     pub profile: Option<DiskProfile>,
     /// The machine's memory at the start.
     pub memory: MemoryLimit,

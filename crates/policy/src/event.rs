@@ -47,7 +47,7 @@ pub struct Demand {
     /// deadline bounds that wait.
     pub foretold: bool,
     /// The kernel reads what comes before it, for a client that no door holds up. It joins that read instead
-    /// of waiting in line. Nobody hears the answer.
+    /// of waiting in line. The answer reaches no client.
     pub along: bool,
     /// A file set asks, whose reader takes ranges in any order. They are read as asked, in the order of
     /// the disk, from what other readers leave of its time, and at least [`crate::Config::share`] of it. The
@@ -151,8 +151,8 @@ pub enum Event {
     /// clients read is heard of as ever, so that streams are known by then, and nothing is learnt about
     /// memory and sizes. A request that comes meanwhile is served.
     Rest(bool),
-    /// So many pieces does the device bear at once ([`crate::Config::in_flight`]), as was found out
-    /// meanwhile.
+    /// Pieces that each part of the device bears at once ([`crate::Config::in_flight`]), once that is
+    /// measured. Cut to 1 to [`crate::IN_FLIGHT_MAX`].
     InFlight(usize),
     /// The client that made this request is gone. Answered `Pass(Cancelled)`; what only it wanted is not read
     /// any more. Unknown names are ignored (the answer may have crossed the cancellation).
@@ -299,7 +299,7 @@ pub enum Reason {
     /// Withdrawn by [`Event::Cancel`].
     Cancelled,
     /// It waited longer than [`crate::Config::wait_max`], or than [`crate::Config::stall_max`] while no read
-    /// came on.
+    /// made progress.
     TooLate,
     /// The mode reads for no client.
     Mode,
