@@ -7,10 +7,10 @@
 //! missing. All are met when the pages are there: nothing waits for the listener.
 //!
 //! `mm_filemap_add_to_page_cache` is met when a page is put into the cache, to be read from the disk or to
-//! be written: a program is about to wait for it. Only every sixteenth page is told of.
+//! be written: a program is about to wait for it. Only every sixteenth page raises an event.
 //!
-//! Only the devices that are asked for are told of, as seen in the kernel. Events of this process are left
-//! out here.
+//! The kernel filters events by device: only those that are asked for reach the ring. Events of this process
+//! are left out here.
 //!
 //! There are two ways: programs that the kernel runs at each tracepoint, and samples of it. The first costs
 //! a reader less, the second is there where the first is not ([`Way`]).
@@ -31,8 +31,8 @@ const RING_PAGES: [usize; 3] = [256, 64, 16];
 /// Most devices asked for: each is compared at each event.
 pub const DEVICES_MAX: usize = 16;
 
-/// Of pages put into the cache one in so many is told of, less one: 64 KiB of small pages. At half of it a
-/// disk that streams raises twice the events; at double of it a small window of read-ahead may have none.
+/// Of pages put into the cache, one in so many plus one raises an event: 64 KiB of small pages. At half of it
+/// a disk that streams raises twice the events; at double a small window of read-ahead may have none.
 /// Large folios begin at such a page, and a window of the kernel's read-ahead has one in it.
 const ADDED_MASK: u64 = 15;
 
@@ -88,7 +88,7 @@ struct Layout {
     last: Field,
 }
 
-/// Ears for events.
+/// A listener to the events of the page cache.
 #[derive(Debug)]
 pub struct CacheEvents(Source);
 

@@ -1,8 +1,8 @@
 //! Keeping what was read ahead until its reader comes.
 //!
-//! The kernel does not know that a page just read ahead is about to be used. Its reclaim takes first what
-//! nobody has touched twice, which is exactly that; and a proactive pager (DAMON with the action `pageout`)
-//! takes what has not been touched for some seconds, with memory to spare. So a piece that waits for its
+//! The kernel does not know that a page just read ahead is about to be used. Its reclaim takes first what was
+//! not touched twice, and that is what was read ahead. A pager of idle memory (DAMON with the action
+//! `pageout`) takes what has not been touched for some seconds, even with memory to spare. So a piece that waits for its
 //! reader is mapped, which such a pager can be told to leave alone, and touched, which moves it to the active
 //! list; what the reader has passed is marked cold, so that memory is found there first.
 //!

@@ -1,4 +1,6 @@
-//! Everything that touches Linux. What stands here without the feature `full` is what the shim links.
+//! Everything that touches Linux: system calls, `/proc`, `/sys`. The shim links the modules that do not need
+//! the feature `full`.
+//!
 //! Must not know: policy.
 #![allow(unsafe_code)]
 

@@ -41,8 +41,8 @@ fn anonymous_of(status: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// A pager that puts out memory nobody has used for some seconds, maybe with memory to spare: DAMON with the
-/// action `pageout`, or its ready-made form `damon_reclaim`.
+/// A pager of idle memory: it evicts what no process has used for some seconds, even with memory to spare.
+/// DAMON with the action `pageout`, or its ready-made form `damon_reclaim`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdlePager {
     /// It has a filter that leaves pages alone that a process has mapped ([`crate::hold`]).

@@ -76,7 +76,8 @@ pub struct Item {
     pub read_by: ReadBy,
 }
 
-/// A path that cannot be put in order: it is not there, leads round, or names neither a file nor a folder.
+/// A path that cannot be put in order: it is not there, is a loop of symlinks, or names neither a file nor a
+/// folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The path.

@@ -401,8 +401,8 @@ impl Spindle {
         Some(self.expiry.first()?.0)
     }
 
-    /// Takes these requests off their pieces. Queued pieces that block no other request, and that no stream
-    /// is read ahead by, go.
+    /// Takes these requests off their pieces. Queued pieces that block no other request, and that were not
+    /// queued ahead for a stream, are withdrawn.
     fn withdraw(&mut self, ids: &BTreeSet<RequestId>) {
         for flight in &mut self.flights {
             flight.piece.waiters.retain(|w| !ids.contains(&w.request));

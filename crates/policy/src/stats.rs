@@ -45,10 +45,10 @@ pub struct Stats {
     pub accesses: u64,
     /// Pieces queued ahead of need.
     pub ahead: u64,
-    /// Times, of all looks, that the piece needed next found no room in the budget.
+    /// Looks at which the piece needed next found no room in the budget.
     pub held_back: u64,
-    /// Bytes that were prefetched, not given back, and gone before their client came. Without what a client
-    /// left that is gone, which [`Stats::ledger`] counts when another comes to it.
+    /// Bytes that were prefetched, not given back, and evicted before their client came. Does not count what
+    /// a client that is gone left behind; [`Stats::ledger`] counts that when another client comes to it.
     pub bytes_evicted_unused: u64,
     /// Bytes that were fetched for streams which ended before they read them; what several of them waited for
     /// counts for each (the ledger counts it once).

@@ -370,7 +370,8 @@ impl ProcessReport {
 }
 
 /// What helps a server that cannot be hooked.
-const WITHOUT_US: &str = "`seekless watch` serves it without a preload, and `seekless disk tune` without us";
+const NO_PRELOAD: &str =
+    "`seekless watch` or `seekless observe` serves it, and `seekless disk tune` helps where neither runs";
 
 /// Findings that keep only the shim out.
 const NO_HOOK: [&str; 6] = ["go", "static", "musl", "at_secure", "not_loaded", "not_preloaded"];
@@ -418,14 +419,14 @@ fn why_not_hooked(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str
     let interpreter = facts.program.interpreter.as_deref();
     if facts.program.go && interpreter.is_none() {
         let advice =
-            format!("a Go program makes its system calls itself, so a preload cannot see them; {WITHOUT_US}");
+            format!("a Go program makes its system calls itself, so a preload cannot see them; {NO_PRELOAD}");
         found("go", true, "it is a Go program, linked statically", &advice);
     } else if facts.program.go {
-        let advice = format!("it makes its system calls itself even when linked dynamically; {WITHOUT_US}");
+        let advice = format!("it makes its system calls itself even when linked dynamically; {NO_PRELOAD}");
         found("go", true, "it is a Go program", &advice);
     } else if interpreter.is_none() {
         let advice =
-            format!("nothing can be preloaded into it: use a dynamically linked build; {WITHOUT_US}");
+            format!("nothing can be preloaded into it: use a dynamically linked build; {NO_PRELOAD}");
         found("static", true, "it is linked statically", &advice);
     } else if interpreter.is_some_and(|i| i.contains("musl")) {
         let advice = "the shim is built for another C library: build it for musl, or use a build of the server for glibc";

@@ -80,7 +80,7 @@ pub(crate) fn run(words: &[std::ffi::OsString]) -> Result<Exit, Fault> {
                 Exit::Failed,
                 format!(
                     "the worker {what}, after {RESTARTS_MAX} restarts in a row; nothing is watched now, all programs \
-                     read as they would without us"
+                     read as without Seekless"
                 ),
             ));
         }
