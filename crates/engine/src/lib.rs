@@ -61,7 +61,8 @@ pub use worker::run_first;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks whatever happened to others who held the lock: what is guarded so must be consistent at every step.
+/// Locks, even after a thread that held the lock has panicked: what it guards must be consistent at every
+/// step.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,14 +2,14 @@
 //! manifests.
 //!
 //! A stream's bitrate sets its deadlines and, with `--scale`, its prefetch size; seen from its reads it takes
-//! ten seconds to learn. A thread beside each disk's reader looks, and only at bytes that are in memory
-//! already: no read of the disk is made for it, and nobody waits for it. A header that has not been read yet
-//! is looked for again when the file has been read further.
+//! ten seconds to learn. A thread beside each disk thread looks, and only at bytes that are in memory
+//! already: no read of the disk is made for it, and no client waits for it. A header that has not been read
+//! yet is looked for again when the file has been read further.
 //!
 //! A file says little that can be believed at once. What is out of a medium's range ([`SLOWEST`] to
 //! [`FASTEST`]), or off by more than [`OFF`] where two sources can be compared, is named in the log, and the
-//! stream's own rate counts, as without a header. A plausible lie is borne too: a reader faster than its
-//! bitrate is followed at its own rate, a slower one is read for early.
+//! stream's own rate counts, as without a header. A plausible lie does little harm: a client faster
+//! than its bitrate is followed at its own rate, and a slower one is read ahead of early.
 
 mod manifest;
 mod mkv;
@@ -61,7 +61,7 @@ pub(crate) type Told = (FileId, u64);
 /// Most files whose bitrate is kept.
 const BITRATES_MAX: usize = 16_384;
 
-/// What has been told, of all disks, for doors that reckon with it.
+/// The bitrates that files of all disks told, for doors that use them.
 #[derive(Debug, Default)]
 pub(crate) struct Bitrates(Mutex<HashMap<FileId, u64>>);
 
@@ -114,7 +114,7 @@ pub(crate) fn spawn(
         for look in looks {
             for found in examine(&look) {
                 bitrates.keep(found);
-                // The reader takes them between two reads; a disk without a reader needs none.
+                // The disk thread takes them between two reads; a disk without one needs none.
                 if told.send_timeout(found, Duration::from_secs(1)).is_err() {
                     break;
                 }
@@ -127,7 +127,7 @@ pub(crate) fn spawn(
 /// The two ends of a channel.
 type Both<T> = (Sender<T>, Receiver<T>);
 
-/// From the reader, files to look at, and to it, what they say; bounded.
+/// From the disk thread, files to look at, and to it, what they say; bounded.
 pub(crate) fn channels() -> (Both<Look>, Both<Told>) {
     (crossbeam_channel::bounded(WAITING_MAX), crossbeam_channel::bounded(FILES_MAX))
 }

@@ -1,4 +1,5 @@
-//! Misses that no door holds up, as requests whose answer nobody hears ([`seekless_wants::behind_a_miss`]).
+//! Misses that no door holds up, as requests whose answers reach no client
+//! ([`seekless_wants::behind_a_miss`]).
 
 use std::os::fd::AsFd;
 
@@ -8,7 +9,7 @@ use seekless_wants::{behind_a_miss, looked_at_behind};
 
 use crate::open_files::OpenFiles;
 
-/// Requests that nobody hears the answer of are numbered from here on; those of doors count from 1.
+/// Requests whose answers reach no client are numbered from here on; those of doors count from 1.
 const MISSED_IDS: u64 = 1 << 62;
 
 /// Numbers the requests.

@@ -37,8 +37,8 @@ pub struct ForwardedCall {
     pub resident: Option<u64>,
     /// How far the door likes to know what is in memory, bytes from the beginning of the call.
     pub look_upto: u64,
-    /// The door will not report the read that follows the answer, so a `Resident` one counts as that read. How
-    /// much it takes, and when, is unknown ([`Taken::Unknown`]).
+    /// The door will not report the read that follows the answer, so a `Resident` one counts as that read.
+    /// How much it takes, and when, is unknown ([`Taken::Unknown`]).
     pub answer_is_read: bool,
 }
 
@@ -156,7 +156,7 @@ pub enum Submitted {
 /// Why the engine does not serve a call: its caller reads for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// The mode reads nothing on anybody's behalf.
+    /// The mode reads for no client.
     Mode,
     /// The file is on no disk with heads.
     NotADisk,
@@ -171,7 +171,7 @@ pub enum Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Refused::Mode => "the mode reads nothing on anybody's behalf",
+            Refused::Mode => "the mode reads for no client",
             Refused::NotADisk => "the file is on no disk with heads",
             Refused::BadRequest => "no regular file open for reading, or nothing there",
             Refused::Full => "the disk's queue is full",
@@ -395,7 +395,7 @@ impl Devices {
     }
 
     /// Reports that the kernel reads bytes from here on as a program waits for them. What follows them is
-    /// brought in as if a call waited for it, if the thread knows the file; nobody is answered.
+    /// brought in as if a call waited for it, if the thread knows the file; no call is answered.
     pub fn missed(&self, file: FileId, offset: u64) -> Reported {
         match self.reader_of(file).map(|index| self.send(index, Message::Missed { file, offset })) {
             Some(Ok(())) => Reported::Taken,

@@ -2,7 +2,7 @@
 //!
 //! `SOCK_SEQPACKET` keeps packets apart and in order. What goes wrong with passed descriptors elsewhere, and
 //! is ruled out here: a descriptor received without close-on-exec; a control message cut short, whose
-//! descriptors leak; a second descriptor nobody asked for; a peer nobody checked.
+//! descriptors leak; a second descriptor that was not asked for; a peer that was not checked.
 //!
 //! A daemon listens at a path and, under the same path's *twin* name, in the abstract namespace, where a
 //! process that has changed its root directory or dropped the right to search a folder still reaches it.

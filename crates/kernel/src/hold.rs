@@ -2,9 +2,9 @@
 //!
 //! The kernel does not know that a page just read ahead is about to be used. Its reclaim takes first what was
 //! not touched twice, and that is what was read ahead. A pager of idle memory (DAMON with the action
-//! `pageout`) takes what has not been touched for some seconds, even with memory to spare. So a piece that waits for its
-//! reader is mapped, which such a pager can be told to leave alone, and touched, which moves it to the active
-//! list; what the reader has passed is marked cold, so that memory is found there first.
+//! `pageout`) takes what has not been touched for some seconds, even with memory to spare. So a piece that
+//! waits for its reader is mapped, which such a pager can be told to leave alone, and touched, which moves it
+//! to the active list; what the reader has passed is marked cold, so that memory is found there first.
 //!
 //! It is no lock: under pressure the pages go as others do, and a process that dies holds nothing.
 //! `mlock` would hold them against a memory limit too, and so have the server killed for what was read ahead
@@ -145,7 +145,7 @@ impl Hold {
         self.unmap_before(upto, mm::Advice::Random);
     }
 
-    /// The same of pages nobody is to come for: memory is to be found there first.
+    /// The same of pages that no reader is to come for: memory is to be found there first.
     pub fn cool_before(&mut self, upto: u64) {
         self.unmap_before(upto, mm::Advice::LinuxCold);
     }

@@ -72,8 +72,8 @@ impl Source {
         }
     }
 
-    /// A descriptor whose struct file nobody else uses: that of a pre-content event, which raises no events
-    /// itself. Opening *that* file again would, and the reader of events would wait for itself.
+    /// A descriptor whose struct file no other process uses: that of a pre-content event, which raises no
+    /// events itself. Opening *that* file again would, and the reader of events would wait for itself.
     pub fn own(fd: OwnedFd) -> Source {
         let _ = fadvise(&fd, 0, None, Advice::Random);
         Source { fd, own: true }
@@ -163,8 +163,8 @@ pub fn start(source: &Source, offset: u64, len: u64, steps: Steps) -> Result<(),
     Ok(())
 }
 
-/// Gives the page cache of `[offset, offset + len)` back to the system: clean pages nobody maps go. A hint:
-/// pages that are in use, dirty or mapped stay, and an error means that nothing was given back.
+/// Gives the page cache of `[offset, offset + len)` back to the system: clean pages that no process maps go.
+/// A hint: pages that are in use, dirty or mapped stay, and an error means that nothing was given back.
 pub fn give_back(source: &Source, offset: u64, len: u64) {
     // Zero would mean to the end of the file.
     if let Some(len) = NonZeroU64::new(len) {

@@ -2,9 +2,9 @@
 //! tuned settings.
 //!
 //! What stands there is acted upon: processes named in it are ended, settings are written back, descriptors
-//! are handed to whoever listens. So it is used only if nobody else can have put anything into it: a folder
-//! of our own or of root's that nobody else may write to. The last place it may be, in `/tmp`, can be taken
-//! by anybody first.
+//! are passed to the socket in it. So it is used only if no other user can have put anything into it: a
+//! folder of this user's or of root's that no other user may write to. The last place it may be, in `/tmp`,
+//! any user can take first.
 
 use std::env;
 use std::fmt;

@@ -43,8 +43,8 @@
 //!   Lost, the account takes the part for delivered by the disk, and its bytes for evicted.
 //! - [`Event::Progress`]: a read has come so far. Lost, requests are answered later.
 //! - [`Event::Missing`]: a probe found a hole. Lost, a client is blocked there.
-//! - [`Event::ReadByKernel`]: the kernel reads for a client that no door holds up. Lost, nothing is read along
-//!   with it.
+//! - [`Event::ReadByKernel`]: the kernel reads for a client that no door holds up. Lost, the account takes
+//!   these bytes for a hit.
 //! - [`Event::Release`]: a cache above keeps these bytes. Lost, they stay here as well.
 //! - [`Event::Took`]: a file set's reader has what it waited for. Lost, the bytes stay pinned until their
 //!   file is closed.
