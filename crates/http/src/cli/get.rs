@@ -36,7 +36,7 @@ pub struct GetArgs {
     /// Take the file from beginning to end, as other clients do
     #[arg(long)]
     in_order: bool,
-    /// Attempts in a row that bring nothing before giving up
+    /// Retries in a row that bring nothing before giving up
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1000))]
     retries: u32,
     /// Longest silence of a server

@@ -38,7 +38,7 @@ const RESTARTS_MAX: u32 = 3;
 /// How downloads are done.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Attempts in a row that bring nothing new before giving up.
+    /// Retries in a row that bring nothing new before giving up.
     pub retries: u32,
     /// Longest silence of a server, and longest time for a connection.
     pub timeout: Duration,
