@@ -759,3 +759,23 @@ fn what_a_cache_above_has_is_given_back_unless_somebody_is_still_to_come() {
     assert_eq!(release(&mut s, u64::MAX, u64::MAX), []);
     assert_eq!(s.stats().bytes_dropped, 3 * M - 4096);
 }
+
+/// README.md, docs/DAEMON.md and docs/OBSERVE.md say how long an unmount may have to wait.
+#[test]
+fn a_file_is_closed_41_seconds_after_its_last_read() {
+    let mut s = DiskEngine::new(Config { ahead: Some(AheadConfig::default()), ..Config::default() });
+    let read_at = Nanos::from_secs(100);
+    open(&mut s, read_at, 1);
+    s.handle(read_at, access(1, 0, 128 * K));
+    let mut now = read_at;
+    loop {
+        while let Some(action) = s.poll_action() {
+            if action == (Action::Close { file: file(1) }) {
+                assert_eq!(now, read_at + Nanos::from_secs(41));
+                return;
+            }
+        }
+        now = s.next_deadline().expect("an open file has its time");
+        s.handle(now, Event::Tick);
+    }
+}

@@ -131,7 +131,7 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-/// The engine holds a file of an active reader open for 35 s; beyond that it knows nothing of it.
+/// How long after its last read a file counts as followed. The engine forgets a silent stream after 30 s.
 const FOLLOWED_FOR: Duration = Duration::from_secs(35);
 
 /// Most files followed; the engine holds 2048 a disk.
