@@ -10,7 +10,7 @@ use seekless_levels::coordinate::Coordination;
 use seekless_levels::prefetch::linux::LinuxRule;
 use seekless_study::twolevel::study::{CaseRow, Choices, PREFETCHERS, Study, rank_correlation, run_with};
 use seekless_units::{Exit, Fault};
-use seekless_workload::generate::Kind;
+use seekless_workload::generate::{Kind, Shape};
 use serde_json::{Value, json};
 
 use super::RUNS;
@@ -65,9 +65,18 @@ pub(super) struct TableArgs {
     /// Requests under way at once of the trace that has no times, Multi
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     clients: u32,
+    /// OLTP: scans under way at once, at scale 1 [default: 12]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    scans: Option<u32>,
+    /// OLTP: mean length of a scan, requests [default: 64]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    scan_requests: Option<u32>,
+    /// Web search: mean length of a run, requests, with random ones between [default: until the next random one]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
+    run_requests: Option<u32>,
     /// Draw what PFC does not state (request rates, scans, SARC's p, ...) by the seed, from the ranges of
     /// docs/CHOSEN.md, instead of the values above
-    #[arg(long, conflicts_with_all = ["linux", "amp_spares", "amp_start", "time_stretch", "clients", "file_end_below", "waiting"])]
+    #[arg(long, conflicts_with_all = ["linux", "amp_spares", "amp_start", "time_stretch", "clients", "scans", "scan_requests", "run_requests", "file_end_below", "waiting"])]
     drawn: bool,
     /// The drive below
     #[arg(long, default_value = "cheetah-9lp")]
@@ -88,6 +97,7 @@ pub(super) fn run(args: TableArgs) -> Result<Exit, Fault> {
     if !(args.time_stretch > 0.0 && args.time_stretch <= 1e6) {
         return Err(usage(format!("--time-stretch {} is not within 0 and 1,000,000", args.time_stretch)));
     }
+    let plain = Shape::default();
     let choices = Choices {
         rules: args.rules.rules(),
         linux: match args.linux {
@@ -101,6 +111,12 @@ pub(super) fn run(args: TableArgs) -> Result<Exit, Fault> {
         stretch: args.time_stretch,
         amp_start: args.amp_start,
         clients: args.clients,
+        shape: Shape {
+            scans: args.scans.map_or(plain.scans, f64::from),
+            scan_requests: args.scan_requests.map_or(plain.scan_requests, f64::from),
+            run_requests: args.run_requests.map(f64::from),
+            ..plain
+        },
         ..Choices::default()
     };
     let choices = if args.drawn { Choices::drawn(args.seed) } else { choices };

@@ -109,6 +109,9 @@ pub struct Shape {
     pub scan_requests: f64,
     /// Share of web search's random requests that go to a place asked for before.
     pub revisits: f64,
+    /// Mean length of a run of web search, requests, where runs and random requests alternate; `None`: a run
+    /// goes on until the next random request.
+    pub run_requests: Option<f64>,
     /// Requests for each page of Multi, on the mean.
     pub passes: f64,
     /// Share of Multi's openings that go by popularity.
@@ -122,6 +125,7 @@ impl Default for Shape {
             scans: oltp::SCANS,
             scan_requests: oltp::SCAN_REQUESTS,
             revisits: websearch::REVISIT_SHARE,
+            run_requests: None,
             passes: multi::PASSES,
             popular: multi::POPULAR_SHARE,
         }
@@ -164,6 +168,7 @@ impl Shape {
             scans,
             scan_requests,
             passes,
+            run_requests: None,
             revisits: share(ranges::REVISITS),
             popular: share(ranges::POPULAR),
         }

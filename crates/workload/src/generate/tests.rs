@@ -13,14 +13,19 @@ fn a_permutation_meets_every_number_once() {
 /// Share of requests that do not begin where one of the last 64 of the same context ended, footprint in
 /// pages, pages in all.
 fn measure(kind: Kind, scale: f64, seed: u64) -> (f64, u64, u64) {
+    measure_shape(kind, scale, seed, Shape::default(), 64)
+}
+
+/// The same of another shape, by so many ends.
+fn measure_shape(kind: Kind, scale: f64, seed: u64, shape: Shape, under_way: usize) -> (f64, u64, u64) {
     let mut ends = std::collections::VecDeque::new();
     let mut touched = std::collections::HashSet::new();
     let (mut requests, mut random, mut pages) = (0_u64, 0_u64, 0);
-    for r in kind.generate(scale, seed) {
+    for r in kind.of_shape(scale, seed, shape) {
         requests += 1;
         random += u64::from(!ends.contains(&(r.context, r.offset)));
         ends.push_back((r.context, r.offset + r.bytes));
-        if ends.len() > 64 {
+        if ends.len() > under_way {
             ends.pop_front();
         }
         pages += r.bytes / PAGE_BYTES;
@@ -66,5 +71,22 @@ fn a_drawn_shape_is_within_its_ranges_and_keeps_what_pfc_states() {
     for kind in Kind::ALL {
         let (plain, shaped) = (kind.generate(0.01, 3), kind.of_shape(0.01, 3, Shape::default()));
         assert!(plain.take(100).eq(shaped.take(100)));
+    }
+}
+
+#[test]
+fn scans_and_runs_of_any_number_and_length_keep_what_pfc_states() {
+    let plain = Shape::default();
+    let scans = [20.0, 80.0, 320.0].map(|scans| (Kind::Oltp, Shape { scans, ..plain }));
+    let lengths = [16.0, 1024.0].map(|scan_requests| (Kind::Oltp, Shape { scan_requests, ..plain }));
+    let runs = [2.0, 8.0, 64.0].map(|r| (Kind::Websearch, Shape { run_requests: Some(r), ..plain }));
+    for (kind, shape) in scans.into_iter().chain(lengths).chain(runs) {
+        // Many scans are asked for in turn: the end of one stays where it goes on for longer.
+        let (random, footprint, pages) = measure_shape(kind, 0.05, 1, shape, 512);
+        println!("{random:.4} random, {footprint} of {pages} pages touched: {shape:?}");
+        assert!((random - kind.random_share()).abs() < 0.012, "{shape:?}: {random}");
+        let ratio = footprint as f64 / kind.footprint_pages(0.05) as f64;
+        // Runs pass places at which others begin.
+        assert!((0.75..1.02).contains(&ratio), "{shape:?}: footprint {ratio}");
     }
 }

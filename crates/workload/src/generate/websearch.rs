@@ -37,6 +37,8 @@ pub struct Websearch {
     at: f64,
     /// Where a run may go on.
     last_end: u64,
+    /// Requests left of the run, where their number is drawn.
+    run_left: u64,
     /// Requests so far and random ones among them: the share is steered, since runs also end at the end of a
     /// file or where another run happens to have ended before.
     requests: u64,
@@ -66,10 +68,42 @@ impl Websearch {
             pages_left,
             at: 0.0,
             last_end: 0,
+            run_left: 0,
             requests: 0,
             randoms: 0,
             shape,
         }
+    }
+
+    /// Where a random request goes.
+    fn elsewhere(&mut self, pages: u64) -> u64 {
+        let file_pages = self.pages / FILES;
+        self.randoms += 1;
+        let place = if self.visited > 0 && self.draw.unit() < self.shape.revisits {
+            // Popular places are those visited first, whatever their address.
+            libm::pow(self.visited.min(self.places) as f64, self.draw.unit()) as u64 - 1
+        } else {
+            self.visited += 1;
+            self.visited - 1
+        };
+        let page = self.order.at(place) * PLACE_PAGES;
+        // Not across the end of a file.
+        page - (page % file_pages + pages).saturating_sub(file_pages)
+    }
+
+    /// The next page of the run, or the first of another one of `mean` requests on the mean.
+    fn in_run(&mut self, pages: u64, mean: f64) -> u64 {
+        let file_pages = self.pages / FILES;
+        let within = self.last_end % file_pages;
+        let page = if self.run_left == 0 || within == 0 || file_pages - within < pages {
+            self.run_left = 1 + (self.draw.exponential() * (mean - 1.0) + 0.5) as u64;
+            self.elsewhere(pages)
+        } else {
+            self.last_end
+        };
+        self.run_left -= 1;
+        self.last_end = page + pages;
+        page
     }
 }
 
@@ -87,22 +121,16 @@ impl Iterator for Websearch {
         let random = self.visited == 0 || self.draw.unit() < owed / STEERING;
         self.requests += 1;
         let room = file_pages - self.last_end % file_pages;
-        let page = if random || room < pages {
-            self.randoms += 1;
-            let place = if self.visited > 0 && self.draw.unit() < self.shape.revisits {
-                // Popular places are those visited first, whatever their address.
-                libm::pow(self.visited.min(self.places) as f64, self.draw.unit()) as u64 - 1
-            } else {
-                self.visited += 1;
-                self.visited - 1
-            };
-            let page = self.order.at(place) * PLACE_PAGES;
-            // Not across the end of a file.
-            page - (page % file_pages + pages).saturating_sub(file_pages)
-        } else {
-            self.last_end
+        let page = match self.shape.run_requests {
+            Some(mean) if !random => self.in_run(pages, mean),
+            // A run waits while random requests go elsewhere.
+            Some(_) => self.elsewhere(pages),
+            None => {
+                let page = if random || room < pages { self.elsewhere(pages) } else { self.last_end };
+                self.last_end = page + pages;
+                page
+            }
         };
-        self.last_end = page + pages;
         self.pages_left = self.pages_left.saturating_sub(pages);
         let file = page / file_pages;
         Some(Record {
