@@ -55,6 +55,7 @@ scenarios![
     "circus-long",
     "circus-losses",
     "circus-plan",
+    "circus-read",
     "circus-sequential",
     "circus-unknowns",
     "closed-loop",
