@@ -30,6 +30,7 @@ scenarios![
     "asap-loads",
     "asap-memory",
     "asap-replacement",
+    "asap-rise",
     "asap-scale-memory",
     "asap-shared",
     "asap-table1",
