@@ -78,7 +78,7 @@ fn a_drawn_shape_is_within_its_ranges_and_keeps_what_pfc_states() {
 fn scans_and_runs_of_any_number_and_length_keep_what_pfc_states() {
     let plain = Shape::default();
     let scans = [20.0, 80.0, 320.0].map(|scans| (Kind::Oltp, Shape { scans, ..plain }));
-    let lengths = [16.0, 1024.0].map(|scan_requests| (Kind::Oltp, Shape { scan_requests, ..plain }));
+    let lengths = [10.0, 1024.0].map(|scan_requests| (Kind::Oltp, Shape { scan_requests, ..plain }));
     let runs = [2.0, 8.0, 64.0].map(|r| (Kind::Websearch, Shape { run_requests: Some(r), ..plain }));
     for (kind, shape) in scans.into_iter().chain(lengths).chain(runs) {
         // Many scans are asked for in turn: the end of one stays where it goes on for longer.
