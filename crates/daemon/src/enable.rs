@@ -101,13 +101,11 @@ pub fn run_enable(args: EnableArgs) -> Result<Exit, Fault> {
         seekless_output::print(text)?;
         return Ok(Exit::Ok);
     }
-    needs_systemd(args.units.as_deref(), || {
-        Fault::new(
-            Exit::Missing,
-            "systemd does not run here; start the server as `seekless run -- CMD`, or set LD_PRELOAD and \
-             SEEKLESS_SOCKET where it is started",
-        )
-    })?;
+    if !counts(args.units.as_deref()) {
+        let message = "systemd does not run here; start the server as `seekless run -- CMD`, or set LD_PRELOAD and \
+                       SEEKLESS_SOCKET where it is started";
+        return Err(Fault::new(Exit::Missing, message));
+    }
     ours_or_nothing(&path)?;
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(|e| fault("cannot make", folder, &e))?;
@@ -128,12 +126,10 @@ pub fn run_enable(args: EnableArgs) -> Result<Exit, Fault> {
 /// # Errors
 /// systemd does not run here, or the drop-in is not ours or cannot be removed.
 pub fn run_disable(args: DisableArgs) -> Result<Exit, Fault> {
-    needs_systemd(args.units.as_deref(), || {
-        Fault::new(
-            Exit::Missing,
-            "systemd does not run here; take LD_PRELOAD away where the server is started",
-        )
-    })?;
+    if !counts(args.units.as_deref()) {
+        let message = "systemd does not run here; take LD_PRELOAD away where the server is started";
+        return Err(Fault::new(Exit::Missing, message));
+    }
     let path = place(args.service, args.units.as_deref());
     if !ours_or_nothing(&path)? {
         seekless_output::print(format!("{} is not enabled; nothing was done\n", args.service.unit()))?;
@@ -156,12 +152,9 @@ fn place(service: Service, units: Option<&Path>) -> PathBuf {
     units.unwrap_or(Path::new(UNITS)).join(format!("{}.d", service.unit())).join(NAME)
 }
 
-/// `otherwise`: what to do where systemd does not run.
-fn needs_systemd(units: Option<&Path>, otherwise: impl FnOnce() -> Fault) -> Result<(), Fault> {
-    match units.is_some() || Path::new(SYSTEMD).is_dir() {
-        true => Ok(()),
-        false => Err(otherwise()),
-    }
+/// Whether a drop-in counts: systemd runs here, or a folder for another system's units is named.
+fn counts(units: Option<&Path>) -> bool {
+    units.is_some() || Path::new(SYSTEMD).is_dir()
 }
 
 /// Whether a drop-in of ours is there.

@@ -37,8 +37,8 @@ const USER_RECORDS: usize = 256;
 /// Records taken at once, before connections get their turn.
 const TURN_RECORDS: usize = 1024;
 
-/// A file counts as shown for so long after it was last asked for or reported. The engine forgets a silent stream after
-/// 30 s.
+/// A file counts as shown for so long after it was last asked for or reported. The engine forgets a silent
+/// stream after 30 s.
 const SHOWN_FOR: Duration = Duration::from_secs(35);
 
 /// Most files of one user that count as shown; the engine keeps 2,048 open for each disk.
