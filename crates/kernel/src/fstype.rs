@@ -99,8 +99,8 @@ pub fn of(file: impl AsFd) -> Option<&'static FsType> {
 
 /// Whether reads of an open FUSE file pass by the page cache (`FOPEN_DIRECT_IO`, which its program chose when
 /// it was opened). Nothing shows that flag; but the kernel refuses to share a map of such a file (`ENODEV`),
-/// and no byte is read to find out. A program that asks for such maps all the same
-/// (`FUSE_DIRECT_IO_ALLOW_MMAP`, Linux 6.6) is not recognised.
+/// and no byte is read to find out. A program that has allowed such maps (`FUSE_DIRECT_IO_ALLOW_MMAP`, Linux
+/// 6.6) is not recognised.
 pub fn reads_directly(file: BorrowedFd<'_>) -> bool {
     let (prot, flags) = (libc::PROT_READ, libc::MAP_SHARED);
     // SAFETY: a new mapping at an address of the kernel's choice, of an open descriptor; nothing of it is

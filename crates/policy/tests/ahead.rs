@@ -487,7 +487,7 @@ fn a_disk_that_is_left_to_its_readers_reads_nothing_ahead_and_learns_nothing_of_
         assert!(serve(&mut s, now).is_empty(), "at {now:?}");
         s.handle(now, Event::MemoryLimit(MemoryLimit { tasks_wait: true, ..MemoryLimit::default() }));
     }
-    // A request that comes meanwhile is served all the same.
+    // A request that comes meanwhile is still served.
     s.handle(ms(49_900), miss(7, 2, 0, 512 * K));
     assert_eq!(serve(&mut s, ms(49_900)).iter().map(|read| read.0).collect::<Vec<_>>(), [2]);
     assert_eq!(

@@ -71,12 +71,19 @@ pub(super) struct TableArgs {
     /// OLTP: mean length of a scan, requests [default: 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     scan_requests: Option<u32>,
-    /// Web search: mean length of a run, requests, with random ones between [default: until the next random one]
+    /// Web search: mean length of a run, requests, with random ones between [default: until the next random
+    /// one]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
     run_requests: Option<u32>,
     /// Draw what PFC does not state (request rates, scans, SARC's p, ...) by the seed, from the ranges of
     /// docs/CHOSEN.md, instead of the values above
-    #[arg(long, conflicts_with_all = ["linux", "amp_spares", "amp_start", "time_stretch", "clients", "scans", "scan_requests", "run_requests", "file_end_below", "waiting"])]
+    #[arg(
+        long,
+        conflicts_with_all = [
+            "linux", "amp_spares", "amp_start", "time_stretch", "clients", "scans", "scan_requests",
+            "run_requests", "file_end_below", "waiting",
+        ],
+    )]
     drawn: bool,
     /// The drive below
     #[arg(long, default_value = "cheetah-9lp")]

@@ -91,11 +91,11 @@ impl Websearch {
         page - (page % file_pages + pages).saturating_sub(file_pages)
     }
 
-    /// The next page of the run, or the first of another one of `mean` requests on the mean.
-    fn in_run(&mut self, pages: u64, mean: f64) -> u64 {
-        let file_pages = self.pages / FILES;
-        let within = self.last_end % file_pages;
-        let page = if self.run_left == 0 || within == 0 || file_pages - within < pages {
+    /// The next page of the run, or the first of another one of `mean` requests on the mean. `room`: pages of
+    /// the file from where the last request ended.
+    fn in_run(&mut self, pages: u64, room: u64, mean: f64) -> u64 {
+        let at_end = room == self.pages / FILES;
+        let page = if self.run_left == 0 || at_end || room < pages {
             self.run_left = 1 + (self.draw.exponential() * (mean - 1.0) + 0.5) as u64;
             self.elsewhere(pages)
         } else {
@@ -122,7 +122,7 @@ impl Iterator for Websearch {
         self.requests += 1;
         let room = file_pages - self.last_end % file_pages;
         let page = match self.shape.run_requests {
-            Some(mean) if !random => self.in_run(pages, mean),
+            Some(mean) if !random => self.in_run(pages, room, mean),
             // A run waits while random requests go elsewhere.
             Some(_) => self.elsewhere(pages),
             None => {
