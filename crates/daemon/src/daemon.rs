@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::callers::Callers;
 use crate::listener::Listener;
 use crate::passing::Passing;
 use crate::receptionist::Receptionist;
@@ -35,6 +36,7 @@ pub struct Daemon {
     engine: Engine,
     door: Arc<OnceLock<ReportDoor>>,
     passing: Arc<Passing>,
+    callers: Arc<Callers>,
     stop: UnixStream,
     statistics: Sender<Ask>,
     hand_over: HandOver,
@@ -79,6 +81,7 @@ impl Daemon {
         let rings = rings.map(|rings| rings.foretelling(engine.foretold()));
         let door = Arc::new(OnceLock::new());
         let passing = Arc::new(Passing::new(Instant::now()));
+        let callers = Arc::<Callers>::default();
         let shared = Shared {
             settings: settings.clone(),
             started: Instant::now(),
@@ -86,6 +89,7 @@ impl Daemon {
             engine: engine.clone(),
             door: door.clone(),
             passing: passing.clone(),
+            callers: callers.clone(),
             deliveries: Arc::default(),
             file_sets: Arc::default(),
         };
@@ -110,7 +114,7 @@ impl Daemon {
             .spawn(move || receptionist.run())
             .map_err(StartError::Threads)?;
         let thread = Some(thread);
-        Ok(Daemon { settings, engine, door, passing, stop, statistics: asker, hand_over, thread })
+        Ok(Daemon { settings, engine, door, passing, callers, stop, statistics: asker, hand_over, thread })
     }
 
     /// A socket that stops the daemon when anything is written to it: for signal handlers.
@@ -134,6 +138,11 @@ impl Daemon {
     /// Whether every call is passed now, for another door.
     pub(crate) fn passing(&self) -> Arc<Passing> {
         self.passing.clone()
+    }
+
+    /// Which processes have called, for another door.
+    pub(crate) fn callers(&self) -> Arc<Callers> {
+        self.callers.clone()
     }
 
     /// Shows another door in the statistics; the first one, if there are several.

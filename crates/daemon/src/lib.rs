@@ -25,6 +25,7 @@
 //!
 //! Must not know: the other applications.
 
+mod callers;
 pub mod cli;
 mod client;
 pub mod control;

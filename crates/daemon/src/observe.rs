@@ -157,12 +157,12 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    /// Begins to listen. `shims`: servers with the shim report to this process.
+    /// Begins to listen.
     ///
     /// # Errors
     /// The kernel, the file system or our rights do not allow it; a folder is none; another process observes
     /// its file system.
-    pub(crate) fn open(dirs: &[PathBuf], shims: bool, daemon: &Daemon) -> Result<Door, Fault> {
+    pub(crate) fn open(dirs: &[PathBuf], daemon: &Daemon) -> Result<Door, Fault> {
         let volumes: Arc<[Volume]> = Volume::find(dirs)?.into();
         let mut devices: Vec<(u32, u32)> = volumes.iter().map(|v| v.dev).collect();
         devices.sort_unstable();
@@ -183,7 +183,7 @@ impl Door {
         let listener = Listener {
             hearing,
             reads: Reads::new(page_bytes()),
-            processes: Processes::new(shims),
+            processes: Processes::new(daemon.callers()),
             table: Table::default(),
             engine: engine.clone(),
             passing: daemon.passing(),

@@ -244,6 +244,10 @@ impl Receptionist {
             self.counters.connections_muted += 1;
             return;
         }
+        // 0: not in our process namespace.
+        if let Ok(pid @ 1..) = u32::try_from(peer.pid) {
+            self.shared.callers.called(pid);
+        }
         let held = self.by_user.get(&peer.uid).copied().unwrap_or(0);
         let share = if peer.uid == 0 { usize::MAX } else { self.settings.user_share() };
         if self.connections.len() >= self.settings.connections_max || held >= share {

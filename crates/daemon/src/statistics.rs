@@ -16,6 +16,7 @@ use seekless_engine::{Engine, lock};
 use seekless_policy::Sizing;
 use seekless_wire::{StatusParts, Tracked};
 
+use crate::callers::Callers;
 use crate::client::Client;
 use crate::deliveries::Deliveries;
 use crate::passing::Passing;
@@ -64,6 +65,8 @@ pub(crate) struct Shared {
     pub(crate) door: Arc<OnceLock<ReportDoor>>,
     /// Whether every call is passed.
     pub(crate) passing: Arc<Passing>,
+    /// Who has called.
+    pub(crate) callers: Arc<Callers>,
     /// What servers read.
     pub(crate) deliveries: Arc<Mutex<Deliveries>>,
     /// What programs had of file sets.

@@ -325,7 +325,7 @@ impl fmt::Display for StatusReport {
             writeln!(
                 f,
                 "{}: {} reads of the disk, {:.1} MB, {:.1} ms each and {:.2} ms between them, {} failed; {} requests \
-                 wait now (most {}), a wait took {:.1} ms on the mean, p99 {:.1} ms",
+                 wait now (most {}), a wait took {:.1} ms on average, p99 {:.1} ms",
                 d.name,
                 d.reads,
                 Bytes(d.bytes_read).as_mb(),

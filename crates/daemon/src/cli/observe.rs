@@ -81,7 +81,7 @@ pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
         })?,
         true => Daemon::start_unreachable(settings)?,
     };
-    let mut door = Door::open(&args.dirs, !args.socket.no_socket, &daemon)?;
+    let mut door = Door::open(&args.dirs, &daemon)?;
     let metrics = crate::metrics::serve(args.metrics, None, &daemon, "seekless observe")?;
     let disks = engine.survey(Some(&args.dirs));
     for disk in &disks {

@@ -1,12 +1,15 @@
 //! Whose reads are not to be heard here: those of other Seekless processes, which read on behalf of others,
-//! and those of servers with the shim, which report each read themselves where this process listens for them.
+//! and those of servers whose shim reports each read to this process.
 
 use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use crate::callers::Callers;
 
 /// How long a process is believed to be what it was: numbers are used again, and processes start other
 /// programs.
@@ -28,15 +31,15 @@ const SHIM: &str = "libseekless.so";
 pub(crate) struct Processes {
     /// Device and inode of our own program.
     program: Option<(u64, u64)>,
-    /// Whether shims may tell us of reads.
-    listening: bool,
+    /// Shims here report to us what their processes read; others report elsewhere or to nobody.
+    callers: Arc<Callers>,
     known: HashMap<u32, (bool, Instant)>,
     looks: usize,
 }
 
 impl Processes {
-    pub(crate) fn new(listening: bool) -> Processes {
-        Processes { program: program(Path::new("/proc/self")), listening, known: HashMap::new(), looks: 0 }
+    pub(crate) fn new(callers: Arc<Callers>) -> Processes {
+        Processes { program: program(Path::new("/proc/self")), callers, known: HashMap::new(), looks: 0 }
     }
 
     /// A new round of events begins.
@@ -64,7 +67,7 @@ impl Processes {
         }
         let folder = Path::new("/proc").join(pid.to_string());
         let ours = self.program.is_some() && program(&folder) == self.program;
-        let told = ours || (self.listening && is_hooked(&folder));
+        let told = ours || (self.callers.has_called(pid) && is_hooked(&folder));
         self.known.insert(pid, (told, now));
         told
     }
@@ -87,7 +90,7 @@ mod tests {
 
     #[test]
     fn our_own_program_is_told_apart_from_others() {
-        let mut processes = Processes::new(true);
+        let mut processes = Processes::new(Arc::default());
         let now = Instant::now();
         assert!(processes.is_told_otherwise(std::process::id(), now));
         let mut other = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
@@ -104,8 +107,33 @@ mod tests {
     }
 
     #[test]
+    fn a_server_with_the_shim_is_heard_until_it_calls_here() {
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        let mut mapped = maps.lines().filter_map(|line| line.split_whitespace().nth(5));
+        let library = mapped.find(|path| path.contains("/libgcc_s")).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let shim = folder.path().join(SHIM);
+        fs::copy(library, &shim).unwrap();
+        let mut server = Command::new("sleep").arg("60").env("LD_PRELOAD", &shim).spawn().unwrap();
+        let (pid, until) = (server.id(), Instant::now() + Duration::from_secs(20));
+        while !is_hooked(&Path::new("/proc").join(pid.to_string())) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let callers = Arc::<Callers>::default();
+        let mut processes = Processes::new(callers.clone());
+        let now = Instant::now();
+        let silent = processes.is_told_otherwise(pid, now);
+        callers.called(pid);
+        let believed = processes.is_told_otherwise(pid, now);
+        let called = processes.is_told_otherwise(pid, now + BELIEVED);
+        server.kill().unwrap();
+        server.wait().unwrap();
+        assert_eq!((silent, believed, called), (false, false, true));
+    }
+
+    #[test]
     fn looks_of_one_round_are_bounded() {
-        let mut processes = Processes::new(true);
+        let mut processes = Processes::new(Arc::default());
         let now = Instant::now();
         for pid in 0x7000_0000..0x7000_0000 + 2 * LOOKS_MAX as u32 {
             processes.is_told_otherwise(pid, now);
