@@ -20,9 +20,10 @@ use crate::scenario::{self, Axis, Knob, Scenario};
 pub const FOLDER: &str = "docs/results";
 /// Longest line of prose.
 const WIDTH: usize = 110;
-/// The front page of a checkout, seen from [`FOLDER`], and the marks around what is written into it.
+/// The front page of a checkout, seen from [`FOLDER`].
 const FRONT: &str = "../../README.md";
-const MARKS: (&str, &str) = ("<!-- statements, by `seekless lab docs` -->\n", "<!-- end -->");
+/// The scenario whose live figures stand on the front page, and what of it.
+const GAIN: (&str, [&str; 4]) = ("closed-loop", ["mb_s", "disk_mb_s", "p50_ms", "p99_ms"]);
 /// Page of the scenarios that belong to no paper.
 const OWN: &str = "Benchmarks of this project";
 
@@ -61,15 +62,29 @@ pub fn render(records: &Path) -> Result<BTreeMap<String, String>, Fault> {
     Ok(pages)
 }
 
-/// The front page with today's counts between its marks; none where there is no such page or it has no marks.
+/// The front page with today's figures between its marks; none where there is no such page or no mark.
 fn front(records: &Path, folder: &Path) -> Result<Option<(String, String)>, Fault> {
-    let Ok(text) = std::fs::read_to_string(folder.join(FRONT)) else { return Ok(None) };
-    let parts = text.split_once(MARKS.0).and_then(|(before, rest)| Some((before, rest.split_once(MARKS.1)?)));
-    let Some((before, (_, after))) = parts else { return Ok(None) };
-    let stated = statements::all(records)?;
+    let Ok(mut text) = std::fs::read_to_string(folder.join(FRONT)) else { return Ok(None) };
     let link = |paper: &str| format!("[{paper}]({FOLDER}/{}#statements)", file_name(paper));
-    let text = format!("{before}{}{}{}{after}", MARKS.0, statements::table(&stated, link), MARKS.1);
-    Ok(Some((FRONT.into(), text)))
+    let mut marked = fill(&mut text, "statements", &statements::table(&statements::all(records)?, link));
+    let (name, metrics) = GAIN;
+    let (_, scenario) = scenario::find(name)?;
+    let results = Record::read(records, name)?.and_then(|record| record.results("live", &scenario));
+    let mut gain = String::new();
+    if let Some(results) = results {
+        by_arm(&mut gain, &results, metrics);
+    }
+    marked |= fill(&mut text, name, gain.trim_start());
+    Ok(marked.then_some((FRONT.into(), text)))
+}
+
+/// Puts `what` between the marks of this name; `false` where `text` has none.
+fn fill(text: &mut String, name: &str, what: &str) -> bool {
+    let (from, to) = (format!("<!-- {name}, by `seekless lab docs` -->\n"), "<!-- end -->");
+    let Some(start) = text.find(&from).map(|at| at + from.len()) else { return false };
+    let Some(len) = text[start..].find(to) else { return false };
+    text.replace_range(start..start + len, what);
+    true
 }
 
 /// Names of pages in `folder` that are not what the records in `records` give, and of files there that are no
@@ -293,7 +308,7 @@ fn run_of(text: &mut String, results: &Results, run: &Recorded) {
                 by_axis(text, results, axis, name);
             }
         }
-        None => by_arm(text, results),
+        None => by_arm(text, results, results.scenario.metrics.iter().map(String::as_str)),
     }
     checks(text, results);
 }
@@ -340,9 +355,9 @@ fn by_axis(text: &mut String, results: &Results, axis: &Axis, name: &str) {
     }
 }
 
-/// A line for each arm, a column for each metric that was measured.
-fn by_arm(text: &mut String, results: &Results) {
-    let metrics = results.scenario.metrics.iter().filter_map(|name| metric::find(name).ok());
+/// A line for each arm, a column for each of these metrics that was measured.
+fn by_arm<'a>(text: &mut String, results: &Results, metrics: impl IntoIterator<Item = &'a str>) {
+    let metrics = metrics.into_iter().filter_map(|name| metric::find(name).ok());
     let columns: Vec<_> = metrics
         .map(|m| (m, entries(results, m.name)))
         .filter(|(_, all)| all.iter().any(|e| e.ours.is_some()))
