@@ -37,7 +37,7 @@ const PROGRAM: &str = include_str!("files.py");
 
 /// Runs one arm and fills its row.
 pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result<(), Fault> {
-    let Load::Files { files, median, files_per_pack, pack, ahead } = point.load else { return Ok(()) };
+    let Load::Files { files, median, files_per_pack, pack, ahead, .. } = point.load else { return Ok(()) };
     let seed = bench.scenario.library.seed;
     let tree = TreeSpec { files, median: median.0, files_per_pack, pack: pack.0, seed };
     let expected = written(bench, &tree)?;

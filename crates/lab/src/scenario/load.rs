@@ -167,7 +167,22 @@ pub enum Load {
         pack: Bytes,
         /// How far the arms that read ahead are ahead of their consumer.
         ahead: Bytes,
+        /// Simulated: what the programs do beside reading; without it nothing.
+        work: Option<ProgramWork>,
     },
+}
+
+/// The time of programs that read files, beside their reads: as the same programs take it on the machine of
+/// the live runs with everything in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProgramWork {
+    /// Milliseconds to start one.
+    pub start_ms: f64,
+    /// Microseconds for each file.
+    pub file_us: f64,
+    /// MB/s of the checksum.
+    pub mb_s: f64,
 }
 
 impl Load {

@@ -24,7 +24,7 @@ pub use arm::{
 };
 pub use builtin::{all, find};
 pub(crate) use constants::{FACTORS, arm_name};
-pub use load::Load;
+pub use load::{Load, ProgramWork};
 pub use machine::Machine;
 pub use service::{Protocol, Service};
 

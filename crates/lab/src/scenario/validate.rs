@@ -34,10 +34,14 @@ impl Scenario {
         if self.arms.iter().any(|a| files != a.reader.is_some()) {
             return Err("`reader` is for arms of a load of kind `files`, and each of those needs it".into());
         }
-        if let super::Load::Files { files, median, files_per_pack, pack, ahead } = &self.load {
+        if let super::Load::Files { files, median, files_per_pack, pack, ahead, work } = &self.load {
             let sizes = [median, pack, ahead].iter().all(|size| (1..=1 << 30).contains(&size.0));
             if !(1..=1_000_000).contains(files) || *files_per_pack == 0 || !sizes {
                 return Err("load: files 1 to 1,000,000, files_per_pack at least 1, sizes 1B to 1GiB".into());
+            }
+            let times = |w: &super::ProgramWork| w.start_ms >= 0.0 && w.file_us >= 0.0 && w.mb_s > 0.0;
+            if !work.as_ref().is_none_or(times) {
+                return Err("load.work: start_ms and file_us at least 0, mb_s more".into());
             }
         }
         if let Some(arm) = self.arms.iter().find(|a| a.file_set.is_some()) {

@@ -4,7 +4,7 @@ use seekless_workload::tree::Taking;
 
 use crate::live::files::{XARGS_FILES, XARGS_PROGRAMS};
 use crate::live::load::SEARCH_RUNS;
-use crate::scenario::{Arm, Door, FileReader, FileSetBy, Load, Point, Scenario, ServerKind};
+use crate::scenario::{Arm, Door, FileReader, FileSetBy, Load, Point, ProgramWork, Scenario, ServerKind};
 
 /// Seconds a run at one rate takes where a scenario asks for a ramp.
 const RAMP_STEP_S: (f64, f64) = (60.0, 240.0);
@@ -226,7 +226,7 @@ fn programs(reader: FileReader) -> Option<(u32, Option<u32>, Taking)> {
 
 /// An arm's programs and the tree that they read.
 fn tree(words: &mut Words, arm: &Arm, load: &Load) {
-    let Load::Files { files, median, files_per_pack, pack, .. } = load else { return };
+    let Load::Files { files, median, files_per_pack, pack, work, .. } = load else { return };
     let Some((programs, each, taking)) = arm.reader.and_then(programs) else { return };
     words.put("--load", "tree");
     words.put("--warmup", "0s");
@@ -239,6 +239,11 @@ fn tree(words: &mut Words, arm: &Arm, load: &Load) {
     words.put("--batch", each.unwrap_or(u32::MAX));
     words.put("--taking", taking.name());
     words.switch("--fresh");
+    if let Some(ProgramWork { start_ms, file_us, mb_s }) = work {
+        words.put("--start-time", format!("{start_ms}ms"));
+        words.put("--file-time", format!("{file_us}us"));
+        words.put("--work-rate", mb_s);
+    }
     words.extend(&arm.daemon);
 }
 

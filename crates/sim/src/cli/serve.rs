@@ -21,7 +21,8 @@ use serde_json::{Value, json};
 
 use crate::serving::config::{self, Costs, DiskConfig, EngineConfig, FileSetLoad, Rise, ServerModel};
 use crate::serving::{
-    self, Config, DiffLoad, KernelConfig, Load, Replacement, TreeLoad, profile_of, readahead, scheduler,
+    self, Config, DiffLoad, KernelConfig, Load, ProgramWork, Replacement, TreeLoad, profile_of, readahead,
+    scheduler,
 };
 
 /// Headings of what `--help` shows and `-h` does not.
@@ -333,6 +334,15 @@ struct LoadArgs {
     /// Tree: files that a program takes at a time
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..), help_heading = LOAD, hide_short_help = true)]
     batch: u32,
+    /// Tree: time to start a program, for each batch
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration, help_heading = LOAD, hide_short_help = true)]
+    start_time: Nanos,
+    /// Tree: time of a program for each file, beside reading it
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration, help_heading = LOAD, hide_short_help = true)]
+    file_time: Nanos,
+    /// Tree: MB/s at which a program works on what it reads, 32 KiB at a time [default: at once]
+    #[arg(long, value_name = "MB/S", value_parser = positive, help_heading = LOAD, hide_short_help = true)]
+    work_rate: Option<f64>,
     /// Closed: how a client chooses its next file
     #[arg(long, value_enum, default_value = "uniform", help_heading = LOAD, hide_short_help = true)]
     pick: PickArg,
@@ -629,7 +639,10 @@ impl ServeArgs {
         if l.load == LoadKind::Tree {
             let folders = Arc::new(Folders::of(catalogue.videos().iter().map(|v| &*v.path)));
             let (programs, batch, taking) = (l.clients, l.batch, l.taking);
-            return Ok(Load::Tree(TreeLoad { programs, batch, taking, folders, fresh: self.library.fresh }));
+            let rate = l.work_rate.map(|mb_s| mb_s * 1e6);
+            let work = ProgramWork { start: l.start_time, file: l.file_time, rate };
+            let fresh = self.library.fresh;
+            return Ok(Load::Tree(TreeLoad { programs, batch, taking, folders, fresh, work }));
         }
         if l.load == LoadKind::Diff {
             return Ok(Load::Diff(self.diff()));

@@ -4,11 +4,14 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use seekless_units::Nanos;
+use seekless_wants::parts;
 use seekless_workload::catalogue::Catalogue;
 use seekless_workload::closed::{ClosedReader, RangeRequest};
 use seekless_workload::handler::{Requests, Step};
 use seekless_workload::session::{Due, Session};
 use seekless_workload::sources::Comparison;
+
+use super::config::ProgramWork;
 
 /// The client of a request.
 pub(crate) enum Kind<'a> {
@@ -39,21 +42,47 @@ pub(crate) struct Batches {
     pub(crate) batch: usize,
 }
 
+/// Bytes that a program reads before it works on them (the checksum programs of GNU coreutils).
+const READ_AT_ONCE: u64 = 32 << 10;
+
 /// One of the programs.
 pub(crate) struct Program {
     pub(crate) list: Rc<RefCell<Batches>>,
     /// What is left of its batch, the last first.
     pub(crate) batch: Vec<u32>,
+    pub(crate) work: ProgramWork,
 }
 
 impl Program {
-    fn next(&mut self) -> Option<u32> {
+    /// The next file, from its first byte to its last.
+    fn next(&mut self, catalogue: &Catalogue) -> Option<Vec<Step>> {
+        let mut before = self.work.file;
         if self.batch.is_empty() {
             let mut list = self.list.borrow_mut();
             let from = list.left.len().saturating_sub(list.batch);
             self.batch = list.left.split_off(from);
+            before += self.work.start;
         }
-        self.batch.pop()
+        let video = self.batch.pop()?;
+        let size = catalogue.video(video).size.0;
+        let mut steps = Vec::new();
+        if before > Nanos::ZERO {
+            steps.push(Step::Think(before));
+        }
+        let read = |offset, len| Step::Read { open: 0, range: RangeRequest { video, offset, len } };
+        match self.work.rate {
+            None => steps.push(read(0, size)),
+            Some(rate) => {
+                for part in parts(0, size, READ_AT_ONCE) {
+                    let len = part.end - part.start;
+                    steps.extend([
+                        read(part.start, len),
+                        Step::Think(Nanos::from_secs_f64(len as f64 / rate)),
+                    ]);
+                }
+            }
+        }
+        Some(steps)
     }
 }
 
@@ -75,10 +104,7 @@ impl Client<'_> {
         match &mut self.kind {
             Kind::Closed(reader) => reader.next().map(|r| (done, one(r))),
             Kind::Balanced => None,
-            Kind::Tree(program) => {
-                let video = program.next()?;
-                Some((done, one(RangeRequest { video, offset: 0, len: catalogue.video(video).size.0 })))
-            }
+            Kind::Tree(program) => program.next(catalogue).map(|steps| (done, steps)),
             Kind::Diff(comparison) => {
                 comparison.next(|file| catalogue.video(file).size.0).map(|steps| (done, steps))
             }
@@ -125,5 +151,39 @@ impl Link {
     /// When no more than `bytes` will be held.
     pub(crate) fn down_to(&self, bytes: u64) -> Nanos {
         self.free_at - Nanos((bytes as f64 * self.ns_per_byte) as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use seekless_workload::tree::TreeFile;
+
+    #[test]
+    fn a_program_starts_for_each_batch_and_works_on_what_it_reads() {
+        let files = [10_000u64, 70_000, 1].map(|size| TreeFile { path: format!("d/{size}"), size });
+        let catalogue = Catalogue::of_tree(files.to_vec(), 1).unwrap();
+        let list = Rc::new(RefCell::new(Batches { left: vec![2, 1, 0], batch: 2 }));
+        let (start, file, rate) = (Nanos::from_micros(3_000), Nanos::from_micros(20), Some(1e6));
+        let mut program = Program { list, batch: Vec::new(), work: ProgramWork { start, file, rate } };
+        let think = |us| Step::Think(Nanos::from_micros(us));
+        let read = |video, offset, len| Step::Read { open: 0, range: RangeRequest { video, offset, len } };
+        let first = [think(3_020), read(0, 0, 10_000), think(10_000)];
+        let second = [
+            think(20),
+            read(1, 0, 32_768),
+            think(32_768),
+            read(1, 32_768, 32_768),
+            think(32_768),
+            read(1, 65_536, 4_464),
+            think(4_464),
+        ];
+        assert_eq!(program.next(&catalogue).unwrap(), first);
+        assert_eq!(program.next(&catalogue).unwrap(), second);
+        assert_eq!(program.next(&catalogue).unwrap()[0], think(3_020), "another batch");
+        assert_eq!(program.next(&catalogue), None);
+        program.list.borrow_mut().left = vec![1];
+        program.work = ProgramWork::default();
+        assert_eq!(program.next(&catalogue).unwrap(), [read(1, 0, 70_000)]);
     }
 }

@@ -304,6 +304,19 @@ pub struct TreeLoad {
     pub folders: Arc<Folders>,
     /// Files lie one behind the other, in the order of writing; otherwise as on an aged file system.
     pub fresh: bool,
+    /// What they do beside reading.
+    pub work: ProgramWork,
+}
+
+/// The time of a program that reads files, beside its reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ProgramWork {
+    /// To start one, for each batch of files.
+    pub start: Nanos,
+    /// For each file.
+    pub file: Nanos,
+    /// Bytes a second that it works on as it reads them; none: at once.
+    pub rate: Option<f64>,
 }
 
 /// A rate that is reached in steps of [`Rise::STEP`].

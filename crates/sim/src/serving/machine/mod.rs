@@ -358,7 +358,7 @@ impl<'a> Machine<'a> {
             left.reverse();
             let list = Rc::new(RefCell::new(Batches { left, batch: tree.batch.max(1) as usize }));
             for _ in 0..tree.programs {
-                let program = Program { list: Rc::clone(&list), batch: Vec::new() };
+                let program = Program { list: Rc::clone(&list), batch: Vec::new(), work: tree.work };
                 let c = self.admit(Kind::Tree(program), 0, Nanos::ZERO, None);
                 self.next_request(c, Nanos::ZERO);
             }
