@@ -20,8 +20,13 @@ impl<K> Default for ByTime<K> {
 impl<K: Copy + Ord> ByTime<K> {
     /// Gives a thing its time, in place of the one it had.
     pub(crate) fn set(&mut self, key: K, time: Nanos) {
-        self.remove(key);
-        self.times.insert(key, time);
+        let before = self.times.insert(key, time);
+        if before == Some(time) {
+            return;
+        }
+        if let Some(before) = before {
+            self.in_order.remove(&(before, key));
+        }
         self.in_order.insert((time, key));
     }
 

@@ -88,6 +88,15 @@ pub(crate) struct Extents<F> {
     /// Pinned ranges forgotten since [`Extents::take_forgotten_pins`].
     forgotten_pins: Vec<(F, u64, u64)>,
     account: Account,
+    changes: Changes,
+}
+
+/// The ranges that a change touches, and what becomes of them: kept to spare an allocation a change.
+#[derive(Clone, Debug, Default)]
+struct Changes {
+    old: Vec<(u64, Extent)>,
+    /// Start, end and facts, by rising start.
+    new: Vec<(u64, u64, Facts)>,
 }
 
 /// What became of the bytes.
@@ -127,6 +136,7 @@ impl<F: Copy + Ord> Extents<F> {
             pinned_ranges: 0,
             forgotten_pins: Vec::new(),
             account: Account::default(),
+            changes: Changes::default(),
         }
     }
 
@@ -402,12 +412,14 @@ impl<F: Copy + Ord> Extents<F> {
         if start >= end {
             return;
         }
-        // What overlaps the range or touches its edges is taken out whole.
+        // What overlaps the range or touches its edges is made anew.
         let of_file = self.files.entry(file).or_default();
         let before = of_file.range(..start).next_back().filter(|(_, e)| e.end >= start);
         let first = before.map_or(start, |(&at, _)| at);
-        let old: Vec<(u64, Extent)> = of_file.range(first..=end).map(|(&at, e)| (at, *e)).collect();
-        let mut new: Vec<(u64, u64, Facts)> = Vec::with_capacity(old.len() + 2);
+        let Changes { old, new } = &mut self.changes;
+        old.clear();
+        new.clear();
+        old.extend(of_file.range(first..=end).map(|(&at, e)| (at, *e)));
         let account = &mut self.account;
         let mut put = |from: u64, to: u64, facts: Option<Facts>, changes: bool| {
             if from >= to {
@@ -421,8 +433,7 @@ impl<F: Copy + Ord> Extents<F> {
             }
         };
         let mut cursor = start;
-        for (at, Extent { end: until, facts, age }) in old {
-            of_file.remove(&at);
+        for &(at, Extent { end: until, facts, age }) in old.iter() {
             self.ages.remove(&age);
             self.pinned_ranges -= usize::from(facts.pinned);
             let (from, to) = (at.clamp(start, end), until.clamp(start, end));
@@ -433,7 +444,13 @@ impl<F: Copy + Ord> Extents<F> {
             cursor = to;
         }
         put(cursor, end, None, true);
-        for (from, to, facts) in new {
+        for (at, _) in old.iter() {
+            // The others are written over.
+            if new.binary_search_by_key(at, |&(from, ..)| from).is_err() {
+                of_file.remove(at);
+            }
+        }
+        for &(from, to, facts) in new.iter() {
             let age = self.next_age;
             self.next_age += 1;
             self.ages.insert(age, (file, from));

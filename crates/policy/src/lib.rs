@@ -118,6 +118,7 @@ mod files;
 mod order;
 mod piece;
 mod pins;
+mod queue;
 mod service;
 mod share;
 mod spindle;

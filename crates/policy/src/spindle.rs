@@ -18,6 +18,7 @@ use seekless_wants::PIECE;
 
 use crate::by_time::ByTime;
 use crate::piece::{Flight, Joins, Piece, Plan, Turn, Waiter};
+use crate::queue::Queue;
 use crate::share::Share;
 use crate::{
     Config, FileId, OrderKind, Outcome, Place, Queued, ReadId, Reason, RequestId, StreamId, Sweep, Verdict,
@@ -59,8 +60,7 @@ pub(crate) struct Answered {
 pub(crate) struct Spindle {
     /// One for each part of the device.
     sweeps: Vec<Sweep>,
-    /// In order of arrival.
-    queue: Vec<Piece>,
+    queue: Queue,
     flights: Vec<Flight>,
     /// Pieces of each file that has any, queued or in flight.
     pieces: BTreeMap<FileId, usize>,
@@ -88,7 +88,7 @@ impl Spindle {
     pub(crate) fn new(config: &Config) -> Spindle {
         Spindle {
             sweeps: alloc::vec![Sweep::default(); config.parts.len() + 1],
-            queue: Vec::new(),
+            queue: Queue::default(),
             flights: Vec::new(),
             pieces: BTreeMap::new(),
             blocked: BTreeMap::new(),
@@ -110,7 +110,7 @@ impl Spindle {
     /// Time passes.
     pub(crate) fn pass(&mut self, now: Nanos) {
         let of_sets = self.flights.iter().filter(|f| f.piece.turn.file_set).count();
-        self.share.pass(now, of_sets, self.flights.len(), self.queue.iter().any(|p| p.turn.for_file_set));
+        self.share.pass(now, of_sets, self.flights.len(), self.queue.counts().for_file_sets > 0);
     }
 
     /// Time that the disk has spent on file sets.
@@ -120,12 +120,12 @@ impl Spindle {
 
     /// Queued pieces that block no request.
     pub(crate) fn queued_ahead(&self) -> usize {
-        self.queue.iter().filter(|p| p.waiters.is_empty()).count()
+        self.queue.counts().ahead
     }
 
     /// Bytes of queued pieces that clients are blocked on. Nothing of them is in memory yet.
     pub(crate) fn queued_for_blocked(&self) -> u64 {
-        self.queue.iter().filter(|p| !p.waiters.is_empty()).map(|p| p.end - p.start).sum()
+        self.queue.counts().blocking_bytes
     }
 
     /// The pieces that block a request, and those in flight.
@@ -135,7 +135,7 @@ impl Spindle {
 
     /// Whether a queued piece blocks a request.
     pub(crate) fn is_anybody_blocked(&self) -> bool {
-        self.queue.iter().any(Piece::blocks_client)
+        self.queue.counts().for_clients > 0
     }
 
     /// Whether a request of this name waits.
@@ -159,6 +159,9 @@ impl Spindle {
 
     /// Id, start and end of every piece of a file.
     pub(crate) fn pieces_of(&self, file: FileId) -> Vec<(ReadId, u64, u64)> {
+        if !self.uses(file) {
+            return Vec::new();
+        }
         self.pieces().filter(|p| p.file == file).map(|p| (p.id, p.start, p.end)).collect()
     }
 
@@ -169,7 +172,7 @@ impl Spindle {
 
     /// Whether a piece, queued or in flight, touches this range.
     pub(crate) fn is_under_way(&self, file: FileId, start: u64, end: u64) -> bool {
-        self.pieces().any(|p| p.file == file && p.start < end && start < p.end)
+        self.uses(file) && self.pieces().any(|p| p.file == file && p.start < end && start < p.end)
     }
 
     /// Whether a piece of the file is under way, or a request of it waits.
@@ -224,9 +227,11 @@ impl Spindle {
 
     /// Adds a waiter to a piece; `false` if what it waits for is in memory already.
     fn attach(&mut self, config: &Config, id: ReadId, waiter: Waiter, turn: Turn) -> bool {
-        if let Some(piece) = self.queue.iter_mut().find(|p| p.id == id) {
-            piece.waiters.push(waiter);
-            piece.turn = piece.turn.or(turn);
+        if let Some(at) = self.queue.iter().position(|p| p.id == id) {
+            self.queue.change(at, |piece| {
+                piece.waiters.push(waiter);
+                piece.turn = piece.turn.or(turn);
+            });
             return true;
         }
         match self.flights.iter_mut().find(|f| f.piece.id == id) {
@@ -242,7 +247,7 @@ impl Spindle {
     pub(crate) fn next_read(&mut self, config: &Config, now: Nanos, joins: Joins) -> Option<&Piece> {
         let joining = self.next_along(config, joins);
         // File sets have had less than their share: a piece of theirs is read next.
-        let for_file_sets = self.share.is_turn() && self.queue.iter().any(|p| p.turn.for_file_set);
+        let for_file_sets = self.share.is_turn() && self.queue.counts().for_file_sets > 0;
         let pick = joining.or_else(|| self.next_in_line(config, now, for_file_sets))?;
         let mut piece = self.queue.remove(pick);
         // In their turn file sets are charged for what a client waits for as well.
@@ -253,7 +258,7 @@ impl Spindle {
 
     /// The next piece that joins a read of the kernel's, where so much may; the first, however long.
     fn next_along(&self, config: &Config, joins: Joins) -> Option<usize> {
-        if !config.mode.serialises() {
+        if !config.mode.serialises() || self.queue.counts().along == 0 {
             return None;
         }
         let next = self.queue.iter().position(|piece| piece.turn.along)?;
@@ -266,8 +271,9 @@ impl Spindle {
     /// The next piece in the order of the queue, of a part of the device whose reads in flight another may
     /// join; of several such parts, of the one whose piece was queued first.
     fn next_in_line(&mut self, config: &Config, now: Nanos, for_file_sets: bool) -> Option<usize> {
-        // This is asked after every event.
-        if self.queue.is_empty() {
+        // This is asked after every event, and mostly there is nothing to do.
+        let free = || (0..self.sweeps.len()).any(|part| self.room(config, part) > 0);
+        if self.queue.is_empty() || !free() {
             return None;
         }
         let rooms: Vec<u64> = (0..self.sweeps.len()).map(|part| self.room(config, part)).collect();
@@ -436,7 +442,7 @@ impl Spindle {
 
     fn withdraw_pieces(&mut self, which: impl FnMut(&mut Piece) -> bool) {
         let before = self.withdrawn.len();
-        self.withdrawn.extend(self.queue.extract_if(.., which));
+        self.withdrawn.extend(self.queue.extract(which));
         for i in before..self.withdrawn.len() {
             self.piece_left(self.withdrawn[i].file);
         }

@@ -167,14 +167,13 @@ impl Circus {
         }
         let Some(block) = client.queue.front().copied() else { return };
         let key = (client.content, block);
-        if !self.memory.contains(key) {
+        if !self.memory.pin(key) {
             client.waiting = true;
             self.stats.stale += u64::from(self.reads.wait(key, id));
             return;
         }
         client.queue.pop_front();
         client.sending = Some(block);
-        self.memory.pin(key);
         self.reads.unqueued(key, id);
         self.stats.blocks_sent += 1;
         self.actions.push_back(Action::Send { client: id, content: key.0, block });

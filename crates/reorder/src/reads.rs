@@ -1,6 +1,7 @@
 //! Which blocks are to be read: those a client waits for first, then those that lie in queues, in order of choice.
 
 use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
 use alloc::vec::Vec;
 
 use super::ClientId;
@@ -71,13 +72,14 @@ impl Reads {
 
     /// A block left a client's queue: it is being sent, or the client is gone.
     pub(super) fn unqueued(&mut self, key: Key, client: ClientId) {
-        let Some(want) = self.wants.get_mut(&key) else { return };
+        let Entry::Occupied(mut entry) = self.wants.entry(key) else { return };
+        let want = entry.get_mut();
         want.queued = want.queued.saturating_sub(1);
         want.waiting.retain(|c| *c != client);
         if want.queued == 0 {
             let place = want.place.take();
             if !want.in_flight {
-                self.wants.remove(&key);
+                entry.remove();
             }
             self.out_of_order(place);
         }
@@ -113,11 +115,12 @@ impl Reads {
 
     /// The read of the block has ended. Returns the clients that waited for it.
     pub(super) fn end(&mut self, key: Key) -> Vec<ClientId> {
-        let Some(want) = self.wants.get_mut(&key) else { return Vec::new() };
+        let Entry::Occupied(mut entry) = self.wants.entry(key) else { return Vec::new() };
+        let want = entry.get_mut();
         want.in_flight = false;
         let waiting = core::mem::take(&mut want.waiting);
         if want.queued == 0 {
-            self.wants.remove(&key);
+            entry.remove();
         }
         waiting
     }

@@ -226,8 +226,9 @@ impl DiskEngine {
     /// is known whether its client comes so far.
     fn next_ahead(&self) -> Option<StreamId> {
         let following = &self.following;
+        let (_, first) = following.upcoming.first()?;
         if self.size.end_evidence() < EndEvidence::Lengths || !self.spindle.is_anybody_blocked() {
-            return following.upcoming.first().map(|(_, stream)| stream);
+            return Some(first);
         }
         self.spindle.urgent().find_map(|piece| {
             let mut streams = following.table.of_file(piece.file);
@@ -241,8 +242,8 @@ impl DiskEngine {
     /// others.
     pub(super) fn read_ahead(&mut self) {
         let most = if self.rests { 0 } else { self.config.constants.queue_ahead as usize };
-        while self.spindle.queued_ahead() < most
-            && let Some(stream) = self.next_ahead()
+        while let Some(stream) = self.next_ahead()
+            && self.spindle.queued_ahead() < most
         {
             // Others may have fetched for it since.
             self.line_up(stream);
