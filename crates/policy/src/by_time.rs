@@ -45,11 +45,6 @@ impl<K: Copy + Ord> ByTime<K> {
         self.in_order.first().copied()
     }
 
-    /// Everything, the earliest first.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = K> {
-        self.in_order.iter().map(|&(_, key)| key)
-    }
-
     /// Takes out the earliest, if its time has come.
     pub(crate) fn pop_due(&mut self, now: Nanos) -> Option<K> {
         let (_, key) = self.first().filter(|&(time, _)| time <= now)?;

@@ -24,6 +24,8 @@ use alloc::vec::Vec;
 use seekless_ledger::{Totals, add};
 use seekless_units::Nanos;
 
+use crate::recency::{Recency, Turn};
+
 /// What a range is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -64,8 +66,7 @@ impl Facts {
 struct Extent {
     end: u64,
     facts: Facts,
-    /// The lower, the longer ago it was touched.
-    age: u64,
+    turn: Turn,
 }
 
 /// Bytes found gone that a stream counted on.
@@ -80,9 +81,8 @@ pub(crate) struct Evicted {
 #[derive(Clone, Debug)]
 pub(crate) struct Extents<F> {
     files: BTreeMap<F, BTreeMap<u64, Extent>>,
-    /// Every range by its age.
-    ages: BTreeMap<u64, (F, u64)>,
-    next_age: u64,
+    /// Every range, as it was touched.
+    recency: Recency<(F, u64)>,
     ranges_max: usize,
     pinned_ranges: usize,
     /// Pinned ranges forgotten since [`Extents::take_forgotten_pins`].
@@ -130,8 +130,7 @@ impl<F: Copy + Ord> Extents<F> {
     pub(crate) fn new(ranges_max: usize) -> Extents<F> {
         Extents {
             files: BTreeMap::new(),
-            ages: BTreeMap::new(),
-            next_age: 0,
+            recency: Recency::default(),
             ranges_max: ranges_max.max(4),
             pinned_ranges: 0,
             forgotten_pins: Vec::new(),
@@ -148,7 +147,7 @@ impl<F: Copy + Ord> Extents<F> {
     /// Ranges kept now.
     #[cfg(test)]
     pub(crate) fn ranges(&self) -> usize {
-        self.ages.len()
+        self.recency.len()
     }
 
     /// Pinned ranges kept now.
@@ -433,8 +432,8 @@ impl<F: Copy + Ord> Extents<F> {
             }
         };
         let mut cursor = start;
-        for &(at, Extent { end: until, facts, age }) in old.iter() {
-            self.ages.remove(&age);
+        for &(at, Extent { end: until, facts, turn }) in old.iter() {
+            self.recency.remove(turn);
             self.pinned_ranges -= usize::from(facts.pinned);
             let (from, to) = (at.clamp(start, end), until.clamp(start, end));
             put(at, until.min(start), Some(facts), false);
@@ -451,22 +450,20 @@ impl<F: Copy + Ord> Extents<F> {
             }
         }
         for &(from, to, facts) in new.iter() {
-            let age = self.next_age;
-            self.next_age += 1;
-            self.ages.insert(age, (file, from));
+            let turn = self.recency.add((file, from));
             self.pinned_ranges += usize::from(facts.pinned);
-            of_file.insert(from, Extent { end: to, facts, age });
+            of_file.insert(from, Extent { end: to, facts, turn });
         }
         if of_file.is_empty() {
             self.files.remove(&file);
         }
-        while self.ages.len() > self.ranges_max {
+        while self.recency.len() > self.ranges_max {
             self.forget_oldest();
         }
     }
 
     fn forget_oldest(&mut self) {
-        let Some((_, (file, start))) = self.ages.pop_first() else { return };
+        let Some((file, start)) = self.recency.pop_oldest() else { return };
         let Some(of_file) = self.files.get_mut(&file) else { return };
         let Some(Extent { end, facts, .. }) = of_file.remove(&start) else { return };
         if of_file.is_empty() {

@@ -4,12 +4,11 @@
 //! unmounted and its blocks from being freed, so it is closed a little after the last stream that reads it
 //! would have ended.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use seekless_units::Nanos;
 
 use crate::FileId;
-use crate::by_time::ByTime;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Open {
@@ -17,14 +16,16 @@ struct Open {
     reads: u32,
     /// What its header said, bytes a second.
     bitrate: Option<u64>,
+    /// When it is to be closed. A file whose time was up while a read of it was under way has none.
+    until: Option<Nanos>,
 }
 
 /// The open files of one disk.
 #[derive(Debug)]
 pub(crate) struct Files {
     open: BTreeMap<FileId, Open>,
-    /// When each is to be closed. A file whose time was up while a read of it was under way has none.
-    until: ByTime<FileId>,
+    /// Those that have a time to be closed at, in order of it.
+    in_order: BTreeSet<(Nanos, FileId)>,
     /// How long a file stays open after its last use.
     keep: Nanos,
     max: usize,
@@ -32,7 +33,7 @@ pub(crate) struct Files {
 
 impl Files {
     pub(crate) fn new(keep: Nanos, max: usize) -> Files {
-        Files { open: BTreeMap::new(), until: ByTime::default(), keep, max: max.max(1) }
+        Files { open: BTreeMap::new(), in_order: BTreeSet::new(), keep, max: max.max(1) }
     }
 
     /// The driver can read this file from now on. Returns the file that is to be closed for it, the one
@@ -47,27 +48,35 @@ impl Files {
             return None;
         }
         let full = self.open.len() >= self.max;
-        let close = full.then(|| self.until.keys().find(|&file| !in_use(file))).flatten();
+        let mut oldest = self.in_order.iter().map(|&(_, file)| file);
+        let close = full.then(|| oldest.find(|&file| !in_use(file))).flatten();
         close.inspect(|&file| self.remove(file));
         self.open.insert(file, Open::default());
-        self.until.set(file, now + self.keep);
+        self.keep_until(file, now + self.keep);
         close
     }
 
     /// A file was used. `false` for one that is not open.
     pub(crate) fn used(&mut self, now: Nanos, file: FileId) -> bool {
-        let open = self.is_open(file);
-        if open {
-            self.until.set(file, now + self.keep);
+        self.keep_until(file, now + self.keep)
+    }
+
+    /// A file is to be closed then. `false` for one that is not open.
+    fn keep_until(&mut self, file: FileId, time: Nanos) -> bool {
+        let Some(open) = self.open.get_mut(&file) else { return false };
+        let before = open.until.replace(time);
+        if before != Some(time) {
+            before.inspect(|&before| {
+                self.in_order.remove(&(before, file));
+            });
+            self.in_order.insert((time, file));
         }
-        open
+        true
     }
 
     /// No one is to read the file again soon: it is closed at once.
     pub(crate) fn over(&mut self, now: Nanos, file: FileId) {
-        if self.is_open(file) {
-            self.until.set(file, now);
-        }
+        self.keep_until(file, now);
     }
 
     /// Whether the driver can read a file.
@@ -77,8 +86,8 @@ impl Files {
 
     /// A read of a file is over, or withdrawn.
     pub(crate) fn released(&mut self, now: Nanos, file: FileId) {
-        if self.is_open(file) && self.until.time(file).is_none() {
-            self.until.set(file, now);
+        if self.open.get(&file).is_some_and(|open| open.until.is_none()) {
+            self.keep_until(file, now);
         }
     }
 
@@ -104,19 +113,30 @@ impl Files {
 
     /// The next file whose time is up and of which nothing is under way: it is to be closed.
     pub(crate) fn expire(&mut self, now: Nanos, in_use: impl Fn(FileId) -> bool) -> Option<FileId> {
-        let file = core::iter::from_fn(|| self.until.pop_due(now)).find(|&file| !in_use(file))?;
-        self.remove(file);
-        Some(file)
+        while let Some(&(until, file)) = self.in_order.first()
+            && until <= now
+        {
+            self.in_order.pop_first();
+            if !in_use(file) {
+                self.open.remove(&file);
+                return Some(file);
+            }
+            if let Some(open) = self.open.get_mut(&file) {
+                open.until = None;
+            }
+        }
+        None
     }
 
     /// When [`Files::expire`] has something to do.
     pub(crate) fn next_expiry(&self) -> Option<Nanos> {
-        Some(self.until.first()?.0)
+        Some(self.in_order.first()?.0)
     }
 
     fn remove(&mut self, file: FileId) {
-        self.open.remove(&file);
-        self.until.remove(file);
+        if let Some(Open { until: Some(until), .. }) = self.open.remove(&file) {
+            self.in_order.remove(&(until, file));
+        }
     }
 }
 

@@ -107,6 +107,7 @@ extern crate alloc;
 
 pub mod constants;
 pub mod memory;
+pub mod recency;
 
 mod by_time;
 mod config;

@@ -34,7 +34,6 @@ mod circus;
 mod client;
 mod memory;
 mod reads;
-mod recency;
 #[cfg(test)]
 mod tests;
 

@@ -3,8 +3,9 @@
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;
 
+use seekless_policy::recency::{Recency, Turn};
+
 use super::ContentId;
-use crate::recency::{Recency, Turn};
 
 pub(super) type Key = (ContentId, u64);
 
@@ -16,16 +17,17 @@ struct Held {
     idle: Option<Turn>,
 }
 
-/// Neighbouring blocks of a file, of which at least one is held. Clients ask for neighbours, so groups are
-/// found faster than blocks would be: there are fewer. At half the size there are twice as many; at double a
-/// block that is alone in its group takes twice the room.
+/// Blocks of a group. Clients ask for neighbours, and groups of them are found faster than blocks would be:
+/// there are fewer. At half the size there are twice as many; at double a block that is alone in its group
+/// takes twice the room.
+const GROUP_BLOCKS: u64 = 16;
+
+/// Neighbouring blocks of a file, of which at least one is held.
 #[derive(Clone, Debug, Default)]
 struct Group {
     blocks: [Option<Held>; GROUP_BLOCKS as usize],
     held: u64,
 }
-
-const GROUP_BLOCKS: u64 = 16;
 
 /// The group of a block, and its place there.
 fn split((content, block): Key) -> (Key, usize) {

@@ -4,9 +4,10 @@ use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;
 use alloc::vec::Vec;
 
+use seekless_policy::recency::{Recency, Turn};
+
 use super::ClientId;
 use super::memory::Key;
-use crate::recency::{Recency, Turn};
 
 /// Place in the order of reading.
 #[derive(Clone, Copy, Debug)]

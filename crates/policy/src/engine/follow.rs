@@ -176,29 +176,33 @@ impl DiskEngine {
         }
     }
 
-    /// Puts a stream in line for its next piece, or takes it out.
-    pub(super) fn line_up(&mut self, stream: StreamId) {
+    /// Puts a stream in line for its next piece, or takes it out. When it runs dry, and what is said of the
+    /// piece.
+    pub(super) fn line_up(&mut self, stream: StreamId) -> Option<(Nanos, PieceLen)> {
         self.following.table.share(stream);
-        let reader = self.following.table.get(stream);
-        match reader.and_then(|reader| self.runs_dry(reader, self.piece_len(reader))) {
-            Some(dry) => self.following.upcoming.set(stream, dry),
+        let next = self.following.table.get(stream).and_then(|reader| self.runs_dry(reader));
+        match next {
+            Some((dry, _)) => self.following.upcoming.set(stream, dry),
             None => self.following.upcoming.remove(stream),
         }
+        next
     }
 
     /// When a stream runs dry, as of its last read: what it asks for in one go it uses in the time until the
-    /// next. `None` while there is nothing to read ahead for it: it is quiet, not sequential, fetched to its
-    /// end, or has two pieces ahead of it (how fast it reads is not known from its first burst). Nor is there
-    /// while its file is closed, which happens to files in use when there are too many.
-    fn runs_dry(&self, stream: &Stream, len: PieceLen) -> Option<Nanos> {
+    /// next. With that, what the sizing algorithm says of its next piece. `None` while there is nothing to
+    /// read ahead for it: it is quiet, not sequential, fetched to its end, or has two pieces ahead of it (how
+    /// fast it reads is not known from its first burst). Nor is there while its file is closed, which happens
+    /// to files in use when there are too many.
+    fn runs_dry(&self, stream: &Stream) -> Option<(Nanos, PieceLen)> {
         let quiet = self.now.since(stream.last) > time(self.config.constants.quiet_s);
         let fetched = next_page(stream.fetched) >= next_page(stream.file_size);
-        let enough = stream.unread() >= len.full.saturating_mul(2);
         let sequential = stream.is_sequential(&self.following.config.streams);
-        if quiet || fetched || enough || len.full < PAGE || !sequential || !self.files.is_open(stream.file) {
+        if quiet || fetched || !sequential || !self.files.is_open(stream.file) {
             return None;
         }
-        Some(stream.runs_dry(stream.last, len.bitrate))
+        let len = self.piece_len(stream);
+        let enough = stream.unread() >= len.full.saturating_mul(2);
+        (!enough && len.full >= PAGE).then(|| (stream.runs_dry(stream.last, len.bitrate), len))
     }
 
     /// How long before a stream runs dry its next piece is due: the disk has to get through what is in line,
@@ -246,13 +250,10 @@ impl DiskEngine {
             && self.spindle.queued_ahead() < most
         {
             // Others may have fetched for it since.
-            self.line_up(stream);
+            let Some((dry, len)) = self.line_up(stream) else { continue };
             if self.next_ahead() != Some(stream) {
                 continue;
             }
-            let Some(dry) = self.following.upcoming.time(stream) else { return };
-            let Some(reader) = self.following.table.get(stream) else { return };
-            let len = self.piece_len(reader);
             let due = dry.since(self.now) <= self.lead();
             let early = dry.since(self.now) <= time(TIME_CONSTANT_S)
                 && self.spindle.load().0 < most

@@ -1,6 +1,6 @@
 //! The streams of one disk, bounded, found by file and place.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::ops::Bound;
 
@@ -8,7 +8,6 @@ use seekless_units::{Bytes, Lba, Nanos};
 
 use super::{Lengths, Persistence, Rate, StreamConfig};
 use crate::FileId;
-use crate::by_time::ByTime;
 use crate::piece::address;
 
 /// Name of a stream; never used twice.
@@ -200,8 +199,8 @@ pub(crate) struct Streams {
     streams: BTreeMap<StreamId, Stream>,
     /// Those that have any.
     files: BTreeMap<FileId, OfFile>,
-    /// By their last read.
-    by_last: ByTime<StreamId>,
+    /// By their last read ([`Stream::last`]).
+    by_last: BTreeSet<(Nanos, StreamId)>,
     next: u64,
     unread: u64,
     /// Streams that wait whole for their clients ([`Stream::waits`]).
@@ -218,7 +217,7 @@ impl Streams {
             config,
             streams: BTreeMap::new(),
             files: BTreeMap::new(),
-            by_last: ByTime::default(),
+            by_last: BTreeSet::new(),
             next: 0,
             unread: 0,
             waiting: 0,
@@ -328,14 +327,17 @@ impl Streams {
     /// joins on.
     pub(crate) fn share(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get(&id) else { return };
-        let (file, mut upto) = (stream.file, stream.fetched);
+        let (file, own) = (stream.file, stream.fetched);
+        let mut upto = own;
         for (_, other) in self.of_file(file) {
             if other.position > upto {
                 break;
             }
             upto = upto.max(other.fetched);
         }
-        self.fetched(id, upto);
+        if upto > own {
+            self.fetched(id, upto);
+        }
     }
 
     /// Where the bytes begin that another stream of the file has fetched and not read, the first past `from`.
@@ -365,12 +367,12 @@ impl Streams {
 
     /// When the next stream will be over if it does not read before.
     pub(crate) fn next_expiry(&self) -> Option<Nanos> {
-        self.by_last.first().map(|(last, _)| last + self.config.idle)
+        self.by_last.first().map(|&(last, _)| last + self.config.idle)
     }
 
     /// Removes and returns one stream that is over, with what it left unread.
     pub(crate) fn expire(&mut self, now: Nanos) -> Option<(StreamId, Stream)> {
-        let (_, id) = self.by_last.first().filter(|(last, _)| now >= *last + self.config.idle)?;
+        let &(_, id) = self.by_last.first().filter(|(last, _)| now >= *last + self.config.idle)?;
         Some((id, self.end(id)?))
     }
 
@@ -417,7 +419,7 @@ impl Streams {
         if self.streams.len() < self.config.streams_max {
             return None;
         }
-        let (_, oldest) = self.by_last.first()?;
+        let &(_, oldest) = self.by_last.first()?;
         let over = self.remove(oldest)?;
         self.lengths.ended(over.consumed);
         Some((oldest, over))
@@ -441,7 +443,7 @@ impl Streams {
             anchor: None,
             rate: Rate::new(now),
         };
-        self.by_last.set(id, now);
+        self.by_last.insert((now, id));
         let of = self.files.entry(file).or_default();
         of.standings.insert(of.before((offset, id)), Standing::of(id, &stream));
         self.streams.insert(id, stream);
@@ -451,7 +453,7 @@ impl Streams {
     fn remove(&mut self, id: StreamId) -> Option<Stream> {
         let stream = self.streams.remove(&id)?;
         self.waiting -= usize::from(stream.waits());
-        self.by_last.remove(id);
+        self.by_last.remove(&(stream.last, id));
         if let Some(of) = self.files.get_mut(&stream.file) {
             of.standings.remove(of.before((stream.position, id)));
             self.unread = self.unread - of.recount() + of.unread;
@@ -470,7 +472,8 @@ impl Streams {
         change(stream);
         self.waiting += usize::from(stream.waits());
         if stream.last != last {
-            self.by_last.set(id, stream.last);
+            self.by_last.remove(&(last, id));
+            self.by_last.insert((stream.last, id));
         }
         let to = Standing::of(id, stream);
         if to != from

@@ -8,7 +8,7 @@ const NIL: u32 = u32::MAX;
 
 /// One key's handle in a [`Recency`]: valid from [`Recency::add`] until the key is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Turn(u32);
+pub struct Turn(u32);
 
 #[derive(Clone, Debug)]
 struct Node<K> {
@@ -19,7 +19,7 @@ struct Node<K> {
 
 /// Keys, from the least to the most recently used.
 #[derive(Clone, Debug)]
-pub(crate) struct Recency<K> {
+pub struct Recency<K> {
     nodes: Vec<Node<K>>,
     free: Vec<u32>,
     oldest: u32,
@@ -34,17 +34,17 @@ impl<K> Default for Recency<K> {
 
 impl<K: Copy> Recency<K> {
     /// Keys held.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.nodes.len() - self.free.len()
     }
 
     /// Whether no key is held.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Adds a key as the most recently used.
-    pub(crate) fn add(&mut self, key: K) -> Turn {
+    pub fn add(&mut self, key: K) -> Turn {
         let node = Node { key, older: NIL, newer: NIL };
         let at = match self.free.pop() {
             Some(at) => {
@@ -61,18 +61,18 @@ impl<K: Copy> Recency<K> {
     }
 
     /// Removes a key. Its handle is not to be used again.
-    pub(crate) fn remove(&mut self, turn: Turn) {
+    pub fn remove(&mut self, turn: Turn) {
         self.unlink(turn.0);
         self.free.push(turn.0);
     }
 
     /// The least recently used key.
-    pub(crate) fn oldest(&self) -> Option<K> {
+    pub fn oldest(&self) -> Option<K> {
         Some(self.nodes.get(self.oldest as usize)?.key)
     }
 
     /// Removes and returns the least recently used key.
-    pub(crate) fn pop_oldest(&mut self) -> Option<K> {
+    pub fn pop_oldest(&mut self) -> Option<K> {
         let key = self.oldest()?;
         self.remove(Turn(self.oldest));
         Some(key)
