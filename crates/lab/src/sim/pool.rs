@@ -1,7 +1,8 @@
 //! `seekless sim` command lines, several at a time: one queue for all scenarios of a call, so that no
-//! processor waits for the longest run of each. A command line that is asked for twice runs once: several
-//! figures show the same experiments, and the same line gives the same answer.
+//! processor waits for the longest run of each. What is asked for twice runs once: several figures show the
+//! same experiments, and the same configuration gives the same answer, whatever the order of its options.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -33,11 +34,30 @@ pub(crate) struct Pool {
     news: Condvar,
 }
 
+/// What a command line asks for: its command, then its options by name, each with its values. Options given
+/// several times are lists, and stay in their order.
+type Asked = Vec<Vec<String>>;
+
+fn asked(line: &[String]) -> Asked {
+    let mut parts: Asked = Vec::new();
+    for word in line {
+        match parts.last_mut() {
+            Some(part) if !word.starts_with("--") => part.push(word.clone()),
+            _ => parts.push(vec![word.clone()]),
+        }
+    }
+    let name = |part: &Vec<String>| part[0].split('=').next().map(str::to_string);
+    if let Some((_, options)) = parts.split_first_mut() {
+        options.sort_by_key(name);
+    }
+    parts
+}
+
 #[derive(Default)]
 struct PoolState {
     queue: VecDeque<Vec<String>>,
-    /// By command line; none where it is queued or runs.
-    answers: BTreeMap<Vec<String>, Option<Arc<CommandResult>>>,
+    /// By what was asked for; none where it is queued or runs.
+    answers: BTreeMap<Asked, Option<Arc<CommandResult>>>,
     failed: Option<Fault>,
     closed: bool,
 }
@@ -73,8 +93,8 @@ impl Pool {
     pub(super) fn ask(&self, lines: impl IntoIterator<Item = Vec<String>>) {
         let mut state = self.state();
         for line in lines {
-            if !state.answers.contains_key(&line) {
-                state.answers.insert(line.clone(), None);
+            if let Entry::Vacant(entry) = state.answers.entry(asked(&line)) {
+                entry.insert(None);
                 state.queue.push_back(line);
             }
         }
@@ -86,9 +106,10 @@ impl Pool {
     /// # Errors
     /// That of the first run that failed, whichever it was.
     pub(super) fn answer(&self, line: &[String]) -> Result<Arc<CommandResult>, Fault> {
+        let asked = asked(line);
         let mut state = self.state();
         loop {
-            match (state.answers.get(line), &state.failed) {
+            match (state.answers.get(&asked), &state.failed) {
                 (Some(Some(answer)), _) => return Ok(answer.clone()),
                 (_, Some(fault)) => return Err(fault.clone()),
                 (None, _) => return Err(Fault::new(Exit::Failed, "a run nobody asked for")),
@@ -111,7 +132,7 @@ impl Pool {
             let mut state = self.state();
             match value {
                 Ok(value) => {
-                    state.answers.insert(line, Some(Arc::new(CommandResult { value, seconds })));
+                    state.answers.insert(asked(&line), Some(Arc::new(CommandResult { value, seconds })));
                 }
                 // The others' answers would be thrown away.
                 Err(fault) => {
@@ -155,6 +176,23 @@ mod tests {
         assert!(pool.answer(&line("c")).unwrap_err().message.contains("nobody asked"));
         pool.state().failed = Some(Fault::new(Exit::Failed, "a broke"));
         assert_eq!(pool.answer(&line("b")).unwrap_err().message, "a broke");
+    }
+
+    #[test]
+    fn the_order_of_options_does_not_matter_but_that_of_a_list_does() {
+        let of = |text: &str| text.split(' ').map(str::to_string).collect::<Vec<_>>();
+        let pool = Pool::default();
+        pool.ask([
+            of("sim serve --drive a --drive b --cold-start --rate 4"),
+            of("sim serve --cold-start --rate 4 --drive a --drive b"),
+            of("sim serve --rate 4 --drive b --cold-start --drive a"),
+            of("sim serve --drive a --drive b --cold-start"),
+            of("sim node --drive a --drive b --cold-start --rate 4"),
+            of("sim serve --drive a --drive b --cold-start --rate 5"),
+            of("sim serve --x=1 --x=2"),
+            of("sim serve --x=2 --x=1"),
+        ]);
+        assert_eq!(pool.state().queue.len(), 7);
     }
 
     #[test]
