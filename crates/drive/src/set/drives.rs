@@ -367,19 +367,22 @@ impl DriveSet {
 
     fn plan(&self, what: What) -> Result<Vec<Phase>, super::plan::Lost> {
         let planner = Planner { layout: &self.layout, health: &self.health };
-        // Reads chosen earlier for the same command count as pending.
-        let mut chosen = vec![0u64; self.health.len()];
-        let mut ends: Vec<Option<u64>> = vec![None; self.health.len()];
+        // Members chosen earlier for the same command, with the end of the last read: these count as pending.
+        let mut chosen: Vec<(u32, u64)> = Vec::new();
         let mut choose = |copies: &[(u32, u64)], len: u64| {
             let of = |&(member, sector): &(u32, u64)| {
                 let spindle = &self.spindles[self.spindle_of(member, sector).0];
-                let m = member as usize;
-                (ends[m].unwrap_or(spindle.read_end), spindle.pending as u64 + chosen[m])
+                match chosen.iter().find(|&&(earlier, _)| earlier == member) {
+                    Some(&(_, end)) => (end, spindle.pending as u64 + 1),
+                    None => (spindle.read_end, spindle.pending as u64),
+                }
             };
             let picked = balance(copies, of);
             let (member, sector) = copies[picked];
-            ends[member as usize] = Some(sector + len);
-            chosen[member as usize] = 1;
+            match chosen.iter_mut().find(|(earlier, _)| *earlier == member) {
+                Some((_, end)) => *end = sector + len,
+                None => chosen.push((member, sector + len)),
+            }
             picked
         };
         match what {
