@@ -75,7 +75,8 @@ impl Daemon {
     fn start_at(mut settings: DaemonSettings, listener: Listener, ring: u8) -> Result<Daemon, StartError> {
         settings.engine = settings.engine.normalised();
         settings.connections_max = settings.connections_max.clamp(1, connections_possible());
-        let rings = settings.engine.hears_hits().then(|| Rings::new(&settings.socket, ring));
+        let shown_for = settings.engine.open_after_use();
+        let rings = settings.engine.hears_hits().then(|| Rings::new(&settings.socket, ring, shown_for));
         let settings = Arc::new(settings);
         let engine = Engine::start(settings.engine.clone());
         let rings = rings.map(|rings| rings.foretelling(engine.foretold()));

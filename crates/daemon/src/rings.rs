@@ -37,10 +37,6 @@ const USER_RECORDS: usize = 256;
 /// Records taken at once, before connections get their turn.
 const TURN_RECORDS: usize = 1024;
 
-/// A file counts as shown for so long after it was last asked for or reported. The engine forgets a silent
-/// stream after 30 s.
-const SHOWN_FOR: Duration = Duration::from_secs(35);
-
 /// Most files of one user that count as shown; the engine keeps 2,048 open for each disk.
 const SHOWN_MAX: usize = 16_384;
 
@@ -72,6 +68,9 @@ pub(crate) struct Counts {
 pub(crate) struct Rings {
     /// Where the daemon listens: the name of every ring.
     socket: PathBuf,
+    /// A file counts as shown for so long after it was last asked for or reported: as long as the engine keeps
+    /// it open.
+    shown_for: Duration,
     users: HashMap<u32, User>,
     last_number: u8,
     /// Whose turn was last.
@@ -84,10 +83,11 @@ pub(crate) struct Rings {
 
 impl Rings {
     /// No ring yet. `number`: any; one that differs from the last daemon's lets shims see that it is another.
-    pub(crate) fn new(socket: &Path, number: u8) -> Rings {
+    pub(crate) fn new(socket: &Path, number: u8, shown_for: Duration) -> Rings {
         let socket = std::path::absolute(socket).unwrap_or_else(|_| socket.to_path_buf());
         Rings {
             socket,
+            shown_for,
             users: HashMap::new(),
             last_number: number,
             last_turn: 0,
@@ -164,7 +164,7 @@ impl Rings {
     /// A process of this user has shown that it can read this file.
     pub(crate) fn shown(&mut self, uid: u32, file: FileId, now: Instant) {
         let Some(user) = self.users.get_mut(&uid) else { return };
-        keep_shown(&mut user.shown, file, now);
+        keep_shown(&mut user.shown, file, now, self.shown_for);
     }
 
     /// Takes what one user has reported.
@@ -200,13 +200,13 @@ impl Rings {
             taken += 1;
             let file = FileId { dev: record.dev, ino: record.ino };
             match user.shown.get_mut(&file) {
-                Some(since) if now.saturating_duration_since(*since) < SHOWN_FOR => {
+                Some(since) if now.saturating_duration_since(*since) < self.shown_for => {
                     *since = now;
                     report(uid, &record);
                 }
                 // It was opened for this user, without proof that the user may read it.
                 _ if self.foretold.as_ref().is_some_and(|foretold| foretold.take(uid, file)) => {
-                    keep_shown(&mut user.shown, file, now);
+                    keep_shown(&mut user.shown, file, now, self.shown_for);
                     report(uid, &record);
                 }
                 _ => self.counts.unknown += 1,
@@ -272,9 +272,9 @@ impl User {
 }
 
 /// Remembers that a file counts as shown, of [`SHOWN_MAX`].
-fn keep_shown(shown: &mut HashMap<FileId, Instant>, file: FileId, now: Instant) {
+fn keep_shown(shown: &mut HashMap<FileId, Instant>, file: FileId, now: Instant, shown_for: Duration) {
     if shown.len() >= SHOWN_MAX && !shown.contains_key(&file) {
-        shown.retain(|_, since| now.saturating_duration_since(*since) < SHOWN_FOR);
+        shown.retain(|_, since| now.saturating_duration_since(*since) < shown_for);
         if shown.len() >= SHOWN_MAX {
             shown.clear();
         }
@@ -288,9 +288,10 @@ mod tests {
     use seekless_kernel::ring::Producer;
 
     const FILE: FileId = FileId { dev: 7, ino: 9 };
+    const SHOWN_FOR: Duration = Duration::from_secs(41);
 
     fn rings() -> Rings {
-        Rings::new(Path::new("/run/x.sock"), 250)
+        Rings::new(Path::new("/run/x.sock"), 250, SHOWN_FOR)
     }
 
     fn producer(rings: &mut Rings, uid: u32, now: Instant) -> Producer {

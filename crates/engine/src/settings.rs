@@ -53,6 +53,12 @@ impl Settings {
         self.spindle.hears_hits()
     }
 
+    /// How long a file stays open after its last use ([`Config::open_after_use`]); doors report reads of it
+    /// that hit as long.
+    pub fn open_after_use(&self) -> Duration {
+        Duration::from_nanos(self.spindle.open_after_use().0)
+    }
+
     /// Whether files are read before their readers open them.
     pub(crate) fn foretells(&self) -> bool {
         self.next_files && self.spindle.mode == Mode::Both && self.spindle.ahead.is_some()

@@ -8,6 +8,7 @@ use seekless_wants::DoorLimits;
 use serde::{Deserialize, Serialize};
 
 use crate::constants::Constants;
+use crate::drops;
 use crate::memory::{DropBehind, MemoryLimit};
 use crate::{BitrateRule, Sizing, StreamConfig};
 
@@ -234,6 +235,19 @@ impl Config {
         self.mode == Mode::Both && self.ahead.is_some()
     }
 
+    /// How long the driver keeps a file open after its last use, and how long a door passes on reads of it:
+    /// until a stream there would be over and what was given back behind it has left memory, 41 s by default.
+    /// Zero where reads that hit are not heard of. It follows from [`crate::StreamConfig::idle`]. Half: a
+    /// viewer that is late for a segment begins anew. Double: an `umount` waits twice as long.
+    pub fn open_after_use(&self) -> Nanos {
+        if !self.hears_hits() {
+            return Nanos::ZERO;
+        }
+        let ahead = self.ahead.as_ref();
+        ahead.map_or_else(|| StreamConfig::default().idle, |ahead| ahead.streams.idle)
+            + drops::given_back_after()
+    }
+
     /// Whether headers of files are looked at for their bitrate ([`crate::Action::Header`]).
     pub fn reads_headers(&self) -> bool {
         self.follows() && self.bitrate.is_none()
@@ -277,5 +291,21 @@ impl Config {
             *params = params.normalised();
         }
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_stay_open_until_what_was_given_back_behind_their_last_stream_is_gone() {
+        let auto = Config { ahead: Some(AheadConfig::default()), ..Config::default() };
+        // README, docs/DAEMON.md, docs/OBSERVE.md and docs/SECURITY.md say so.
+        assert_eq!(auto.open_after_use(), Nanos::from_secs(41));
+        let mut shorter = AheadConfig::default();
+        shorter.streams.idle = Nanos::from_secs(5);
+        assert_eq!(Config { ahead: Some(shorter), ..auto.clone() }.open_after_use(), Nanos::from_secs(16));
+        assert_eq!(Config { mode: Mode::Serialise, ..auto }.open_after_use(), Nanos::ZERO);
     }
 }

@@ -27,7 +27,7 @@ use alloc::collections::VecDeque;
 use seekless_units::{Bytes, Nanos};
 
 use crate::config::IN_FLIGHT_MAX;
-use crate::drops::{self, Drops};
+use crate::drops::Drops;
 use crate::extents::Extents;
 use crate::files::Files;
 use crate::memory::{Memory, Seen};
@@ -101,10 +101,6 @@ impl DiskEngine {
             }
             false => Box::new(AsAsked),
         };
-        let keep = match config.hears_hits() {
-            true => ahead.streams.idle + drops::given_back_after(),
-            false => Nanos::ZERO,
-        };
         let files_max = if config.follows() { ahead.files_max } else { config.queue_max };
         let bitrate = config.bitrate.filter(|_| config.follows());
         let service = ServiceModel::new(&profile, config.profile.is_some(), size.full(None, 0.0));
@@ -114,7 +110,7 @@ impl DiskEngine {
             size,
             extents: Extents::new(RANGES_MAX),
             memory,
-            files: Files::new(keep, files_max),
+            files: Files::new(config.open_after_use(), files_max),
             following: Following::new(ahead, bitrate, profile.mean_depth()),
             awaited: Awaited::default(),
             disk_order: DiskOrder::default(),

@@ -121,7 +121,8 @@ pub(crate) struct Shared {
     tls: RwLock<Option<Arc<rustls::ServerConfig>>>,
     /// Connections that went to sleep since the heap was last trimmed.
     pub(crate) slept: AtomicU64,
-    /// Files the engine was asked about lately: only of those does it want to hear of reads that hit.
+    /// Files that the engine was asked about and still keeps open: only of those does it want to hear of reads
+    /// that hit.
     followed: Mutex<HashMap<FileId, Instant>>,
 }
 
@@ -131,19 +132,16 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-/// How long after its last read a file counts as followed. The engine forgets a silent stream after 30 s.
-const FOLLOWED_FOR: Duration = Duration::from_secs(35);
-
 /// Most files followed; the engine holds 2048 a disk.
 const FOLLOWED_MAX: usize = 16_384;
 
 impl Shared {
     /// The engine was asked about this file.
     pub(crate) fn follow(&self, file: &Opened) {
-        let now = Instant::now();
+        let (now, followed_for) = (Instant::now(), self.engine.settings().open_after_use());
         let mut followed = lock(&self.followed);
         if followed.len() >= FOLLOWED_MAX && !followed.contains_key(&file.id) {
-            followed.retain(|_, since| now.saturating_duration_since(*since) < FOLLOWED_FOR);
+            followed.retain(|_, since| now.saturating_duration_since(*since) < followed_for);
             if followed.len() >= FOLLOWED_MAX {
                 followed.clear();
             }
@@ -158,10 +156,10 @@ impl Shared {
             return;
         }
         {
+            let (now, followed_for) = (Instant::now(), self.engine.settings().open_after_use());
             let mut followed = lock(&self.followed);
-            let now = Instant::now();
             match followed.get_mut(&file.id) {
-                Some(since) if now.saturating_duration_since(*since) < FOLLOWED_FOR => *since = now,
+                Some(since) if now.saturating_duration_since(*since) < followed_for => *since = now,
                 _ => return,
             }
         }
