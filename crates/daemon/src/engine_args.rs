@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use seekless_options::{EngineOptions, PAPERS, QueueOptions};
+use seekless_options::{EngineOptions, FileSetOptions, PAPERS, QueueOptions};
 use seekless_policy::Mode;
 use seekless_units::Fault;
 
@@ -22,6 +22,9 @@ pub struct EngineArgs {
     /// How a disk's queue is served
     #[command(flatten)]
     pub queue: QueueOptions,
+    /// What file sets have of a disk
+    #[command(flatten)]
+    pub file_sets: FileSetOptions,
 }
 
 impl EngineArgs {
@@ -31,6 +34,7 @@ impl EngineArgs {
             DaemonSettings { engine: self.engine.settings(self.mode)?, ..DaemonSettings::new(socket) };
         settings.engine.single_queue = self.queue.single_queue;
         self.queue.apply(&mut settings.engine.spindle);
+        self.file_sets.apply(&mut settings.engine.spindle);
         Ok(settings)
     }
 
@@ -43,6 +47,7 @@ impl EngineArgs {
     pub(crate) fn words(&self) -> Vec<String> {
         let mut words = vec![format!("--mode={}", self.mode.name())];
         words.extend(self.queue.words());
+        words.extend(self.file_sets.words());
         words.extend(self.engine.words());
         words
     }
@@ -71,6 +76,7 @@ mod tests {
             &["--prefetch", "competitive", "--slow-start", "--size-max", "16MiB", "--ahead", "off"],
             &["--mode", "serialise", "--bitrate", "419000", "--budget", "1GiB", "--in-flight", "2"],
             &["--preset", "libception", "--single-queue", "--answer-late", "--queue", "7", "--include-ssd"],
+            &["--share", "0.25"],
         ] {
             let args = std::iter::once("x").chain(words.iter().copied());
             let once = Words::try_parse_from(args).unwrap().engine;

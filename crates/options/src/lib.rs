@@ -7,6 +7,7 @@
 //!
 //! Must not know: the doors; what a command does beside.
 
+mod file_sets;
 mod policy;
 mod preset;
 mod queue;
@@ -19,6 +20,7 @@ mod engine;
 
 #[cfg(feature = "engine")]
 pub use engine::EngineOptions;
+pub use file_sets::FileSetOptions;
 pub use policy::PolicyOptions;
 pub use preset::Preset;
 pub use queue::QueueOptions;

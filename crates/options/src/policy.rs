@@ -3,14 +3,14 @@
 use clap::Args;
 use seekless_policy::memory::BUDGET_MIN;
 use seekless_policy::{
-    AheadConfig, Config, DEFAULT_PREFETCH, DEFAULT_SHARE, DropBehind, Mode, OrderKind, PAGE, Prefetch, Sizing,
+    AheadConfig, Config, DEFAULT_PREFETCH, DropBehind, Mode, OrderKind, PAGE, Prefetch, Sizing,
 };
 use seekless_sizing::bitrate::BitrateRule;
 use seekless_sizing::competitive::Start;
 use seekless_sizing::controller::AdjustBy;
 use seekless_units::{Bytes, Exit, Fault, Nanos};
 
-use crate::{BOUNDS, PAPERS, Preset, Table2, on_off, seconds, share};
+use crate::{BOUNDS, PAPERS, Preset, Table2, on_off, seconds};
 
 /// Largest fixed size.
 pub(crate) const PREFETCH_MAX: Bytes = Bytes::gib(1);
@@ -39,10 +39,6 @@ pub struct PolicyOptions {
     /// Most bytes read ahead and not yet used, for each disk [default: follows from the memory]
     #[arg(long, value_name = "SIZE")]
     pub budget: Option<Bytes>,
-    /// Least part of a disk's time that file sets have while they wait for it (`seekless order`, `cat-set`), 0 to 1;
-    /// beyond it they have what others leave
-    #[arg(long, default_value_t = DEFAULT_SHARE, value_name = "SHARE", value_parser = share, hide_short_help = true)]
-    pub share: f64,
     /// When bytes are given back behind the last reader of a file: never, pressure (when unread bytes are seen evicted),
     /// always
     #[arg(long, default_value = "pressure", value_name = "WHEN", help_heading = BOUNDS, hide_short_help = true)]
@@ -134,7 +130,6 @@ impl PolicyOptions {
                 "--budget {budget} is out of range; write {BUDGET_MIN} or more (--ahead off reads nothing ahead)"
             ));
         }
-        spindle.share = self.share;
         spindle.stall_max = Nanos::from_secs_f64(self.stalled);
         spindle.scale_by_observed = self.scale.is_some();
         spindle.scale = self.scale.clone().unwrap_or(match prefetch {
@@ -159,7 +154,6 @@ impl PolicyOptions {
             format!("--preset={}", self.preset.name()),
             format!("--drop-behind={}", self.drop_behind),
             format!("--stalled={}", self.stalled),
-            format!("--share={}", self.share),
         ];
         words.extend(self.prefetch.map(|p| format!("--prefetch={p}")));
         words.extend(self.order.map(|o| format!("--order={}", o.name())));

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use seekless_drive::set::{DriveSet, SetKind, SetSpec};
 use seekless_drive::{DriveSpec, catalogue as drives};
-use seekless_options::{BOUNDS, PAPERS, PolicyOptions, Preset, QueueOptions, SetOptions, time};
+use seekless_options::{
+    BOUNDS, FileSetOptions, PAPERS, PolicyOptions, Preset, QueueOptions, SetOptions, time,
+};
 use seekless_policy::{Config as SpindleConfig, Constants, DiskEngine, MemoryLimit, Mode, PAGE, Sizing};
 use seekless_profile::STRIPED_AT_ONCE;
 use seekless_units::{Bytes, Exit, Fault, Lba, Nanos, SECTOR_BYTES};
@@ -280,6 +282,9 @@ struct EngineArgs {
     /// How a disk's queue is served, as the daemon takes it
     #[command(flatten)]
     queue: QueueOptions,
+    /// What file sets have of a disk, as the daemon takes it
+    #[command(flatten)]
+    file_sets: FileSetOptions,
     /// Read files before their readers open them, where the order of a folder foretells which come next
     #[arg(long, value_name = "on|off", default_value = "off", value_parser = ["on", "off"], help_heading = BOUNDS, hide_short_help = true)]
     next_files: String,
@@ -698,6 +703,7 @@ impl EngineArgs {
         let Some(mode) = self.mode.or(preset) else { return Ok(None) };
         let mut spindle = self.policy.config(mode)?;
         self.queue.apply(&mut spindle);
+        self.file_sets.apply(&mut spindle);
         spindle.profile = (!self.unprofiled).then(|| profile_of(&first.drive, &first.set));
         spindle.find_in_flight = self.find_at_once;
         match self.at_once {
