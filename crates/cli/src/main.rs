@@ -4,10 +4,13 @@
 //! error and a documented exit status ([`Exit`]). Standard output belongs to results; a reader that closes it
 //! early (`| head`) ends the command quietly.
 
+mod usage;
+
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use seekless_units::{Exit, Fault};
 
 /// Serve several times more from the same hard disks, without changing the server.
@@ -104,21 +107,42 @@ fn main() -> ExitCode {
             eprintln!("seekless: internal error{place}: {text}");
         }
     }));
-    let arguments = Seekless::parse();
+    let matches = match usage::matches(Seekless::command(), std::env::args_os().collect()) {
+        Ok(matches) => matches,
+        Err((_, Some(line))) => return ended(&Fault::new(Exit::Usage, line)),
+        Err((error, None)) => error.exit(),
+    };
+    let arguments = Seekless::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     logging(arguments.log_format);
+    if let Err(fault) = seekless_output::writable(results(&matches)) {
+        return ended(&fault);
+    }
     let status = match std::panic::catch_unwind(|| dispatch(arguments.command)) {
         Ok(Ok(status)) => return status,
-        Ok(Err(fault)) => {
-            // Standard error may be closed too; there is nobody left to tell then.
-            let _ = writeln!(std::io::stderr(), "seekless: {fault}");
-            fault.exit as u8
-        }
+        Ok(Err(fault)) => return ended(&fault),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map_or("", String::as_str);
             if text.contains("Broken pipe") { Exit::Ok as u8 } else { Exit::Failed as u8 }
         }
     };
     ExitCode::from(status)
+}
+
+/// Says why a command ends.
+fn ended(fault: &Fault) -> ExitCode {
+    // Standard error may be closed too; there is nobody left to tell then.
+    let _ = writeln!(std::io::stderr(), "seekless: {fault}");
+    ExitCode::from(fault.exit as u8)
+}
+
+/// The files that the command is to write its result to. That they can be written is seen before the work.
+fn results(matches: &ArgMatches) -> Vec<&Path> {
+    let mut of = matches;
+    while let Some((_, below)) = of.subcommand() {
+        of = below;
+    }
+    let file = |option| of.try_get_one::<PathBuf>(option).ok().flatten().map(PathBuf::as_path);
+    ["json", "html"].into_iter().filter_map(file).collect()
 }
 
 /// Diagnostics go to standard error when `SEEKLESS_LOG` asks for them (`info`, `seekless_lab=debug`, ...). An

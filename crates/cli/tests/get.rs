@@ -144,11 +144,11 @@ fn wrong_arguments_are_said_in_one_line() {
         (vec!["get", "http://h/a", "http://h/b", "-o", "x"], 2, "-o names one file"),
         (vec!["get", "http://h/"], 2, "ends in no name"),
         (vec!["get", "http://h/a", "-o", "."], 2, "no regular file"),
-        (vec!["get", "http://h/a", "--cacert", "/no/such"], 2, "--cacert"),
+        (vec!["get", "http://h/a", "--cacert", "/no/such"], 5, "/no/such"),
         (vec!["serve", "/no/such/folder"], 5, "cannot serve"),
         (vec!["serve", "/tmp", "--head-max", "1KiB"], 2, "--head-max"),
         (vec!["serve", "/tmp", "--tls-cert", "x"], 2, "tls-key"),
-        (vec!["serve", "/tmp", "--tls-cert", "/no/cert", "--tls-key", "/no/key"], 2, "/no/cert"),
+        (vec!["serve", "/tmp", "--tls-cert", "/no/cert", "--tls-key", "/no/key"], 5, "/no/cert"),
     ] {
         let output = Command::new(SEEKLESS).args(&args).current_dir(dir.path()).output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 
 /// What every command says, crates whose messages people on call see, and the parts of `http` that belong to
 /// `serve`.
-const SOURCES: [&str; 9] = [
+const SOURCES: [&str; 10] = [
     "cli/src/main.rs",
     "daemon/src",
     "engine/src",
+    "input/src",
     "metrics/src",
     "options/src",
     "output/src",

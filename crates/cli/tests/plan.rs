@@ -181,7 +181,7 @@ fn what_is_no_log_or_no_question_is_refused_in_one_line() {
     let empty = write(dir.path(), "empty.log", "");
     let folder = dir.path().to_string_lossy().into_owned();
     for (arguments, exit, why) in [
-        (vec!["--log", "/no/such.log"], 5, "cannot be read"),
+        (vec!["--log", "/no/such.log"], 5, "no such file"),
         (vec!["--log", &empty], 1, "none of its 0 lines"),
         (vec!["--log", &folder], 2, "is a directory"),
         (vec!["--log", &empty, "--part", "1B"], 2, "--part"),

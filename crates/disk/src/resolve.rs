@@ -52,7 +52,8 @@ impl DiskTarget {
 pub(crate) fn resolve(path: &Path) -> Result<DiskTarget, Fault> {
     let meta = fs::metadata(path).map_err(|e| {
         let exit = if e.kind() == std::io::ErrorKind::NotFound { Exit::Missing } else { Exit::Failed };
-        Fault::new(exit, format!("{}: {e}", path.display()))
+        let what = format!("{}: {e}; name a disk of `seekless disk list`, or a folder", path.display());
+        Fault::new(exit, what)
     })?;
     if meta.file_type().is_block_device() {
         let dev = Dev::from_raw(meta.rdev());

@@ -1,5 +1,6 @@
 //! Opens input files (logs, traces): a file or standard input, plain or packed with gzip, xz or zstd, told
-//! apart by its first bytes and read as one stream.
+//! apart by its first bytes and read as one stream. What any command says of a file that it cannot read is
+//! said here ([`unreadable`]).
 //!
 //! Memory does not grow with the file: it is the read buffers and the unpacker's window (64 MiB for `xz -9`;
 //! a zstd window above 100 MiB, which takes `--long=27`, is refused). A stream that is damaged or ends too
@@ -127,24 +128,16 @@ impl<R: Read> Read for Counted<R> {
 /// Opens a file; `-` is standard input.
 ///
 /// # Errors
-/// No such file (`Missing`), no permission (`Permission`), a directory (`Usage`), a disk that fails
-/// (`Failed`). What is packed and damaged fails where it is read.
+/// Those of [`unreadable`]. What is packed and damaged fails where it is read.
 pub fn open(path: &Path) -> Result<Input, Fault> {
-    let fault = |e: io::Error| {
-        let exit = match e.kind() {
-            io::ErrorKind::NotFound => Exit::Missing,
-            io::ErrorKind::PermissionDenied => Exit::Permission,
-            _ => Exit::Failed,
-        };
-        Fault::new(exit, format!("{}: cannot be read: {e}", path.display()))
-    };
+    let fault = |e: io::Error| unreadable(path, &e);
     let (raw, total): (Box<dyn Read + Send>, u64) = if path == Path::new("-") {
         (Box::new(io::stdin()), 0)
     } else {
         let file = File::open(path).map_err(fault)?;
         let meta = file.metadata().map_err(fault)?;
         if meta.is_dir() {
-            return Err(Fault::new(Exit::Usage, format!("{}: is a directory, not a file", path.display())));
+            return Err(fault(io::ErrorKind::IsADirectory.into()));
         }
         (Box::new(file), meta.len())
     };
@@ -152,6 +145,47 @@ pub fn open(path: &Path) -> Result<Input, Fault> {
     let counted = Counted { inner: raw, read: Arc::clone(&progress.read) };
     let bytes = unpacked(BufReader::with_capacity(BUFFER_BYTES, counted)).map_err(fault)?;
     Ok(Input { bytes, progress, name: plain_name(path) })
+}
+
+/// Reads a whole file as text: a manifest, a scenario, results.
+///
+/// # Errors
+/// Those of [`unreadable`]; `Usage` where it is no text.
+pub fn text(path: &Path) -> Result<String, Fault> {
+    std::fs::read_to_string(path).map_err(|e| unreadable(path, &e))
+}
+
+/// [`text`], for what need not be text.
+///
+/// # Errors
+/// Those of [`unreadable`].
+pub fn bytes(path: &Path) -> Result<Vec<u8>, Fault> {
+    std::fs::read(path).map_err(|e| unreadable(path, &e))
+}
+
+/// What is wrong with a file that a command was given, and how to mend it: none is there (`Missing`), no
+/// right to it (`Permission`), a directory or no text (`Usage`), a disk that fails (`Failed`).
+pub fn unreadable(path: &Path, error: &io::Error) -> Fault {
+    let path = path.display();
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+            Fault::new(Exit::Missing, format!("{path}: no such file; give the path of one that is there"))
+        }
+        io::ErrorKind::PermissionDenied => Fault::new(
+            Exit::Permission,
+            format!("{path}: may not be read; run this as a user that may, or change its mode"),
+        ),
+        io::ErrorKind::IsADirectory => {
+            Fault::new(Exit::Usage, format!("{path}: is a directory; give a file"))
+        }
+        io::ErrorKind::InvalidData => {
+            Fault::new(Exit::Usage, format!("{path}: is no text (UTF-8); give another file"))
+        }
+        _ => Fault::new(
+            Exit::Failed,
+            format!("{path}: cannot be read: {error}; copy it anew, and see dmesg if its disk fails"),
+        ),
+    }
 }
 
 /// A stream as it is or unpacked, as its first bytes say. A pipe may hand them over one by one.

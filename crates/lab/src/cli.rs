@@ -110,10 +110,10 @@ struct CompareArgs {
     /// Folder of the simulated run
     simulated: PathBuf,
     /// How far throughput may be off, a share
-    #[arg(long, value_name = "SHARE", default_value_t = 0.10)]
+    #[arg(long, value_name = "SHARE", value_parser = limit, default_value_t = 0.10)]
     throughput: f64,
     /// How far the 95th percentile of latency may be off, a share
-    #[arg(long, value_name = "SHARE", default_value_t = 0.15)]
+    #[arg(long, value_name = "SHARE", value_parser = limit, default_value_t = 0.15)]
     latency: f64,
     /// Write the comparison as JSON, to FILE or standard output
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
@@ -221,6 +221,7 @@ pub fn run(args: LabArgs) -> Result<Exit, Fault> {
             Ok(Exit::Ok)
         }
         LabCommand::Statements { records, json } => {
+            record::folder_of_records(&records)?;
             let stated = report::statements::all(&records)?;
             give(json.as_deref(), &stated, || report::statements::table(&stated, str::to_string))?;
             Ok(Exit::Ok)
@@ -274,6 +275,12 @@ fn list(json: Option<&Path>) -> Result<Exit, Fault> {
     Ok(Exit::Ok)
 }
 
+/// How far a prediction may be off, a share.
+fn limit(text: &str) -> Result<f64, String> {
+    let limit = text.parse::<f64>().ok().filter(|limit| *limit >= 0.0 && limit.is_finite());
+    limit.ok_or_else(|| "write a number, 0 or more".to_string())
+}
+
 fn drivers(scenario: &Scenario) -> Vec<&'static str> {
     let live = (!scenario.sim.only).then_some("live");
     let simulated = sim::refusal(scenario).is_none().then_some("sim");
@@ -282,13 +289,7 @@ fn drivers(scenario: &Scenario) -> Vec<&'static str> {
 
 fn run_scenario(args: &RunArgs) -> Result<Exit, Fault> {
     // Before hours of work whose end would find no place.
-    if let Some(folder) = args.record.as_deref().filter(|folder| !folder.is_dir()) {
-        let message = format!(
-            "--record={}: no such folder; call this in a checkout, or name its folder",
-            folder.display()
-        );
-        return Err(Fault::new(Exit::Missing, message));
-    }
+    args.record.as_deref().map_or(Ok(()), record::folder_of_records)?;
     let several = args.scenarios.len() > 1;
     if several && !args.sim {
         return Err(Fault::new(
@@ -417,7 +418,10 @@ fn report_all(dir: &Path, json: Option<&Path>) -> Result<Exit, Fault> {
     if all.is_empty() {
         return Err(Fault::new(
             Exit::Missing,
-            format!("{}: no results.json in it or its folders", dir.display()),
+            format!(
+                "{}: no results.json in it or its folders; give the folder of a finished `lab run`",
+                dir.display()
+            ),
         ));
     }
     write_all(dir, &all, &left_out, None, json)

@@ -61,6 +61,18 @@ pub struct Recorded {
     pub checks: Vec<CheckOutcome>,
 }
 
+/// Fails where there is no folder of records.
+///
+/// # Errors
+/// [`Exit::Missing`].
+pub fn folder_of_records(folder: &Path) -> Result<(), Fault> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    let what = format!("{}: no such folder; call this in a checkout, or name its folder", folder.display());
+    Err(Fault::new(Exit::Missing, what))
+}
+
 impl Record {
     /// Reads the record of a scenario in `folder`; none where nothing is recorded.
     ///
@@ -71,16 +83,18 @@ impl Record {
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(Fault::new(Exit::Failed, format!("{}: {e}", path.display()))),
+            Err(e) => return Err(seekless_input::unreadable(&path, &e)),
         };
         let wrong = |why: String| Fault::new(Exit::Usage, format!("{}: {why}", path.display()));
-        let record: Record =
-            serde_json::from_str(&text).map_err(|e| wrong(format!("not a record of a run: {e}")))?;
+        let record: Record = serde_json::from_str(&text)
+            .map_err(|e| wrong(format!("is no record of a run ({e}); record the run anew (`lab record`)")))?;
         match record {
             Record { schema, .. } if schema > SCHEMA => {
-                Err(wrong(format!("written by a newer program (schema {schema})")))
+                Err(wrong(format!("was written by a newer program (schema {schema}); read it with that one")))
             }
-            Record { name: other, .. } if other != name => Err(wrong(format!("a record of `{other}`"))),
+            Record { name: other, .. } if other != name => {
+                Err(wrong(format!("is a record of `{other}`; name it after its scenario")))
+            }
             record => Ok(Some(record)),
         }
     }
@@ -129,11 +143,7 @@ pub fn add(folder: &Path, results: &Results) -> Result<PathBuf, Fault> {
     if results.quick || !results.complete {
         return refuse("the run was shortened or interrupted; run it whole");
     }
-    if !folder.is_dir() {
-        let message =
-            format!("{}: no such folder; call this in a checkout, or name its folder", folder.display());
-        return Err(Fault::new(Exit::Missing, message));
-    }
+    folder_of_records(folder)?;
     let mut record = Record::read(folder, &results.name)?.unwrap_or_else(|| Record {
         schema: SCHEMA,
         name: results.name.clone(),

@@ -77,17 +77,25 @@ impl Results {
     /// Reads a file back.
     ///
     /// # Errors
-    /// [`Exit::Missing`] when there is none, [`Exit::Usage`] when it is not one of ours or newer than we are.
+    /// [`Exit::Missing`] when there is none; those of [`seekless_input::text`]; [`Exit::Usage`] when it is
+    /// not one of ours or newer than we are.
     pub fn read(path: &Path) -> Result<Results, Fault> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| Fault::new(Exit::Missing, format!("{}: {error}", path.display())))?;
+        let wrong = |why: String| Fault::new(Exit::Usage, format!("{}: {why}", path.display()));
+        let text = seekless_input::text(path).map_err(|fault| match fault.exit {
+            Exit::Missing => Fault {
+                exit: Exit::Missing,
+                ..wrong("no such file; give the folder of a finished `lab run`".into())
+            },
+            _ => fault,
+        })?;
         let results: Results = serde_json::from_str(&text).map_err(|error| {
-            Fault::new(Exit::Usage, format!("{} is no results.json: {error}", path.display()))
+            wrong(format!("is no results of a run ({error}); give the folder of a finished `lab run`"))
         })?;
         if results.schema > SCHEMA {
-            let message =
-                format!("{} was written by a newer program (schema {})", path.display(), results.schema);
-            return Err(Fault::new(Exit::Usage, message));
+            let schema = results.schema;
+            return Err(wrong(format!(
+                "was written by a newer program (schema {schema}); read it with that one"
+            )));
         }
         Ok(results)
     }

@@ -1,6 +1,6 @@
 //! Command-line arguments that several commands share, and the readers of times, rates and links.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use seekless_units::{Bytes, Exit, Fault, Nanos};
@@ -61,21 +61,14 @@ impl CatalogueArgs {
     pub fn catalogue(&self) -> Result<Catalogue, Fault> {
         match &self.manifest {
             None => Catalogue::new(&self.spec()).map_err(|e| Fault::new(Exit::Usage, e.to_string())),
-            Some(path) => Catalogue::from_manifest(&read(path)?, self.zipf, self.catalogue_seed)
-                .map_err(|e| Fault::new(Exit::Usage, format!("{}: {e}", path.display()))),
+            Some(path) => Catalogue::from_manifest(
+                seekless_input::text(path)?.as_bytes(),
+                self.zipf,
+                self.catalogue_seed,
+            )
+            .map_err(|e| Fault::new(Exit::Usage, format!("{}: {e}", path.display()))),
         }
     }
-}
-
-/// Reads a whole file named on the command line.
-///
-/// # Errors
-/// It is not there (missing), or cannot be read.
-pub fn read(path: &Path) -> Result<Vec<u8>, Fault> {
-    std::fs::read(path).map_err(|e| {
-        let exit = if e.kind() == std::io::ErrorKind::NotFound { Exit::Missing } else { Exit::Failed };
-        Fault::new(exit, format!("cannot read {}: {e}", path.display()))
-    })
 }
 
 /// How a run is made, whatever its load.
@@ -145,7 +138,8 @@ impl RunArgs {
 /// The clients' lines.
 #[derive(Args, Clone, Debug)]
 pub struct LineArgs {
-    /// Link rates of the clients, such as 3.5Mb/s,10Mb/s (equal shares; a rate named twice has two), or `none` for no limit
+    /// Link rates of the clients, such as 3.5Mb/s,10Mb/s (equal shares; a rate named twice has two), or
+    /// `none` for no limit
     #[arg(long, value_name = "RATES", value_delimiter = ',', default_value = "3.5Mb/s,10Mb/s")]
     pub link: Vec<String>,
     /// Delay each way

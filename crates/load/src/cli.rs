@@ -12,7 +12,7 @@ use seekless_workload::httperf;
 use seekless_workload::session::{Rate, SessionSpec, Sessions};
 use serde_json::{Value, json};
 
-use crate::args::{CatalogueArgs, LineArgs, RunArgs, SessionArgs, classes, duration, positive, read};
+use crate::args::{CatalogueArgs, LineArgs, RunArgs, SessionArgs, classes, duration, positive};
 use crate::closed::{ClosedRun, closed};
 use crate::connection::ClientLink;
 use crate::downloads::{DownloadRun, arrivals_per_s, downloads};
@@ -325,7 +325,7 @@ fn run_sessions(a: &SessionsArgs) -> Result<Exit, Fault> {
 
 fn run_replay(a: &ReplayArgs) -> Result<Exit, Fault> {
     let class = a.line.classes()?;
-    let log = httperf::parse(&read(&a.file)?)
+    let log = httperf::parse(seekless_input::text(&a.file)?.as_bytes())
         .map_err(|e| Fault::new(Exit::Usage, format!("{}: {e}", a.file.display())))?;
     let settings = a.run.settings(a.duration, &class)?;
     let count = a.sessions.unwrap_or(log.len() as u64);

@@ -158,12 +158,12 @@ impl TargetServer {
 fn connector(file: &Path) -> Result<TlsConnector, Fault> {
     let wrong = |why: String| Fault::new(Exit::Usage, format!("--cacert {}: {why}", file.display()));
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(file).map_err(|e| wrong(e.to_string()))? {
-        let certificate = certificate.map_err(|e| wrong(e.to_string()))?;
+    for certificate in CertificateDer::pem_slice_iter(&seekless_input::bytes(file)?) {
+        let certificate = certificate.map_err(|e| wrong(format!("{e}; give a PEM file")))?;
         roots.add(certificate).map_err(|e| wrong(e.to_string()))?;
     }
     if roots.is_empty() {
-        return Err(wrong("no certificate in it".into()));
+        return Err(wrong("no certificate in it; give a PEM file".into()));
     }
     let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()

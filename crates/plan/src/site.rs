@@ -366,7 +366,10 @@ pub fn read(
         }
     }
     if reading.requests == 0 {
-        let what = format!("{name}: none of its {number} lines is a GET answered with bytes of a file");
+        let what = format!(
+            "{name}: none of its {number} lines is a GET answered with bytes of a file; give a log of a \
+             file server"
+        );
         return Err(Fault::new(Exit::Failed, what));
     }
     let [a, b] = &reading.samples;

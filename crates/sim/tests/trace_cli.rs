@@ -130,7 +130,7 @@ fn what_is_wrong_is_one_clear_line_and_no_result() {
         (&negative, &["--levels", LEVELS], Exit::Failed, "line 2: the address (LBA) `-16` is negative"),
         (&mixed, &["--levels", LEVELS], Exit::Failed, "line 2:"),
         (&empty, &["--levels", LEVELS], Exit::Failed, "no request in it"),
-        (&missing, &["--levels", LEVELS], Exit::Missing, "cannot be read"),
+        (&missing, &["--levels", LEVELS], Exit::Missing, "no such file"),
         (&directory, &["--levels", LEVELS], Exit::Usage, "is a directory"),
         (&unknown, &["--levels", LEVELS], Exit::Usage, "--format"),
         (&lis, &["--levels", LEVELS, "--timing", "trace"], Exit::Usage, "no times"),

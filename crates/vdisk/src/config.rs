@@ -8,7 +8,6 @@ use seekless_drive::set::{DriveSet, SetSpec};
 use seekless_units::{Bytes, Exit, Fault};
 use serde::{Deserialize, Serialize};
 
-use crate::fault::cannot;
 use crate::mechanism::{Mechanism, Model, data_sheet};
 use seekless_drive::spread::{Layout, Spread};
 
@@ -84,7 +83,7 @@ fn single() -> SetSpec {
 /// `Usage` with the list of names and the nearest one, or what is wrong in the file.
 pub fn find_drive(name: &str) -> Result<DriveSpec, Fault> {
     if name.ends_with(".toml") || name.contains('/') {
-        let text = std::fs::read_to_string(name).map_err(|e| cannot("read drive", Path::new(name), &e))?;
+        let text = seekless_input::text(Path::new(name))?;
         return catalogue::parse(&text).map_err(|e| Fault::new(Exit::Usage, format!("drive {name}: {e}")));
     }
     if let Some(spec) = catalogue::get(name) {

@@ -10,8 +10,6 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use seekless_units::{Bytes, Exit, Fault};
 
-use crate::state::cannot;
-
 /// Most files of a library: what one directory tree is sensibly asked to hold.
 const FILES_MAX: usize = 10_000_000;
 
@@ -28,7 +26,7 @@ impl Manifest {
     /// # Errors
     /// As [`Manifest::parse`], or the file cannot be read.
     pub fn read(path: &Path) -> Result<Manifest, Fault> {
-        let text = std::fs::read_to_string(path).map_err(|e| cannot("read the manifest", path, &e))?;
+        let text = seekless_input::text(path)?;
         Manifest::parse(&text).map_err(|why| Fault::new(Exit::Usage, format!("{}: {why}", path.display())))
     }
 

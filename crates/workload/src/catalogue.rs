@@ -284,7 +284,9 @@ impl Catalogue {
             }
         }
         if videos.is_empty() {
-            return Err(CatalogueError("the manifest names no file with at least one byte".into()));
+            return Err(CatalogueError(
+                "the manifest names no file with at least one byte; write a line `size path` for each".into(),
+            ));
         }
         Ok(Catalogue::with_popularity(videos, zipf, seed))
     }

@@ -135,7 +135,10 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<LogSession>, LogError> {
         }
     }
     if sessions.is_empty() {
-        return Err(LogError { line: lines, why: "the file has no session".into() });
+        return Err(LogError {
+            line: lines,
+            why: "there is no session; write requests, one a line, as `seekless load export` does".into(),
+        });
     }
     Ok(sessions)
 }

@@ -39,13 +39,12 @@ pub fn trust(file: Option<&PathBuf>) -> Result<Trust, Fault> {
         None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
         Some(path) => {
             let wrong = |why: String| Fault::new(Exit::Usage, format!("--cacert {}: {why}", path.display()));
-            let all = CertificateDer::pem_file_iter(path).map_err(|e| wrong(e.to_string()))?;
-            for certificate in all {
-                let certificate = certificate.map_err(|e| wrong(e.to_string()))?;
+            for certificate in CertificateDer::pem_slice_iter(&seekless_input::bytes(path)?) {
+                let certificate = certificate.map_err(|e| wrong(format!("{e}; give a PEM file")))?;
                 roots.add(certificate).map_err(|e| wrong(e.to_string()))?;
             }
             if roots.is_empty() {
-                return Err(wrong("no certificate in it".into()));
+                return Err(wrong("no certificate in it; give a PEM file".into()));
             }
         }
     }

@@ -20,18 +20,21 @@ pub struct TlsFiles {
 /// Reads both and makes a configuration that offers HTTP/2 and HTTP/1.1.
 ///
 /// # Errors
-/// A file that cannot be read, holds nothing of use, or a key that does not belong to the certificate.
+/// A file that cannot be read ([`seekless_input::unreadable`]), holds nothing of use, or a key that does not
+/// belong to the certificate.
 pub(crate) fn load(files: &TlsFiles) -> Result<Arc<ServerConfig>, Fault> {
     let fault = |path: &Path, why: &dyn std::fmt::Display| {
         Fault::new(Exit::Usage, format!("{}: {why}", path.display()))
     };
-    let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(&files.certificates)
-        .and_then(Iterator::collect)
-        .map_err(|e| fault(&files.certificates, &e))?;
+    let chain: Vec<CertificateDer<'static>> =
+        CertificateDer::pem_slice_iter(&seekless_input::bytes(&files.certificates)?)
+            .collect::<Result<_, _>>()
+            .map_err(|e| fault(&files.certificates, &format!("{e}; give a PEM file")))?;
     if chain.is_empty() {
         return Err(fault(&files.certificates, &"no certificate in it; give a PEM file"));
     }
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|e| fault(&files.key, &e))?;
+    let key = PrivateKeyDer::from_pem_slice(&seekless_input::bytes(&files.key)?)
+        .map_err(|e| fault(&files.key, &format!("{e}; give a PEM file with its key")))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -61,14 +64,14 @@ mod tests {
         let wrong = at("other.pem", &other.signing_key.serialize_pem());
         let empty = at("empty.pem", "");
         let missing = dir.path().join("none");
-        for (certificates, key, named) in [
-            (&certificates, &wrong, "does not go with"),
-            (&empty, &key, "no certificate"),
-            (&certificates, &empty, "empty.pem"),
-            (&missing, &key, "none"),
+        for (certificates, key, named, exit) in [
+            (&certificates, &wrong, "does not go with", Exit::Usage),
+            (&empty, &key, "no certificate", Exit::Usage),
+            (&certificates, &empty, "empty.pem", Exit::Usage),
+            (&missing, &key, "none", Exit::Missing),
         ] {
             let fault = load(&TlsFiles { certificates: certificates.clone(), key: key.clone() }).unwrap_err();
-            assert!(fault.message.contains(named) && fault.exit == Exit::Usage, "{fault}");
+            assert!(fault.message.contains(named) && fault.exit == exit, "{fault}");
         }
     }
 }

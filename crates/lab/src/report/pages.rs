@@ -12,7 +12,7 @@ use seekless_units::{Exit, Fault};
 use super::statements::{self, Counts, Experiment, Outcome, Statement};
 use super::{entries, number};
 use crate::metric;
-use crate::record::{Record, Recorded};
+use crate::record::{Record, Recorded, folder_of_records};
 use crate::results::Results;
 use crate::scenario::{self, Axis, Knob, Scenario};
 
@@ -39,11 +39,7 @@ struct Entry {
 /// # Errors
 /// Those of reading the records.
 pub fn render(records: &Path) -> Result<BTreeMap<String, String>, Fault> {
-    if !records.is_dir() {
-        let message =
-            format!("{}: no such folder; call this in a checkout, or name its folder", records.display());
-        return Err(Fault::new(Exit::Missing, message));
-    }
+    folder_of_records(records)?;
     let mut by_page: BTreeMap<String, Vec<Entry>> = BTreeMap::new();
     for (name, text) in scenario::all() {
         let scenario = Scenario::parse(text, name)?;

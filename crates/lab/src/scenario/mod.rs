@@ -323,7 +323,10 @@ impl Scenario {
             let line =
                 error.span().map_or(0, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
             let message = error.message().replace('\n', " ");
-            Fault::new(Exit::Usage, format!("{origin}, line {line}: {message}"))
+            Fault::new(
+                Exit::Usage,
+                format!("{origin}, line {line}: {message}; scenarios/README.md has the fields"),
+            )
         })?;
         let usage = |why: String| Fault::new(Exit::Usage, format!("{origin}: {why}"));
         scenario.resolve().map_err(usage)?;
@@ -376,10 +379,9 @@ impl Scenario {
     /// Reads a scenario from a file.
     ///
     /// # Errors
-    /// [`Exit::Missing`] when it cannot be read, else as [`Scenario::parse`].
+    /// Those of [`seekless_input::text`] and of [`Scenario::parse`].
     pub fn read(path: &Path) -> Result<Scenario, Fault> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| Fault::new(Exit::Missing, format!("scenario {}: {error}", path.display())))?;
+        let text = seekless_input::text(path)?;
         Scenario::parse(&text, &path.display().to_string())
     }
 

@@ -1,7 +1,7 @@
 //! With a log: what the site would serve as shipped, tuned and with Seekless, and what it would need.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use seekless_chart::{Axis, Scale};
@@ -38,8 +38,8 @@ fn asked_at_once(site: &Site) -> Bytes {
     Bytes(site.request_bytes().clamp(REQUEST_MIN, REQUEST_MAX) as u64 / 4096 * 4096)
 }
 
-/// Each way's best sizes: for what the site serves, for the fewest disks and for the least memory, which need not be the
-/// same.
+/// Each way's best sizes: for what the site serves, for the fewest disks and for the least memory, which need
+/// not be the same.
 fn best<'a>(machine: &Machine<'_>, ways: &'a [Way], target: f64) -> Vec<BestOfWay<'a>> {
     let mut lines: Vec<BestOfWay> = vec![];
     for way in ways {
@@ -75,7 +75,6 @@ pub(super) fn run(args: &PlanArgs, log: &Path) -> Result<Exit, Fault> {
     }
     let target = args.rate.as_ref().map(|r| rate("rate", r)).transpose()?;
     let options = LogOptions { lenient: args.lenient, exact: args.exact, part: args.part.0 as u32 };
-    seekless_output::writable(args.html.iter().chain(&args.json).map(PathBuf::as_path))?;
     let started = Instant::now();
     let input = seekless_input::open(log)?;
     let progress = bar(input.progress.total(), seekless_output::BYTES);

@@ -292,13 +292,6 @@ fn run_trace(args: &RunArgs) -> Result<Exit, Fault> {
     }
     let outcome = engine.finish();
     bar.finish_and_clear();
-    if outcome.requests == 0 {
-        let file = args.file.file.display();
-        return Err(Fault::new(
-            Exit::Failed,
-            format!("{file}: no request in it; is it really {}?", source.format),
-        ));
-    }
     let elapsed = started.elapsed().as_secs_f64();
     let cpu = processor_time() - cpu_started;
     let mut result = report::outcome(&spec, &outcome);
@@ -420,13 +413,6 @@ fn run_info(args: &InfoArgs) -> Result<Exit, Fault> {
         }
     })?;
     bar.finish_and_clear();
-    if info.requests == 0 {
-        let file = args.file.file.display();
-        return Err(Fault::new(
-            Exit::Failed,
-            format!("{file}: no request in it; is it really {}?", source.format),
-        ));
-    }
     let mut value = info.json(spec.block_bytes);
     value["trace"] = trace_json(&args.file.file, &source);
     give(args.json.as_deref(), &value, || info_text(&info, &source, spec.block_bytes))?;

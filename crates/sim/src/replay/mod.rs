@@ -56,7 +56,11 @@ impl Log {
                          `{FIRST_LINE}`. Replay it with the version that wrote it",
                         log.path
                     ),
-                    None => format!("{}: is no decision log: its first line is not `{FIRST_LINE}`", log.path),
+                    None => format!(
+                        "{}: is no decision log: its first line is not `{FIRST_LINE}`; give a file of `seekless \
+                         daemon --decisions`",
+                        log.path
+                    ),
                 };
                 Err(Fault::new(Exit::Failed, what))
             }
@@ -76,7 +80,7 @@ impl Log {
         }
         match std::str::from_utf8(&self.text) {
             Ok(text) => Ok(Some(text.trim_end())),
-            Err(_) => Err(self.fault("is no text")),
+            Err(_) => Err(self.fault("is no text; give a file of `seekless daemon --decisions`")),
         }
     }
 

@@ -113,7 +113,7 @@ impl TraceSource {
     /// The next record, writes included or not as asked.
     ///
     /// # Errors
-    /// A line that does not fit (unless lenient), unreadable or truncated input.
+    /// A line that does not fit (unless lenient), unreadable or truncated input, a file without a request.
     pub fn next_record(&mut self) -> Result<Option<Record>, Fault> {
         loop {
             let record = match &mut self.records {
@@ -123,7 +123,20 @@ impl TraceSource {
                 },
                 Records::File { reader, path } => match reader.next() {
                     Some(Ok(record)) => record,
-                    Some(Err(e)) => return Err(Fault::new(Exit::Failed, format!("{path}: {e}"))),
+                    Some(Err(e)) => {
+                        let advice = match self.requests {
+                            0 => format!("is it really {}? --format says another", self.format),
+                            _ => "mend the file, or skip such lines with --lenient".to_string(),
+                        };
+                        return Err(Fault::new(Exit::Failed, format!("{path}: {e}; {advice}")));
+                    }
+                    None if self.requests == 0 => {
+                        let what = format!(
+                            "{path}: no request in it; is it really {}? --format says another",
+                            self.format
+                        );
+                        return Err(Fault::new(Exit::Failed, what));
+                    }
                     None => return Ok(None),
                 },
             };
