@@ -1,10 +1,10 @@
 //! What `seekless watch` costs a read of bytes that are in memory.
 //!
-//! `watch-cost PROGRAM DIR [BYTES] [ROUNDS]`: PROGRAM is `seekless`, DIR a folder on a disk's file system. A loop of `pread`s of
-//! one range of a file, all in memory, pinned to one processor; without `watch`, with it (the file is wholly in
-//! memory, so it is not announced), and with it announcing every read; the worker's threads pinned to the reader's
-//! processor, to another, or not at all. The arms take turns, ROUNDS times; the table shows the median round's
-//! microseconds a read, and the difference to "without".
+//! `watch-cost PROGRAM DIR [BYTES] [ROUNDS]`: PROGRAM is `seekless`, DIR a folder on a disk's file system. A
+//! loop of `pread`s of one range of a file, all in memory, pinned to one processor; without `watch`, with it
+//! (the file is wholly in memory, so it is not announced), and with it announcing every read; the worker's
+//! threads pinned to the reader's processor, to another, or not at all. The arms take turns, ROUNDS times;
+//! the table shows the median round's microseconds a read, and the difference to "without".
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};

@@ -32,7 +32,8 @@ pub use crate::prove::{ProveArgs, TryArgs, run_prove, run_try};
 pub use crate::run::RunArgs;
 pub use crate::top::{TopArgs, run_top};
 
-/// Serves shims until it is told to stop (SIGTERM, SIGINT). At SIGUSR2 the program that is installed now takes over.
+/// Serves shims until it is told to stop (SIGTERM, SIGINT). At SIGUSR2 the program that is installed now
+/// takes over.
 #[derive(Args, Clone, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct DaemonArgs {
@@ -49,14 +50,15 @@ pub struct DaemonArgs {
     /// Most shims connected at once
     #[arg(long, default_value_t = 4096, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = BOUNDS, hide_short_help = true)]
     connections: u32,
-    /// Give up a request after this many seconds, whatever its disk does: its caller goes on by itself (a shim does after 60 in any case)
+    /// Give up a request after this many seconds, whatever its disk does: its caller goes on by itself (a
+    /// shim does after 60 in any case)
     #[arg(long, default_value_t = 55.0, value_name = "SECONDS", value_parser = seconds, help_heading = BOUNDS, hide_short_help = true)]
     give_up: f64,
     /// Write the statistics every so many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     stats_interval: Option<f64>,
-    /// Write the statistics as JSON, at the end and at every interval: to standard output, one line each, or to FILE,
-    /// always the latest
+    /// Write the statistics as JSON, at the end and at every interval: to standard output, one line each, or
+    /// to FILE, always the latest
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
     json: Option<PathBuf>,
     /// Answer scrapes at this address, and show a page there; a port alone is one of 127.0.0.1
@@ -193,8 +195,8 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
 /// `seekless run`: the exit status is the command's own, 128 + n if signal n ended it.
 ///
 /// # Errors
-/// The shim is not to be found, no daemon can be started, or the command itself cannot be started for want of memory
-/// or processes. (A command that is not there or not executable is status 127 or 126, as in a shell.)
+/// The shim is not to be found, no daemon can be started, or the command itself cannot be started for want of
+/// memory or processes. (A command that is not there or not executable is status 127 or 126, as in a shell.)
 pub fn run_run(args: RunArgs) -> Result<ExitCode, Fault> {
     run::run(&args)
 }

@@ -10,12 +10,12 @@ use seekless_wire::Frame;
 /// No request waits.
 const NONE: u64 = 0;
 
-/// The sending side of a connection. Sends never wait: a shim that does not read its answer has only itself to blame.
+/// The sending side of a connection. Sends never wait: an answer that its shim does not read is lost.
 #[derive(Debug)]
 pub(crate) struct Client {
     socket: OwnedFd,
-    /// Number of the request that waits for an answer; [`NONE`] if none does. The thread that takes it out answers, so no request is
-    /// answered twice whatever crosses.
+    /// Number of the request that waits for an answer; [`NONE`] if none does. The thread that takes it out
+    /// answers, so no request is answered twice whatever crosses.
     waiting: AtomicU64,
     /// A status is on its way.
     status: AtomicBool,

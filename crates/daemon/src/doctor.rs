@@ -1,12 +1,13 @@
 //! `seekless doctor`: is it hooked, and what would help here?
 //!
-//! A preload shim is silent when it is not loaded, so a look from outside is needed. With `--pid` the doctor reads `/proc/PID` and says
-//! whether the shim is mapped there, whether the daemon it would talk to answers, and what in that process goes past the
-//! shim. Without, it describes the machine: disks, their settings, the daemon. Either way it names the one of `run`, `watch`,
-//! `observe` and `disk tune` that suits, and `observe` as the first step where the kernel has it.
+//! A preload shim is silent when it is not loaded, so a look from outside is needed. With `--pid` the doctor
+//! reads `/proc/PID` and says whether the shim is mapped there, whether the daemon it would talk to answers,
+//! and what in that process goes past the shim. Without, it describes the machine: disks, their settings, the
+//! daemon. Either way it names the one of `run`, `watch`, `observe` and `disk tune` that suits, and `observe`
+//! as the first step where the kernel has it.
 //!
-//! Exit status: 0 if all is well (hooked and the daemon answers; the daemon answers), 1 if not, 5 if there is no such
-//! process, 3 if it may not be looked at.
+//! Exit status: 0 if all is well (hooked and the daemon answers; the daemon answers), 1 if not, 5 if there is
+//! no such process, 3 if it may not be looked at.
 
 mod elf;
 mod machine;

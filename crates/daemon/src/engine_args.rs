@@ -15,8 +15,8 @@ pub struct EngineArgs {
     /// What every engine is told
     #[command(flatten)]
     pub engine: EngineOptions,
-    /// What to do: off, track (only time calls), serialise (one read at a time a disk), prefetch (enlarge reads, in
-    /// no order), both (which --prefetch auto and --ahead need)
+    /// What to do: off, track (only time calls), serialise (one read at a time a disk), prefetch (enlarge
+    /// reads, in no order), both (which --prefetch auto and --ahead need)
     #[arg(long, default_value = "both", value_name = "MODE", help_heading = PAPERS, hide_short_help = true)]
     pub mode: Mode,
     /// How a disk's queue is served

@@ -1,8 +1,9 @@
 //! Readers held in the kernel, and the promise that none is held for long.
 //!
-//! A held reader sleeps until its event is answered. The disk's reader thread does that, normally within a disk's
-//! service time; but the disk may hang, and with it whatever thread asks it anything. So every held reader stands in a
-//! [`Registry`] as well, in order of arrival, and a thread that never touches a disk lets go of those whose time is up.
+//! A held reader sleeps until its event is answered. The disk's reader thread does that, normally within a
+//! disk's service time; but the disk may hang, and with it whatever thread asks it anything. So every held
+//! reader stands in a [`Registry`] as well, in order of arrival, and a thread that never touches a disk lets
+//! go of those whose time is up.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -73,8 +74,8 @@ impl Registry {
         }
         let held = Arc::new(Held { event: Mutex::new(Some(event)), count: self.now.clone() });
         let mut queue = lock(&self.queue);
-        // Those answered long ago go as they come to the front; were one at the front held for its whole time, the
-        // answered ones behind it would pile up.
+        // Those answered long ago go as they come to the front; were one at the front held for its whole
+        // time, the answered ones behind it would pile up.
         if queue.len() >= 2 * self.most {
             queue.retain(|(_, held)| held.strong_count() > 0);
         }
@@ -82,7 +83,7 @@ impl Registry {
         Some(held)
     }
 
-    /// Lets go of everybody whose time is up.
+    /// Lets go of all whose time is up.
     pub(crate) fn enforce(&self, now: Instant) {
         loop {
             let held = {
@@ -101,7 +102,7 @@ impl Registry {
         }
     }
 
-    /// Lets go of everybody, now.
+    /// Lets go of all, now.
     pub(crate) fn release_all(&self) {
         let queue = std::mem::take(&mut *lock(&self.queue));
         for held in queue.iter().filter_map(|(_, held)| held.upgrade()) {

@@ -1,4 +1,4 @@
-//! Front doors of the engine for servers nobody changed. The paper's Reception (\[L\] 3.2.2).
+//! Front doors of the engine for unchanged servers. The paper's Reception (\[L\] 3.2.2).
 //!
 //! ```text
 //!  shims --connect, Need + descriptor--> receptionist --request--> reader of that disk (Spindle)

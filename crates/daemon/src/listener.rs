@@ -1,4 +1,5 @@
-//! The two listening sockets: a path, and its twin in the abstract namespace for servers that cannot reach the path.
+//! The two listening sockets: a path, and its twin in the abstract namespace for servers that cannot reach
+//! the path.
 
 use std::ffi::{CStr, CString};
 use std::fs;
@@ -46,7 +47,8 @@ impl Listener {
         let io_error = |error: io::Error| StartError::Listen { path: path.to_path_buf(), error };
         let name = socket_name(path).map_err(io_error)?;
         if let Some(dir) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
-            // Other users' servers must be able to reach the socket; its mode bits decide which users may connect.
+            // Other users' servers must be able to reach the socket; its mode bits decide which users may
+            // connect.
             let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(dir);
             made.map_err(|error| StartError::Folder { dir: dir.to_path_buf(), error })?;
         }
@@ -112,7 +114,8 @@ impl Listener {
         self.at_path.iter().map(|p| &p.socket).chain(&self.at_twin).map(|s| s.as_fd())
     }
 
-    /// Whether this peer may connect: abstract sockets have no permission bits, so those of the path are applied here.
+    /// Whether this peer may connect: abstract sockets have no permission bits, so those of the path are
+    /// applied here.
     pub(crate) fn admits(&self, peer: Peer) -> bool {
         self.others_allowed || peer.uid == 0 || peer.uid == rustix::process::geteuid().as_raw()
     }

@@ -97,7 +97,7 @@ pub(crate) struct Receptionist {
     shared: Shared,
     counters: Counters,
     shares: Shares,
-    /// Where shims report what was read; `None`: in this mode nobody wants to know.
+    /// Where shims report what was read; `None` in modes that need no reports.
     rings: Option<Rings>,
     hand_over: HandOver,
     strikes: Strikes,

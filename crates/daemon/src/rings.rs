@@ -1,11 +1,13 @@
 //! The rings that shims report reads through: one for each user.
 //!
-//! A ring is memory that every process that has it may read and write as it likes. Processes of one user may do as much to each
-//! other anyway (`ptrace`); those of two users may not, so no two users share a ring. What one user writes into its ring costs no
-//! other user's reports: each ring is emptied in turn, so many records at a time; a record counts only if it is about a file
-//! that its user has shown to be able to read, by a descriptor, lately; and a ring with impossible indices is replaced.
+//! A ring is memory that every process that has it may read and write as it likes. Processes of one user may
+//! do as much to each other anyway (`ptrace`); those of two users may not, so no two users share a ring. What
+//! one user writes into its ring costs no other user's reports: each ring is emptied in turn, so many records
+//! at a time; a record counts only if it is about a file that its user has shown to be able to read, by a
+//! descriptor, lately; and a ring with impossible indices is replaced.
 //!
-//! A shim knows a ring by its number. Numbers are given when a user is first told one, and no two users have the same.
+//! A shim knows a ring by its number. Numbers are given when a user is first told one, and no two users have
+//! the same.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,20 +20,23 @@ use seekless_engine::Foretold;
 use seekless_kernel::ring::{Consumer, Record};
 use seekless_policy::FileId;
 
-/// Most users with a ring, at 260 KiB each: 32 MiB. A server runs as one user, or as one for each client (Samba). One more user
-/// takes the place of one that has been silent for [`SILENT_FOR`]; without such a place it goes without reports. At half of
-/// it Samba servers of 64 active clients would; numbers of rings are a byte, so twice as many are the most there could be.
+/// Most users with a ring, at 260 KiB each: 32 MiB. A server runs as one user, or as one for each client
+/// (Samba). One more user takes the place of one that has been silent for [`SILENT_FOR`]; without such a
+/// place it goes without reports. At half of it Samba servers of 64 active clients would; numbers of rings
+/// are a byte, so twice as many are the most there could be.
 const USERS_MAX: usize = 128;
 
-/// A user that has neither asked nor reported for so long may lose its ring. Its shims get another with their next miss.
+/// A user that has neither asked nor reported for so long may lose its ring. Its shims get another with their
+/// next miss.
 const SILENT_FOR: Duration = Duration::from_secs(10);
 
-/// How long a user goes without a ring after it has made one impossible: making one takes a tenth of a millisecond, so no user
-/// can cost more than a ten-thousandth of a core by that.
+/// How long a user goes without a ring after it has made one impossible: making one takes a tenth of a
+/// millisecond, so no user can cost more than a ten-thousandth of a core by that.
 const WITHOUT_FOR: Duration = Duration::from_secs(1);
 
-/// Records taken from one ring in its turn: at a turn every 5 ms 50,000 reads a second of one user. At half of it a server of
-/// 25 Gb/s in reads of 128 KiB is near the bound; at double, two users that flood leave a third half as many.
+/// Records taken from one ring in its turn: at a turn every 5 ms 50,000 reads a second of one user. At half
+/// of it a server of 25 Gb/s in reads of 128 KiB is near the bound; at double, two users that flood leave a
+/// third half as many.
 const USER_RECORDS: usize = 256;
 
 /// Records taken at once, before connections get their turn.
@@ -68,8 +73,8 @@ pub(crate) struct Counts {
 pub(crate) struct Rings {
     /// Where the daemon listens: the name of every ring.
     socket: PathBuf,
-    /// A file counts as shown for so long after it was last asked for or reported: as long as the engine keeps
-    /// it open.
+    /// A file counts as shown for so long after it was last asked for or reported: as long as the engine
+    /// keeps it open.
     shown_for: Duration,
     users: HashMap<u32, User>,
     last_number: u8,
@@ -122,7 +127,7 @@ impl Rings {
         self.counts
     }
 
-    /// Records that rings had no room for. What a producer writes there is its own affair; it cannot make the sum overflow.
+    /// Records that rings had no room for. Producers write these counts, so the sum saturates.
     pub(crate) fn dropped(&self) -> u64 {
         let rings = self.users.values().filter_map(|user| user.ring.as_ref());
         rings.fold(self.counts.dropped, |sum, (consumer, _)| sum.saturating_add(consumer.dropped()))
@@ -221,7 +226,7 @@ impl Rings {
         taken
     }
 
-    /// A ring that nothing comes out of any more goes; the user's next question names another.
+    /// Drops a ring that is impossible; the user's next question names another.
     fn replace(&mut self, uid: u32, now: Instant) {
         if !std::mem::replace(&mut self.warned, true) {
             tracing::warn!(
@@ -357,7 +362,8 @@ mod tests {
             rings.shown(1, FILE, now);
             let number = rings.number(2, now);
             assert_ne!(number, 0);
-            // By another mapping of the same memory, as a hostile process would: the tail stands 64 bytes from its start.
+            // By another mapping of the same memory, as a hostile process would: the tail stands 64 bytes
+            // from its start.
             let fd = rings.ring(2, now).unwrap().unwrap().try_clone_to_owned().unwrap();
             let file = std::fs::File::from(fd);
             std::os::unix::fs::FileExt::write_all_at(&file, &u64::MAX.to_ne_bytes(), 64).unwrap();

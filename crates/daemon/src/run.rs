@@ -1,9 +1,10 @@
 //! `seekless run -- CMD`: the command with the shim in front of it.
 //!
-//! If a daemon answers it is used; otherwise one is started as our child, with a socket in a folder of its own, and ends
-//! with us. The command inherits our terminal, input and output; signals sent to us are passed on, and we end as it
-//! ended. A server that puts itself into the background ends the command, and with it the daemon started here: run such
-//! servers in the foreground (`nginx -g 'daemon off;'`), or start `seekless daemon` beforehand.
+//! If a daemon answers it is used; otherwise one is started as our child, with a socket in a folder of its
+//! own, and ends with us. The command inherits our terminal, input and output; signals sent to us are passed
+//! on, and we end as it ended. A server that puts itself into the background ends the command, and with it
+//! the daemon started here: run such servers in the foreground (`nginx -g 'daemon off;'`), or start `seekless
+//! daemon` beforehand.
 
 use std::env;
 use std::ffi::OsString;
@@ -128,7 +129,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
     Ok(ExitCode::from(exit_code(status)))
 }
 
-/// Says once which setting of the server would let the disks be read in better order, when it has had time to start its workers.
+/// Says once which setting of the server would let the disks be read in better order, when it has had time to
+/// start its workers.
 fn advise(pid: u32, ended: &AtomicBool) {
     let until = Instant::now() + STARTED_AFTER;
     while !ended.load(Ordering::Relaxed) {
@@ -144,7 +146,8 @@ fn advise(pid: u32, ended: &AtomicBool) {
     }
 }
 
-/// Sends a signal on, unless the terminal sent it: then the command, being in our process group, has it already.
+/// Sends a signal on, unless the terminal sent it: then the command, being in our process group, has it
+/// already.
 fn pass_on(origin: &Origin, pid: Pid) {
     if origin.cause == Cause::Kernel {
         return;

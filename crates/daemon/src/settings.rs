@@ -28,10 +28,11 @@ pub struct DaemonSettings {
 impl DaemonSettings {
     /// The defaults, listening at `socket`.
     ///
-    /// Servers drop privileges after they start (`www-data`, `nobody`), so the daemon of root lets any local user
-    /// connect. Nothing secret passes: a client can only ask for reads of a descriptor it already holds open for
-    /// reading, is told no more than that they are done, and shares the memory it reports reads through with no other user.
-    /// What one user could do is fill what all share: docs/SECURITY.md has the bounds.
+    /// Servers drop privileges after they start (`www-data`, `nobody`), so the daemon of root lets any local
+    /// user connect. Nothing secret passes: a client can only ask for reads of a descriptor it already holds
+    /// open for reading, is told no more than that they are done, and shares the memory it reports reads
+    /// through with no other user. What one user could do is fill what all share: docs/SECURITY.md has the
+    /// bounds.
     pub fn new(socket: PathBuf) -> DaemonSettings {
         let root = rustix::process::geteuid().is_root();
         DaemonSettings {
@@ -46,7 +47,8 @@ impl DaemonSettings {
         }
     }
 
-    /// Most connections one user other than root may hold: three quarters, so that a second user always gets in.
+    /// Most connections one user other than root may hold: three quarters, so that a second user always gets
+    /// in.
     pub fn user_share(&self) -> usize {
         crate::shares::of(self.connections_max)
     }

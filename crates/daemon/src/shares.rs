@@ -1,23 +1,25 @@
 //! What one user may take of what there is for all: three quarters, so that another user always gets in.
 //!
-//! Places in a disk's queue are counted from the request to its answer, whether or not its client is still there: advice is
-//! given by clients that hang up at once. A request that is given up by its client holds its place for [`GIVEN_UP_FOR`]
-//! more; else a client that asks and hangs up could pass through the queue at the speed of its processor, and each time
-//! have a file opened and others' files closed for it.
+//! Places in a disk's queue are counted from the request to its answer, whether or not its client is still
+//! there: advice is given by clients that hang up at once. A request that is given up by its client holds its
+//! place for [`GIVEN_UP_FOR`] more; else a client that asks and hangs up could pass through the queue at the
+//! speed of its processor, and each time have a file opened and others' files closed for it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// How long a request that its client has given up holds its place. With a queue of 4,096 one user gives up 600 requests a
-/// second at most; the 2,048 files kept open for a disk's streams then last more than three seconds, in which every player
-/// reads. A server that is killed with its whole share waiting is passed on for so long when it comes back.
+/// How long a request that its client has given up holds its place. With a queue of 4,096 one user gives up
+/// 600 requests a second at most; the 2,048 files kept open for a disk's streams then last more than three
+/// seconds, in which every player reads. A server that is killed with its whole share waiting is passed on
+/// for so long when it comes back.
 const GIVEN_UP_FOR: Duration = Duration::from_secs(5);
 
-/// Disks without a block device (FUSE, network) that one user may be the first to ask for. Every user may mount FUSE file systems,
-/// and each gets threads of its own and one of 256 places for disks. At half of it there is still one for each mount of a
-/// media server; at double, two hostile users could take half of all places.
+/// Disks without a block device (FUSE, network) that one user may be the first to ask for. Every user may
+/// mount FUSE file systems, and each gets threads of its own and one of 256 places for disks. At half of it
+/// there is still one for each mount of a media server; at double, two hostile users could take half of all
+/// places.
 const OWN_DISKS_MAX: usize = 64;
 
 /// Three quarters of `most`, at least one.

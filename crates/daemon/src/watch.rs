@@ -10,13 +10,14 @@
 //!                       \--> Registry: let go when its time is up
 //! ```
 //!
-//! - [`events`]: the event threads. They never touch a disk: no file is opened or read, residency is asked of the page
-//!   cache through the event's own descriptor.
+//! - [`events`]: the event threads. They never touch a disk: no file is opened or read, residency is asked of
+//!   the page cache through the event's own descriptor.
 //! - [`scope`]: is a file under one of the folders?
-//! - [`files`]: what is known about files; files wholly in memory are not announced any more, until a page of them goes.
-//! - [`keeper`]: the thread that keeps promises: lets go of readers held too long, looks after ignored files, beats.
-//! - [`supervisor`]: the process above, which kills a worker that does not beat. Whatever ends the worker closes the
-//!   notification group, and that releases every reader at once.
+//! - [`files`]: what is known about files; files wholly in memory are not announced until a page of them
+//!   goes.
+//! - [`keeper`]: a thread that lets go of readers held too long, looks after ignored files, and beats.
+//! - [`supervisor`]: the process above, which kills a worker that does not beat. Whatever ends the worker
+//!   closes the notification group, and that releases every reader at once.
 
 mod beats;
 pub(crate) mod counts;

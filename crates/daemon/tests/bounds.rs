@@ -90,7 +90,8 @@ fn advice_is_followed_although_its_giver_hangs_up() {
     assert_eq!(bench.status().counters.hang_ups, 0);
 }
 
-/// A request that cannot be served in time is given back; nobody waits for ever. With no time at all allowed, each is.
+/// A request that cannot be served in time is given back; nobody waits for ever. With no time at all allowed,
+/// each is.
 #[test]
 fn requests_are_given_up_in_time() {
     let bench = Bench::start(|s| s.engine.spindle.wait_max = Nanos::ZERO);

@@ -1,6 +1,7 @@
-//! Disks that are not what their flag says, and file systems whose files lie elsewhere: loop devices over memory and over a FUSE file
-//! that answers as an arm would, overlays of two of them, a pool that says where its files are, a FUSE file system that passes by
-//! the page cache. Needs root, loop devices and mkfs.ext4; says what it skips.
+//! Disks that are not what their flag says, and file systems whose files lie elsewhere: loop devices over
+//! memory and over a FUSE file that answers as an arm would, overlays of two of them, a pool that says where
+//! its files are, a FUSE file system that passes by the page cache. Needs root, loop devices and mkfs.ext4;
+//! says what it skips.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -324,7 +325,8 @@ fn a_disk_that_seeks_is_served_though_its_flag_says_it_does_not() {
     assert!(found.seeks && !found.rotational && found.by == KnownBy::Probe, "{found:?}");
     assert!(found.to_string().contains("is served") && found.to_string().contains("rotational=0"), "{found}");
 
-    // Known for the rest of the boot: a disk that answers at once now would be taken for flash if it were looked at again.
+    // Known for the rest of the boot: a disk that answers at once now would be taken for flash if it were
+    // looked at again.
     stand_in.seeks.store(false, Ordering::Relaxed);
     let again = disk.kind(profiles.path());
     assert_eq!((again.seeks, again.kind), (true, found.kind));

@@ -1,5 +1,5 @@
-//! What a user may do to a daemon that all users share, and what it costs the others: nothing of theirs is seen, and what is for
-//! all is not taken by one. Most of it takes root, which alone can become another user.
+//! What a user may do to a daemon that all users share, and what it costs the others: nothing of theirs is
+//! seen, and what is for all is not taken by one. Most of it takes root, which alone can become another user.
 
 mod common;
 #[path = "common/gated.rs"]

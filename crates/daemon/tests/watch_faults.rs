@@ -268,8 +268,8 @@ fn a_disk_that_fails_or_hangs_fails_or_delays_its_own_readers_only() {
     assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()), "{error}");
     assert!(disk.tell(&["fault", "--clear"]));
 
-    // A disk that hangs: its reader is let go by us in time and waits for the disk alone; readers of another disk are
-    // served meanwhile.
+    // A disk that hangs: its reader is let go by us in time and waits for the disk alone; readers of another
+    // disk are served meanwhile.
     evict(&file(2));
     assert!(disk.tell(&["fault", "--hang", "4s"]));
     let slow = (file(2), other);

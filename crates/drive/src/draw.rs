@@ -1,18 +1,19 @@
-//! Drives that nobody has tuned to, drawn from a seed.
+//! Drives drawn from a seed, so that no constant is tuned to them.
 //!
-//! [`draw`] gives the same drive for the same two numbers, on every machine and in every release: the generator is
-//! SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014), written out here, and
-//! all that follows is exact or `libm`.
+//! [`draw`] gives the same drive for the same two numbers, on every machine and in every release: the
+//! generator is SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014),
+//! written out here, and all that follows is exact or `libm`.
 //!
 //! What is drawn hangs together as it does in drives that were sold:
 //!
-//! - The speed of rotation bounds the outer rate and sets the class of the arm (a 15,000 rpm drive has small platters
-//!   and short seeks).
+//! - The speed of rotation bounds the outer rate and sets the class of the arm (a 15,000 rpm drive has small
+//!   platters and short seeks).
 //! - The outer rate stands for the drive's age: with it grow the tracks, the capacity and the buffer.
-//! - Track-to-track, average and full-stroke seek are drawn together; the curve `a + b * sqrt(d) + c * d` goes
-//!   through all three.
+//! - Track-to-track, average and full-stroke seek are drawn together; the curve `a + b * sqrt(d) + c * d`
+//!   goes through all three.
 //!
-//! What firmware decides is drawn freely: segments, look-ahead, fetch before leaving, queue and its order, overheads.
+//! What firmware decides is drawn freely: segments, look-ahead, fetch before leaving, queue and its order,
+//! overheads.
 
 use alloc::format;
 use alloc::string::String;
@@ -106,13 +107,14 @@ fn whole(value: f64, low: u32, high: u32) -> u32 {
 
 /// The drive number `index` of a seed. Its name is `drawn-SEED-INDEX`.
 ///
-/// - rpm 5,400, 5,900, 7,200, 10,000 or 15,000; outer media rate 60 to 290 MB/s, inner 0.45 to 0.7 of it, 8 to 32 zones.
+/// - rpm 5,400, 5,900, 7,200, 10,000 or 15,000; outer media rate 60 to 290 MB/s, inner 0.45 to 0.7 of it, 8
+///   to 32 zones.
 /// - Track-to-track seek 0.2 to 2 ms, average 2.8 to 14 ms, full stroke 1.96 to 2.6 times the average, about.
 /// - Buffer 2 to 512 MiB in 8 to 256 segments; look-ahead over a segment, to the end of a track, or off.
 /// - 1, 4, 16 or 32 commands queued, by positioning time or in order of arrival.
 ///
-/// A drive that holds one command always reads ahead. Without both it would lose a turn at every command, and no maker
-/// sold that.
+/// A drive that holds one command always reads ahead. Without both it would lose a turn at every command, and
+/// no maker sold that.
 pub fn draw(seed: u64, index: u64) -> DriveSpec {
     DriveSpec::try_from(raw(seed, index)).unwrap_or_else(|why| {
         // A property test draws thousands.
@@ -147,11 +149,12 @@ fn raw(seed: u64, index: u64) -> RawSpec {
     let average_ms = near(&mut n, class.average_ms);
     let head_switch_ms = rounded(track_ms * n.within((0.5, 1.0)));
 
-    // A long read pays, each turn, the switch to the next track: the track holds what the rate leaves after that.
+    // A long read pays, each turn, the switch to the next track: the track holds what the rate leaves after
+    // that.
     let turns = heads as f64 * period_s + ((heads - 1) as f64 * head_switch_ms + track_ms) / 1e3;
     let outer_track = outer * 1e6 * turns / heads as f64 / 512.0;
-    // Tracks grow closer as they grow denser. The power goes through the catalogue: 525 sectors a track and 13,160
-    // cylinders in 2000, 5,195 and 483,580 in 2021.
+    // Tracks grow closer as they grow denser. The power goes through the catalogue: 525 sectors a track and
+    // 13,160 cylinders in 2000, 5,195 and 483,580 in 2021.
     let cylinders = 13_160.0 * libm::pow(outer_track / 525.0, 1.57) * n.within((0.7, 1.3));
     let cylinders = whole(cylinders, 2_000, 2_000_000);
     let zones = zones(&mut n, cylinders, outer_track, inner_part, track_ms, head_switch_ms, period_s);
@@ -230,16 +233,16 @@ fn zones(
     (0..count).map(zone).collect()
 }
 
-/// The curve `a + b * sqrt(d) + c * d` through the seek over one cylinder, the mean between independent places and a
-/// full stroke.
+/// The curve `a + b * sqrt(d) + c * d` through the seek over one cylinder, the mean between independent
+/// places and a full stroke.
 fn curve(n: &mut Numbers, cylinders: u32, track_ms: f64, average_ms: f64) -> RawFit {
-    // Of what the longest seek takes beyond the shortest, the average takes 8/15 where the arm only accelerates (all
-    // root) and a third where it only coasts (all line).
+    // Of what the longest seek takes beyond the shortest, the average takes 8/15 where the arm only
+    // accelerates (all root) and a third where it only coasts (all line).
     let full_ms = track_ms + (average_ms - track_ms) / n.within((0.38, 0.51));
     let stroke = f64::from(cylinders - 1);
     let root = libm::sqrt(stroke);
-    // b * (root - 1) + c * (stroke - 1) = full - track; the average of sqrt(d) over independent places is 8/15 of
-    // `root`, that of d a third of `stroke`.
+    // b * (root - 1) + c * (stroke - 1) = full - track; the average of sqrt(d) over independent places is
+    // 8/15 of `root`, that of d a third of `stroke`.
     let (b1, c1, full) = (root - 1.0, stroke - 1.0, full_ms - track_ms);
     let (b2, c2, average) = (root * 8.0 / 15.0 - 1.0, stroke / 3.0 - 1.0, average_ms - track_ms);
     let det = b1 * c2 - b2 * c1;

@@ -101,7 +101,7 @@ pub(crate) enum Order {
     Cancel(RequestId),
 }
 
-/// Bytes of a file that nobody has asked for.
+/// Bytes of a file that no reader asked for.
 pub(crate) struct Foretell {
     pub(crate) id: RequestId,
     pub(crate) reader: u32,

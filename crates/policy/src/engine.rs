@@ -253,7 +253,7 @@ impl DiskEngine {
         self.spindle.load().1
     }
 
-    /// Leaves the disk to its readers, or no longer.
+    /// Begins or ends leaving the disk to its readers.
     fn leave_to_readers(&mut self, rests: bool) {
         match (self.rests, rests) {
             (false, true) => self.spindle.let_go(self.now),

@@ -1,4 +1,5 @@
-//! `seekless sim` on its own, for trying it out without the rest: `cargo run -p seekless-sim --example sim -- trace info FILE`.
+//! `seekless sim` on its own, for trying it out without the rest: `cargo run -p seekless-sim --example sim --
+//! trace info FILE`.
 
 use std::process::ExitCode;
 

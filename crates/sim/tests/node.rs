@@ -111,8 +111,8 @@ fn what_fits_is_read_once() {
     assert!(at > Nanos::from_secs(4) && until < served);
 }
 
-/// What downloads hold, the page cache has not. (Fewer downloads would not show it: what several of them take from the same blocks counts as
-/// hits too.)
+/// What downloads hold, the page cache has not. (Fewer downloads would not show it: what several of them take
+/// from the same blocks counts as hits too.)
 #[test]
 fn downloads_take_from_the_memory() {
     let catalogue = library(768);
@@ -175,8 +175,8 @@ fn twice_as_fast_takes_half_the_time() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Whatever is asked of it: the same seed gives the same bytes, no client gets what its link does not take, and what
-    /// was served was read, from the disk or once before.
+    /// Whatever is asked of it: the same seed gives the same bytes, no client gets what its link does not
+    /// take, and what was served was read, from the disk or once before.
     #[test]
     fn the_books_balance(
         clients in 1u32..60, nodes in 1u32..5, number in 1u32..5, downloads in 0u32..5,

@@ -79,7 +79,8 @@ fn the_same_run_twice_and_in_another_thread_gives_the_same_bytes() {
     }
 }
 
-/// Bytes, reads and seeks of a few seconds: they change only when the model or, for the third, the policy does.
+/// Bytes, reads and seeks of a few seconds: they change only when the model or, for the third, the policy
+/// does.
 #[test]
 fn golden_runs() {
     let catalogue = catalogue();
@@ -183,8 +184,9 @@ fn a_file_set_beside_clients_that_never_rest_has_its_share() {
     }
 }
 
-/// A server that comes back under load, its memory empty and all viewers in the middle of their films: it is behind for a while, and then
-/// it is not. (Those who were left to themselves or let go had the disk seek for good.)
+/// A server that comes back under load, its memory empty and all viewers in the middle of their films: it is
+/// behind for a while, and then it is not. (Those who were left to themselves or let go had the disk seek for
+/// good.)
 #[test]
 fn viewers_who_come_back_all_at_once_are_served_again() {
     let size = Some(Bytes::gib(100));
@@ -306,7 +308,8 @@ fn a_library_that_does_not_fit_is_refused() {
     assert!(serving::run(&config, &catalogue()).unwrap_err().contains("--size"));
 }
 
-/// One client of a microbenchmark of the competitive prefetching paper, from a cold memory: requests, commands and KiB read.
+/// One client of a microbenchmark of the competitive prefetching paper, from a cold memory: requests,
+/// commands and KiB read.
 fn micro(handler: &str, algorithm: readahead::Kind, competitive: bool) -> (u64, u64, u64) {
     let spec =
         CatalogueSpec { videos: Some(6000), file_size: Some(Bytes::mib(4)), ..CatalogueSpec::default() };
@@ -334,7 +337,8 @@ fn micro(handler: &str, algorithm: readahead::Kind, competitive: bool) -> (u64, 
     (r.requests, r.disks[0].reads, r.disks[0].read_bytes >> 10)
 }
 
-/// Counted by hand from the windows of `TwoWindows`' own tests, up to one request that is under way at the end.
+/// Counted by hand from the windows of `TwoWindows`' own tests, up to one request that is under way at the
+/// end.
 #[test]
 fn microbenchmarks_read_what_they_say() {
     use readahead::Kind::{Linux26, OnDemand};

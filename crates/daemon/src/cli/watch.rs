@@ -49,8 +49,8 @@ pub struct WatchArgs {
     /// Write the statistics every so many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     stats_interval: Option<f64>,
-    /// Write the statistics as JSON, at the end and at every interval: to standard output, one line each, or to FILE,
-    /// always the latest
+    /// Write the statistics as JSON, at the end and at every interval: to standard output, one line each, or
+    /// to FILE, always the latest
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
     json: Option<PathBuf>,
     /// Answer scrapes at this address, and show a page there; a port alone is one of 127.0.0.1
@@ -64,12 +64,12 @@ pub struct WatchArgs {
     restarts: u64,
 }
 
-/// `seekless watch`: a supervisor, and under it a worker that is a daemon with the kernel's announcements as a second
-/// door. Returns when interrupted (SIGINT, SIGTERM, SIGHUP).
+/// `seekless watch`: a supervisor, and under it a worker that is a daemon with the kernel's announcements as
+/// a second door. Returns when interrupted (SIGINT, SIGTERM, SIGHUP).
 ///
 /// # Errors
-/// The kernel, the file system or our rights do not allow it; a folder is none; the socket is taken; or the worker keeps
-/// dying.
+/// The kernel, the file system or our rights do not allow it; a folder is none; the socket is taken; or the
+/// worker keeps dying.
 pub fn run_watch(args: WatchArgs) -> Result<Exit, Fault> {
     // Checked here as well, so that a mistake is met before a process is started for it.
     let mut settings = args.socket.settings(&args.engine)?;

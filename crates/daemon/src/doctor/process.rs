@@ -51,8 +51,8 @@ pub(crate) struct Facts {
     pub(crate) other_root: Option<PathBuf>,
     /// It is in another network namespace, where the socket's abstract twin is not seen.
     pub(crate) other_network: bool,
-    /// How many of its processes read files themselves, one read at a time: as many misses can be outstanding. 0 if it is no server known
-    /// to do so, or has threads to do it.
+    /// How many of its processes read files themselves, one read at a time: as many misses can be
+    /// outstanding. 0 if it is no server known to do so, or has threads to do it.
     pub(crate) reads_at_once: usize,
 }
 
@@ -271,8 +271,8 @@ fn blocks(fdinfo: &str) -> bool {
 /// Most processes of a server that are looked at.
 const WORKERS_MAX: usize = 256;
 
-/// [`Facts::reads_at_once`]: nginx has a pool of threads in each worker where `aio threads` is set, and one thread where it is not; lighttpd
-/// has one thread in any case. A master does not read.
+/// [`Facts::reads_at_once`]: nginx has a pool of threads in each worker where `aio threads` is set, and one
+/// thread where it is not; lighttpd has one thread in any case. A master does not read.
 fn reads_at_once(pid: u32, name: &str) -> usize {
     if !matches!(name, "nginx" | "lighttpd") {
         return 0;

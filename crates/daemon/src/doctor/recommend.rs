@@ -4,9 +4,9 @@
 //! can be tried on a server that runs. Its gain is less than that of the others, because the first read of a
 //! stream stays a miss. What follows is the way that gains most.
 //!
-//! The shim costs least and serves best, but must be in front of a program when it starts and sees only calls made through the
-//! C library. Watching needs root and Linux 6.14, and no word of the program. Where neither is to be had, the kernel's own
-//! settings give what they can.
+//! The shim costs least and serves best, but must be in front of a program when it starts and sees only calls
+//! made through the C library. Watching needs root and Linux 6.14, and no word of the program. Where neither
+//! is to be had, the kernel's own settings give what they can.
 
 use serde::Serialize;
 

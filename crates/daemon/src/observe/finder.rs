@@ -116,7 +116,7 @@ impl Finder {
         }
     }
 
-    /// Looks for files until nobody asks any more.
+    /// Looks for files until the senders are gone.
     pub(crate) fn run(mut self, searches: &Receiver<Search>, answers: &Sender<(Inode, Answer)>) {
         loop {
             let pause = if self.scan.is_some() { Duration::ZERO } else { ROUND };

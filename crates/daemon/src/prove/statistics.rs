@@ -31,7 +31,7 @@ const PAIRS_MIN: usize = 5;
 /// many pairs are needed; at double, a gain of a tenth cannot be told from none.
 const NARROW: f64 = 1.05;
 
-/// What lies within this factor of one is no gain and no loss that anybody would notice.
+/// A factor within this of one is neither gain nor loss.
 const NOTHING: f64 = 1.05;
 
 /// Student's t, two-sided 95 %, by degrees of freedom from 1.
@@ -184,7 +184,7 @@ impl Estimate {
 pub(crate) enum Verdict {
     /// A byte costs less disk time.
     Gain,
-    /// It costs the same, to within what anybody would notice.
+    /// It costs the same, to within a twentieth.
     NoGain,
     /// It costs more.
     Loss,
@@ -234,7 +234,7 @@ pub(crate) fn proof(blocks: &[Block]) -> Proof {
         Some(e) if e.low > 1.0 && e.ratio > NOTHING => Verdict::Gain,
         Some(e) if e.high < 1.0 && e.ratio < 1.0 / NOTHING => Verdict::Loss,
         Some(e) if e.low >= 1.0 / NOTHING && e.high <= NOTHING => Verdict::NoGain,
-        // Shown to be something, but not so much that anybody would notice.
+        // A difference is shown, but within [`NOTHING`].
         Some(e) if e.is_certain() => Verdict::NoGain,
         _ => Verdict::Uncertain,
     };

@@ -1,4 +1,5 @@
-//! When each event thread last went round. The keeper beats to the supervisor as long as none of them is stuck.
+//! When each event thread last went round. The keeper beats to the supervisor as long as none of them is
+//! stuck.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -6,8 +7,8 @@ use std::time::{Duration, Instant};
 /// How often the keeper goes round, and beats.
 pub(crate) const ROUND: Duration = Duration::from_millis(100);
 
-/// An event thread that has not gone round for so long is stuck: it waits at most [`ROUND`] for an event, and handles
-/// one without waiting for anything.
+/// An event thread that has not gone round for so long is stuck: it waits at most [`ROUND`] for an event, and
+/// handles one without waiting for anything.
 const STUCK_AFTER: Duration = Duration::from_millis(700);
 
 /// When each event thread last went round, in milliseconds since the start.

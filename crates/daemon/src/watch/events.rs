@@ -125,8 +125,8 @@ impl Announcer {
         let tid = event.tid();
         let Some(fd) = event.allow() else { return };
         if is_own_thread(tid) {
-            // The engine opens files by itself, too, and maps what it has brought in: that is nobody's reading. Asked when the
-            // reader has gone on.
+            // The engine opens files itself and maps what it has brought in, which no program reads. Asked
+            // when the reader has gone on.
             return self.counts.own.add();
         }
         let needs_every_hit = || lock(self.engine.devices()).needs_every_hit(call.file);
@@ -168,7 +168,8 @@ impl Transport for EventDoor<'_> {
         let tid = self.event.as_ref().map_or(0, Event::tid);
         let counts = &self.announcer.counts;
         if is_own_thread(tid) {
-            // A thread of the socket door's engine reads a file under our folders. It must not wait for itself.
+            // A thread of the socket door's engine reads a file under our folders. It must not wait for
+            // itself.
             counts.own.add();
             return Err(Refused::Door);
         }
@@ -188,8 +189,8 @@ impl Transport for EventDoor<'_> {
     }
 
     fn block(&mut self, _: Ticket) -> Option<(OnAnswer, Passed)> {
-        // The event keeps its descriptor until it is answered; the read gets another one of the same struct file, which
-        // raises no events either.
+        // The event keeps its descriptor until it is answered; the read gets another one of the same struct
+        // file, which raises no events either.
         let own = self.file().and_then(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 3).ok());
         let held = own.zip(self.event.take().and_then(|event| self.announcer.registry.hold(event, self.now)));
         let Some((own, held)) = held else {

@@ -1,13 +1,14 @@
 //! What is known about files: inside or not, and whether they need be announced at all.
 //!
-//! An announced read costs its reader two context switches even when everything is in memory. So a file found wholly in
-//! memory gets an ignore mark, and its reads cost nothing. Once a second the keeper asks the page cache about those
-//! files; as soon as a page of one is gone, it is announced again. Reads of that page in between go to the kernel, as they
-//! would without us. Ignored files are known by handle: holding them open would keep deleted files' blocks allocated
-//! and the mount busy.
+//! An announced read costs its reader two context switches even when everything is in memory. So a file found
+//! wholly in memory gets an ignore mark, and its reads cost nothing. Once a second the keeper asks the page
+//! cache about those files; as soon as a page of one is gone, it is announced again. Reads of that page in
+//! between go to the kernel, as they would without us. Ignored files are known by handle: holding them open
+//! would keep deleted files' blocks allocated and the mount busy.
 //!
-//! Not while the disk's engine needs to hear of every hit, because it gives back what readers have passed, or soon will: nobody would hear how
-//! far they are, they would count as gone, and what was fetched for them would be given back before they come to it.
+//! Not while the disk's engine gives back what readers have passed, or soon will: it needs every hit then.
+//! Readers that it does not hear of would count as gone, and what was fetched for them would be given back
+//! before they come to it.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -38,8 +39,8 @@ const RECOUNT: Duration = Duration::from_millis(500);
 /// What is ignored is believed for so long: a file outside may be moved inside.
 pub(crate) const IGNORED_FOR: Duration = Duration::from_secs(60);
 
-/// Ignored files are looked at this often, and more rarely when there is much to count: no more than a fiftieth of the
-/// keeper's time goes into it.
+/// Ignored files are looked at this often, and more rarely when there is much to count: no more than a
+/// fiftieth of the keeper's time goes into it.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LOOK_SHARE: u32 = 50;
 
@@ -111,8 +112,8 @@ impl Files {
         }
     }
 
-    /// Announces ignored files again that are not wholly in memory any more, or on a disk whose engine needs every hit. Says when to
-    /// look next.
+    /// Announces ignored files again that are not wholly in memory, or on a disk whose engine needs every
+    /// hit. Says when to look next.
     pub(crate) fn look(
         &self,
         folders: &Folders,
@@ -160,8 +161,8 @@ pub(crate) fn ignore_own_output(group: &Group) {
     let _ = group.ignore(std::io::stderr().as_fd());
 }
 
-/// Whether every page of the file is in memory. The last page is asked for first: a file being read through for the first
-/// time has not got it, and counting a whole large file takes milliseconds.
+/// Whether every page of the file is in memory. The last page is asked for first: a file being read through
+/// for the first time has not got it, and counting a whole large file takes milliseconds.
 fn wholly_resident(file: BorrowedFd<'_>, size: u64) -> bool {
     let resident =
         |offset: u64, len: u64| cachestat(file, offset, len).is_ok_and(|s| s.cached >= pages_of(offset, len));

@@ -1,5 +1,5 @@
-//! The thread that keeps the promises: nobody is held too long, ignored files are looked after, and the supervisor hears
-//! a beat as long as every event thread is alive.
+//! The thread that lets go of readers held too long, looks after ignored files, and beats to the supervisor
+//! as long as every event thread is alive.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;

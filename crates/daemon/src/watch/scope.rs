@@ -1,9 +1,9 @@
 //! Which files are under the folders given.
 //!
-//! A mark covers a whole mount or file system; a folder is often only a part of it. A folder that *is* its mount needs
-//! no test. Otherwise a file's path decides: the path its reader opened it by (mount scope), or the path it has in our own
-//! mount, found through its handle (file-system scope, where a container reaches it by a mount that we do not see).
-//! The answer is remembered for each file by [`super::files`].
+//! A mark covers a whole mount or file system; a folder is often only a part of it. A folder that *is* its
+//! mount needs no test. Otherwise a file's path decides: the path its reader opened it by (mount scope), or
+//! the path it has in our own mount, found through its handle (file-system scope, where a container reaches
+//! it by a mount that we do not see). The answer is remembered for each file by [`super::files`].
 
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -77,7 +77,8 @@ impl Folders {
         &self.below
     }
 
-    /// Whether the file, on the file system with this `st_dev`, is inside. A file of which this cannot be told is not.
+    /// Whether the file, on the file system with this `st_dev`, is inside. A file of which this cannot be
+    /// told is not.
     pub(crate) fn contain(&self, file: BorrowedFd<'_>, dev: u64) -> bool {
         if self.folders.iter().any(|f| f.whole && f.dev == dev) {
             return true;

@@ -1,9 +1,10 @@
 //! The process above the worker of `seekless watch`.
 //!
-//! Readers all over the system wait for the worker's answers. Should it stop giving them - a deadlock, a SIGSTOP, a
-//! debugger - nobody in the worker can mend that. The supervisor does nothing but listen to its beat, and kills it
-//! when the beat stays away: the end of a process closes its notification group, and that lets every reader go. The
-//! worker is then started again, after a pause that grows, a bounded number of times.
+//! Readers all over the system wait for the worker's answers. Should it stop giving them - a deadlock, a
+//! SIGSTOP, a debugger - nobody in the worker can mend that. The supervisor does nothing but listen to its
+//! beat, and kills it when the beat stays away: the end of a process closes its notification group, and that
+//! lets every reader go. The worker is then started again, after a pause that grows, a bounded number of
+//! times.
 
 use std::fs;
 use std::io::{self, Read};

@@ -1,7 +1,7 @@
 //! The worker process of `seekless watch`: a daemon with the second door open.
 //!
-//! Its standard input is a socket to the supervisor. A beat goes out on it every 100 ms, and its end means that the
-//! supervisor is gone.
+//! Its standard input is a socket to the supervisor. A beat goes out on it every 100 ms, and its end means
+//! that the supervisor is gone.
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -19,8 +19,9 @@ use crate::DaemonSettings;
 use crate::daemon::Daemon;
 use crate::parent::die_with;
 
-/// Descriptors wanted: for readers held, connections, and then as many again. When none is left the kernel refuses the
-/// read that waits, the one way in which this door could make a read fail; so there must always be some.
+/// Descriptors wanted: for readers held, connections, and then as many again. When none is left the kernel
+/// refuses the read that waits, the one way in which this door could make a read fail; so there must always
+/// be some.
 const DESCRIPTORS: u64 = 65536;
 
 /// Sent once, when the folders are marked.
@@ -39,7 +40,7 @@ pub(crate) struct Worker {
 
 /// Runs until SIGTERM, SIGINT, or the end of the supervisor.
 pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
-    // SIGKILL: whatever state we are in, our end lets everybody go.
+    // SIGKILL: in whatever state, the end of this process lets all readers go.
     die_with(worker.supervisor, Signal::KILL)?;
     let fault =
         |e: io::Error| Fault::new(Exit::Failed, format!("the worker of seekless watch cannot start: {e}"));
@@ -56,7 +57,8 @@ pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
         settings.engine.spindle.reads_in_flight = IN_FLIGHT_MAX;
     }
     let mut watch = worker.watch;
-    // One descriptor of the event and one of the source each, and half of all left for what is not ours to bound.
+    // One descriptor of the event and one of the source each, and half of all left for what is not ours to
+    // bound.
     let each = 4;
     watch.held_max = watch.held_max.min((raise_descriptors(DESCRIPTORS) / each) as usize).max(1);
     settings.connections_max = settings.connections_max.min(watch.held_max);
@@ -72,7 +74,8 @@ pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
     let heart = supervisor.try_clone().map_err(fault)?;
     let mut door = Door::open(&watch, &daemon, Some(heart), worker.restarts)?;
     let metrics = crate::metrics::serve(worker.metrics, None, &daemon, "seekless watch")?;
-    // Before it is announced: the reader of the announcement may end this worker, and it counts as one that lived.
+    // Before it is announced: the reader of the announcement may end this worker, and it counts as one that
+    // lived.
     rustix::io::write(&supervisor, &[READY]).map_err(|e| fault(e.into()))?;
     if worker.restarts == 0 {
         for disk in engine.survey(Some(&watch.dirs)) {
@@ -103,7 +106,7 @@ pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
             }
         }
     }
-    // Before anything else: everybody goes on.
+    // Before anything else: all readers go on.
     door.close();
     drop(metrics);
     if worker.json.is_some()

@@ -126,7 +126,8 @@ impl Client {
     }
 }
 
-/// A file out of the page cache, on the build folder's file system; `None`, with a word, where pages cannot be evicted.
+/// A file out of the page cache, on the build folder's file system; `None`, with a word, where pages cannot
+/// be evicted.
 pub fn cold_file(bytes: usize) -> Option<File> {
     let dir = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
     let mut file = tempfile::tempfile_in(dir).unwrap();
@@ -142,8 +143,9 @@ pub fn cold_file(bytes: usize) -> Option<File> {
     }
 }
 
-/// Bytes of the range that have come into memory, in whole pages. What a pager of idle memory (DAMON) has taken out since counts: the
-/// kernel remembers those pages, and it remembers none of what the tests drop themselves.
+/// Bytes of the range that have come into memory, in whole pages. What a pager of idle memory (DAMON) has
+/// taken out since counts: the kernel remembers those pages, and it remembers none of what the tests drop
+/// themselves.
 pub fn cached(file: &File, offset: u64, len: u64) -> u64 {
     let stat = cachestat(file.as_fd(), offset, len).unwrap();
     (stat.cached + stat.evicted) * 4096

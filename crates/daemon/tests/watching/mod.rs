@@ -1,4 +1,5 @@
-//! A folder that is a mount of its own, and `seekless watch` over it. Nothing of it outlives the test, whatever happens.
+//! A folder that is a mount of its own, and `seekless watch` over it. Nothing of it outlives the test,
+//! whatever happens.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 
 use std::fs::{self, File};

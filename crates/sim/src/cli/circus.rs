@@ -38,7 +38,8 @@ enum ArrivalsArg {
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct CircusArgs {
-    /// The experiments of a figure of the paper, 8 to 17, beside what its text says; sets files, size, load and clients
+    /// The experiments of a figure of the paper, 8 to 17, beside what its text says; sets files, size, load
+    /// and clients
     #[arg(long, conflicts_with_all = ["files", "size", "load", "clients", "order", "rtt", "loss"])]
     figure: Option<u32>,
     /// The disk (default: the paper's for a figure, else wd-red-1tb)
@@ -53,8 +54,8 @@ pub(super) struct CircusArgs {
     /// Offered load, percent of the server's link; several with commas
     #[arg(long, default_value = "40")]
     load: String,
-    /// Links of clients: T1, 10T, T3, mix (20 % T1, 60 % 10T, 20 % T3), bits a second such as 25Mb/s, or several with
-    /// shares: 10T:0.5,T3:0.5
+    /// Links of clients: T1, 10T, T3, mix (20 % T1, 60 % 10T, 20 % T3), bits a second such as 25Mb/s, or
+    /// several with shares: 10T:0.5,T3:0.5
     #[arg(long, default_value = "10T")]
     clients: String,
     /// When requests come

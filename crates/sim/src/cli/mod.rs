@@ -28,7 +28,8 @@ enum Command {
     Trace(trace::TraceArgs),
     /// The 96 cases of the PFC paper, with each coordinator, beside the published figures
     PfcTable(table::TableArgs),
-    /// Downloads in any order against sequential ones: one disk, many clients, the figures of the Circus paper
+    /// Downloads in any order against sequential ones: one disk, many clients, the figures of the Circus
+    /// paper
     Circus(circus::CircusArgs),
     /// An origin below caches that fetch slices from it, with coordination and without
     Edges(edges::EdgesArgs),

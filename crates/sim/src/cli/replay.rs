@@ -13,8 +13,8 @@ use crate::replay::load::{Load, Outcomes, loads};
 use crate::replay::whatif::{Circumstances, run as run_load};
 use crate::replay::{Log, exact};
 
-/// Without options the log is only run again as it was. With one or more of --mode to --drive its load is also run in the
-/// simulator, under the recorded settings and under the changed ones.
+/// Without options the log is only run again as it was. With one or more of --mode to --drive its load is
+/// also run in the simulator, under the recorded settings and under the changed ones.
 #[derive(Args, Clone, Debug)]
 pub(super) struct ReplayArgs {
     /// A log of `seekless daemon --decisions`; packed or not; `-` for standard input without what-if options

@@ -243,7 +243,8 @@ fn as_json(args: &TableArgs, names: &[String], rows: &[CaseRow]) -> Value {
     })
 }
 
-/// Each trace with each prefetcher: means over its pairs of cache sizes, as the paper's figures 6 and 7 show them.
+/// Each trace with each prefetcher: means over its pairs of cache sizes, as the paper's figures 6 and 7 show
+/// them.
 fn combinations(names: &[String], rows: &[CaseRow]) -> Vec<Value> {
     let mut all = Vec::new();
     for trace in Kind::ALL {

@@ -51,10 +51,12 @@ enum WritesArg {
 /// Which trace, and how it is read.
 #[derive(Args, Clone, Debug)]
 struct FileArgs {
-    /// The trace, plain or gz, xz or zst; `-` is standard input; `gen:oltp`, `gen:websearch`, `gen:multi` are made here
+    /// The trace, plain or gz, xz or zst; `-` is standard input; `gen:oltp`, `gen:websearch`, `gen:multi` are
+    /// made here
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// spc, msr, cloudphysics, vscsi1, vscsi2, srt, disksim, lis, blocks or access-log; guessed where the name tells
+    /// spc, msr, cloudphysics, vscsi1, vscsi2, srt, disksim, lis, blocks or access-log; guessed where the
+    /// name tells
     #[arg(long)]
     format: Option<String>,
     /// Size of a cache block
@@ -132,10 +134,12 @@ struct RunArgs {
     file: FileArgs,
     /// Cache levels from the application down: CACHE+PREFETCHER:SIZE,...
     ///
-    /// CACHE: lru, sarc, arc. PREFETCHER: none, ra(P), ra-adaptive(P), linux(MAX), linux-kernel(MAX), sarc(P/G), amp(P). SIZE: 64MiB, or 16384blk.
+    /// CACHE: lru, sarc, arc. PREFETCHER: none, ra(P), ra-adaptive(P), linux(MAX), linux-kernel(MAX),
+    /// sarc(P/G), amp(P). SIZE: 64MiB, or 16384blk.
     #[arg(long, value_name = "LEVELS")]
     levels: String,
-    /// What stands between the levels: none, du, pfc, steer or demand-first; one for all, or one for each level from the second, with commas
+    /// What stands between the levels: none, du, pfc, steer or demand-first; one for all, or one for each
+    /// level from the second, with commas
     #[arg(long, default_value = "none", value_name = "NAMES")]
     coordinate: String,
     #[command(flatten)]

@@ -265,10 +265,9 @@ impl OnDemand {
         } else {
             // A mark that another reader left. How far its window reached says how large it was.
             let mut start = cache.first_absent(file, index + 1, index + 1 + most);
-            // Walking its page tree from within a folio (`__xas_next`, 6.18), the kernel stays one slot
-            // behind until it enters another node of the tree, where it finds its place again. Before that it
-            // counts one page too many: it leaves a hole of one page, or finds no end within `most` and reads
-            // nothing.
+            // Walking its page tree from within a folio (`__xas_next`, 6.18), the kernel is one slot behind
+            // until it enters another node of the tree. Until then it counts one page too many: it leaves a
+            // hole of one page, or finds no end within `most` and reads nothing.
             let next_node = (index / TREE_NODE_PAGES + 1) * TREE_NODE_PAGES;
             if (2..TREE_NODE_PAGES).contains(&mark.pages) && start <= next_node {
                 start += 1;

@@ -137,8 +137,8 @@ impl<'a> Machine<'a> {
         let delay = client.delay;
         self.accept(c, steps);
         let serial = self.connections[c as usize].serial;
-        // Nobody gives up on a server that has only just been started and has nothing in memory yet: who left
-        // then would be missing from the load that is measured.
+        // No client gives up on a server that has just been started with nothing in memory: it would be
+        // missing from the load that is measured.
         if let Load::Sessions { timeout, .. } = self.config.load
             && due.0 >= self.config.warmup.0 / 2
         {
