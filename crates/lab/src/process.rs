@@ -174,7 +174,7 @@ pub(crate) fn run_json(
         Err(error) if status.success() => Err(fault(&format!("its answer is not JSON: {error}"))),
         _ => {
             let line = process.last_line();
-            let line = line.strip_prefix("seekless: ").or(line.strip_prefix("error: ")).unwrap_or(&line);
+            let line = line.strip_prefix("seekless: ").unwrap_or(&line);
             Err(Fault::new(exit_of(status), format!("{what}: {line}")))
         }
     }
