@@ -302,7 +302,7 @@ mod tests {
         add(dir.path(), &made_up("closed-loop")).unwrap();
         let good = std::fs::read_to_string(path(dir.path(), "closed-loop")).unwrap();
         for (text, word) in [
-            ("{}", "not a record"),
+            ("{}", "is no record"),
             (&good.replace("\"schema\": 1", "\"schema\": 2"), "newer"),
             (&good.replace("\"name\": \"closed-loop\"", "\"name\": \"hold\""), "`hold`"),
         ] {
