@@ -48,6 +48,9 @@ const WRITERS: &[&str] = &[
     "order . --json @",
     "doctor --json @",
     "top --json @",
+    "prove --json @",
+    "prove --html @",
+    "try / --html @",
 ];
 
 fn run(mut command: Command, words: &str, file: &Path) -> Output {
