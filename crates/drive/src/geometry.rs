@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use crate::seek::SeekCurve;
 
 /// One zone, as compiled from its description: tracks of equal length, consecutive addresses.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Zone {
     pub(crate) first_lba: u64,
     pub(crate) lbas: u64,
@@ -51,7 +51,7 @@ pub(crate) struct Head {
 }
 
 /// The mechanical layout of a drive.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Geometry {
     pub(crate) period: u64,
     pub(crate) heads: u32,

@@ -8,7 +8,7 @@
 use alloc::vec::Vec;
 
 /// Seek time by distance.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum SeekCurve {
     /// (cylinders, nanoseconds), ascending distances.
     Table(Vec<(u32, u64)>),

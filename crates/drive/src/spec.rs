@@ -186,7 +186,7 @@ pub(crate) struct RawSpec {
 }
 
 /// One drive, described, checked and ready to be built into a [`crate::Drive`].
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "RawSpec")]
 pub struct DriveSpec {
     /// The name the command line and scenarios use, kebab-case.

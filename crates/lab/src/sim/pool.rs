@@ -1,6 +1,8 @@
 //! `seekless sim` command lines, several at a time: one queue for all scenarios of a call, so that no
 //! processor waits for the longest run of each. What is asked for twice runs once: several figures show the
 //! same experiments, and the same configuration gives the same answer, whatever the order of its options.
+//! Tables of PFC's cases have most of their runs in common: those that wait are asked of one process
+//! ([`TOGETHER`]).
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
@@ -18,12 +20,15 @@ use crate::tools;
 /// Longest one run may take.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
+/// The command whose `--and` takes the options of further ones, and gives a list.
+const TOGETHER: [&str; 2] = ["sim", "pfc-table"];
+
 /// What a command line gave.
 #[derive(Debug)]
 pub(crate) struct CommandResult {
     /// Its JSON.
     pub(super) value: Value,
-    /// How long it took.
+    /// How long it took; its part where one process gave several answers.
     pub(super) seconds: f64,
 }
 
@@ -51,6 +56,30 @@ fn asked(line: &[String]) -> Asked {
         options.sort_by_key(name);
     }
     parts
+}
+
+fn may_be_together(line: &[String]) -> bool {
+    line.len() >= TOGETHER.len() && line.iter().zip(TOGETHER).all(|(word, with)| word == with)
+}
+
+/// One command line for several.
+fn together(lines: &[Vec<String>]) -> Vec<String> {
+    let mut line = lines[0].clone();
+    for other in &lines[1..] {
+        line.push(format!("--and={}", other[TOGETHER.len()..].join(" ")));
+    }
+    line
+}
+
+/// The answers to so many lines.
+fn each(value: Value, lines: usize) -> Result<Vec<Value>, Fault> {
+    match value {
+        value if lines == 1 => Ok(vec![value]),
+        Value::Array(values) if values.len() == lines => Ok(values),
+        _ => {
+            Err(Fault::new(Exit::Failed, format!("the simulator: not {lines} answers to {lines} questions")))
+        }
+    }
 }
 
 #[derive(Default)]
@@ -122,17 +151,20 @@ impl Pool {
 
     /// A worker: runs what is queued until the pool is closed.
     fn serve(&self, scratch: &Path) {
-        while let Some(line) = self.next() {
+        while let Some(lines) = self.next() {
             let begun = Instant::now();
             let value = tools::command(&[]).and_then(|mut command| {
-                command.args(&line).arg("--json");
+                command.args(together(&lines)).arg("--json");
                 run_json("the simulator", command, PATIENCE, scratch)
             });
-            let seconds = begun.elapsed().as_secs_f64();
+            let values = value.and_then(|value| each(value, lines.len()));
+            let seconds = begun.elapsed().as_secs_f64() / lines.len() as f64;
             let mut state = self.state();
-            match value {
-                Ok(value) => {
-                    state.answers.insert(asked(&line), Some(Arc::new(CommandResult { value, seconds })));
+            match values {
+                Ok(values) => {
+                    for (line, value) in lines.iter().zip(values) {
+                        state.answers.insert(asked(line), Some(Arc::new(CommandResult { value, seconds })));
+                    }
                 }
                 // The others' answers would be thrown away.
                 Err(fault) => {
@@ -144,14 +176,22 @@ impl Pool {
         }
     }
 
-    fn next(&self) -> Option<Vec<String>> {
+    /// The next line of the queue, with those that one process runs together with it.
+    fn next(&self) -> Option<Vec<Vec<String>>> {
         let mut state = self.state();
         loop {
             if state.closed {
                 return None;
             }
             if let Some(line) = state.queue.pop_front() {
-                return Some(line);
+                let mut lines = vec![line];
+                if may_be_together(&lines[0]) {
+                    let waiting = std::mem::take(&mut state.queue).into_iter();
+                    let (same, others): (Vec<_>, _) = waiting.partition(|line| may_be_together(line));
+                    lines.extend(same);
+                    state.queue = others.into();
+                }
+                return Some(lines);
             }
             state = self.news.wait(state).unwrap_or_else(|e| e.into_inner());
         }
@@ -193,6 +233,26 @@ mod tests {
             of("sim serve --x=2 --x=1"),
         ]);
         assert_eq!(pool.state().queue.len(), 7);
+    }
+
+    #[test]
+    fn tables_that_wait_are_asked_of_one_process() {
+        let of = |text: &str| text.split(' ').map(str::to_string).collect::<Vec<_>>();
+        let pool = Pool::default();
+        pool.ask([
+            of("sim pfc-table --scale 0.1"),
+            of("sim serve --rate 4"),
+            of("sim pfc-table"),
+            of("sim pfc-table --drawn --seed 2"),
+        ]);
+        let lines = pool.next().unwrap();
+        let one = ["sim", "pfc-table", "--scale", "0.1", "--and=", "--and=--drawn --seed 2"];
+        assert_eq!(together(&lines), one);
+        assert_eq!(pool.next().unwrap(), [of("sim serve --rate 4")]);
+        let list = serde_json::json!([1, 2, 3]);
+        assert_eq!(each(list.clone(), 3).unwrap(), [1, 2, 3]);
+        assert_eq!(each(list.clone(), 1).unwrap(), vec![list.clone()]);
+        assert!(each(list, 2).unwrap_err().message.contains("not 2 answers"));
     }
 
     #[test]

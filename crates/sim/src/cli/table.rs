@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Parser, ValueEnum};
 use seekless_drive::catalogue;
 use seekless_levels::cache::SecondChance;
 use seekless_levels::coordinate::Coordination;
 use seekless_levels::prefetch::linux::LinuxRule;
-use seekless_study::twolevel::study::{CaseRow, Choices, PREFETCHERS, Study, rank_correlation, run_with};
+use seekless_study::twolevel::study::{CaseRow, Choices, PREFETCHERS, Plan, Study, rank_correlation};
 use seekless_units::{Exit, Fault};
 use seekless_workload::generate::{Kind, Shape};
 use serde_json::{Value, json};
@@ -34,6 +34,40 @@ enum AmpSparesArg {
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct TableArgs {
+    #[command(flatten)]
+    table: TableOptions,
+    /// Another table, by its options; a run that several tables need is made once, and the result is a list
+    /// (may be repeated)
+    #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true, value_parser = another)]
+    and: Vec<TableOptions>,
+    /// Threads; default: all cores
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Write the result as JSON (`-` or no FILE: standard output)
+    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// The options of a table, in one word.
+#[derive(Parser)]
+#[command(no_binary_name = true)]
+struct Another {
+    #[command(flatten)]
+    table: TableOptions,
+}
+
+fn another(options: &str) -> Result<TableOptions, String> {
+    let first_line = |e: clap::Error| {
+        let text = e.to_string();
+        let line = text.lines().next().unwrap_or_default();
+        line.strip_prefix("error: ").unwrap_or(line).to_string()
+    };
+    Another::try_parse_from(options.split_whitespace()).map(|a| a.table).map_err(first_line)
+}
+
+/// Which table.
+#[derive(Args, Clone, Debug)]
+struct TableOptions {
     /// Footprint and length of the traces; 1 is the paper's
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
@@ -88,15 +122,17 @@ pub(super) struct TableArgs {
     /// The drive below
     #[arg(long, default_value = "cheetah-9lp")]
     drive: String,
-    /// Threads; default: all cores
-    #[arg(long)]
-    threads: Option<usize>,
-    /// Write the result as JSON (`-` or no FILE: standard output)
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    json: Option<PathBuf>,
 }
 
-pub(super) fn run(args: TableArgs) -> Result<Exit, Fault> {
+/// A table to be made: its options, the names of its coordinators, what it runs.
+struct Table {
+    options: TableOptions,
+    names: Vec<String>,
+    study: Study,
+    choices: Choices,
+}
+
+fn table(args: TableOptions) -> Result<Table, Fault> {
     let usage = |m: String| Fault::new(Exit::Usage, m);
     if !(args.scale > 0.0 && args.scale <= 10.0) {
         return Err(usage(format!("--scale {} is not within 0 and 10", args.scale)));
@@ -141,17 +177,26 @@ pub(super) fn run(args: TableArgs) -> Result<Exit, Fault> {
         coordinators.push(coordinator::parse(name, &args.pfc)?);
         names.push(name.to_owned());
     }
-    let traces = if only.is_some() { 1 } else { Kind::ALL.len() };
-    let runs = 32 * traces * coordinators.len();
     let study = Study { scale: args.scale, seed: args.seed, coordinators, drive, only };
+    Ok(Table { options: args, names, study, choices })
+}
+
+pub(super) fn run(args: TableArgs) -> Result<Exit, Fault> {
+    let several = !args.and.is_empty();
+    let tables = [args.table].into_iter().chain(args.and).map(table).collect::<Result<Vec<_>, _>>()?;
+    let plan = Plan::of(tables.iter().map(|t| (&t.study, &t.choices)));
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(args.threads.unwrap_or(0))
         .build()
         .map_err(|e| Fault::new(Exit::Failed, format!("threads cannot be started: {e}")))?;
-    let bar = seekless_output::bar(runs as u64, RUNS);
-    let rows = pool.install(|| run_with(&study, &choices, || bar.inc(1)))?;
+    let bar = seekless_output::bar(plan.runs() as u64, RUNS);
+    let rows = pool.install(|| plan.run(|| bar.inc(1)))?;
     bar.finish_and_clear();
-    seekless_output::give(args.json.as_deref(), &as_json(&args, &names, &rows), || as_text(&names, &rows))?;
+    let with_rows = || tables.iter().zip(&rows);
+    let mut all: Vec<Value> = with_rows().map(|(t, rows)| as_json(&t.options, &t.names, rows)).collect();
+    let value = if several { all.into() } else { all.remove(0) };
+    let text = || with_rows().map(|(t, rows)| as_text(&t.names, rows)).collect::<Vec<_>>().join("\n");
+    seekless_output::give(args.json.as_deref(), &value, text)?;
     Ok(Exit::Ok)
 }
 
@@ -183,7 +228,7 @@ fn sum(names: &[String], rows: &[CaseRow], i: usize) -> Sum {
     }
 }
 
-fn as_json(args: &TableArgs, names: &[String], rows: &[CaseRow]) -> Value {
+fn as_json(args: &TableOptions, names: &[String], rows: &[CaseRow]) -> Value {
     let cases: Vec<Value> = rows
         .iter()
         .map(|row| {

@@ -259,29 +259,132 @@ pub fn run(study: &Study, tick: impl Fn() + Sync) -> Result<Vec<CaseRow>, Fault>
 /// # Errors
 /// A cache that cannot be.
 pub fn run_with(study: &Study, choices: &Choices, tick: impl Fn() + Sync) -> Result<Vec<CaseRow>, Fault> {
-    let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|k| study.only.is_none_or(|o| o == *k)).collect();
-    let mut rows = Vec::new();
-    for kind in kinds {
-        // One trace in memory at a time, shared by all its cases.
-        let trace = requests_of_shape(kind, study.scale, study.seed, choices.shape);
-        let cases: Vec<Case> = cases(study.scale).into_iter().filter(|c| c.trace == kind).collect();
-        let cells: Vec<Result<Cell, Fault>> = (0..cases.len() * study.coordinators.len())
-            .into_par_iter()
-            .map(|i| {
-                let case = &cases[i / study.coordinators.len()];
-                let coordination = study.coordinators[i % study.coordinators.len()];
-                let cell = run_case(case, coordination, (study, choices), &trace);
-                tick();
-                cell
-            })
-            .collect();
-        let mut cells = cells.into_iter();
-        for case in cases {
-            let cells = cells.by_ref().take(study.coordinators.len()).collect::<Result<_, _>>()?;
-            rows.push(CaseRow { case, cells });
-        }
+    Ok(Plan::of([(study, choices)]).run(tick)?.remove(0))
+}
+
+/// What a trace is generated from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Source {
+    kind: Kind,
+    scale: f64,
+    seed: u64,
+    shape: Shape,
+}
+
+/// A run on a trace: all that its result hangs on.
+#[derive(Clone, Debug, PartialEq)]
+struct Run {
+    case: Case,
+    system: SystemSpec,
+    rules: ServiceRules,
+}
+
+impl Run {
+    fn of(case: Case, coordination: Coordination, drive: &DriveSpec, choices: &Choices) -> Run {
+        let (replacement, prefetch) = native(PREFETCHERS[case.prefetcher], choices);
+        let level = |capacity_blocks, coordination| LevelSpec {
+            replacement,
+            prefetch,
+            coordination,
+            capacity_blocks,
+        };
+        let timing = match case.trace.timed() {
+            true => Pacing::Trace { stretch: choices.stretch },
+            false => Pacing::Closed { clients: choices.clients },
+        };
+        let system = SystemSpec {
+            levels: vec![level(case.l1_blocks, Coordination::None), level(case.l2_blocks, coordination)],
+            network: Network::PFC,
+            drive: Some(drive.clone()),
+            block_bytes: PAGE_BYTES,
+            timing,
+        };
+        Run { case, system, rules: choices.rules }
     }
-    Ok(rows)
+
+    fn go(&self, trace: &[BlockRequest]) -> Result<Cell, Fault> {
+        let mut engine = Simulation::with_rules(&self.system, self.rules)
+            .map_err(|e| Fault::new(Exit::Usage, format!("{}: {e}", self.case.name())))?;
+        for request in trace {
+            engine.request(request);
+        }
+        Ok(Cell::from(&engine.finish()))
+    }
+}
+
+/// The runs of several studies. What two of them have in common is one run: most choices touch one
+/// prefetcher, one coordinator or the traces that have times, and leave the other cases as they are.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// By their trace.
+    runs: Vec<(Source, Vec<Run>)>,
+    /// Each study's cases, with the runs that give what each coordinator gives.
+    studies: Vec<Vec<(Case, Vec<Place>)>>,
+}
+
+/// Where a run is: which trace, which of its runs.
+type Place = (usize, usize);
+
+/// Where it stands; it is added where it does not.
+fn place<T>(all: &mut Vec<T>, same: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> usize {
+    all.iter().position(same).unwrap_or_else(|| {
+        all.push(new());
+        all.len() - 1
+    })
+}
+
+impl Plan {
+    /// Of these studies, in their order.
+    pub fn of<'a>(studies: impl IntoIterator<Item = (&'a Study, &'a Choices)>) -> Plan {
+        let mut plan = Plan::default();
+        for (study, choices) in studies {
+            let mut rows = Vec::new();
+            for case in cases(study.scale).into_iter().filter(|c| study.only.is_none_or(|o| o == c.trace)) {
+                let (scale, seed, shape) = (study.scale, study.seed, choices.shape);
+                let source = Source { kind: case.trace, scale, seed, shape };
+                let of = place(&mut plan.runs, |(s, _)| *s == source, || (source, Vec::new()));
+                let runs = &mut plan.runs[of].1;
+                let cells = study.coordinators.iter().map(|coordination| {
+                    let run = Run::of(case, *coordination, &study.drive, choices);
+                    (of, place(runs, |r| *r == run, || run.clone()))
+                });
+                rows.push((case, cells.collect()));
+            }
+            plan.studies.push(rows);
+        }
+        plan
+    }
+
+    /// How many runs they take.
+    pub fn runs(&self) -> usize {
+        self.runs.iter().map(|(_, runs)| runs.len()).sum()
+    }
+
+    /// Runs them; `tick` is called after each, from any thread. The rows of each study, in their order.
+    ///
+    /// # Errors
+    /// A cache that cannot be.
+    pub fn run(&self, tick: impl Fn() + Sync) -> Result<Vec<Vec<CaseRow>>, Fault> {
+        let mut cells = Vec::new();
+        for (source, runs) in &self.runs {
+            // One trace in memory at a time, shared by all its cases.
+            let trace = requests_of_shape(source.kind, source.scale, source.seed, source.shape);
+            let of_trace: Vec<Result<Cell, Fault>> = runs
+                .par_iter()
+                .map(|run| {
+                    let cell = run.go(&trace);
+                    tick();
+                    cell
+                })
+                .collect();
+            cells.push(of_trace.into_iter().collect::<Result<Vec<_>, _>>()?);
+        }
+        let row = |(case, places): &(Case, Vec<Place>)| CaseRow {
+            case: *case,
+            cells: places.iter().map(|(trace, run)| cells[*trace][*run].clone()).collect(),
+        };
+        Ok(self.studies.iter().map(|rows| rows.iter().map(row).collect()).collect())
+    }
 }
 
 /// Replacement policy and prefetcher of a name in [`PREFETCHERS`]; SARC "comes with its own cache
@@ -301,36 +404,10 @@ pub fn native(name: &str, choices: &Choices) -> (Replacement, Algorithm) {
     }
 }
 
-fn run_case(
-    case: &Case,
-    coordination: Coordination,
-    (study, choices): (&Study, &Choices),
-    trace: &[BlockRequest],
-) -> Result<Cell, Fault> {
-    let (replacement, prefetch) = native(PREFETCHERS[case.prefetcher], choices);
-    let level =
-        |capacity_blocks, coordination| LevelSpec { replacement, prefetch, coordination, capacity_blocks };
-    let timing = match case.trace.timed() {
-        true => Pacing::Trace { stretch: choices.stretch },
-        false => Pacing::Closed { clients: choices.clients },
-    };
-    let spec = SystemSpec {
-        levels: vec![level(case.l1_blocks, Coordination::None), level(case.l2_blocks, coordination)],
-        network: Network::PFC,
-        drive: Some(study.drive.clone()),
-        block_bytes: PAGE_BYTES,
-        timing,
-    };
-    let mut engine = Simulation::with_rules(&spec, choices.rules)
-        .map_err(|e| Fault::new(Exit::Usage, format!("{}: {e}", case.name())))?;
-    for request in trace {
-        engine.request(request);
-    }
-    Ok(Cell::from(&engine.finish()))
-}
-
 #[cfg(test)]
 mod tests {
+    use seekless_levels::coordinate::pfc::{LargeRequest, PfcParams};
+
     use super::*;
 
     #[test]
@@ -340,6 +417,43 @@ mod tests {
         assert!((rank_correlation(&pairs([5.0, 6.0, 70.0, 800.0])) - 1.0).abs() < 1e-12);
         assert!((rank_correlation(&pairs([4.0, 3.0, 2.0, 1.0])) + 1.0).abs() < 1e-12);
         assert_eq!(rank_correlation(&pairs([1.0; 4])), 0.0);
+    }
+
+    /// A small Multi.
+    fn small(coordinators: Vec<Coordination>) -> Study {
+        let drive = seekless_drive::catalogue::get("cheetah-9lp").unwrap();
+        Study { scale: 0.002, seed: 3, coordinators, drive, only: Some(Kind::Multi) }
+    }
+
+    #[test]
+    fn what_studies_have_in_common_runs_once_and_gives_what_each_gives_alone() {
+        let large = PfcParams { large_request: LargeRequest::OneAndHalf, ..PfcParams::default() };
+        let plain = small(vec![Coordination::None, Coordination::Pfc(PfcParams::default())]);
+        let other = small(vec![Coordination::None, Coordination::Pfc(large), Coordination::Du]);
+        let studies = [
+            (&plain, Choices::default()),
+            // 32 cases without a coordinator are the same.
+            (&other, Choices::default()),
+            // Only AMP's eight cases are others.
+            (&plain, Choices { amp_start: Some(2), ..Choices::default() }),
+            // Multi has no times.
+            (&plain, Choices { stretch: 3.0, ..Choices::default() }),
+            // All are others, on the same trace; then on another trace.
+            (&plain, Choices { clients: 4, ..Choices::default() }),
+            (&plain, Choices { shape: Shape { passes: 2.0, ..Shape::default() }, ..Choices::default() }),
+        ];
+        let plan = Plan::of(studies.iter().map(|(study, choices)| (*study, choices)));
+        assert_eq!(plan.runs(), 2 * 32 + 2 * 32 + 2 * 8 + 2 * 32 + 2 * 32);
+        let ticks = std::sync::atomic::AtomicUsize::new(0);
+        let tick = || _ = ticks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let together = plan.run(tick).unwrap();
+        assert_eq!(ticks.into_inner(), plan.runs());
+        for ((study, choices), rows) in studies.iter().zip(&together) {
+            let alone = run_with(study, choices, || {}).unwrap();
+            assert_eq!(format!("{rows:?}"), format!("{alone:?}"));
+        }
+        assert_ne!(together[0][0].cells[1].mean_ms, together[1][0].cells[1].mean_ms);
+        assert_ne!(together[0][0].cells[0].mean_ms, together[4][0].cells[0].mean_ms);
     }
 
     #[test]

@@ -79,7 +79,7 @@ pub struct ServiceRules {
 }
 
 /// The whole system.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct SystemSpec {
     /// From the application (L1) down.
     pub levels: Vec<LevelSpec>,
