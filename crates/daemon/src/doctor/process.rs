@@ -45,6 +45,8 @@ pub(crate) struct Facts {
     pub(crate) seccomp: u32,
     /// Its processes put themselves under a filter after they were forked.
     pub(crate) sandboxed: bool,
+    /// They went into a network namespace of their own, as vsftpd's do (`isolate_network`).
+    pub(crate) isolated: bool,
     /// It, or a child, is in a call that sends a whole file.
     pub(crate) long_calls: bool,
     /// Its root directory, if it is not ours.
@@ -103,7 +105,8 @@ impl Facts {
             at_secure: at_secure(&fs::read(dir.join("auxv")).unwrap_or_default()),
             io_uring: has_io_uring(&dir),
             seccomp: field("Seccomp:").and_then(|v| v.parse().ok()).unwrap_or(0),
-            sandboxed: sandboxed(pid),
+            sandboxed: by_itself(pid, |below, above| filtered(below) && !filtered(above)),
+            isolated: by_itself(pid, |below, above| differ(below, above, "ns/net")),
             long_calls: in_long_call(&dir)
                 || children(&dir)
                     .into_iter()
@@ -217,18 +220,29 @@ fn number(pid: u32, field: &str) -> u32 {
     status.lines().find_map(|l| l.strip_prefix(field)).and_then(|v| v.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Whether one of the process and its children, or it and its parent, has a seccomp filter and the other has
-/// none, though both run the same program. Then the program put the filter on, and it allows little. A filter
-/// of a container or a unit is on both, or came with another program.
-fn sandboxed(pid: u32) -> bool {
+/// Whether the process runs under a seccomp filter.
+fn filtered(pid: u32) -> bool {
+    number(pid, "Seccomp:") == 2
+}
+
+/// Whether two processes have different such links, both of which can be read.
+fn differ(one: u32, other: u32, link: &str) -> bool {
+    let of = |pid: u32| fs::read_link(format!("/proc/{pid}/{link}")).ok();
+    of(one).is_some_and(|one| of(other).is_some_and(|other| one != other))
+}
+
+/// Whether this is true of a process and the one that started it, both of the same program, from the parent
+/// of this one down to its grandchildren. Then the program did it, and allows its processes little. What a
+/// container or a unit does is on both, or came with another program.
+fn by_itself(pid: u32, shut: impl Fn(u32, u32) -> bool) -> bool {
     let exe = |pid: u32| fs::read_link(format!("/proc/{pid}/exe")).ok();
-    let filtered = |pid: u32| number(pid, "Seccomp:") == 2;
-    let same = |other: u32| exe(other).is_some() && exe(other) == exe(pid);
-    let children = children(&PathBuf::from(format!("/proc/{pid}")));
-    let child = |child: u32| same(child) && filtered(child) && !filtered(pid);
+    let below = |pid: u32| children(&PathBuf::from(format!("/proc/{pid}"))).into_iter().take(WORKERS_MAX);
     let parent = number(pid, "PPid:");
-    let by_parent = parent > 0 && same(parent) && filtered(pid) && !filtered(parent);
-    by_parent || children.into_iter().take(WORKERS_MAX).any(child)
+    let above = (parent > 0).then_some((pid, parent));
+    let children = below(pid).map(|child| (child, pid));
+    let grandchildren = below(pid).flat_map(|child| below(child).map(move |grandchild| (grandchild, child)));
+    let mut pairs = above.into_iter().chain(children).chain(grandchildren);
+    pairs.any(|(below, above)| exe(below).is_some() && exe(below) == exe(above) && shut(below, above))
 }
 
 /// A call that sends more than this at once to a descriptor that blocks: the kernel reads the file piece by
@@ -401,7 +415,7 @@ pub(crate) fn diagnose(facts: &Facts, daemon: DaemonState, doors: Doors) -> Proc
     let hooked = facts.shim_mapped && !facts.disabled;
     let has = |kinds: &[&str]| findings.iter().any(|f| kinds.contains(&f.kind));
     let preloadable = !has(&["go", "static", "musl", "at_secure"]);
-    let seen = !has(&["io_uring", "aio", "mmap", "sandbox"]);
+    let seen = !has(&["io_uring", "aio", "mmap", "sandbox", "isolated"]);
     let process = Process { hooked, preloadable, seen, long_calls: facts.long_calls };
     let mut recommendation = for_process(process, doors);
     if let Some(other) = daemon.without_hook.as_ref().filter(|_| !hooked) {
@@ -477,6 +491,12 @@ fn bypasses(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str, &str
                       parts, so preload it; where that cannot be, let it read piece by piece (vsftpd: `use_sendfile=NO`)";
         found("long_calls", false, "it sends a whole file by one call", advice);
     }
+    if facts.isolated {
+        let what = "its processes leave the network of the system";
+        let advice = "the shim does not reach the daemon from there; switch it off (vsftpd: `isolate_network=NO`), or use \
+                      `seekless observe` or `seekless watch`";
+        found("isolated", false, what, advice);
+    }
     match facts.seccomp {
         _ if facts.sandboxed => {
             let what = "its processes put themselves under a seccomp filter";
@@ -498,7 +518,7 @@ fn bypasses(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str, &str
             found("seccomp", false, what, advice);
         }
     }
-    if let Some(root) = &facts.other_root {
+    if let Some(root) = facts.other_root.as_ref().filter(|_| !facts.isolated) {
         let what = format!("its root directory is another one ({} as seen from here)", root.display());
         if facts.other_network {
             let advice = "and its network namespace too, so it sees neither the daemon's socket nor its abstract twin: mount \
@@ -589,9 +609,41 @@ mod tests {
         let sandboxed = Facts { sandboxed: true, long_calls: true, seccomp: 2, ..dynamic() };
         assert_eq!(kinds(&sandboxed), ["not_preloaded", "long_calls", "sandbox"]);
         assert_eq!(diagnose(&sandboxed, daemon(true), ALL).recommendation.way, "observe");
+        let (other_root, other_network) = (Some("/jail".into()), true);
+        let isolated = Facts { isolated: true, long_calls: true, other_root, other_network, ..dynamic() };
+        assert_eq!(kinds(&isolated), ["not_preloaded", "long_calls", "isolated"]);
+        assert_eq!(diagnose(&isolated, daemon(true), ALL).recommendation.way, "observe");
         let long = Facts { long_calls: true, ..dynamic() };
         assert_eq!(kinds(&long), ["not_preloaded", "long_calls"]);
         assert_eq!(diagnose(&long, daemon(true), ALL).recommendation.way, "shim");
+    }
+
+    #[test]
+    fn what_a_program_does_to_its_own_processes_is_told_from_what_others_do() {
+        // A shell, one more of it, and another program.
+        let line = "(sleep 60; :) & wait";
+        let mut shell = std::process::Command::new("sh").args(["-c", line]).spawn().unwrap();
+        let below = |pid: u32| children(&PathBuf::from(format!("/proc/{pid}"))).first().copied();
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        let named = |pid| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let mut found = None;
+        while found.is_none() && std::time::Instant::now() < until {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            let child = below(shell.id());
+            found = child.and_then(|child| Some((child, below(child)?))).filter(|f| named(f.1) == "sleep\n");
+        }
+        let (child, other) = found.unwrap();
+        let shut = |of: u32, in_: u32| move |below: u32, above: u32| (below, above) == (in_, of);
+        let by_shell = [shell.id(), child].map(|pid| by_itself(pid, shut(shell.id(), child)));
+        let by_another = [shell.id(), child, other].map(|pid| by_itself(pid, shut(child, other)));
+        rustix::process::kill_process(
+            rustix::process::Pid::from_raw(other as i32).unwrap(),
+            rustix::process::Signal::KILL,
+        )
+        .unwrap();
+        shell.wait().unwrap();
+        assert_eq!((by_shell, by_another), ([true; 2], [false; 3]));
+        assert!(!differ(std::process::id(), std::process::id(), "ns/net"));
     }
 
     #[test]
