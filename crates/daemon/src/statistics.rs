@@ -65,7 +65,7 @@ pub(crate) struct Shared {
     pub(crate) door: Arc<OnceLock<ReportDoor>>,
     /// Whether every call is passed.
     pub(crate) passing: Arc<Passing>,
-    /// Who has called.
+    /// Processes that have called at the socket.
     pub(crate) callers: Arc<Callers>,
     /// What servers read.
     pub(crate) deliveries: Arc<Mutex<Deliveries>>,

@@ -82,10 +82,11 @@ impl Results {
     pub fn read(path: &Path) -> Result<Results, Fault> {
         let wrong = |why: String| Fault::new(Exit::Usage, format!("{}: {why}", path.display()));
         let text = seekless_input::text(path).map_err(|fault| match fault.exit {
-            Exit::Missing => Fault {
-                exit: Exit::Missing,
-                ..wrong("no such file; give the folder of a finished `lab run`".into())
-            },
+            Exit::Missing => {
+                let what =
+                    format!("{}: no such file; give the folder of a finished `lab run`", path.display());
+                Fault::new(Exit::Missing, what)
+            }
             _ => fault,
         })?;
         let results: Results = serde_json::from_str(&text).map_err(|error| {

@@ -62,7 +62,7 @@ impl Facts {
     /// # Errors
     /// No such process, or not ours to look at.
     pub(crate) fn read(pid: u32) -> Result<Facts, Fault> {
-        let dir = PathBuf::from(format!("/proc/{pid}"));
+        let dir = folder(pid);
         let fault = |error: io::Error| match error.kind() {
             io::ErrorKind::NotFound => Fault::new(
                 Exit::Missing,
@@ -106,13 +106,11 @@ impl Facts {
             io_uring: has_io_uring(&dir),
             seccomp: field("Seccomp:").and_then(|v| v.parse().ok()).unwrap_or(0),
             sandboxed: by_itself(pid, |below, above| filtered(below) && !filtered(above)),
-            isolated: by_itself(pid, |below, above| differ(below, above, "ns/net")),
+            isolated: by_itself(pid, |below, above| differ(&folder(below), &folder(above), "ns/net")),
             long_calls: in_long_call(&dir)
-                || children(&dir)
-                    .into_iter()
-                    .any(|child| in_long_call(&PathBuf::from(format!("/proc/{child}")))),
+                || children(&dir).into_iter().any(|child| in_long_call(&folder(child))),
             other_root: other_root(&dir),
-            other_network: differs(&dir, "ns/net"),
+            other_network: differ(&dir, Path::new(SELF), "ns/net"),
             ..Facts::default()
         };
         // The loader tells by its own bits when a set-uid program has given up its rights since.
@@ -220,15 +218,17 @@ fn number(pid: u32, field: &str) -> u32 {
     status.lines().find_map(|l| l.strip_prefix(field)).and_then(|v| v.trim().parse().ok()).unwrap_or(0)
 }
 
+/// Our own process.
+const SELF: &str = "/proc/self";
+
+/// Where the kernel shows a process.
+fn folder(pid: u32) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}"))
+}
+
 /// Whether the process runs under a seccomp filter.
 fn filtered(pid: u32) -> bool {
     number(pid, "Seccomp:") == 2
-}
-
-/// Whether two processes have different such links, both of which can be read.
-fn differ(one: u32, other: u32, link: &str) -> bool {
-    let of = |pid: u32| fs::read_link(format!("/proc/{pid}/{link}")).ok();
-    of(one).is_some_and(|one| of(other).is_some_and(|other| one != other))
 }
 
 /// Whether this is true of a process and the one that started it, both of the same program, from the parent
@@ -236,7 +236,7 @@ fn differ(one: u32, other: u32, link: &str) -> bool {
 /// container or a unit does is on both, or came with another program.
 fn by_itself(pid: u32, shut: impl Fn(u32, u32) -> bool) -> bool {
     let exe = |pid: u32| fs::read_link(format!("/proc/{pid}/exe")).ok();
-    let below = |pid: u32| children(&PathBuf::from(format!("/proc/{pid}"))).into_iter().take(WORKERS_MAX);
+    let below = |pid: u32| children(&folder(pid)).into_iter().take(WORKERS_MAX);
     let parent = number(pid, "PPid:");
     let above = (parent > 0).then_some((pid, parent));
     let children = below(pid).map(|child| (child, pid));
@@ -291,7 +291,7 @@ fn reads_at_once(pid: u32, name: &str) -> usize {
     if !matches!(name, "nginx" | "lighttpd") {
         return 0;
     }
-    let dir = |pid: u32| PathBuf::from(format!("/proc/{pid}"));
+    let dir = |pid: u32| folder(pid);
     let same = |pid: &u32| fs::read_to_string(dir(*pid).join("comm")).is_ok_and(|comm| comm.trim() == name);
     let mut workers: Vec<u32> = children(&dir(pid)).into_iter().filter(same).take(WORKERS_MAX).collect();
     if workers.is_empty() {
@@ -350,13 +350,13 @@ fn has_io_uring(dir: &Path) -> bool {
 fn other_root(dir: &Path) -> Option<PathBuf> {
     let root = fs::read_link(dir.join("root")).ok()?;
     let ours = fs::read_link("/proc/self/root").ok()?;
-    (root != ours || differs(dir, "ns/mnt")).then_some(root)
+    (root != ours || differ(dir, Path::new(SELF), "ns/mnt")).then_some(root)
 }
 
-/// Whether the process is in another namespace of this kind than we are.
-fn differs(dir: &Path, namespace: &str) -> bool {
-    match (fs::read_link(dir.join(namespace)), fs::read_link(Path::new("/proc/self").join(namespace))) {
-        (Ok(theirs), Ok(ours)) => theirs != ours,
+/// Whether two processes, by their folders, are in different namespaces of this kind, as far as that is seen.
+fn differ(one: &Path, other: &Path, namespace: &str) -> bool {
+    match (fs::read_link(one.join(namespace)), fs::read_link(other.join(namespace))) {
+        (Ok(one), Ok(other)) => one != other,
         _ => false,
     }
 }
@@ -623,7 +623,7 @@ mod tests {
         // A shell, one more of it, and another program.
         let line = "(sleep 60; :) & wait";
         let mut shell = std::process::Command::new("sh").args(["-c", line]).spawn().unwrap();
-        let below = |pid: u32| children(&PathBuf::from(format!("/proc/{pid}"))).first().copied();
+        let below = |pid: u32| children(&folder(pid)).first().copied();
         let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
         let named = |pid| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         let mut found = None;
@@ -643,7 +643,7 @@ mod tests {
         .unwrap();
         shell.wait().unwrap();
         assert_eq!((by_shell, by_another), ([true; 2], [false; 3]));
-        assert!(!differ(std::process::id(), std::process::id(), "ns/net"));
+        assert!(!differ(&folder(std::process::id()), Path::new(SELF), "ns/net"));
     }
 
     #[test]

@@ -206,21 +206,23 @@ impl Pool {
 mod tests {
     use super::*;
 
+    fn of(text: &str) -> Vec<String> {
+        text.split(' ').map(str::to_string).collect()
+    }
+
     #[test]
     fn a_line_is_queued_once_and_the_first_failure_ends_the_wait_for_all() {
-        let line = |word: &str| vec![word.to_string()];
         let pool = Pool::default();
-        pool.ask([line("a"), line("b"), line("a")]);
-        pool.ask([line("b")]);
+        pool.ask([of("a"), of("b"), of("a")]);
+        pool.ask([of("b")]);
         assert_eq!(pool.state().queue.len(), 2);
-        assert!(pool.answer(&line("c")).unwrap_err().message.contains("nobody asked"));
+        assert!(pool.answer(&of("c")).unwrap_err().message.contains("nobody asked"));
         pool.state().failed = Some(Fault::new(Exit::Failed, "a broke"));
-        assert_eq!(pool.answer(&line("b")).unwrap_err().message, "a broke");
+        assert_eq!(pool.answer(&of("b")).unwrap_err().message, "a broke");
     }
 
     #[test]
     fn the_order_of_options_does_not_matter_but_that_of_a_list_does() {
-        let of = |text: &str| text.split(' ').map(str::to_string).collect::<Vec<_>>();
         let pool = Pool::default();
         pool.ask([
             of("sim serve --drive a --drive b --cold-start --rate 4"),
@@ -237,7 +239,6 @@ mod tests {
 
     #[test]
     fn tables_that_wait_are_asked_of_one_process() {
-        let of = |text: &str| text.split(' ').map(str::to_string).collect::<Vec<_>>();
         let pool = Pool::default();
         pool.ask([
             of("sim pfc-table --scale 0.1"),
