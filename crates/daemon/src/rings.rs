@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use seekless_engine::Foretold;
+use seekless_engine::{FilesUsed, Foretold};
 use seekless_kernel::ring::{Consumer, Record};
 use seekless_policy::FileId;
 
@@ -42,9 +42,6 @@ const USER_RECORDS: usize = 256;
 /// Records taken at once, before connections get their turn.
 const TURN_RECORDS: usize = 1024;
 
-/// Most files of one user that count as shown; the engine keeps 2,048 open for each disk.
-const SHOWN_MAX: usize = 16_384;
-
 /// What one user has.
 struct User {
     number: u8,
@@ -53,7 +50,8 @@ struct User {
     heard: Instant,
     /// No ring before, after one that was impossible.
     without_until: Option<Instant>,
-    shown: HashMap<FileId, Instant>,
+    /// Files that it has shown to be able to read.
+    shown: FilesUsed,
 }
 
 /// What is counted.
@@ -145,7 +143,7 @@ impl Rings {
             ring: None,
             heard: now,
             without_until: None,
-            shown: HashMap::new(),
+            shown: FilesUsed::new(self.shown_for),
         });
         user.heard = now;
         if user.without_until.is_some_and(|until| now < until) { 0 } else { user.number }
@@ -169,7 +167,7 @@ impl Rings {
     /// A process of this user has shown that it can read this file.
     pub(crate) fn shown(&mut self, uid: u32, file: FileId, now: Instant) {
         let Some(user) = self.users.get_mut(&uid) else { return };
-        keep_shown(&mut user.shown, file, now, self.shown_for);
+        user.shown.asked(file, now);
     }
 
     /// Takes what one user has reported.
@@ -204,18 +202,15 @@ impl Rings {
         {
             taken += 1;
             let file = FileId { dev: record.dev, ino: record.ino };
-            match user.shown.get_mut(&file) {
-                Some(since) if now.saturating_duration_since(*since) < self.shown_for => {
-                    *since = now;
-                    report(uid, &record);
+            if !user.shown.read(file, now) {
+                // Perhaps it was opened for this user, without proof that the user may read it.
+                if !self.foretold.as_ref().is_some_and(|foretold| foretold.take(uid, file)) {
+                    self.counts.unknown += 1;
+                    continue;
                 }
-                // It was opened for this user, without proof that the user may read it.
-                _ if self.foretold.as_ref().is_some_and(|foretold| foretold.take(uid, file)) => {
-                    keep_shown(&mut user.shown, file, now, self.shown_for);
-                    report(uid, &record);
-                }
-                _ => self.counts.unknown += 1,
+                user.shown.asked(file, now);
             }
+            report(uid, &record);
         }
         if taken > 0 {
             user.heard = now;
@@ -274,17 +269,6 @@ impl User {
     fn dropped(&self) -> u64 {
         self.ring.as_ref().map_or(0, |(consumer, _)| consumer.dropped())
     }
-}
-
-/// Remembers that a file counts as shown, of [`SHOWN_MAX`].
-fn keep_shown(shown: &mut HashMap<FileId, Instant>, file: FileId, now: Instant, shown_for: Duration) {
-    if shown.len() >= SHOWN_MAX && !shown.contains_key(&file) {
-        shown.retain(|_, since| now.saturating_duration_since(*since) < shown_for);
-        if shown.len() >= SHOWN_MAX {
-            shown.clear();
-        }
-    }
-    shown.insert(file, now);
 }
 
 #[cfg(test)]
@@ -346,9 +330,9 @@ mod tests {
         rings.take_all(late + SHOWN_FOR, |_, _| ());
         assert_eq!(rings.counts().unknown, 2);
         // However many are shown, so many are remembered.
-        for ino in 0..3 * SHOWN_MAX as u64 {
+        for ino in 0..3 * FilesUsed::MAX as u64 {
             rings.shown(1, FileId { dev: 1, ino }, late);
-            assert!(rings.users[&1].shown.len() <= SHOWN_MAX);
+            assert!(rings.users[&1].shown.count() <= FilesUsed::MAX);
         }
     }
 

@@ -31,7 +31,6 @@ pub mod tls;
 mod tree;
 mod wire;
 
-use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -41,10 +40,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use seekless_engine::{Engine, lock};
+use seekless_engine::{Engine, FilesUsed, lock};
 use seekless_kernel::memory::page_cache_limit;
 use seekless_metrics::{Observation, defs};
-use seekless_policy::FileId;
 use seekless_units::{Bytes, Exit, Fault};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -123,7 +121,7 @@ pub(crate) struct Shared {
     pub(crate) slept: AtomicU64,
     /// Files that the engine was asked about and still keeps open: only of those does it want to hear of reads
     /// that hit.
-    followed: Mutex<HashMap<FileId, Instant>>,
+    followed: Mutex<FilesUsed>,
 }
 
 impl std::fmt::Debug for Shared {
@@ -132,21 +130,10 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-/// Most files followed; the engine holds 2048 a disk.
-const FOLLOWED_MAX: usize = 16_384;
-
 impl Shared {
     /// The engine was asked about this file.
     pub(crate) fn follow(&self, file: &Opened) {
-        let (now, followed_for) = (Instant::now(), self.engine.settings().open_after_use());
-        let mut followed = lock(&self.followed);
-        if followed.len() >= FOLLOWED_MAX && !followed.contains_key(&file.id) {
-            followed.retain(|_, since| now.saturating_duration_since(*since) < followed_for);
-            if followed.len() >= FOLLOWED_MAX {
-                followed.clear();
-            }
-        }
-        followed.insert(file.id, now);
+        lock(&self.followed).asked(file.id, Instant::now());
     }
 
     /// Bytes of a file were sent, or copied to be sent: the stream moved on, and its next piece may be due. Not before: what has
@@ -155,15 +142,9 @@ impl Shared {
         if len == 0 || !self.engine.settings().hears_hits() {
             return;
         }
-        {
-            let (now, followed_for) = (Instant::now(), self.engine.settings().open_after_use());
-            let mut followed = lock(&self.followed);
-            match followed.get_mut(&file.id) {
-                Some(since) if now.saturating_duration_since(*since) < followed_for => *since = now,
-                _ => return,
-            }
+        if lock(&self.followed).read(file.id, Instant::now()) {
+            self.engine.read(file.id, offset, len);
         }
-        self.engine.read(file.id, offset, len);
     }
 
     /// A cache above has these bytes, or will in a moment.
@@ -225,9 +206,11 @@ impl Server {
         {
             ahead.budget = Some(Bytes((memory as f64 * BUDGET_SHARE) as u64));
         }
+        let engine = Engine::start(engine);
+        let followed = Mutex::new(FilesUsed::new(engine.settings().open_after_use()));
         let shared = Arc::new(Shared {
             tree,
-            engine: Engine::start(engine),
+            engine,
             log,
             counters,
             connections: Connections::new(settings.connections, settings.connections_of_one),
@@ -237,7 +220,7 @@ impl Server {
             past: tokio::sync::Semaphore::new(2),
             tls: RwLock::new(tls),
             slept: AtomicU64::new(0),
-            followed: Mutex::default(),
+            followed,
             settings,
         });
         let mut loops = Vec::new();

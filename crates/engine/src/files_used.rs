@@ -1,0 +1,76 @@
+//! Files that somebody asked the engine about lately: only of those does it want to hear of reads that hit.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use seekless_policy::FileId;
+
+/// Files used lately. Beyond a bound those used longest ago are forgotten, or all if that does not help: they
+/// come again when they are asked for.
+#[derive(Debug)]
+pub struct FilesUsed {
+    keep: Duration,
+    files: HashMap<FileId, Instant>,
+}
+
+impl FilesUsed {
+    /// Most files remembered; the engine keeps 2,048 open for each disk.
+    pub const MAX: usize = 16_384;
+
+    /// None yet. A file counts as used for so long after its last use.
+    pub fn new(keep: Duration) -> FilesUsed {
+        FilesUsed { keep, files: HashMap::new() }
+    }
+
+    /// Files remembered.
+    pub fn count(&self) -> usize {
+        self.files.len()
+    }
+
+    /// A file was asked for.
+    pub fn asked(&mut self, file: FileId, now: Instant) {
+        if self.files.len() >= FilesUsed::MAX && !self.files.contains_key(&file) {
+            self.files.retain(|_, since| now.saturating_duration_since(*since) < self.keep);
+            if self.files.len() >= FilesUsed::MAX {
+                self.files.clear();
+            }
+        }
+        self.files.insert(file, now);
+    }
+
+    /// A file was read; `false`, and it stays so, if it was not used lately.
+    pub fn read(&mut self, file: FileId, now: Instant) -> bool {
+        match self.files.get_mut(&file) {
+            Some(since) if now.saturating_duration_since(*since) < self.keep => {
+                *since = now;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_counts_while_it_is_used_and_so_many_are_remembered() {
+        let (file, other) = (FileId { dev: 1, ino: 0 }, FileId { dev: 2, ino: 0 });
+        let (begun, second) = (Instant::now(), Duration::from_secs(1));
+        let mut used = FilesUsed::new(2 * second);
+        assert!(!used.read(file, begun));
+        used.asked(file, begun);
+        assert!(used.read(file, begun + second) && used.read(file, begun + 2 * second));
+        assert!(!used.read(file, begun + 4 * second) && !used.read(file, begun + 4 * second));
+        let late = begun + 9 * second;
+        used.asked(other, late);
+        for ino in 0..2 * FilesUsed::MAX as u64 {
+            used.asked(FileId { dev: 1, ino }, late);
+            assert!(used.count() <= FilesUsed::MAX);
+        }
+        assert!(
+            !used.read(other, late) && used.read(FileId { dev: 1, ino: 2 * FilesUsed::MAX as u64 - 1 }, late)
+        );
+    }
+}
