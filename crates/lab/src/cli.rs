@@ -143,6 +143,9 @@ struct RunArgs {
     /// Where machines are drawn: so many of them [default: as many as the scenario has]
     #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(1..=1000))]
     machines: Option<u32>,
+    /// Runs of each arm [default: the scenario's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    repetitions: Option<u32>,
     /// With --sim: further options of `seekless sim serve` for every arm with Seekless, as one word
     #[arg(long, value_name = "OPTIONS", conflicts_with = "live", allow_hyphen_values = true)]
     engine: Option<String>,
@@ -298,8 +301,9 @@ fn run_scenario(args: &RunArgs) -> Result<Exit, Fault> {
         ));
     }
     if several || (args.sim && args.scenarios[0] == "all") {
-        if args.seed.is_some() || args.machines.is_some() || args.engine.is_some() || args.keep.is_some() {
-            let message = "--seed, --machines, --engine and --keep are for one scenario, not for several";
+        let machines = args.seed.is_some() || args.machines.is_some();
+        if machines || args.repetitions.is_some() || args.engine.is_some() || args.keep.is_some() {
+            let message = "--seed, --machines, --repetitions, --engine and --keep are for one scenario, not for several";
             return Err(Fault::new(Exit::Usage, message));
         }
         return run_all(args);
@@ -307,6 +311,7 @@ fn run_scenario(args: &RunArgs) -> Result<Exit, Fault> {
     let (name, mut scenario) = scenario::find(&args.scenarios[0])?;
     drawn_as_asked(args, &mut scenario)?;
     let mut scenario = if args.quick { scenario.quickened() } else { scenario };
+    scenario.repetitions = args.repetitions.unwrap_or(scenario.repetitions);
     if let Some(options) = &args.engine {
         let words: Vec<String> = options.split_whitespace().map(String::from).collect();
         scenario.arms.iter_mut().filter(|a| a.mode.is_some()).for_each(|a| a.sim.extend(words.clone()));

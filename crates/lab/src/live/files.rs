@@ -13,7 +13,7 @@ use seekless_units::{Exit, Fault};
 use seekless_workload::tree::TreeSpec;
 
 use super::daemon::{self, Daemon};
-use super::{Bench, serve};
+use super::{Bench, restic, serve};
 use crate::process::Process;
 use crate::results::Row;
 use crate::scenario::{FileReader, Load, Point, Service};
@@ -40,12 +40,19 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     let Load::Files { files, median, files_per_pack, pack, ahead, .. } = point.load else { return Ok(()) };
     let seed = bench.scenario.library.seed;
     let tree = TreeSpec { files, median: median.0, files_per_pack, pack: pack.0, seed };
-    let expected = written(bench, &tree)?;
+    let Some(reader) = point.arm.reader else { return Err(Fault::new(Exit::Usage, "no reader")) };
+    let mut root = bench.disks[0].mount.join(TREE);
+    let mut expected = kept(bench, "tree", || small_files::write(&tree, &root))?;
+    if reader == FileReader::Restic {
+        let repository = bench.disks[0].mount.join(restic::REPOSITORY);
+        expected = kept(bench, "packs", || restic::save(&root, &repository))?;
+        root = repository;
+    }
     // Files, inodes and directories alike start cold.
     bench.prepare(&point.arm)?;
     let dir = bench.scratch.dir(&format!("run{}", row.position))?;
     let group = bench.group("lab")?;
-    let (sums, root) = (dir.join("sums"), bench.disks[0].mount.join(TREE));
+    let sums = dir.join("sums");
     let helper = point.arm.mode.map(|_| Daemon::of(bench, &point.arm, &dir, group.as_ref())).transpose()?;
     let env = daemon::preload(&point.arm, &dir)?;
     let run = |what: &str, command: Command, group: Option<&MemoryGroup>| -> Result<f64, Fault> {
@@ -58,7 +65,6 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
         }
         Ok(started.elapsed().as_secs_f64() * bench.scenario.disks[0].speedup)
     };
-    let Some(reader) = point.arm.reader else { return Err(Fault::new(Exit::Usage, "no reader")) };
     let (elapsed_s, stats) = match line(reader) {
         Some(line) => {
             let mut command = shell(&line, &sums, &root);
@@ -107,13 +113,13 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     Ok(())
 }
 
-/// The checksums of the tree, which is written if it is not there yet.
-fn written(bench: &Bench<'_>, tree: &TreeSpec) -> Result<Sums, Fault> {
-    let kept = bench.scratch.path().join("expected");
+/// The checksums of what is on the disk under this name, which is written if it is not there yet.
+fn kept(bench: &Bench<'_>, name: &str, write: impl FnOnce() -> Result<Sums, Fault>) -> Result<Sums, Fault> {
+    let kept = bench.scratch.path().join(name);
     if kept.exists() {
         return Ok(small_files::parse(&text(&kept)?));
     }
-    let sums = small_files::write(tree, &bench.disks[0].mount.join(TREE))?;
+    let sums = write()?;
     let lines: String = sums.iter().map(|(path, sum)| format!("{sum}  {path}\n")).collect();
     std::fs::write(&kept, lines).map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", kept.display())))?;
     Ok(sums)
@@ -162,6 +168,7 @@ fn line(reader: FileReader) -> Option<String> {
         FileReader::CatSet => "\"$SEEKLESS\" cat-set --ahead \"$AHEAD\" . | \"$SEEKLESS\" lab sums".into(),
         FileReader::PythonWalk => "python3 -B \"$PROGRAM\" walk".into(),
         FileReader::PythonOrder => "python3 -B \"$PROGRAM\" order \"$AHEAD\"".into(),
+        FileReader::Restic => restic::check(),
         FileReader::Rsync => return None,
     })
 }
@@ -181,6 +188,9 @@ fn environment(reader: FileReader, dir: &Path, ahead: u64) -> Result<Vec<(&'stat
         std::fs::write(&program, PROGRAM)
             .map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", program.display())))?;
         env.push(("PROGRAM", program.into()));
+    }
+    if reader == FileReader::Restic {
+        env.extend(restic::environment()?);
     }
     if reader == FileReader::PythonOrder {
         env.push(("PYTHONPATH", tools::python_package()?.into()));

@@ -23,6 +23,7 @@ pub(crate) mod probe;
 mod profile;
 mod proof;
 mod readers;
+mod restic;
 mod sequences;
 mod series;
 pub(crate) mod serve;

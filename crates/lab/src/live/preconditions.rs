@@ -77,6 +77,9 @@ pub(crate) fn survey(scenario: &Scenario) -> Result<Ground, Fault> {
     if readers().any(|reader| reader == FileReader::Rsync) {
         tools::find("rsync")?;
     }
+    if readers().any(|reader| reader == FileReader::Restic) {
+        tools::find("restic")?;
+    }
     if readers().any(|reader| reader == FileReader::PythonOrder) {
         tools::order_library()?;
         tools::python_package()?;

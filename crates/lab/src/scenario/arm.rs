@@ -261,6 +261,8 @@ pub enum FileReader {
     PythonOrder,
     /// The rsync daemon, from which eight clients at a time fetch the folders.
     Rsync,
+    /// `restic check --read-data` of a repository that holds the tree.
+    Restic,
 }
 
 impl FileReader {

@@ -168,6 +168,7 @@ scenarios![
     "pfc-table1",
     "pfc-table1-cells",
     "prove",
+    "restic",
     "sensitivity",
     "serve-mixed",
     "serve-vs-nginx",
@@ -177,6 +178,7 @@ scenarios![
     "sim-speed",
     "sim-vs-live",
     "small-files",
+    "small-files-200k",
     "soak",
     "three-nodes",
     "watch-go",
@@ -262,10 +264,12 @@ mod tests {
                 "observe-sessions",
                 "observe-uring",
                 "prove",
+                "restic",
                 "sensitivity",
                 "sets",
                 "sets-degraded",
                 "small-files",
+                "small-files-200k",
                 "works-with",
             ];
             if judges.contains(name) {

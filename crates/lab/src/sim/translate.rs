@@ -220,7 +220,8 @@ fn programs(reader: FileReader) -> Option<(u32, Option<u32>, Taking)> {
         | FileReader::Tar
         | FileReader::CatSet
         | FileReader::PythonOrder
-        | FileReader::Rsync => None,
+        | FileReader::Rsync
+        | FileReader::Restic => None,
     }
 }
 
