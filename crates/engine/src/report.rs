@@ -77,9 +77,9 @@ pub struct DiskReport {
     /// Pieces kept mapped until they are read, now.
     #[serde(default)]
     pub pieces_held_now: u64,
-    /// Files that were read before their readers opened them.
+    /// Files that were read before their readers opened them; all zero without `--next-files on`.
     #[serde(default)]
-    pub next_files: NextFilesReport,
+    pub next_files: seekless_successors::Stats,
     /// The last read error, if there was one.
     pub last_error: Option<String>,
     /// The disk's memory, and what bounds the budget.
@@ -165,7 +165,7 @@ impl DiskReport {
             lost_pages: snapshot.lost_pages,
             pieces_held_now: snapshot.pinned.load(Ordering::Relaxed) as u64,
             memory: s.memory.clone(),
-            next_files: NextFilesReport::of(*crate::lock(&snapshot.next_files)),
+            next_files: *crate::lock(&snapshot.next_files),
             last_error: snapshot.last_error.clone(),
             size: s.size.clone(),
             ledger: s.ledger,
@@ -180,48 +180,6 @@ impl DiskReport {
                 bytes_untaken_now: s.file_sets.bytes_untaken,
                 disk_ms: s.file_sets.disk_time.as_millis_f64(),
             },
-        }
-    }
-}
-
-/// Files that were read before their readers opened them; all zero without `--next-files on`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NextFilesReport {
-    /// Folders listed.
-    pub folders: u64,
-    /// Files asked for.
-    pub asked: u64,
-    /// Of them, read afterwards.
-    pub used: u64,
-    /// Bytes of those.
-    pub bytes_used: u64,
-    /// Files brought in that no reader came for in time.
-    pub wasted: u64,
-    /// Bytes of those.
-    pub bytes_wasted: u64,
-    /// Files asked for and withdrawn before they were read.
-    pub withdrawn: u64,
-    /// Reads in folders that were listed, and not foretold.
-    pub surprises: u64,
-    /// Files ahead now.
-    pub files_now: u64,
-    /// Their bytes.
-    pub bytes_now: u64,
-}
-
-impl NextFilesReport {
-    fn of(s: seekless_successors::Stats) -> NextFilesReport {
-        NextFilesReport {
-            folders: s.folders,
-            asked: s.asked,
-            used: s.used,
-            bytes_used: s.bytes_used,
-            wasted: s.wasted,
-            bytes_wasted: s.bytes_wasted,
-            withdrawn: s.withdrawn,
-            surprises: s.surprises,
-            files_now: s.files_now.into(),
-            bytes_now: s.bytes_now,
         }
     }
 }

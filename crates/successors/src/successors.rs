@@ -5,6 +5,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use seekless_units::{FileId, Lba, Nanos, SECTOR_BYTES};
+use serde::{Deserialize, Serialize};
 
 use crate::folder::{Entry, Folder, Seen, State};
 use crate::reader::{FILES_AHEAD_MAX, Reader};
@@ -84,7 +85,7 @@ pub enum Action {
 }
 
 /// What is counted, since the start unless the name says "now".
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stats {
     /// Folders listed.
     pub folders: u64,
