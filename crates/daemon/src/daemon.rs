@@ -27,8 +27,8 @@ const DESCRIPTORS_PER_CONNECTION: u64 = 3;
 /// Descriptors for everything else.
 const DESCRIPTORS_RESERVED: u64 = 64;
 
-/// Descriptors for the files that one disk's streams keep open; where the limit is low, a quarter of it.
-const DESCRIPTORS_KEPT: u64 = 2048;
+/// Most descriptors for the files that one disk's streams keep open: one for each stream it may have.
+const DESCRIPTORS_KEPT: u64 = 16_384;
 
 /// A running daemon. Dropping it stops it.
 pub struct Daemon {
@@ -74,7 +74,11 @@ impl Daemon {
 
     fn start_at(mut settings: DaemonSettings, listener: Listener, ring: u8) -> Result<Daemon, StartError> {
         settings.engine = settings.engine.normalised();
-        settings.connections_max = settings.connections_max.clamp(1, connections_possible());
+        let descriptors = descriptors();
+        settings.connections_max = settings.connections_max.clamp(1, connections_possible(descriptors));
+        if let Some(ahead) = &mut settings.engine.spindle.ahead {
+            ahead.files_max = descriptors_kept(descriptors) as usize;
+        }
         let shown_for = settings.engine.open_after_use();
         let rings = settings.engine.hears_hits().then(|| Rings::new(&settings.socket, ring, shown_for));
         let settings = Arc::new(settings);
@@ -215,17 +219,27 @@ pub(crate) fn file_set_ranges(descriptors: u64) -> usize {
     usize::try_from(descriptors / 8 / SETS_MAX as u64).unwrap_or(usize::MAX).clamp(1, RANGES_MAX)
 }
 
-/// Raises the descriptor limit as far as it goes and says how many connections it allows.
-fn connections_possible() -> usize {
+/// Most files that the streams of one disk keep open: where the limit is low an eighth of it, so that several
+/// disks have room.
+fn descriptors_kept(descriptors: u64) -> u64 {
+    DESCRIPTORS_KEPT.min(descriptors / 8).max(1)
+}
+
+/// Raises the descriptor limit as far as it goes, and says how far that is.
+fn descriptors() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     let current = match setrlimit(Resource::Nofile, raised) {
         Ok(()) => limit.maximum,
         Err(_) => limit.current,
     };
-    let descriptors = current.unwrap_or(u64::MAX);
+    current.unwrap_or(u64::MAX)
+}
+
+/// How many connections so many descriptors allow.
+fn connections_possible(descriptors: u64) -> usize {
     let file_sets = (SETS_MAX * file_set_ranges(descriptors)) as u64;
-    let others = DESCRIPTORS_RESERVED + DESCRIPTORS_KEPT.min(descriptors / 4) + file_sets;
+    let others = DESCRIPTORS_RESERVED + descriptors_kept(descriptors) + file_sets;
     usize::try_from(descriptors.saturating_sub(others) / DESCRIPTORS_PER_CONNECTION)
         .unwrap_or(usize::MAX)
         .max(1)

@@ -90,7 +90,7 @@ pub struct AheadConfig {
     pub drop_behind: DropBehind,
     /// Whether what has arrived is pinned until it is read.
     pub hold: bool,
-    /// Most files kept open for their streams.
+    /// Most files kept open for their streams. A driver that has many descriptors sets more.
     pub files_max: usize,
 }
 

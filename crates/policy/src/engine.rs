@@ -44,7 +44,7 @@ use seekless_sizing::controller::DiskClock;
 use seekless_sizing::{AsAsked, start_size};
 use seekless_successors::DiskOrder;
 
-/// Most ranges of bytes that are kept in one list: those of the map of extents (four for each stream of
+/// Most ranges of bytes that are kept in one list: those of the map of extents (one for each stream of
 /// [`crate::StreamConfig::streams_max`], about 2.5 MB in the worst case), hints that wait for the driver,
 /// ranges to be renewed, ranges to be given back again. Beyond, the oldest range or the newest hint is left
 /// out.
