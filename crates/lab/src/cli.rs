@@ -89,6 +89,13 @@ enum LabCommand {
     /// Checksums of the members of the tar stream on standard input
     #[command(hide = true)]
     Sums,
+    /// Do harm to a daemon as a user without rights, or only use processor time
+    #[command(hide = true)]
+    Hostile {
+        /// Where the daemon listens; absent: use processor time
+        #[arg(long)]
+        socket: Option<PathBuf>,
+    },
     /// Read a range of a file and time it
     #[command(hide = true)]
     Probe {
@@ -238,6 +245,7 @@ pub fn run(args: LabArgs) -> Result<Exit, Fault> {
         }
         LabCommand::FileServer { root, port } => file_server::serve(&root, port),
         LabCommand::Sums => small_files::sums(),
+        LabCommand::Hostile { socket } => live::hostile::run(socket.as_deref()),
         LabCommand::Probe { file, offset, bytes, times } => live::probe::read(&file, offset, bytes, times),
     }
 }

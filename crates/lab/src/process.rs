@@ -57,6 +57,18 @@ impl Process {
         self.child.id()
     }
 
+    /// # Errors
+    /// It has ended by itself, with its last words.
+    pub(crate) fn runs(&mut self) -> Result<(), Fault> {
+        match self.ended() {
+            Some(status) => {
+                let message = format!("{} ended with {status}: {}", self.what, self.last_line());
+                Err(Fault::new(Exit::Failed, message))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Its status, if it has ended.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
@@ -110,6 +122,12 @@ impl Process {
         guard::wait_for(patience, || Ok(self.ended()))?.ok_or_else(|| {
             Fault::new(Exit::Failed, format!("{what} did not end within {} s", patience.as_secs()))
         })
+    }
+
+    /// The processes that this one has started and that run.
+    pub(crate) fn children(pid: u32) -> Vec<u32> {
+        let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
     }
 
     /// The processor time it and the children it waited for have used, seconds. Read it before it ends.

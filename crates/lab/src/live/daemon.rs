@@ -132,9 +132,7 @@ impl Daemon {
     /// Its process and those it has started: `watch` is a supervisor with a worker under it.
     pub(crate) fn pids(&self) -> Vec<u32> {
         let pid = self.process.pid();
-        let children =
-            std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-        std::iter::once(pid).chain(children.split_whitespace().filter_map(|p| p.parse().ok())).collect()
+        std::iter::once(pid).chain(Process::children(pid)).collect()
     }
 
     /// SIGKILL to its first process; returns when all of them are gone, whose threads may still be in the

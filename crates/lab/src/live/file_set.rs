@@ -49,10 +49,7 @@ impl FileSet {
 
     /// Bytes that the programs under the shell have written.
     fn written(&self) -> f64 {
-        let pid = self.process.pid();
-        let children =
-            std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-        let all = children.split_whitespace().filter_map(|pid| {
+        let all = Process::children(self.process.pid()).into_iter().filter_map(|pid| {
             let text = std::fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
             text.lines().find_map(|line| line.strip_prefix("wchar: "))?.trim().parse::<f64>().ok()
         });

@@ -7,6 +7,7 @@
 //! come, so an interrupted run keeps what it has.
 
 mod apart;
+mod beside;
 mod daemon;
 mod diff;
 pub(crate) mod disk;
@@ -14,6 +15,7 @@ mod faults;
 mod file_set;
 pub(crate) mod files;
 mod fio;
+pub(crate) mod hostile;
 mod joined;
 pub(crate) mod load;
 pub(crate) mod machines;

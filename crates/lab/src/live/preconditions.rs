@@ -70,6 +70,12 @@ pub(crate) fn survey(scenario: &Scenario) -> Result<Ground, Fault> {
     if matches!(scenario.load, Load::Fio { .. }) {
         tools::find("fio")?;
     }
+    if scenario.arms.iter().any(|a| a.shown) {
+        tools::find("script")?;
+    }
+    if !root && scenario.arms.iter().any(|a| a.neighbour.is_some()) {
+        return Err(permission("this scenario starts a program of another user: run it as root"));
+    }
     let readers = || scenario.arms.iter().filter_map(|a| a.reader);
     if readers().any(FileReader::is_python) {
         tools::find("python3")?;

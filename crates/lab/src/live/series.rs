@@ -78,30 +78,32 @@ fn locked(taken: &Mutex<Taken>) -> MutexGuard<'_, Taken> {
 }
 
 impl Series {
-    /// Starts the reader, which asks the server at `port` for the files of `manifest` in turn, and the
-    /// scraper of a daemon that tells its address in `log`, if there is one.
-    pub(super) fn start(port: u16, manifest: PathBuf, log: Option<PathBuf>) -> Series {
+    /// Starts the reader, which asks the server at a port for the files of a manifest in turn, if there is
+    /// one, and the scraper of a daemon that tells its address in `log`, if there is one.
+    pub(super) fn start(served: Option<(u16, PathBuf)>, log: Option<PathBuf>) -> Series {
         let began = Instant::now();
         let (taken, stop) = (Arc::new(Mutex::new(Taken::default())), Arc::new(AtomicBool::new(false)));
-        let (told, ended) = (taken.clone(), stop.clone());
-        let reader = thread::spawn(move || {
-            let files = probe::files(&manifest, READ_BYTES);
-            let mut n = 0usize;
-            while !ended.load(Ordering::Relaxed) && !files.is_empty() {
-                n += 1;
-                // A golden-ratio walk: another file and another place each time, the same in every run.
-                let turn = n as f64 * 0.618_033_988_749_894_9;
-                let (size, path) = &files[(turn.fract() * files.len() as f64) as usize];
-                let first = ((size - READ_BYTES) as f64 * (turn * 7.0).fract()) as u64;
-                let start = Instant::now();
-                let failed = probe::get(port, &format!("/{path}"), Some((first, READ_BYTES))).is_err();
-                let at_s = start.duration_since(began).as_secs_f64();
-                let ms = start.elapsed().as_secs_f64() * 1e3;
-                locked(&told).waits.push(Wait { at_s, ms, failed });
-                thread::sleep(EVERY.saturating_sub(start.elapsed()));
-            }
-        });
-        let mut threads = vec![reader];
+        let mut threads = Vec::new();
+        if let Some((port, manifest)) = served {
+            let (told, ended) = (taken.clone(), stop.clone());
+            threads.push(thread::spawn(move || {
+                let files = probe::files(&manifest, READ_BYTES);
+                let mut n = 0usize;
+                while !ended.load(Ordering::Relaxed) && !files.is_empty() {
+                    n += 1;
+                    // A golden-ratio walk: another file and another place each time, the same in every run.
+                    let turn = n as f64 * 0.618_033_988_749_894_9;
+                    let (size, path) = &files[(turn.fract() * files.len() as f64) as usize];
+                    let first = ((size - READ_BYTES) as f64 * (turn * 7.0).fract()) as u64;
+                    let start = Instant::now();
+                    let failed = probe::get(port, &format!("/{path}"), Some((first, READ_BYTES))).is_err();
+                    let at_s = start.duration_since(began).as_secs_f64();
+                    let ms = start.elapsed().as_secs_f64() * 1e3;
+                    locked(&told).waits.push(Wait { at_s, ms, failed });
+                    thread::sleep(EVERY.saturating_sub(start.elapsed()));
+                }
+            }));
+        }
         if let Some(log) = log {
             let (told, ended) = (taken.clone(), stop.clone());
             threads.push(thread::spawn(move || {
@@ -218,7 +220,7 @@ fn growth(samples: &[Sample]) -> (f64, f64) {
 
 /// Resident memory that is no file's, in KiB, and open descriptors of a process. What an engine has mapped of
 /// the files it reads ahead is page cache, and goes by the budget.
-fn usage(pid: u32) -> Option<(u64, u64)> {
+pub(super) fn usage(pid: u32) -> Option<(u64, u64)> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let kib = |name: &str| -> Option<u64> {
         let line = status.lines().find_map(|l| l.strip_prefix(name))?;

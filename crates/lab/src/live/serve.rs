@@ -12,8 +12,9 @@ use super::load::{self, Clients};
 use super::proof::Proof;
 use super::series::Series;
 use super::threads::Sampled;
-use super::{Bench, sequences};
+use super::{Bench, beside, sequences};
 use crate::guard;
+use crate::process::Process;
 use crate::results::Row;
 use crate::scenario::{FaultAt, FaultKind, Load, Point, ServerKind};
 use crate::server::{REPORT, Server, Site};
@@ -70,13 +71,14 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
         clients.push(Clients::start(bench.scenario, (&point.load, arm), &format!("{url}{folder}"), i, &dir)?);
     }
 
+    let mut neighbour = arm.neighbour.map(|neighbour| beside::start(neighbour, &dir)).transpose()?;
     let mut file_set =
         arm.file_set.map(|by| FileSet::start(by, &bench.root, &dir, group.as_ref())).transpose()?;
     let sampled =
         bench.scenario.metrics.iter().any(|m| matches!(m.as_str(), "rss_growth" | "longest_wait_ms"));
     let manifest = bench.scratch.path().join("manifest.txt");
-    let scraped = arm.daemon.iter().any(|word| word == "--metrics").then(|| dir.join("daemon.log"));
-    let mut series = sampled.then(|| Series::start(server.port(), manifest, scraped));
+    let scraped = arm.is_scraped().then(|| dir.join("daemon.log"));
+    let mut series = sampled.then(|| Series::start(Some((server.port(), manifest)), scraped));
     // Meanwhile: zero the disks' counters after the warm-up, let faults happen when they are due.
     let started = Instant::now();
     let mut timeline = Timeline::new(&arm.faults);
@@ -123,6 +125,8 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
             return Err(Fault::new(Exit::Failed, format!("{} ended under load ({})", kind.name(), arm.name)));
         }
     }
+    neighbour.as_mut().map_or(Ok(()), Process::runs)?;
+    drop(neighbour);
     let cpu = counting.map(|since: Instant| (server.cpu_s() - cpu_before, since.elapsed().as_secs_f64()));
     if let Some(file_set) = file_set.take() {
         file_set.account(row, helper.as_ref());
@@ -190,7 +194,7 @@ fn excuse(series: &mut Series, fault: &FaultAt, all: &[FaultAt]) {
 }
 
 /// Reads every file below `dir` once.
-fn read_all(dir: &std::path::Path) -> Result<(), Fault> {
+pub(super) fn read_all(dir: &std::path::Path) -> Result<(), Fault> {
     let fault = |e: std::io::Error| Fault::new(Exit::Failed, format!("{}: {e}", dir.display()));
     for entry in std::fs::read_dir(dir).map_err(fault)? {
         guard::check_interrupted()?;
@@ -279,6 +283,15 @@ pub(super) fn account_daemon(row: &mut Row, daemon: Option<&mut Daemon>) {
     let full = counter("passed_full") + counter("passed_share");
     row.metrics.insert("queue_full".into(), full + passed("full"));
     row.metrics.insert("passes".into(), receptionist + full + passed(""));
+    let refused = ["frames_refused", "connections_muted", "connections_over_bound", "passed_bad_request"];
+    row.metrics.insert("refused".into(), refused.into_iter().map(counter).sum());
+    let streams = |disks: &Vec<Value>| disks.iter().filter_map(|d| d["streams_now"].as_f64()).sum();
+    row.metrics.insert("streams".into(), status["disks"].as_array().map_or(0.0, streams));
+    if let Some(observe) = status.get("observe").filter(|observe| observe.is_object()) {
+        let of = |name: &str| observe[name].as_f64().unwrap_or(0.0);
+        row.metrics.insert("files_known".into(), of("files_known"));
+        row.metrics.insert("events_lost".into(), of("lost") / (of("events") + of("lost")).max(1.0));
+    }
     account_ledger(row, &status);
     row.raw.insert("daemon".into(), status);
 }

@@ -34,6 +34,11 @@ pub struct Arm {
     /// Beside the load `seekless prove` measures what the arm's daemon gains, after the warm-up; live only.
     #[serde(default)]
     pub proved: bool,
+    /// Beside the load `seekless top` shows the arm's daemon, in a terminal (`fio` only).
+    #[serde(default)]
+    pub shown: bool,
+    /// Beside the load a program of another user runs.
+    pub neighbour: Option<Neighbour>,
     /// File system of the disk, live, instead of the disk's own.
     pub fs: Option<String>,
     /// How the scenario's disks make one folder, live; each a folder of its own when absent.
@@ -109,6 +114,13 @@ pub struct Arm {
     pub best: Option<Best>,
     /// Run at the load that the search for this arm's highest rate ended with. Simulator only.
     pub load_of: Option<String>,
+}
+
+impl Arm {
+    /// Whether its daemon has an address to be scraped at.
+    pub(crate) fn is_scraped(&self) -> bool {
+        self.daemon.iter().any(|word| word == "--metrics")
+    }
 }
 
 /// A set of drives in words, as `raid0:4`.
@@ -237,6 +249,16 @@ pub enum FileSetBy {
     Daemon,
     /// The program itself, ahead of its consumer.
     Itself,
+}
+
+/// A program of another user beside the load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Neighbour {
+    /// It uses processor time, in as many threads as the hostile one, and talks to nobody.
+    Busy,
+    /// It sends the arm's daemon nonsense, as fast as it goes.
+    Hostile,
 }
 
 /// A program that reads every file of a tree once.

@@ -140,12 +140,18 @@ pub enum Load {
         /// Files a tree.
         files: u32,
     },
-    /// Jobs of fio, each on a file of its own.
+    /// Jobs of fio, each on files of its own.
     Fio {
         /// Jobs at the same time.
         clients: u32,
+        /// Files of each job. It has all of them open, and reads or writes a block of each in turn.
+        #[serde(default = "one")]
+        files: u32,
         /// Size of each file.
         file_size: Bytes,
+        /// Read all files into the page cache first.
+        #[serde(default)]
+        preload: bool,
         /// Options of every job as in fio's job files, with blanks between them: `rw=randread bs=64k`.
         #[serde(default)]
         job: String,
@@ -296,4 +302,8 @@ impl Load {
                 | Load::Profile {}
         )
     }
+}
+
+fn one() -> u32 {
+    1
 }

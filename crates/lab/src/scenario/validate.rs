@@ -53,6 +53,17 @@ impl Scenario {
                 ));
             }
         }
+        let fio = matches!(self.load, Load::Fio { .. });
+        if let Some(arm) = self.arms.iter().find(|a| a.shown && (!fio || a.mode.is_none())) {
+            return Err(format!("arm `{}`: `shown` needs a load of kind `fio`, and a `mode`", arm.name));
+        }
+        let shared = |a: &super::Arm| self.load.is_http() && !a.balanced && a.mode.is_some() && !a.no_daemon;
+        if let Some(arm) = self.arms.iter().find(|a| a.neighbour.is_some() && !shared(a)) {
+            return Err(format!(
+                "arm `{}`: `neighbour` needs a load of a web server, and a `mode` with a daemon",
+                arm.name
+            ));
+        }
         if let Some(arm) = self.arms.iter().find(|a| a.proved) {
             let daemon = arm.mode.is_some() && !arm.no_daemon && arm.door != super::Door::Watch;
             if !matches!(self.load, Load::Closed { .. } | Load::Sessions { .. }) || !daemon {
@@ -219,9 +230,12 @@ impl Scenario {
 
     fn validate_fio(&self) -> Result<(), String> {
         let swept = self.axis.as_ref().is_some_and(|a| a.knobs.contains(&super::Knob::Job));
-        let Load::Fio { clients, file_size, job, .. } = &self.load else { return Ok(()) };
-        if !(1..=500).contains(clients) || !(1 << 20..=1 << 40).contains(&file_size.0) {
-            return Err("fio: 1 to 500 clients, files of 1MiB to 1TiB".into());
+        let Load::Fio { clients, files, file_size, job, .. } = &self.load else { return Ok(()) };
+        if !(1..=500).contains(clients)
+            || !(1..=100_000).contains(files)
+            || !(64 << 10..=1 << 40).contains(&file_size.0)
+        {
+            return Err("fio: 1 to 500 clients, 1 to 100,000 files of 64KiB to 1TiB".into());
         }
         if self.disks.len() != 1 || job.is_empty() != swept {
             return Err("fio: one disk, and either `job` or an axis with the knob `job`".into());

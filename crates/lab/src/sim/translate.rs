@@ -39,6 +39,9 @@ pub(crate) fn refusal(scenario: &Scenario) -> Option<String> {
     if scenario.arms.iter().any(|a| a.file_set == Some(FileSetBy::Itself)) {
         return Some("the simulator has no program that reads ahead by itself".into());
     }
+    if scenario.arms.iter().any(|a| a.neighbour.is_some()) {
+        return Some("the simulator has no processor and no daemon that others could keep busy".into());
+    }
     if scenario.arms.iter().any(|a| a.proved) {
         return Some("`seekless prove` asks a real daemon".into());
     }
