@@ -46,9 +46,9 @@ pub struct StreamConfig {
 impl Default for StreamConfig {
     fn default() -> StreamConfig {
         StreamConfig {
-            // An array is one disk here: eight times what a disk of the papers carries at its best (about 2,000
-            // viewers of 419 kb/s at 100 MB/s). Of half as many, twelve disks would lose streams; double
-            // takes another 5 MB.
+            // An array is one disk here: eight times what a disk of the papers carries at its best (about
+            // 2,000 viewers of 419 kb/s at 100 MB/s). With half as many an array of twelve would lose
+            // streams; double takes another 5 MB.
             streams_max: 16_384,
             gap: Bytes::kib(512),
             idle: Nanos::from_secs(30),
