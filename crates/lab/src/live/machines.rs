@@ -29,7 +29,7 @@ impl Room {
         let temporary = rustix::fs::statvfs(std::env::temp_dir());
         Room {
             memory: (rustix::system::sysinfo().totalram as f64 * MEMORY_SHARE) as u64,
-            space: (temporary.map_or(0, |s| s.f_bavail * s.f_frsize) as f64 * SPACE_SHARE) as u64,
+            space: (temporary.map_or(0, |s| s.f_bavail * s.f_frsize) as f64 * SPACE_SHARE) as u64 >> 20 << 20,
         }
     }
 
