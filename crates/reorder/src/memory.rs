@@ -18,8 +18,8 @@ struct Held {
 }
 
 /// Blocks of a group. Clients ask for neighbours, and groups of them are found faster than blocks would be:
-/// there are fewer. With half as many and with double, simulated downloads of one file and of 16 take the same
-/// time and memory.
+/// there are fewer. With half as many and with double, simulated downloads of one file and of 16 take the
+/// same time and memory.
 const GROUP_BLOCKS: u64 = 16;
 
 /// Neighbouring blocks of a file, of which at least one is held.
