@@ -20,15 +20,13 @@ use crossbeam_channel::{Sender, bounded};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use seekless_engine::Engine;
 use seekless_filesets::{RANGES_MAX, SETS_MAX};
+use seekless_policy::StreamConfig;
 
 /// Descriptors a waiting request holds: its connection, the file as passed, the file opened again.
 const DESCRIPTORS_PER_CONNECTION: u64 = 3;
 
 /// Descriptors for everything else.
 const DESCRIPTORS_RESERVED: u64 = 64;
-
-/// Most descriptors for the files that one disk's streams keep open: one for each stream it may have.
-const DESCRIPTORS_KEPT: u64 = 16_384;
 
 /// A running daemon. Dropping it stops it.
 pub struct Daemon {
@@ -219,10 +217,10 @@ pub(crate) fn file_set_ranges(descriptors: u64) -> usize {
     usize::try_from(descriptors / 8 / SETS_MAX as u64).unwrap_or(usize::MAX).clamp(1, RANGES_MAX)
 }
 
-/// Most files that the streams of one disk keep open: where the limit is low an eighth of it, so that several
-/// disks have room.
+/// Most files that the streams of one disk keep open: one for each, and where the limit is low an eighth of
+/// it, so that several disks have room.
 fn descriptors_kept(descriptors: u64) -> u64 {
-    DESCRIPTORS_KEPT.min(descriptors / 8).max(1)
+    (StreamConfig::default().streams_max as u64).min(descriptors / 8).max(1)
 }
 
 /// Raises the descriptor limit as far as it goes, and says how far that is.

@@ -171,7 +171,9 @@ struct RunArgs {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Keep the run as the recorded one, in DIR (see `lab docs`) [default DIR: results]
-    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = record::FOLDER, conflicts_with_all = ["quick", "seed", "machines", "repetitions"])]
+    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = record::FOLDER)]
+    #[arg(conflicts_with_all = ["quick", "seed", "machines", "repetitions"])]
     record: Option<PathBuf>,
 }
 

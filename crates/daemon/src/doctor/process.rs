@@ -291,13 +291,13 @@ fn reads_at_once(pid: u32, name: &str) -> usize {
     if !matches!(name, "nginx" | "lighttpd") {
         return 0;
     }
-    let dir = |pid: u32| folder(pid);
-    let same = |pid: &u32| fs::read_to_string(dir(*pid).join("comm")).is_ok_and(|comm| comm.trim() == name);
-    let mut workers: Vec<u32> = children(&dir(pid)).into_iter().filter(same).take(WORKERS_MAX).collect();
+    let same =
+        |pid: &u32| fs::read_to_string(folder(*pid).join("comm")).is_ok_and(|comm| comm.trim() == name);
+    let mut workers: Vec<u32> = children(&folder(pid)).into_iter().filter(same).take(WORKERS_MAX).collect();
     if workers.is_empty() {
         workers.push(pid);
     }
-    let alone = |pid: &u32| fs::read_dir(dir(*pid).join("task")).is_ok_and(|tasks| tasks.count() == 1);
+    let alone = |pid: &u32| fs::read_dir(folder(*pid).join("task")).is_ok_and(|tasks| tasks.count() == 1);
     if workers.iter().all(alone) { workers.len() } else { 0 }
 }
 
