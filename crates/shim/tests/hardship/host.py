@@ -1,5 +1,5 @@
 # A Python host: every way of reading its library has, in threads and in children.
-import hashlib, mmap, os, subprocess, sys, tempfile, threading
+import ctypes, hashlib, mmap, os, subprocess, sys, tempfile, threading, time
 
 path = sys.argv[1]
 
@@ -8,9 +8,24 @@ def say(name, data):
     print(name, len(data), hashlib.sha256(data).hexdigest(), flush=True)
 
 
+def resident(fd):
+    """Whether any page of the file is in memory."""
+    with mmap.mmap(fd, 0, flags=mmap.MAP_PRIVATE) as m:
+        pages = ctypes.create_string_buffer((len(m) + mmap.PAGESIZE - 1) // mmap.PAGESIZE)
+        start = ctypes.c_char.from_buffer(m)
+        told = ctypes.CDLL(None).mincore(ctypes.byref(start), ctypes.c_size_t(len(m)), pages)
+        del start
+        return told == 0 and any(page & 1 for page in pages.raw)
+
+
 def cold():
     fd = os.open(path, os.O_RDONLY)
-    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    # A page that is still on its way cannot be dropped.
+    for _ in range(2000):
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        if not resident(fd):
+            break
+        time.sleep(0.005)
     return fd
 
 
