@@ -20,7 +20,7 @@
 //!   `bitrate BYTES_PER_S`, `foretold` if no client asks for it yet, `file-set` if a file set asks for it;
 //! - `took REQUEST`: `unread` if a file set's reader will never read what it asked for;
 //! - an access: `begun` if it is not known how much of it was taken ([`Taken`]);
-//! - what was found of a read: `from OFFSET` unless that is 0.
+//! - what was found of a read, or is gone: `from OFFSET` unless that is 0.
 //!
 //! Lines that begin with `#` are remarks. A fresh engine of the same settings, fed the events of one disk at
 //! their times and polled wherever the log polled, gives the same actions. A log that was cut replays up to
@@ -156,8 +156,8 @@ fn write_event(f: &mut fmt::Formatter<'_>, event: &Event) -> fmt::Result {
         Event::InFlight(pieces) => write!(f, "+ in-flight {pieces}"),
         Event::Cancel(id) => write!(f, "+ cancel {}", id.0),
         Event::Progress { read, upto } => write!(f, "+ progress {} {upto}", read.0),
-        Event::Found { read, from: 0, upto } => write!(f, "+ found {} {upto}", read.0),
-        Event::Found { read, from, upto } => write!(f, "+ found {} {upto} from {from}", read.0),
+        Event::Found { read, from, upto } => write_stretch(f, "found", read, from, upto),
+        Event::Gone { read, from, upto } => write_stretch(f, "gone", read, from, upto),
         Event::Done { read, outcome } => {
             write!(f, "+ done {} {}", read.0, if outcome == Outcome::Ok { "ok" } else { "failed" })
         }
@@ -181,6 +181,14 @@ fn write_demand(f: &mut fmt::Formatter<'_>, demand: Demand) -> fmt::Result {
     }
     if demand.file_set {
         f.write_str(" file-set")?;
+    }
+    Ok(())
+}
+
+fn write_stretch(f: &mut fmt::Formatter<'_>, word: &str, read: ReadId, from: u64, upto: u64) -> fmt::Result {
+    write!(f, "+ {word} {} {upto}", read.0)?;
+    if from > 0 {
+        write!(f, " from {from}")?;
     }
     Ok(())
 }
@@ -259,15 +267,15 @@ impl Words<'_> {
         Ok(request)
     }
 
-    /// To the end of the line.
-    fn found(&mut self) -> Result<Event, Unreadable> {
+    /// Read, beginning and end, to the end of the line.
+    fn stretch(&mut self) -> Result<(ReadId, u64, u64), Unreadable> {
         let (read, upto) = (ReadId(self.number()?), self.number()?);
         let from = match self.0.next() {
             None => 0,
             Some("from") => self.number()?,
-            Some(_) => return Err(Unreadable("what was found ends there or says `from`")),
+            Some(_) => return Err(Unreadable("what was found or is gone ends there or says `from`")),
         };
-        Ok(Event::Found { read, from, upto })
+        Ok((read, from, upto))
     }
 
     /// To the end of the line.
@@ -351,7 +359,14 @@ fn read_event(word: &str, mut w: Words<'_>) -> Result<Event, Unreadable> {
         },
         "in-flight" => Event::InFlight(w.number()? as usize),
         "cancel" => Event::Cancel(RequestId(w.number()?)),
-        "found" => w.found()?,
+        "found" => {
+            let (read, from, upto) = w.stretch()?;
+            Event::Found { read, from, upto }
+        }
+        "gone" => {
+            let (read, from, upto) = w.stretch()?;
+            Event::Gone { read, from, upto }
+        }
         "progress" => Event::Progress { read: ReadId(w.number()?), upto: w.number()? },
         "done" => {
             let read = ReadId(w.number()?);
@@ -452,6 +467,8 @@ mod tests {
             "0 1 + tick",
             "0 1 + found 4 4096",
             "0 1 + found 4 12288 from 8192",
+            "0 1 + gone 4 4096",
+            "0 1 + gone 4 12288 from 8192",
             "0 1 + done 4 failed",
             "0 1 - drop 1:2 4096 8192",
             "0 1 + missing 1:2 0 4096",

@@ -196,6 +196,7 @@ impl DiskLoop {
         match report {
             Report::Started { at } => self.statistics.read_began(at),
             Report::Found { id, from, upto } => self.event(Event::Found { read: id, from, upto }),
+            Report::Gone { id, from, upto } => self.event(Event::Gone { read: id, from, upto }),
             Report::Progress { id, upto } => self.event(Event::Progress { read: id, upto }),
             Report::Done { id, at, result } => {
                 let outcome = self.statistics.read_ended(at, &self.engine.stats(), result);

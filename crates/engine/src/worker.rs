@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use seekless_kernel::prefetch::{Brought, Source, Steps, bring_in};
+use seekless_kernel::prefetch::{Brought, Came, Source, Steps, bring_in};
 use seekless_kernel::residency::resident_stretches;
 use seekless_policy::{FOUND_MAX, IN_FLIGHT_MAX, ReadId};
 
@@ -51,6 +51,12 @@ pub(crate) enum Report {
     },
     /// What was in memory before, a stretch of it.
     Found {
+        id: ReadId,
+        from: u64,
+        upto: u64,
+    },
+    /// What was in memory before and is not any more, a stretch of it.
+    Gone {
         id: ReadId,
         from: u64,
         upto: u64,
@@ -158,13 +164,16 @@ fn spawn(
             for (from, upto) in there.unwrap_or_default() {
                 let _ = reports.send(Report::Found { id: job.id, from, upto });
             }
-            let progress = |upto| {
-                // The last report is Done itself.
-                if upto < end {
-                    let _ = reports.send(Report::Progress { id: job.id, upto });
-                }
+            let tell = |came| {
+                let report = match came {
+                    Came::Gone(from, upto) => Report::Gone { id: job.id, from, upto },
+                    // The last report is Done itself.
+                    Came::Upto(upto) if upto < end => Report::Progress { id: job.id, upto },
+                    Came::Upto(_) => return,
+                };
+                let _ = reports.send(report);
             };
-            let result = bring_in(&job.source, job.offset, job.len, job.steps, progress);
+            let result = bring_in(&job.source, job.offset, job.len, job.steps, tell);
             let done =
                 Report::Done { id: job.id, at: Instant::now(), result: result.map_err(|e| e.to_string()) };
             if reports.send(done).is_err() {

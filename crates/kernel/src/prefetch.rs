@@ -5,8 +5,12 @@
 //! submits a piece in steps of that size, all of them before it waits for the first: the disk then has the
 //! whole piece in its queue and streams. It waits by reading one byte of the last page of each step, which
 //! sleeps until that page is read; mostly the pages before are there too then. `mincore` tells (`cachestat`
-//! counts a page in flight, or one whose read failed, as present), and what is not - cut off, evicted,
-//! overtaken by the drive's own order, failed - is asked for once more and waited for page by page.
+//! counts a page in flight, or one whose read failed, as present), and what is not - cut off, overtaken by
+//! the drive's own order, failed - is asked for once more and waited for page by page.
+//!
+//! Where memory is short, pages are evicted before their turn to be waited for comes. To read them then one
+//! by one would cost a seek each. So `cachestat` is asked before each wait whether the step is there or
+//! coming, and if it is not, all that is left of the piece is submitted again.
 //!
 //! The descriptor a server passes shares its `struct file` with the server: advice on it, or a read through
 //! it, would change the server's own read-ahead. So the file is opened again ([`Source::reopen`]) and *that*
@@ -127,9 +131,17 @@ pub struct Steps {
     pub report: u64,
 }
 
-/// Brings `[offset, offset + len)` into memory and returns when all of it is there. `progress` is told a file
-/// offset each time the bytes before it have arrived. Bytes beyond the end of the file are nothing to wait
-/// for.
+/// What [`bring_in`] tells on its way, in file offsets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Came {
+    /// The bytes before this one have arrived.
+    Upto(u64),
+    /// These bytes were in memory, or seemed to be on their way, and are gone: they are read again.
+    Gone(u64, u64),
+}
+
+/// Brings `[offset, offset + len)` into memory and returns when all of it is there. Bytes beyond the end of
+/// the file are nothing to wait for.
 ///
 /// # Errors
 /// The first error a read meets; bytes reported before it are in memory.
@@ -138,14 +150,26 @@ pub fn bring_in(
     offset: u64,
     len: u64,
     steps: Steps,
-    mut progress: impl FnMut(u64),
+    mut tell: impl FnMut(Came),
 ) -> Result<Brought, BringError> {
     start(source, offset, len, steps)?;
+    // Where the kernel counts nothing of what was submitted just now, it counts nothing of this file.
+    let counts = absent(source, offset, len) < pages_of(offset, len);
     let mut brought = Brought::default();
-    for part in parts(offset, offset.saturating_add(len), steps.report.max(page_bytes())) {
+    let end = offset.saturating_add(len);
+    for part in parts(offset, end, steps.report.max(page_bytes())) {
+        let gone = if counts { absent(source, part.start, part.end - part.start) } else { 0 };
+        if gone > 0 {
+            let fail = |error| BringError { at: part.start, error };
+            for (from, upto) in missing_stretches(source, part.start, part.end).map_err(fail)? {
+                tell(Came::Gone(from, upto));
+            }
+            start(source, part.start, end - part.start, steps)?;
+        }
         wait_for(source, part.start, part.end)?;
         brought = brought + complete(source, part.start, part.end)?;
-        progress(part.end);
+        brought.second_try += gone;
+        tell(Came::Upto(part.end));
     }
     Ok(brought)
 }
@@ -267,6 +291,28 @@ fn complete(source: &Source, from: u64, upto: u64) -> Result<Brought, BringError
     }
     let lost = missing_pages(source, from, upto).map_err(fail)?.len() as u64;
     Ok(Brought { second_try: pages_of(from, len).saturating_sub(coming), lost })
+}
+
+/// Pages of these bytes, and of the file, that are neither in memory nor on their way; none where the kernel
+/// does not tell.
+fn absent(source: &Source, offset: u64, len: u64) -> u64 {
+    let size = rustix::fs::fstat(source).map_or(0, |stat| stat.st_size as u64);
+    let len = len.min(size.saturating_sub(offset));
+    let there = cachestat(source.as_fd(), offset, len).map(|stat| stat.cached);
+    there.map_or(0, |there| pages_of(offset, len).saturating_sub(there))
+}
+
+/// The stretches of `[from, upto)` that have not been read.
+fn missing_stretches(source: &Source, from: u64, upto: u64) -> io::Result<Vec<(u64, u64)>> {
+    let mut stretches: Vec<(u64, u64)> = Vec::new();
+    for page in missing_pages(source, from, upto)? {
+        let (start, end) = (page * page_bytes(), (page + 1) * page_bytes());
+        match stretches.last_mut() {
+            Some((_, last)) if *last == start => *last = end,
+            _ => stretches.push((start, end)),
+        }
+    }
+    Ok(stretches)
 }
 
 /// Numbers of the pages of `[from, upto)`, and of the file, that have not been read. Empty where the kernel

@@ -3,10 +3,12 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use rustix::fs::Advice;
-use seekless_kernel::prefetch::{Source, Steps, bring_in};
+use seekless_kernel::prefetch::{Came, Source, Steps, bring_in};
 use seekless_kernel::residency::cachestat;
 
 const STEPS: Steps = Steps { submit: 1 << 20, report: 256 << 10 };
@@ -47,7 +49,11 @@ fn a_range_longer_than_the_kernels_cut_becomes_resident_and_nothing_else() {
     let mut reports = Vec::new();
     // A step far above any real cut: what the kernel cuts off must be noticed and asked for again.
     let steps = Steps { submit: 6 << 20, report: 512 << 10 };
-    let brought = bring_in(&source, 4 << 20, 6 << 20, steps, |upto| reports.push(upto)).unwrap();
+    let brought = bring_in(&source, 4 << 20, 6 << 20, steps, |came| match came {
+        Came::Upto(upto) => reports.push(upto),
+        Came::Gone(..) => {}
+    })
+    .unwrap();
     assert_eq!(brought.lost, 0);
     assert_eq!(cached(&file, 4 << 20, 6 << 20), Some(6 << 20));
     assert_eq!(cached(&file, 0, 4 << 20), Some(0), "nothing before it");
@@ -59,10 +65,39 @@ fn a_range_longer_than_the_kernels_cut_becomes_resident_and_nothing_else() {
 #[test]
 fn each_report_comes_when_its_bytes_are_there() {
     let Some(file) = cold_file(8 << 20) else { return };
-    bring_in(&source(&file), 0, 8 << 20, STEPS, |upto| {
-        assert_eq!(cached(&file, 0, upto), Some(upto));
+    bring_in(&source(&file), 0, 8 << 20, STEPS, |came| match came {
+        Came::Upto(upto) => assert_eq!(cached(&file, 0, upto), Some(upto)),
+        Came::Gone(..) => {}
     })
     .unwrap();
+}
+
+#[test]
+fn what_is_evicted_before_its_turn_is_told_and_read_again() {
+    let Some(file) = cold_file(8 << 20) else { return };
+    let resident = |offset, len| cachestat(file.as_fd(), offset, len).unwrap().cached * 4096;
+    let (mut upto, mut gone) = (0, Vec::new());
+    let brought = bring_in(&source(&file), 0, 8 << 20, STEPS, |came| match came {
+        // When the first step has come, what is there of the second half goes.
+        Came::Upto(step) if upto == 0 => {
+            upto = step;
+            let till = Instant::now() + Duration::from_secs(10);
+            while resident(4 << 20, 4 << 20) > 0 && Instant::now() < till {
+                let length = NonZeroU64::new(4 << 20);
+                rustix::fs::fadvise(&file, 4 << 20, length, Advice::DontNeed).unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert_eq!(resident(4 << 20, 4 << 20), 0);
+        }
+        Came::Upto(step) => upto = step,
+        Came::Gone(from, to) => gone.push((from, to)),
+    })
+    .unwrap();
+    assert_eq!((upto, brought.lost), (8 << 20, 0));
+    assert_eq!(cached(&file, 0, 8 << 20), Some(8 << 20));
+    // Told at its turn. What was submitted again with it is on its way when its own turn comes.
+    assert_eq!(gone.first(), Some(&(4 << 20, (4 << 20) + STEPS.report)), "{gone:?}");
+    assert!(brought.second_try >= STEPS.report / 4096, "{brought:?}");
 }
 
 #[test]

@@ -170,6 +170,7 @@ impl DiskEngine {
             }
             Event::Cancel(id) => self.spindle.answer(self.now, id, Verdict::Pass(Reason::Cancelled)),
             Event::Found { read, from, upto } => self.found(read, from, upto),
+            Event::Gone { read, from, upto } => self.gone(read, from, upto),
             Event::Progress { read, upto } => self.progress(read, upto),
             Event::Done { read, outcome } => self.done(read, outcome),
             Event::Tick => {}

@@ -168,6 +168,16 @@ pub enum Event {
         /// File offset behind the last.
         upto: u64,
     },
+    /// Bytes of the read that were in memory and are not any more: they were evicted, and are read again.
+    /// What of them was on its way is no evidence.
+    Gone {
+        /// Which read.
+        read: ReadId,
+        /// First of them, as a file offset; what lies before the read does not count.
+        from: u64,
+        /// File offset behind the last.
+        upto: u64,
+    },
     /// All bytes of the read before the file offset `upto` are now in memory.
     Progress {
         /// Which read.

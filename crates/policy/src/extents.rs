@@ -264,6 +264,18 @@ impl<F: Copy + Ord> Extents<F> {
         });
     }
 
+    /// This range of a read under way has left memory, and is read again. What is arriving of it is no
+    /// evidence.
+    pub(crate) fn gone(&mut self, now: Nanos, file: F, start: u64, end: u64) {
+        self.rewrite(file, start, end, |account, len, facts| match facts {
+            Some(f) if !f.arriving => {
+                account.evict(now, len, f.state);
+                Some(Facts { state: State::Absent, arriving: true, ..f })
+            }
+            facts => facts,
+        });
+    }
+
     /// This range is given back to the system. What was fetched of it and not read is wasted.
     pub(crate) fn given_back(&mut self, file: F, start: u64, end: u64) {
         self.rewrite(file, start, end, |Account { totals, .. }, len, facts| match facts {

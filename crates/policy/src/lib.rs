@@ -41,6 +41,8 @@
 //! - [`Event::Access`]: a client has read, or begins to. Lost, its stream looks slower than it is, or over.
 //! - [`Event::Found`]: a part of a read was in memory when the read began. Sent before the read's progress.
 //!   Lost, the account takes the part for delivered by the disk, and its bytes for evicted.
+//! - [`Event::Gone`]: a part of a read left memory before the read came to it. Lost, the account takes the
+//!   part for still there, and the budget stays too large.
 //! - [`Event::Progress`]: a read has come so far. Lost, requests are answered later.
 //! - [`Event::Missing`]: a probe found a hole. Lost, a client is blocked there.
 //! - [`Event::ReadByKernel`]: the kernel reads for a client that no door holds up. Lost, the account takes

@@ -31,6 +31,7 @@ enum Step {
     Done { nth: usize, ok: bool },
     Found { nth: usize, share: u64 },
     FoundAbsurd { nth: usize, from: u64, upto: u64 },
+    Gone { nth: usize, from: u64, upto: u64 },
     DoneUnknown,
     Wait { ms: u64 },
     Poll { times: usize },
@@ -64,6 +65,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (any::<usize>(), 0..=100u64).prop_map(|(nth, share)| Step::Progress { nth, share }),
         1 => (any::<usize>(), 0..=100u64).prop_map(|(nth, share)| Step::Found { nth, share }),
         1 => (any::<usize>(), amount(), amount()).prop_map(|(nth, from, upto)| Step::FoundAbsurd { nth, from, upto }),
+        1 => (any::<usize>(), amount(), amount()).prop_map(|(nth, from, upto)| Step::Gone { nth, from, upto }),
         1 => (any::<usize>(), any::<u64>()).prop_map(|(nth, upto)| Step::ProgressAbsurd { nth, upto }),
         4 => (any::<usize>(), any::<bool>()).prop_map(|(nth, ok)| Step::Done { nth, ok }),
         1 => Just(Step::DoneUnknown),
@@ -159,6 +161,11 @@ impl Bench {
                 if let Some((read, _)) = self.nth_flight(nth) {
                     self.found = self.found.saturating_add(upto.saturating_sub(from));
                     self.handle(Event::Found { read, from, upto });
+                }
+            }
+            Step::Gone { nth, from, upto } => {
+                if let Some((read, _)) = self.nth_flight(nth) {
+                    self.handle(Event::Gone { read, from, upto });
                 }
             }
             Step::Found { nth, share } => {

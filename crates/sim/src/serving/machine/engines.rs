@@ -276,6 +276,8 @@ impl Machine<'_> {
                     return;
                 }
                 PageState::Absent if !r.second_try => {
+                    let upto = self.cache.first_present(r.file, at, r.end);
+                    self.tell(e, Event::Gone { read: id, from: at * PAGE, upto: upto * PAGE });
                     let again = Reading { second_try: true, submitted: at, ..reading };
                     self.engines[e as usize].reads.insert(id, again);
                 }
