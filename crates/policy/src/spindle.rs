@@ -276,10 +276,9 @@ impl Spindle {
         if self.queue.is_empty() || !free() {
             return None;
         }
-        let rooms: Vec<u64> = (0..self.sweeps.len()).map(|part| self.room(config, part)).collect();
         let may = |piece: &Piece| piece.turn.for_file_set || !for_file_sets;
         let mut parts = self.queue.iter().filter(|p| may(p)).map(|p| part_at(config, p.lba));
-        let part = parts.find(|&part| rooms[part] > 0)?;
+        let part = parts.find(|&part| self.room(config, part) > 0)?;
         let own = |p: &Piece| may(p) && part_at(config, p.lba) == part;
         let own: Vec<usize> = (0..self.queue.len()).filter(|&i| own(&self.queue[i])).collect();
         let queued = |&i: &usize| {
@@ -292,7 +291,7 @@ impl Spindle {
             OrderKind::Sweep => own[sweep.pick(now, own.iter().map(queued))],
         };
         // One that is too long keeps its turn until there is room for it.
-        if self.queue[next].len() > rooms[part] {
+        if self.queue[next].len() > self.room(config, part) {
             return None;
         }
         self.sweeps[part] = sweep;
