@@ -194,8 +194,8 @@ impl DiskProfile {
     /// of the distance, since that is the shape of the accelerating arm; past the last one, that line goes on.
     pub fn seek_over(&self, distance: f64) -> Nanos {
         let root = |point: &SeekPoint| libm::sqrt(f64::from(point.distance) / f64::from(RADIUS));
-        let x = libm::sqrt(distance.clamp(0.0, 1.0));
-        let after = self.seeks.partition_point(|p| root(p) < x);
+        let distance = distance.clamp(0.0, 1.0);
+        let after = self.seeks.partition_point(|p| f64::from(p.distance) / f64::from(RADIUS) < distance);
         let (Some(first), Some(last)) = (self.seeks.first(), self.seeks.last()) else {
             return Nanos::ZERO;
         };
@@ -207,7 +207,7 @@ impl DiskProfile {
             None if self.seeks.len() < 2 => return last.time,
             None => (&self.seeks[after - 2], last),
         };
-        let part = (x - root(a)) / (root(b) - root(a)).max(1e-12);
+        let part = (libm::sqrt(distance) - root(a)) / (root(b) - root(a)).max(1e-12);
         let time = a.time.0 as f64 + part * (b.time.0 as f64 - a.time.0 as f64);
         Nanos((time + 0.5) as u64).max(first.time)
     }

@@ -37,24 +37,29 @@ pub struct Competitive {
     seek_estimate: SeekEstimate,
     /// Moving averages: distance in sectors, and the time the profile says each took, seconds.
     seek: Option<(f64, f64)>,
+    /// What [`switch_cost`](Self::switch_cost) says: depths are asked for by the page, seeks are seldom.
+    switch: Nanos,
     head: Option<Lba>,
 }
 
 impl Competitive {
     /// For a disk of this profile. Depths stay within [`SLOW_START`] and `depth_max`.
     pub fn new(profile: DiskProfile, depth_max: Bytes) -> Competitive {
-        Competitive {
+        let competitive = Competitive {
             profile,
             depth_max: depth_max.max(SLOW_START),
             seek_estimate: SeekEstimate::default(),
             seek: None,
+            switch: Nanos::ZERO,
             head: None,
-        }
+        };
+        competitive.with_seek_estimate(SeekEstimate::default())
     }
 
     /// The same with another estimate of the seek time.
     pub fn with_seek_estimate(self, seek_estimate: SeekEstimate) -> Competitive {
-        Competitive { seek_estimate, ..self }
+        let competitive = Competitive { seek_estimate, ..self };
+        Competitive { switch: competitive.estimate(), ..competitive }
     }
 
     /// A read of `len` bytes at `lba` was issued: the arm went there from the end of the one before. Reads
@@ -68,6 +73,7 @@ impl Competitive {
                 sectors + SEEK_WEIGHT * (distance - sectors),
                 seconds + SEEK_WEIGHT * (time - seconds),
             ));
+            self.switch = self.estimate();
         }
     }
 
@@ -79,6 +85,10 @@ impl Competitive {
 
     /// `C_switch` of \[C\]: predicted time lost by going elsewhere, by the [`SeekEstimate`] in force.
     pub fn switch_cost(&self) -> Nanos {
+        self.switch
+    }
+
+    fn estimate(&self) -> Nanos {
         let seek = match (self.seek_estimate, self.seek) {
             (SeekEstimate::MeanTime, None) => self.profile.mean_seek(),
             (SeekEstimate::MeanTime, Some((_, seconds))) => Nanos::from_secs_f64(seconds),
