@@ -268,7 +268,8 @@ fn viewers_fail_when_the_disk_cannot_keep_up_and_only_then() {
     assert_eq!(light.sessions.unwrap().failed, 0);
     let heavy = serving::run(&sessions(400.0), &catalogue).unwrap();
     assert!(heavy.failed_share() > 0.05, "{}", heavy.failed_share());
-    let search = Search { first: 20.0, highest: 500.0, max_failed: 0.003, precision: 0.1, runs: 10 };
+    let search =
+        Search { first: 20.0, highest: 500.0, max_failed: 0.003, precision: 0.1, runs: 10, expected: None };
     let found = serving::search(&sessions(1.0), &catalogue, &search, |_| {}).unwrap();
     let (rate, report) = found.best.unwrap();
     assert!((10.0..400.0).contains(&rate) && report.failed_share() < 0.003);
@@ -277,7 +278,8 @@ fn viewers_fail_when_the_disk_cannot_keep_up_and_only_then() {
 #[test]
 fn a_search_that_ends_bad_runs_early_finds_what_whole_runs_say() {
     let catalogue = catalogue();
-    let search = Search { first: 100.0, highest: 500.0, max_failed: 0.01, precision: 0.1, runs: 10 };
+    let search =
+        Search { first: 100.0, highest: 500.0, max_failed: 0.01, precision: 0.1, runs: 10, expected: None };
     let found = serving::search(&sessions(1.0), &catalogue, &search, |_| {}).unwrap();
     assert!(found.steps.iter().any(|s| !s.good && s.until_s < 60.0), "{:?}", found.steps);
     for step in &found.steps {
@@ -286,6 +288,23 @@ fn a_search_that_ends_bad_runs_early_finds_what_whole_runs_say() {
         let share = whole.failed_share().max(all.failed as f64 / all.started as f64);
         assert_eq!(share < 0.01, step.good, "{step:?} {all:?}");
     }
+}
+
+#[test]
+fn a_search_that_knows_its_result_makes_two_runs_for_it() {
+    let catalogue = catalogue();
+    let search =
+        Search { first: 100.0, highest: 500.0, max_failed: 0.01, precision: 0.1, runs: 10, expected: None };
+    let find = |expected| serving::search(&sessions(1.0), &catalogue, &Search { expected, ..search }, |_| {});
+    let whole = find(None).unwrap();
+    let (rate, report) = whole.best.unwrap();
+    for expected in [rate, rate * 1.3] {
+        let found = find(Some(expected)).unwrap();
+        let (same, again) = found.best.unwrap();
+        assert_eq!((same, again.load_json(), again.events), (rate, report.load_json(), report.events));
+        assert!(found.steps.len() < whole.steps.len(), "{:?}", found.steps);
+    }
+    assert_eq!(find(Some(rate)).unwrap().steps.len(), 2);
 }
 
 #[test]

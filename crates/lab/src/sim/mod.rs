@@ -4,6 +4,9 @@
 //! and its JSON), as many at once as there are processors ([`Pool`]). A run is deterministic, so a repetition
 //! differs by its seed alone. Rows come out in the order the live runner has them, whatever process ends
 //! first.
+//!
+//! A search for the highest rate of sessions begins next to the rate of the recorded run, where there is one: if
+//! nothing changed it is confirmed by two runs of about ten.
 
 mod grid;
 mod pool;
@@ -20,13 +23,14 @@ use serde_json::Value;
 use crate::environment::Environment;
 use crate::guard;
 use crate::live::{load, serve};
+use crate::record::{self, Record};
 use crate::results::{Results, Row, SCHEMA};
 use crate::scenario::{Arm, Load, Machine, Point, Scenario};
 use crate::terminal::RunProgress;
 
 use grid::Candidate;
-use pool::CommandResult;
 pub(crate) use pool::Pool;
+use pool::{CommandResult, EXPECTED};
 pub(crate) use translate::refusal;
 
 /// One row to come.
@@ -80,8 +84,8 @@ pub(crate) fn kept(dir: &Path, name: &str, scenario: &Scenario) -> Result<Vec<Ro
 }
 
 /// Queues the runs of a scenario before [`run`] waits for them; those that depend on others' results are left to that.
-pub(crate) fn ask(scenario: &Scenario, pool: &Pool) {
-    let jobs = jobs(scenario).unwrap_or_default();
+pub(crate) fn ask(name: &str, scenario: &Scenario, pool: &Pool) {
+    let jobs = jobs(scenario, &recorded(name)).unwrap_or_default();
     pool.ask(jobs.iter().flat_map(Job::lines));
 }
 
@@ -109,7 +113,7 @@ pub(crate) fn run(
     }
     guard::catch_signals();
     crate::results::folder(out)?;
-    let mut jobs = jobs(scenario)?;
+    let mut jobs = jobs(scenario, &recorded(name))?;
     for job in &mut jobs {
         let same =
             |r: &&Row| r.arm == job.point.arm.name && r.x == job.point.x && r.repetition == job.repetition;
@@ -240,7 +244,21 @@ fn at_load(scenario: &Scenario, rows: &[Row], job: &Job) -> Result<Vec<String>, 
     Ok(translate::arguments(scenario, &Point { load, ..point.clone() }, job.repetition))
 }
 
-fn jobs(scenario: &Scenario) -> Result<Vec<Job>, Fault> {
+/// Rows of the recorded run of a scenario, where the working directory has one.
+fn recorded(name: &str) -> Vec<Row> {
+    let record = Record::read(Path::new(record::FOLDER), name).ok().flatten();
+    record.and_then(|mut record| record.runs.remove("sim")).map_or_else(Vec::new, |run| run.rows)
+}
+
+/// The result of the search of this row, by an earlier run.
+fn expected(recorded: &[Row], point: &Point, repetition: u32) -> Option<f64> {
+    let same = |r: &&Row| r.arm == point.arm.name && r.x == point.x && r.repetition == repetition;
+    let rate = recorded.iter().find(same)?.metrics.get("failure_free_req_s").copied();
+    rate.filter(|rate| *rate > 0.0)
+}
+
+/// `recorded`: rows of an earlier run, which tell searches where to begin.
+fn jobs(scenario: &Scenario, recorded: &[Row]) -> Result<Vec<Job>, Fault> {
     let points = scenario.points();
     let each = (0..scenario.repetitions).flat_map(|n| points.iter().map(move |point| (n, point.clone())));
     each.map(|(repetition, point)| {
@@ -250,7 +268,13 @@ fn jobs(scenario: &Scenario) -> Result<Vec<Job>, Fault> {
                 Work::Best(all.map_err(|why| Fault::new(Exit::Usage, why))?)
             }
             (None, Some(arm)) => Work::LoadOf(arm.clone()),
-            (None, None) => Work::Line(translate::arguments(scenario, &point, repetition)),
+            (None, None) => {
+                let mut line = translate::arguments(scenario, &point, repetition);
+                if let Some(rate) = expected(recorded, &point, repetition) {
+                    line.extend([EXPECTED.to_string(), rate.to_string()]);
+                }
+                Work::Line(line)
+            }
         };
         Ok(Job { point, repetition, work })
     })
@@ -397,6 +421,7 @@ fn read(row: &mut Row, arm: &Arm, rows: Option<&str>, x: Option<&str>, answer: &
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scenario;
 
     #[test]
     fn an_arm_reads_its_row_or_the_whole_answer() {
@@ -419,5 +444,22 @@ mod tests {
         assert_eq!(one("", Some("4"), "/total"), Ok(7.0));
         assert!(one("a", Some("8"), "/v").unwrap_err().contains("no element of /rows"));
         assert!(one("a", Some("4"), "/w").unwrap_err().contains("no number at /w"));
+    }
+
+    #[test]
+    fn a_search_begins_at_the_recorded_rate_of_its_own_row() {
+        let (_, scenario) = scenario::find("asap-rise").unwrap();
+        let points = scenario.points();
+        let row = |point: &Point, rate: f64| Row {
+            arm: point.arm.name.clone(),
+            x: point.x.clone(),
+            metrics: [("failure_free_req_s".to_string(), rate)].into(),
+            ..Row::default()
+        };
+        let recorded = [row(&points[1], 108.855), row(&points[2], 0.0)];
+        let lines: Vec<_> =
+            jobs(&scenario, &recorded).unwrap().iter().flat_map(Job::lines).map(|l| l.join(" ")).collect();
+        assert!(lines[1].ends_with(" --expected 108.855"), "{}", lines[1]);
+        assert_eq!(lines.iter().filter(|line| line.contains(EXPECTED)).count(), 1, "none where no rate held");
     }
 }

@@ -402,6 +402,9 @@ struct LoadArgs {
     /// Search: no higher rate is tried
     #[arg(long, value_name = "RATE", default_value = "1000", value_parser = positive, help_heading = LOAD, hide_short_help = true)]
     rate_max: f64,
+    /// Search: the result of an earlier one; the two rates of this search next to it are tried first
+    #[arg(long, value_name = "RATE", value_parser = positive, help_heading = LOAD, hide_short_help = true)]
+    expected: Option<f64>,
     /// Search: ends when the highest good and the lowest bad rate are this close
     #[arg(long, value_name = "SHARE", default_value_t = 0.03, help_heading = LOAD, hide_short_help = true)]
     precision: f64,
@@ -781,6 +784,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<Exit, Fault> {
             max_failed: l.max_failed,
             precision: l.precision,
             runs: l.runs,
+            expected: l.expected,
         };
         let found = serving::search(&config, &catalogue, &plan, |step| {
             eprintln!(

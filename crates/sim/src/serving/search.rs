@@ -4,7 +4,8 @@
 //! fails, then the geometric middle. Every run starts with an empty memory and has the same seed: the same
 //! viewers of the same films, only closer together. So a rate that holds differs from one that does not by
 //! the rate alone, and two settings that are compared meet the same chance. A run ends when enough have
-//! failed: what comes after cannot make its rate hold.
+//! failed: what comes after cannot make its rate hold. Where the result of an earlier search is known, the
+//! rates next to it are tried first ([`Bisection::expecting`]).
 
 use seekless_workload::bisection::Bisection;
 use seekless_workload::catalogue::Catalogue;
@@ -55,6 +56,8 @@ pub struct Search {
     pub precision: f64,
     /// Most runs.
     pub runs: u32,
+    /// What an earlier search found.
+    pub expected: Option<f64>,
 }
 
 /// Searches for the maximum rate of `config`, whose load must be sessions.
@@ -68,6 +71,9 @@ pub fn search(
     mut told: impl FnMut(&Step),
 ) -> Result<Found, String> {
     let mut bisection = Bisection::new(search.first, search.highest, search.precision, search.runs);
+    if let Some(rate) = search.expected {
+        bisection = bisection.expecting(rate);
+    }
     let mut found = Found { steps: Vec::new(), best: None, worst: None };
     let mut lowest = None;
     while let Some(rate) = bisection.rate() {
