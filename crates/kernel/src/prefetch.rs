@@ -154,11 +154,12 @@ pub fn bring_in(
 ) -> Result<Brought, BringError> {
     start(source, offset, len, steps)?;
     // Where the kernel counts nothing of what was submitted just now, it counts nothing of this file.
-    let counts = absent(source, offset, len) < pages_of(offset, len);
+    let (uncounted, pages) = absent(source, offset, len);
+    let counts = uncounted < pages;
     let mut brought = Brought::default();
     let end = offset.saturating_add(len);
     for part in parts(offset, end, steps.report.max(page_bytes())) {
-        let gone = if counts { absent(source, part.start, part.end - part.start) } else { 0 };
+        let gone = if counts { absent(source, part.start, part.end - part.start).0 } else { 0 };
         if gone > 0 {
             let fail = |error| BringError { at: part.start, error };
             for (from, upto) in missing_stretches(source, part.start, part.end).map_err(fail)? {
@@ -293,13 +294,14 @@ fn complete(source: &Source, from: u64, upto: u64) -> Result<Brought, BringError
     Ok(Brought { second_try: pages_of(from, len).saturating_sub(coming), lost })
 }
 
-/// Pages of these bytes, and of the file, that are neither in memory nor on their way; none where the kernel
-/// does not tell.
-fn absent(source: &Source, offset: u64, len: u64) -> u64 {
+/// Pages of these bytes, and of the file, that are neither in memory nor on their way, none where the kernel
+/// does not tell; and all of them.
+fn absent(source: &Source, offset: u64, len: u64) -> (u64, u64) {
     let size = rustix::fs::fstat(source).map_or(0, |stat| stat.st_size as u64);
     let len = len.min(size.saturating_sub(offset));
-    let there = cachestat(source.as_fd(), offset, len).map(|stat| stat.cached);
-    there.map_or(0, |there| pages_of(offset, len).saturating_sub(there))
+    let pages = pages_of(offset, len);
+    let there = cachestat(source.as_fd(), offset, len).map_or(pages, |stat| stat.cached);
+    (pages.saturating_sub(there), pages)
 }
 
 /// The stretches of `[from, upto)` that have not been read.
