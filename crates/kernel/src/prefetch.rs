@@ -306,15 +306,10 @@ fn absent(source: &Source, offset: u64, len: u64) -> (u64, u64) {
 
 /// The stretches of `[from, upto)` that have not been read.
 fn missing_stretches(source: &Source, from: u64, upto: u64) -> io::Result<Vec<(u64, u64)>> {
-    let mut stretches: Vec<(u64, u64)> = Vec::new();
-    for page in missing_pages(source, from, upto)? {
-        let (start, end) = (page * page_bytes(), (page + 1) * page_bytes());
-        match stretches.last_mut() {
-            Some((_, last)) if *last == start => *last = end,
-            _ => stretches.push((start, end)),
-        }
-    }
-    Ok(stretches)
+    let page = page_bytes();
+    let pages = missing_pages(source, from, upto)?;
+    let runs = pages.chunk_by(|a, b| a + 1 == *b);
+    Ok(runs.map(|run| (run[0] * page, (run[run.len() - 1] + 1) * page)).collect())
 }
 
 /// Numbers of the pages of `[from, upto)`, and of the file, that have not been read. Empty where the kernel

@@ -5,8 +5,8 @@
 //! differs by its seed alone. Rows come out in the order the live runner has them, whatever process ends
 //! first.
 //!
-//! A search for the highest rate of sessions begins next to the rate of the recorded run, where there is one: if
-//! nothing changed it is confirmed by two runs of about ten.
+//! A search for the highest rate of sessions begins next to the rate of the recorded run, where there is one.
+//! Two runs, where it takes about ten without, confirm that rate if nothing changed.
 
 mod grid;
 mod pool;
