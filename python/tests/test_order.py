@@ -35,6 +35,10 @@ class Folder(unittest.TestCase):
             path = self.root / f"f{number:04}"
             path.write_bytes(bytes([number % 251]) * size)
             paths.append(str(path))
+            # What is in memory would come as listed.
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         return paths
 
 

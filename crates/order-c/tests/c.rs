@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -24,7 +24,8 @@ fn a_c_program_gets_every_file_once_and_bad_calls_are_refused() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let files = dir.path().join("files");
     fs::create_dir(&files).unwrap();
-    (0..FILES).for_each(|i| fs::write(files.join(format!("f{i}")), vec![7; i * 331 % 20_000]).unwrap());
+    let file = |i: usize| files.join(format!("f{i}"));
+    (0..FILES).for_each(|i| fs::write(file(i), vec![7; i * 331 % 20_000]).unwrap());
     let libraries = support::libraries();
     for (name, link) in [
         ("shared", &["-lseekless_order"][..]),
@@ -35,6 +36,11 @@ fn a_c_program_gets_every_file_once_and_bad_calls_are_refused() {
             return skipped("no C compiler (cc)");
         };
         assert!(compiled.status.success(), "{name}: {}", String::from_utf8_lossy(&compiled.stderr));
+        // What is in memory would come as listed.
+        for file in (0..FILES).map(|i| File::open(file(i)).unwrap()) {
+            file.sync_all().unwrap();
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        }
         let mut run = Command::new(&program);
         run.arg(&files).arg(FILES.to_string()).env("LD_LIBRARY_PATH", &libraries).current_dir(dir.path());
         let out = run.output().unwrap();

@@ -73,7 +73,7 @@ pub(crate) struct AheadSummary {
 /// What brought the bytes of an item into memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ReadBy {
-    /// Nothing did: it has none, or they are left to the consumer.
+    /// Nothing did: it has none, they were there, or they are left to the consumer.
     #[default]
     Nobody,
     /// This process.

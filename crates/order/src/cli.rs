@@ -12,7 +12,7 @@ use seekless_kernel::residency;
 use seekless_units::{Bytes, Exit, Fault};
 
 use crate::ahead::{Ahead, AheadSummary, Gone, Wanted};
-use crate::batch::{self, BATCH_PATHS};
+use crate::batch::{self, BATCH_PATHS, Batch};
 use crate::entries::Entries;
 use crate::look::{By, Found, Look};
 use crate::pipe::Pipe;
@@ -120,11 +120,14 @@ fn go(
     limits: Limits,
     end: u8,
 ) -> Result<(), Ended> {
-    while let Some(batch) = batch::next(list, look, limits, &mut |path, why| tally.refuse(&path, &why)) {
+    let ahead = matches!(out, Out::Ahead(_));
+    while let Some(Batch { found, in_memory }) =
+        batch::next(list, look, limits, ahead, &mut |path, why| tally.refuse(&path, &why))
+    {
         tally.batches += 1;
-        for found in batch {
-            tally.count(&found, look.how(&found));
-            out.give(found, end, look)?;
+        for found in found {
+            tally.count(&found);
+            out.give(found, in_memory, end, look)?;
             tally.bar.inc(1);
         }
         out.end_batch()?;
@@ -133,7 +136,7 @@ fn go(
 }
 
 impl Out {
-    fn give(&mut self, found: Found, end: u8, look: &Look) -> Result<(), Ended> {
+    fn give(&mut self, found: Found, in_memory: bool, end: u8, look: &Look) -> Result<(), Ended> {
         match self {
             Out::Plain(out) => {
                 out.write_all(&found.path).and_then(|()| out.write_all(&[end])).map_err(Ended::Unwritable)
@@ -143,7 +146,7 @@ impl Out {
                 line.extend_from_slice(&found.path);
                 line.push(end);
                 let steps = look.device(found.device).steps;
-                let wanted = (found.bytes > 0).then_some(Wanted {
+                let wanted = (found.bytes > 0 && !in_memory).then_some(Wanted {
                     path: &found.path,
                     offset: 0,
                     len: u64::MAX,

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -12,6 +13,7 @@ use rustix::io::Errno;
 use seekless_kernel::extents;
 use seekless_kernel::fstype::{self, Reads};
 use seekless_kernel::prefetch::Steps;
+use seekless_kernel::residency::{self, Residency};
 use seekless_kernel::topology::{Backing, Dev, Topology};
 use seekless_units::part_of;
 
@@ -45,7 +47,7 @@ pub enum How {
     Address,
     /// By its inode number, for want of an address or because that was asked for.
     Inode,
-    /// As it was listed, because that was asked for.
+    /// As it was listed, because that was asked for, or it is in memory.
     Listed,
 }
 
@@ -77,6 +79,8 @@ pub(crate) struct Found {
     pub(crate) device: usize,
     /// Length of a file; a folder has none.
     pub(crate) bytes: u64,
+    /// How it comes to its turn.
+    pub(crate) how: How,
 }
 
 /// A file system that was met.
@@ -137,22 +141,20 @@ impl Look {
         self.by
     }
 
-    /// How a path that was found comes to its turn.
-    pub(crate) fn how(&self, found: &Found) -> How {
-        match (self.by, found.place.at) {
-            (By::Listed, _) => How::Listed,
-            (_, At::Address(_)) => How::Address,
-            (_, At::Inode(_)) => How::Inode,
-        }
-    }
-
-    /// Looks up a path; symlinks are followed.
+    /// Looks up a path; symlinks are followed. `sorts`: it is put in order, else it stays where it is listed.
     ///
     /// # Errors
     /// Why it cannot be put in order, in a few words.
-    pub(crate) fn up(&mut self, path: Vec<u8>) -> Result<Found, (Vec<u8>, String)> {
-        match self.placed(as_path(&path)) {
-            Ok((place, device, bytes)) => Ok(Found { path, place, device, bytes }),
+    pub(crate) fn up(&mut self, path: Vec<u8>, sorts: bool) -> Result<Found, (Vec<u8>, String)> {
+        match self.placed(as_path(&path), sorts && self.by == By::Address) {
+            Ok((place, device, bytes)) => {
+                let how = match place.at {
+                    _ if !sorts => How::Listed,
+                    At::Address(_) => How::Address,
+                    At::Inode(_) => How::Inode,
+                };
+                Ok(Found { path, place, device, bytes, how })
+            }
             Err(why) => Err((path, why)),
         }
     }
@@ -168,7 +170,7 @@ impl Look {
         &self.devices
     }
 
-    fn placed(&mut self, path: &Path) -> Result<(Place, usize, u64), String> {
+    fn placed(&mut self, path: &Path, by_address: bool) -> Result<(Place, usize, u64), String> {
         let meta = fs::metadata(path).map_err(|e| e.to_string())?;
         let is_file = meta.is_file();
         if !is_file && !meta.is_dir() {
@@ -176,7 +178,7 @@ impl Look {
         }
         let index = self.index_of(meta.dev());
         let inode = At::Inode(meta.ino());
-        let ask = self.by == By::Address && self.devices[index].tells && meta.len() > 0;
+        let ask = by_address && self.devices[index].tells && meta.len() > 0;
         let at = if ask { self.address(path, index)?.map_or(inode, At::Address) } else { inode };
         let bytes = if is_file { meta.len() } else { 0 };
         Ok((Place { disk: self.devices[index].disk, at }, index, bytes))
@@ -247,6 +249,14 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => with(OFlags::empty()),
         opened => opened,
     }
+}
+
+/// Whether all of a file is in memory. `None`: it has nothing that could be.
+pub(crate) fn is_in_memory(path: &Path) -> Option<bool> {
+    let file = open(path).ok()?;
+    let meta = file.metadata().ok().filter(|meta| meta.is_file() && meta.len() > 0)?;
+    let resident = residency::residency(file.as_fd(), 0, meta.len(), meta.uid()) == Residency::Resident;
+    Some(resident && keeps_pages(&file))
 }
 
 /// Whether opening and closing this file leaves its pages in memory. A FUSE file's may be thrown away by it.

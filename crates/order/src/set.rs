@@ -17,7 +17,7 @@ use std::{io, vec};
 use seekless_kernel::prefetch::Steps;
 
 use crate::ahead::{Ahead, AheadSummary, Consumer, Gone, ReadBy, WAITING_MAX, Wanted};
-use crate::batch::{self, BATCH_PATHS};
+use crate::batch::{self, BATCH_PATHS, Batch};
 use crate::look::{By, Found, How, Look};
 use crate::sequence::{At as Lies, Limits};
 use crate::walk::{From, List};
@@ -104,7 +104,7 @@ pub struct Set {
     look: Look,
     limits: Limits,
     range_max: u64,
-    /// The next to be given, where nothing is read ahead.
+    /// The next to be given of what is not read ahead: nothing is, or they are in memory.
     ranges: Ranges,
     failures: VecDeque<Failure>,
     reader: Option<Reader>,
@@ -179,11 +179,8 @@ impl Set {
             if let Some(failure) = self.failures.pop_front() {
                 return Some(Err(failure));
             }
-            let ready = match &mut self.reader {
-                Some(reader) => reader.next(),
-                None => self.ranges.next().map(|(item, ..)| item),
-            };
-            if let Some(item) = ready {
+            let here = self.ranges.next().map(|(item, ..)| item);
+            if let Some(item) = here.or_else(|| self.reader.as_mut()?.next()) {
                 return Some(Ok(item));
             }
             self.next_batch()?;
@@ -205,22 +202,20 @@ impl Set {
     fn next_batch(&mut self) -> Option<()> {
         let failures = &mut self.failures;
         let mut refuse = |path, reason| failures.push_back(Failure { path: path_of(path), reason });
-        let batch = batch::next(&mut self.list, &mut self.look, self.limits, &mut refuse)?;
+        let ahead = self.reader.is_some();
+        let Batch { found, in_memory } =
+            batch::next(&mut self.list, &mut self.look, self.limits, ahead, &mut refuse)?;
         self.counts.batches += 1;
-        self.counts.found += batch.len() as u64;
-        self.counts.bytes = batch.iter().map(|f| f.bytes).fold(self.counts.bytes, u64::saturating_add);
-        let files: Vec<File> = batch
+        self.counts.found += found.len() as u64;
+        self.counts.bytes = found.iter().map(|f| f.bytes).fold(self.counts.bytes, u64::saturating_add);
+        let files: Vec<File> = found
             .into_iter()
-            .map(|found| File {
-                how: self.look.how(&found),
-                steps: self.look.device(found.device).steps,
-                found,
-            })
+            .map(|found| File { steps: self.look.device(found.device).steps, found })
             .collect();
         let ranges = Ranges { rest: files.into_iter(), current: None, range_max: self.range_max };
         match &mut self.reader {
-            Some(reader) => reader.give(ranges),
-            None => self.ranges = ranges,
+            Some(reader) if !in_memory => reader.give(ranges),
+            _ => self.ranges = ranges,
         }
         Some(())
     }
@@ -286,7 +281,6 @@ impl<I: Iterator<Item: AsRef<Path>>> Iterator for Ordered<I> {
 #[derive(Debug)]
 struct File {
     found: Found,
-    how: How,
     steps: Option<Steps>,
 }
 
@@ -305,7 +299,7 @@ impl Iterator for Ranges {
     fn next(&mut self) -> Option<Self::Item> {
         let (file, offset) = self.current.take().or_else(|| self.rest.next().map(|file| (file, 0)))?;
         let length = (file.found.bytes - offset).min(self.range_max);
-        let (how, steps, end) = (file.how, file.steps, offset + length);
+        let (how, steps, end) = (file.found.how, file.steps, offset + length);
         let last = end == file.found.bytes;
         let address = match file.found.place.at {
             Lies::Address(address) => Some(address),

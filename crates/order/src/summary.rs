@@ -88,7 +88,7 @@ impl Tally {
     }
 
     /// A path has its turn.
-    pub(crate) fn count(&mut self, found: &Found, how: How) {
+    pub(crate) fn count(&mut self, found: &Found) {
         self.paths += 1;
         if self.counts.len() <= found.device {
             self.counts.resize(found.device + 1, Counts::default());
@@ -96,8 +96,8 @@ impl Tally {
         let counts = &mut self.counts[found.device];
         counts.paths += 1;
         counts.bytes = counts.bytes.saturating_add(found.bytes);
-        counts.by_address += u64::from(how == How::Address);
-        counts.by_inode += u64::from(how == How::Inode);
+        counts.by_address += u64::from(found.how == How::Address);
+        counts.by_inode += u64::from(found.how == How::Inode);
     }
 
     pub(crate) fn summary(&self, look: &Look, ahead: Option<AheadSummary>) -> Summary {

@@ -1,6 +1,8 @@
 //! The commands where a daemon answers: it reads, in an order of its own, or it misbehaves.
 
 mod common;
+#[path = "common/memory.rs"]
+mod memory;
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -72,7 +74,10 @@ impl Tree {
         serde_json::from_slice(&fs::read(self.0.path().join("sum.json")).unwrap()).unwrap()
     }
 
+    /// Runs a command while none of the files is in memory.
     fn run(&self, args: &[&str]) -> Output {
+        let name = |n: usize| self.0.path().join(format!("t/f{n:03}"));
+        assert!(memory::forget((0..FILES).map(name)), "files stay in memory here");
         let mut command = Command::new(common::program());
         command.args(args).current_dir(self.0.path()).env("SEEKLESS_SOCKET", self.socket());
         command.stdin(Stdio::null()).output().unwrap()

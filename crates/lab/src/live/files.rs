@@ -13,7 +13,7 @@ use seekless_units::{Exit, Fault};
 use seekless_workload::tree::TreeSpec;
 
 use super::daemon::{self, Daemon};
-use super::{Bench, restic, serve};
+use super::{Bench, load, restic, serve};
 use crate::process::Process;
 use crate::results::Row;
 use crate::scenario::{FileReader, Load, Point, Service};
@@ -37,7 +37,9 @@ const PROGRAM: &str = include_str!("files.py");
 
 /// Runs one arm and fills its row.
 pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result<(), Fault> {
-    let Load::Files { files, median, files_per_pack, pack, ahead, .. } = point.load else { return Ok(()) };
+    let Load::Files { files, median, files_per_pack, pack, ahead, preload, .. } = point.load else {
+        return Ok(());
+    };
     let seed = bench.scenario.library.seed;
     let tree = TreeSpec { files, median: median.0, files_per_pack, pack: pack.0, seed };
     let Some(reader) = point.arm.reader else { return Err(Fault::new(Exit::Usage, "no reader")) };
@@ -50,6 +52,9 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     }
     // Files, inodes and directories alike start cold.
     bench.prepare(&point.arm)?;
+    if preload {
+        serve::read_all(&root)?;
+    }
     let dir = bench.scratch.dir(&format!("run{}", row.position))?;
     let group = bench.group("lab")?;
     let sums = dir.join("sums");
@@ -63,7 +68,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
             let text = format!("arm `{}` ended with {status}: {}", point.arm.name, process.last_line());
             return Err(Fault::new(Exit::Failed, text));
         }
-        Ok(started.elapsed().as_secs_f64() * bench.scenario.disks[0].speedup)
+        Ok(started.elapsed().as_secs_f64() * load::speedup(bench.scenario, &point.load))
     };
     let (elapsed_s, stats) = match line(reader) {
         Some(line) => {

@@ -31,7 +31,7 @@ pub(crate) struct Clients {
 /// The load's clock runs as fast as the disk's, except against a page cache, which is as fast as it is.
 pub(crate) fn speedup(scenario: &Scenario, load: &Load) -> f64 {
     match load {
-        Load::Closed { preload: true, .. } => 1.0,
+        Load::Closed { preload: true, .. } | Load::Files { preload: true, .. } => 1.0,
         _ => scenario.disks[0].speedup,
     }
 }

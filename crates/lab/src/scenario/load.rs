@@ -173,6 +173,9 @@ pub enum Load {
         pack: Bytes,
         /// How far the arms that read ahead are ahead of their consumer.
         ahead: Bytes,
+        /// Read the tree into the page cache first: what ordering costs when there is nothing to win.
+        #[serde(default)]
+        preload: bool,
         /// Simulated: what the programs do beside reading; without it nothing.
         work: Option<ProgramWork>,
     },

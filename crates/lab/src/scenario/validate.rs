@@ -34,7 +34,7 @@ impl Scenario {
         if self.arms.iter().any(|a| files != a.reader.is_some()) {
             return Err("`reader` is for arms of a load of kind `files`, and each of those needs it".into());
         }
-        if let super::Load::Files { files, median, files_per_pack, pack, ahead, work } = &self.load {
+        if let super::Load::Files { files, median, files_per_pack, pack, ahead, work, .. } = &self.load {
             let sizes = [median, pack, ahead].iter().all(|size| (1..=1 << 30).contains(&size.0));
             if !(1..=1_000_000).contains(files) || *files_per_pack == 0 || !sizes {
                 return Err("load: files 1 to 1,000,000, files_per_pack at least 1, sizes 1B to 1GiB".into());

@@ -27,8 +27,8 @@ pub(crate) fn refusal(scenario: &Scenario) -> Option<String> {
     if matches!(scenario.load, Load::Downloads { .. }) {
         return Some("downloads in any order are simulated by `seekless sim circus`".into());
     }
-    if matches!(scenario.load, Load::Closed { preload: true, .. }) {
-        return Some("it measures what the shim costs this machine's processor".into());
+    if matches!(scenario.load, Load::Closed { preload: true, .. } | Load::Files { preload: true, .. }) {
+        return Some("it measures what Seekless costs this machine's processor".into());
     }
     if matches!(scenario.load, Load::Closed { link: Some(_), .. }) {
         return Some("closed-loop clients of the simulator have no links".into());
