@@ -31,11 +31,12 @@ pub(crate) mod worker;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use seekless_engine::FilesUsed;
 use seekless_kernel::fanotify::{Group, Scope, Unavailable};
 use seekless_units::{Exit, Fault};
 
@@ -92,6 +93,8 @@ impl Door {
             engine: daemon.engine(),
             registry: Arc::new(crate::held::Registry::new(settings.answer_within, settings.held_max)),
             files: Files::new(settings.ignore_resident),
+            followed: Mutex::new(FilesUsed::new(daemon.settings().engine.open_after_use())),
+            foretold: daemon.engine().foretold(),
             folders: folders.clone(),
             counts,
         });

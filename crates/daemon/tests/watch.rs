@@ -170,6 +170,8 @@ fn every_read_is_announced_while_what_was_passed_is_given_back() {
     let (path, content) = place.cold("hot", 3 * M);
     let file = File::open(&path).unwrap();
     let mut piece = [0; 4096];
+    // A miss: its disk has an engine from then on.
+    file.read_exact_at(&mut piece, 2 * M as u64).unwrap();
     let mut read_again = || {
         // Not in sequence: nothing is passed, all of it stays.
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::WillNeed).unwrap();
@@ -177,7 +179,7 @@ fn every_read_is_announced_while_what_was_passed_is_given_back() {
         assert!(piece == content[M..][..piece.len()]);
     };
     read_again();
-    // Before its disk has an engine a file may be ignored; a look a second later ends that.
+    // Until the engine says what it needs a file may be ignored; a look a second later ends that.
     let until = std::time::Instant::now() + NEVER;
     loop {
         let before = watching.watch();

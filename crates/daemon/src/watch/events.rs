@@ -1,18 +1,19 @@
 //! The event threads: every read under the folders passes here, and most are let go at once.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
 use seekless_engine::{
-    Engine, ForwardedCall, OnAnswer, Passed, Refused, Submitted, Ticket, Transport, lock, run_first,
+    Engine, FilesUsed, Foretold, ForwardedCall, OnAnswer, Passed, Refused, Submitted, Ticket, Transport,
+    lock, run_first,
 };
 use seekless_kernel::call::{BlockedCall, blocked_call, is_own_thread};
 use seekless_kernel::fanotify::{Event, Group};
 use seekless_kernel::prefetch::Source;
-use seekless_policy::Taken;
+use seekless_policy::{FileId, Taken};
 use seekless_wants::{CallKind, DoorLimits, TO_END, Want};
 
 use super::beats::{Beats, ROUND};
@@ -33,6 +34,10 @@ pub(crate) struct Announcer {
     pub(crate) engine: Engine,
     pub(crate) registry: Arc<Registry>,
     pub(crate) files: Files,
+    /// Files that were missed lately.
+    pub(crate) followed: Mutex<FilesUsed>,
+    /// Files that were brought in before they were opened.
+    pub(crate) foretold: Arc<Foretold>,
     pub(crate) folders: Arc<Folders>,
     pub(crate) counts: Arc<Counts>,
 }
@@ -108,10 +113,14 @@ impl Announcer {
                     self.hit(event, &ForwardedCall { want, ..call }, now);
                 }
             }
-            Ok(Submitted::Blocked(_)) => counts.held.add(),
+            Ok(Submitted::Blocked(_)) => {
+                lock(&self.followed).asked(call.file, now);
+                counts.held.add();
+            }
             Err(Refused::Mode | Refused::BadRequest) => counts.nothing_to_do.add(),
             Err(Refused::NotADisk) => {
                 let _ = self.group.ignore(door.fd());
+                self.folders.leave_alone(call.file.dev, &self.group);
                 counts.not_a_disk.add();
             }
             Err(Refused::Full) => counts.full.add(),
@@ -123,21 +132,40 @@ impl Announcer {
     /// Everything is in memory: the reader goes on first, then comes the book-keeping.
     fn hit(&self, event: Event, call: &ForwardedCall, now: Instant) {
         let tid = event.tid();
+        let size = call.edition.size;
+        let is_in_memory = |file: BorrowedFd<'_>| {
+            let needs_every_hit = || lock(self.engine.devices()).needs_every_hit(call.file);
+            self.files.is_in_memory(call.file, size, file, now, (&self.group, &self.counts), needs_every_hit)
+        };
+        // All of a small file is named at once. Its reader reads once more, to find the end: by then it is to
+        // be ignored. Counting a large file would let its reader wait.
+        let whole = call.want.offset() == 0 && call.want.len() >= size;
+        let named = whole && event.file().is_some_and(is_in_memory);
         let Some(fd) = event.allow() else { return };
         if is_own_thread(tid) {
             // The engine opens files itself and maps what it has brought in, which no program reads. Asked
             // when the reader has gone on.
             return self.counts.own.add();
         }
-        let needs_every_hit = || lock(self.engine.devices()).needs_every_hit(call.file);
-        if self.files.is_count_due(call.file, now) && !needs_every_hit() {
-            self.files.ignore_if_resident(call.file, call.edition.size, &fd, &self.group, &self.counts);
-        }
-        if !self.settings.engine.hears_hits() {
+        let in_memory = named || (!whole && is_in_memory(fd.as_fd()));
+        if !self.settings.engine.hears_hits() || (in_memory && !self.is_followed(call.file, now)) {
             return;
         }
         // What it is to be, and of how much, can no longer be asked: its thread has gone on.
         self.engine.hit(call, Taken::Unknown, Passed::Own(Source::own(fd)));
+    }
+
+    /// Whether the engine has read something of this file, and so has to hear how far its readers are.
+    fn is_followed(&self, file: FileId, now: Instant) -> bool {
+        let mut followed = lock(&self.followed);
+        if followed.read(file, now) {
+            return true;
+        }
+        let foretold = self.foretold.take(0, file);
+        if foretold {
+            followed.asked(file, now);
+        }
+        foretold
     }
 }
 

@@ -9,9 +9,12 @@
 //! Not while the disk's engine gives back what readers have passed, or soon will: it needs every hit then.
 //! Readers that it does not hear of would count as gone, and what was fetched for them would be given back
 //! before they come to it.
+//!
+//! The hit at which a file is found wholly in memory is not told to the engine either, unless the file was
+//! missed lately or brought in before it was opened: there is nothing of it to fetch.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -30,8 +33,9 @@ const KNOWN_MAX: usize = 16384;
 /// How long "inside" is believed: files are moved.
 const BELIEVED: Duration = Duration::from_secs(10);
 
-/// Most files ignored because they are in memory.
-const IGNORED_MAX: usize = 4096;
+/// Most files ignored because they are in memory: each is opened when it is looked at. At half of it more
+/// reads of a large tree in memory are announced; at double a page that went is noticed later.
+const IGNORED_MAX: usize = 16384;
 
 /// A file that was not wholly in memory is not counted again for so long.
 const RECOUNT: Duration = Duration::from_millis(500);
@@ -49,6 +53,8 @@ struct WatchedFile {
     inside: bool,
     since: Instant,
     count_after: Instant,
+    /// All of it was in memory when it was counted last.
+    resident: bool,
 }
 
 /// The table.
@@ -75,41 +81,41 @@ impl Files {
         if table.len() >= KNOWN_MAX {
             table.clear();
         }
-        let count_after = table.get(&id).map_or(now, |k| k.count_after);
-        table.insert(id, WatchedFile { inside, since: now, count_after });
+        let (count_after, resident) = table.get(&id).map_or((now, false), |k| (k.count_after, k.resident));
+        table.insert(id, WatchedFile { inside, since: now, count_after, resident });
         inside
     }
 
-    /// After a read that hit: whether it is time to see if all of the file is in memory.
-    pub(crate) fn is_count_due(&self, id: FileId, now: Instant) -> bool {
+    /// After a read that hit: whether all of the file is in memory. Then it is ignored, as far as there is
+    /// room. Counted once in a while; `false` while every hit is needed.
+    pub(crate) fn is_in_memory(
+        &self,
+        id: FileId,
+        size: u64,
+        file: BorrowedFd<'_>,
+        now: Instant,
+        (group, counts): (&Group, &Counts),
+        needs_every_hit: impl FnOnce() -> bool,
+    ) -> bool {
         if !self.ignore_resident {
             return false;
         }
         match lock(&self.known).get_mut(&id) {
             Some(known) if now >= known.count_after => known.count_after = now + RECOUNT,
-            _ => return false,
+            known => return known.is_some_and(|known| known.resident),
         }
-        true
-    }
-
-    /// Ignores the file if all of it is in memory.
-    pub(crate) fn ignore_if_resident(
-        &self,
-        id: FileId,
-        size: u64,
-        file: &OwnedFd,
-        group: &Group,
-        counts: &Counts,
-    ) {
-        if !wholly_resident(file.as_fd(), size) {
-            return;
+        let resident = !needs_every_hit() && wholly_resident(file, size);
+        if let Some(known) = lock(&self.known).get_mut(&id) {
+            known.resident = resident;
         }
-        let Ok(handle) = FileHandle::of(file.as_fd()) else { return };
-        let mut ignored = lock(&self.ignored);
-        if (ignored.len() < IGNORED_MAX || ignored.contains_key(&id)) && group.ignore(file.as_fd()).is_ok() {
-            ignored.insert(id, handle);
-            counts.ignored.add();
+        if resident && let Ok(handle) = FileHandle::of(file) {
+            let mut ignored = lock(&self.ignored);
+            if (ignored.len() < IGNORED_MAX || ignored.contains_key(&id)) && group.ignore(file).is_ok() {
+                ignored.insert(id, handle);
+                counts.ignored.add();
+            }
         }
+        resident
     }
 
     /// Announces ignored files again that are not wholly in memory, or on a disk whose engine needs every
@@ -142,9 +148,10 @@ impl Files {
     }
 
     /// Everything is announced again and found out anew; to be called every [`IGNORED_FOR`].
-    pub(crate) fn refresh(&self, group: &Group) {
+    pub(crate) fn refresh(&self, folders: &Folders, group: &Group) {
         lock(&self.ignored).clear();
         lock(&self.known).clear();
+        folders.watch_again(group);
         let _ = group.notice_all();
         ignore_own_output(group);
     }

@@ -40,7 +40,7 @@ impl Keeper {
                 let _ = heart.write(b".");
             }
             if now >= refresh_at {
-                files.refresh(group);
+                files.refresh(folders, group);
                 refresh_at = now + IGNORED_FOR;
             } else if now >= look_at {
                 look_at = now

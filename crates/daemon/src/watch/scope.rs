@@ -9,8 +9,9 @@ use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use seekless_kernel::fanotify::Scope;
+use seekless_kernel::fanotify::{Group, Scope};
 use seekless_kernel::handle::FileHandle;
 use seekless_kernel::mounts::{Mounted, mounts};
 use seekless_units::{Exit, Fault};
@@ -23,6 +24,8 @@ struct Folder {
     dev: u64,
     /// Everything the mark covers is inside.
     whole: bool,
+    /// Its device is no disk with heads, as was found lately: it has no mark.
+    left_alone: AtomicBool,
 }
 
 /// The folders watched.
@@ -60,7 +63,7 @@ impl Folders {
             below.extend(
                 table.iter().map(|m| &m.target).filter(|t| t.starts_with(&path) && **t != path).cloned(),
             );
-            folders.push(Folder { path, dev: about.dev(), whole });
+            folders.push(Folder { path, dev: about.dev(), whole, left_alone: AtomicBool::new(false) });
         }
         below.retain(|b| !folders.iter().any(|f| f.path == *b));
         below.sort();
@@ -70,6 +73,29 @@ impl Folders {
 
     pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
         self.folders.iter().map(|f| f.path.as_path())
+    }
+
+    /// Takes the marks off the folders of a device that is no disk with heads: each read of another file there
+    /// would be announced for nothing.
+    pub(crate) fn leave_alone(&self, dev: u64, group: &Group) {
+        for folder in self.folders.iter().filter(|f| f.dev == dev) {
+            if !folder.left_alone.swap(true, Ordering::AcqRel) {
+                let _ = group.unwatch(&folder.path, self.scope);
+            }
+        }
+    }
+
+    /// Marks folders that were left alone once more, if they are on the same device still.
+    pub(crate) fn watch_again(&self, group: &Group) {
+        for folder in &self.folders {
+            let same = || fs::metadata(&folder.path).is_ok_and(|about| about.dev() == folder.dev);
+            if folder.left_alone.load(Ordering::Acquire)
+                && same()
+                && group.watch(&folder.path, self.scope).is_ok()
+            {
+                folder.left_alone.store(false, Ordering::Release);
+            }
+        }
     }
 
     /// Mounts below the folders that are not watched.
