@@ -108,12 +108,25 @@ fn some_avg10(text: &str) -> Option<f64> {
     value.parse::<f64>().ok().filter(|p| (0.0..=100.0).contains(p)).map(|p| p / 100.0)
 }
 
+/// Bytes of files that memory had no room for and that were missed soon after: read again, by the programs of
+/// this process's control group (without one: of the machine), since it is there. `None` where the kernel does
+/// not tell (before Linux 5.9).
+pub fn refaulted() -> Option<u64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let own = limit_files(&groups, &mounts).into_iter().map(|f| f.with_file_name("memory.stat"));
+    let pages = own
+        .chain([PathBuf::from("/proc/vmstat")])
+        .find_map(|file| counted(&fs::read_to_string(file).ok()?, "workingset_refault_file"))?;
+    Some(pages.saturating_mul(rustix::param::page_size() as u64))
+}
+
 /// Pages that were read back from swap since the machine started. `None` where /proc cannot be read.
 pub fn swapped_in() -> Option<u64> {
     counted(&fs::read_to_string("/proc/vmstat").ok()?, "pswpin")
 }
 
-/// A counter of /proc/vmstat.
+/// A counter of /proc/vmstat, or of a group's memory.stat.
 fn counted(vmstat: &str, name: &str) -> Option<u64> {
     vmstat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }

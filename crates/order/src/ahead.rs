@@ -45,6 +45,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// longer than a daemon lets a request wait.
 const GIVE_UP_AFTER: Duration = Duration::from_millis(WAIT_MS_MAX + 5_000);
 
+/// Of what is brought in, the part that may be read twice because memory had no room for it until its consumer
+/// came: beyond it the window halves. At half of it what others read again shrinks it; at double a tenth of
+/// the disk's time is lost.
+const AGAIN: u64 = 20;
+
 /// Items whose files are in memory and that their consumer has not taken. The window bounds them as well;
 /// this bounds what a huge window of tiny files keeps. At half of it such a window is not filled.
 pub(crate) const WAITING_MAX: usize = 100_000;
@@ -176,6 +181,8 @@ pub(crate) struct Ahead<C: Consumer> {
     under_way_bytes: u64,
     consumer: C,
     probe: Option<Probe>,
+    /// What the kernel had counted as read again at the last look, and what was brought in by then.
+    again: (u64, u64),
     sums: AheadSummary,
     /// What reads, if it is not this thread.
     daemon: Option<Daemon>,
@@ -202,6 +209,7 @@ impl<C: Consumer> Ahead<C> {
             under_way_bytes: 0,
             consumer,
             probe: None,
+            again: (memory::refaulted().unwrap_or(0), 0),
             sums,
             daemon,
             next_number: 0,
@@ -486,9 +494,18 @@ impl<C: Consumer> Ahead<C> {
             }
         }
         if let Some(probe) = self.probe.take_if(|probe| probe.position <= taken) {
-            self.window.found(probe.in_memory());
+            let found = probe.in_memory() && !self.reads_twice();
+            self.window.found(found);
             self.sums.least = self.sums.least.min(self.window.size());
         }
+    }
+
+    /// Whether much of what was brought in since the last look was read again. A path that is taken is not yet
+    /// a file that is read, so a file may be evicted in between, and be found in memory at its turn.
+    fn reads_twice(&mut self) -> bool {
+        let (again, bytes) = (memory::refaulted().unwrap_or(0), self.sums.bytes);
+        let (again_then, bytes_then) = std::mem::replace(&mut self.again, (again, bytes));
+        again.saturating_sub(again_then) > bytes.saturating_sub(bytes_then) / AGAIN
     }
 }
 

@@ -13,7 +13,12 @@ pub(crate) fn forget<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> bool
         let file = File::open(path).unwrap();
         // What is not written yet stays.
         file.sync_all().unwrap();
-        rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+        evict(&file);
         cachestat(file.as_fd(), 0, 1 << 30).is_ok_and(|stat| stat.cached == 0)
     })
+}
+
+/// Puts what is written of a file out of memory.
+pub(crate) fn evict(file: &File) {
+    rustix::fs::fadvise(file, 0, None, Advice::DontNeed).unwrap();
 }
