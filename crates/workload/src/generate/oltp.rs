@@ -16,10 +16,10 @@ pub(super) const SCAN_REQUESTS: f64 = 64.0;
 /// Requests over which a deviation from the random share is made up.
 const STEERING: f64 = 64.0;
 
-/// The first 10 GB requested. Sizes: between the 2 to 4 KB of the SPC financial traces and the 17 KB a request
-/// that "10 GB are 10.8 % of the requests" implies. Rate: the SPC financial trace has 122 on the mean of 12
-/// hours; 200 keeps the disk of the study between a third and three quarters busy without coordination, as
-/// the paper's gains suggest it was.
+/// The first 10 GB requested. Sizes: between the 2 to 4 KB of the SPC financial traces and the 17 KB a
+/// request that "10 GB are 10.8 % of the requests" implies. Rate: the SPC financial trace has 122 on the mean
+/// of 12 hours; 200 keeps the disk of the study between a third and three quarters busy without coordination,
+/// as the paper's gains suggest it was.
 const REQUESTED: Part = Part {
     length: Length::Bytes(10e9),
     rate_per_s: 200.0,

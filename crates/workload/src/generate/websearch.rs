@@ -13,9 +13,9 @@ const FILES: u64 = 6;
 /// Pages a request and its share: 8 KB to 32 KB with a mean near 15.5 KB, as in the SPC web-search traces.
 const SIZES: [(u64, f64); 4] = [(2, 0.50), (4, 0.23), (6, 0.10), (8, 0.17)];
 
-/// The first 10 GB requested. Rate: the original asks about 400 a second of six disks. A queue that only grows
-/// would drown every difference in waiting, so a rate that the one disk of the study just carries without
-/// coordination.
+/// The first 10 GB requested. Rate: the original asks about 400 a second of six disks. A queue that only
+/// grows would drown every difference in waiting, so a rate that the one disk of the study just carries
+/// without coordination.
 const REQUESTED: Part = Part { length: Length::Bytes(10e9), rate_per_s: 110.0, sizes: SIZES };
 
 /// PFC's 31.3 % of the requests of WebSearch2.
