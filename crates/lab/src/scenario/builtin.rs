@@ -161,6 +161,7 @@ scenarios![
     "pfc-fig5",
     "pfc-fig6",
     "pfc-fig7",
+    "pfc-first-10gb",
     "pfc-live",
     "pfc-rates",
     "pfc-rates-full",

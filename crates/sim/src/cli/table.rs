@@ -10,7 +10,7 @@ use seekless_levels::coordinate::Coordination;
 use seekless_levels::prefetch::linux::LinuxRule;
 use seekless_study::twolevel::study::{CaseRow, Choices, PREFETCHERS, Plan, Study, rank_correlation};
 use seekless_units::{Exit, Fault};
-use seekless_workload::generate::{Kind, Shape};
+use seekless_workload::generate::{First10Gb, Kind, Shape};
 use serde_json::{Value, json};
 
 use super::RUNS;
@@ -30,6 +30,14 @@ enum AmpSparesArg {
     SetEnd,
     /// Every block
     Any,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum First10GbArg {
+    /// The first requests, 10 GB in all
+    Requested,
+    /// The requests to the first 10 GB of addresses, over the whole time of the trace
+    Addresses,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -93,6 +101,9 @@ struct TableOptions {
     /// AMP's p at the beginning of a stream, blocks [default: the size of the stream's first request]
     #[arg(long, value_name = "BLOCKS", value_parser = clap::value_parser!(u32).range(1..=256))]
     amp_start: Option<u32>,
+    /// What the paper's "first 10GB of data requests" of OLTP and web search are
+    #[arg(long = "first-10gb", value_enum, default_value = "requested")]
+    first_10gb: First10GbArg,
     /// Multiply the times of the traces that have times by this; 2 is half the request rate
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
     time_stretch: f64,
@@ -115,7 +126,7 @@ struct TableOptions {
         long,
         conflicts_with_all = [
             "linux", "amp_spares", "amp_start", "time_stretch", "clients", "scans", "scan_requests",
-            "run_requests", "file_end_below", "waiting",
+            "run_requests", "first_10gb", "file_end_below", "waiting",
         ],
     )]
     drawn: bool,
@@ -155,6 +166,10 @@ fn table(args: TableOptions) -> Result<Table, Fault> {
         amp_start: args.amp_start,
         clients: args.clients,
         shape: Shape {
+            first_10gb: match args.first_10gb {
+                First10GbArg::Requested => First10Gb::Requested,
+                First10GbArg::Addresses => First10Gb::Addresses,
+            },
             scans: args.scans.map_or(plain.scans, f64::from),
             scan_requests: args.scan_requests.map_or(plain.scan_requests, f64::from),
             run_requests: args.run_requests.map(f64::from),
