@@ -108,9 +108,9 @@ fn some_avg10(text: &str) -> Option<f64> {
     value.parse::<f64>().ok().filter(|p| (0.0..=100.0).contains(p)).map(|p| p / 100.0)
 }
 
-/// Bytes of files that memory had no room for and that were missed soon after: read again, by the programs of
-/// this process's control group (without one: of the machine), since it is there. `None` where the kernel does
-/// not tell (before Linux 5.9).
+/// Bytes of files that memory had no room for and that were missed soon after: read again, by the programs
+/// of this process's control group (without one: of the machine), since it is there. `None` where the kernel
+/// does not tell (before Linux 5.9).
 pub fn refaulted() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();

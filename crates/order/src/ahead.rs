@@ -45,9 +45,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// longer than a daemon lets a request wait.
 const GIVE_UP_AFTER: Duration = Duration::from_millis(WAIT_MS_MAX + 5_000);
 
-/// Of what is brought in, the part that may be read twice because memory had no room for it until its consumer
-/// came: beyond it the window halves. At half of it what others read again shrinks it; at double a tenth of
-/// the disk's time is lost.
+/// Of what is brought in, the part that may be read twice because memory had no room for it until its
+/// consumer came: beyond it the window halves. At half of it what others read again shrinks it; at double a
+/// tenth of the disk's time is lost.
 const AGAIN: u64 = 20;
 
 /// Items whose files are in memory and that their consumer has not taken. The window bounds them as well;

@@ -75,8 +75,8 @@ impl Folders {
         self.folders.iter().map(|f| f.path.as_path())
     }
 
-    /// Takes the marks off the folders of a device that is no disk with heads: each read of another file there
-    /// would be announced for nothing.
+    /// Takes the marks off the folders of a device that is no disk with heads: each read of another file
+    /// there would be announced for nothing.
     pub(crate) fn leave_alone(&self, dev: u64, group: &Group) {
         for folder in self.folders.iter().filter(|f| f.dev == dev) {
             if !folder.left_alone.swap(true, Ordering::AcqRel) {
