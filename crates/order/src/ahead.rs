@@ -500,8 +500,8 @@ impl<C: Consumer> Ahead<C> {
         }
     }
 
-    /// Whether much of what was brought in since the last look was read again. A path that is taken is not yet
-    /// a file that is read, so a file may be evicted in between, and be found in memory at its turn.
+    /// Whether much of what was brought in since the last look was read again. A path that is taken is not
+    /// yet a file that is read, so a file may be evicted in between, and be found in memory at its turn.
     fn reads_twice(&mut self) -> bool {
         let (again, bytes) = (memory::refaulted().unwrap_or(0), self.sums.bytes);
         let (again_then, bytes_then) = std::mem::replace(&mut self.again, (again, bytes));
