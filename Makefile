@@ -14,7 +14,7 @@ help:
 	@echo 'make bench     the live benchmarks of this machine, as ratios (about an hour)'
 	@echo 'make dist      a Debian package (and an rpm where cargo-generate-rpm is there) in target/dist/packages'
 	@echo 'make dist-test that package installed, run and removed in a root folder of Debian packages (root; skipped otherwise)'
-	@echo 'make systemd-test its units under a systemd of their own, with nginx, clients and an upgrade (the same; three minutes)'
+	@echo 'make systemd-test its units under a systemd of their own, with nginx, clients and upgrades (the same; two minutes)'
 	@echo 'make install   the binary and the shim into PREFIX ($(PREFIX))'
 
 demo: build
