@@ -6,7 +6,7 @@ SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 PREFIX ?= /usr/local
 
-.PHONY: help demo dist dist-test test bench install uninstall build setup fmt clippy unit e2e docs examples
+.PHONY: help demo dist dist-test systemd-test test bench install uninstall build setup fmt clippy unit e2e docs examples
 
 help:
 	@echo 'make demo      the main job, end to end, on the built-in virtual disk (about 6 minutes after the build)'
@@ -14,6 +14,7 @@ help:
 	@echo 'make bench     the live benchmarks of this machine, as ratios (about an hour)'
 	@echo 'make dist      a Debian package (and an rpm where cargo-generate-rpm is there) in target/dist/packages'
 	@echo 'make dist-test that package installed, run and removed in a root folder of Debian packages (root; skipped otherwise)'
+	@echo 'make systemd-test its units under a systemd of their own, with nginx, clients and upgrades (the same; two minutes)'
 	@echo 'make install   the binary and the shim into PREFIX ($(PREFIX))'
 
 demo: build
@@ -71,6 +72,9 @@ dist: setup
 
 dist-test: dist
 	@scripts/dist-test
+
+systemd-test: dist
+	@scripts/systemd-test
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/seekless $(DESTDIR)$(PREFIX)/lib/seekless/libseekless.so

@@ -48,9 +48,10 @@ impl Service {
     /// What should be set in the server itself.
     fn advice(self) -> Option<&'static str> {
         match self {
-            Service::Nginx => {
-                Some("in nginx.conf, `aio threads;` lets more clients wait for the disk at once")
-            }
+            Service::Nginx => Some(
+                "in nginx.conf, `aio threads;` lets more clients wait for the disk at once, and \
+                 `env LD_PRELOAD; env SEEKLESS_SOCKET;` keep the shim when nginx is upgraded without a restart",
+            ),
             Service::Apache2 => Some("in apache2.conf, `EnableMMAP Off` lets its reads be seen"),
             Service::Lighttpd | Service::Smbd | Service::Rsync => None,
         }

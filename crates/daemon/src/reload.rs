@@ -2,19 +2,21 @@
 //! after an upgrade.
 //!
 //! The new process is started by this one, so that it has the same rights, limits and name spaces, and is
-//! of the same service.
+//! of the same service. It is not its child: a service manager would not wait for its end
+//! ([`Adopted::spawn`]).
 
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use seekless_kernel::service::ServiceManager;
+use seekless_kernel::spawn::Adopted;
 
 use crate::daemon::Daemon;
 
@@ -29,7 +31,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Waits for the signal, and for what it starts.
 pub(crate) struct Reload {
     asked: Arc<AtomicBool>,
-    starting: Option<(Child, Instant)>,
+    starting: Option<(Adopted, Instant)>,
 }
 
 impl Reload {
@@ -58,27 +60,26 @@ impl Reload {
         if self.asked.swap(false, Ordering::Relaxed) && self.starting.is_none() {
             manager.reloading();
             match start() {
-                Ok(child) => self.starting = Some((child, Instant::now())),
+                Ok(new) => self.starting = Some((new, Instant::now())),
                 Err(error) => {
                     tracing::warn!(%error, "no new daemon can be started; this one goes on");
                     manager.again_ready();
                 }
             }
         }
-        let Some((child, since)) = &mut self.starting else { return };
+        let Some((new, since)) = &self.starting else { return };
         if daemon.hand_over().is_done() {
             // It lives on without us.
             self.starting = None;
             return;
         }
-        let failed = match child.try_wait() {
-            Ok(Some(status)) => Some(format!("it ended ({status})")),
-            Ok(None) if since.elapsed() >= RELOAD_MAX => {
-                let _ = child.kill();
-                let _ = child.wait();
+        let failed = match new.ended() {
+            Ok(true) => Some("it ended".to_string()),
+            Ok(false) if since.elapsed() >= RELOAD_MAX => {
+                new.kill();
                 Some(format!("it was not ready within {} s", RELOAD_MAX.as_secs()))
             }
-            Ok(None) => None,
+            Ok(false) => None,
             Err(error) => Some(error.to_string()),
         };
         if let Some(why) = failed {
@@ -90,17 +91,18 @@ impl Reload {
 }
 
 /// This program as it is installed now, with the same words.
-fn start() -> io::Result<Child> {
+fn start() -> io::Result<Adopted> {
     let mut words: Vec<OsString> = env::args_os().skip(1).collect();
     if !words.iter().any(|word| word == "--take-over") {
         words.push("--take-over".into());
     }
-    Command::new(installed(env::current_exe()?))
+    let mut command = Command::new(installed(env::current_exe()?));
+    command
         .args(words)
         // The watchdog of the service is for this process by its number; the new one is another.
         .env_remove("WATCHDOG_PID")
-        .stdin(Stdio::null())
-        .spawn()
+        .stdin(Stdio::null());
+    Adopted::spawn(command)
 }
 
 /// The path of a program that an upgrade has replaced.

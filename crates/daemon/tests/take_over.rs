@@ -139,6 +139,11 @@ fn ended(pid: u32) -> bool {
     status.map_or(true, |s| s.rsplit(')').next().is_some_and(|rest| rest.trim().starts_with('Z')))
 }
 
+fn parent(pid: u32) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok()).unwrap()
+}
+
 #[test]
 fn at_sigusr2_another_process_serves_and_the_service_manager_hears_which() {
     let mut service = Service::start(&["--metrics", "127.0.0.1:0", "--json", "/dev/null"]);
@@ -157,6 +162,7 @@ fn at_sigusr2_another_process_serves_and_the_service_manager_hears_which() {
             .parse()
             .unwrap();
         assert_ne!(next, pid);
+        assert_ne!(parent(next), pid, "systemd would kill it at once where it should stop");
         assert_eq!(service.hear(), "READY=1", "the new one speaks after the old one has named it");
         until("the end of the old one", || ended(pid));
         assert_eq!(service.pid(), next);

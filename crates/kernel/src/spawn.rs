@@ -1,4 +1,5 @@
-//! Starting a process that cannot outlive us and that is inside its control group from its first instruction.
+//! Starting a process that cannot outlive us and that is inside its control group from its first instruction;
+//! and one that outlives us and is not our child.
 //!
 //! Between fork and exec the child does two things: it asks the kernel for a signal when its parent dies (so
 //! a killed runner leaves no server behind), and it writes itself into control groups (so that not even the
@@ -7,17 +8,21 @@
 //! parent.
 
 use std::fs::File;
-use std::io;
-use std::os::fd::AsRawFd;
+use std::io::{self, Read as _};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// Arranges that `command`'s process receives `signal` when the thread that spawns it ends.
 ///
 /// The kernel ties this to the spawning *thread*: spawn from one that lives as long as the child should. It
 /// is cleared by a set-uid exec.
-pub fn die_with_parent(command: &mut Command, signal: rustix::process::Signal) {
+pub fn die_with_parent(command: &mut Command, signal: Signal) {
     let parent = rustix::process::getpid();
     let hook = move || {
         rustix::process::set_parent_process_death_signal(Some(signal))?;
@@ -59,4 +64,97 @@ pub fn join_cgroup(command: &mut Command, dir: &Path) -> io::Result<()> {
     // errno).
     unsafe { command.pre_exec(hook) };
     Ok(())
+}
+
+/// A process that this one started and that is not its child.
+#[derive(Debug)]
+pub struct Adopted(OwnedFd);
+
+impl Adopted {
+    /// Starts `command` through a process between that ends at once. So whoever adopts orphans is its parent
+    /// from the beginning: process 1, or a service manager. systemd waits for the end of a main process only
+    /// if that was its child when it was named.
+    ///
+    /// # Errors
+    /// It cannot be started, or has ended already; the kernel has no pidfd (Linux 5.3).
+    pub fn spawn(mut command: Command) -> io::Result<Adopted> {
+        let (told, tell) = pipe_with(PipeFlags::CLOEXEC)?;
+        let hook = move || {
+            // SAFETY: fork(2) in a process of one thread, as a fork leaves it.
+            match unsafe { libc::fork() } {
+                -1 => Err(io::Error::last_os_error()),
+                0 => {
+                    let pid = rustix::process::getpid().as_raw_nonzero().get();
+                    rustix::io::write(&tell, &pid.to_ne_bytes())?;
+                    Ok(())
+                }
+                // SAFETY: _exit(2) ends the process between, which has nothing to put in order.
+                _ => unsafe { libc::_exit(0) },
+            }
+        };
+        // SAFETY: the hook makes raw system calls and forks; it neither allocates nor takes a lock of ours.
+        unsafe { command.pre_exec(hook) };
+        // Returns when the program runs: the other process holds the pipe of errors until its exec, too.
+        let mut between = command.spawn()?;
+        drop(command);
+        between.wait()?;
+        let mut pid = [0; size_of::<i32>()];
+        File::from(told).read_exact(&mut pid)?;
+        let pid = Pid::from_raw(i32::from_ne_bytes(pid)).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Adopted(pidfd_open(pid, PidfdFlags::empty())?))
+    }
+
+    /// Whether it has ended.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub fn ended(&self) -> io::Result<bool> {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        Ok(poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&now))? > 0)
+    }
+
+    /// Ends it at once.
+    pub fn kill(&self) {
+        let _ = pidfd_send_signal(&self.0, Signal::KILL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn an_adopted_process_is_not_our_child_and_its_end_is_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo $PPID >parent && exec sleep 60"]).current_dir(folder.path());
+        let adopted = Adopted::spawn(command).unwrap();
+        let until = Instant::now() + Duration::from_secs(20);
+        let parent = loop {
+            let text = std::fs::read_to_string(folder.path().join("parent")).unwrap_or_default();
+            if let Ok(parent) = text.trim().parse::<u32>() {
+                break parent;
+            }
+            assert!(Instant::now() < until, "it does not run");
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        assert_ne!(parent, std::process::id());
+        assert!(!adopted.ended().unwrap());
+        adopted.kill();
+        while !adopted.ended().unwrap() {
+            assert!(Instant::now() < until, "it lives on");
+        }
+    }
+
+    #[test]
+    fn a_program_that_cannot_be_started_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("text");
+        let kind = || Adopted::spawn(Command::new(&path)).unwrap_err().kind();
+        assert_eq!(kind(), io::ErrorKind::NotFound);
+        std::fs::write(&path, "not executable").unwrap();
+        assert_eq!(kind(), io::ErrorKind::PermissionDenied);
+    }
 }

@@ -9,6 +9,7 @@
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
+use std::io::ErrorKind;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 
@@ -182,7 +183,7 @@ impl ClientConnection {
                 Ok(response) => response,
                 // The server closed the idle connection just as we asked: RFC 9112 section 9.3.1 lets a
                 // client try again on a new one. Once, and only if nothing of an answer had come.
-                Err(e) if reused && (e.is_canceled() || e.is_closed() || e.is_incomplete_message()) => {
+                Err(e) if reused && lost(&e) => {
                     reused = false;
                     continue;
                 }
@@ -333,8 +334,20 @@ fn check_bytes(ask: &FetchRequest<'_>, offset: u64, data: &[u8]) -> Result<(), F
 
 /// Whether the connection was closed before the promised length.
 fn ends_early(e: &hyper::Error) -> bool {
-    let cause = std::error::Error::source(e).and_then(|c| c.downcast_ref::<std::io::Error>());
-    e.is_incomplete_message() || cause.is_some_and(|c| c.kind() == std::io::ErrorKind::UnexpectedEof)
+    e.is_incomplete_message() || io_kind(e) == Some(ErrorKind::UnexpectedEof)
+}
+
+/// Whether the connection is gone. It is reset where the server closes it with our request unread.
+fn lost(e: &hyper::Error) -> bool {
+    let kind = io_kind(e);
+    e.is_canceled()
+        || e.is_closed()
+        || e.is_incomplete_message()
+        || matches!(kind, Some(ErrorKind::ConnectionReset | ErrorKind::BrokenPipe))
+}
+
+fn io_kind(e: &hyper::Error) -> Option<ErrorKind> {
+    std::error::Error::source(e).and_then(|c| c.downcast_ref::<std::io::Error>()).map(std::io::Error::kind)
 }
 
 /// hyper's error with its cause, on one line.

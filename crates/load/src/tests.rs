@@ -10,6 +10,7 @@ use seekless_workload::closed::ClosedSpec;
 use seekless_workload::content::Content;
 use seekless_workload::httperf;
 use seekless_workload::session::{Rate, SessionSpec, Sessions, paper_classes};
+use tokio::net::TcpListener;
 use tokio::task::LocalSet;
 use tokio::time::Instant;
 
@@ -45,7 +46,15 @@ async fn on<F: Future<Output = ()>>(
     seconds: u64,
     work: impl FnOnce(Rc<Worker>) -> F,
 ) -> Recorder {
-    let settings = settings(server.in_memory());
+    at(server.in_memory(), seconds, work).await
+}
+
+async fn at<F: Future<Output = ()>>(
+    target: TargetServer,
+    seconds: u64,
+    work: impl FnOnce(Rc<Worker>) -> F,
+) -> Recorder {
+    let settings = settings(target);
     let worker = Worker::new(&settings, Clock::start(1.0), Arc::new(Live::default()), (0, 1));
     LocalSet::new()
         .run_until(async {
@@ -182,6 +191,28 @@ async fn a_closed_connection_is_made_again() {
         .await;
         assert_eq!((record.total.requests, record.reconnects), (10, reconnects), "{fault:?}");
     }
+}
+
+#[tokio::test]
+async fn a_connection_that_is_reset_instead_of_closed_is_made_again() {
+    let server = TestServer::new(Fault::CloseOnSecond);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let serving = server.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            stream.set_zero_linger().unwrap();
+            tokio::spawn(serving.clone().serve(stream));
+        }
+    });
+    let record = at(TargetServer::parse(&url, None).unwrap(), 60, async |worker| {
+        let mut client = ClientConnection::new(worker.clone(), ClientLink::default());
+        for i in 0..3 {
+            ask(&mut client, &server, i * 1000, 1000, worker.clock.now()).await.unwrap();
+        }
+    })
+    .await;
+    assert_eq!((record.total.requests, record.reconnects), (3, 2));
 }
 
 #[tokio::test(start_paused = true)]
