@@ -198,6 +198,52 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_that_is_left_alone_raises_no_events_until_it_is_watched_again() {
+        let beside = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
+        let dir = tempfile::tempdir_in(beside).unwrap();
+        let (path, file) = (dir.path().to_path_buf(), dir.path().join("f"));
+        fs::write(&file, "x").unwrap();
+        if rustix::mount::mount_bind(&path, &path).is_err() {
+            return seekless_skip::skipped("a bind mount needs root");
+        }
+        let unmount = || rustix::mount::unmount(&path, rustix::mount::UnmountFlags::DETACH).unwrap();
+        let folders = Folders::find(std::slice::from_ref(&path), Scope::Mount).unwrap();
+        let group = match Group::new().and_then(|group| group.watch(&path, Scope::Mount).map(|()| group)) {
+            Ok(group) => group,
+            Err(why) => {
+                unmount();
+                return seekless_skip::skipped(format!("no pre-content events here ({why:?})"));
+            }
+        };
+        let read = || {
+            let (tell, told) = std::sync::mpsc::channel();
+            let file = file.clone();
+            std::thread::spawn(move || tell.send(fs::read(file).unwrap()));
+            told
+        };
+        let never = std::time::Duration::from_secs(20);
+        folders.leave_alone(fs::metadata(&file).unwrap().dev(), &group);
+        let unheard = read().recv_timeout(never);
+        folders.watch_again(&group);
+        let heard = read();
+        let (mut events, mut count) = (Vec::new(), 0);
+        let until = std::time::Instant::now() + never;
+        let answer = loop {
+            group.read(&mut events, 1).unwrap();
+            count += events.drain(..).count();
+            match heard.try_recv() {
+                Ok(content) => break Some(content),
+                Err(_) if std::time::Instant::now() > until => break None,
+                Err(_) => std::thread::sleep(std::time::Duration::from_millis(1)),
+            }
+        };
+        drop(group);
+        unmount();
+        assert_eq!(unheard.as_deref(), Ok(&b"x"[..]), "nobody waits for an answer");
+        assert!(answer.is_some() && count > 0, "{count} events");
+    }
+
+    #[test]
     fn a_folder_that_is_none_is_one_clear_line() {
         for wrong in ["/nowhere/at all", "/proc/self/stat"] {
             let fault = Folders::find(&[wrong.into()], Scope::Mount).unwrap_err();
