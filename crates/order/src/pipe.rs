@@ -21,6 +21,10 @@ use crate::ahead::{Consumer, Gone, WAITING_MAX};
 /// How often the pipe is looked at while the window is full. A consumer takes far longer for a window.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
+/// Bytes written together where several paths wait: a page of the pipe. At half of it more system calls; at
+/// double a path may wait for room while its page has some.
+const PAGE: usize = 4096;
+
 /// Standard output, a pipe. Its items are paths with their end marks.
 pub(crate) struct Pipe {
     pipe: OwnedFd,
@@ -86,9 +90,15 @@ impl Consumer for Pipe {
 }
 
 fn write(mut out: File, lines: &Receiver<Vec<u8>>, written: &AtomicU64) -> io::Result<()> {
-    while let Ok(line) = lines.recv() {
-        out.write_all(&line)?;
-        written.fetch_add(line.len() as u64, Ordering::Release);
+    while let Ok(mut some) = lines.recv() {
+        // What has come meanwhile goes along.
+        while some.len() < PAGE
+            && let Ok(line) = lines.try_recv()
+        {
+            some.extend_from_slice(&line);
+        }
+        out.write_all(&some)?;
+        written.fetch_add(some.len() as u64, Ordering::Release);
     }
     Ok(())
 }
