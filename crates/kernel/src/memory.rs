@@ -109,15 +109,18 @@ fn some_avg10(text: &str) -> Option<f64> {
 }
 
 /// Bytes of files that memory had no room for and that were missed soon after: read again, by the programs
-/// of this process's control group (without one: of the machine), since it is there. `None` where the kernel
-/// does not tell (before Linux 5.9).
+/// of the innermost control group with a limit that this process is in, since that is there. `None` without
+/// such a group (what the whole machine reads again says little of one program), or where the kernel does not
+/// tell (before Linux 5.9).
 pub fn refaulted() -> Option<u64> {
-    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let own = limit_files(&groups, &mounts).into_iter().map(|f| f.with_file_name("memory.stat"));
-    let pages = own
-        .chain([PathBuf::from("/proc/vmstat")])
-        .find_map(|file| counted(&fs::read_to_string(file).ok()?, "workingset_refault_file"))?;
+    let total = mem_total(&fs::read_to_string("/proc/meminfo").ok()?)?;
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let limited = limit_files(&groups, &mounts).into_iter().find(|file| {
+        fs::read_to_string(file).ok().and_then(|text| limit(&text)).is_some_and(|l| l < total)
+    })?;
+    let stat = fs::read_to_string(limited.with_file_name("memory.stat")).ok()?;
+    let pages = counted(&stat, "workingset_refault_file")?;
     Some(pages.saturating_mul(rustix::param::page_size() as u64))
 }
 

@@ -262,6 +262,7 @@ fn the_window_shrinks_where_files_are_evicted_before_they_are_used() {
     }
     for evicts in [false, true] {
         memory::forget(&paths);
+        let again = seekless_kernel::memory::refaulted();
         let args = ["--ahead", "8MiB", "--json", "/proc/self/fd/2", "."];
         let mut command = command(dir.path(), &args);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -285,7 +286,10 @@ fn the_window_shrinks_where_files_are_evicted_before_they_are_used() {
         let sum: serde_json::Value = serde_json::from_slice(&done.stderr).unwrap();
         let ahead = |name: &str| sum["ahead"][name].as_u64().unwrap();
         assert_eq!(ahead("window"), 8 << 20);
-        assert_eq!(ahead("least") < ahead("window"), evicts, "{sum}");
+        // Others of a group with a limit may have read something again meanwhile.
+        if evicts || seekless_kernel::memory::refaulted() == again {
+            assert_eq!(ahead("least") < ahead("window"), evicts, "{sum}");
+        }
         assert!(ahead("least") >= 2 << 20, "{sum}");
     }
 }
