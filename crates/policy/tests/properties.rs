@@ -164,7 +164,9 @@ impl Bench {
                 }
             }
             Step::Gone { nth, from, upto } => {
-                if let Some((read, _)) = self.nth_flight(nth) {
+                if let Some((read, flight)) = self.nth_flight(nth) {
+                    let again = upto.min(flight.end).saturating_sub(from.max(flight.start));
+                    self.logged.model.gone = self.logged.model.gone.saturating_add(again);
                     self.handle(Event::Gone { read, from, upto });
                 }
             }
