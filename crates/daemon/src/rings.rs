@@ -202,13 +202,10 @@ impl Rings {
         {
             taken += 1;
             let file = FileId { dev: record.dev, ino: record.ino };
-            if !user.shown.read(file, now) {
-                // Perhaps it was opened for this user, without proof that the user may read it.
-                if !self.foretold.as_ref().is_some_and(|foretold| foretold.take(uid, file)) {
-                    self.counts.unknown += 1;
-                    continue;
-                }
-                user.shown.asked(file, now);
+            // Foretold: it was opened for this user, without proof that the user may read it.
+            if !user.shown.read_or_foretold((uid, file), self.foretold.as_deref(), now) {
+                self.counts.unknown += 1;
+                continue;
             }
             report(uid, &record);
         }

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use seekless_policy::FileId;
 
+use crate::next_files::Foretold;
+
 /// Files used lately. Beyond a bound those used longest ago are forgotten, or all if that does not help: they
 /// come again when they are asked for.
 #[derive(Debug)]
@@ -47,6 +49,24 @@ impl FilesUsed {
             }
             _ => false,
         }
+    }
+
+    /// The same of a read by this reader. A file that was read ahead before this reader opened it counts as
+    /// asked for from this read on.
+    pub fn read_or_foretold(
+        &mut self,
+        (reader, file): (u32, FileId),
+        foretold: Option<&Foretold>,
+        now: Instant,
+    ) -> bool {
+        if self.read(file, now) {
+            return true;
+        }
+        let is_foretold = foretold.is_some_and(|foretold| foretold.take(reader, file));
+        if is_foretold {
+            self.asked(file, now);
+        }
+        is_foretold
     }
 }
 

@@ -22,11 +22,7 @@ pub fn trim_heap() {
 /// Bytes this process's reads may fill. `None` where /proc cannot be read.
 pub fn page_cache_limit() -> Option<u64> {
     let total = mem_total(&fs::read_to_string("/proc/meminfo").ok()?)?;
-    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let limits =
-        limit_files(&groups, &mounts).into_iter().filter_map(|f| limit(&fs::read_to_string(f).ok()?));
-    Some(limits.fold(total, u64::min))
+    Some(own_limit_files().iter().filter_map(|file| limit_in(file)).fold(total, u64::min))
 }
 
 /// Bytes of this process's memory that are no file's: they are charged to its control group like the pages it
@@ -93,9 +89,7 @@ fn folders(dir: &Path) -> Vec<PathBuf> {
 /// pages that were just evicted. `None` where the kernel keeps no account (before 4.20, or without
 /// CONFIG_PSI).
 pub fn pressure() -> Option<f64> {
-    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let own = limit_files(&groups, &mounts).into_iter().find(|f| f.ends_with("memory.max"));
+    let own = own_limit_files().into_iter().find(|f| f.ends_with("memory.max"));
     let own = own.map(|f| f.with_file_name("memory.pressure"));
     let text = own.and_then(|f| fs::read_to_string(f).ok());
     some_avg10(&text.or_else(|| fs::read_to_string("/proc/pressure/memory").ok())?)
@@ -108,20 +102,25 @@ fn some_avg10(text: &str) -> Option<f64> {
     value.parse::<f64>().ok().filter(|p| (0.0..=100.0).contains(p)).map(|p| p / 100.0)
 }
 
-/// Bytes of files that memory had no room for and that were missed soon after: read again, by the programs
-/// of the innermost control group with a limit that this process is in, since that is there. `None` without
-/// such a group (what the whole machine reads again says little of one program), or where the kernel does not
-/// tell (before Linux 5.9).
-pub fn refaulted() -> Option<u64> {
-    let total = mem_total(&fs::read_to_string("/proc/meminfo").ok()?)?;
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let limited = limit_files(&groups, &mounts).into_iter().find(|file| {
-        fs::read_to_string(file).ok().and_then(|text| limit(&text)).is_some_and(|l| l < total)
-    })?;
-    let stat = fs::read_to_string(limited.with_file_name("memory.stat")).ok()?;
-    let pages = counted(&stat, "workingset_refault_file")?;
-    Some(pages.saturating_mul(rustix::param::page_size() as u64))
+/// The kernel's count of file pages that were evicted and read again soon after, of the innermost control
+/// group of this process that has a memory limit.
+#[derive(Debug)]
+pub struct Refaults(PathBuf);
+
+impl Refaults {
+    /// Finds the group. `None` if no group has a limit: the count of the whole machine says little about one
+    /// program.
+    pub fn of_group() -> Option<Refaults> {
+        let total = mem_total(&fs::read_to_string("/proc/meminfo").ok()?)?;
+        let limited = own_limit_files().into_iter().find(|file| limit_in(file).is_some_and(|l| l < total))?;
+        Some(Refaults(limited.with_file_name("memory.stat")))
+    }
+
+    /// Bytes read again since the group was made. `None` where the kernel does not tell (before Linux 5.9).
+    pub fn bytes(&self) -> Option<u64> {
+        let pages = counted(&fs::read_to_string(&self.0).ok()?, "workingset_refault_file")?;
+        Some(pages.saturating_mul(rustix::param::page_size() as u64))
+    }
 }
 
 /// Pages that were read back from swap since the machine started. `None` where /proc cannot be read.
@@ -137,6 +136,17 @@ fn counted(vmstat: &str, name: &str) -> Option<u64> {
 fn mem_total(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The limit files of this process's control groups, innermost first.
+fn own_limit_files() -> Vec<PathBuf> {
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    limit_files(&groups, &mounts)
+}
+
+fn limit_in(file: &Path) -> Option<u64> {
+    limit(&fs::read_to_string(file).ok()?)
 }
 
 /// A limit file's content: a number, or `max`.

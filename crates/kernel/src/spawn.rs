@@ -71,9 +71,9 @@ pub fn join_cgroup(command: &mut Command, dir: &Path) -> io::Result<()> {
 pub struct Adopted(OwnedFd);
 
 impl Adopted {
-    /// Starts `command` through a process between that ends at once. So whoever adopts orphans is its parent
-    /// from the beginning: process 1, or a service manager. systemd waits for the end of a main process only
-    /// if that was its child when it was named.
+    /// Starts `command` from an intermediate process that exits at once. The kernel makes the reaper of
+    /// orphans its parent: process 1, or a service manager. systemd waits for a main process to end only if
+    /// it was systemd's child when it was announced (`MAINPID=`).
     ///
     /// # Errors
     /// It cannot be started, or has ended already; the kernel has no pidfd (Linux 5.3).
@@ -88,16 +88,16 @@ impl Adopted {
                     rustix::io::write(&tell, &pid.to_ne_bytes())?;
                     Ok(())
                 }
-                // SAFETY: _exit(2) ends the process between, which has nothing to put in order.
+                // SAFETY: _exit(2) ends the intermediate process, which has nothing to clean up.
                 _ => unsafe { libc::_exit(0) },
             }
         };
         // SAFETY: the hook makes raw system calls and forks; it neither allocates nor takes a lock of ours.
         unsafe { command.pre_exec(hook) };
-        // Returns when the program runs: the other process holds the pipe of errors until its exec, too.
-        let mut between = command.spawn()?;
+        // Returns when the program runs: its process, too, holds the pipe of spawn errors until its exec.
+        let mut intermediate = command.spawn()?;
         drop(command);
-        between.wait()?;
+        intermediate.wait()?;
         let mut pid = [0; size_of::<i32>()];
         File::from(told).read_exact(&mut pid)?;
         let pid = Pid::from_raw(i32::from_ne_bytes(pid)).ok_or(io::ErrorKind::InvalidData)?;

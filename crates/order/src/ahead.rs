@@ -16,8 +16,9 @@ use std::fs::Metadata;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use seekless_kernel::memory::{self, Refaults};
 use seekless_kernel::prefetch::{self, Source, Steps};
-use seekless_kernel::{memory, residency};
+use seekless_kernel::residency;
 use seekless_wire::{PassReason, WAIT_MS_MAX};
 
 use crate::daemon::{Daemon, Ready};
@@ -45,9 +46,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// longer than a daemon lets a request wait.
 const GIVE_UP_AFTER: Duration = Duration::from_millis(WAIT_MS_MAX + 5_000);
 
-/// Of what is brought in, the part that may be read twice because memory had no room for it until its
-/// consumer came: beyond it the window halves. At half of it what others read again shrinks it; at double a
-/// tenth of the disk's time is lost.
+/// The window halves if more than one in so many bytes was read twice. At half of it a tenth of the disk's
+/// time is lost; at double, reads of other programs in the group shrink the window.
 const AGAIN: u64 = 20;
 
 /// Items whose files are in memory and that their consumer has not taken. The window bounds them as well;
@@ -181,7 +181,9 @@ pub(crate) struct Ahead<C: Consumer> {
     under_way_bytes: u64,
     consumer: C,
     probe: Option<Probe>,
-    /// What the kernel had counted as read again at the last look, and what was brought in by then.
+    /// `None`: no control group has a limit.
+    refaults: Option<Refaults>,
+    /// At the last look: what the kernel had counted as read again, and what had been brought in.
     again: (u64, u64),
     sums: AheadSummary,
     /// What reads, if it is not this thread.
@@ -203,13 +205,15 @@ impl<C: Consumer> Ahead<C> {
         let daemon = ask.then(|| Daemon::ask(size)).flatten();
         let window = Window::new(daemon.as_ref().map_or(size, |daemon| daemon.window.min(size)));
         let sums = AheadSummary { window: window.size(), least: window.size(), ..AheadSummary::default() };
+        let refaults = Refaults::of_group();
         Ahead {
             window,
             under_way: VecDeque::new(),
             under_way_bytes: 0,
             consumer,
             probe: None,
-            again: (memory::refaulted().unwrap_or(0), 0),
+            again: (refaults.as_ref().and_then(Refaults::bytes).unwrap_or(0), 0),
+            refaults,
             sums,
             daemon,
             next_number: 0,
@@ -500,10 +504,11 @@ impl<C: Consumer> Ahead<C> {
         }
     }
 
-    /// Whether much of what was brought in since the last look was read again. A path that is taken is not
-    /// yet a file that is read, so a file may be evicted in between, and be found in memory at its turn.
+    /// Whether much of what was brought in since the last look was read again. The consumer takes a path
+    /// before it reads the file, so the file may be evicted after it was found in memory.
     fn reads_twice(&mut self) -> bool {
-        let (again, bytes) = (memory::refaulted().unwrap_or(0), self.sums.bytes);
+        let Some(again) = self.refaults.as_ref().and_then(Refaults::bytes) else { return false };
+        let bytes = self.sums.bytes;
         let (again_then, bytes_then) = std::mem::replace(&mut self.again, (again, bytes));
         again.saturating_sub(again_then) > bytes.saturating_sub(bytes_then) / AGAIN
     }

@@ -15,20 +15,20 @@ pub(crate) const BATCH_BYTES: usize = 32 << 20;
 /// its paths take double the memory.
 pub const BATCH_PATHS: u32 = 100_000;
 
-/// Paths at the beginning of a batch of which some are looked at: if those are in memory, these paths are a
-/// batch by themselves. At half of it a tree in memory is looked at more often; at double its first path
-/// comes later.
+/// Paths at the start of a batch that are sampled for residency. If the samples are in memory, these paths
+/// form a batch of their own. At half of it a tree in memory is sampled in smaller parts; at double its first
+/// path comes later.
 const AT_ONCE: usize = 1024;
 
-/// Of these, each so many is looked at. At half of it looking takes double the time; at double it is not seen
-/// in a quarter of the cases that a twentieth of the files is not in memory.
+/// Distance of the samples, paths. At half of it sampling takes double the time; at double, a tree of which a
+/// twentieth is missing passes for one in memory in a fifth of all cases.
 const LOOK_AT_EACH: usize = 16;
 
 /// A batch in order.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) found: Vec<Found>,
-    /// It is in memory, as far as was looked: the disk was not asked where it lies, and need not read it.
+    /// The sampled files are in memory: no address was looked up, and nothing need be read.
     pub(crate) in_memory: bool,
 }
 
@@ -52,8 +52,9 @@ fn beside(batch: Vec<Found>, look: &Look) -> Vec<Found> {
     all
 }
 
-/// The next batch in order; `None` after the last path. `ahead`: it is for a reader ahead, who has nothing to
-/// do where it is in memory. `refuse` gets what cannot be put in order, and why.
+/// The next batch in order; `None` after the last path. With `ahead`, files that are in memory already stay
+/// in the order of the list: there is nothing to read ahead. `refuse` gets each path that cannot be put in
+/// order, and why.
 pub(crate) fn next(
     list: &mut List,
     look: &mut Look,
@@ -103,8 +104,8 @@ pub(crate) fn next(
     Some(Batch { found, in_memory })
 }
 
-/// Whether the files among these that are looked at are in memory, all of each. Stops at the first that is
-/// not: on a cold disk that is one look.
+/// Whether the sampled files are wholly in memory. Stops at the first that is not: on a cold disk, after one
+/// inode.
 fn are_in_memory(got: &[Got]) -> bool {
     let mut any = false;
     for got in got.iter().step_by(LOOK_AT_EACH) {

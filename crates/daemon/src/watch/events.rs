@@ -137,35 +137,29 @@ impl Announcer {
             let needs_every_hit = || lock(self.engine.devices()).needs_every_hit(call.file);
             self.files.is_in_memory(call.file, size, file, now, (&self.group, &self.counts), needs_every_hit)
         };
-        // All of a small file is named at once. Its reader reads once more, to find the end: by then it is to
-        // be ignored. Counting a large file would let its reader wait.
-        let whole = call.want.offset() == 0 && call.want.len() >= size;
-        let named = whole && event.file().is_some_and(is_in_memory);
+        // A read that covers the whole file: the file is ignored before the reader goes on, so that its next
+        // read, which finds the end, raises no event. Counting the pages of a large file would delay its
+        // reader, so those are counted afterwards.
+        let covers_file = call.want.offset() == 0 && call.want.len() >= size;
+        let counted_before = covers_file && event.file().is_some_and(is_in_memory);
         let Some(fd) = event.allow() else { return };
         if is_own_thread(tid) {
             // The engine opens files itself and maps what it has brought in, which no program reads. Asked
             // when the reader has gone on.
             return self.counts.own.add();
         }
-        let in_memory = named || (!whole && is_in_memory(fd.as_fd()));
-        if !self.settings.engine.hears_hits() || (in_memory && !self.is_followed(call.file, now)) {
+        let in_memory = counted_before || (!covers_file && is_in_memory(fd.as_fd()));
+        if !self.settings.engine.hears_hits() || (in_memory && !self.is_followed(call.reader, call.file, now))
+        {
             return;
         }
         // What it is to be, and of how much, can no longer be asked: its thread has gone on.
         self.engine.hit(call, Taken::Unknown, Passed::Own(Source::own(fd)));
     }
 
-    /// Whether the engine has read something of this file, and so has to hear how far its readers are.
-    fn is_followed(&self, file: FileId, now: Instant) -> bool {
-        let mut followed = lock(&self.followed);
-        if followed.read(file, now) {
-            return true;
-        }
-        let foretold = self.foretold.take(0, file);
-        if foretold {
-            followed.asked(file, now);
-        }
-        foretold
+    /// Whether the engine may have read ahead in this file, so that it must hear how far its readers are.
+    fn is_followed(&self, reader: u32, file: FileId, now: Instant) -> bool {
+        lock(&self.followed).read_or_foretold((reader, file), Some(&self.foretold), now)
     }
 }
 

@@ -119,7 +119,7 @@ struct Part {
     /// Mean requests a second.
     rate_per_s: f64,
     /// Pages a request and its share.
-    sizes: [(u64, f64); 4],
+    sizes: &'static [(u64, f64)],
 }
 
 /// How long a trace is, at scale 1.

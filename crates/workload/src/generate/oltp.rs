@@ -23,7 +23,7 @@ const STEERING: f64 = 64.0;
 const REQUESTED: Part = Part {
     length: Length::Bytes(10e9),
     rate_per_s: 200.0,
-    sizes: [(1, 0.35), (2, 0.25), (4, 0.25), (8, 0.15)],
+    sizes: &[(1, 0.35), (2, 0.25), (4, 0.25), (8, 0.15)],
 };
 
 /// PFC's 10.8 % of the requests of Financial1.
@@ -35,7 +35,7 @@ const ADDRESSED_REQUESTS: f64 = 0.108 * 5_334_987.0;
 const ADDRESSED: Part = Part {
     length: Length::Requests(ADDRESSED_REQUESTS),
     rate_per_s: ADDRESSED_REQUESTS / 43_712.0,
-    sizes: [(1, 0.9), (2, 0.1), (4, 0.0), (8, 0.0)],
+    sizes: &[(1, 0.9), (2, 0.1)],
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -104,7 +104,7 @@ impl Iterator for Oltp {
             return None;
         }
         self.at += self.draw.exponential() / (self.part.rate_per_s * self.shape.rate);
-        let pages = pick(&mut self.draw, &self.part.sizes);
+        let pages = pick(&mut self.draw, self.part.sizes);
         let scans = self.scans.len() as u64;
         // The chance rises with what is owed, so that random requests stay irregular.
         let owed = Kind::Oltp.random_share() * (self.requests + 1) as f64 - self.randoms as f64;

@@ -11,7 +11,7 @@ use crate::trace::{Op, Record};
 /// Parts of the index, each a file: the SPC web-search traces address six storage units.
 const FILES: u64 = 6;
 /// Pages a request and its share: 8 KB to 32 KB with a mean near 15.5 KB, as in the SPC web-search traces.
-const SIZES: [(u64, f64); 4] = [(2, 0.50), (4, 0.23), (6, 0.10), (8, 0.17)];
+const SIZES: &[(u64, f64)] = &[(2, 0.50), (4, 0.23), (6, 0.10), (8, 0.17)];
 
 /// The first 10 GB requested. Rate: the original asks about 400 a second of six disks. A queue that only
 /// grows would drown every difference in waiting, so a rate that the one disk of the study just carries
@@ -138,7 +138,7 @@ impl Iterator for Websearch {
             return None;
         }
         self.at += self.draw.exponential() / (self.part.rate_per_s * self.shape.rate);
-        let pages = pick(&mut self.draw, &self.part.sizes);
+        let pages = pick(&mut self.draw, self.part.sizes);
         let file_pages = self.pages / FILES;
         let owed = Kind::Websearch.random_share() * (self.requests + 1) as f64 - self.randoms as f64;
         let random = self.visited == 0 || self.draw.unit() < owed / STEERING;
