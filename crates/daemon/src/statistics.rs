@@ -214,6 +214,7 @@ fn report(shared: &Shared, calls: &Calls) -> StatusReport {
         passes_all: shared.passing.now(Instant::now()),
         delivered: lock(&shared.deliveries).report(),
         file_sets: *lock(&shared.file_sets),
+        metadata: shared.engine.metadata(),
     }
 }
 

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::path::Path;
 
-use seekless_engine::DiskReport;
+use seekless_engine::{DiskReport, MetadataReport};
 use seekless_units::{Bytes, Exit, Fault};
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +54,9 @@ pub struct StatusReport {
     /// What programs had of file sets; the disks' parts stand with the disks.
     #[serde(default)]
     pub file_sets: FileSetsReport,
+    /// The trees whose metadata is kept, if there are such.
+    #[serde(default)]
+    pub metadata: Option<MetadataReport>,
 }
 
 /// What programs had of file sets.
@@ -336,6 +339,20 @@ impl fmt::Display for StatusReport {
                 d.waiting_max,
                 d.wait.mean_ms,
                 d.wait.p99_ms
+            )?;
+        }
+        if let Some(kept) = &self.metadata {
+            writeln!(
+                f,
+                "metadata kept of {}: {} folders and {} files, {} left out; a round read {:.1} MB at most, the \
+                 last {:.1}; the next follows after {:.0} s",
+                kept.trees.join(", "),
+                kept.folders,
+                kept.files,
+                kept.left,
+                Bytes(kept.bytes_most).as_mb(),
+                Bytes(kept.bytes_last).as_mb(),
+                kept.pause_s
             )?;
         }
         let sets = &self.file_sets;

@@ -7,6 +7,7 @@ use seekless_policy::{FileId, RequestId};
 
 use crate::devices::{Devices, SharedDevices};
 use crate::lock;
+use crate::metadata::{Keeper, MetadataReport};
 use crate::next_files::Foretold;
 use crate::report::DiskReport;
 use crate::settings::Settings;
@@ -22,6 +23,8 @@ struct Shared {
     devices: SharedDevices,
     /// Whether the disks are left to their readers; said often, and so without the lock.
     rests: Arc<AtomicBool>,
+    /// Keeps the metadata of trees, if there are such.
+    keeper: Option<Keeper>,
     /// The next request's name.
     ids: AtomicU64,
 }
@@ -40,7 +43,8 @@ impl Engine {
         let devices = Devices::new(settings.clone());
         let rests = devices.all().rests.clone();
         let devices = Arc::new(Mutex::new(devices));
-        Engine { shared: Arc::new(Shared { settings, devices, rests, ids: AtomicU64::new(1) }) }
+        let keeper = Keeper::of(&settings);
+        Engine { shared: Arc::new(Shared { settings, devices, rests, keeper, ids: AtomicU64::new(1) }) }
     }
 
     /// The settings in force.
@@ -81,6 +85,11 @@ impl Engine {
     pub fn bitrate(&self, file: FileId) -> Option<u64> {
         let configured = self.shared.settings.spindle.bitrate;
         configured.or_else(|| lock(&self.shared.devices).all().bitrates.of(file))
+    }
+
+    /// What became of the trees whose metadata is kept; `None` where there are none.
+    pub fn metadata(&self) -> Option<MetadataReport> {
+        self.shared.keeper.as_ref().map(Keeper::report)
     }
 
     /// What each disk thread counts, in the order they were started.

@@ -16,6 +16,7 @@
 //!   few *workers* under it do the waiting, so that a disk that hangs stalls neither that thread nor another
 //!   disk. Another thread beside it lists folders and opens the files that come next (`next_files`).
 //! - [`Devices`] finds the disk of a file and starts its thread when it is first met.
+//! - A thread of its own keeps the metadata of trees in memory, if there are such (`metadata`).
 //! - [`Engine`] is the whole of it behind one handle, for a door in the same process.
 //!
 //! Every queue, table and wait is bounded; at a bound a request is refused and its caller reads for itself.
@@ -34,6 +35,7 @@ mod kind;
 mod layout;
 mod machine;
 mod media;
+mod metadata;
 mod missed;
 mod next_files;
 mod open_files;
@@ -54,6 +56,7 @@ pub use engine::Engine;
 pub use files_used::FilesUsed;
 pub use kind::{KindReport, Kinds, KnownBy};
 pub use machine::page_cache;
+pub use metadata::MetadataReport;
 pub use next_files::Foretold;
 pub use report::{DiskReport, Durations, FileSetUse};
 pub use settings::Settings;

@@ -25,6 +25,8 @@ pub struct Settings {
     /// Read files before their readers open them, where the order of a folder foretells which come next, in
     /// mode `both` with reading ahead of need.
     pub next_files: bool,
+    /// Trees whose folders and inodes are kept in memory.
+    pub metadata: Vec<PathBuf>,
     /// Where measured profiles and remembered sizes are kept.
     pub profiles: PathBuf,
     /// Which disks seek, as far as it is known in this process.
@@ -40,6 +42,7 @@ impl Default for Settings {
             single_queue: false,
             include_ssd: false,
             next_files: false,
+            metadata: Vec::new(),
             profiles: seekless_kernel::identity::profiles_dir(),
             kinds: Arc::default(),
             decisions: None,

@@ -22,7 +22,7 @@ pub struct CatalogueArgs {
     /// Make every file this large instead of drawing durations
     #[arg(long, value_name = "SIZE")]
     pub file_size: Option<Bytes>,
-    /// What kind of files: videos, clips or index
+    /// What kind of files: videos, clips, index or mirror
     #[arg(long, value_name = "KIND", default_value = "videos")]
     pub content: Content,
     /// Share of HD (2095 kb/s) videos, 0 to 1; the rest is SD (419 kb/s)

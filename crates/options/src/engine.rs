@@ -23,6 +23,10 @@ pub struct EngineOptions {
     /// foretells which come next: on or off
     #[arg(long, value_name = "on|off", default_value = "off", value_parser = on_off, action = clap::ArgAction::Set, help_heading = BOUNDS, hide_short_help = true)]
     pub next_files: bool,
+    /// Keep the folders of DIR and the inodes of its files in memory, in an eighth of it at most: so small
+    /// files that nobody read lately take one seek instead of several. May be given several times
+    #[arg(long, value_name = "DIR", help_heading = BOUNDS, hide_short_help = true)]
+    pub keep_metadata: Vec<PathBuf>,
     /// Log every event and decision to FILE, for replay
     #[arg(long, value_name = "FILE", help_heading = BOUNDS, hide_short_help = true)]
     pub decisions: Option<PathBuf>,
@@ -60,10 +64,15 @@ impl EngineOptions {
                 Bytes(PAGE)
             ));
         }
+        if let Some(tree) = self.keep_metadata.iter().find(|tree| !tree.is_dir()) {
+            let message = format!("--keep-metadata {}: there is no such folder; name one", tree.display());
+            return Err(Fault::new(Exit::Missing, message));
+        }
         Ok(Settings {
             spindle: self.policy.config(mode)?,
             include_ssd: self.include_ssd,
             next_files: self.next_files,
+            metadata: self.keep_metadata.clone(),
             ..Settings::default()
         })
     }
@@ -91,6 +100,7 @@ impl EngineOptions {
         words.push(format!("--decisions-max={}", self.decisions_max));
         words.extend(self.decisions.as_ref().map(|f| format!("--decisions={}", f.display())));
         words.push(format!("--next-files={}", if self.next_files { "on" } else { "off" }));
+        words.extend(self.keep_metadata.iter().map(|tree| format!("--keep-metadata={}", tree.display())));
         words.extend(self.include_ssd.then(|| "--include-ssd".to_string()));
         words
     }
@@ -118,6 +128,15 @@ mod tests {
         let fault = settings(&["--budget", "900TiB"]).map(|_| ()).unwrap_err();
         assert_eq!(fault.exit, Exit::Usage);
         assert!(fault.message.contains("--budget 900TiB is more than the "), "{}", fault.message);
+    }
+
+    #[test]
+    fn a_tree_that_is_not_there_is_refused() {
+        assert_eq!(settings(&["--keep-metadata", "/"]).unwrap().metadata, [PathBuf::from("/")]);
+        let fault =
+            settings(&["--keep-metadata", "/", "--keep-metadata", "/not/there"]).map(|_| ()).unwrap_err();
+        assert_eq!(fault.exit, Exit::Missing);
+        assert!(fault.message.contains("--keep-metadata /not/there: "), "{}", fault.message);
     }
 
     #[test]

@@ -9,16 +9,17 @@
 //! Names are `sd/000123.mp4` and `hd/000124.mp4`, relative to the library's root. A manifest is the text
 //! form: one `size path` line a file, in bytes.
 //!
-//! [`Content`] has two other libraries, those of the competitive prefetching paper's applications (\[C\]
-//! section 3.1).
+//! [`Content`] has other libraries: those of the competitive prefetching paper's applications (\[C\] section
+//! 3.1), and a mirror of a distribution's packages.
 
 use core::fmt;
 
 use seekless_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::distribution::DURATION_S;
+use crate::distribution::{DURATION_S, PACKAGE_BYTES};
 use crate::draw::Draw;
+use crate::splitmix;
 use crate::tree::TreeFile;
 use crate::zipf::Zipf;
 
@@ -51,6 +52,10 @@ const CLIPS_VIDEO: (f64, f64) = (394e3, 1418e3);
 /// Mean size of a media clip, bytes (\[C\] section 3.1).
 const CLIPS_MEAN: f64 = 152e3;
 
+/// Files a folder of a mirror, rounded: 169,078 in 34,290 folders of the archive that [`PACKAGE_BYTES`] is
+/// of.
+const MIRROR_FILES_PER_FOLDER: usize = 5;
+
 /// What kind of files a library has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -62,6 +67,9 @@ pub enum Content {
     Clips,
     /// A search index: the mapping file ([`INDEX_MAPPING`]) and eight parts.
     Index,
+    /// A mirror of a distribution's packages: half of them below 14 KB, a few of hundreds of megabytes, five
+    /// a folder. A folder's files were written together; the order of the folders' names is another one.
+    Mirror,
 }
 
 impl core::str::FromStr for Content {
@@ -72,7 +80,8 @@ impl core::str::FromStr for Content {
             "videos" => Ok(Content::Videos),
             "clips" => Ok(Content::Clips),
             "index" => Ok(Content::Index),
-            _ => Err(format!("`{word}` is no kind of files; there are videos, clips and index")),
+            "mirror" => Ok(Content::Mirror),
+            _ => Err(format!("`{word}` is no kind of files; there are videos, clips, index and mirror")),
         }
     }
 }
@@ -207,13 +216,17 @@ impl Catalogue {
                 }
                 _ => {}
             }
-            let of_clips = spec.content == Content::Clips;
-            let hd = qualities.unit() < if of_clips { CLIPS_VIDEO_SHARE } else { spec.hd_share };
-            let drawn = durations.unit();
-            let size = match spec.file_size {
-                Some(size) => size.0,
-                None if of_clips => clips.size(hd, drawn) as u64,
-                None => {
+            let hd_share = match spec.content {
+                Content::Clips => CLIPS_VIDEO_SHARE,
+                Content::Mirror => 0.0,
+                Content::Videos | Content::Index => spec.hd_share,
+            };
+            let (hd, drawn) = (qualities.unit() < hd_share, durations.unit());
+            let size = match (spec.file_size, spec.content) {
+                (Some(size), _) => size.0,
+                (None, Content::Clips) => clips.size(hd, drawn) as u64,
+                (None, Content::Mirror) => PACKAGE_BYTES.quantile(drawn).max(1.0) as u64,
+                (None, Content::Videos | Content::Index) => {
                     let seconds = DURATION_S.quantile(drawn).max(MIN_DURATION_S);
                     (seconds * bits_per_s(hd) as f64 / 8.0) as u64
                 }
@@ -226,14 +239,14 @@ impl Catalogue {
             (Some(_), Some(t)) => scale(&mut sizes, total, t),
             _ => {}
         }
+        let path = |i: usize, hd: bool| match spec.content {
+            Content::Mirror => mirror_path(i),
+            _ => format!("{}/{i:06}.mp4", if hd { "hd" } else { "sd" }),
+        };
         let videos = sizes
             .into_iter()
             .enumerate()
-            .map(|(i, (hd, size))| Video {
-                path: format!("{}/{i:06}.mp4", if hd { "hd" } else { "sd" }),
-                size: Bytes(size),
-                bits_per_s: bits_per_s(hd),
-            })
+            .map(|(i, (hd, size))| Video { path: path(i, hd), size: Bytes(size), bits_per_s: bits_per_s(hd) })
             .collect();
         Ok(Catalogue::with_popularity(videos, spec.zipf, spec.seed))
     }
@@ -377,6 +390,12 @@ impl Clips {
     }
 }
 
+/// Where a mirror has its file of this number: two levels of folders, the upper one of 256.
+fn mirror_path(index: usize) -> String {
+    let folder = splitmix::mix((index / MIRROR_FILES_PER_FOLDER) as u64);
+    format!("pool/{:02x}/{:08x}/{index:06}", folder >> 56, folder as u32)
+}
+
 fn bits_per_s(hd: bool) -> u64 {
     if hd { HD_BITS_PER_S } else { SD_BITS_PER_S }
 }
@@ -468,6 +487,25 @@ mod tests {
         assert_eq!(c.total(), Bytes(19_022_000_000));
         let c = Catalogue::new(&spec("content = \"index\"\nsize = \"1GB\"")).unwrap();
         assert!(1_000_000_000 - c.total().0 < 16);
+    }
+
+    /// Debian's archive: see [`PACKAGE_BYTES`].
+    #[test]
+    fn a_mirror_has_the_sizes_and_folders_of_an_archive() {
+        let c = Catalogue::new(&spec("content = \"mirror\"\nvideos = 20000")).unwrap();
+        let mut sizes: Vec<u64> = c.videos().iter().map(|v| v.size.0).collect();
+        sizes.sort_unstable();
+        for (share, bytes) in [(0.25, 2_700), (0.5, 13_210), (0.75, 98_368), (0.95, 2_153_576)] {
+            let drawn = sizes.partition_point(|&size| size <= bytes) as f64 / 20_000.0;
+            assert!((drawn - share).abs() < 0.015, "{bytes}: {drawn}");
+        }
+        let folder = |v: &Video| v.path.rsplit_once('/').unwrap().0.to_string();
+        let mut folders: Vec<String> = c.videos().iter().map(folder).collect();
+        let falls = folders.windows(2).filter(|pair| pair[1] < pair[0]).count();
+        assert!((1_900..2_100).contains(&falls), "{falls}: the order of names is not that of writing");
+        folders.sort();
+        folders.dedup();
+        assert_eq!(folders.len(), 4_000);
     }
 
     #[test]

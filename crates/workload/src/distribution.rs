@@ -1,8 +1,8 @@
-//! Measured distributions: how long the videos of a public video site are, and how much of one a viewer
-//! watches.
+//! Measured distributions: how long the videos of a public video site are, how much of one a viewer watches,
+//! and how large the files of a distribution's mirror are.
 //!
 //! Each is a cumulative table with straight lines between its points, starting at (0, 0). Read that way the
-//! two tables have the means their publisher computed: 258.4 s and 0.597.
+//! two tables of videos have the means their publisher computed: 258.4 s and 0.597.
 
 /// A distribution given as a cumulative table.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,6 +70,49 @@ pub const VIEWED_FRACTION: Empirical = Empirical {
     ],
 };
 
+/// Bytes of a file of a distribution's mirror.
+///
+/// Source: every file that the indices `Sources` and `Packages` (amd64) of Debian 12.15, main, name with its
+/// size, each once: 169,078 files, 1.11 MB on average. Read with straight lines the table has 7 % more, since
+/// between its points there are more small files than large ones.
+pub const PACKAGE_BYTES: Empirical = Empirical {
+    table: &[
+        (0.001, 287.0),
+        (0.025, 1_608.0),
+        (0.050, 1_864.0),
+        (0.100, 2_082.0),
+        (0.150, 2_213.0),
+        (0.200, 2_397.0),
+        (0.250, 2_700.0),
+        (0.300, 3_332.0),
+        (0.350, 4_550.0),
+        (0.400, 6_476.0),
+        (0.450, 9_376.0),
+        (0.500, 13_210.0),
+        (0.550, 18_648.0),
+        (0.600, 26_889.0),
+        (0.650, 39_761.0),
+        (0.700, 60_377.0),
+        (0.750, 98_364.0),
+        (0.800, 170_846.0),
+        (0.850, 325_723.0),
+        (0.900, 704_604.0),
+        (0.925, 1_163_848.0),
+        (0.950, 2_153_576.0),
+        (0.970, 4_530_964.0),
+        (0.980, 8_007_032.0),
+        (0.990, 16_419_224.0),
+        (0.995, 33_637_556.0),
+        (0.998, 76_826_468.0),
+        (0.999, 142_675_622.0),
+        (0.999_5, 264_680_724.0),
+        (0.999_8, 508_688_212.0),
+        (0.999_9, 854_683_380.0),
+        (0.999_95, 1_041_525_140.0),
+        (1.000, 2_285_913_916.0),
+    ],
+};
+
 impl Empirical {
     /// The value below which a share `u` (0 to 1) of all values lie.
     pub fn quantile(&self, u: f64) -> f64 {
@@ -114,6 +157,7 @@ mod tests {
         assert!((VIEWED_FRACTION.mean() - 0.597).abs() < 0.0005, "{}", VIEWED_FRACTION.mean());
         // The publisher's third figure: the mean of the product of the two, drawn independently.
         assert!((DURATION_S.mean() * VIEWED_FRACTION.mean() - 154.3).abs() < 0.1);
+        assert!((PACKAGE_BYTES.mean() / 1_113_160.0 - 1.07).abs() < 0.001, "{}", PACKAGE_BYTES.mean());
     }
 
     #[test]
@@ -128,14 +172,14 @@ mod tests {
 
     #[test]
     fn share_is_the_inverse_of_quantile() {
-        for table in [DURATION_S, VIEWED_FRACTION] {
+        for table in [DURATION_S, VIEWED_FRACTION, PACKAGE_BYTES] {
             for i in 1..800 {
                 // Above 0.82 the viewed fraction is 1 and has no single inverse.
                 let u = f64::from(i) / 1000.0;
                 let back = table.share_at_most(table.quantile(u));
                 assert!((back - u).abs() < 1e-9, "{u} {back}");
             }
-            assert_eq!(table.share_at_most(1e9), 1.0);
+            assert_eq!(table.share_at_most(1e10), 1.0);
             assert_eq!(table.share_at_most(0.0), 0.0);
             assert_eq!(table.quantile(0.0), 0.0);
         }

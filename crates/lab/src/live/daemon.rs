@@ -16,6 +16,9 @@ use crate::tools;
 /// How long a daemon may take to listen.
 const START_PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long it may take to have the metadata of a disk's tree in memory.
+const METADATA_PATIENCE: Duration = Duration::from_secs(1200);
+
 /// How long a killed one may take to be gone.
 const GONE_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -39,7 +42,15 @@ impl Daemon {
             Door::Shim => Vec::new(),
             Door::Watch | Door::Observe => bench.mounts(),
         };
-        Daemon::begin(arm, dir, (!bench.ground.block, &mounts, &[]), group)
+        let trees = if arm.keep_metadata { bench.mounts() } else { Vec::new() };
+        let kept: Vec<String> =
+            trees.iter().map(|tree| format!("--keep-metadata={}", tree.display())).collect();
+        let kept: Vec<&str> = kept.iter().map(String::as_str).collect();
+        let daemon = Daemon::begin(arm, dir, (!bench.ground.block, &mounts, &kept), group)?;
+        if arm.keep_metadata {
+            daemon.wait_for_metadata()?;
+        }
+        Ok(daemon)
     }
 
     /// `seekless watch` on one folder, with further options.
@@ -120,6 +131,15 @@ impl Daemon {
             Some(()) => Ok(daemon),
             None => Err(Fault::new(Exit::Failed, "the daemon does not listen within 10 s")),
         }
+    }
+
+    /// Returns when it has gone through the trees whose metadata it keeps, as one that runs for days has.
+    fn wait_for_metadata(&self) -> Result<(), Fault> {
+        let rounds = || Ok(self.status()?["metadata"]["rounds"].as_u64().filter(|rounds| *rounds > 0));
+        guard::wait_for(METADATA_PATIENCE, rounds)?.map(drop).ok_or_else(|| {
+            let what = "the daemon has not gone through the disk's tree within 20 min";
+            Fault::new(Exit::Failed, what)
+        })
     }
 
     /// Its own report.

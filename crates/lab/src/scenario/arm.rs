@@ -68,6 +68,9 @@ pub struct Arm {
     /// well.
     #[serde(default)]
     pub daemon: Vec<String>,
+    /// The daemon keeps the metadata of the disks' trees in memory; live only.
+    #[serde(default)]
+    pub keep_metadata: bool,
     /// Further options of `seekless serve`, where that is the server.
     #[serde(default)]
     pub serve: Vec<String>,

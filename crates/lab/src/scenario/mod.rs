@@ -132,7 +132,8 @@ pub struct Library {
     pub size: Option<Bytes>,
     /// Number of videos; with a size as well, durations are scaled to it.
     pub videos: Option<u32>,
-    /// `videos`, `clips` (media clips) or `index` (a search index, which has a size of its own).
+    /// `videos`, `clips` (media clips), `index` (a search index, which has a size of its own) or `mirror` (of a
+    /// distribution's packages).
     #[serde(default = "videos")]
     pub content: String,
     /// Size of every file, instead of drawn durations.

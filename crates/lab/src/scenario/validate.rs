@@ -138,8 +138,8 @@ impl Scenario {
             return Err("speedup: the same on every disk, sessions are sped up by it".into());
         }
         let library = &self.library;
-        if !["videos", "clips", "index"].contains(&library.content.as_str()) {
-            return Err(format!("library.content = `{}`: videos, clips or index", library.content));
+        if !["videos", "clips", "index", "mirror"].contains(&library.content.as_str()) {
+            return Err(format!("library.content = `{}`: videos, clips, index or mirror", library.content));
         }
         let given = library.size.is_some() || library.videos.is_some();
         let sized = library.times_memory > 0.0 && library.times_memory <= 1000.0;
@@ -257,14 +257,17 @@ impl Scenario {
                 || arm.answer_late
                 || arm.single_queue
                 || arm.hold.is_some()
+                || arm.keep_metadata
                 || !arm.daemon.is_empty();
             if arm.mode.is_none() && (seekless_only || arm.no_daemon) {
                 return here(
-                    "prefetch, order, queue, in_flight, answer_late, single_queue, hold, daemon and no_daemon need a mode",
+                    "prefetch, order, queue, in_flight, answer_late, single_queue, hold, keep_metadata, daemon and no_daemon need a mode",
                 );
             }
-            if !arm.daemon.is_empty() && (arm.no_daemon || arm.server == Some(super::ServerKind::Seekless)) {
-                return here("daemon is for arms with a daemon");
+            if (arm.keep_metadata || !arm.daemon.is_empty())
+                && (arm.no_daemon || arm.server == Some(super::ServerKind::Seekless))
+            {
+                return here("daemon and keep_metadata are for arms with a daemon");
             }
             if !arm.serve.is_empty() && arm.server != Some(super::ServerKind::Seekless) {
                 return here("serve is for server = \"seekless\"");

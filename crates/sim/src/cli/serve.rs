@@ -177,7 +177,7 @@ struct LibraryArgs {
     /// Make every file this large instead of drawing durations
     #[arg(long, value_name = "SIZE", help_heading = LIBRARY, hide_short_help = true)]
     file_size: Option<Bytes>,
-    /// What kind of files: videos, clips or index
+    /// What kind of files: videos, clips, index or mirror
     #[arg(long, value_name = "KIND", default_value = "videos", help_heading = LIBRARY, hide_short_help = true)]
     content: Content,
     /// Clips: where audio ends and video begins further up, so that the mean stays the paper's [default: 180KB]
