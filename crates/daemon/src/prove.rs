@@ -23,9 +23,7 @@ use seekless_wire::PASS_ALL_UNTIL_TOLD;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use self::statistics::{
-    Block, Estimate, Proof, Reading, Verdict, has_filled, is_certain, proof, quantile, suffers,
-};
+use self::statistics::{Block, Estimate, Proof, Reading, Verdict, is_certain, proof, quantile, suffers};
 use crate::status::StatusReport;
 use crate::{control, state};
 
@@ -70,8 +68,7 @@ pub struct ProveArgs {
     /// Longest time it may take; 0 only leaves the daemon as --leave says
     #[arg(long = "for", default_value = "20m", value_name = "TIME", value_parser = time)]
     at_most: Duration,
-    /// Length of a block, of which the first part is left out; one with Seekless may take twice as long, until
-    /// reading ahead has found its level
+    /// Length of a block, of which the first part is left out
     #[arg(long, default_value = "40s", value_name = "TIME", value_parser = block_time)]
     block: Duration,
     /// Stop when more than one read in a hundred waits longer than this [default: twice the p99 as found, at
@@ -366,15 +363,8 @@ impl Prover {
         control::pass_all(&self.socket, lease)?;
         let began = Instant::now();
         let mut readings = vec![self.look()?];
-        let longest = (2 * args.block).min(args.at_most.saturating_sub(began - self.began));
-        loop {
-            let fills = served && began.elapsed() >= args.block && !has_filled(&readings);
-            let end = if fills { longest } else { args.block };
-            let left = end.saturating_sub(began.elapsed());
-            if left.is_zero() {
-                break;
-            }
-            std::thread::sleep(EVERY.min(left));
+        while began.elapsed() < args.block {
+            std::thread::sleep(EVERY.min(args.block.saturating_sub(began.elapsed())));
             if self.ended.load(Ordering::Relaxed) {
                 return Ok(Measured::End(Stopped::Interrupted));
             }

@@ -8,9 +8,7 @@
 //! left out until clients have taken what lay read ahead, and in a block with it the bytes that were read
 //! ahead and not taken yet count as delivered. The beginning of that is left out until clients have taken as
 //! much as lies read ahead at its end: until then some streams are not known yet, and each is short of bytes.
-//! And while what lies read ahead still grows, clients are delivered less than the disk reads for them; so a
-//! block with Seekless lasts until that is over, at most twice its length. The first seconds of each block are
-//! left out in any case.
+//! The first seconds of each block are left out in any case.
 
 use serde::Serialize;
 
@@ -24,9 +22,6 @@ const LEFT_OVER_MARGIN: f64 = 1.5;
 /// Of a block at least this part is measured, whatever its warm-up wants: one whose clients take very little
 /// would have none.
 const MEASURED_MIN: f64 = 0.5;
-
-/// What lies read ahead has stopped growing when it grows by no more than this part of what is delivered.
-const GROWS_MAX: f64 = 0.02;
 
 /// Pairs before anything is certain. With fewer the interval rests on a guess of the spread: t is 2.8 at
 /// five, 4.3 at three.
@@ -89,21 +84,6 @@ pub(crate) struct Block {
     pub(crate) p99_ms: f64,
 }
 
-impl Reading {
-    /// Whether what lies read ahead has grown since then by next to nothing beside what was delivered.
-    fn has_filled_since(&self, then: &Reading) -> bool {
-        let grown = self.unread as f64 - then.unread as f64;
-        grown <= GROWS_MAX * (self.bytes - then.bytes) as f64
-    }
-}
-
-/// Whether a block with Seekless need not go on: what lies read ahead has not grown in its second half.
-pub(crate) fn has_filled(readings: &[Reading]) -> bool {
-    let Some((first, last)) = readings.first().zip(readings.last()) else { return false };
-    let half = last.at - MEASURED_MIN * (last.at - first.at);
-    readings.iter().find(|r| r.at >= half).is_some_and(|then| last.has_filled_since(then))
-}
-
 impl Block {
     /// Cuts a block out of its readings, the first of which is the moment of the switch. `None`: nothing was
     /// delivered, or there are too few readings.
@@ -112,10 +92,7 @@ impl Block {
         let latest = last.at - MEASURED_MIN * (last.at - first.at);
         let lies_ahead = if served { last.unread } else { first.unread };
         let taken = LEFT_OVER_MARGIN * lies_ahead as f64;
-        let warm = |r: &&Reading| {
-            let filled = (r.bytes - first.bytes) as f64 >= taken && (!served || last.has_filled_since(r));
-            r.at - first.at >= WARM_UP_S && filled
-        };
+        let warm = |r: &&Reading| r.at - first.at >= WARM_UP_S && (r.bytes - first.bytes) as f64 >= taken;
         let start = readings.iter().find(|r| warm(r) || r.at >= latest)?;
         let seconds = last.at - start.at;
         let bytes = last.bytes.saturating_sub(start.bytes);
@@ -335,10 +312,7 @@ mod tests {
 
         fn block(&mut self, served: bool, seconds: usize) -> Block {
             let mut readings = vec![self.now.clone()];
-            for second in 0..2 * seconds {
-                if second >= seconds && (!served || has_filled(&readings)) {
-                    break;
-                }
+            for _ in 0..seconds {
                 self.second(served);
                 readings.push(self.now.clone());
             }
@@ -404,8 +378,7 @@ mod tests {
         };
         let readings = |first: u64, last: u64| {
             let mut all: Vec<Reading> = (0..=20).map(|s| at(s, s * 10)).collect();
-            all.iter_mut().for_each(|reading| reading.unread = last);
-            all[0].unread = first;
+            (all[0].unread, all[20].unread) = (first, last);
             all
         };
         let begins = |served, first, last| Block::of(served, &readings(first, last)).unwrap().at;
@@ -421,24 +394,11 @@ mod tests {
     }
 
     #[test]
-    fn a_block_goes_on_while_what_lies_read_ahead_grows() {
-        let at =
-            |s: u64, unread: u64| Reading { at: s as f64, bytes: s * 1000, unread, ..Default::default() };
-        // It is filled after so many seconds.
-        let filling = |full: u64| (0..=40).map(|s| at(s, s.min(full) * 100)).collect::<Vec<Reading>>();
-        assert!(has_filled(&filling(20)) && !has_filled(&filling(25)) && !has_filled(&filling(40)));
-        assert_eq!(Block::of(true, &filling(15)).unwrap().at, 9.0, "what grows then is next to nothing");
-        assert_eq!(Block::of(true, &filling(40)).unwrap().at, 20.0, "half is measured in any case");
-        assert_eq!(Block::of(false, &filling(15)).unwrap().at, 3.0);
-        assert!(!has_filled(&[]));
-    }
-
-    #[test]
     fn what_is_read_ahead_for_later_counts_as_delivered() {
         let at =
             |s: u64, unread: u64| Reading { at: s as f64, bytes: s * 1000, unread, ..Default::default() };
         let filling: Vec<Reading> = (0..=10).map(|s| at(s, s * 100)).collect();
-        assert_eq!(Block::of(true, &filling).unwrap().worked_bytes, 5000.0 + 500.0);
+        assert_eq!(Block::of(true, &filling).unwrap().worked_bytes, 7000.0 + 700.0);
         assert_eq!(Block::of(false, &filling).unwrap().worked_bytes, 7000.0);
     }
 
