@@ -15,6 +15,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
+use rustix::ioctl::{Getter, Opcode, ioctl};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
@@ -100,12 +101,13 @@ pub fn listen(address: Address<'_>, backlog: i32) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// The same of a socket that listens already, of another process: from now on those who connect are shown
-/// this process's credentials ([`peer`]).
+/// The same of a socket that another process has made to listen: it is non-blocking, and from now on those
+/// who connect are shown this process's credentials ([`peer`]).
 ///
 /// # Errors
 /// `EINVAL`, `EOPNOTSUPP`: it is no socket that could listen.
 pub fn listen_again(listener: BorrowedFd<'_>, backlog: i32) -> Result<(), Errno> {
+    rustix::io::ioctl_fionbio(listener, true)?;
     rustix::net::listen(listener, backlog)
 }
 
@@ -179,6 +181,14 @@ pub fn send(socket: BorrowedFd<'_>, packet: &[u8], descriptor: Option<BorrowedFd
         SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
     )?;
     if sent == packet.len() { Ok(()) } else { Err(Errno::MSGSIZE) }
+}
+
+/// Whether a packet that was sent here has not been read by the other side (`SIOCOUTQ`). One that waits to be
+/// accepted reads nothing. False where the kernel does not tell.
+pub fn unread(socket: BorrowedFd<'_>) -> bool {
+    // SAFETY: this request writes one integer.
+    let bytes = unsafe { ioctl(socket, Getter::<{ libc::TIOCOUTQ as Opcode }, libc::c_int>::new()) };
+    bytes.is_ok_and(|bytes| bytes > 0)
 }
 
 /// One packet received.
@@ -322,6 +332,23 @@ mod tests {
             assert_eq!(receive(server.as_fd(), &mut [0u8; 4]).unwrap().length, 2);
             assert_eq!(accept(listener.as_fd()).unwrap_err(), Errno::AGAIN);
         }
+    }
+
+    /// What tells a daemon that is slow from a socket that nobody accepts at.
+    #[test]
+    fn a_packet_is_unread_until_it_is_received() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = CString::new(folder.path().join("d.sock").as_os_str().as_bytes()).unwrap();
+        let listener = listen(Address::Path(&path), 1).unwrap();
+        let client = connect(Address::Path(&path)).unwrap();
+        assert!(!unread(client.as_fd()), "nothing was sent");
+        let file = tempfile::tempfile().unwrap();
+        send(client.as_fd(), b"hi", Some(file.as_fd())).unwrap();
+        assert!(unread(client.as_fd()), "nobody has accepted");
+        let server = accept(listener.as_fd()).unwrap();
+        assert!(unread(client.as_fd()), "accepted and not read");
+        receive(server.as_fd(), &mut [0; 4]).unwrap();
+        assert!(!unread(client.as_fd()));
     }
 
     /// What lets a shim go on at once when the daemon is swamped.

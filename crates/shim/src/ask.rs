@@ -26,9 +26,13 @@ const FRAME_BYTES: usize = 128;
 /// is out of its mind.
 const FRAMES_MAX: u32 = 1_000;
 
-/// Settings are waited for this part of the patience (200 ms of 3 s). The daemon knows them by heart, but its machine may be
-/// busy; so running out of this is not held against it: the need that follows has the whole patience.
-const SETTINGS_PATIENCE_PART: u64 = 15;
+/// What a daemon does without its disk is waited for this part of the patience (300 ms of 3 s): that it reads
+/// a frame, and that it answers the question for the settings. One that has not even read does not run (a
+/// service manager holds its socket while it is started again), or hangs. Settings that do not come while it
+/// is in good standing are not held against it, because its machine may be busy. At twice the part a busy
+/// daemon is let be for a second; at half of it every thread of a server stands still for as long when its
+/// daemon is started again.
+const PROMPT_PATIENCE_PART: u64 = 10;
 
 /// A connection, for as long as one conversation. The host may close any number at any time, ours too ("close everything
 /// above 2"), and be given it again for something of its own; so before the number is used or closed, it is looked at
@@ -111,12 +115,12 @@ pub(crate) fn settings() -> Option<Settings> {
     let (pid, _) = host::pid_tid();
     let line = connect(pid)?;
     say(&line, Frame::Hello { pid }, None)?;
-    let patience_ms = config::patience_ms() / SETTINGS_PATIENCE_PART;
+    let patience_ms = prompt_ms();
     let settings = match converse(&line, patience_ms, patience_ms) {
         Ok(Said::Settings(settings)) => settings,
         Ok(Said::Answer(answer)) => answer.settings(),
-        Err(Failed::Silence) => return None,
-        Err(Failed::Nonsense) => {
+        Err(Failed::Silence) if !MEMORY.in_doubt() => return None,
+        Err(Failed::Silence | Failed::Nonsense) => {
             MEMORY.hung(host::coarse_ms());
             return None;
         }
@@ -135,7 +139,7 @@ fn ring() -> Option<OwnedFd> {
     let (pid, _) = host::pid_tid();
     let line = connect(pid)?;
     say(&line, Frame::RingAsk, None)?;
-    let patience_ms = config::patience_ms() / SETTINGS_PATIENCE_PART;
+    let patience_ms = prompt_ms();
     let timeout =
         Timespec { tv_sec: (patience_ms / 1_000) as i64, tv_nsec: (patience_ms % 1_000 * 1_000_000) as _ };
     // An interruption costs the ring until the daemon is started again: no harm, and no loop.
@@ -228,19 +232,34 @@ enum Heard {
     Failed(Failed),
 }
 
-/// Waits for an answer: `patience_ms` without a word, `total_ms` altogether. Signals are handled by the host's handlers
-/// and then the wait goes on with what is left of it.
+/// See [`PROMPT_PATIENCE_PART`].
+fn prompt_ms() -> u64 {
+    config::patience_ms() / PROMPT_PATIENCE_PART
+}
+
+/// Waits for an answer: `patience_ms` without a word, `total_ms` altogether, and not so long while our frame
+/// is not read. Signals are handled by the host's handlers and then the wait goes on with what is left of it.
 fn converse(line: &Line, patience_ms: u64, total_ms: u64) -> Result<Said, Failed> {
-    let (patience, total) = (patience_ms.saturating_mul(1_000_000), total_ms.saturating_mul(1_000_000));
+    let [prompt, patience, total] =
+        [prompt_ms(), patience_ms, total_ms].map(|ms| ms.saturating_mul(1_000_000));
     let start = host::now_ns();
-    let mut last_word = start;
+    let (mut last_word, mut known_read) = (start, false);
     for _ in 0..FRAMES_MAX {
         // Wait until it is readable; interruptions do not count as frames.
         loop {
             let now = host::now_ns();
-            let left = patience
-                .saturating_sub(now.saturating_sub(last_word))
-                .min(total.saturating_sub(now.saturating_sub(start)));
+            let waited = now.saturating_sub(start);
+            let left =
+                patience.saturating_sub(now.saturating_sub(last_word)).min(total.saturating_sub(waited));
+            let left = match prompt.saturating_sub(waited) {
+                _ if known_read => left,
+                0 if line.socket().is_some_and(fdpass::unread) => 0,
+                0 => {
+                    known_read = true;
+                    left
+                }
+                until_read => left.min(until_read),
+            };
             if left == 0 {
                 return Err(Failed::Silence);
             }
@@ -254,7 +273,7 @@ fn converse(line: &Line, patience_ms: u64, total_ms: u64) -> Result<Said, Failed
         }
         match listen(line) {
             Heard::Nothing => {}
-            Heard::Working => last_word = host::now_ns(),
+            Heard::Working => (last_word, known_read) = (host::now_ns(), true),
             Heard::Said(said) => return Ok(said),
             Heard::Failed(failed) => return Err(failed),
         }

@@ -237,6 +237,8 @@ fn current(known: Known, now_ms: u64) -> Option<Known> {
                 return None;
             }
             // Otherwise the daemon is there and busy: nobody asks it that again for a moment.
+        } else if MEMORY.in_doubt() {
+            return None;
         }
     }
     (known.mode != Mode::Off).then_some(known)

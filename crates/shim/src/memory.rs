@@ -36,7 +36,7 @@ pub(crate) struct Memory {
     prefetch_bytes: AtomicU64,
     /// Do not connect before.
     pause_until_ms: AtomicU64,
-    /// How many waits in a row ended badly.
+    /// How many pauses in a row follow waits that ended badly.
     hung: AtomicU32,
     /// A thread fetches the settings until then.
     asking_until_ms: AtomicU64,
@@ -95,15 +95,26 @@ impl Memory {
     /// The daemon is not there, or has gone in the middle: what it said no longer holds.
     pub(crate) fn gone(&self, now_ms: u64) {
         self.settings.store(0, Ordering::Relaxed);
+        self.hung.store(0, Ordering::Relaxed);
         self.pause_until_ms.store(now_ms.saturating_add(PAUSE_GONE_MS), Ordering::Relaxed);
     }
 
-    /// The daemon is there and does not answer, or not in our language.
+    /// The daemon is there and does not answer, or not in our language. Threads that waited at the same time
+    /// begin one pause between them.
     pub(crate) fn hung(&self, now_ms: u64) {
+        if self.pausing(now_ms) {
+            return;
+        }
         let times = self.hung.fetch_add(1, Ordering::Relaxed).min(16);
         let pause = (PAUSE_HUNG_MS << times).min(PAUSE_HUNG_MS_MAX);
         self.settings.store(0, Ordering::Relaxed);
         self.pause_until_ms.store(now_ms.saturating_add(pause), Ordering::Relaxed);
+    }
+
+    /// The last wait ended badly. Until there is a word from the daemon, only the thread that asks for the
+    /// settings waits for one.
+    pub(crate) fn in_doubt(&self) -> bool {
+        self.hung.load(Ordering::Relaxed) > 0
     }
 
     /// True for one caller at a time: that one asks for the settings. The right lapses by itself, so a thread or process
@@ -191,18 +202,24 @@ mod tests {
         assert!(!m.pausing(0));
         m.gone(1_000);
         assert!(m.pausing(1_049) && !m.pausing(1_050));
-        let mut last = 0;
-        for _ in 0..40 {
-            m.hung(10_000);
-            let pause = (10_000..50_001).find(|t| !m.pausing(*t)).unwrap() - 10_000;
-            assert!(pause >= last && pause <= 30_000);
-            last = pause;
+        let (mut now, mut pauses) = (10_000, Vec::new());
+        for _ in 0..8 {
+            // Two threads have waited.
+            m.hung(now);
+            m.hung(now);
+            assert!(m.in_doubt());
+            let end = (now..).find(|t| !m.pausing(*t)).unwrap();
+            pauses.push(end - now);
+            now = end;
         }
-        assert_eq!(last, 30_000);
-        m.learn(TRACK, 10_000);
-        assert!(!m.pausing(10_000), "a word from the daemon ends the pause");
-        m.hung(10_000);
-        assert!(!m.pausing(11_000), "and the count");
+        assert_eq!(pauses, [1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000]);
+        m.hung(now);
+        m.learn(TRACK, now);
+        assert!(!m.pausing(now) && !m.in_doubt(), "a word from the daemon ends the pause");
+        m.hung(now);
+        assert!(!m.pausing(now + 1_000), "and the count");
+        m.gone(now + 1_000);
+        assert!(!m.in_doubt(), "one that has gone is not waited for, nor doubted");
     }
 
     #[test]

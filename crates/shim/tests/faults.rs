@@ -8,7 +8,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use seekless_wire::{Call, Mode, Settings};
-use support::fake::{Fake, Manner, SETTINGS};
+use support::fake::{Fake, Manner, SETTINGS, listening};
 use support::{ColdFile, FILE_BYTES, compile, folder, hooked, plain, run, source};
 
 /// A host that reads chunks on demand, so that the daemon can change between one read and the next.
@@ -17,8 +17,8 @@ struct Host {
     output: BufReader<std::process::ChildStdout>,
 }
 
-/// For the tests of running out of patience. Long enough that a busy machine does not run out of it by itself.
-const PATIENCE_MS: u64 = 400;
+/// For the tests of running out of patience.
+const SHORT: (&str, &str) = ("SEEKLESS_PATIENCE_MS", "400");
 
 impl Host {
     fn start(folder: &Path, file: &ColdFile, socket: &Path) -> Option<Host> {
@@ -30,7 +30,7 @@ impl Host {
         compile(&source("hardship", "follow"), &program, &[])?;
         assert!(file.chill());
         let mut command = hooked(&program, socket, None);
-        command.env("SEEKLESS_PATIENCE_MS", PATIENCE_MS.to_string()).envs(env.iter().copied());
+        command.envs(env.iter().copied());
         let mut child = command.arg(&file.path).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         Some(Host { child, output })
@@ -79,7 +79,7 @@ fn ill(manner: Manner, asks: usize) {
     let folder = folder();
     let Some(file) = ColdFile::new(folder.path(), "data") else { return };
     let daemon = Fake::start(folder.path(), manner, SETTINGS);
-    let Some(mut host) = Host::start(folder.path(), &file, &daemon.path) else { return };
+    let Some(mut host) = Host::start_with(folder.path(), &file, &daemon.path, &[SHORT]) else { return };
     let start = Instant::now();
     for number in 0..8 {
         host.read(&file, number * 8);
@@ -207,6 +207,39 @@ fn a_full_backlog_is_not_waited_for() {
         host.read(&file, number * 8);
     }
     assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+}
+
+/// A service manager holds the socket while the daemon is started again, or after it was stopped: whoever
+/// connects waits in the kernel's queue. One wait, short of the patience by far, and one descriptor left in
+/// the queue; then one question at each pause's end, until somebody accepts.
+#[test]
+fn a_socket_where_nobody_accepts_is_waited_for_once_and_not_for_long() {
+    const LONG_MS: u64 = 6_000;
+    let folder = folder();
+    let Some(file) = ColdFile::new(folder.path(), "data") else { return };
+    let (path, listener) = listening(folder.path());
+    let patience = LONG_MS.to_string();
+    let Some(mut host) =
+        Host::start_with(folder.path(), &file, &path, &[("SEEKLESS_PATIENCE_MS", &patience)])
+    else {
+        return;
+    };
+    let start = Instant::now();
+    for number in 0..8 {
+        host.read(&file, number * 8);
+    }
+    let took = start.elapsed();
+    assert!(took < Duration::from_millis(LONG_MS), "eight reads took {took:?}");
+    println!("eight reads took {took:?} with a patience of {LONG_MS} ms");
+    // The first pause, a second, is over; this read asks how things stand, and shows nobody a descriptor.
+    std::thread::sleep(Duration::from_millis(1_200));
+    host.read(&file, 20);
+    let daemon = Fake::at(path, vec![listener], Manner::Serve, SETTINGS);
+    std::thread::sleep(Duration::from_millis(2_200));
+    assert!(file.chill());
+    host.read(&file, 40);
+    let chunks: Vec<u64> = daemon.needs().iter().map(|seen| seen.offset / CHUNK).collect();
+    assert_eq!(chunks, [0, 40], "the first that waited, and the first that was answered");
 }
 
 /// Another program that has taken the name gets no descriptor, not even a frame.

@@ -85,14 +85,15 @@ pub const SETTINGS: Settings =
 impl Fake {
     /// Listens at `d.sock` in `folder` and at its twin.
     pub fn start(folder: &Path, manner: Manner, settings: Settings) -> Fake {
-        let path = folder.join("d.sock");
+        let (path, socket) = listening(folder);
         let name = CString::new(path.as_os_str().as_bytes()).unwrap();
         let twin = TwinName::of(&name).expect("the test's folder has too long a name");
-        let listeners = vec![
-            fdpass::listen(Address::Path(&name), 64).unwrap(),
-            fdpass::listen(Address::Twin(&twin), 64).unwrap(),
-        ];
-        super::set_mode(&path, 0o666);
+        let twin = fdpass::listen(Address::Twin(&twin), 64).unwrap();
+        Fake::at(path, vec![socket, twin], manner, settings)
+    }
+
+    /// Accepts at sockets that listen already.
+    pub fn at(path: PathBuf, listeners: Vec<OwnedFd>, manner: Manner, settings: Settings) -> Fake {
         let record = Arc::new(Mutex::new(Record::default()));
         let stop = Arc::new(AtomicBool::new(false));
         let idle = Arc::new(AtomicU64::new(0));
@@ -146,6 +147,15 @@ impl Drop for Fake {
         self.halt();
         let _ = std::fs::remove_file(&self.path);
     }
+}
+
+/// A socket that listens at `d.sock` in `folder`.
+pub fn listening(folder: &Path) -> (PathBuf, OwnedFd) {
+    let path = folder.join("d.sock");
+    let name = CString::new(path.as_os_str().as_bytes()).unwrap();
+    let socket = fdpass::listen(Address::Path(&name), 64).unwrap();
+    super::set_mode(&path, 0o666);
+    (path, socket)
 }
 
 struct Client {
