@@ -1,10 +1,11 @@
 //! An upgrade under load: a daemon takes over from the one that runs, as at `systemctl reload` and when a
 //! package is upgraded; or the daemon is stopped and another started on its socket, as at `systemctl
-//! restart`. No request fails, every byte is right, and the new daemon serves servers that were started
-//! with the old one.
+//! restart`, also on a socket that systemd holds all the while. No request fails, every byte is right, and
+//! the new daemon serves servers that were started with the old one.
 
 mod common;
 
+use std::cell::OnceCell;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use common::disk::Disk;
 use common::http::request;
-use common::{Daemon, public_folder, shim};
+use common::{Daemon, activated, public_folder, shim};
 use rustix::process::Signal;
 use seekless_lab::scenario::{ServerKind, ServerVariant};
 use seekless_lab::server::{Server, Site};
@@ -91,14 +92,18 @@ fn soon(done: impl Fn() -> bool) -> bool {
 
 /// A server with clients, and its daemon replaced `times` times by `replace`, which is told of a way to see
 /// another answer. A daemon is replaced once it has been asked something.
-fn under_load(times: usize, replace: impl Fn(&mut Daemon, &Path, &dyn Fn())) {
+fn under_load(
+    times: usize,
+    start: impl Fn(&Path) -> Daemon,
+    replace: impl Fn(&mut Daemon, &Path, &dyn Fn()),
+) {
     let names: Vec<String> = (0..FILES).map(|i| format!("f{i:02}")).collect();
     let files: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), FILE_BYTES)).collect();
     let Some(disk) = Disk::up(&files) else { return };
     let root = disk.mount();
     names.iter().for_each(|name| common::forget(&root.join(name)));
     let dir = public_folder();
-    let mut daemon = Daemon::start(dir.path(), &[]);
+    let mut daemon = start(dir.path());
     let Some(server) = server(dir.path(), &root, &daemon.socket) else { return };
     let to: SocketAddr = server.url().trim_start_matches("http://").trim_end_matches('/').parse().unwrap();
     let (stop, answered) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -125,18 +130,40 @@ fn under_load(times: usize, replace: impl Fn(&mut Daemon, &Path, &dyn Fn())) {
     assert!(answered.into_inner() > 0);
 }
 
+fn start(dir: &Path) -> Daemon {
+    Daemon::start(dir, &[])
+}
+
 #[test]
 fn a_daemon_is_replaced_under_load_and_no_request_is_lost() {
-    under_load(UPGRADES, |daemon, dir, answers| {
+    under_load(UPGRADES, start, |daemon, dir, answers| {
         daemon.signal(Signal::TERM);
         assert!(daemon.ended(), "a daemon that was told to end does");
         // Between the two the server reads for itself.
         answers();
-        *daemon = Daemon::start(dir, &[]);
+        *daemon = start(dir);
     });
 }
 
 #[test]
 fn a_daemon_takes_over_under_load_and_no_request_is_lost() {
-    under_load(TAKE_OVERS, |daemon, dir, _| daemon.replace(dir));
+    under_load(TAKE_OVERS, start, |daemon, dir, _| daemon.replace(dir));
+}
+
+/// Killed as by the watchdog, and started by systemd at the socket that is there all the time.
+#[test]
+fn a_daemon_is_started_again_at_a_socket_that_stays_and_no_request_is_lost() {
+    let held = OnceCell::new();
+    let start = |dir: &Path| {
+        let path = dir.join("daemon.sock");
+        let mut command = activated::seekless(&[held.get_or_init(|| activated::packets(&path, 0o666))]);
+        command.args(["daemon", "--include-ssd", "--socket"]).arg(&path);
+        Daemon::of(command, path)
+    };
+    under_load(UPGRADES, start, |daemon, dir, answers| {
+        daemon.kill();
+        // Nobody accepts: the server waits a moment, and reads for itself.
+        answers();
+        *daemon = start(dir);
+    });
 }

@@ -20,7 +20,7 @@ use crate::parent::die_with;
 use crate::reload::Reload;
 use crate::settings::DaemonSettings;
 use crate::take_over::{self, Inheritance};
-use crate::{control, doctor, metrics, run, state};
+use crate::{activation, control, doctor, metrics, run, state};
 
 mod observe;
 mod watch;
@@ -41,7 +41,8 @@ pub struct DaemonArgs {
     command: Option<DaemonCommand>,
     #[command(flatten)]
     engine: EngineArgs,
-    /// Where to listen [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
+    /// Where to listen [default: the socket that systemd passes, else $SEEKLESS_SOCKET, else daemon.sock in
+    /// the state folder]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// Permission bits of the socket, octal [default: 666 for root's daemon, 600 otherwise]
@@ -104,7 +105,10 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
         }
         return Ok(Exit::Ok);
     }
-    let mut settings = args.engine.settings(args.socket.map_or_else(state::own_socket, Ok)?)?;
+    let asked = args.socket.or_else(state::named);
+    let activated = activation::socket(asked.as_deref(), args.socket_mode)?;
+    let socket = asked.or_else(|| activated.as_ref().map(|from| from.path.clone()));
+    let mut settings = args.engine.settings(socket.map_or_else(state::own_socket, Ok)?)?;
     settings.socket_mode = args.socket_mode.unwrap_or(settings.socket_mode);
     settings.connections_max = args.connections as usize;
     settings.engine.spindle.wait_max = Nanos::from_secs_f64(args.give_up);
@@ -116,6 +120,8 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
     }
     let socket = settings.socket.clone();
     let (take_over, decisions) = (args.take_over, &args.engine.engine.decisions);
+    // At a socket that was passed, whoever listened there has ended: nobody would answer.
+    let take_over = take_over && activated.is_none();
     let mut inherited =
         take_over.then(|| take_over::ask(&socket, settings.socket_mode)).transpose()?.flatten();
     if let (Some(_), Some(log)) = (&inherited, decisions)
@@ -129,9 +135,10 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
     for disk in settings.engine.survey(None) {
         eprintln!("seekless daemon: {disk}");
     }
-    let daemon = match &mut inherited {
-        Some(inherited) => Daemon::start_inheriting(settings, inherited)?,
-        None => Daemon::start(settings)?,
+    let daemon = match (&mut inherited, activated) {
+        (Some(inherited), _) => Daemon::start_inheriting(settings, inherited)?,
+        (None, Some(activated)) => Daemon::start_activated(settings, activated)?,
+        (None, None) => Daemon::start(settings)?,
     };
     stop_on_signals(&daemon)?;
     let mut reload = args.parent.is_none().then(Reload::on_signal).transpose().map_err(unwatched)?;

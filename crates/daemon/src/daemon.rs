@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::activation::Activated;
 use crate::callers::Callers;
 use crate::listener::Listener;
 use crate::passing::Passing;
@@ -48,6 +49,15 @@ impl Daemon {
     /// The socket or the threads cannot be had.
     pub fn start(settings: DaemonSettings) -> Result<Daemon, StartError> {
         let listener = Listener::bind(&settings.socket, settings.socket_mode)?;
+        Daemon::start_at(settings, listener, ring_number())
+    }
+
+    /// The same at a socket that the service manager has made.
+    ///
+    /// # Errors
+    /// The socket or the threads cannot be had.
+    pub(crate) fn start_activated(settings: DaemonSettings, at: Activated) -> Result<Daemon, StartError> {
+        let listener = Listener::activated(at)?;
         Daemon::start_at(settings, listener, ring_number())
     }
 

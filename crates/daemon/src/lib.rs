@@ -25,6 +25,7 @@
 //!
 //! Must not know: the other applications.
 
+mod activation;
 mod callers;
 pub mod cli;
 mod client;

@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::io::Errno;
 use seekless_kernel::fdpass::{self, Address, Peer, SOCKET_PATH_BYTES_MAX, TwinName};
 
+use crate::activation::Activated;
 use crate::start_error::StartError;
 
 /// Connections that may wait to be accepted; the kernel cuts it to net.core.somaxconn (4096).
@@ -24,6 +25,8 @@ pub(crate) struct Listener {
     at_path: Option<AtPath>,
     at_twin: Option<OwnedFd>,
     others_allowed: bool,
+    /// The service manager made the socket at the path.
+    activated: bool,
 }
 
 /// No socket file has this inode.
@@ -39,7 +42,7 @@ struct AtPath {
 impl Listener {
     /// Nowhere: no shim can connect.
     pub(crate) fn none() -> Listener {
-        Listener { at_path: None, at_twin: None, others_allowed: false }
+        Listener { at_path: None, at_twin: None, others_allowed: false, activated: false }
     }
 
     /// Listens at `path` with these permission bits, in place of a dead socket if one is there.
@@ -70,14 +73,27 @@ impl Listener {
         let inode = Arc::new(AtomicU64::new(inode(path).map_err(io_error)?));
         let at_twin = twin(&name);
         let at_path = Some(AtPath { path: path.to_path_buf(), socket, inode });
-        Ok(Listener { at_path, at_twin, others_allowed: mode & 0o002 != 0 })
+        Ok(Listener { at_path, at_twin, others_allowed: mode & 0o002 != 0, activated: false })
+    }
+
+    /// Listens at a socket that the service manager has made.
+    pub(crate) fn activated(from: Activated) -> Result<Listener, StartError> {
+        let Activated { path, socket } = from;
+        let io_error = |error: io::Error| StartError::Listen { path: path.clone(), error };
+        let at_twin = twin(&socket_name(&path).map_err(io_error)?);
+        fdpass::listen_again(socket.as_fd(), BACKLOG).map_err(|e| io_error(e.into()))?;
+        let others_allowed = others_may(&path).map_err(io_error)?;
+        let inode = Arc::new(AtomicU64::new(NOT_OURS));
+        let at_path = Some(AtPath { path, socket, inode });
+        Ok(Listener { at_path, at_twin, others_allowed, activated: true })
     }
 
     /// Listens at the sockets of the daemon that runs at `path`, as it has handed them over. The path is that
-    /// daemon's until the claim is made good.
+    /// daemon's until the claim is made good. `bits`: permission bits for it; `None`: it is the service
+    /// manager's.
     pub(crate) fn inherit(
         path: &Path,
-        mode: u32,
+        bits: Option<u32>,
         socket: OwnedFd,
         at_twin: Option<OwnedFd>,
     ) -> Result<(Listener, Claim), StartError> {
@@ -91,15 +107,22 @@ impl Listener {
         let sockets = [Some(&socket), at_twin.as_ref()].into_iter().flatten().map(OwnedFd::try_clone);
         let sockets = sockets.collect::<io::Result<_>>().map_err(io_error)?;
         let inode = Arc::new(AtomicU64::new(NOT_OURS));
-        let claim = Claim { path: path.to_path_buf(), mode, sockets, inode: inode.clone() };
+        let others_allowed =
+            bits.map_or_else(|| others_may(path), |bits| Ok(bits & 0o002 != 0)).map_err(io_error)?;
+        let claim = Claim { path: path.to_path_buf(), bits, sockets, inode: inode.clone() };
         let at_path = Some(AtPath { path: path.to_path_buf(), socket, inode });
-        Ok((Listener { at_path, at_twin, others_allowed: mode & 0o002 != 0 }, claim))
+        Ok((Listener { at_path, at_twin, others_allowed, activated: bits.is_none() }, claim))
     }
 
     /// The socket at the path and its twin, to hand them to another daemon.
     pub(crate) fn offered(&self) -> Option<(BorrowedFd<'_>, Option<BorrowedFd<'_>>)> {
         let at_path = self.at_path.as_ref()?;
         Some((at_path.socket.as_fd(), self.at_twin.as_ref().map(AsFd::as_fd)))
+    }
+
+    /// Whether the service manager made the socket at the path.
+    pub(crate) fn is_activated(&self) -> bool {
+        self.activated
     }
 
     /// Leaves the path to the daemon that has taken over.
@@ -114,10 +137,13 @@ impl Listener {
         self.at_path.iter().map(|p| &p.socket).chain(&self.at_twin).map(|s| s.as_fd())
     }
 
-    /// Whether this peer may connect: abstract sockets have no permission bits, so those of the path are
-    /// applied here.
-    pub(crate) fn admits(&self, peer: Peer) -> bool {
-        self.others_allowed || peer.uid == 0 || peer.uid == rustix::process::geteuid().as_raw()
+    /// Whether this peer may connect by the socket of this number: abstract sockets have no permission bits,
+    /// so those of the path are applied here. At the path the kernel has applied them, and those for a group
+    /// too.
+    pub(crate) fn admits(&self, number: usize, peer: Peer) -> bool {
+        let at_activated_path = self.activated && number == 0;
+        let own = peer.uid == 0 || peer.uid == rustix::process::geteuid().as_raw();
+        self.others_allowed || own || at_activated_path
     }
 }
 
@@ -134,14 +160,15 @@ impl Drop for AtPath {
 /// What makes inherited sockets ours.
 pub(crate) struct Claim {
     path: PathBuf,
-    mode: u32,
+    /// As in [`Listener::inherit`].
+    bits: Option<u32>,
     sockets: Vec<OwnedFd>,
     inode: Arc<AtomicU64>,
 }
 
 impl Claim {
-    /// The daemon that had the sockets has let go of them: peers are shown our credentials, the path has our
-    /// permission bits, and is removed at our end.
+    /// The daemon that had the sockets has let go of them: peers are shown our credentials. A path that is
+    /// ours has our permission bits, and is removed at our end.
     ///
     /// # Errors
     /// The path is no longer there, or not to be changed. Open connections are still served.
@@ -149,8 +176,10 @@ impl Claim {
         for socket in &self.sockets {
             fdpass::listen_again(socket.as_fd(), BACKLOG)?;
         }
-        fs::set_permissions(&self.path, fs::Permissions::from_mode(self.mode))?;
-        self.inode.store(inode(&self.path)?, Ordering::Relaxed);
+        if let Some(bits) = self.bits {
+            fs::set_permissions(&self.path, fs::Permissions::from_mode(bits))?;
+            self.inode.store(inode(&self.path)?, Ordering::Relaxed);
+        }
         Ok(())
     }
 }
@@ -180,8 +209,12 @@ pub(crate) fn socket_name(path: &Path) -> io::Result<CString> {
 }
 
 fn inode(path: &Path) -> io::Result<u64> {
-    use std::os::unix::fs::MetadataExt;
     Ok(fs::symlink_metadata(path)?.ino())
+}
+
+/// Whether the permission bits of a socket let others connect.
+fn others_may(path: &Path) -> io::Result<bool> {
+    Ok(fs::metadata(path)?.mode() & 0o002 != 0)
 }
 
 /// Connects to a daemon's socket, or to its twin.

@@ -219,7 +219,7 @@ impl Receptionist {
         for _ in 0..ACCEPTS {
             let Some(socket) = self.listener.sockets().nth(listener) else { return };
             match fdpass::accept(socket) {
-                Ok(connection) => self.welcome(connection),
+                Ok(connection) => self.welcome(listener, connection),
                 Err(Errno::MFILE | Errno::NFILE) => {
                     self.spare = None;
                     drop(fdpass::accept(socket));
@@ -233,10 +233,10 @@ impl Receptionist {
     }
 
     /// Takes a connection in, or drops it: a shim whose connection is closed goes on by itself.
-    fn welcome(&mut self, socket: OwnedFd) {
+    fn welcome(&mut self, listener: usize, socket: OwnedFd) {
         self.counters.connections += 1;
         let Ok(peer) = fdpass::peer(socket.as_fd()) else { return };
-        if !self.listener.admits(peer) {
+        if !self.listener.admits(listener, peer) {
             self.counters.connections_not_admitted += 1;
             return;
         }

@@ -9,7 +9,7 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,7 +59,7 @@ impl Reload {
     pub(crate) fn go_on(&mut self, daemon: &Daemon, manager: &mut ServiceManager) {
         if self.asked.swap(false, Ordering::Relaxed) && self.starting.is_none() {
             manager.reloading();
-            match start() {
+            match start(&daemon.settings().socket) {
                 Ok(new) => self.starting = Some((new, Instant::now())),
                 Err(error) => {
                     tracing::warn!(%error, "no new daemon can be started; this one goes on");
@@ -90,8 +90,9 @@ impl Reload {
     }
 }
 
-/// This program as it is installed now, with the same words.
-fn start() -> io::Result<Adopted> {
+/// This program as it is installed now, with the same words. The words need not say where the socket is: it
+/// may have been passed to us.
+fn start(socket: &Path) -> io::Result<Adopted> {
     let mut words: Vec<OsString> = env::args_os().skip(1).collect();
     if !words.iter().any(|word| word == "--take-over") {
         words.push("--take-over".into());
@@ -99,6 +100,7 @@ fn start() -> io::Result<Adopted> {
     let mut command = Command::new(installed(env::current_exe()?));
     command
         .args(words)
+        .env("SEEKLESS_SOCKET", socket)
         // The watchdog of the service is for this process by its number; the new one is another.
         .env_remove("WATCHDOG_PID")
         .stdin(Stdio::null());

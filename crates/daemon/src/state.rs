@@ -22,7 +22,8 @@ pub fn own_socket() -> Result<PathBuf, Fault> {
     named().map_or_else(|| state::made_folder().map(in_folder).map_err(fault), Ok)
 }
 
-fn named() -> Option<PathBuf> {
+/// What `$SEEKLESS_SOCKET` says.
+pub(crate) fn named() -> Option<PathBuf> {
     env::var_os("SEEKLESS_SOCKET").filter(|s| !s.is_empty()).map(PathBuf::from)
 }
 

@@ -76,11 +76,14 @@ pub(crate) fn ask(path: &Path, mode: u32) -> Result<Option<Inheritance<'_>>, Fau
         return Err(Fault::new(Exit::Permission, what));
     }
     conversation.send(Frame::TakeOver { step: TakeOverStep::Ask, ring: 0 })?;
-    let (mut socket, mut twin, mut metrics) = (None, None, None);
+    let (mut socket, mut activated, mut twin, mut metrics) = (None, false, None, None);
     let mut packet = [0; FRAME_BYTES_MAX];
     let ring = loop {
         match conversation.receive_with(&mut packet)? {
             (Frame::TakeOver { step: TakeOverStep::Socket, .. }, fd) => socket = fd,
+            (Frame::TakeOver { step: TakeOverStep::ActivatedSocket, .. }, fd) => {
+                (socket, activated) = (fd, true)
+            }
             (Frame::TakeOver { step: TakeOverStep::Twin, .. }, fd) => twin = fd,
             (Frame::TakeOver { step: TakeOverStep::Metrics, .. }, fd) => metrics = fd,
             (Frame::TakeOver { step: TakeOverStep::Offered, ring }, _) => break ring,
@@ -91,7 +94,7 @@ pub(crate) fn ask(path: &Path, mode: u32) -> Result<Option<Inheritance<'_>>, Fau
         }
     };
     let Some(socket) = socket else { return Err(refused(path)) };
-    let (listener, claim) = Listener::inherit(path, mode, socket, twin)?;
+    let (listener, claim) = Listener::inherit(path, (!activated).then_some(mode), socket, twin)?;
     let metrics = metrics.map(TcpListener::from);
     Ok(Some(Inheritance { conversation, claim, listener: Some(listener), metrics, ring }))
 }
@@ -168,11 +171,9 @@ impl HandOver {
     pub(crate) fn offer(&self, client: &Client, listener: &Listener, ring: u8) -> bool {
         let Some((socket, twin)) = listener.offered() else { return false };
         let metrics = self.shared.metrics.get().map(AsFd::as_fd);
-        let with = [
-            (TakeOverStep::Socket, Some(socket)),
-            (TakeOverStep::Twin, twin),
-            (TakeOverStep::Metrics, metrics),
-        ];
+        let at_path =
+            if listener.is_activated() { TakeOverStep::ActivatedSocket } else { TakeOverStep::Socket };
+        let with = [(at_path, Some(socket)), (TakeOverStep::Twin, twin), (TakeOverStep::Metrics, metrics)];
         let sent = with
             .into_iter()
             .filter_map(|(step, fd)| Some((step, fd?)))

@@ -1,8 +1,39 @@
 //! What a service manager wants to hear (`sd_notify`): ready, alive, stopping. Without one nothing is sent.
+//! And the sockets that it opens for a service and passes to it ([`passed`]).
 
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
+use std::{env, fs, io};
 
-use sd_notify::{NotifyState, notify, watchdog_enabled};
+use sd_notify::{NotifyState, listen_fds_with_names_and_unset_env, notify, watchdog_enabled};
+
+/// A socket that the service manager has opened for this process (socket activation).
+#[derive(Debug)]
+pub struct Passed {
+    /// The unit that describes it, unless that unit gives it a name of its own.
+    pub name: String,
+    /// The socket, close-on-exec.
+    pub socket: OwnedFd,
+}
+
+/// The sockets that the service manager has passed to this process, at the first call. The variables that
+/// name them are removed, so that no child takes them for its own. To be called before threads are started.
+///
+/// # Errors
+/// The variables contradict themselves, or name descriptors that are not open; other threads run already.
+pub fn passed() -> io::Result<Vec<Passed>> {
+    if env::var_os("LISTEN_PID").is_none() {
+        return Ok(Vec::new());
+    }
+    if fs::read_dir("/proc/self/task")?.count() != 1 {
+        return Err(io::Error::other("other threads run already"));
+    }
+    // SAFETY: this is the only thread, so no other reads the environment meanwhile.
+    let passed = unsafe { listen_fds_with_names_and_unset_env() }?;
+    // SAFETY: they are open, were opened for us, and are taken once: their variables are gone.
+    let owned = |fd| unsafe { OwnedFd::from_raw_fd(fd) };
+    Ok(passed.map(|(fd, name)| Passed { name, socket: owned(fd) }).collect())
+}
 
 /// Words to the service manager that started this process, if there is one.
 #[derive(Debug, Default)]

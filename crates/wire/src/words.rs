@@ -186,12 +186,16 @@ vocabulary! {
         Serving = 5, "serving";
         /// Old to new: I do not any more.
         Released = 6, "released";
+        /// Old to new, instead of [`TakeOverStep::Socket`]: the listening socket at a path that the service
+        /// manager made, and that no daemon changes or removes.
+        ActivatedSocket = 7, "activated-socket";
     }
 }
 
 impl TakeOverStep {
     /// Whether a descriptor comes with it.
     pub const fn carries_descriptor(self) -> bool {
-        matches!(self, TakeOverStep::Socket | TakeOverStep::Twin | TakeOverStep::Metrics)
+        use TakeOverStep::{ActivatedSocket, Metrics, Socket, Twin};
+        matches!(self, Socket | ActivatedSocket | Twin | Metrics)
     }
 }

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test program uses its own part")]
 #![allow(unreachable_pub, reason = "shared by the test programs beside it")]
 
+pub mod activated;
 pub mod disk;
 pub mod http;
 pub mod http2;
@@ -69,14 +70,20 @@ impl Daemon {
 
     fn launch(dir: &Path, options: &[&str]) -> Daemon {
         let socket = dir.join("daemon.sock");
-        let child = Command::new(SEEKLESS)
-            .args(["daemon", "--include-ssd", "--socket"])
-            .arg(&socket)
-            .args(options)
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(SEEKLESS);
+        command.args(["daemon", "--include-ssd", "--socket"]).arg(&socket).args(options);
+        Daemon::of(command, socket)
+    }
+
+    /// One that a prepared command starts, to listen there. It need not answer yet.
+    pub fn of(mut command: Command, socket: PathBuf) -> Daemon {
+        let child = command.stdout(Stdio::null()).spawn().unwrap();
         Daemon { child, socket }
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Its status, if it answers.

@@ -1,12 +1,14 @@
 //! `seekless serve`.
 
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use seekless_kernel::service::ServiceManager;
+use rustix::net::SocketType;
+use rustix::net::sockopt::{socket_acceptconn, socket_type};
+use seekless_kernel::service::{self, Passed, ServiceManager};
 use seekless_levels::coordinate::Coordination;
 use seekless_levels::coordinate::pfc::PfcParams;
 use seekless_metrics::{Address, MetricsServer};
@@ -27,9 +29,10 @@ pub struct ServeArgs {
     /// Folders to serve; where several have a name, the first wins
     #[arg(required = true, value_name = "DIR")]
     dirs: Vec<PathBuf>,
-    /// Where to listen; port 0 takes any free one
-    #[arg(long, default_value = "127.0.0.1:8080", value_name = "ADDRESS:PORT")]
-    listen: SocketAddr,
+    /// Where to listen; port 0 takes any free one [default: the sockets that systemd passes, else
+    /// 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
     /// Certificate (PEM, with those that lead to its authority); turns on TLS and HTTP/2
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -113,6 +116,9 @@ fn coordination(word: &str) -> Result<Upper, String> {
     }
 }
 
+/// Where to listen if nobody says.
+const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+
 /// Descriptors one connection may need: its socket, the file, and the engine's own of that file.
 const DESCRIPTORS_EACH: u64 = 3;
 
@@ -147,7 +153,7 @@ impl ServeArgs {
         };
         Ok(ServerSettings {
             roots: self.dirs.clone(),
-            listen: self.listen,
+            listen: self.listen.unwrap_or(LISTEN),
             tls: self
                 .tls_cert
                 .clone()
@@ -199,20 +205,55 @@ fn make_room(descriptors: u64) {
     drop(rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), highest));
 }
 
+/// The sockets that the service manager has made for us, none if it has not. `asked`: where to listen, if
+/// that was said.
+fn passed(asked: Option<SocketAddr>) -> Result<Vec<TcpListener>, Fault> {
+    let usage = |message: String| Fault::new(Exit::Usage, message);
+    let all = service::passed().map_err(|error| {
+        Fault::new(Exit::Failed, format!("cannot take the sockets that systemd passes (LISTEN_FDS): {error}"))
+    })?;
+    let several = all.len() > 1;
+    let mut sockets = Vec::new();
+    for Passed { name: unit, socket } in all {
+        let listens =
+            socket_acceptconn(&socket) == Ok(true) && socket_type(&socket) == Ok(SocketType::STREAM);
+        let socket = TcpListener::from(socket);
+        // Of no other kind is there such an address.
+        let address = socket.local_addr().ok().filter(|_| listens).ok_or_else(|| {
+            usage(format!(
+                "what systemd passes by {unit} is no TCP socket that listens; write ListenStream=ADDRESS:PORT there, \
+                 without Accept=yes"
+            ))
+        })?;
+        if let Some(asked) = asked
+            && (several || asked != address)
+        {
+            return Err(usage(format!(
+                "{unit} listens at {address}, and --listen says {asked}; leave that out, or change ListenStream="
+            )));
+        }
+        sockets.push(socket);
+    }
+    Ok(sockets)
+}
+
 /// Runs `seekless serve`.
 ///
 /// # Errors
 /// Wrong arguments; a folder, certificate, log or port that cannot be had.
 pub fn run_serve(args: ServeArgs) -> Result<Exit, Fault> {
+    let sockets = passed(args.listen)?;
     let mut settings = args.settings()?;
     make_room((settings.connections as u64).saturating_mul(DESCRIPTORS_EACH).min(descriptor_limit()));
     args.engine.open_log(&mut settings.engine)?;
     for disk in settings.engine.survey(Some(&settings.roots)) {
         eprintln!("seekless serve: {disk}");
     }
-    let server = Server::start(settings)?;
+    let server = Server::start_at(settings, sockets)?;
     // The parent process waits for this line to know the port; a closed pipe is no fault.
-    let _ = writeln!(std::io::stdout(), "listening on {}", server.url());
+    for url in server.urls() {
+        let _ = writeln!(std::io::stdout(), "listening on {url}");
+    }
     let metrics = args.metrics.map(|address| MetricsServer::start(address, server.source())).transpose()?;
     if let Some(metrics) = &metrics {
         eprintln!("seekless serve: metrics at http://{}/metrics", metrics.address());

@@ -1,12 +1,14 @@
 //! One event loop: accepts, and drives its connections.
 
+use std::cell::Cell;
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 
 use hyper::Response;
@@ -60,6 +62,11 @@ const LOOK_EVERY_MIN: Duration = Duration::from_millis(50);
 const PING_EVERY: Duration = Duration::from_secs(60);
 const PONG_WITHIN: Duration = Duration::from_secs(20);
 
+/// How long a connection that has just been accepted may take for its first request when the server is told to
+/// stop. The request follows the handshake at once; half of this still spans a satellite, and twice keeps a server
+/// with an idle connection longer.
+const FIRST_WITHIN: Duration = Duration::from_secs(1);
+
 /// Runs tasks of HTTP/2 on this thread.
 #[derive(Clone, Copy, Debug)]
 struct Here;
@@ -71,7 +78,7 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for Here {
 }
 
 /// Runs a loop until it is told to stop and its connections have ended, or the grace period is over.
-pub(crate) fn run(socket: std::net::TcpListener, shared: &Arc<Shared>, stopped: watch::Receiver<bool>) {
+pub(crate) fn run(sockets: Vec<std::net::TcpListener>, shared: &Arc<Shared>, stopped: watch::Receiver<bool>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(shared.settings.helpers.max(1))
@@ -81,7 +88,13 @@ pub(crate) fn run(socket: std::net::TcpListener, shared: &Arc<Shared>, stopped: 
         Err(error) => return tracing::error!(%error, "an event loop cannot start"),
     };
     let local = LocalSet::new();
-    let accepting = local.run_until(accept(socket, shared.clone(), stopped));
+    let accepting = local.run_until(async {
+        let accept = |socket| tokio::task::spawn_local(accept(socket, shared.clone(), stopped.clone()));
+        for accepting in sockets.into_iter().map(accept).collect::<Vec<_>>() {
+            // Ends with an error only if it panics, and then the others go on.
+            let _ = accepting.await;
+        }
+    });
     runtime.block_on(accepting);
     let grace = shared.settings.grace;
     let cut = runtime.block_on(async move {
@@ -192,10 +205,13 @@ async fn on_http1(
     mut stopped: watch::Receiver<bool>,
 ) -> hyper::Result<()> {
     let quiet = outbox.0.clone();
+    let asked = Rc::new(Cell::new(false));
     let own = Rc::new(Connection { shared: shared.clone(), peer, outbox: Some(outbox), taking: None });
     loop {
         let own = own.clone();
+        let first = asked.clone();
         let service = service_fn(move |request| {
+            first.set(true);
             let own = own.clone();
             let answer: Answering = Box::pin(async move { Ok(answer(own, request).await) });
             answer
@@ -212,6 +228,15 @@ async fn on_http1(
             tokio::select! {
                 result = &mut *connection => return result,
                 _ = stopped.wait_for(|stop| *stop) => {
+                    // hyper would close one without a request, though it may be on its way.
+                    let first = poll_fn(|cx| match Pin::new(&mut *connection).poll(cx) {
+                        Poll::Ready(result) => Poll::Ready(Some(result)),
+                        Poll::Pending if asked.get() => Poll::Ready(None),
+                        Poll::Pending => Poll::Pending,
+                    });
+                    if let Ok(Some(result)) = tokio::time::timeout(FIRST_WITHIN, first).await {
+                        return result;
+                    }
                     Pin::new(&mut *connection).graceful_shutdown();
                     return connection.await;
                 }

@@ -10,6 +10,9 @@
 //! Every loop has a listening socket of its own on the same port; the kernel spreads connections over them. A connection
 //! then stays with its loop, so nothing of it is shared, locked or handed over. The price is that connections are spread
 //! by hash and not by load, which evens out with the hundreds of clients this server is for.
+//!
+//! Sockets that the service manager passes are one each: all loops listen at them, each connection wakes all
+//! loops, and the first takes it. What waits in their queue when this server ends is the next one's.
 
 mod answer;
 mod any_order;
@@ -32,7 +35,7 @@ mod tree;
 mod wire;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, RwLock};
@@ -170,14 +173,14 @@ impl Shared {
 /// A running server.
 pub struct Server {
     shared: Arc<Shared>,
-    address: SocketAddr,
+    addresses: Vec<SocketAddr>,
     stop: watch::Sender<bool>,
     loops: Vec<JoinHandle<()>>,
 }
 
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Server at {}", self.address)
+        write!(f, "Server at {}", self.places())
     }
 }
 
@@ -187,6 +190,14 @@ impl Server {
     /// # Errors
     /// Any of these cannot be had, or a certificate is of no use.
     pub fn start(settings: ServerSettings) -> Result<Server, Fault> {
+        Server::start_at(settings, Vec::new())
+    }
+
+    /// The same at sockets that listen already; if there is none, at a port of its own.
+    ///
+    /// # Errors
+    /// Those of [`Server::start`].
+    pub fn start_at(settings: ServerSettings, sockets: Vec<TcpListener>) -> Result<Server, Fault> {
         if !tree::supported() {
             let message = "this kernel has no openat2 (Linux 5.6), or a sandbox hides it: links could lead out of the tree";
             return Err(Fault::new(Exit::Missing, message));
@@ -195,7 +206,9 @@ impl Server {
         let tls = settings.tls.as_ref().map(tls::load).transpose()?;
         let counters = Arc::new(Counters::default());
         let log = settings.log.clone().map(|path| Log::open(path, counters.clone())).transpose()?;
-        let (sockets, address) = listen(settings.listen, settings.loops.max(1))?;
+        let loops = settings.loops.max(1);
+        let (sockets, addresses) =
+            if sockets.is_empty() { listen(settings.listen, loops)? } else { shared_out(sockets, loops)? };
         let (stop, stopped) = watch::channel(false);
         // Where the limit cannot be read, a small machine's.
         let memory = page_cache_limit().unwrap_or(512 << 20);
@@ -224,26 +237,35 @@ impl Server {
             settings,
         });
         let mut loops = Vec::new();
-        for (number, socket) in sockets.into_iter().enumerate() {
+        for (number, sockets) in sockets.into_iter().enumerate() {
             let (shared, stopped) = (shared.clone(), stopped.clone());
-            let body = move || event_loop::run(socket, &shared, stopped);
+            let body = move || event_loop::run(sockets, &shared, stopped);
             let started = std::thread::Builder::new().name(format!("loop{number}")).spawn(body);
             loops.push(
                 started.map_err(|e| Fault::new(Exit::Failed, format!("no thread for an event loop: {e}")))?,
             );
         }
-        Ok(Server { shared, address, stop, loops })
+        Ok(Server { shared, addresses, stop, loops })
     }
 
-    /// Where it listens.
+    /// Where it listens; the first, if there are several.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.addresses[0]
     }
 
-    /// `http://ADDRESS/` or `https://ADDRESS/`
+    /// `http://ADDRESS/` or `https://ADDRESS/`; the first, if there are several.
     pub fn url(&self) -> String {
+        self.urls().next().unwrap_or_default()
+    }
+
+    /// The same for each address.
+    pub fn urls(&self) -> impl Iterator<Item = String> {
         let scheme = if self.shared.settings.tls.is_some() { "https" } else { "http" };
-        format!("{scheme}://{}/", self.address)
+        self.addresses.iter().map(move |address| format!("{scheme}://{address}/"))
+    }
+
+    fn places(&self) -> String {
+        self.addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", ")
     }
 
     /// Opens the log anew and reads the certificates again. Connections go on; a certificate that is of no use is reported
@@ -276,7 +298,7 @@ impl Server {
     /// What it counts.
     pub fn report(&self) -> Value {
         json!({
-            "listen": self.address.to_string(),
+            "listen": self.places(),
             "connections_now": self.shared.connections.now(),
             "counters": self.shared.counters.json(),
             "disks": self.shared.engine.statistics(),
@@ -316,8 +338,11 @@ fn observation(shared: &Shared, started: Instant) -> Observation {
     seen
 }
 
+/// The sockets of each loop, and where they listen.
+type Sockets = (Vec<Vec<TcpListener>>, Vec<SocketAddr>);
+
 /// Sockets listening on one address, one for each loop.
-fn listen(address: SocketAddr, count: usize) -> Result<(Vec<std::net::TcpListener>, SocketAddr), Fault> {
+fn listen(address: SocketAddr, count: usize) -> Result<Sockets, Fault> {
     let fault = |e: io::Error| {
         let exit = match e.kind() {
             io::ErrorKind::AddrInUse => Exit::Busy,
@@ -327,10 +352,10 @@ fn listen(address: SocketAddr, count: usize) -> Result<(Vec<std::net::TcpListene
         Fault::new(exit, format!("cannot listen on {address}: {e}; give another --listen"))
     };
     // With SO_REUSEPORT nobody would tell us that another server of ours has the port already.
-    let probe = std::net::TcpListener::bind(address).map_err(fault)?;
+    let probe = TcpListener::bind(address).map_err(fault)?;
     let address = probe.local_addr().map_err(fault)?;
     drop(probe);
-    let one = || -> io::Result<std::net::TcpListener> {
+    let one = || -> io::Result<Vec<TcpListener>> {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
@@ -338,8 +363,19 @@ fn listen(address: SocketAddr, count: usize) -> Result<(Vec<std::net::TcpListene
         rustix::net::sockopt::set_socket_reuseport(&socket, true)?;
         rustix::net::bind(&socket, &address)?;
         rustix::net::listen(&socket, 4096)?;
-        Ok(socket.into())
+        Ok(vec![socket.into()])
     };
     let sockets = (0..count).map(|_| one()).collect::<io::Result<Vec<_>>>().map_err(fault)?;
-    Ok((sockets, address))
+    Ok((sockets, vec![address]))
+}
+
+/// The same sockets for every loop.
+fn shared_out(sockets: Vec<TcpListener>, count: usize) -> Result<Sockets, Fault> {
+    let all = || sockets.iter().map(TcpListener::try_clone).collect::<io::Result<Vec<_>>>();
+    let each = || -> io::Result<Sockets> {
+        sockets.iter().try_for_each(|socket| socket.set_nonblocking(true))?;
+        let addresses = sockets.iter().map(TcpListener::local_addr).collect::<io::Result<_>>()?;
+        Ok(((0..count).map(|_| all()).collect::<io::Result<_>>()?, addresses))
+    };
+    each().map_err(|e| Fault::new(Exit::Failed, format!("cannot use the sockets that systemd passes: {e}")))
 }
