@@ -165,6 +165,9 @@ pub struct WatchReport {
     pub ignored: u64,
     /// Times such a file was announced again because a page of it was gone.
     pub noticed: u64,
+    /// Times a file system's events were not asked for for a moment, because only files in memory were read.
+    #[serde(default)]
+    pub pauses: u64,
 }
 
 /// What the receptionist counts.
@@ -386,7 +389,7 @@ impl fmt::Display for StatusReport {
             writeln!(
                 f,
                 "watching {}: {} events, {} already in memory, {} held (now {}), {} overdue, {} outside the folders, \
-                 {} on no disk, {} refused; {} files wholly in memory; {} restarts of the worker",
+                 {} on no disk, {} refused; {} files wholly in memory, {} pauses; {} restarts of the worker",
                 w.folders.join(" "),
                 w.events,
                 w.hits,
@@ -397,6 +400,7 @@ impl fmt::Display for StatusReport {
                 w.not_a_disk,
                 w.passed_full,
                 w.ignored_now,
+                w.pauses,
                 w.restarts
             )?;
         }

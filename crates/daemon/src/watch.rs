@@ -15,6 +15,7 @@
 //! - [`scope`]: is a file under one of the folders?
 //! - [`files`]: what is known about files; files wholly in memory are not announced until a page of them
 //!   goes.
+//! - [`pauses`]: a tree that is in memory is not listened to for a moment.
 //! - [`keeper`]: a thread that lets go of readers held too long, looks after ignored files, and beats.
 //! - [`supervisor`]: the process above, which kills a worker that does not beat. Whatever ends the worker
 //!   closes the notification group, and that releases every reader at once.
@@ -24,6 +25,7 @@ pub(crate) mod counts;
 mod events;
 mod files;
 mod keeper;
+mod pauses;
 pub(crate) mod scope;
 pub(crate) mod supervisor;
 pub(crate) mod worker;
@@ -47,6 +49,7 @@ use counts::Counts;
 use events::Announcer;
 use files::Files;
 use keeper::Keeper;
+use pauses::Pauses;
 use scope::Folders;
 
 /// How the door is opened.
@@ -87,15 +90,17 @@ impl Door {
         let folders = Arc::new(Folders::find(&settings.dirs, settings.scope)?);
         let group = Group::new().map_err(|why| unavailable(why, None))?;
         let counts = Arc::new(Counts::new(restarts));
+        let keep = daemon.settings().engine.open_after_use();
         let announcer = Arc::new(Announcer {
             group: group.clone(),
             settings: daemon.settings(),
             engine: daemon.engine(),
             registry: Arc::new(crate::held::Registry::new(settings.answer_within, settings.held_max)),
             files: Files::new(settings.ignore_resident),
-            followed: Mutex::new(FilesUsed::new(daemon.settings().engine.open_after_use())),
+            followed: Mutex::new(FilesUsed::new(keep)),
             foretold: daemon.engine().foretold(),
             folders: folders.clone(),
+            pauses: Pauses::of(folders.devs(), keep),
             counts,
         });
         let beats = Arc::new(Beats::new(settings.threads));

@@ -6,12 +6,17 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
+use seekless_daemon::WatchReport;
+use seekless_kernel::queue::Queue;
 use seekless_kernel::residency::cachestat;
+use seekless_kernel::topology::Dev;
 use seekless_units::Exit;
 use watching::{NEVER, Place, Watching, evict, output_of, program, wait};
 
@@ -223,6 +228,74 @@ fn hits_move_streams_on_and_what_comes_next_is_fetched_before_it_is_read() {
     }
     assert!(watching.watch().hits > 0);
     assert!(fs::read(&path).unwrap() == content);
+}
+
+/// Tells a thread to end, whatever happens.
+struct Stopping<'a>(&'a AtomicBool);
+impl Drop for Stopping<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+#[test]
+fn a_tree_in_memory_is_announced_in_part_and_a_cold_reader_beside_it_is_held() {
+    const FILES: usize = 2000;
+    let Some(place) = Place::new() else { return };
+    let dev = Dev::from_raw(fs::metadata(place.path()).unwrap().dev()).to_string();
+    let Ok(reads) = Queue::new(Path::new("/sys/dev/block"), &dev).usage() else {
+        println!("skipped: the kernel does not count reads of this file system");
+        return;
+    };
+    let sectors_read = || reads.now().unwrap().sectors_read;
+    let (cold, content) = place.cold("cold", 3 * M);
+    let files: Vec<_> = (0..FILES).map(|i| place.path().join(format!("{i:04}"))).collect();
+    files.iter().for_each(|path| fs::write(path, [7; 5000]).unwrap());
+    let until = Instant::now() + NEVER;
+    loop {
+        let before = sectors_read();
+        let watching = Watching::start(&[place.path()], &[]);
+        let stop = AtomicBool::new(false);
+        let paused = std::thread::scope(|scope| {
+            let _stopping = Stopping(&stop);
+            scope.spawn(|| {
+                while !stop.load(Ordering::Acquire) {
+                    files.iter().for_each(|path| assert!(fs::read(path).unwrap() == [7; 5000]));
+                }
+            });
+            // Everything that could be announced may have been, on a machine that is slow.
+            let ended = |w: &WatchReport| w.pauses >= 3 || w.ignored_now == FILES as u64;
+            let first = watching.until("a pause", |s| s.watch.as_ref().is_some_and(ended)).watch.unwrap();
+            if first.pauses < 3 {
+                return false;
+            }
+            assert!(first.events < FILES as u64, "{first:?}");
+            // The kernel reads no more than is asked for, so each read is a miss until one is heard.
+            let file = File::open(&cold).unwrap();
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
+            let mut piece = [0; 64 << 10];
+            for from in (0..content.len()).step_by(piece.len()) {
+                file.read_exact_at(&mut piece, from as u64).unwrap();
+                assert!(piece == content[from..][..piece.len()]);
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            assert!(watching.watch().held > 0, "a reader of a second is never heard: {:?}", watching.watch());
+            true
+        });
+        if paused {
+            return;
+        }
+        let disturbed = sectors_read() != before;
+        assert!(
+            disturbed || Instant::now() < until,
+            "no pause on a disk nobody reads: {:?}",
+            watching.watch()
+        );
+        if Instant::now() >= until {
+            println!("skipped: somebody else reads the disk all the while");
+            return;
+        }
+    }
 }
 
 #[test]

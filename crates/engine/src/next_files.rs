@@ -56,6 +56,11 @@ impl Foretold {
     pub fn take(&self, reader: u32, file: FileId) -> bool {
         lock(&self.0).remove(&(reader, file))
     }
+
+    /// Whether every such file has been read.
+    pub fn is_empty(&self) -> bool {
+        lock(&self.0).is_empty()
+    }
 }
 
 /// What the disk's thread tells.

@@ -118,6 +118,25 @@ impl Group {
         self.mark(libc::FAN_MARK_REMOVE | scope.flag(), libc::AT_FDCWD, Some(path))
     }
 
+    /// Sends no events for what `path` lies on until [`Group::resume`]. In contrast to
+    /// [`Group::unwatch`], files opened meanwhile raise events afterwards: the kernel decides at the opening
+    /// by what is watched, and at each read by what is ignored.
+    ///
+    /// # Errors
+    /// There is no memory for the mark, or `path` is not there.
+    pub fn pause(&self, path: &Path, scope: Scope) -> io::Result<()> {
+        let flags = libc::FAN_MARK_ADD | FAN_MARK_IGNORE | FAN_MARK_IGNORED_SURV_MODIFY | scope.flag();
+        self.mark(flags, libc::AT_FDCWD, Some(path))
+    }
+
+    /// Sends events for it again. Without a pause nothing is done.
+    ///
+    /// # Errors
+    /// `ENOENT`: it is not watched, or `path` is not there.
+    pub fn resume(&self, path: &Path, scope: Scope) -> io::Result<()> {
+        self.mark(libc::FAN_MARK_REMOVE | FAN_MARK_IGNORE | scope.flag(), libc::AT_FDCWD, Some(path))
+    }
+
     /// Sends no more events for one file: its reads cost nothing. Ends with [`Group::notice`],
     /// [`Group::notice_all`], and when the kernel drops the inode from memory, which it does no earlier than
     /// the last cached page of the file.
@@ -527,6 +546,19 @@ mod tests {
             group.notice_all().unwrap();
             assert_eq!(std::fs::read(&path).unwrap().len(), 100_000);
             assert!(answered.load(Ordering::Acquire) > seen, "all noticed again, but not announced");
+            group.pause(dir.path(), Scope::Mount).unwrap();
+            let seen = answered.load(Ordering::Acquire);
+            let mut in_pause = std::fs::File::open(&path).unwrap();
+            assert_eq!(in_pause.read(&mut [0; 4096]).unwrap(), 4096);
+            assert_eq!(answered.load(Ordering::Acquire), seen, "announced in a pause");
+            group.resume(dir.path(), Scope::Mount).unwrap();
+            assert_eq!(in_pause.read(&mut [0; 4096]).unwrap(), 4096);
+            assert_eq!(
+                answered.load(Ordering::Acquire),
+                seen + 1,
+                "a file opened in a pause is announced after it"
+            );
+            group.resume(dir.path(), Scope::Mount).unwrap();
             stop.store(1, Ordering::Release);
         });
         // A dropped group releases what waits: no event is read any more, and the reads go through.

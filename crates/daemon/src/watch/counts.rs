@@ -38,6 +38,7 @@ pub(crate) struct Counts {
     pub(crate) writes: Count,
     pub(crate) ignored: Count,
     pub(crate) noticed: Count,
+    pub(crate) pauses: Count,
 }
 
 impl Counts {
@@ -60,6 +61,7 @@ impl Counts {
             writes: self.writes.get(),
             ignored: self.ignored.get(),
             noticed: self.noticed.get(),
+            pauses: self.pauses.get(),
             ..WatchReport::default()
         }
     }

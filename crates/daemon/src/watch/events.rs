@@ -19,6 +19,7 @@ use seekless_wants::{CallKind, DoorLimits, TO_END, Want};
 use super::beats::{Beats, ROUND};
 use super::counts::Counts;
 use super::files::Files;
+use super::pauses::Pauses;
 use super::scope::Folders;
 use crate::held::Registry;
 use crate::settings::DaemonSettings;
@@ -39,6 +40,7 @@ pub(crate) struct Announcer {
     /// Files that were brought in before they were opened.
     pub(crate) foretold: Arc<Foretold>,
     pub(crate) folders: Arc<Folders>,
+    pub(crate) pauses: Pauses,
     pub(crate) counts: Arc<Counts>,
 }
 
@@ -99,6 +101,7 @@ impl Announcer {
         let now = Instant::now();
         if !self.files.inside(call.file, fd, &self.folders, now) {
             let _ = self.group.ignore(fd);
+            self.for_nothing(call.file, now);
             return counts.outside.add();
         }
         // Nobody reports a read that is held: it is the very read its answer lets go.
@@ -115,6 +118,7 @@ impl Announcer {
             }
             Ok(Submitted::Blocked(_)) => {
                 lock(&self.followed).asked(call.file, now);
+                self.heard(call.file, now);
                 counts.held.add();
             }
             Err(Refused::Mode | Refused::BadRequest) => counts.nothing_to_do.add(),
@@ -123,7 +127,10 @@ impl Announcer {
                 self.folders.leave_alone(call.file.dev, &self.group);
                 counts.not_a_disk.add();
             }
-            Err(Refused::Full) => counts.full.add(),
+            Err(Refused::Full) => {
+                self.heard(call.file, now);
+                counts.full.add();
+            }
             // Counted where its reason was met.
             Err(Refused::Door) => {}
         }
@@ -149,12 +156,29 @@ impl Announcer {
             return self.counts.own.add();
         }
         let in_memory = counted_before || (!covers_file && is_in_memory(fd.as_fd()));
-        if !self.settings.engine.hears_hits() || (in_memory && !self.is_followed(call.reader, call.file, now))
-        {
+        if in_memory && !self.is_followed(call.reader, call.file, now) {
+            return self.for_nothing(call.file, now);
+        }
+        self.heard(call.file, now);
+        if !self.settings.engine.hears_hits() {
             return;
         }
         // What it is to be, and of how much, can no longer be asked: its thread has gone on.
         self.engine.hit(call, Taken::Unknown, Passed::Own(Source::own(fd)));
+    }
+
+    /// A read was announced of which nobody needed to hear.
+    fn for_nothing(&self, file: FileId, now: Instant) {
+        self.pauses.hit(file.dev, now, || {
+            let pauses = self.foretold.is_empty() && self.folders.pause(file.dev, &self.group);
+            self.counts.pauses.add_many(u64::from(pauses));
+            pauses
+        });
+    }
+
+    /// A read was announced that is of use to the engine.
+    fn heard(&self, file: FileId, now: Instant) {
+        self.pauses.heard(file.dev, now, || self.folders.resume(file.dev, &self.group));
     }
 
     /// Whether the engine may have read ahead in this file, so that it must hear how far its readers are.

@@ -1,5 +1,5 @@
-//! The thread that lets go of readers held too long, looks after ignored files, and beats to the supervisor
-//! as long as every event thread is alive.
+//! The thread that lets go of readers held too long, looks after ignored files, ends pauses, and beats to the
+//! supervisor as long as every event thread is alive.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -33,6 +33,7 @@ impl Keeper {
         while !self.stop.load(Ordering::Acquire) {
             let now = Instant::now();
             announcer.registry.enforce(now);
+            announcer.pauses.round(now, |dev| folders.resume(dev, group));
             if self.beats.all_alive(now)
                 && let Some(heart) = &mut self.heart
             {

@@ -98,6 +98,25 @@ impl Folders {
         }
     }
 
+    /// Sends no events for the folders of a file system until [`Folders::resume`]; whether that was possible.
+    pub(crate) fn pause(&self, dev: u64, group: &Group) -> bool {
+        let mut paused = self.folders.iter().filter(|f| f.dev == dev);
+        paused.all(|folder| group.pause(&folder.path, self.scope).is_ok())
+    }
+
+    /// Sends events for them again.
+    pub(crate) fn resume(&self, dev: u64, group: &Group) {
+        for folder in self.folders.iter().filter(|f| f.dev == dev) {
+            // Fails when the folder is no longer there.
+            let _ = group.resume(&folder.path, self.scope);
+        }
+    }
+
+    /// `st_dev` of each folder.
+    pub(crate) fn devs(&self) -> impl Iterator<Item = u64> {
+        self.folders.iter().map(|f| f.dev)
+    }
+
     /// Mounts below the folders that are not watched.
     pub(crate) fn below(&self) -> &[PathBuf] {
         &self.below
