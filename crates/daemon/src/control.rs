@@ -159,7 +159,7 @@ impl<'a> Conversation<'a> {
 /// It does not.
 pub fn settings(socket: &Path) -> Result<Settings, AskError> {
     let conversation = Conversation::open(socket)?;
-    conversation.send(Frame::Hello { pid: std::process::id() })?;
+    conversation.send(Frame::Hello { pid: std::process::id(), ring: false })?;
     match conversation.receive(&mut [0; FRAME_BYTES_MAX])? {
         Frame::Settings(settings) => Ok(settings),
         other => Err(conversation.garbled(format_args!("it sent {}", other.name()))),

@@ -299,7 +299,7 @@ impl Receptionist {
                 Err(_) => return self.hang_up(mark),
             };
             connection.last = Instant::now();
-            connection.spoke = true;
+            let is_first = !std::mem::replace(&mut connection.spoke, true);
             let uid = connection.uid;
             let frame = match Frame::decode(&packet[..received.length]) {
                 Ok(frame) => frame,
@@ -317,9 +317,16 @@ impl Receptionist {
                     }
                     self.need(mark, &client, uid, need, fd);
                 }
-                (Frame::Hello { .. }, _) => {
+                (Frame::Hello { ring, .. }, _) => {
                     let settings = self.told(uid);
-                    if client.send(Frame::Settings(settings)).is_err() {
+                    // A process that ends soon asks but once where its ring goes along. Only with the first
+                    // answer: a client that never reads has one descriptor on its way, not hundreds. Where
+                    // there is no ring to be had, the shim asks for it and is told.
+                    let rings = self.rings.as_mut().filter(|_| ring && is_first && settings.ring != 0);
+                    let ring = rings.and_then(|rings| rings.ring(uid, Instant::now()).ok().flatten());
+                    let frame = Frame::Settings(settings);
+                    let sent = client.send_with(frame, ring);
+                    if sent.is_err() && (ring.is_none() || client.send(frame).is_err()) {
                         self.strike(uid, Weight::Strike);
                     }
                 }

@@ -146,7 +146,7 @@ fn garbage_is_refused_and_the_daemon_goes_on() {
     client.send(Frame::StatusAsk, Some(fd));
     assert!(matches!(client.hear(), Heard::Refuse(_)), "a descriptor nobody asked for");
     let hello = bench.client();
-    hello.send(Frame::Hello { pid: 1 }, None);
+    hello.send(Frame::Hello { pid: 1, ring: false }, None);
     assert_eq!(hello.hear(), Heard::Other("Settings"));
     // Counters are published once the frames that came together are dealt with.
     bench.until("ten frames refused", |status| status.counters.frames_refused == 10);

@@ -59,7 +59,7 @@ fn receive(client: &Client) -> (Vec<u8>, Option<OwnedFd>) {
 }
 
 fn settings(client: &Client) -> Settings {
-    client.send(Frame::Hello { pid: 1 }, None);
+    client.send(Frame::Hello { pid: 1, ring: false }, None);
     match Frame::decode(&receive(client).0).unwrap() {
         Frame::Settings(settings) => settings,
         other => panic!("{}", other.name()),
@@ -94,6 +94,12 @@ fn no_user_sees_or_forges_the_reports_of_another() {
     assert_ne!(inode(&of_alice), inode(&of_mallory), "one memory for two users");
     // A second process of Alice's has the same.
     assert_eq!(inode(&ring(&client_of(&bench, ALICE).unwrap())), inode(&of_alice));
+    // It comes along with the settings if it is asked for, once a connection.
+    let third = client_of(&bench, ALICE).unwrap();
+    third.send(Frame::Hello { pid: 1, ring: true }, None);
+    assert_eq!(inode(&receive(&third).1.unwrap()), inode(&of_alice));
+    third.send(Frame::Hello { pid: 1, ring: true }, None);
+    assert!(receive(&third).1.is_none(), "a client that reads nothing has many descriptors on their way");
     // She reads a file, Mallory claims to have read it.
     let Some(file) = cold_file(8 << 20) else { return };
     alice.need(&file, Call::Pread, 0, 64 << 10);
@@ -229,7 +235,7 @@ fn descriptors_of_every_kind_are_passed_and_closed() {
 #[test]
 fn answers_that_are_never_read_hold_up_nobody() {
     let bench = Bench::start(|_| {});
-    let hello = Frame::Hello { pid: 1 }.encode().unwrap();
+    let hello = Frame::Hello { pid: 1, ring: false }.encode().unwrap();
     let stuck: Vec<Client> = (0..40)
         .map(|_| {
             let client = bench.client();
@@ -343,7 +349,7 @@ fn a_user_that_sends_nonsense_is_not_read_for_a_while_and_others_are() {
     let until = Instant::now() + Duration::from_secs(30);
     loop {
         let client = client_of(&bench, MALLORY).unwrap();
-        let hello = Frame::Hello { pid: 1 }.encode().unwrap();
+        let hello = Frame::Hello { pid: 1, ring: false }.encode().unwrap();
         if fdpass::send(client.0.as_fd(), hello.as_bytes(), None).is_ok()
             && client.hear() == Heard::Other("Settings")
         {

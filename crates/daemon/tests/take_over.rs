@@ -222,7 +222,7 @@ fn a_call_that_waits_is_answered_by_the_daemon_it_asked() {
     assert!(!ended(old), "it waits for the disk with its client");
     // Meanwhile the new one is asked.
     let other = service.client();
-    other.send(Frame::Hello { pid: 1 }, None);
+    other.send(Frame::Hello { pid: 1, ring: false }, None);
     assert_eq!(other.hear(), Heard::Other("Settings"));
     disk.set_closed(false);
     assert_eq!(waiting.answer().verdict, Verdict::Resident);

@@ -79,7 +79,7 @@ pub(crate) fn need(fd: BorrowedFd<'_>, call: Call, offset: u64, length: u64, dev
     let total_ms = patience_ms.saturating_mul(WAIT_MS_MAX / PATIENCE_MS).min(WAIT_MS_MAX);
     let answer = match converse(&line, patience_ms, total_ms) {
         Ok(Said::Answer(answer)) => answer,
-        Ok(Said::Settings(_)) | Err(Failed::Nonsense | Failed::Silence) => {
+        Ok(Said::Settings(..)) | Err(Failed::Nonsense | Failed::Silence) => {
             MEMORY.hung(host::coarse_ms());
             return None;
         }
@@ -114,11 +114,11 @@ fn send_need(fd: BorrowedFd<'_>, call: Call, offset: u64, length: u64) -> Option
 pub(crate) fn settings() -> Option<Settings> {
     let (pid, _) = host::pid_tid();
     let line = connect(pid)?;
-    say(&line, Frame::Hello { pid }, None)?;
+    say(&line, Frame::Hello { pid, ring: true }, None)?;
     let patience_ms = prompt_ms();
-    let settings = match converse(&line, patience_ms, patience_ms) {
-        Ok(Said::Settings(settings)) => settings,
-        Ok(Said::Answer(answer)) => answer.settings(),
+    let (settings, came) = match converse(&line, patience_ms, patience_ms) {
+        Ok(Said::Settings(settings, ring)) => (settings, ring),
+        Ok(Said::Answer(answer)) => (answer.settings(), None),
         Err(Failed::Silence) if !MEMORY.in_doubt() => return None,
         Err(Failed::Silence | Failed::Nonsense) => {
             MEMORY.hung(host::coarse_ms());
@@ -130,7 +130,7 @@ pub(crate) fn settings() -> Option<Settings> {
         }
     };
     MEMORY.learn(settings, host::coarse_ms());
-    reports::named(settings.ring, ring);
+    reports::named(settings.ring, || came.or_else(ring));
     Some(settings)
 }
 
@@ -210,7 +210,8 @@ fn say(line: &Line, frame: Frame<'_>, descriptor: Option<BorrowedFd<'_>>) -> Opt
 /// What ends a wait well.
 enum Said {
     Answer(Answer),
-    Settings(Settings),
+    /// With the ring that it names, from a daemon that sends it along.
+    Settings(Settings, Option<OwnedFd>),
 }
 
 /// What ends it badly.
@@ -284,18 +285,18 @@ fn converse(line: &Line, patience_ms: u64, total_ms: u64) -> Result<Said, Failed
 fn listen(line: &Line) -> Heard {
     let Some(socket) = line.socket() else { return Heard::Failed(Failed::Gone) };
     let mut bytes = [0u8; FRAME_BYTES];
-    let length = match fdpass::receive(socket, &mut bytes) {
+    let received = match fdpass::receive(socket, &mut bytes) {
         Ok(received) if received.length == 0 => return Heard::Failed(Failed::Gone),
-        // No frame to us carries a descriptor; one that came is closed here.
-        Ok(received) => received.length,
+        // A descriptor beside any other frame than `Settings` is closed here.
+        Ok(received) => received,
         Err(Errno::AGAIN | Errno::INTR) => return Heard::Nothing,
         Err(Errno::MSGSIZE | Errno::PROTO) => return Heard::Failed(Failed::Nonsense),
         Err(_) => return Heard::Failed(Failed::Gone),
     };
-    match bytes.get(..length).map(Frame::decode) {
+    match bytes.get(..received.length).map(Frame::decode) {
         Some(Ok(Frame::Working)) => Heard::Working,
         Some(Ok(Frame::Answer(answer))) => Heard::Said(Said::Answer(answer)),
-        Some(Ok(Frame::Settings(settings))) => Heard::Said(Said::Settings(settings)),
+        Some(Ok(Frame::Settings(settings))) => Heard::Said(Said::Settings(settings, received.descriptor)),
         // A refusal too: we cannot say it otherwise.
         _ => Heard::Failed(Failed::Nonsense),
     }

@@ -19,7 +19,7 @@
 //! One idea a file: [`hooks`] what is intercepted, [`next`] the originals, [`judge`] what to do about a call, [`ask`] the
 //! conversation, [`reports`] telling what was read, [`memory`] what the daemon said about settings and devices, [`marks`] about residency where the kernel
 //! will not tell, [`mapping`] which file is behind an address, [`config`] the environment, [`host`] errno, clocks and
-//! re-entry.
+//! re-entry, [`unwind`] the unwinder.
 //!
 //! Must not know: policy, configuration files, std::fs, an async runtime.
 #![allow(unsafe_code)]
@@ -44,6 +44,9 @@ mod memory;
 mod next;
 mod reports;
 mod sending;
+// Elsewhere the loader brings the unwinder along.
+#[cfg(all(not(test), any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod unwind;
 
 /// Runs when the library is loaded. Hooks called earlier (from constructors of libraries initialised before us) find
 /// everything lazily.

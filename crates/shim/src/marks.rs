@@ -8,10 +8,11 @@
 //! under the 100 clients of the closed-loop scenario a quarter of the disk's time went into small reads of pieces that
 //! had been marked longer ago and evicted since.
 //!
-//! A process that may look for itself never sets a mark and so never finds one. A mark is a hint, so the table is small and lossy: 64 Ki fingerprints for pieces of 128 KiB cover 8 GiB a process;
-//! where two pieces meet, the later wins.
+//! A process that may look for itself never sets a mark, and the table is not looked at before there is one: each page of
+//! it costs a page fault, which a process that reads few files would pay for every file. A mark is a hint, so the table is
+//! small and lossy: 64 Ki fingerprints for pieces of 128 KiB cover 8 GiB a process; where two pieces meet, the later wins.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use seekless_wants::Want;
 
@@ -35,10 +36,12 @@ const SLOTS: usize = 1 << 16;
 const PIECES_MAX: usize = 1 << 10;
 
 pub(crate) struct Marks {
+    /// There is a mark.
+    any: AtomicBool,
     slots: [AtomicU32; SLOTS],
 }
 
-pub(crate) static MARKS: Marks = Marks { slots: [const { AtomicU32::new(0) }; SLOTS] };
+pub(crate) static MARKS: Marks = Marks::new();
 
 /// A file.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +53,10 @@ pub(crate) struct FileId {
 }
 
 impl Marks {
+    const fn new() -> Marks {
+        Marks { any: AtomicBool::new(false), slots: [const { AtomicU32::new(0) }; SLOTS] }
+    }
+
     fn place(&self, file: FileId, piece: u64) -> Option<(&AtomicU32, u32)> {
         let mut h = file.inode ^ file.device.rotate_left(32) ^ piece.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         // The finish of splitmix64: every bit in depends on every bit out.
@@ -62,7 +69,8 @@ impl Marks {
 
     /// Whether every piece that it touches was marked in the last `ttl_ms`.
     pub(crate) fn all(&self, file: FileId, want: Want, ttl_ms: u64, now_ms: u64) -> bool {
-        want.pieces().all(|piece| {
+        let any = self.any.load(Ordering::Relaxed);
+        any && want.pieces().all(|piece| {
             self.place(file, piece).is_some_and(|(slot, print)| {
                 let mark = slot.load(Ordering::Relaxed);
                 let age_ticks = clock(now_ms).wrapping_sub(mark as u8);
@@ -73,6 +81,7 @@ impl Marks {
 
     /// Marks the pieces that are known to be resident when these bytes are.
     pub(crate) fn set(&self, file: FileId, resident: Want, now_ms: u64) {
+        self.any.store(true, Ordering::Relaxed);
         for piece in resident.known_pieces().take(PIECES_MAX) {
             if let Some((slot, print)) = self.place(file, piece) {
                 slot.store(print | u32::from(clock(now_ms)), Ordering::Relaxed);
@@ -98,6 +107,17 @@ mod tests {
 
     fn set(file: FileId, offset: u64, length: u64, file_bytes: u64, now_ms: u64) {
         MARKS.set(file, Want::of(offset, length, file_bytes).unwrap(), now_ms);
+    }
+
+    #[test]
+    fn a_table_without_marks_is_not_looked_at() {
+        let (marks, file) = (Marks::new(), FileId { device: 1, inode: 2 });
+        let want = Want::of(0, 1, SIZE).unwrap();
+        let (slot, print) = marks.place(file, 0).unwrap();
+        slot.store(print | u32::from(clock(0)), Ordering::Relaxed);
+        assert!(!marks.all(file, want, TTL_MS, 0), "its pages would be touched for every file");
+        marks.set(FileId { device: 1, inode: 3 }, want, 0);
+        assert!(marks.all(file, want, TTL_MS, 0));
     }
 
     #[test]

@@ -51,7 +51,7 @@ fn present(at: *mut c_void) -> *mut c_void {
     if at == ABSENT { core::ptr::null_mut() } else { at }
 }
 
-const fn c_name(bytes: &'static [u8]) -> &'static CStr {
+pub(crate) const fn c_name(bytes: &'static [u8]) -> &'static CStr {
     match CStr::from_bytes_with_nul(bytes) {
         Ok(name) => name,
         Err(_) => panic!("a name with a zero inside"), // at compile time

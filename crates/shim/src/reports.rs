@@ -1,7 +1,8 @@
 //! Telling the daemon what was read, hit or miss: a few stores into shared memory ([`seekless_kernel::ring`]).
 //!
-//! The daemon names a ring by a number in everything it says: one for each user, so that no user sees another's reports. A
-//! number we have not mapped is asked for, once, on a connection of its own; from then on a report costs no system call. A
+//! The daemon names a ring by a number in everything it says: one for each user, so that no user sees another's reports. It
+//! comes along with the settings; where an answer names a number that we have not mapped, that one is asked for, once, on a
+//! connection of its own. From then on a report costs no system call. A
 //! daemon that was started again names another ring, and the old one stays mapped, because some thread may be writing into
 //! it just now: a bounded number of times.
 
@@ -31,8 +32,8 @@ static RING: AtomicPtr<Ring> = AtomicPtr::new(std::ptr::null_mut());
 /// Its number. Also set when it could not be had, so that it is asked for once and not at every call.
 static NUMBER: AtomicU8 = AtomicU8::new(0);
 
-/// The daemon named this ring; `fetch` asks it for the descriptor.
-pub(crate) fn named(number: u8, fetch: fn() -> Option<OwnedFd>) {
+/// The daemon named this ring; `fetch` has its descriptor, or asks for it.
+pub(crate) fn named(number: u8, fetch: impl FnOnce() -> Option<OwnedFd>) {
     let known = NUMBER.load(Ordering::Relaxed);
     if number == known
         || NUMBER.compare_exchange(known, number, Ordering::Relaxed, Ordering::Relaxed).is_err()
@@ -67,7 +68,7 @@ fn mapped(number: u8) -> Option<*mut Ring> {
 }
 
 /// Asks for the ring of this number and maps it.
-fn map(number: u8, fetch: fn() -> Option<OwnedFd>) -> Option<*mut Ring> {
+fn map(number: u8, fetch: impl FnOnce() -> Option<OwnedFd>) -> Option<*mut Ring> {
     let place = MAPPED.get(MAPPED_COUNT.fetch_add(1, Ordering::Relaxed));
     let Some(place) = place else {
         // So that it never counts round.

@@ -402,6 +402,23 @@ fn rings_of_several_users_are_asked_for_once_each() {
     assert_eq!(reports, [[1, 3, 5, 7], [0, 2, 4, 6]]);
 }
 
+#[test]
+fn a_ring_that_comes_with_the_settings_is_not_asked_for() {
+    let folder = folder();
+    let Some(file) = ColdFile::new(folder.path(), "data") else { return };
+    let daemon = Fake::start(folder.path(), Manner::RingAlong, SETTINGS);
+    let Some(mut host) = Host::start(folder.path(), &file, &daemon.path) else { return };
+    for number in 0..4 {
+        host.read(&file, number * 8);
+    }
+    assert_eq!(daemon.needs().len(), 4, "every read missed, and nothing else was asked");
+    let mut record = daemon.record.lock().unwrap();
+    assert_eq!((record.ring_asks, record.rings.len()), (0, 1));
+    let (ring, _) = record.rings.get_mut(&5).unwrap();
+    let reports: Vec<u64> = std::iter::from_fn(|| ring.pop()).map(|r| r.offset / CHUNK / 8).collect();
+    assert_eq!(reports, [0, 1, 2, 3]);
+}
+
 /// The folder of the state stands in for the path of the socket.
 #[test]
 fn the_socket_is_found_by_its_folder() {

@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -249,4 +250,21 @@ fn find_jemalloc() -> Option<PathBuf> {
     let package = std::fs::read_dir(work.path()).ok()?.filter_map(|e| Some(e.ok()?.path())).next()?;
     let unpacked = Command::new("dpkg").arg("-x").arg(package).arg(&private).output().ok()?;
     unpacked.status.success().then(|| found(&private)).flatten()
+}
+
+/// Each library takes as long to load as all that a short-lived program does with the shim.
+#[test]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+fn no_library_is_loaded_beside_it() {
+    let maps = |command: Command| {
+        let mut command = command;
+        command.arg("/proc/self/maps");
+        let out = command.output().unwrap();
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        let libraries = text.lines().filter_map(|line| line.rsplit('/').next());
+        libraries.filter(|name| name.contains(".so")).map(str::to_string).collect::<BTreeSet<_>>()
+    };
+    let (without, with) = (maps(plain("cat")), maps(hooked("cat", Path::new("/nobody"), None)));
+    let more: Vec<_> = with.difference(&without).collect();
+    assert!(matches!(&more[..], [one] if one.starts_with("libseekless")), "{more:?}");
 }

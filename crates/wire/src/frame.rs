@@ -1,7 +1,7 @@
 //! The frames, their layout and their coding. Bodies of version 1, after the header (offsets from the body's start):
 //!
 //! ```text
-//!  1 Hello      pid u32
+//!  1 Hello      pid u32, whose highest bit asks for the ring along
 //!  2 Need       call u8, 0 u8 x3, pid u32, tid u32, offset u64, length u64         + one descriptor
 //!  3 Tracked    call u8, resident u8, 0 u8 x2, pid u32, tid u32, device u64, inode u64,
 //!               offset u64, length u64, duration_ns u64
@@ -12,7 +12,7 @@
 //! 16 Working    -
 //! 17 Answer     verdict u8, reason u8, mode u8, ring u8, device_ttl_ms u32, settings_ttl_ms u32,
 //!               prefetch_bytes u64, resident_bytes u64
-//! 18 Settings   mode u8, ring u8, 0 u8 x2, settings_ttl_ms u32, prefetch_bytes u64
+//! 18 Settings   mode u8, ring u8, 0 u8 x2, settings_ttl_ms u32, prefetch_bytes u64   + the ring, if asked for
 //! 19 Refuse     reason u8, 0 u8 x3, kind u16, 0 u16
 //! 20 Ring       -                                                                  + one descriptor
 //! 21 FileSet    reason u8, 0 u8 x3, ranges u32, window_bytes u64
@@ -202,6 +202,9 @@ pub struct StatusPart<'a> {
     pub text: &'a [u8],
 }
 
+/// In the number of the process that says `Hello`: numbers of processes are below 2^22.
+const WITH_RING: u32 = 1 << 31;
+
 /// One frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
@@ -209,6 +212,8 @@ pub enum Frame<'a> {
     Hello {
         /// The asking process.
         pid: u32,
+        /// The ring that the settings name may come beside them. An older daemon takes no notice.
+        ring: bool,
     },
     /// Shim to daemon, with a descriptor.
     Need(Need),
@@ -330,7 +335,8 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Whether exactly one descriptor must come beside it. All others must come without.
+    /// Whether exactly one descriptor must come beside it. All others come without, but `Settings` may have the
+    /// ring beside it that `Hello` asked for.
     pub const fn carries_descriptor(&self) -> bool {
         match self {
             Frame::Need(_) | Frame::Ring | Frame::FileSetAdd(_) => true,
@@ -367,7 +373,7 @@ impl<'a> Frame<'a> {
 
     fn encode_body(&self, w: &mut Writer<'_>) {
         match *self {
-            Frame::Hello { pid } => w.u32(pid),
+            Frame::Hello { pid, ring } => w.u32(pid & !WITH_RING | if ring { WITH_RING } else { 0 }),
             Frame::PassAll { lease_ms } => w.u32(lease_ms),
             Frame::TakeOver { step, ring } => w.put(&[step.number(), ring, 0, 0]),
             Frame::Need(n) => {
@@ -492,7 +498,10 @@ fn decode_body<'a>(kind: u16, r: &mut Reader<'a>, short: DecodeError) -> Result<
         }};
     }
     Ok(match kind {
-        1 => Frame::Hello { pid: take!(u32) },
+        1 => {
+            let word = take!(u32);
+            Frame::Hello { pid: word & !WITH_RING, ring: word & WITH_RING != 0 }
+        }
         2 => {
             let call = Call::decode(take!(u8))?;
             zero!(u8);

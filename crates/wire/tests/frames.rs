@@ -34,7 +34,7 @@ const ADD: FileSetAdd = FileSetAdd { range: 9, offset: 4096, length: 8192, addre
 
 fn one_of_each() -> Vec<Frame<'static>> {
     vec![
-        Frame::Hello { pid: 42 },
+        Frame::Hello { pid: 42, ring: false },
         Frame::Need(NEED),
         Frame::Tracked(TRACKED),
         Frame::Working,
@@ -52,6 +52,7 @@ fn one_of_each() -> Vec<Frame<'static>> {
         Frame::FileSetTook { range: 9, read: true },
         Frame::FileSet(FileSet { reason: PassReason::None, ranges: 512, window_bytes: 64 << 20 }),
         Frame::FileSetReady(FileSetReady { range: 9, reason: PassReason::DiskError }),
+        Frame::Hello { pid: 42, ring: true },
     ]
 }
 
@@ -105,6 +106,7 @@ fn golden_bytes() {
         header("0700", "18000000") + "09000000" + "01000000",
         header("1500", "20000000") + "00000000" + "00020000" + "0000000400000000",
         header("1600", "18000000") + "09000000" + "04000000",
+        header("0100", "14000000") + "2a000080",
     ];
     for (frame, golden) in one_of_each().iter().zip(&golden) {
         assert_eq!(&hex(frame.encode().unwrap().as_bytes()), golden, "{}", frame.name());
@@ -304,7 +306,7 @@ fn any_frame() -> impl Strategy<Value = (Frame<'static>, Vec<u8>)> {
         .prop_map(|(reason, kind)| Frame::Refuse(Refuse { reason, kind }));
     let text = proptest::collection::vec(any::<u8>(), 0..=STATUS_PART_BYTES_MAX);
     let plain = prop_oneof![
-        any::<u32>().prop_map(|pid| Frame::Hello { pid }),
+        (0..1u32 << 31, any::<bool>()).prop_map(|(pid, ring)| Frame::Hello { pid, ring }),
         Just(Frame::Working),
         Just(Frame::RingAsk),
         Just(Frame::Ring),

@@ -75,7 +75,7 @@ fn descriptors() -> Vec<OwnedFd> {
 
 fn harm(twin: &TwinName, descriptors: &[OwnedFd]) -> ! {
     let need = Frame::Need(Need { call: Call::Pread, pid: 1, tid: 1, offset: 0, length: RANGE }).encode();
-    let (hello, status) = (Frame::Hello { pid: 1 }.encode(), Frame::StatusAsk.encode());
+    let (hello, status) = (Frame::Hello { pid: 1, ring: false }.encode(), Frame::StatusAsk.encode());
     let [need, hello, status] =
         [&need, &hello, &status].map(|f| f.as_ref().map_or(&[][..], |f| f.as_bytes()));
     let mut held: Vec<OwnedFd> = Vec::new();

@@ -45,6 +45,8 @@ pub enum Manner {
     ExtraDescriptor,
     /// Serves, and names one of two rings by turns, as to a process that changes its user from call to call.
     RingsByTurns,
+    /// Serves, and sends the ring along with the settings.
+    RingAlong,
 }
 
 /// A need as it arrived.
@@ -246,8 +248,16 @@ fn hear(
     }
     let socket = client.socket.as_fd();
     match frame {
-        Ok(Frame::Hello { .. }) => {
+        Ok(Frame::Hello { ring, .. }) => {
             record.hellos += 1;
+            if ring && manner == Manner::RingAlong {
+                record.named = 5;
+                let ring =
+                    record.rings.entry(5).or_insert_with(|| Consumer::create(Path::new("/x")).unwrap());
+                let frame = Frame::Settings(Settings { ring: 5, ..settings }).encode().unwrap();
+                let _ = fdpass::send(socket, frame.as_bytes(), Some(ring.1.as_fd()));
+                return false;
+            }
             // A daemon that is ill is ill towards everybody, but for the settings, which let the needs come.
             tell(socket, Frame::Settings(Settings { ring: record.named, ..settings }));
             false
@@ -297,7 +307,9 @@ fn misbehave(
     let socket = client.socket.as_fd();
     let good = Answer::resident(need.length, settings);
     match manner {
-        Manner::Serve | Manner::RingsByTurns => answer(socket, &need, descriptor.as_ref(), settings),
+        Manner::Serve | Manner::RingsByTurns | Manner::RingAlong => {
+            answer(socket, &need, descriptor.as_ref(), settings)
+        }
         Manner::ServeSlowly(ms) => {
             client.due = Some((Instant::now() + Duration::from_millis(ms), need, descriptor));
             return true;

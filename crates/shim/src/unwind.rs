@@ -1,0 +1,78 @@
+//! The unwinder, found when it is needed.
+//!
+//! The standard library is compiled to unwind, and so refers to functions of `libgcc_s.so.1`. A process that is loaded with
+//! us would load that library too: more than all of ours takes, for each program that a shell starts. We never panic, so
+//! the only one to unwind through us is `pthread_cancel`, and for that libc has loaded the library itself.
+//!
+//! So the names that the standard library refers to are here. They are hidden, and for no one else. Each jumps to a
+//! function that loads the library, or finds it loaded, and calls on. It is the same library that unwinds, so both agree
+//! on what a context looks like.
+
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use libc::{RTLD_NOW, c_void};
+
+/// All of them take at most three words; what is in the others' registers they do not look at.
+type Unwinder = unsafe extern "C-unwind" fn(usize, usize, usize) -> usize;
+
+/// The library's function of this name, remembered in `at`.
+fn function(at: &AtomicPtr<c_void>, name: &CStr) -> Unwinder {
+    let mut found = at.load(Ordering::Relaxed);
+    if found.is_null() {
+        // SAFETY: C strings; the library has no constructor that could enter us.
+        found = unsafe {
+            let library = libc::dlopen(c"libgcc_s.so.1".as_ptr(), RTLD_NOW);
+            if library.is_null() { library } else { libc::dlsym(library, name.as_ptr()) }
+        };
+        if found.is_null() {
+            // Whoever unwinds has no other way to go on.
+            // SAFETY: ends the process.
+            unsafe { libc::abort() };
+        }
+        at.store(found, Ordering::Relaxed);
+    }
+    // SAFETY: the function of this name, whose interface is that of the Itanium C++ ABI.
+    unsafe { std::mem::transmute::<*mut c_void, Unwinder>(found) }
+}
+
+#[cfg(target_arch = "x86_64")]
+macro_rules! jump {
+    () => {
+        "jmp {}"
+    };
+}
+
+#[cfg(target_arch = "aarch64")]
+macro_rules! jump {
+    () => {
+        "b {}"
+    };
+}
+
+macro_rules! found_when_needed {
+    ($($name:ident)+) => {$(
+        #[allow(non_snake_case)]
+        unsafe extern "C-unwind" fn $name(a: usize, b: usize, c: usize) -> usize {
+            static AT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+            const NAME: &CStr = crate::next::c_name(concat!(stringify!($name), "\0").as_bytes());
+            // SAFETY: our caller's own arguments.
+            unsafe { function(&AT, NAME)(a, b, c) }
+        }
+
+        std::arch::global_asm!(
+            concat!(".globl ", stringify!($name)),
+            concat!(".hidden ", stringify!($name)),
+            concat!(".type ", stringify!($name), ",@function"),
+            concat!(stringify!($name), ":"),
+            jump!(),
+            sym $name,
+        );
+    )+};
+}
+
+found_when_needed! {
+    _Unwind_Backtrace _Unwind_DeleteException _Unwind_GetCFA _Unwind_GetDataRelBase _Unwind_GetGR _Unwind_GetIP
+    _Unwind_GetIPInfo _Unwind_GetLanguageSpecificData _Unwind_GetRegionStart _Unwind_GetTextRelBase
+    _Unwind_RaiseException _Unwind_Resume _Unwind_SetGR _Unwind_SetIP
+}
