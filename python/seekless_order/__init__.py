@@ -18,6 +18,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
+import sys
 import threading
 from typing import Callable, Dict, Iterable, Iterator, NamedTuple, Optional, Union
 
@@ -30,6 +31,9 @@ __version__ = "0.1.0"
 AnyPath = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
 _log = logging.getLogger(__name__)
+
+# What `os.fsdecode` goes by.
+_ENCODING = (sys.getfilesystemencoding(), sys.getfilesystemencodeerrors())
 
 #: Bytes read ahead unless ``window`` says otherwise.
 WINDOW = 64 << 20
@@ -119,6 +123,7 @@ class Ordered(Iterator[Item]):
         self._paths = paths
         self._on_failure = on_failure
         self._item = _library.Item()
+        self._by_reference = ctypes.byref(self._item)
         # Taken again by a call of `on_failure` that takes the next item itself.
         self._lock = threading.RLock()
         self._handle: Optional[int] = None
@@ -136,7 +141,7 @@ class Ordered(Iterator[Item]):
     def __next__(self) -> Item:
         with self._lock:
             while self._handle is not None:
-                status = self._lib.seekless_order_next(self._handle, ctypes.byref(self._item))
+                status = self._lib.seekless_order_next(self._handle, self._by_reference)
                 if status == _library.ITEM:
                     return self._given()
                 if status == _library.FAILURE:
@@ -169,11 +174,11 @@ class Ordered(Iterator[Item]):
 
     def _given(self) -> Item:
         item = self._item
-        self.how = self._lib.seekless_order_how(item.how).decode()
-        self.counts[self.how] = self.counts.get(self.how, 0) + 1
-        self.read_by = self._lib.seekless_order_read_by(self._handle).decode()
-        self.readers[self.read_by] = self.readers.get(self.read_by, 0) + 1
-        return Item(os.fsdecode(item.path), item.offset, item.length)
+        how = self.how = _library.HOW[item.how]
+        self.counts[how] = self.counts.get(how, 0) + 1
+        read_by = self.read_by = self._lib.seekless_order_read_by(self._handle).decode()
+        self.readers[read_by] = self.readers.get(read_by, 0) + 1
+        return Item(item.path.decode(*_ENCODING), item.offset, item.length)
 
     def _add(self) -> bool:
         """Adds paths until a batch is full. Whether there were any."""

@@ -16,6 +16,7 @@ FULL = 1
 E_USAGE, E_FORKED = -1, -2
 OPTIONS = {"window": 1, "range_max": 2, "by": 3, "folders": 4, "batch": 5, "daemon": 6}
 BY = {"address": 0, "inode": 1, "listed": 2}
+HOW = ("address", "inode", "as listed")
 
 _HOW_TO_GET_IT = (
     "it is in the packages of Seekless, and `cargo build --release -p seekless-order-c` makes it in the "

@@ -76,6 +76,9 @@ class Order(Folder):
         files = seekless_order.order(falling, by="listed", window=0)
         self.assertEqual([item.path for item in files], falling)
         self.assertEqual(files.how, "as listed")
+        library = seekless_order._library.library()
+        names = [library.seekless_order_how(how).decode() for how in range(3)]
+        self.assertEqual(names, list(seekless_order._library.HOW), "the names of the C library")
 
     def test_a_long_list_is_taken_batch_by_batch(self) -> None:
         paths = self.files([5] * 10)

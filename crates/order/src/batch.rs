@@ -52,21 +52,21 @@ fn beside(batch: Vec<Found>, look: &Look) -> Vec<Found> {
     all
 }
 
-/// The next batch in order; `None` after the last path. With `ahead`, files that are in memory already stay
-/// in the order of the list: there is nothing to read ahead. `refuse` gets each path that cannot be put in
+/// The next batch in order; `None` after the last path. With `looks`, files that are in memory already stay in
+/// the order of the list: no order makes them come sooner. `refuse` gets each path that cannot be put in
 /// order, and why.
 pub(crate) fn next(
     list: &mut List,
     look: &mut Look,
     limits: Limits,
-    ahead: bool,
+    looks: bool,
     refuse: &mut dyn FnMut(Vec<u8>, String),
 ) -> Option<Batch> {
     let bytes = |got: &Got| match got {
         Got::Path(entry) => entry.path.len(),
         Got::Refused(path, _) => path.len(),
     };
-    let looks = ahead && look.by() == By::Address;
+    let looks = looks && look.by() == By::Address;
     let first = if looks { limits.items.min(AT_ONCE) } else { limits.items };
     let mut got = sequence::batch(list, Limits { items: first, ..limits }, bytes);
     if got.is_empty() {

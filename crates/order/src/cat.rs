@@ -7,7 +7,7 @@
 
 use std::ffi::OsString;
 use std::fs::{File, Metadata};
-use std::io::{self, BufWriter, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -26,9 +26,17 @@ use crate::summary::Tally;
 use crate::walk::List;
 use crate::window::LEAST;
 
-/// Bytes written by one system call: what a pipe holds. At half of it there are more calls; at double a pipe
-/// takes two turns for each.
+/// Bytes read or written by one system call. At half of it there are more calls; at double the reader of the
+/// pipe waits longer for the first of them.
 const BUFFER: usize = 64 << 10;
+
+/// Bytes that a pipe on standard output is made to hold: as many as any user may have
+/// (`fs.pipe-max-size`). With a pipe of one [`BUFFER`], its reader and we would work by turns. At half of it
+/// they wait for each other more often; at double the kernel refuses it.
+const PIPE: usize = 1 << 20;
+
+/// Zeros after a member's content, up to the next multiple of this.
+const TAR_BLOCK: u64 = 512;
 
 /// Write the contents of files as one tar stream, in the order in which their disk reads them best
 ///
@@ -99,10 +107,14 @@ pub fn run(args: CatSetArgs) -> Result<Exit, Fault> {
         let text = "a tar stream is not for a terminal: send standard output to a pipe or to a file";
         return Err(Fault::new(Exit::Usage, text));
     }
-    let out: Box<dyn Write> = match nowhere {
-        true => Box::new(io::sink()),
-        false => Box::new(BufWriter::with_capacity(BUFFER, File::from(standard(io::stdout())?))),
-    };
+    let to = if nowhere { None } else { Some(File::from(standard(io::stdout())?)) };
+    if let Some(to) = &to
+        && rustix::pipe::fcntl_getpipe_size(to).is_ok_and(|size| size < PIPE)
+    {
+        // What it holds already does, where the user has too many pages in pipes.
+        let _ = rustix::pipe::fcntl_setpipe_size(to, PIPE);
+    }
+    let out = Out { to, buffer: vec![0; BUFFER].into_boxed_slice(), filled: 0 };
     let end = if args.null { b'\0' } else { b'\n' };
     // Standard output may be a file of the set.
     let own = match nowhere {
@@ -151,7 +163,7 @@ pub fn run(args: CatSetArgs) -> Result<Exit, Fault> {
 }
 
 struct Stream {
-    out: Builder<Box<dyn Write>>,
+    out: Builder<Out>,
     /// Device and inode of standard output.
     own: Option<(u64, u64)>,
     set: Set,
@@ -193,6 +205,8 @@ impl Stream {
         header.set_metadata(&meta);
         // Before 1970 there is no time in tar.
         header.set_mtime(meta.mtime().max(0).cast_unsigned());
+        // The member's content follows its header without a copy in between.
+        self.out.append_data(&mut header, member(&item.path), io::empty())?;
         let mut body = Body {
             set: &mut self.set,
             file,
@@ -202,7 +216,10 @@ impl Stream {
             last: item.last,
             missing: None,
         };
-        self.out.append_data(&mut header, member(&item.path), &mut body)?;
+        let out = self.out.get_mut();
+        while out.take_from(&mut body)? > 0 {}
+        let zeros = body.done.next_multiple_of(TAR_BLOCK) - body.done;
+        out.write_all(&[0; TAR_BLOCK as usize][..zeros as usize])?;
         let (last, file, missing) = (body.last, body.file, body.missing);
         skip_rest(&mut self.set, last);
         self.sums.files += 1;
@@ -219,6 +236,42 @@ impl Stream {
             self.tally.say(path, &why);
         }
         Ok(())
+    }
+}
+
+/// Standard output, if it is wanted. What is read goes into its buffer at once.
+struct Out {
+    to: Option<File>,
+    buffer: Box<[u8]>,
+    filled: usize,
+}
+
+impl Out {
+    /// Takes some bytes, as many as one read gives; 0 at the end.
+    fn take_from(&mut self, from: &mut impl Read) -> io::Result<usize> {
+        if self.filled == self.buffer.len() {
+            self.flush()?;
+        }
+        loop {
+            match from.read(&mut self.buffer[self.filled..]) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                got => {
+                    self.filled += *got.as_ref().unwrap_or(&0);
+                    return got;
+                }
+            }
+        }
+    }
+}
+
+impl Write for Out {
+    fn write(&mut self, mut bytes: &[u8]) -> io::Result<usize> {
+        self.take_from(&mut bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let filled = std::mem::take(&mut self.filled);
+        self.to.as_mut().map_or(Ok(()), |to| to.write_all(&self.buffer[..filled]))
     }
 }
 

@@ -15,7 +15,7 @@ use crate::ahead::{Ahead, AheadSummary, Gone, Wanted};
 use crate::batch::{self, BATCH_PATHS, Batch};
 use crate::entries::Entries;
 use crate::look::{By, Found, Look};
-use crate::pipe::Pipe;
+use crate::pipe::{PAGE, Pipe};
 use crate::sequence::{At, Limits};
 use crate::summary::Tally;
 use crate::walk::{From, List};
@@ -40,9 +40,9 @@ pub struct OrderArgs {
     #[arg(short = '0', long)]
     null: bool,
     /// What to sort by: the address of a file's first bytes on its disk; its inode number, which opens no
-    /// file; nothing
-    #[arg(long, value_enum, default_value_t = By::Address)]
-    by: By,
+    /// file; nothing [default: address, but files in memory as they are listed if standard output is a pipe]
+    #[arg(long, value_enum)]
+    by: Option<By>,
     /// Instead of a folder, write the regular files below it
     #[arg(long)]
     dirs: bool,
@@ -67,10 +67,13 @@ enum Out {
     /// To standard output.
     Plain(BufWriter<File>),
     /// To standard output, their files read before.
-    Ahead(Box<Ahead<Pipe>>),
+    Ahead(Box<Ahead<Pipe>>, Together),
     /// Nowhere: the summary takes their place.
     Nowhere,
 }
+
+/// Paths, with their end marks, whose files are in memory: they are handed on a page at a time.
+type Together = Vec<u8>;
 
 /// Why no more paths can be written.
 enum Ended {
@@ -88,8 +91,10 @@ pub fn run(args: OrderArgs) -> Result<Exit, Fault> {
     let mut out = out(&args)?;
     let mut list = List::new(from(args.paths, end)?, Some(end), args.dirs);
     let mut tally = Tally::new(seekless_output::bar(bar_total, "{bar:40} {pos}/{len} {eta}"));
-    let mut look = Look::new(args.by);
-    let ended = go(&mut list, &mut look, &mut tally, &mut out, batch::limits(args.batch), end);
+    let mut look = Look::new(args.by.unwrap_or_default());
+    // Who names an order has it, and a list that is kept is for another time.
+    let looks = args.by.is_none() && !matches!(out, Out::Nowhere) && is_pipe(io::stdout());
+    let ended = go(&mut list, &mut look, &mut tally, &mut out, batch::limits(args.batch), looks, end);
     tally.bar.finish_and_clear();
     let (ahead, written) = close(out, ended);
     if let Some(to) = &args.json {
@@ -118,11 +123,11 @@ fn go(
     tally: &mut Tally,
     out: &mut Out,
     limits: Limits,
+    looks: bool,
     end: u8,
 ) -> Result<(), Ended> {
-    let ahead = matches!(out, Out::Ahead(_));
     while let Some(Batch { found, in_memory }) =
-        batch::next(list, look, limits, ahead, &mut |path, why| tally.refuse(&path, &why))
+        batch::next(list, look, limits, looks, &mut |path, why| tally.refuse(&path, &why))
     {
         tally.batches += 1;
         for found in found {
@@ -141,12 +146,20 @@ impl Out {
             Out::Plain(out) => {
                 out.write_all(&found.path).and_then(|()| out.write_all(&[end])).map_err(Ended::Unwritable)
             }
-            Out::Ahead(ahead) => {
+            Out::Ahead(ahead, together) if in_memory => {
+                together.extend_from_slice(&found.path);
+                together.push(end);
+                match together.len() < PAGE {
+                    true => Ok(()),
+                    false => ahead.add(std::mem::take(together), None).map_err(|Gone| Ended::Gone),
+                }
+            }
+            Out::Ahead(ahead, _) => {
                 let mut line = Vec::with_capacity(found.path.len() + 1);
                 line.extend_from_slice(&found.path);
                 line.push(end);
                 let steps = look.device(found.device).steps;
-                let wanted = (found.bytes > 0 && !in_memory).then_some(Wanted {
+                let wanted = (found.bytes > 0).then_some(Wanted {
                     path: &found.path,
                     offset: 0,
                     len: u64::MAX,
@@ -166,7 +179,11 @@ impl Out {
     fn end_batch(&mut self) -> Result<(), Ended> {
         match self {
             Out::Plain(out) => out.flush().map_err(Ended::Unwritable),
-            Out::Ahead(ahead) => ahead.drain().map_err(|Gone| Ended::Gone),
+            Out::Ahead(ahead, together) => {
+                let last = std::mem::take(together);
+                let added = if last.is_empty() { Ok(()) } else { ahead.add(last, None) };
+                added.and_then(|()| ahead.drain()).map_err(|Gone| Ended::Gone)
+            }
             Out::Nowhere => Ok(()),
         }
     }
@@ -175,7 +192,7 @@ impl Out {
 /// Ends the output: what was read ahead, and whether all of it was written.
 fn close(out: Out, ended: Result<(), Ended>) -> (Option<AheadSummary>, io::Result<()>) {
     let (ahead, written) = match out {
-        Out::Ahead(ahead) => {
+        Out::Ahead(ahead, _) => {
             let (pipe, sums) = ahead.into_parts();
             (Some(sums), pipe.finish())
         }
@@ -198,15 +215,17 @@ fn out(args: &OrderArgs) -> Result<Out, Fault> {
     };
     enough(size)?;
     let stdout = standard(io::stdout())?;
-    let is_pipe =
-        rustix::fs::fstat(&stdout).is_ok_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Fifo);
-    if nowhere || !is_pipe {
+    if nowhere || !is_pipe(&stdout) {
         let text = "--ahead needs a consumer: standard output must be a pipe, and take the paths";
         return Err(Fault::new(Exit::Usage, text));
     }
     Pipe::new(stdout)
-        .map(|pipe| Out::Ahead(Box::new(Ahead::new(pipe, size.0, !args.no_daemon))))
+        .map(|pipe| Out::Ahead(Box::new(Ahead::new(pipe, size.0, !args.no_daemon)), Together::new()))
         .map_err(|e| Fault::new(Exit::Failed, format!("cannot read ahead: {e}")))
+}
+
+fn is_pipe(stream: impl AsFd) -> bool {
+    rustix::fs::fstat(stream).is_ok_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Fifo)
 }
 
 /// Refuses to read less ahead than a page: the kernel reads no less.

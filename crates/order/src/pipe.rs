@@ -23,7 +23,7 @@ const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
 /// Bytes written together where several paths wait: a page of the pipe. At half of it more system calls; at
 /// double a path may wait for room while its page has some.
-const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 
 /// Standard output, a pipe. Its items are paths with their end marks.
 pub(crate) struct Pipe {

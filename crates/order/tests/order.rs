@@ -124,8 +124,10 @@ fn addresses_rise_in_whatever_order_the_list_was() {
     paths.sort_by_key(|path| std::cmp::Reverse(at(path)));
     // As arguments and as a list; in batches as well.
     let list = ended(b'\n', &paths);
-    let by_list = order(dir.path(), &[], &list);
-    let words: Vec<&str> = paths.iter().map(|p| p.to_str().unwrap()).collect();
+    // They are in memory: who wants the disk's order in a pipe says so.
+    let by_address = ["--by", "address"];
+    let by_list = order(dir.path(), &by_address, &list);
+    let words: Vec<&str> = by_address.into_iter().chain(paths.iter().map(|p| p.to_str().unwrap())).collect();
     let by_words = command(dir.path(), &words).output().unwrap();
     for out in [&by_list, &by_words] {
         assert!(out.status.success() && out.stderr.is_empty(), "{}", stderr(out));
@@ -133,12 +135,40 @@ fn addresses_rise_in_whatever_order_the_list_was() {
         assert_eq!(sorted(&out), sorted(&paths));
         assert!(out.windows(2).all(|pair| at(&pair[0]) < at(&pair[1])));
     }
-    let batches = parts(b'\n', &order(dir.path(), &["--batch", "30"], &list).stdout);
+    let batches = parts(b'\n', &order(dir.path(), &["--by", "address", "--batch", "30"], &list).stdout);
     assert_eq!(sorted(&batches), sorted(&paths));
     for (batch, from) in batches.chunks(30).zip(paths.chunks(30)) {
         assert_eq!(sorted(batch), sorted(from), "a batch is sorted by itself");
         assert!(batch.windows(2).all(|pair| at(&pair[0]) < at(&pair[1])));
     }
+}
+
+#[test]
+fn what_is_in_memory_goes_through_a_pipe_as_it_is_listed_and_into_a_file_in_order() {
+    let dir = folder();
+    let mut paths = files(dir.path(), [5_000; 80]);
+    let at = |path: &OsString| address(dir.path(), path);
+    if at(&paths[0]).is_none() {
+        return skipped("no FIEMAP here");
+    }
+    paths.sort_by_key(|path| std::cmp::Reverse(at(path)));
+    // One that is not there in between, and more than one page of paths.
+    let more: Vec<OsString> = std::iter::repeat_n(paths.clone(), 10).flatten().collect();
+    let list = [ended(b'\n', &more[..100]), b"gone\n".to_vec(), ended(b'\n', &more[100..])].concat();
+    for ahead in [&[][..], &["--ahead", "1MiB"]] {
+        let out = order(dir.path(), ahead, &list);
+        assert_eq!(out.status.code(), Some(1));
+        assert_eq!(stderr(&out).lines().count(), 2, "{}", stderr(&out));
+        assert!(parts(b'\n', &out.stdout) == more, "{ahead:?}");
+    }
+    let into = dir.path().join("into");
+    let mut command = command(dir.path(), &[]);
+    let words = paths.iter().collect::<Vec<_>>();
+    let status = command.args(words).stdout(File::create(&into).unwrap()).status().unwrap();
+    assert!(status.success());
+    let out = parts(b'\n', &fs::read(&into).unwrap());
+    assert_eq!(sorted(&out), sorted(&paths));
+    assert!(out.windows(2).all(|pair| at(&pair[0]) < at(&pair[1])));
 }
 
 #[test]
@@ -155,7 +185,7 @@ fn without_addresses_inodes_rise() {
     let empty = folder();
     let mut paths = files(empty.path(), (0..20).map(|i| if i % 2 == 0 { 5_000 } else { 0 }));
     paths.reverse();
-    let out = parts(b'\n', &order(empty.path(), &[], &ended(b'\n', &paths)).stdout);
+    let out = parts(b'\n', &order(empty.path(), &["--by", "address"], &ended(b'\n', &paths)).stdout);
     let inode = |path: &OsString| fs::metadata(empty.path().join(path)).unwrap().ino();
     assert_eq!(sorted(&out), sorted(&paths));
     if address(empty.path(), &out[19]).is_none() {
@@ -458,7 +488,7 @@ fn disks_come_one_after_the_other() {
         files(dir, [100; 3]).into_iter().map(move |n| dir.join(n).into_os_string())
     }
     let mixed: Vec<OsString> = on(dir.path()).zip(on(memory.path())).flat_map(|(a, b)| [a, b]).collect();
-    let out = order(dir.path(), &[], &ended(b'\n', &mixed));
+    let out = order(dir.path(), &["--by", "address"], &ended(b'\n', &mixed));
     assert!(out.status.success(), "{}", stderr(&out));
     let out = parts(b'\n', &out.stdout);
     assert_eq!(sorted(&out), sorted(&mixed));
