@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import os
-from pathlib import Path
 from typing import List, Optional
 
 ABI = 1
@@ -48,10 +46,13 @@ def _places() -> List[str]:
     named = os.environ.get("SEEKLESS_ORDER_LIBRARY")
     if named:
         return [named]
-    bundled = Path(__file__).with_name(NAME)
-    installed = [Path(prefix) / "lib" / NAME for prefix in ("/usr/local", "/usr")]
+    # Not at the top: it takes as long to load as all else here, and is needed only where no name is given.
+    import ctypes.util
+
+    bundled = os.path.join(os.path.dirname(__file__), NAME)
+    installed = [os.path.join(prefix, "lib", NAME) for prefix in ("/usr/local", "/usr")]
     found = ctypes.util.find_library("seekless_order")
-    return [str(path) for path in [bundled, *installed] if path.exists()] + ([found] if found else [])
+    return [path for path in [bundled, *installed] if os.path.exists(path)] + ([found] if found else [])
 
 
 def library() -> ctypes.CDLL:

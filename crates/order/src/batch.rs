@@ -52,8 +52,8 @@ fn beside(batch: Vec<Found>, look: &Look) -> Vec<Found> {
     all
 }
 
-/// The next batch in order; `None` after the last path. With `looks`, files that are in memory already stay in
-/// the order of the list: no order makes them come sooner. `refuse` gets each path that cannot be put in
+/// The next batch in order; `None` after the last path. With `looks`, files that are in memory already stay
+/// in the order of the list: no order makes them come sooner. `refuse` gets each path that cannot be put in
 /// order, and why.
 pub(crate) fn next(
     list: &mut List,

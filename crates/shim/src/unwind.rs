@@ -1,12 +1,13 @@
 //! The unwinder, found when it is needed.
 //!
-//! The standard library is compiled to unwind, and so refers to functions of `libgcc_s.so.1`. A process that is loaded with
-//! us would load that library too: more than all of ours takes, for each program that a shell starts. We never panic, so
-//! the only one to unwind through us is `pthread_cancel`, and for that libc has loaded the library itself.
+//! The standard library is compiled to unwind, and so refers to functions of `libgcc_s.so.1`. A process that
+//! is loaded with us would load that library too: more than all of ours takes, for each program that a shell
+//! starts. We never panic, so the only one to unwind through us is `pthread_cancel`, and for that libc has
+//! loaded the library itself.
 //!
-//! So the names that the standard library refers to are here. They are hidden, and for no one else. Each jumps to a
-//! function that loads the library, or finds it loaded, and calls on. It is the same library that unwinds, so both agree
-//! on what a context looks like.
+//! So the names that the standard library refers to are here. They are hidden, and for no one else. Each
+//! jumps to a function that loads the library, or finds it loaded, and calls on. It is the same library that
+//! unwinds, so both agree on what a context looks like.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};

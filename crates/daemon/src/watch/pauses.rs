@@ -2,8 +2,8 @@
 //!
 //! A read that is announced costs its caller two context switches. A file in memory is announced once
 //! ([`super::files`]), so a program that reads a large tree of small files pays for each of them. Therefore:
-//! after [`HITS`] such events within a round of the keeper, the kernel ignores the folders of that file system
-//! until the next round.
+//! after [`HITS`] such events within a round of the keeper, the kernel ignores the folders of that file
+//! system until the next round.
 //!
 //! What a pause may miss is bounded:
 //!
