@@ -62,7 +62,7 @@ impl Unit {
     fn client(&self) -> OwnedFd {
         let name = CString::new(self.path().as_os_str().as_bytes()).unwrap();
         let client = fdpass::connect(Address::Path(&name)).unwrap();
-        let hello = Frame::Hello { pid: 1 }.encode().unwrap();
+        let hello = Frame::Hello { pid: 1, ring: false }.encode().unwrap();
         fdpass::send(client.as_fd(), hello.as_bytes(), None).unwrap();
         client
     }
