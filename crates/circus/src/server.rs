@@ -1,8 +1,9 @@
 //! The loop: arrivals, deliveries and completed reads in order of time, the policy in the middle.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BinaryHeap;
 
+use hashbrown::HashMap;
 use seekless_drive::{Command, Drive, Op};
 use seekless_reorder::{Action, Circus, ClientId, ContentId, Event, ReadId, Stats, Wanted};
 use seekless_units::{Lba, Nanos, SECTOR_BYTES};
@@ -41,9 +42,9 @@ struct World<'a> {
     drive_next: Option<Nanos>,
     link: ServerLink,
     due: BinaryHeap<Reverse<(Nanos, u64, Due)>>,
-    downloads: BTreeMap<u64, Download>,
+    downloads: HashMap<u64, Download>,
     /// Reads under way: blocks of each.
-    reads: BTreeMap<u64, u64>,
+    reads: HashMap<u64, u64>,
     next_client: u64,
     order: u64,
     arrivals: Draw,
@@ -82,8 +83,8 @@ pub fn run(setup: &Setup) -> CircusReport {
         drive_next: None,
         link: ServerLink::new(setup.link_rate),
         due: BinaryHeap::new(),
-        downloads: BTreeMap::new(),
-        reads: BTreeMap::new(),
+        downloads: HashMap::new(),
+        reads: HashMap::new(),
         next_client: 0,
         order: 0,
         arrivals: Draw::new(setup.seed, "circus arrivals"),

@@ -1,7 +1,9 @@
 //! The server's side as a state machine: clients join and leave, blocks are chosen, read, sent, dropped.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+
+use hashbrown::HashMap;
 
 use super::bitmap::BlockMap;
 use super::client::{ActiveFile, ClientDownload, Limits, Role};
@@ -29,11 +31,11 @@ pub struct Circus {
     reads_in_flight: usize,
     /// Longest read, blocks.
     read_blocks: u64,
-    files: BTreeMap<ContentId, ActiveFile>,
-    clients: BTreeMap<ClientId, ClientDownload>,
+    files: HashMap<ContentId, ActiveFile>,
+    clients: HashMap<ClientId, ClientDownload>,
     memory: Memory,
     reads: Reads,
-    under: BTreeMap<ReadId, Under>,
+    under: HashMap<ReadId, Under>,
     actions: VecDeque<Action>,
     read_ids: u64,
     stats: Stats,
@@ -53,11 +55,11 @@ impl Circus {
             clients_max: config.clients_max,
             reads_in_flight,
             read_blocks: (config.read.0 / block).clamp(1, share),
-            files: BTreeMap::new(),
-            clients: BTreeMap::new(),
+            files: HashMap::new(),
+            clients: HashMap::new(),
             memory: Memory::new(capacity),
             reads: Reads::default(),
-            under: BTreeMap::new(),
+            under: HashMap::new(),
             actions: VecDeque::new(),
             read_ids: 0,
             stats: Stats::default(),

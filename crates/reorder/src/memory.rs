@@ -1,8 +1,6 @@
 //! The blocks in memory: a bounded number, the one used longest ago leaves first, one being sent never.
 
-use alloc::collections::BTreeMap;
-use alloc::collections::btree_map::Entry;
-
+use hashbrown::HashMap;
 use seekless_policy::recency::{Recency, Turn};
 
 use super::ContentId;
@@ -17,31 +15,11 @@ struct Held {
     idle: Option<Turn>,
 }
 
-/// Blocks of a group. Clients ask for neighbours, and groups of them are found faster than blocks would be:
-/// there are fewer. With half as many and with double, simulated downloads of one file and of 16 take the
-/// same time and memory.
-const GROUP_BLOCKS: u64 = 16;
-
-/// Neighbouring blocks of a file, of which at least one is held.
-#[derive(Clone, Debug, Default)]
-struct Group {
-    blocks: [Option<Held>; GROUP_BLOCKS as usize],
-    held: u64,
-}
-
-/// The group of a block, and its place there.
-fn split((content, block): Key) -> (Key, usize) {
-    ((content, block / GROUP_BLOCKS), (block % GROUP_BLOCKS) as usize)
-}
-
 /// Bounded block memory.
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
     capacity: u64,
-    /// By content and number.
-    groups: BTreeMap<Key, Group>,
-    /// Blocks of them.
-    held: u64,
+    held: HashMap<Key, Held>,
     /// Not pinned, by last use.
     idle: Recency<Key>,
     /// Room promised to reads under way.
@@ -50,23 +28,16 @@ pub(super) struct Memory {
 
 impl Memory {
     pub(super) fn new(capacity: u64) -> Memory {
-        Memory {
-            capacity: capacity.max(1),
-            groups: BTreeMap::new(),
-            held: 0,
-            idle: Recency::default(),
-            reserved: 0,
-        }
+        Memory { capacity: capacity.max(1), held: HashMap::new(), idle: Recency::default(), reserved: 0 }
     }
 
     pub(super) fn contains(&self, key: Key) -> bool {
-        let (group, place) = split(key);
-        self.groups.get(&group).is_some_and(|g| g.blocks[place].is_some())
+        self.held.contains_key(&key)
     }
 
     /// Blocks held or promised.
     pub(super) fn in_use(&self) -> u64 {
-        self.held + self.reserved
+        self.held.len() as u64 + self.reserved
     }
 
     /// Whether a block more can be read, if need be by dropping one.
@@ -90,17 +61,7 @@ impl Memory {
     /// The idle block used longest ago is held no longer.
     fn drop_oldest(&mut self) -> Option<Key> {
         let key = self.idle.pop_oldest()?;
-        let (number, place) = split(key);
-        if let Entry::Occupied(mut entry) = self.groups.entry(number)
-            && entry.get_mut().blocks[place].take().is_some()
-        {
-            let group = entry.get_mut();
-            group.held -= 1;
-            if group.held == 0 {
-                entry.remove();
-            }
-            self.held -= 1;
-        }
+        self.held.remove(&key);
         Some(key)
     }
 
@@ -120,20 +81,13 @@ impl Memory {
     /// A promised block that came.
     pub(super) fn fill(&mut self, key: Key) {
         self.release();
-        let (group, place) = split(key);
-        let group = self.groups.entry(group).or_default();
         let held = Held { pins: 0, idle: Some(self.idle.add(key)) };
-        if group.blocks[place].replace(held).is_none() {
-            group.held += 1;
-            self.held += 1;
-        }
+        self.held.insert(key, held);
     }
 
     /// A client is to be sent this block; `false` if it is not here.
     pub(super) fn pin(&mut self, key: Key) -> bool {
-        let (group, place) = split(key);
-        let group = self.groups.get_mut(&group);
-        let Some(held) = group.and_then(|group| group.blocks[place].as_mut()) else { return false };
+        let Some(held) = self.held.get_mut(&key) else { return false };
         if let Some(turn) = held.idle.take() {
             self.idle.remove(turn);
         }
@@ -143,9 +97,7 @@ impl Memory {
 
     /// It is not any more.
     pub(super) fn unpin(&mut self, key: Key) {
-        let (group, place) = split(key);
-        let group = self.groups.get_mut(&group);
-        let Some(held) = group.and_then(|group| group.blocks[place].as_mut()) else { return };
+        let Some(held) = self.held.get_mut(&key) else { return };
         held.pins = held.pins.saturating_sub(1);
         if held.pins == 0 && held.idle.is_none() {
             held.idle = Some(self.idle.add(key));

@@ -1,9 +1,9 @@
 //! Which blocks are to be read: those a client waits for first, then those that lie in queues, in order of choice.
 
-use alloc::collections::BTreeMap;
-use alloc::collections::btree_map::Entry;
 use alloc::vec::Vec;
 
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use seekless_policy::recency::{Recency, Turn};
 
 use super::ClientId;
@@ -35,7 +35,7 @@ struct Want {
 /// flight.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reads {
-    wants: BTreeMap<Key, Want>,
+    wants: HashMap<Key, Want>,
     /// To be read, first come, first served: these,
     urgent: Recency<Key>,
     /// and then these.
