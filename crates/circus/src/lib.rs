@@ -42,7 +42,7 @@ pub const LINKS: [(&str, f64); 3] = [("T1", 1.544e6), ("10T", 10e6), ("T3", 44.7
 pub const SEQUENTIAL_QUEUE: usize = 2;
 
 /// One experiment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Setup {
     /// The disk.
     pub drive: DriveSpec,
@@ -84,6 +84,12 @@ impl Setup {
         setup.server.selection = Selection::Sequential;
         setup.server.queue = SEQUENTIAL_QUEUE;
         setup
+    }
+
+    /// Whether another experiment must give the same: without loss, delay plays no part ([`link::goodput`]).
+    pub fn gives_the_same(&self, other: &Setup) -> bool {
+        let round_trip = if self.loss > 0.0 { self.round_trip } else { other.round_trip };
+        Setup { round_trip, ..self.clone() } == *other
     }
 
     /// Bytes a second the clients ask for.

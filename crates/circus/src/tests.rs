@@ -106,3 +106,13 @@ fn trials_go_on_until_the_interval_is_narrow_or_there_are_enough() {
     assert_eq!(all.reports.len(), 3);
     assert_eq!(all.reports[2], run(&Setup { seed: setup.seed + 2, ..setup }));
 }
+
+#[test]
+fn without_loss_delay_changes_nothing() {
+    let near = setup(0.3, 16);
+    let far = Setup { round_trip: Nanos::from_millis(75), ..near.clone() };
+    assert!(near.gives_the_same(&far));
+    assert_eq!(run(&near), run(&far));
+    let lossy = |setup: &Setup| Setup { loss: 0.1, ..setup.clone() };
+    assert!(!near.gives_the_same(&lossy(&near)) && !lossy(&near).gives_the_same(&lossy(&far)));
+}

@@ -275,15 +275,24 @@ pub(super) fn run(args: CircusArgs) -> Result<Exit, Fault> {
         .num_threads(args.threads.unwrap_or(0))
         .build()
         .map_err(|e| Fault::new(Exit::Failed, format!("threads cannot be started: {e}")))?;
-    let bar = seekless_output::bar(points.len() as u64, RUNS);
-    let results: Vec<Trials> = pool.install(|| {
+    // What must give the same is run once.
+    let mut setups: Vec<&Setup> = Vec::new();
+    let of_point = points.iter().map(|FigurePoint { setup, .. }| {
+        setups.iter().position(|other| other.gives_the_same(setup)).unwrap_or_else(|| {
+            setups.push(setup);
+            setups.len() - 1
+        })
+    });
+    let of_point: Vec<usize> = of_point.collect();
+    let bar = seekless_output::bar(setups.len() as u64, RUNS);
+    let of_setup: Vec<Trials> = pool.install(|| {
         use rayon::prelude::*;
-        points
+        setups
             .par_iter()
-            .map(|point| {
+            .map(|setup| {
                 let result = match args.until {
-                    Some(share) => trials_until(&point.setup, share, args.trials),
-                    None => trials(&point.setup, args.trials),
+                    Some(share) => trials_until(setup, share, args.trials),
+                    None => trials(setup, args.trials),
                 };
                 bar.inc(1);
                 result
@@ -291,6 +300,7 @@ pub(super) fn run(args: CircusArgs) -> Result<Exit, Fault> {
             .collect()
     });
     bar.finish_and_clear();
+    let results: Vec<Trials> = of_point.iter().map(|&i| of_setup[i].clone()).collect();
     let checks = conclusions(&figure, &results);
     let exit = if checks.iter().all(Conclusion::holds) { Exit::Ok } else { Exit::Failed };
     seekless_output::give(args.json.as_deref(), &as_json(&args, &figure, &results, &checks), || {
