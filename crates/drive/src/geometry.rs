@@ -36,9 +36,48 @@ pub(crate) struct Place {
     pub(crate) track: Track,
     /// Which sector of its track, before skew.
     sector: u64,
-    /// Skew of the track, in sectors, less than one turn.
-    skew: u64,
+    /// The same with the track's skew, less than one turn.
+    position: u64,
+    /// The angle, in nanoseconds of rotation, at which it starts.
+    angle: u64,
     sectors_per_track: u64,
+}
+
+/// The zones of a drive, by address.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Zones {
+    all: Vec<Zone>,
+    /// Number of the zone that each stretch of 2^`stretch_bits` addresses begins in: every command asks for
+    /// zones, and a drive has a dozen or two.
+    begins_in: Vec<u32>,
+    stretch_bits: u32,
+}
+
+impl Zones {
+    /// Stretches there are at least, and less than twice as many. With half or double simulations take the
+    /// same time.
+    const STRETCHES: u64 = 256;
+
+    /// Of zones in order of address, at least one.
+    pub(crate) fn new(all: Vec<Zone>) -> Zones {
+        let addresses = all.last().map_or(1, |last| last.first_lba + last.lbas);
+        let stretch_bits = (addresses / Zones::STRETCHES).checked_ilog2().unwrap_or(0);
+        let first = |stretch: u64| stretch << stretch_bits;
+        let begins_in = (0..=(addresses - 1) >> stretch_bits)
+            .map(|stretch| all.partition_point(|z| z.first_lba <= first(stretch)) as u32 - 1)
+            .collect();
+        Zones { all, begins_in, stretch_bits }
+    }
+
+    /// The zone of an address; addresses past the end count as the last.
+    fn of(&self, lba: u64) -> &Zone {
+        let stretch = ((lba >> self.stretch_bits) as usize).min(self.begins_in.len() - 1);
+        let mut zone = self.begins_in[stretch] as usize;
+        while self.all.get(zone + 1).is_some_and(|next| next.first_lba <= lba) {
+            zone += 1;
+        }
+        &self.all[zone]
+    }
 }
 
 /// A movement over the medium: where the heads are and since when they can read.
@@ -57,7 +96,7 @@ pub(crate) struct Geometry {
     pub(crate) heads: u32,
     pub(crate) cylinders: u32,
     pub(crate) sectors: u64,
-    pub(crate) zones: Vec<Zone>,
+    pub(crate) zones: Zones,
     pub(crate) head_switch: u64,
     pub(crate) seek: SeekCurve,
 }
@@ -65,8 +104,7 @@ pub(crate) struct Geometry {
 impl Geometry {
     /// The zone of an address; addresses past the end count as the last.
     pub(crate) fn zone(&self, lba: u64) -> &Zone {
-        let after = self.zones.partition_point(|z| z.first_lba <= lba);
-        &self.zones[after.saturating_sub(1)]
+        self.zones.of(lba)
     }
 
     /// Where an address lies.
@@ -83,9 +121,9 @@ impl Geometry {
         let (cylinder, head) = (track / heads, track % heads);
         // Each cylinder adds one cylinder skew and a track skew for every head but the first.
         let per_cylinder = zone.cylinder_skew + (heads - 1) * zone.track_skew;
-        let skew = (cylinder * per_cylinder + head * zone.track_skew) % spt;
+        let position = (sector + cylinder * per_cylinder + head * zone.track_skew) % spt;
         let track = Track { cylinder: zone.first_cylinder + cylinder as u32, head: head as u32 };
-        Place { track, sector, skew, sectors_per_track: spt }
+        Place { track, sector, position, angle: position * self.period / spt, sectors_per_track: spt }
     }
 
     /// The address after the last one of the track that holds `lba`.
@@ -107,16 +145,13 @@ impl Geometry {
 
     /// The wait from `at` until the start of the sector at `place` comes round.
     pub(crate) fn wait(&self, at: u64, place: &Place) -> u64 {
-        let start = self.angle(place, 0);
         let now = at % self.period;
-        if start >= now { start - now } else { start + self.period - now }
+        if place.angle >= now { place.angle - now } else { place.angle + self.period - now }
     }
 
-    /// The angle, in nanoseconds of rotation, at which the `offset`th sector after `place` starts (unwrapped
-    /// within a track's length when `offset` is not zero).
-    fn angle(&self, place: &Place, offset: u64) -> u64 {
-        let position = (place.sector + place.skew) % place.sectors_per_track + offset;
-        position * self.period / place.sectors_per_track
+    /// The time in which `sectors` sectors from `place` on pass, all on its track.
+    fn passage(&self, place: &Place, sectors: u64) -> u64 {
+        (place.position + sectors) * self.period / place.sectors_per_track - place.angle
     }
 
     /// Reads or writes on from `lba`, track after track, until `limit` is reached or the next sector would
@@ -132,8 +167,7 @@ impl Geometry {
             let on_track = place.sectors_per_track - place.sector;
             let in_zone = zone.first_lba + zone.lbas - lba;
             let run = on_track.min(in_zone).min(limit - lba);
-            let zero = self.angle(&place, 0);
-            let end = start + (self.angle(&place, run) - zero);
+            let end = start + self.passage(&place, run);
             if end <= until {
                 *head = Head { track: place.track, at: end };
                 lba += run;
@@ -142,13 +176,12 @@ impl Geometry {
             if until <= start {
                 break;
             }
-            // Whole sectors that end by `until`: the largest n with angle(n) - zero <= until - start.
+            // Whole sectors that end by `until`: the largest n with passage(n) <= until - start.
             let spt = place.sectors_per_track;
-            let first = (place.sector + place.skew) % spt;
-            let reach = until - start + zero;
-            let whole = (((reach + 1) * spt - 1) / self.period).saturating_sub(first).min(run);
+            let reach = until - start + place.angle;
+            let whole = (((reach + 1) * spt - 1) / self.period).saturating_sub(place.position).min(run);
             if whole > 0 {
-                *head = Head { track: place.track, at: start + (self.angle(&place, whole) - zero) };
+                *head = Head { track: place.track, at: start + self.passage(&place, whole) };
                 lba += whole;
             }
             break;
@@ -191,12 +224,12 @@ mod tests {
         // The last sector of each zone and the first of the next are where the tables say.
         for pick in 0..catalogue::names().count() {
             let g = geometry(pick);
-            for pair in g.zones.windows(2) {
-                let (last, first) = (g.place(pair[1].first_lba - 1), g.place(pair[1].first_lba));
-                assert!(last.track.cylinder < pair[1].first_cylinder);
+            for zone in &g.zones.all[1..] {
+                let (last, first) = (g.place(zone.first_lba - 1), g.place(zone.first_lba));
+                assert!(last.track.cylinder < zone.first_cylinder);
                 assert_eq!(
                     (first.track.cylinder, first.track.head, first.sector),
-                    (pair[1].first_cylinder, 0, 0)
+                    (zone.first_cylinder, 0, 0)
                 );
             }
             assert!(g.place(g.sectors - 1).track.cylinder < g.cylinders);
@@ -204,6 +237,32 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn an_address_is_in_the_last_zone_that_begins_before_it(
+            lengths in prop::collection::vec(1..100_000u64, 1..40), at in 0.0..1.2f64,
+        ) {
+            let mut first_lba = 0;
+            let zone = |&lbas: &u64| {
+                first_lba += lbas;
+                Zone {
+                    first_lba: first_lba - lbas,
+                    lbas,
+                    first_cylinder: 0,
+                    sectors_per_track: 1,
+                    track_skew: 0,
+                    cylinder_skew: 0,
+                }
+            };
+            let all: Vec<Zone> = lengths.iter().map(zone).collect();
+            let lba = (at * lengths.iter().sum::<u64>() as f64) as u64;
+            let zones = Zones::new(all.clone());
+            prop_assert_eq!(Some(zones.of(lba)), all.iter().rfind(|z| z.first_lba <= lba));
+            for zone in &all {
+                prop_assert_eq!(zones.of(zone.first_lba), zone);
+                prop_assert_eq!(zones.of(zone.first_lba + zone.lbas - 1), zone);
+            }
+        }
+
         #[test]
         fn a_passage_in_pieces_ends_when_the_whole_does(
             pick in 0..64usize, at in 0..1_000_000_000u64, place in 0.0..1.0f64,

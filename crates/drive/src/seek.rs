@@ -50,11 +50,11 @@ impl SeekCurve {
     }
 }
 
-/// The straight line through two points.
+/// The straight line through two points. Times are at most a minute and a drive has at most 10^8 cylinders
+/// (`spec.rs`), so their product fits.
 fn line(d0: u32, t0: u64, d1: u32, t1: u64, distance: u32) -> u64 {
-    let run = i128::from(d1) - i128::from(d0);
-    let rise = i128::from(t1) - i128::from(t0);
-    let t = i128::from(t0) + rise * (i128::from(distance) - i128::from(d0)) / run;
+    let (run, rise) = (i64::from(d1 - d0), t1 as i64 - t0 as i64);
+    let t = t0 as i64 + rise.saturating_mul(i64::from(distance - d0)) / run;
     t.max(0) as u64
 }
 

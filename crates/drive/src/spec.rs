@@ -12,7 +12,7 @@ use core::fmt;
 use seekless_units::{Bytes, Lba, Nanos, SECTOR_BYTES};
 use serde::Deserialize;
 
-use crate::geometry::{Geometry, Zone};
+use crate::geometry::{Geometry, Zone, Zones};
 use crate::seek::SeekCurve;
 
 /// Why a description cannot be used: one line that names the field.
@@ -295,7 +295,7 @@ impl RawSpec {
             heads: self.heads,
             cylinders: self.cylinders,
             sectors,
-            zones,
+            zones: Zones::new(zones),
             head_switch: nanos(self.seek.head_switch_ms, "seek.head_switch_ms")?,
             seek: self.seek.compile(self.cylinders)?,
         })
