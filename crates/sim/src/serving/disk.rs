@@ -235,11 +235,11 @@ impl Disk {
     fn enter(&mut self, now: Nanos, lba: u64, sectors: u64, pages: Pages, thread: u32) {
         self.busy_since.get_or_insert(now);
         // Behind a request that has not gone out yet.
-        let candidates = self.waiting.iter().chain(&self.outside).copied();
-        let behind = candidates.into_iter().take_while(|_| self.merges).position(|id| {
-            let r = self.request(id);
-            r.lba + r.sectors == lba && r.sectors + sectors <= self.sectors_max
-        });
+        let outside = self.outside.iter().map(|id| self.view(*id));
+        let candidates = self.views.iter().copied().chain(outside);
+        let behind = candidates
+            .take_while(|_| self.merges)
+            .position(|view| view.end == lba && view.end - view.lba + sectors <= self.sectors_max);
         if let Some(i) = behind {
             let id =
                 if i < self.waiting.len() { self.waiting[i] } else { self.outside[i - self.waiting.len()] };

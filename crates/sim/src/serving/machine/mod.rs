@@ -3,14 +3,14 @@
 mod clients;
 mod cluster;
 mod engines;
+mod events;
 mod file_sets;
 mod next_files;
 mod node;
 mod server;
 
 use std::cell::RefCell;
-use std::cmp::Ordering;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use seekless_policy::{Event, MemoryLimit, ReadId, RequestId, Stats};
@@ -29,6 +29,7 @@ use super::engine::{Engine, REPORT_EVERY};
 use super::readahead::{OnDemand, OpenFile, TwoWindows};
 use super::record::{Known, Recorder, Report};
 use super::server::Pool;
+use events::EventQueue;
 use file_sets::SetReader;
 use node::{NodeState, PAST};
 
@@ -79,41 +80,6 @@ enum Ev {
     Past(u64),
     /// The warm-up is over.
     Zero,
-}
-
-/// An event that is planned. The one to come next is the greatest, as a heap has it.
-struct Planned {
-    at: Nanos,
-    /// Counted from the first that was planned; no two are alike.
-    number: u64,
-    what: Ev,
-}
-
-impl Planned {
-    /// Time, then order of planning, as one number.
-    fn key(&self) -> u128 {
-        u128::from(self.at.0) << 64 | u128::from(self.number)
-    }
-}
-
-impl PartialEq for Planned {
-    fn eq(&self, other: &Planned) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl Eq for Planned {}
-
-impl PartialOrd for Planned {
-    fn partial_cmp(&self, other: &Planned) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Planned {
-    fn cmp(&self, other: &Planned) -> Ordering {
-        other.key().cmp(&self.key())
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,8 +145,7 @@ struct Machine<'a> {
     config: &'a Config,
     catalogue: &'a Catalogue,
     now: Nanos,
-    heap: BinaryHeap<Planned>,
-    planned: u64,
+    planned: EventQueue<Ev>,
     events: u64,
     cache: PageCache,
     disks: Vec<Disk>,
@@ -258,7 +223,8 @@ fn run_while(config: &Config, catalogue: &Catalogue, max_failed: Option<f64>) ->
     machine.sessions = session_specs.iter().map(|s| Sessions::new(catalogue, s)).collect();
     if let Some(share) = max_failed {
         let within = |s: &Session| s.start <= config.length;
-        let sessions: usize = machine.sessions.iter().map(|s| s.clone().take_while(within).count()).sum();
+        let sessions = machine.sessions.iter().filter(|_| share > 0.0);
+        let sessions: usize = sessions.map(|s| s.clone().take_while(within).count()).sum();
         machine.failed_enough = ((share * sessions as f64).ceil() as u64).max(1);
     }
     machine.begin(&closed);
@@ -285,8 +251,7 @@ impl<'a> Machine<'a> {
             config,
             catalogue,
             now: Nanos::ZERO,
-            heap: BinaryHeap::new(),
-            planned: 0,
+            planned: EventQueue::new(),
             events: 0,
             cache: PageCache::new(kernel.replacement, config.memory.0, all),
             looks: vec![0; disks.len()],
@@ -315,8 +280,7 @@ impl<'a> Machine<'a> {
     }
 
     fn plan(&mut self, at: Nanos, what: Ev) {
-        self.planned += 1;
-        self.heap.push(Planned { at: at.max(self.now), number: self.planned, what });
+        self.planned.plan(at.max(self.now), what);
     }
 
     fn begin(&mut self, closed: &[ClosedSpec]) {
@@ -390,14 +354,14 @@ impl<'a> Machine<'a> {
 
     /// When the next event is due.
     fn next_at(&self) -> Option<Nanos> {
-        self.heap.peek().map(|next| next.at)
+        self.planned.next_at()
     }
 
     fn step(&mut self) {
-        let Some(next) = self.heap.pop() else { return };
-        self.now = next.at;
+        let Some((at, event)) = self.planned.pop() else { return };
+        self.now = at;
         self.events += 1;
-        self.handle(next.what);
+        self.handle(event);
     }
 
     fn report(mut self) -> Report {
