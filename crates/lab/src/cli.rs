@@ -410,7 +410,7 @@ fn run_all(args: &RunArgs) -> Result<Exit, Fault> {
         }
     }
     let all = sim::Pool::with(threads(args), |pool| {
-        wanted.iter().for_each(|(name, scenario)| sim::ask(name, scenario, pool));
+        sim::ask(wanted.iter().map(|(name, scenario)| (**name, scenario)), pool);
         wanted.iter().map(|(name, scenario)| run_one_of_all(name, scenario, args, pool, &out)).collect()
     });
     let all: Vec<Results> = all?;

@@ -83,10 +83,15 @@ pub(crate) fn kept(dir: &Path, name: &str, scenario: &Scenario) -> Result<Vec<Ro
     Ok(before.rows.into_iter().filter(same).collect())
 }
 
-/// Queues the runs of a scenario before [`run`] waits for them; those that depend on others' results are left to that.
-pub(crate) fn ask(name: &str, scenario: &Scenario, pool: &Pool) {
-    let jobs = jobs(scenario, &recorded(name)).unwrap_or_default();
-    pool.ask(jobs.iter().flat_map(Job::lines));
+/// Queues the runs of scenarios, by their names, before [`run`] waits for them; those that depend on others'
+/// results are left to that. They are asked at once: what can be run together is to be there together.
+pub(crate) fn ask<'a>(scenarios: impl IntoIterator<Item = (&'a str, &'a Scenario)>, pool: &Pool) {
+    let mut lines = Vec::new();
+    for (name, scenario) in scenarios {
+        let jobs = jobs(scenario, &recorded(name)).unwrap_or_default();
+        lines.extend(jobs.iter().flat_map(Job::lines));
+    }
+    pool.ask(lines);
 }
 
 /// Runs a scenario in the simulator and leaves `results.json` and `report.html` in `out`.
@@ -147,7 +152,7 @@ pub(crate) fn run(
     let mut lines = Vec::new();
     for (position, job) in dependent {
         let line = at_load(scenario, &results.rows, job)?;
-        runs.ask([line.clone()]);
+        runs.ask_next(line.clone());
         lines.push((position, job, line));
     }
     for (position, job, line) in lines {
@@ -179,6 +184,11 @@ impl Runs<'_> {
         self.pool.ask(lines);
     }
 
+    fn ask_next(&self, line: Vec<String>) {
+        self.progress.more(1);
+        self.pool.ask_next(line);
+    }
+
     fn answer(&self, line: &[String]) -> Result<Arc<CommandResult>, Fault> {
         let answer = self.pool.answer(line)?;
         self.progress.step(1);
@@ -193,7 +203,7 @@ impl Runs<'_> {
         let Candidate { words, arm, .. } = &candidates[grid::best(answers.iter().map(|a| &a.value))];
         let point = Point { arm: arm.clone(), ..job.point.clone() };
         let line = translate::arguments(scenario, &point, job.repetition);
-        self.ask([line.clone()]);
+        self.ask_next(line.clone());
         Ok(Some(Chosen { words: words.clone(), line }))
     }
 

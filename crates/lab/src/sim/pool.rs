@@ -2,7 +2,8 @@
 //! processor waits for the longest run of each. What is asked for twice runs once: several figures show the
 //! same experiments, and the same configuration gives the same answer, whatever the order of its options.
 //! Tables of PFC's cases have most of their runs in common: those that wait are asked of one process
-//! ([`TOGETHER`]).
+//! ([`TOGETHER`]). That one takes longest and goes first, so that no processor waits for it in the end; then
+//! comes what depends on an answer ([`Pool::ask_next`]), as the rest of its scenario waits for it.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
@@ -95,6 +96,19 @@ struct PoolState {
     closed: bool,
 }
 
+impl PoolState {
+    /// Whether nobody has asked this before. From now on it is asked.
+    fn is_new(&mut self, line: &[String]) -> bool {
+        match self.answers.entry(asked(line)) {
+            Entry::Vacant(entry) => {
+                entry.insert(None);
+                true
+            }
+            Entry::Occupied(_) => false,
+        }
+    }
+}
+
 /// Lets the workers go, whatever way the work ends.
 struct Closing<'a>(&'a Pool);
 
@@ -126,10 +140,18 @@ impl Pool {
     pub(super) fn ask(&self, lines: impl IntoIterator<Item = Vec<String>>) {
         let mut state = self.state();
         for line in lines {
-            if let Entry::Vacant(entry) = state.answers.entry(asked(&line)) {
-                entry.insert(None);
+            if state.is_new(&line) {
                 state.queue.push_back(line);
             }
+        }
+        self.news.notify_all();
+    }
+
+    /// Queues a command line before all others, unless it is known.
+    pub(super) fn ask_next(&self, line: Vec<String>) {
+        let mut state = self.state();
+        if state.is_new(&line) {
+            state.queue.push_front(line);
         }
         self.news.notify_all();
     }
@@ -187,7 +209,8 @@ impl Pool {
             if state.closed {
                 return None;
             }
-            if let Some(line) = state.queue.pop_front() {
+            let first = state.queue.iter().position(|line| may_be_together(line)).unwrap_or(0);
+            if let Some(line) = state.queue.remove(first) {
                 let mut lines = vec![line];
                 if may_be_together(&lines[0]) {
                     let waiting = std::mem::take(&mut state.queue).into_iter();
@@ -243,11 +266,12 @@ mod tests {
     }
 
     #[test]
-    fn tables_that_wait_are_asked_of_one_process() {
+    fn tables_that_wait_are_asked_of_one_process_first() {
         let pool = Pool::default();
         pool.ask([
-            of("sim pfc-table --scale 0.1"),
             of("sim serve --rate 4"),
+            of("sim pfc-table --scale 0.1"),
+            of("sim serve --rate 5"),
             of("sim pfc-table"),
             of("sim pfc-table --drawn --seed 2"),
         ]);
@@ -255,6 +279,10 @@ mod tests {
         let one = ["sim", "pfc-table", "--scale", "0.1", "--and=", "--and=--drawn --seed 2"];
         assert_eq!(together(&lines), one);
         assert_eq!(pool.next().unwrap(), [of("sim serve --rate 4")]);
+        pool.ask_next(of("sim serve --rate 6"));
+        pool.ask_next(of("sim serve --rate 4"));
+        assert_eq!(pool.next().unwrap(), [of("sim serve --rate 6")]);
+        assert_eq!(pool.next().unwrap(), [of("sim serve --rate 5")]);
         let list = serde_json::json!([1, 2, 3]);
         assert_eq!(each(list.clone(), 3).unwrap(), [1, 2, 3]);
         assert_eq!(each(list.clone(), 1).unwrap(), vec![list.clone()]);
