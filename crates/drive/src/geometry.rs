@@ -48,14 +48,14 @@ pub(crate) struct Place {
 pub(crate) struct Zones {
     all: Vec<Zone>,
     /// Number of the zone that each stretch of 2^`stretch_bits` addresses begins in: every command asks for
-    /// zones, and a drive has a dozen or two.
+    /// zones, and a drive has tens.
     begins_in: Vec<u32>,
     stretch_bits: u32,
 }
 
 impl Zones {
-    /// Stretches there are at least, and less than twice as many. With half or double simulations take the
-    /// same time.
+    /// Stretches there are at least, and at most about twice as many: many more than zones, so that few hold
+    /// a boundary. With half, twice as many hold one; with double, the table is up to 4 KiB.
     const STRETCHES: u64 = 256;
 
     /// Of zones in order of address, at least one.
