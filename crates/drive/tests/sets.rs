@@ -384,3 +384,37 @@ proptest! {
         prop_assert_eq!(of_drive, of_set);
     }
 }
+
+#[test]
+fn members_hold_what_their_drives_have_no_room_for() {
+    let mut one = drives(SetKind::Linear, 1);
+    assert_eq!(one.accepts(), one.depth());
+    let mut mirrors = drives(SetKind::Raid1, 4);
+    assert!(mirrors.accepts() > mirrors.depth());
+    for set in [&mut one, &mut mirrors] {
+        let room = set.accepts() as u64;
+        for id in 0..room {
+            set.submit(Nanos::ZERO, read(id, id * 4096, 8)).unwrap();
+        }
+        assert!(set.submit(Nanos::ZERO, read(room, 0, 8)).is_err(), "one more than fits");
+        assert_eq!(drain(set).len() as u64, room);
+    }
+}
+
+#[test]
+fn a_long_piece_leaves_the_other_mirrors_to_others() {
+    // Each piece is many commands, all handed over at once. The second has a member for itself at once, and
+    // does not wait until most of the first has been read.
+    let mut set = drives(SetKind::Raid1, 2);
+    let piece = |from: u64| (0..64).map(move |i| read(from + i, (from << 20) + i * 1024, 1024));
+    piece(0).chain(piece(64)).for_each(|command| set.submit(Nanos::ZERO, command).unwrap());
+    let all = drain(&mut set);
+    let last = |ids: std::ops::Range<u64>| {
+        all.iter().filter(|(id, ..)| ids.contains(id)).map(|&(_, at, _)| at).max().unwrap()
+    };
+    let (first, second) = (last(0..64), last(64..128));
+    let ratio = second.as_secs_f64() / first.as_secs_f64();
+    assert!((0.9..1.1).contains(&ratio), "{ratio}");
+    let read: Vec<u64> = set.stats(first.max(second)).iter().map(|s| s.read_bytes).collect();
+    assert_eq!(read, [32 << 20, 32 << 20]);
+}

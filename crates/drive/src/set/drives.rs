@@ -25,6 +25,10 @@ const REBUILD_STEP: u64 = 2048;
 /// sets it.
 const REBUILD_RATE_MIN: u64 = 1_024_000;
 
+/// Requests that a member's block queue holds beside what its drive has: the kernel's `nr_requests` for a SATA
+/// drive (twice the drive's 32).
+const MEMBER_REQUESTS: usize = 64;
+
 /// Bytes that stay together where an actuator's share is laid over the stroke of its heads, as of a small
 /// disk ([`crate::spread`]).
 const ACTUATOR_CHUNK: u64 = 64 << 20;
@@ -147,9 +151,18 @@ impl DriveSet {
         self.layout.capacity()
     }
 
-    /// Commands it takes at once: the queues of its spindles together.
+    /// Commands its drives have in their queues at once, all together.
     pub fn depth(&self) -> usize {
         self.spec.queue.depth.max(1) as usize * self.spindles.len()
+    }
+
+    /// Commands it takes at once. A drive has its queue; md has none of its own, but hands every command to a
+    /// member, where what the drive has no room for waits in the block layer's queue.
+    pub fn accepts(&self) -> usize {
+        match self.layout.spec().members {
+            1 => self.depth(),
+            members => self.depth() + members as usize * MEMBER_REQUESTS,
+        }
     }
 
     /// Commands submitted whose completion has not been polled yet.
@@ -181,9 +194,9 @@ impl DriveSet {
     /// one.
     ///
     /// # Errors
-    /// [`QueueFull`] at [`DriveSet::depth`]; nothing has changed then.
+    /// [`QueueFull`] at [`DriveSet::accepts`]; nothing has changed then.
     pub fn submit(&mut self, now: Nanos, command: Command) -> Result<(), QueueFull> {
-        if self.queue_len() >= self.depth() {
+        if self.queue_len() >= self.accepts() {
             return Err(QueueFull);
         }
         self.advance(now);

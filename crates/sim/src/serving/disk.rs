@@ -156,7 +156,7 @@ impl Disk {
                 }
                 _ => Layout::broken(sizes, config.ufs_block.0, config.size.0, sectors, stripe)?,
             },
-            depth: drives.depth(),
+            depth: drives.accepts(),
             drives,
             scheduler: Scheduler::new(kernel.scheduler),
             requests_max: kernel.requests.max(1),
