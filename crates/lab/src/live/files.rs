@@ -13,7 +13,7 @@ use seekless_units::{Exit, Fault};
 use seekless_workload::tree::TreeSpec;
 
 use super::daemon::{self, Daemon};
-use super::{Bench, load, restic, serve};
+use super::{Bench, in_memory, load, restic, serve};
 use crate::process::Process;
 use crate::results::Row;
 use crate::scenario::{FileReader, Load, Point, Service};
@@ -53,7 +53,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     // Files, inodes and directories alike start cold.
     bench.prepare(&point.arm)?;
     if preload {
-        serve::read_all(&root)?;
+        in_memory::bring(&root)?;
     }
     let dir = bench.scratch.dir(&format!("run{}", row.position))?;
     let group = bench.group("lab")?;
@@ -98,6 +98,9 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
             (elapsed_s, stats)
         }
     };
+    if preload {
+        row.metrics.insert("absent_files".into(), in_memory::absent(&root)? as f64);
+    }
     let read = small_files::parse(&text(&sums)?);
     let wrong = small_files::wrong(&expected, &read);
     row.metrics.insert("runtime_s".into(), elapsed_s);

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::beside::Top;
 use super::daemon::{self, Daemon};
 use super::series::{self, Series};
-use super::{Bench, serve};
+use super::{Bench, in_memory, serve};
 use crate::guard;
 use crate::process::Process;
 use crate::results::Row;
@@ -37,7 +37,7 @@ pub(super) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     }
     bench.prepare(arm)?;
     if *preload {
-        serve::read_all(&folder)?;
+        in_memory::bring(&folder)?;
     }
     let dir = bench.scratch.dir(&format!("run{}", row.position))?;
     let group = bench.group("lab")?;

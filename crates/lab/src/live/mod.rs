@@ -16,6 +16,7 @@ mod file_set;
 pub(crate) mod files;
 mod fio;
 pub(crate) mod hostile;
+mod in_memory;
 mod joined;
 pub(crate) mod load;
 pub(crate) mod machines;

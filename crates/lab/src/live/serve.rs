@@ -12,7 +12,7 @@ use super::load::{self, Clients};
 use super::proof::Proof;
 use super::series::Series;
 use super::threads::Sampled;
-use super::{Bench, beside, sequences};
+use super::{Bench, beside, in_memory, sequences};
 use crate::guard;
 use crate::process::Process;
 use crate::results::Row;
@@ -59,7 +59,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
         | Load::Profile {} => (0.0, false),
     };
     if preload {
-        bench.mounts().into_iter().try_for_each(read_all)?;
+        bench.mounts().into_iter().try_for_each(in_memory::bring)?;
     }
     let speedup = load::speedup(bench.scenario, &point.load);
     let edge_site =
@@ -191,23 +191,6 @@ fn excuse(series: &mut Series, fault: &FaultAt, all: &[FaultAt]) {
         FaultKind::KillDaemon => series.killed(),
         _ => {}
     }
-}
-
-/// Reads every file below `dir` once.
-pub(super) fn read_all(dir: &std::path::Path) -> Result<(), Fault> {
-    let fault = |e: std::io::Error| Fault::new(Exit::Failed, format!("{}: {e}", dir.display()));
-    for entry in std::fs::read_dir(dir).map_err(fault)? {
-        guard::check_interrupted()?;
-        let entry = entry.map_err(fault)?;
-        let about = entry.file_type().map_err(fault)?;
-        if about.is_dir() && entry.file_name() != "lost+found" {
-            read_all(&entry.path())?;
-        } else if about.is_file() {
-            let mut file = std::fs::File::open(entry.path()).map_err(fault)?;
-            std::io::copy(&mut file, &mut std::io::sink()).map_err(fault)?;
-        }
-    }
-    Ok(())
 }
 
 /// Adds the disks' view: sums of rates, means over commands and over disks.
