@@ -30,7 +30,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rayon::{ScopeFifo, ThreadPool, ThreadPoolBuilder};
-use rustix::fs::{AtFlags, Dir, DirEntry, FileType, Mode, OFlags, open, statat};
+use rustix::fs::{
+    AtFlags, CWD, Dir, DirEntry, FileType, Mode, OFlags, StatxFlags, makedev, open, statat, statx,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::lock;
@@ -254,7 +256,7 @@ impl<'a> Round<'a> {
     fn sweep(&self, threads: &ThreadPool, tree: &Path, files_too: bool) {
         // Links are followed to a tree, and none in it.
         let Ok(tree) = fs::canonicalize(tree) else { return };
-        let Some(dev) = open_folder(&tree).and_then(|dir| device(&dir)) else { return };
+        let Some(dev) = device(&tree) else { return };
         threads.scope_fifo(|scope| self.enter(scope, tree, dev, files_too));
     }
 
@@ -264,7 +266,10 @@ impl<'a> Round<'a> {
             return;
         }
         let mut began = Instant::now();
-        let Some(dir) = open_folder(&path).filter(|dir| device(dir) == Some(dev)) else { return };
+        if device(&path) != Some(dev) {
+            return;
+        }
+        let Some(dir) = open_folder(&path) else { return };
         // Files are looked at in as many folders as were listed before.
         let fits = match files_too {
             true => self.listed.fetch_add(1, Ordering::Relaxed) < self.folders.load(Ordering::Relaxed),
@@ -375,8 +380,12 @@ fn open_folder(path: &Path) -> Option<OwnedFd> {
     open(path, flags | OFlags::NOATIME, Mode::empty()).or_else(|_| open(path, flags, Mode::empty())).ok()
 }
 
-fn device(dir: &OwnedFd) -> Option<u64> {
-    Some(rustix::fs::fstat(dir).ok()?.st_dev)
+/// The device of the file system that a folder lies on. Where another one is mounted there, that is not asked
+/// for anything, as it may hang, nor is it mounted for this.
+fn device(path: &Path) -> Option<u64> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let about = statx(CWD, path, flags, StatxFlags::empty()).ok()?;
+    Some(makedev(about.stx_dev_major, about.stx_dev_minor))
 }
 
 #[cfg(test)]
@@ -384,6 +393,15 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+
+    /// A mount, ended on drop.
+    struct Mounted(PathBuf);
+
+    impl Drop for Mounted {
+        fn drop(&mut self) {
+            let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+        }
+    }
 
     /// Three folders below a root, four files each, and a link around.
     fn tree() -> tempfile::TempDir {
@@ -434,14 +452,37 @@ mod tests {
         assert_eq!(round.seen(), (0, 0, 0));
     }
 
+    /// As that of a server that does not answer.
+    #[test]
+    fn a_file_system_below_that_hangs_is_not_waited_for() {
+        use std::os::fd::AsRawFd;
+
+        let tree = tree();
+        let at = tree.path().join("c");
+        let fuse = match fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
+            Ok(fuse) => fuse,
+            Err(why) => return seekless_skip::skipped(format!("/dev/fuse: {why}")),
+        };
+        // Nobody reads what it asks.
+        let with = format!("fd={},rootmode=40000,user_id=0,group_id=0", fuse.as_raw_fd());
+        let with = CString::new(with).unwrap();
+        let flags = rustix::mount::MountFlags::empty();
+        if let Err(why) = rustix::mount::mount("hangs", &at, "fuse", flags, &*with) {
+            return seekless_skip::skipped(format!("a mount needs root: {why}"));
+        }
+        let _mounted = Mounted(at);
+        let (tell, told) = std::sync::mpsc::channel();
+        let trees = [tree.path().to_path_buf()];
+        let looking = thread::spawn(move || tell.send(seen(&trees, 100, false)));
+        let seen = told.recv_timeout(Duration::from_secs(20));
+        // Whoever asks it is told that it is gone.
+        drop(fuse);
+        looking.join().unwrap().unwrap();
+        assert_eq!(seen, Ok((3, 8, 0)));
+    }
+
     #[test]
     fn folders_are_found_where_the_kernel_does_not_tell_what_a_name_is() {
-        struct Mounted(PathBuf);
-        impl Drop for Mounted {
-            fn drop(&mut self) {
-                let _ = Command::new("umount").arg(&self.0).status();
-            }
-        }
         let dir = tempfile::tempdir().unwrap();
         let (image, at) = (dir.path().join("image"), dir.path().join("at"));
         fs::File::create(&image).unwrap().set_len(4 << 20).unwrap();
