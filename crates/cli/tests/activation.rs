@@ -233,8 +233,10 @@ fn only_the_process_that_is_meant_takes_sockets() {
         assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{lie}: {said}");
         assert!(said.contains("LISTEN_FDS"), "{said}");
     }
-    let daemon = Daemon::of(daemon("LISTEN_PID=1 LISTEN_FDS=1"), socket.clone());
-    until("its answer", || daemon.status().is_some());
+    for others in ["LISTEN_PID=1 LISTEN_FDS=1", "LISTEN_PID=1 LISTEN_FDS=2 LISTEN_FDNAMES=one:two"] {
+        let daemon = Daemon::of(daemon(others), socket.clone());
+        until("its answer", || daemon.status().is_some());
+    }
 }
 
 /// systemd's own program for trying this out: it waits for the first connection, and becomes the daemon then.

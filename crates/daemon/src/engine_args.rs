@@ -1,5 +1,6 @@
 //! What the engine does with the reads it is asked about: the options that `daemon`, `run` and `watch` share.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -44,10 +45,10 @@ impl EngineArgs {
     }
 
     /// The same as words for another `seekless daemon`.
-    pub(crate) fn words(&self) -> Vec<String> {
-        let mut words = vec![format!("--mode={}", self.mode.name())];
-        words.extend(self.queue.words());
-        words.extend(self.file_sets.words());
+    pub(crate) fn words(&self) -> Vec<OsString> {
+        let mut words = vec![OsString::from(format!("--mode={}", self.mode.name()))];
+        words.extend(self.queue.words().into_iter().map(OsString::from));
+        words.extend(self.file_sets.words().into_iter().map(OsString::from));
         words.extend(self.engine.words());
         words
     }
@@ -55,6 +56,9 @@ impl EngineArgs {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
     use clap::Parser;
 
@@ -64,9 +68,13 @@ mod tests {
         engine: EngineArgs,
     }
 
-    fn settings(words: &[&str]) -> Result<DaemonSettings, Fault> {
-        let words = std::iter::once("x").chain(words.iter().copied());
-        Words::try_parse_from(words).unwrap().engine.settings("/tmp/x.sock".into())
+    fn parsed(words: &[impl AsRef<OsStr>]) -> EngineArgs {
+        let words = std::iter::once(OsStr::new("x")).chain(words.iter().map(AsRef::as_ref));
+        Words::try_parse_from(words).unwrap().engine
+    }
+
+    fn settings(words: &[impl AsRef<OsStr>]) -> Result<DaemonSettings, Fault> {
+        parsed(words).settings("/tmp/x.sock".into())
     }
 
     #[test]
@@ -78,13 +86,18 @@ mod tests {
             &["--preset", "libception", "--single-queue", "--answer-late", "--queue", "7", "--include-ssd"],
             &["--share", "0.25"],
         ] {
-            let args = std::iter::once("x").chain(words.iter().copied());
-            let once = Words::try_parse_from(args).unwrap().engine;
-            let again: Vec<String> = once.words();
-            let again: Vec<&str> = again.iter().map(String::as_str).collect();
-            let (a, b) = (settings(words).unwrap().engine, settings(&again).unwrap().engine);
-            assert_eq!(a.spindle, b.spindle);
+            let (a, b) = (settings(words).unwrap(), settings(&parsed(words).words()).unwrap());
+            assert_eq!(a.engine.spindle, b.engine.spindle);
         }
+    }
+
+    #[test]
+    fn paths_need_not_be_text() {
+        let tree = PathBuf::from(OsStr::from_bytes(b"/srv/\xff"));
+        let log = tree.join("log");
+        let words = ["--keep-metadata".as_ref(), tree.as_os_str(), "--decisions".as_ref(), log.as_os_str()];
+        let again = parsed(&parsed(&words).words()).engine;
+        assert_eq!((again.keep_metadata, again.decisions), (vec![tree], Some(log)));
     }
 
     #[test]

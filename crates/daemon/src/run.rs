@@ -161,7 +161,7 @@ fn pass_on(origin: &Origin, pid: Pid) {
 /// How our daemon is started.
 fn daemon_words(args: &RunArgs) -> Vec<OsString> {
     let mut words = vec![OsString::from("daemon")];
-    words.extend(args.engine.words().into_iter().map(OsString::from));
+    words.extend(args.engine.words());
     if let Some(json) = &args.json {
         words.extend(["--json".into(), json.clone().into()]);
     }

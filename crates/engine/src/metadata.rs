@@ -7,16 +7,18 @@
 //!
 //! - A round goes first through all folders, then through all files; what is found in a folder is taken in
 //!   the order of the inodes, which is about that of the disk. Where the bound is reached it is files that
-//!   are left out: a folder serves many.
+//!   are left out: a folder serves many. A folder for which there is no room is not listed, nor what is
+//!   below it.
 //! - A few threads look, so that a disk with many readers in line gives them a part of its time too. They
 //!   sleep so much that they take no more than [`SHARE`] of a disk that stands idle.
 //! - The pause after a round is as long as nothing is lost in it: it is halved when the round had to read,
 //!   and doubled when it had not. When most of it was lost memory is too short for so many: half as many are
-//!   kept.
+//!   kept. That is so when the round read more than half of what so many cost when nothing of them is in
+//!   memory, as the largest round has shown.
 //!
-//! No link is followed and no other file system entered. What cannot be listed is left alone.
+//! No link below a tree is followed and no other file system entered. What cannot be listed is left alone.
 
-use std::ffi::{CString, OsStr};
+use std::ffi::{CStr, CString, OsStr};
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -28,7 +30,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rayon::{ScopeFifo, ThreadPool, ThreadPoolBuilder};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, open, statat};
+use rustix::fs::{
+    AtFlags, CWD, Dir, DirEntry, FileType, Mode, OFlags, StatxFlags, makedev, open, statat, statx,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::lock;
@@ -53,11 +57,15 @@ const ENTRY_BYTES: u64 = 1536;
 /// Most entries where the memory is not known.
 const ENTRIES_DEFAULT: u64 = 1 << 18;
 
+/// An inode on the disk, bytes: ext4's. What a round over inodes that are not in memory reads of each at
+/// least, even if no round has shown it yet because all were.
+const INODE_BYTES: f64 = 256.0;
+
 /// Most folders that wait in a round; others are left out.
 const WAITING_MAX: u64 = 1 << 20;
 
-/// Files of a folder that are looked at together.
-const TURN: usize = 64;
+/// Names of a folder that are taken at once, sorted, and looked at.
+const NAMES_MAX: usize = 1 << 16;
 
 /// Shortest and longest pause after a round.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(320));
@@ -133,37 +141,60 @@ impl Drop for Keeper {
 }
 
 fn keep(threads: &ThreadPool, trees: &[PathBuf], report: &Mutex<MetadataReport>, stop: &AtomicBool) {
-    let (mut pause, mut kept_max) = (PAUSE.0, u64::MAX);
+    let mut pace = Pace::new();
     while !stop.load(Ordering::Acquire) {
-        kept_max = kept_max.min(entries_max());
+        pace.kept_max = pace.kept_max.min(entries_max());
         let before = bytes_read(threads);
-        let round = Round::of(kept_max, stop);
+        let round = Round::of(pace.kept_max, stop);
         for files_too in [false, true] {
             trees.iter().for_each(|tree| round.sweep(threads, tree, files_too));
         }
         let bytes = bytes_read(threads).saturating_sub(before);
         {
             let mut report = lock(report);
-            if report.rounds > 0 {
-                let lost_most = bytes > report.bytes_most / 2;
-                (pause, kept_max) = next(pause, kept_max, bytes > 0, lost_most);
-            }
+            (report.folders, report.files, report.left) = round.seen();
+            pace.adapt(report.folders + report.files, bytes);
             report.rounds += 1;
             report.bytes_most = report.bytes_most.max(bytes);
-            (report.folders, report.files, report.left) = round.seen();
             report.bytes_last = bytes;
-            report.pause_s = pause.as_secs_f64();
+            report.pause_s = pace.pause.as_secs_f64();
         }
-        sleep(pause, stop);
+        sleep(pace.pause, stop);
     }
 }
 
-/// The pause after a round, and how many are kept in the next.
-fn next(pause: Duration, kept_max: u64, lost_some: bool, lost_most: bool) -> (Duration, u64) {
-    let next = if lost_some { pause / 2 } else { pause * 2 };
-    // A tenth more, in case that memory has become less short.
-    let kept_max = if lost_most { kept_max / 2 } else { kept_max.saturating_add(kept_max / 10) };
-    (next.clamp(PAUSE.0, PAUSE.1), kept_max)
+/// How often rounds are made, and over how many.
+struct Pace {
+    pause: Duration,
+    /// Files and folders of a round.
+    kept_max: u64,
+    /// The most that a round looked at, and what such a round read for each at most. One that looks at fewer
+    /// has more folders among them, which cost more. `None` before the first.
+    most: Option<(u64, f64)>,
+}
+
+impl Pace {
+    fn new() -> Pace {
+        Pace { pause: PAUSE.0, kept_max: u64::MAX, most: None }
+    }
+
+    /// A round over so many read so many bytes. What the first reads was not lost.
+    fn adapt(&mut self, seen: u64, bytes: u64) {
+        let each = bytes as f64 / seen.max(1) as f64;
+        if let Some((_, each_most)) = self.most {
+            let pause = if bytes > 0 { self.pause / 2 } else { self.pause * 2 };
+            self.pause = pause.clamp(PAUSE.0, PAUSE.1);
+            self.kept_max = match each > each_most / 2.0 {
+                true => self.kept_max.min(seen) / 2,
+                // A tenth more, in case that memory has become less short.
+                false => self.kept_max.saturating_add(self.kept_max / 10 + 1),
+            };
+        }
+        let (seen_most, each_most) = self.most.unwrap_or((0, INODE_BYTES));
+        if seen >= seen_most {
+            self.most = Some((seen, each_most.max(each)));
+        }
+    }
 }
 
 /// Files and folders that there is memory for.
@@ -200,6 +231,8 @@ struct Round<'a> {
     files: AtomicU64,
     /// Left out.
     left: AtomicU64,
+    /// Folders listed for their files.
+    listed: AtomicU64,
     /// Folders found and not listed yet.
     waiting: AtomicU64,
     /// Sleep that is owed, nanoseconds.
@@ -208,9 +241,9 @@ struct Round<'a> {
 
 impl<'a> Round<'a> {
     fn of(room: u64, stop: &'a AtomicBool) -> Round<'a> {
-        let zero = AtomicU64::default;
         let room = AtomicU64::new(room);
-        Round { stop, room, folders: zero(), files: zero(), left: zero(), waiting: zero(), owed: zero() }
+        let [folders, files, left, listed, waiting, owed] = std::array::from_fn(|_| AtomicU64::default());
+        Round { stop, room, folders, files, left, listed, waiting, owed }
     }
 
     /// Folders, files, left out.
@@ -221,45 +254,104 @@ impl<'a> Round<'a> {
 
     /// Goes through all folders of a tree, and through the files of each or not.
     fn sweep(&self, threads: &ThreadPool, tree: &Path, files_too: bool) {
-        let Some(dev) = open_folder(tree).and_then(|dir| device(&dir)) else { return };
-        threads.scope_fifo(|scope| self.enter(scope, tree.to_path_buf(), dev, files_too));
+        // Links are followed to a tree, and none in it.
+        let Ok(tree) = fs::canonicalize(tree) else { return };
+        let Some(dev) = device(&tree) else { return };
+        threads.scope_fifo(|scope| self.enter(scope, tree, dev, files_too));
     }
 
     /// Looks at a folder or its files, and at the folders in it after those that wait.
     fn enter<'s>(&'s self, scope: &ScopeFifo<'s>, path: PathBuf, dev: u64, files_too: bool) {
-        if self.stop.load(Ordering::Acquire) {
+        if self.stop.load(Ordering::Acquire) || self.is_full(files_too) {
             return;
         }
-        let began = Instant::now();
-        let Some(dir) = open_folder(&path).filter(|dir| device(dir) == Some(dev)) else { return };
-        let (folders, files) = list(&dir);
-        if !files_too {
-            self.count(&self.folders);
-        }
-        self.rest(began);
-        for name in folders {
-            if self.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {
-                self.waiting.fetch_sub(1, Ordering::Relaxed);
-                self.left.fetch_add(1, Ordering::Relaxed);
-                continue;
-            }
-            let path = path.join(OsStr::from_bytes(name.as_bytes()));
-            scope.spawn_fifo(move |scope| {
-                self.waiting.fetch_sub(1, Ordering::Relaxed);
-                self.enter(scope, path, dev, files_too);
-            });
-        }
-        if !files_too {
+        let mut began = Instant::now();
+        if device(&path) != Some(dev) {
             return;
         }
-        for some in files.chunks(TURN) {
-            let began = Instant::now();
-            for name in some {
-                if !self.stop.load(Ordering::Acquire) && self.count(&self.files) {
-                    let _ = statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW);
-                }
-            }
+        let Some(dir) = open_folder(&path) else { return };
+        // Files are looked at in as many folders as were listed before.
+        let fits = match files_too {
+            true => self.listed.fetch_add(1, Ordering::Relaxed) < self.folders.load(Ordering::Relaxed),
+            false => self.count(&self.folders),
+        };
+        if !fits {
+            return;
+        }
+        let mut entries = Dir::read_from(&dir).into_iter().flatten().flatten().peekable();
+        while entries.peek().is_some() && !self.stop.load(Ordering::Acquire) {
+            let (folders, files) = self.sorted(&dir, entries.by_ref().take(NAMES_MAX), files_too);
             self.rest(began);
+            for name in folders {
+                self.enter_later(scope, path.join(OsStr::from_bytes(name.as_bytes())), dev, files_too);
+            }
+            for name in files.iter().filter(|_| self.count(&self.files)) {
+                if self.stop.load(Ordering::Acquire) {
+                    return;
+                }
+                self.look(&dir, name);
+            }
+            began = Instant::now();
+        }
+    }
+
+    /// The names of the folders among these entries of a folder, and if they are asked for of everything
+    /// else, each in the order of inodes.
+    fn sorted(
+        &self,
+        dir: &OwnedFd,
+        entries: impl Iterator<Item = DirEntry>,
+        files_too: bool,
+    ) -> (Vec<CString>, Vec<CString>) {
+        let (mut folders, mut files) = (Vec::new(), Vec::new());
+        for entry in entries.take_while(|_| !self.stop.load(Ordering::Acquire)) {
+            let name = entry.file_name();
+            let kind = match entry.file_type() {
+                // Some file systems do not tell (XFS made without `ftype`).
+                FileType::Unknown => self.look(dir, name),
+                kind => kind,
+            };
+            match kind {
+                FileType::Directory if name == c"." || name == c".." => {}
+                FileType::Directory => folders.push((entry.ino(), name.to_owned())),
+                _ if files_too => files.push((entry.ino(), name.to_owned())),
+                _ => {}
+            }
+        }
+        let names = |mut found: Vec<(u64, CString)>| {
+            found.sort_unstable();
+            found.into_iter().map(|(_, name)| name).collect()
+        };
+        (names(folders), names(files))
+    }
+
+    /// Looks at what a name in a folder stands for.
+    fn look(&self, dir: &OwnedFd, name: &CStr) -> FileType {
+        let began = Instant::now();
+        let about = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
+        self.rest(began);
+        about.map_or(FileType::Unknown, |about| FileType::from_raw_mode(about.st_mode))
+    }
+
+    /// The same after the folders that wait.
+    fn enter_later<'s>(&'s self, scope: &ScopeFifo<'s>, path: PathBuf, dev: u64, files_too: bool) {
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            self.left.fetch_add(u64::from(!files_too), Ordering::Relaxed);
+            return;
+        }
+        scope.spawn_fifo(move |scope| {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            self.enter(scope, path, dev, files_too);
+        });
+    }
+
+    /// Whether a folder need not even be opened.
+    fn is_full(&self, files_too: bool) -> bool {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        match files_too {
+            true => of(&self.listed) >= of(&self.folders),
+            false => of(&self.room) == 0 && !self.count(&self.folders),
         }
     }
 
@@ -288,31 +380,28 @@ fn open_folder(path: &Path) -> Option<OwnedFd> {
     open(path, flags | OFlags::NOATIME, Mode::empty()).or_else(|_| open(path, flags, Mode::empty())).ok()
 }
 
-fn device(dir: &OwnedFd) -> Option<u64> {
-    Some(rustix::fs::fstat(dir).ok()?.st_dev)
-}
-
-/// The names of the folders and of everything else in a folder, each in the order of inodes.
-fn list(dir: &OwnedFd) -> (Vec<CString>, Vec<CString>) {
-    let (mut folders, mut files) = (Vec::new(), Vec::new());
-    for entry in Dir::read_from(dir).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        match entry.file_type() {
-            FileType::Directory if name == c"." || name == c".." => {}
-            FileType::Directory => folders.push((entry.ino(), name.to_owned())),
-            _ => files.push((entry.ino(), name.to_owned())),
-        }
-    }
-    let names = |mut found: Vec<(u64, CString)>| {
-        found.sort_unstable();
-        found.into_iter().map(|(_, name)| name).collect()
-    };
-    (names(folders), names(files))
+/// The device of the file system that a folder lies on. Where another one is mounted there, that is not asked
+/// for anything, as it may hang, nor is it mounted for this.
+fn device(path: &Path) -> Option<u64> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let about = statx(CWD, path, flags, StatxFlags::empty()).ok()?;
+    Some(makedev(about.stx_dev_major, about.stx_dev_minor))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
+
+    /// A mount, ended on drop.
+    struct Mounted(PathBuf);
+
+    impl Drop for Mounted {
+        fn drop(&mut self) {
+            let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+        }
+    }
 
     /// Three folders below a root, four files each, and a link around.
     fn tree() -> tempfile::TempDir {
@@ -346,6 +435,14 @@ mod tests {
     }
 
     #[test]
+    fn a_tree_may_be_named_by_a_link() {
+        let (tree, dir) = (tree(), tempfile::tempdir().unwrap());
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(tree.path(), &link).unwrap();
+        assert_eq!(seen(&[link], 100, false), (4, 13, 0));
+    }
+
+    #[test]
     fn another_file_system_is_not_entered() {
         let tree = tree();
         let threads = ThreadPoolBuilder::new().num_threads(1).build().unwrap();
@@ -355,22 +452,126 @@ mod tests {
         assert_eq!(round.seen(), (0, 0, 0));
     }
 
+    /// As that of a server that does not answer.
+    #[test]
+    fn a_file_system_below_that_hangs_is_not_waited_for() {
+        use std::os::fd::AsRawFd;
+
+        let tree = tree();
+        let at = tree.path().join("c");
+        let fuse = match fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
+            Ok(fuse) => fuse,
+            Err(why) => return seekless_skip::skipped(format!("/dev/fuse: {why}")),
+        };
+        // Nobody reads what it asks.
+        let with = format!("fd={},rootmode=40000,user_id=0,group_id=0", fuse.as_raw_fd());
+        let with = CString::new(with).unwrap();
+        let flags = rustix::mount::MountFlags::empty();
+        if let Err(why) = rustix::mount::mount("hangs", &at, "fuse", flags, &*with) {
+            return seekless_skip::skipped(format!("a mount needs root: {why}"));
+        }
+        let _mounted = Mounted(at);
+        let (tell, told) = std::sync::mpsc::channel();
+        let trees = [tree.path().to_path_buf()];
+        let looking = thread::spawn(move || tell.send(seen(&trees, 100, false)));
+        let seen = told.recv_timeout(Duration::from_secs(20));
+        // Whoever asks it is told that it is gone.
+        drop(fuse);
+        looking.join().unwrap().unwrap();
+        assert_eq!(seen, Ok((3, 8, 0)));
+    }
+
+    #[test]
+    fn folders_are_found_where_the_kernel_does_not_tell_what_a_name_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let (image, at) = (dir.path().join("image"), dir.path().join("at"));
+        fs::File::create(&image).unwrap().set_len(4 << 20).unwrap();
+        fs::create_dir(&at).unwrap();
+        let done = |command: &mut Command| command.output().is_ok_and(|done| done.status.success());
+        if !done(Command::new("mkfs.ext4").args(["-q", "-O", "^filetype"]).arg(&image))
+            || !done(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&at))
+        {
+            return seekless_skip::skipped("no file system can be made and mounted here");
+        }
+        let _mounted = Mounted(at.clone());
+        fs::remove_dir(at.join("lost+found")).unwrap();
+        fs::create_dir_all(at.join("a/b")).unwrap();
+        fs::write(at.join("a/b/f"), "x").unwrap();
+        assert_eq!(seen(&[at], 100, false), (3, 1, 0));
+    }
+
     #[test]
     fn folders_come_first_where_memory_is_short() {
         let tree = tree();
         let trees = [tree.path().to_path_buf()];
         assert_eq!(seen(&trees, 4, false), (4, 0, 13));
-        assert_eq!(seen(&trees, 3, false), (3, 0, 14));
+        // Its root is listed for the folders in it, and those are not.
+        assert_eq!(seen(&trees, 1, false), (1, 0, 2));
     }
 
     #[test]
-    fn pause_and_number_follow_what_is_lost() {
-        let s = Duration::from_secs;
-        assert_eq!(next(s(20), 100, true, false), (s(10), 110), "some was lost");
-        assert_eq!(next(s(20), 100, false, false), (s(40), 110), "nothing was lost");
-        assert_eq!(next(s(20), 100, true, true), (s(10), 50), "most was lost");
-        assert_eq!(next(PAUSE.0, 100, true, false).0, PAUSE.0);
-        assert_eq!(next(PAUSE.1, 100, false, false).0, PAUSE.1);
+    fn a_folder_of_many_is_taken_in_parts() {
+        let tree = tempfile::tempdir().unwrap();
+        let many = NAMES_MAX + 10;
+        let name = |i: usize| tree.path().join(i.to_string());
+        (0..many).for_each(|i| drop(fs::File::create(name(i)).unwrap()));
+        assert_eq!(seen(&[tree.path().into()], u64::MAX, false), (1, many as u64, 0));
+    }
+
+    /// So many rounds over a tree of `tree` entries, a sixth of them folders, where memory has room for
+    /// `room`: all are lost or none, as the kernel evicts what was used longest ago. How many were in each.
+    fn rounds(pace: &mut Pace, count: usize, tree: u64, room: u64, is_warm: bool) -> Vec<u64> {
+        let mut is_cold = !is_warm;
+        let round = |_| {
+            let seen = tree.min(pace.kept_max);
+            let folders = seen.min(tree / 6);
+            let cold = folders * 8192 + (seen - folders) * 400;
+            let bytes = if is_cold || seen > room { cold } else { 0 };
+            is_cold = false;
+            pace.adapt(seen, bytes);
+            seen
+        };
+        (0..count).map(round).collect()
+    }
+
+    #[test]
+    fn the_pause_is_as_long_as_nothing_is_lost() {
+        let mut pace = Pace::new();
+        rounds(&mut pace, 10, 1000, 2000, false);
+        assert_eq!(pace.pause, PAUSE.1);
+        pace.adapt(1000, 4096);
+        assert_eq!(pace.pause, PAUSE.1 / 2);
+        (0..10).for_each(|_| pace.adapt(1000, 4096));
+        assert_eq!(pace.pause, PAUSE.0);
+        assert_eq!(rounds(&mut pace, 1, 1000, 2000, true), [1000], "a little was lost");
+    }
+
+    #[test]
+    fn where_memory_is_short_most_rounds_lose_nothing() {
+        let mut pace = Pace::new();
+        pace.kept_max = 1_000_000;
+        let seen = rounds(&mut pace, 100, 800_000, 150_000, false);
+        let lost = seen.iter().filter(|&&seen| seen > 150_000).count();
+        assert!(lost < 25, "{lost} of 100 rounds read everything: {seen:?}");
+        assert!(seen[50..].iter().sum::<u64>() / 50 > 75_000, "{seen:?}");
+        // Then there is nothing in memory for long, and at last enough.
+        let seen = rounds(&mut pace, 100, 800_000, 0, true);
+        assert!(seen[50] < 10, "{seen:?}");
+        let seen = rounds(&mut pace, 200, 800_000, 1_000_000, true);
+        assert_eq!(seen[199], 800_000);
+        let seen = rounds(&mut pace, 100, 800_000, 200_000, true);
+        let lost = seen.iter().filter(|&&seen| seen > 200_000).count();
+        assert!(lost < 25, "{lost} of 100 rounds read everything: {seen:?}");
+    }
+
+    /// As after a daemon was started again.
+    #[test]
+    fn a_little_is_lost_of_what_was_in_memory_from_the_beginning() {
+        let mut pace = Pace::new();
+        pace.kept_max = 1_000_000;
+        pace.adapt(100_000, 0);
+        (0..30).for_each(|_| pace.adapt(100_000, 8192));
+        assert!(pace.kept_max >= 1_000_000, "{}", pace.kept_max);
     }
 
     #[test]

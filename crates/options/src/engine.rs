@@ -1,6 +1,7 @@
 //! Options of a real engine: the policy's, and what only matters where there are real disks and files.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
@@ -95,13 +96,18 @@ impl EngineOptions {
     }
 
     /// The same as words for another command.
-    pub fn words(&self) -> Vec<String> {
-        let mut words = self.policy.words();
-        words.push(format!("--decisions-max={}", self.decisions_max));
-        words.extend(self.decisions.as_ref().map(|f| format!("--decisions={}", f.display())));
-        words.push(format!("--next-files={}", if self.next_files { "on" } else { "off" }));
-        words.extend(self.keep_metadata.iter().map(|tree| format!("--keep-metadata={}", tree.display())));
-        words.extend(self.include_ssd.then(|| "--include-ssd".to_string()));
+    pub fn words(&self) -> Vec<OsString> {
+        let with = |option: &str, path: &Path| {
+            let mut word = OsString::from(option);
+            word.push(path);
+            word
+        };
+        let mut words: Vec<OsString> = self.policy.words().into_iter().map(OsString::from).collect();
+        words.push(format!("--decisions-max={}", self.decisions_max).into());
+        words.extend(self.decisions.as_ref().map(|file| with("--decisions=", file)));
+        words.push(format!("--next-files={}", if self.next_files { "on" } else { "off" }).into());
+        words.extend(self.keep_metadata.iter().map(|tree| with("--keep-metadata=", tree)));
+        words.extend(self.include_ssd.then(|| "--include-ssd".into()));
         words
     }
 }

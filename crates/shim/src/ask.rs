@@ -114,7 +114,7 @@ fn send_need(fd: BorrowedFd<'_>, call: Call, offset: u64, length: u64) -> Option
 pub(crate) fn settings() -> Option<Settings> {
     let (pid, _) = host::pid_tid();
     let line = connect(pid)?;
-    say(&line, Frame::Hello { pid, ring: true }, None)?;
+    say(&line, Frame::Hello { pid, ring: !reports::wanted() }, None)?;
     let patience_ms = prompt_ms();
     let (settings, came) = match converse(&line, patience_ms, patience_ms) {
         Ok(Said::Settings(settings, ring)) => (settings, ring),

@@ -417,6 +417,12 @@ fn a_ring_that_comes_with_the_settings_is_not_asked_for() {
     let (ring, _) = record.rings.get_mut(&5).unwrap();
     let reports: Vec<u64> = std::iter::from_fn(|| ring.pop()).map(|r| r.offset / CHUNK / 8).collect();
     assert_eq!(reports, [0, 1, 2, 3]);
+    drop(record);
+    // Once: each further one would be a descriptor in the host for nothing, at every renewal of the settings.
+    std::thread::sleep(Duration::from_millis(u64::from(SETTINGS.settings_ttl_ms) + 100));
+    host.read(&file, 0);
+    let record = daemon.record.lock().unwrap();
+    assert_eq!((record.hellos, record.rings_along, record.ring_asks), (2, 1, 0));
 }
 
 /// The folder of the state stands in for the path of the socket.

@@ -100,8 +100,13 @@ impl Folders {
 
     /// Sends no events for the folders of a file system until [`Folders::resume`]; whether that was possible.
     pub(crate) fn pause(&self, dev: u64, group: &Group) -> bool {
-        let mut paused = self.folders.iter().filter(|f| f.dev == dev);
-        paused.all(|folder| group.pause(&folder.path, self.scope).is_ok())
+        let mut folders = self.folders.iter().filter(|f| f.dev == dev);
+        let all = folders.all(|folder| group.pause(&folder.path, self.scope).is_ok());
+        if !all {
+            // One of them is no longer there, and nobody ends the pause of the others.
+            self.resume(dev, group);
+        }
+        all
     }
 
     /// Sends events for them again.
@@ -216,50 +221,88 @@ mod tests {
         assert!(!told(&dir.path().join("in2")));
     }
 
+    /// A folder that is a mount of its own.
+    struct Mount {
+        dir: tempfile::TempDir,
+        group: Group,
+    }
+
+    impl Mount {
+        /// With these files in it; watched. `None`, and said so: not here.
+        fn new(files: &[&str]) -> Option<Mount> {
+            let beside = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
+            let dir = tempfile::tempdir_in(beside).unwrap();
+            for file in files.iter().map(|file| dir.path().join(file)) {
+                fs::create_dir_all(file.parent().unwrap()).unwrap();
+                fs::write(file, "x").unwrap();
+            }
+            if rustix::mount::mount_bind(dir.path(), dir.path()).is_err() {
+                seekless_skip::skipped("a bind mount needs root");
+                return None;
+            }
+            let group = Group::new().and_then(|g| g.watch(dir.path(), Scope::Mount).map(|()| g));
+            group
+                .inspect_err(|why| {
+                    unmount(dir.path());
+                    seekless_skip::skipped(format!("no pre-content events here ({why:?})"));
+                })
+                .ok()
+                .map(|group| Mount { dir, group })
+        }
+
+        /// Whether a read of this file goes through, and how many events it raises; they are answered.
+        fn read(&self, file: &str) -> (bool, usize) {
+            let (tell, told) = std::sync::mpsc::channel();
+            let file = self.dir.path().join(file);
+            std::thread::spawn(move || tell.send(fs::read(file).unwrap()));
+            let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+            let (mut events, mut count) = (Vec::new(), 0);
+            loop {
+                self.group.read(&mut events, 1).unwrap();
+                count += events.drain(..).count();
+                match told.try_recv() {
+                    Ok(content) => return (content == b"x", count),
+                    Err(_) if std::time::Instant::now() > until => return (false, count),
+                    Err(_) => std::thread::sleep(std::time::Duration::from_millis(1)),
+                }
+            }
+        }
+    }
+
+    impl Drop for Mount {
+        fn drop(&mut self) {
+            unmount(self.dir.path());
+        }
+    }
+
+    fn unmount(path: &Path) {
+        let _ = rustix::mount::unmount(path, rustix::mount::UnmountFlags::DETACH);
+    }
+
     #[test]
     fn a_folder_that_is_left_alone_raises_no_events_until_it_is_watched_again() {
-        let beside = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
-        let dir = tempfile::tempdir_in(beside).unwrap();
-        let (path, file) = (dir.path().to_path_buf(), dir.path().join("f"));
-        fs::write(&file, "x").unwrap();
-        if rustix::mount::mount_bind(&path, &path).is_err() {
-            return seekless_skip::skipped("a bind mount needs root");
-        }
-        let unmount = || rustix::mount::unmount(&path, rustix::mount::UnmountFlags::DETACH).unwrap();
-        let folders = Folders::find(std::slice::from_ref(&path), Scope::Mount).unwrap();
-        let group = match Group::new().and_then(|group| group.watch(&path, Scope::Mount).map(|()| group)) {
-            Ok(group) => group,
-            Err(why) => {
-                unmount();
-                return seekless_skip::skipped(format!("no pre-content events here ({why:?})"));
-            }
-        };
-        let read = || {
-            let (tell, told) = std::sync::mpsc::channel();
-            let file = file.clone();
-            std::thread::spawn(move || tell.send(fs::read(file).unwrap()));
-            told
-        };
-        let never = std::time::Duration::from_secs(20);
-        folders.leave_alone(fs::metadata(&file).unwrap().dev(), &group);
-        let unheard = read().recv_timeout(never);
-        folders.watch_again(&group);
-        let heard = read();
-        let (mut events, mut count) = (Vec::new(), 0);
-        let until = std::time::Instant::now() + never;
-        let answer = loop {
-            group.read(&mut events, 1).unwrap();
-            count += events.drain(..).count();
-            match heard.try_recv() {
-                Ok(content) => break Some(content),
-                Err(_) if std::time::Instant::now() > until => break None,
-                Err(_) => std::thread::sleep(std::time::Duration::from_millis(1)),
-            }
-        };
-        drop(group);
-        unmount();
-        assert_eq!(unheard.as_deref(), Ok(&b"x"[..]), "nobody waits for an answer");
-        assert!(answer.is_some() && count > 0, "{count} events");
+        let Some(mount) = Mount::new(&["f"]) else { return };
+        let folders = Folders::find(&[mount.dir.path().into()], Scope::Mount).unwrap();
+        folders.leave_alone(folders.devs().next().unwrap(), &mount.group);
+        assert_eq!(mount.read("f"), (true, 0), "nobody waits for an answer");
+        folders.watch_again(&mount.group);
+        let (read, events) = mount.read("f");
+        assert!(read && events > 0, "{events} events");
+    }
+
+    #[test]
+    fn a_pause_that_cannot_begin_for_all_folders_begins_for_none() {
+        let Some(mount) = Mount::new(&["a/f", "b/f"]) else { return };
+        let [a, b] = ["a", "b"].map(|name| mount.dir.path().join(name));
+        let folders = Folders::find(&[a, b.clone()], Scope::Mount).unwrap();
+        let dev = folders.devs().next().unwrap();
+        assert!(folders.pause(dev, &mount.group));
+        assert_eq!(mount.read("a/f"), (true, 0), "a pause");
+        folders.resume(dev, &mount.group);
+        fs::remove_dir_all(b).unwrap();
+        assert!(!folders.pause(dev, &mount.group), "a folder is not there any more");
+        let (read, events) = mount.read("a/f");
+        assert!(read && events > 0, "{events} events: nobody would end that pause");
     }
 
     #[test]

@@ -68,6 +68,8 @@ pub struct Record {
     pub named: u8,
     pub rings: BTreeMap<u8, (Consumer, OwnedFd)>,
     pub ring_asks: usize,
+    /// How often it went along with the settings.
+    pub rings_along: usize,
     /// Frames or descriptors that should not have come.
     pub wrong: Vec<String>,
 }
@@ -252,6 +254,7 @@ fn hear(
             record.hellos += 1;
             if ring && manner == Manner::RingAlong {
                 record.named = 5;
+                record.rings_along += 1;
                 let ring =
                     record.rings.entry(5).or_insert_with(|| Consumer::create(Path::new("/x")).unwrap());
                 let frame = Frame::Settings(Settings { ring: 5, ..settings }).encode().unwrap();
