@@ -233,9 +233,9 @@ enum Heard {
     Failed(Failed),
 }
 
-/// See [`PROMPT_PATIENCE_PART`].
+/// See [`PROMPT_PATIENCE_PART`]. At least one: with none nobody would be heard.
 fn prompt_ms() -> u64 {
-    config::patience_ms() / PROMPT_PATIENCE_PART
+    (config::patience_ms() / PROMPT_PATIENCE_PART).max(1)
 }
 
 /// Waits for an answer: `patience_ms` without a word, `total_ms` altogether, and not so long while our frame
