@@ -26,7 +26,8 @@ const REBUILD_STEP: u64 = 2048;
 const REBUILD_RATE_MIN: u64 = 1_024_000;
 
 /// Requests that a member's block queue holds beside what its drive has: the kernel's `nr_requests` for a
-/// SATA drive (twice the drive's 32).
+/// SATA drive (twice the drive's 32). With half as many, the kernel's read-ahead of several clients waits a
+/// little less behind others on striped sets; with twice as many nothing changes.
 const MEMBER_REQUESTS: usize = 64;
 
 /// Bytes that stay together where an actuator's share is laid over the stroke of its heads, as of a small
