@@ -269,8 +269,8 @@ fn while_a_proof_passes_everything_reads_are_heard_of_and_not_read_ahead_of() {
     control::pass_all(&observing.socket, seekless_wire::PASS_ALL_UNTIL_TOLD).unwrap();
     let file = File::open(&path).unwrap();
     stream(&file, 0, 8);
-    // Pages of the head that the daemon brings in itself, as it looks there while the kernel reads, are none of
-    // the client's.
+    // Pages of the head that the daemon brings in itself, as it looks there while the kernel reads, are none
+    // of the client's.
     let heard = |o: &ObserveReport| o.bytes >= 512 * K || o.own > 0;
     let report = observing.until("all reads", |o, _| o.accesses >= 8 && heard(o));
     assert!(report.bytes < M, "each read once: {report:?}");
