@@ -3,9 +3,10 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use seekless_kernel::residency::{cachestat, pages_of};
+use seekless_kernel::residency::{Residency, residency};
 use seekless_units::{Exit, Fault};
 
 use crate::guard;
@@ -40,8 +41,8 @@ pub(super) fn absent(dir: &Path) -> Result<u64, Fault> {
 }
 
 fn is_absent(file: &File) -> io::Result<bool> {
-    let bytes = file.metadata()?.len();
-    Ok(bytes > 0 && cachestat(file.as_fd(), 0, bytes)?.cached < pages_of(0, bytes))
+    let about = file.metadata()?;
+    Ok(residency(file.as_fd(), 0, about.len(), about.uid()) == Residency::Missing)
 }
 
 fn each_file(dir: &Path, with: &mut dyn FnMut(&mut File) -> io::Result<()>) -> Result<(), Fault> {
