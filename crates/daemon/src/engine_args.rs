@@ -47,8 +47,7 @@ impl EngineArgs {
     /// The same as words for another `seekless daemon`.
     pub(crate) fn words(&self) -> Vec<OsString> {
         let mut words = vec![OsString::from(format!("--mode={}", self.mode.name()))];
-        words.extend(self.queue.words().into_iter().map(OsString::from));
-        words.extend(self.file_sets.words().into_iter().map(OsString::from));
+        words.extend(self.queue.words().into_iter().chain(self.file_sets.words()).map(OsString::from));
         words.extend(self.engine.words());
         words
     }

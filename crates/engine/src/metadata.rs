@@ -475,7 +475,7 @@ mod tests {
         let trees = [tree.path().to_path_buf()];
         let looking = thread::spawn(move || tell.send(seen(&trees, 100, false)));
         let seen = told.recv_timeout(Duration::from_secs(20));
-        // Whoever asks it is told that it is gone.
+        // With its server gone, a call that waits for it fails.
         drop(fuse);
         looking.join().unwrap().unwrap();
         assert_eq!(seen, Ok((3, 8, 0)));

@@ -8,9 +8,10 @@
 //! under the 100 clients of the closed-loop scenario a quarter of the disk's time went into small reads of pieces that
 //! had been marked longer ago and evicted since.
 //!
-//! A process that may look for itself never sets a mark, and the table is not looked at before there is one: each page of
-//! it costs a page fault, which a process that reads few files would pay for every file. A mark is a hint, so the table is
-//! small and lossy: 64 Ki fingerprints for pieces of 128 KiB cover 8 GiB a process; where two pieces meet, the later wins.
+//! A process that may look for itself never sets a mark, and the table is not looked at before there is one:
+//! each page of it costs a page fault, which a process that reads few files would pay for every file. A mark
+//! is a hint, so the table is small and lossy: 64 Ki fingerprints for pieces of 128 KiB cover 8 GiB a process.
+//! Where two pieces meet, the later wins.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 

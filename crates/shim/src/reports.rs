@@ -1,10 +1,10 @@
 //! Telling the daemon what was read, hit or miss: a few stores into shared memory ([`seekless_kernel::ring`]).
 //!
-//! The daemon names a ring by a number in everything it says: one for each user, so that no user sees another's reports. It
-//! comes along with the settings; where an answer names a number that we have not mapped, that one is asked for, once, on a
-//! connection of its own. From then on a report costs no system call. A
-//! daemon that was started again names another ring, and the old one stays mapped, because some thread may be writing into
-//! it just now: a bounded number of times.
+//! The daemon names a ring by a number in everything it says: one for each user, so that no user sees
+//! another's reports. It comes along with the first settings. A ring that an answer names and that we have not
+//! mapped is asked for, once, on a connection of its own. From then on a report costs no system call. A daemon
+//! that was started again names another ring, and the old one stays mapped, because some thread may be writing
+//! into it just now: a bounded number of times.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};

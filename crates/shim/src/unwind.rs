@@ -27,7 +27,7 @@ fn function(at: &AtomicPtr<c_void>, name: &CStr) -> Unwinder {
             if library.is_null() { library } else { libc::dlsym(library, name.as_ptr()) }
         };
         if found.is_null() {
-            // Whoever unwinds has no other way to go on.
+            // A thread that unwinds cannot go on without it.
             // SAFETY: ends the process.
             unsafe { libc::abort() };
         }

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use seekless_kernel::ring::Consumer;
 use seekless_wire::{Call, Mode, Settings};
 use support::fake::{Fake, Manner, SETTINGS, listening};
 use support::{ColdFile, FILE_BYTES, compile, folder, hooked, plain, run, source};
@@ -380,6 +381,11 @@ fn switched_off_by_the_environment() {
     }
 }
 
+/// Which reads came through a ring, where each begins at eight times its number.
+fn reported(ring: &mut Consumer) -> Vec<u64> {
+    std::iter::from_fn(|| ring.pop()).map(|report| report.offset / CHUNK / 8).collect()
+}
+
 /// A process that changes its user from call to call is named another ring at each change: it asks for each once, and reports each
 /// read through the one that was named last.
 #[test]
@@ -394,11 +400,7 @@ fn rings_of_several_users_are_asked_for_once_each() {
     assert_eq!(daemon.needs().len(), 8, "every read missed");
     let mut record = daemon.record.lock().unwrap();
     assert_eq!(record.ring_asks, 2);
-    let reports: Vec<Vec<u64>> = record
-        .rings
-        .values_mut()
-        .map(|(ring, _)| std::iter::from_fn(|| ring.pop()).map(|report| report.offset / CHUNK / 8).collect())
-        .collect();
+    let reports: Vec<Vec<u64>> = record.rings.values_mut().map(|(ring, _)| reported(ring)).collect();
     assert_eq!(reports, [[1, 3, 5, 7], [0, 2, 4, 6]]);
 }
 
@@ -415,8 +417,7 @@ fn a_ring_that_comes_with_the_settings_is_not_asked_for() {
     let mut record = daemon.record.lock().unwrap();
     assert_eq!((record.ring_asks, record.rings.len()), (0, 1));
     let (ring, _) = record.rings.get_mut(&5).unwrap();
-    let reports: Vec<u64> = std::iter::from_fn(|| ring.pop()).map(|r| r.offset / CHUNK / 8).collect();
-    assert_eq!(reports, [0, 1, 2, 3]);
+    assert_eq!(reported(ring), [0, 1, 2, 3]);
     drop(record);
     // Once: each further one would be a descriptor in the host for nothing, at every renewal of the settings.
     std::thread::sleep(Duration::from_millis(u64::from(SETTINGS.settings_ttl_ms) + 100));

@@ -156,7 +156,8 @@ impl Index {
     #[inline]
     pub(crate) fn remove(&mut self, place: IndexSlot) {
         let slots = &mut self.groups[place.group as usize].slots;
-        // Counted before the slot is written: the processor would wait for a write that it reads back at another width.
+        // Counted before the slot is written: the processor would wait for a write that it reads back at
+        // another width.
         let held = slots.iter().filter(|slot| **slot != NIL).count();
         slots[usize::from(place.within)] = NIL;
         if held == 1 {
