@@ -11,6 +11,7 @@ use seekless_units::{Exit, Fault};
 
 use super::statements::{self, Counts, Experiment, Outcome, Statement};
 use super::{entries, number};
+use crate::check::Check;
 use crate::metric;
 use crate::record::{Record, Recorded, folder_of_records};
 use crate::results::Results;
@@ -184,7 +185,9 @@ fn page(heading: &str, scenarios: &[Entry], stated: &[Statement]) -> String {
         statements_of(&mut text, &stated);
     }
     for entry in scenarios {
-        section(&mut text, entry);
+        let missed = |s: &&&Statement| s.scenario == entry.name && s.outcome == Outcome::NotReproduced;
+        let missed: Vec<&Statement> = stated.iter().filter(missed).copied().collect();
+        section(&mut text, entry, &missed);
     }
     text
 }
@@ -256,7 +259,8 @@ fn tried(experiments: &[Experiment]) -> String {
     }
 }
 
-fn section(text: &mut String, entry: &Entry) {
+/// Notes and runs of a scenario. `missed` are its statements that are not reproduced.
+fn section(text: &mut String, entry: &Entry, missed: &[&Statement]) {
     let Entry { name, scenario, record } = entry;
     let figure = scenario.figure.as_deref().map_or(String::new(), |f| format!("{f}. "));
     let _ = write!(text, "\n## {name}\n\n{}\n", wrapped(&format!("{figure}{}.", scenario.title)));
@@ -271,13 +275,13 @@ fn section(text: &mut String, entry: &Entry) {
     }
     for (record, (driver, run)) in runs {
         if let Some(results) = record.results(driver, scenario) {
-            run_of(text, &results, run);
+            run_of(text, &results, run, missed);
         }
     }
 }
 
 /// One run: where it comes from, its tables, its checks.
-fn run_of(text: &mut String, results: &Results, run: &Recorded) {
+fn run_of(text: &mut String, results: &Results, run: &Recorded, missed: &[&Statement]) {
     let flag = if results.driver == "sim" { " --sim" } else { "" };
     let _ = write!(text, "\n### {} ({})\n\n", results.name, results.driver);
     *text += &wrapped(&format!(
@@ -306,7 +310,7 @@ fn run_of(text: &mut String, results: &Results, run: &Recorded) {
         }
         None => by_arm(text, results, results.scenario.metrics.iter().map(String::as_str)),
     }
-    checks(text, results);
+    checks(text, results, missed);
 }
 
 /// Metrics of a swept scenario that have a table: the main one and those with published values.
@@ -377,7 +381,7 @@ fn value(entry: &super::ComparisonEntry) -> String {
     entry.published.map_or(ours.clone(), |published| format!("{ours} ({})", number(published)))
 }
 
-fn checks(text: &mut String, results: &Results) {
+fn checks(text: &mut String, results: &Results, missed: &[&Statement]) {
     if results.checks.is_empty() {
         return;
     }
@@ -395,13 +399,38 @@ fn checks(text: &mut String, results: &Results) {
         );
     }
     let mut first = true;
-    for check in results.checks.iter().filter(|c| !c.pass) {
+    for (check, asked) in results.checks.iter().zip(&results.scenario.checks).filter(|(c, _)| !c.pass) {
         if std::mem::take(&mut first) {
             *text += "\n";
         }
         let value = check.value.map_or("not measured".into(), number);
-        let cause = check.deviation.as_deref().unwrap_or("The cause is not known.");
+        let experiments = missed.iter().find(|s| s.name == check.name).map_or(&[][..], |s| &s.experiments);
+        let cause = check.deviation.clone().unwrap_or_else(|| cause(asked, experiments));
         let _ = writeln!(text, "{}", item(&format!("\"{}\" fails with {value}. {cause}", check.name)));
+    }
+}
+
+/// What the experiments say of a check that fails, where its scenario names no cause.
+fn cause(check: &Check, experiments: &[Experiment]) -> String {
+    let links = |wanted: bool| {
+        let mut all: Vec<String> = experiments
+            .iter()
+            .filter(|e| e.holds.is_some_and(|holds| holds == wanted))
+            .map(|e| format!("[`{0}`](#{0})", e.scenario))
+            .collect();
+        all.dedup();
+        all.join(", ")
+    };
+    let (holding, failing) = (links(true), links(false));
+    if !check.explains.is_empty() {
+        return "So what this experiment changes does not explain it.".into();
+    }
+    match (holding.is_empty(), failing.is_empty()) {
+        (false, _) => format!("It hangs on what these experiments change: {holding}."),
+        (true, false) => {
+            format!("The cause is not known; it is not what these experiments change: {failing}.")
+        }
+        (true, true) => "The cause is not known.".into(),
     }
 }
 
@@ -486,6 +515,24 @@ mod tests {
             let page = render(dir.path()).unwrap()["circus.md"].replace("\n  ", " ");
             assert!(causes.iter().all(|cause| page.contains(cause) == shown), "at {value}");
         }
+    }
+
+    #[test]
+    fn a_cause_that_no_scenario_names_is_what_the_experiments_say() {
+        let (_, scenario) = scenario::find("circus-fig12").unwrap();
+        let check = Check { explains: Vec::new(), ..scenario.checks[0].clone() };
+        let of = |scenario: &str, holds| Experiment { scenario: scenario.into(), name: "n".into(), holds };
+        let said = |outcomes: &[Option<bool>]| {
+            let all: Vec<_> = outcomes.iter().zip(["a", "b", "c"]).map(|(o, name)| of(name, *o)).collect();
+            cause(&check, &all)
+        };
+        assert_eq!(said(&[]), "The cause is not known.");
+        assert_eq!(said(&[None]), "The cause is not known.");
+        let some = said(&[Some(false), Some(true), Some(true)]);
+        assert_eq!(some, "It hangs on what these experiments change: [`b`](#b), [`c`](#c).");
+        assert!(said(&[Some(false), None]).ends_with("it is not what these experiments change: [`a`](#a)."));
+        let experiment = Check { explains: vec!["x: y".into()], ..check.clone() };
+        assert!(cause(&experiment, &[]).contains("does not explain it"));
     }
 
     #[test]

@@ -93,7 +93,7 @@ mod tests {
             row.metrics.insert("mb_s".into(), if with { 60.0 } else { 20.0 });
             row.metrics.insert("wrong_bytes".into(), 0.0);
             row.metrics.insert("failed".into(), 0.0);
-            if row.x.as_deref() == Some("restic") {
+            if row.x.as_deref() == Some("rclone") {
                 row.metrics.clear();
                 row.words.insert("reason".into(), "it is not here".into());
             } else if with {
@@ -103,7 +103,10 @@ mod tests {
         let text = page(&results).unwrap();
         let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap().to_string();
         assert_eq!(line("| nginx"), "| nginx |  | shim | 20 | 60 | 3 | 0 |  |");
-        assert_eq!(line("| restic"), "| restic's REST server |  |  | - | - | - | - | it is not here |");
+        assert_eq!(
+            line("| rclone"),
+            "| rclone, restic's REST protocol |  |  | - | - | - | - | it is not here |"
+        );
         let servers = results.scenario.axis.as_ref().unwrap().values.len();
         assert_eq!(text.lines().filter(|line| line.starts_with('|')).count(), servers + 2);
     }

@@ -38,8 +38,10 @@ pub enum Service {
     Minidlna,
     /// transmission-daemon.
     Transmission,
-    /// The REST server of restic.
-    Restic,
+    /// rclone, which serves a folder by the protocol of restic's REST server.
+    Rclone,
+    /// The HTTP server of BusyBox.
+    Busybox,
 }
 
 /// How clients ask.
@@ -57,7 +59,7 @@ pub enum Protocol {
 
 impl Service {
     /// Every one, by how many people use it.
-    pub const ALL: [Service; 16] = [
+    pub const ALL: [Service; 17] = [
         Service::Nginx,
         Service::Apache,
         Service::Samba,
@@ -73,7 +75,8 @@ impl Service {
         Service::Proftpd,
         Service::Minidlna,
         Service::Transmission,
-        Service::Restic,
+        Service::Rclone,
+        Service::Busybox,
     ];
 
     /// Name in scenarios.
@@ -94,7 +97,8 @@ impl Service {
             Service::Proftpd => "proftpd",
             Service::Minidlna => "minidlna",
             Service::Transmission => "transmission",
-            Service::Restic => "restic",
+            Service::Rclone => "rclone",
+            Service::Busybox => "busybox",
         }
     }
 
@@ -116,7 +120,8 @@ impl Service {
             Service::Proftpd => "ProFTPD",
             Service::Minidlna => "minidlna",
             Service::Transmission => "transmission-daemon",
-            Service::Restic => "restic's REST server",
+            Service::Rclone => "rclone, restic's REST protocol",
+            Service::Busybox => "BusyBox httpd",
         }
     }
 

@@ -1,5 +1,6 @@
-//! Servers in Go, into which nothing can be preloaded: Caddy, and the file server of Go's own library.
+//! Servers in Go, into which nothing can be preloaded: Caddy, rclone, and Go's own file server.
 
+use std::path::Path;
 use std::process::Command;
 
 use seekless_units::Fault;
@@ -18,6 +19,14 @@ pub(super) fn caddy(site: &Site<'_>, port: u16) -> Result<Command, Fault> {
     let mut command = program.command();
     command.args(["run", "--adapter", "caddyfile", "--config"]).arg(config);
     command.env("HOME", site.dir).env("XDG_DATA_HOME", site.dir).env("XDG_CONFIG_HOME", site.dir);
+    Ok(command)
+}
+
+/// rclone by the protocol of restic's REST server, with the repository in `root`.
+pub(super) fn rclone(site: &Site<'_>, port: u16, root: &Path) -> Result<Command, Fault> {
+    let mut command = tools::find("rclone")?.command();
+    command.args(["serve", "restic", "--addr", &format!("127.0.0.1:{port}")]).arg(root);
+    command.env("HOME", site.dir).env("XDG_CONFIG_HOME", site.dir).env("XDG_CACHE_HOME", site.dir);
     Ok(command)
 }
 

@@ -58,8 +58,10 @@ impl Running {
         let fault = |e: std::io::Error| Fault::new(Exit::Failed, format!("{}: {e}", site.dir.display()));
         std::fs::create_dir_all(site.dir).map_err(fault)?;
         let port = free_port()?;
-        if service == Service::Minidlna {
-            link_audio(site.root, files)?;
+        match service {
+            Service::Minidlna => link(site.root, files, audio_name)?,
+            Service::Rclone => link(site.root, files, pack_name)?,
+            _ => {}
         }
         let mut command = command(service, site, port)?;
         command.envs(site.env.iter().map(|(k, v)| (k, v)));
@@ -72,10 +74,8 @@ impl Running {
         };
         let wanted = match service {
             Service::Minidlna => listed(port, files)?,
-            _ => files
-                .iter()
-                .map(|(path, size)| Wanted { asked: path.clone(), path: path.clone(), size: *size })
-                .collect(),
+            Service::Rclone => wanted(files, |i, _| format!("data/{}", pack_id(i))),
+            _ => wanted(files, |_, path| path.into()),
         };
         Ok(Running { front, server, wanted })
     }
@@ -89,6 +89,16 @@ impl Running {
     pub(crate) fn alive(&mut self) -> bool {
         self.server.alive() && self.front.as_mut().is_none_or(Server::alive)
     }
+}
+
+/// Every file by its path and the name that it is asked for by, which follows from its number and its path.
+fn wanted(files: &[(String, u64)], name: impl Fn(usize, &str) -> String) -> Vec<Wanted> {
+    let wanted = |(i, (path, size)): (usize, &(String, u64))| Wanted {
+        asked: name(i, path),
+        path: path.clone(),
+        size: *size,
+    };
+    files.iter().enumerate().map(wanted).collect()
 }
 
 /// A program by where its package installs it, so that no wrapper of the same name in PATH comes first.
@@ -131,17 +141,17 @@ fn command(service: Service, site: &Site<'_>, port: u16) -> Result<Command, Faul
             Ok(command)
         }
         Service::Minidlna => minidlna(site, port),
-        Service::Transmission | Service::Restic => Err(unreachable_service(service)),
+        Service::Rclone => go::rclone(site, port, &root.join(REPOSITORY)),
+        Service::Busybox => {
+            let mut command = tools::find("busybox")?.command();
+            command.args(["httpd", "-f", "-p", &format!("127.0.0.1:{port_text}"), "-h"]).arg(root);
+            Ok(command)
+        }
+        Service::Transmission => {
+            let why = "its peers ask for pieces in random order; there is no sequential client";
+            Err(Fault::new(Exit::Missing, why))
+        }
     }
-}
-
-/// Why a service has no row with figures.
-fn unreachable_service(service: Service) -> Fault {
-    let why = match service {
-        Service::Transmission => "its peers ask for pieces in random order; there is no sequential client",
-        _ => "it is not among the distribution's packages",
-    };
-    Fault::new(Exit::Missing, why)
 }
 
 /// The proxy before the server on this port.
@@ -261,17 +271,35 @@ fn proftpd(site: &Site<'_>, port: u16) -> Result<Command, Fault> {
 
 /// Where the library's files are once more, as audio.
 const AUDIO: &str = "audio";
+/// Where they are once more, as the packs of a backup.
+const REPOSITORY: &str = "restic";
 
-/// minidlna serves only what it takes for media. Raw audio may hold any bytes, so the library's files are
-/// linked under such names.
-fn link_audio(root: &Path, files: &[(String, u64)]) -> Result<(), Fault> {
-    let folder = root.join(AUDIO);
-    let fault = |e: std::io::Error| Fault::new(Exit::Failed, format!("{}: {e}", folder.display()));
-    std::fs::create_dir_all(&folder).map_err(fault)?;
+/// minidlna serves only what it takes for media. Raw audio may hold any bytes.
+fn audio_name(file: usize) -> String {
+    format!("{AUDIO}/{file:06}.pcm")
+}
+
+/// A repository of restic keeps a pack in one of 256 folders, by the first two digits of its name.
+fn pack_name(file: usize) -> String {
+    let id = pack_id(file);
+    format!("{REPOSITORY}/data/{}/{id}", &id[..2])
+}
+
+/// A pack's name is the checksum of its content; any 64 digits will do for the server.
+fn pack_id(file: usize) -> String {
+    format!("{:02x}{file:062x}", file % 256)
+}
+
+/// Links the library's files under names that follow from their numbers.
+fn link(root: &Path, files: &[(String, u64)], name: impl Fn(usize) -> String) -> Result<(), Fault> {
     for (i, (path, _)) in files.iter().enumerate() {
-        let link = folder.join(format!("{i:06}.pcm"));
+        let link = root.join(name(i));
+        let fault = |e: std::io::Error| Fault::new(Exit::Failed, format!("{}: {e}", link.display()));
+        if let Some(folder) = link.parent() {
+            std::fs::create_dir_all(folder).map_err(fault)?;
+        }
         if !link.exists() {
-            std::fs::hard_link(root.join(path), link).map_err(fault)?;
+            std::fs::hard_link(root.join(path), &link).map_err(fault)?;
         }
     }
     Ok(())
@@ -351,6 +379,8 @@ pub(crate) fn version(service: Service) -> Option<String> {
         Service::Lighttpd => ("lighttpd", "-v"),
         Service::Proftpd => ("proftpd", "-v"),
         Service::Minidlna => ("minidlnad", "-V"),
+        Service::Rclone => ("rclone", "version"),
+        Service::Busybox => ("busybox", "--help"),
         Service::Caddy => {
             return super::version(crate::scenario::ServerKind::Caddy).and_then(|text| first_version(&text));
         }
@@ -387,6 +417,26 @@ mod tests {
     }
 
     #[test]
+    fn packs_are_asked_for_by_name_and_lie_in_the_folder_of_its_first_digits() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("sd")).unwrap();
+        let files: Vec<(String, u64)> = (0..300).map(|i| (format!("sd/{i}.mp4"), i)).collect();
+        for (path, size) in &files {
+            std::fs::write(root.path().join(path), vec![7; *size as usize]).unwrap();
+        }
+        for _ in 0..2 {
+            link(root.path(), &files, pack_name).unwrap();
+        }
+        let mut names = std::collections::HashSet::new();
+        for (i, (path, size)) in files.iter().enumerate() {
+            let (name, id) = (pack_name(i), pack_id(i));
+            assert!(id.len() == 64 && names.insert(id.clone()), "{id}");
+            assert_eq!(name, format!("restic/data/{}/{id}", &id[..2]));
+            assert_eq!(std::fs::metadata(root.path().join(name)).unwrap().len(), *size, "{path}");
+        }
+    }
+
+    #[test]
     fn a_version_is_found_in_what_servers_say() {
         for (said, version) in [
             ("nginx version: nginx/1.22.1", Some("1.22.1")),
@@ -395,6 +445,8 @@ mod tests {
             ("openjdk version \"17.0.15\" 2025-04-15", Some("17.0.15")),
             ("rsync  version 3.2.7  protocol version 31", Some("3.2.7")),
             ("ProFTPD Version 1.3.8", Some("1.3.8")),
+            ("rclone v1.60.1-DEV\n- os/version: debian 12.15", Some("1.60.1")),
+            ("BusyBox v1.35.0 (Debian 1:1.35.0-4) multi-call binary.", Some("1.35.0")),
             ("no word", None),
         ] {
             assert_eq!(first_version(said).as_deref(), version, "{said}");
