@@ -40,6 +40,8 @@ pub(crate) struct Stream {
     pub(crate) first: u64,
     /// When it last read.
     pub(crate) last: Nanos,
+    /// From where on a read failed that it counted on.
+    failed: Option<u64>,
     /// A file offset and its disk address, as last reported.
     pub(crate) anchor: Option<(u64, Lba)>,
     rate: Rate,
@@ -75,6 +77,12 @@ impl Stream {
     /// memory.
     pub(crate) fn at_end(&self) -> bool {
         self.passed >= self.file_size
+    }
+
+    /// Whether it is still to come to bytes that could not be read. Read ahead of it they would fail again,
+    /// and take the disk's own error recovery each time.
+    pub(crate) fn meets_failure(&self) -> bool {
+        self.failed.is_some_and(|from| self.position <= from)
     }
 
     /// Whether its whole file was fetched before its client came: it needs no more memory than that.
@@ -354,6 +362,13 @@ impl Streams {
     }
 
     /// Notes where a stream's file lies on the disk: `offset` of the file at `lba`.
+    /// Notes that a read for a stream failed from there on.
+    pub(crate) fn failed(&mut self, id: StreamId, from: u64) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.failed = Some(from);
+        }
+    }
+
     pub(crate) fn locate(&mut self, id: StreamId, offset: u64, lba: Option<Lba>) {
         if let (Some(stream), Some(lba)) = (self.streams.get_mut(&id), lba) {
             stream.anchor = Some((offset, lba));
@@ -441,6 +456,7 @@ impl Streams {
             first: offset,
             last: now,
             anchor: None,
+            failed: None,
             rate: Rate::new(now),
         };
         self.by_last.insert((now, id));
