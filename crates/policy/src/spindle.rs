@@ -268,17 +268,37 @@ impl Spindle {
         (pieces < joins.pieces && (pieces == 0 || bytes <= joins.bytes)).then_some(next)
     }
 
-    /// The next piece in the order of the queue, of a part of the device whose reads in flight another may
-    /// join; of several such parts, of the one whose piece was queued first.
+    /// The next piece in line, of a part of the device whose reads in flight it may join; of several such
+    /// parts, of the one whose piece was queued first.
     fn next_in_line(&mut self, config: &Config, now: Nanos, for_file_sets: bool) -> Option<usize> {
         // This is asked after every event, and mostly there is nothing to do.
-        let free = || (0..self.sweeps.len()).any(|part| self.room(config, part) > 0);
-        if self.queue.is_empty() || !free() {
+        if self.queue.is_empty() {
             return None;
         }
+        let mut free: Vec<usize> =
+            (0..self.sweeps.len()).filter(|&part| self.room(config, part) > 0).collect();
         let may = |piece: &Piece| piece.turn.for_file_set || !for_file_sets;
-        let mut parts = self.queue.iter().filter(|p| may(p)).map(|p| part_at(config, p.lba));
-        let part = parts.find(|&part| self.room(config, part) > 0)?;
+        while !free.is_empty() {
+            let mut parts = self.queue.iter().filter(|p| may(p)).map(|p| part_at(config, p.lba));
+            let part = parts.find(|part| free.contains(part))?;
+            let next = self.next_of_part(config, now, part, may);
+            if next.is_some() {
+                return next;
+            }
+            free.retain(|&other| other != part);
+        }
+        None
+    }
+
+    /// The next piece of a part in the order of the queue, of those that may be read now. `None`: there is no
+    /// room for it.
+    fn next_of_part(
+        &mut self,
+        config: &Config,
+        now: Nanos,
+        part: usize,
+        may: impl Fn(&Piece) -> bool,
+    ) -> Option<usize> {
         let own = |p: &Piece| may(p) && part_at(config, p.lba) == part;
         let own: Vec<usize> = (0..self.queue.len()).filter(|&i| own(&self.queue[i])).collect();
         let queued = |&i: &usize| {

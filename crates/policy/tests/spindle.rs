@@ -422,6 +422,18 @@ fn small_reads_are_in_flight_together_and_a_long_one_keeps_its_turn() {
 }
 
 #[test]
+fn a_long_read_that_keeps_its_turn_holds_up_no_other_part() {
+    let parts = vec![Lba(1000)];
+    let mut s =
+        DiskEngine::new(Config { mode: Mode::Serialise, small_in_flight: 3, parts, ..Config::default() });
+    for (id, lba, len) in [(1, 100, 64 * K), (2, 200, 512 * K), (3, 1500, 64 * K)] {
+        let Event::Request(request) = request_at(id, lba) else { unreachable!() };
+        s.handle(Nanos(1), Event::Request(Request { len, ..request }));
+    }
+    assert_eq!(reads(&mut s).iter().map(|r| r.1).collect::<Vec<_>>(), [1, 3]);
+}
+
+#[test]
 fn who_comes_for_foretold_bytes_waits_for_their_turn() {
     let demand = |foretold| Demand { deadline: Some(Nanos::from_secs(4)), foretold, ..Demand::default() };
     let order = |foretold| {
