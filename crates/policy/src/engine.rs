@@ -241,7 +241,7 @@ impl DiskEngine {
         stats.file_sets.bytes_untaken = self.awaited.bytes();
         if self.config.follows() {
             stats.streams = self.following.table.len();
-            stats.bytes_unread = self.following.table.unread() + self.awaited.bytes();
+            stats.bytes_unread = self.following.table.unread().saturating_add(self.awaited.bytes());
             stats.memory = self.memory.report();
             stats.budget = self.memory.budget();
             stats.gives_back = self.memory.drops_behind();
@@ -327,7 +327,7 @@ impl DiskEngine {
     /// Bytes in memory, in flight or queued ahead of need that no client has read; and those queued that
     /// clients are blocked on.
     fn unread(&self) -> (u64, u64) {
-        let fetched = self.following.table.unread() + self.awaited.bytes();
+        let fetched = self.following.table.unread().saturating_add(self.awaited.bytes());
         let queued = self.spindle.queued_for_blocked();
         (fetched.saturating_sub(queued), queued)
     }
@@ -336,6 +336,6 @@ impl DiskEngine {
     /// will be.
     fn budgeted(&self) -> u64 {
         let (unread, queued) = self.unread();
-        unread + self.memory.filled(queued)
+        unread.saturating_add(self.memory.filled(queued))
     }
 }

@@ -514,3 +514,15 @@ fn a_bitrate_told_with_a_request_sizes_its_piece() {
     assert_eq!(first_piece(None), 2 * M, "half of the whole size, as of any stream that begins");
     assert_eq!(first_piece(Some(62_500)), 512 * K, "a sixteenth of the bitrate, a quarter of the size");
 }
+
+/// A mapping names all of its file, and its miss lies far behind where it begins.
+#[test]
+fn streams_of_the_longest_files_there_can_be_are_counted() {
+    let mut s = DiskEngine::new(Config { ahead: Some(AheadConfig::default()), ..Config::default() });
+    let (offset, file_size) = (u64::MAX / 4, u64::MAX / 2);
+    for id in 1..8 {
+        let Event::Request(request) = request_at(id, id * 1000) else { unreachable!() };
+        s.handle(Nanos(1), Event::Request(Request { from: 0, offset, file_size, ..request }));
+        assert!(s.stats().bytes_unread >= offset);
+    }
+}

@@ -210,7 +210,8 @@ pub(crate) struct Streams {
     /// By their last read ([`Stream::last`]).
     by_last: BTreeSet<(Nanos, StreamId)>,
     next: u64,
-    unread: u64,
+    /// The sum of [`OfFile::unread`].
+    unread: u128,
     /// Streams that wait whole for their clients ([`Stream::waits`]).
     waiting: usize,
     persistence: Persistence,
@@ -247,7 +248,7 @@ impl Streams {
     /// Bytes fetched that at least one stream is still to read. Bytes that many wait for count once: they are
     /// in memory once.
     pub(crate) fn unread(&self) -> u64 {
-        self.unread
+        u64::try_from(self.unread).unwrap_or(u64::MAX)
     }
 
     /// The depth of the disk is known better now.
@@ -472,7 +473,8 @@ impl Streams {
         self.by_last.remove(&(stream.last, id));
         if let Some(of) = self.files.get_mut(&stream.file) {
             of.standings.remove(of.before((stream.position, id)));
-            self.unread = self.unread - of.recount() + of.unread;
+            self.unread -= u128::from(of.recount());
+            self.unread += u128::from(of.unread);
             if of.standings.is_empty() {
                 self.files.remove(&stream.file);
             }
@@ -496,7 +498,8 @@ impl Streams {
             && let Some(of) = self.files.get_mut(&stream.file)
         {
             of.moved(from, to);
-            self.unread = self.unread - of.recount() + of.unread;
+            self.unread -= u128::from(of.recount());
+            self.unread += u128::from(of.unread);
         }
     }
 }
