@@ -362,7 +362,6 @@ impl Streams {
         self.change(id, |stream| stream.fetched = stream.fetched.min(from.max(stream.position)));
     }
 
-    /// Notes where a stream's file lies on the disk: `offset` of the file at `lba`.
     /// Notes that a read for a stream failed from there on.
     pub(crate) fn failed(&mut self, id: StreamId, from: u64) {
         if let Some(stream) = self.streams.get_mut(&id) {
@@ -370,6 +369,7 @@ impl Streams {
         }
     }
 
+    /// Notes where a stream's file lies on the disk: `offset` of the file at `lba`.
     pub(crate) fn locate(&mut self, id: StreamId, offset: u64, lba: Option<Lba>) {
         if let (Some(stream), Some(lba)) = (self.streams.get_mut(&id), lba) {
             stream.anchor = Some((offset, lba));
@@ -456,8 +456,8 @@ impl Streams {
             reached: offset,
             first: offset,
             last: now,
-            anchor: None,
             failed: None,
+            anchor: None,
             rate: Rate::new(now),
         };
         self.by_last.insert((now, id));
