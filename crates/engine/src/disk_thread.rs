@@ -22,7 +22,7 @@ use seekless_wants::PROGRESS_STEP;
 
 use crate::decisions::DiskLog;
 use crate::disk::Disk;
-use crate::door::{Ask, ClientDemand, Completion, Hit, Message, OnAnswer, ResidentRange};
+use crate::door::{Ask, ClientDemand, Completion, Hit, Message, OnAnswer, ResidentRange, readable_file};
 use crate::kind::Kinds;
 use crate::machine::Machine;
 use crate::media::{Look, Told};
@@ -257,6 +257,9 @@ impl DiskLoop {
     /// Looks for the first hole. The rest is probed, or missed, later.
     fn probe(&mut self, file: FileId, offset: u64, len: u64) {
         let Some(open) = self.files.get(file) else { return };
+        // What a file has lost since it was last read has not been evicted.
+        let Some((_, edition)) = readable_file(open.source.as_fd()) else { return };
+        let len = len.min(edition.size.saturating_sub(offset));
         let Ok(there) = resident_prefix(open.source.as_fd(), offset, len) else { return };
         if there < len {
             let (hole, most) = (offset + there, PROGRESS_STEP.min(len - there));
