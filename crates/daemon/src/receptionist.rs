@@ -296,6 +296,16 @@ impl Receptionist {
                 Err(Errno::INTR) => continue,
                 Err(Errno::MSGSIZE) => return self.refuse(mark, RefuseReason::Malformed, 0),
                 Err(Errno::PROTO) => return self.refuse(mark, RefuseReason::Descriptor, 0),
+                // No fault of the client's. What has a descriptor beside it is a call that waits, or a range
+                // of a file set, whose number is lost with it.
+                Err(Errno::MFILE) if !connection.file_set && !client.is_waiting() => {
+                    (connection.last, connection.spoke) = (Instant::now(), true);
+                    let uid = connection.uid;
+                    self.counters.passed_full += 1;
+                    let wire = self.told(uid);
+                    client.reply(Frame::Answer(Answer::pass(PassReason::Full, wire)));
+                    continue;
+                }
                 Err(_) => return self.hang_up(mark),
             };
             connection.last = Instant::now();
