@@ -104,9 +104,11 @@ impl DiskLoop {
             }
             self.report_memory();
             // The more of what has arrived is known when a read is chosen, the better is the order of reads.
+            // But what comes meanwhile waits, as there may be no end of it, and all of it for the disk.
             reports.try_iter().for_each(|report| self.report(report));
-            messages.try_iter().for_each(|message| self.message(message));
-            orders.try_iter().for_each(|order| self.order(order));
+            let arrived = (0..messages.len()).take_while(|_| reports.is_empty());
+            arrived.map_while(|_| messages.try_recv().ok()).for_each(|message| self.message(message));
+            orders.try_iter().take(orders.len()).for_each(|order| self.order(order));
             told.try_iter().for_each(|(file, bytes_per_s)| self.event(Event::Bitrate { file, bytes_per_s }));
         }
         for (_, pending) in self.pending.drain() {

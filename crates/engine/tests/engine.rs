@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsFd;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -160,6 +162,35 @@ fn what_was_read_ahead_does_not_leave_until_it_is_read() {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
+}
+
+/// Reports are as many as their users like, and may be lost.
+#[test]
+fn a_flood_of_reports_keeps_no_call_waiting() {
+    let engine = engine(|s| {
+        s.spindle.ahead = Some(AheadConfig::default());
+        s.spindle.queue_max = 64;
+    });
+    let (told, file) = (cold_file(1), cold_file(64));
+    assert_eq!(ask(&engine, &told, 0, 4096), Ok("resident true".into()));
+    let id = ForwardedCall::of(told.as_fd(), 0, 4096).unwrap().file;
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    engine.read(id, 0, 4096);
+                }
+            });
+        }
+        let asked = || {
+            std::thread::sleep(Duration::from_millis(300));
+            (0..4).map(|i| ask(&engine, &file, i * 16 * M, 4096)).collect::<Vec<_>>()
+        };
+        let answers = std::panic::catch_unwind(AssertUnwindSafe(asked));
+        ended.store(true, Ordering::Relaxed);
+        assert_eq!(answers.unwrap(), vec![Ok("resident true".into()); 4]);
+    });
 }
 
 /// What a file has lost says nothing about memory, and is not read again and again.
