@@ -434,6 +434,22 @@ fn a_long_read_that_keeps_its_turn_holds_up_no_other_part() {
 }
 
 #[test]
+fn the_turn_of_a_file_set_holds_up_no_part_on_which_it_has_nothing() {
+    let (parts, share) = (vec![Lba(1000)], 1.0);
+    let mut s = DiskEngine::new(Config { mode: Mode::Serialise, parts, share, ..Config::default() });
+    for (id, lba, file_set) in [(1, 100, true), (2, 200, true), (3, 1500, false), (4, 1600, false)] {
+        let Event::Request(request) = request_at(id, lba) else { unreachable!() };
+        let demand = Demand { file_set, ..Demand::default() };
+        s.handle(Nanos(1), Event::Request(Request { demand, ..request }));
+    }
+    let first = reads(&mut s);
+    assert_eq!(first.iter().map(|r| r.1).collect::<Vec<_>>(), [1, 3]);
+    // Half of the time is less than its share: its turn begins.
+    s.handle(Nanos::from_secs(1), Event::Done { read: first[1].0, outcome: Outcome::Ok });
+    assert_eq!(reads(&mut s).iter().map(|r| r.1).collect::<Vec<_>>(), [4]);
+}
+
+#[test]
 fn who_comes_for_foretold_bytes_waits_for_their_turn() {
     let demand = |foretold| Demand { deadline: Some(Nanos::from_secs(4)), foretold, ..Demand::default() };
     let order = |foretold| {
