@@ -220,7 +220,11 @@ impl Spindle {
             blocked.pieces.push(self.queue(piece(start, end), alloc::vec![Waiter { request, upto }]));
         }
         let waits = !blocked.pieces.is_empty();
-        self.expiry.set(request, blocked.since + config.wait_max.min(config.stall_max));
+        let patience = match self.hangs(config, blocked.since) {
+            true => Nanos::ZERO,
+            false => config.wait_max.min(config.stall_max),
+        };
+        self.expiry.set(request, blocked.since + patience);
         self.blocked.insert(request, blocked);
         waits
     }
@@ -391,6 +395,12 @@ impl Spindle {
                 self.answer(now, request, Verdict::Resident);
             }
         }
+    }
+
+    /// Whether nothing has come of the reads in flight for so long that nobody is to wait for them.
+    fn hangs(&self, config: &Config, now: Nanos) -> bool {
+        let oldest = self.flights.iter().map(|f| f.submitted).min();
+        oldest.is_some_and(|submitted| now.since(submitted.max(self.last_progress)) >= config.stall_max)
     }
 
     /// Gives up requests that waited for too long, or whose disk makes no progress.

@@ -357,8 +357,13 @@ fn a_hung_disk_holds_nobody_for_ever() {
     assert_eq!(answers(&mut s), [(2, Verdict::Pass(Reason::TooLate))]);
     assert_eq!(reads(&mut s), [], "the hung read still holds the disk");
     s.handle(Nanos::from_secs(40), request(3, 3, 0, M));
+    assert_eq!(answers(&mut s), [(3, Verdict::Pass(Reason::TooLate))], "not each for half a minute");
     s.handle(Nanos::from_secs(41), Event::Done { read, outcome: Outcome::Ok });
+    // An idle disk does not hang.
+    s.handle(Nanos::from_secs(200), request(4, 4, 0, M));
     assert_eq!(reads(&mut s).len(), 1);
+    s.handle(Nanos::from_secs(201), request(5, 5, 0, M));
+    assert_eq!((answers(&mut s), s.next_deadline()), (vec![], Some(Nanos::from_secs(230))));
 }
 
 #[test]
