@@ -17,7 +17,8 @@ use seekless_kernel::fdpass::{self, Address, Peer, SOCKET_PATH_BYTES_MAX, TwinNa
 use crate::activation::Activated;
 use crate::start_error::StartError;
 
-/// Connections that may wait to be accepted; the kernel cuts it to net.core.somaxconn (4096).
+/// Connections that may wait to be accepted. The kernel cuts it to net.core.somaxconn (4096), so double is no
+/// more; at half of it threads of a large server that all miss at once are let go by themselves.
 const BACKLOG: i32 = 4096;
 
 /// The sockets, if there are any; the path is removed when this is dropped.
