@@ -10,15 +10,25 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt}
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
 
+use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use seekless_kernel::fdpass::{self, Address, Peer, SOCKET_PATH_BYTES_MAX, TwinName};
 
 use crate::activation::Activated;
 use crate::start_error::StartError;
 
-/// Connections that may wait to be accepted; the kernel cuts it to net.core.somaxconn (4096).
+/// Connections that may wait to be accepted. The kernel cuts it to net.core.somaxconn (4096), so double is no
+/// more; at half of it threads of a large server that all miss at once are let go by themselves.
 const BACKLOG: i32 = 4096;
+
+/// How often a lock is tried that another daemon holds for a moment, and how long between. At half of it one
+/// that is not given a processor meanwhile may be overtaken; at double a user that holds the lock delays a
+/// start by two seconds.
+const LOCK_TRIES: u32 = 100;
+const LOCK_AGAIN: Duration = Duration::from_millis(10);
 
 /// The sockets, if there are any; the path is removed when this is dropped.
 pub(crate) struct Listener {
@@ -55,6 +65,7 @@ impl Listener {
             let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(dir);
             made.map_err(|error| StartError::Folder { dir: dir.to_path_buf(), error })?;
         }
+        let _locked = lock_folder(path);
         match fdpass::connect(Address::Path(&name)) {
             Ok(_) | Err(Errno::AGAIN) => return Err(StartError::Running(path.to_path_buf())),
             Err(Errno::CONNREFUSED) => {
@@ -184,6 +195,22 @@ impl Claim {
     }
 }
 
+/// Keeps other daemons from taking a socket of this folder for dead meanwhile, until it is dropped. Any user
+/// may hold this lock, so it is not waited for long.
+fn lock_folder(path: &Path) -> Option<OwnedFd> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(dir, flags, Mode::empty()).ok()?;
+    let locked = (0..LOCK_TRIES).any(|_| {
+        let locked = rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive).is_ok();
+        if !locked {
+            thread::sleep(LOCK_AGAIN);
+        }
+        locked
+    });
+    locked.then_some(folder)
+}
+
 /// The twin of the socket of this name; `None`, with a warning, where there can be none.
 fn twin(name: &CStr) -> Option<OwnedFd> {
     let twin = TwinName::of(name).ok_or(Errno::NAMETOOLONG);
@@ -226,4 +253,32 @@ pub(crate) fn connect(path: &CStr) -> Result<OwnedFd, Errno> {
         Some(twin) => fdpass::connect(Address::Twin(&twin)).map_err(|_| error),
         None => Err(error),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+
+    /// As at the start of a machine, where a service and a user may start one each.
+    #[test]
+    fn of_daemons_that_start_together_at_a_dead_socket_one_listens() {
+        let folder = tempfile::tempdir().unwrap();
+        for round in 0..200 {
+            let path = folder.path().join(format!("{round}.sock"));
+            drop(fdpass::listen(Address::Path(&socket_name(&path).unwrap()), 1).unwrap());
+            let together = Barrier::new(4);
+            let start = || {
+                together.wait();
+                let listener = Listener::bind(&path, 0o600);
+                together.wait();
+                listener.is_ok()
+            };
+            let listening = thread::scope(|scope| {
+                let starts = [(); 4].map(|()| scope.spawn(start));
+                starts.map(|start| start.join().unwrap()).into_iter().filter(|&ok| ok).count()
+            });
+            assert_eq!(listening, 1, "round {round}");
+        }
+    }
 }

@@ -198,7 +198,7 @@ impl Rings {
         let Some((consumer, _)) = &mut user.ring else { return 0 };
         let mut taken = 0;
         while taken < most
-            && let Some(record) = consumer.pop()
+            && let Some(record) = consumer.pop(now)
         {
             taken += 1;
             let file = FileId { dev: record.dev, ino: record.ino };
@@ -271,7 +271,7 @@ impl User {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use seekless_kernel::ring::Producer;
+    use seekless_kernel::ring::{Producer, STALL_MAX};
 
     const FILE: FileId = FileId { dev: 7, ino: 9 };
     const SHOWN_FOR: Duration = Duration::from_secs(41);
@@ -356,6 +356,26 @@ mod tests {
             let next = rings.number(2, now + WITHOUT_FOR);
             assert!(next != 0 && next != number);
         }
+    }
+
+    /// Each call of a user looks at its ring, and a busy user makes hundreds while one of its threads has
+    /// lost its processor between its claim and its record.
+    #[test]
+    fn a_record_that_is_being_written_is_waited_for_however_often_its_user_calls() {
+        let (mut rings, now) = (rings(), Instant::now());
+        let producer = producer(&mut rings, 1, now);
+        rings.shown(1, FILE, now);
+        let fd = rings.ring(1, now).unwrap().unwrap().try_clone_to_owned().unwrap();
+        // The tail stands 64 bytes from the start of the memory.
+        std::os::unix::fs::FileExt::write_all_at(&std::fs::File::from(fd), &1u64.to_ne_bytes(), 64).unwrap();
+        assert!(report(&producer, FILE, 1));
+        for _ in 0..1000 {
+            rings.take_of(1, now, |_, r| panic!("{r:?} before its turn"));
+        }
+        assert_eq!(rings.dropped(), 0);
+        let mut heard = Vec::new();
+        rings.take_of(1, now + STALL_MAX, |_, r| heard.push(r.offset));
+        assert_eq!((heard, rings.dropped()), (vec![1], 1), "that thread has been killed");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -337,6 +338,28 @@ fn a_disk_that_seeks_is_served_though_its_flag_says_it_does_not() {
     engine.settings().survey(Some(&[disk.path().to_path_buf()]));
     assert_eq!(ask(&engine, &file), Ok(true));
     assert_eq!(engine.statistics()[0].name, disk.name());
+}
+
+/// What was learnt of a disk goes with it.
+#[test]
+fn another_disk_of_the_same_number_is_another_disk() {
+    let Some(disk) = Disk::flash(true) else { return };
+    let profiles = tempfile::tempdir().unwrap();
+    let (engine, name) = (engine(profiles.path(), true), disk.name());
+    let file = cold(&disk.path().join("film"));
+    assert_eq!(ask(&engine, &file), Ok(true));
+    engine.leave(file.metadata().unwrap().dev());
+    drop((file, disk));
+    let Some(disk) = Disk::flash(true) else { return };
+    if disk.name() != name {
+        return println!("skipped: another program has taken {name}");
+    }
+    // Where a device's files are read is believed for two seconds.
+    std::thread::sleep(Duration::from_millis(2100));
+    assert_eq!(ask(&engine, &cold(&disk.path().join("film"))), Ok(true));
+    let served: Vec<_> = engine.statistics().into_iter().map(|d| (d.name, d.requests)).collect();
+    assert_eq!(served, [(name, 1)]);
+    drop(engine);
 }
 
 #[test]

@@ -20,6 +20,7 @@ use seekless_wants::PROGRESS_STEP;
 
 use crate::addresses::FILES_MAX;
 use crate::door::Message;
+use crate::kind::sequence;
 use crate::lock;
 use crate::report::DiskReport;
 use crate::settings::Settings;
@@ -76,8 +77,8 @@ pub struct Devices {
     by_file: HashMap<FileId, (Place, Instant)>,
     readers: Vec<DiskThread>,
     all: AllDisks,
-    /// Which reader serves a disk; `None` stands for the common queue.
-    by_disk: HashMap<Option<Dev>, usize>,
+    /// Which reader serves a disk, and the disk's [`sequence`]; `None` stands for the common queue.
+    by_disk: HashMap<Option<Dev>, (usize, u64)>,
     closed: bool,
 }
 
@@ -281,9 +282,14 @@ impl Devices {
         let full = self.readers.len() >= DEVICES_MAX && !self.by_disk.contains_key(&key);
         let (key, name, joined) = if full { (None, COMMON, 0) } else { (key, name, joined) };
         let known = self.by_disk.get(&key).copied();
-        // A file system on several disks may be given others, or lie on them in another way.
-        let renamed = |index: usize| joined > 0 && self.readers[index].name != name;
-        if let Some(index) = known.filter(|&i| !renamed(i) && !self.readers[i].is_replaced()) {
+        let sequence = sequence(name);
+        // A number may be given to another disk. A file system on several disks may be given others, or lie
+        // on them in another way.
+        let same = |&(index, of): &(usize, u64)| {
+            let reader: &DiskThread = &self.readers[index];
+            of == sequence && (joined == 0 || reader.name == name) && !reader.is_replaced()
+        };
+        if let Some((index, _)) = known.filter(same) {
             return Ok(index);
         }
         let told = match joined {
@@ -296,7 +302,7 @@ impl Devices {
         let started = DiskThread::start(name, told, &self.settings, self.all.clone())?;
         let index = match known {
             // Its thread passes what waits and ends by itself.
-            Some(index) => {
+            Some((index, _)) => {
                 self.readers[index] = started;
                 index
             }
@@ -306,7 +312,7 @@ impl Devices {
             }
         };
         self.all.disks.store(self.readers.len(), Ordering::Relaxed);
-        self.by_disk.insert(key, index);
+        self.by_disk.insert(key, (index, sequence));
         tracing::info!(disk = name, "a disk is served");
         Ok(index)
     }

@@ -22,7 +22,7 @@ use seekless_wants::PROGRESS_STEP;
 
 use crate::decisions::DiskLog;
 use crate::disk::Disk;
-use crate::door::{Ask, ClientDemand, Completion, Hit, Message, OnAnswer, ResidentRange};
+use crate::door::{Ask, ClientDemand, Completion, Hit, Message, OnAnswer, ResidentRange, readable_file};
 use crate::kind::Kinds;
 use crate::machine::Machine;
 use crate::media::{Look, Told};
@@ -104,9 +104,11 @@ impl DiskLoop {
             }
             self.report_memory();
             // The more of what has arrived is known when a read is chosen, the better is the order of reads.
+            // But what comes meanwhile waits, as there may be no end of it, and all of it for the disk.
             reports.try_iter().for_each(|report| self.report(report));
-            messages.try_iter().for_each(|message| self.message(message));
-            orders.try_iter().for_each(|order| self.order(order));
+            let arrived = (0..messages.len()).take_while(|_| reports.is_empty());
+            arrived.map_while(|_| messages.try_recv().ok()).for_each(|message| self.message(message));
+            orders.try_iter().take(orders.len()).for_each(|order| self.order(order));
             told.try_iter().for_each(|(file, bytes_per_s)| self.event(Event::Bitrate { file, bytes_per_s }));
         }
         for (_, pending) in self.pending.drain() {
@@ -257,6 +259,9 @@ impl DiskLoop {
     /// Looks for the first hole. The rest is probed, or missed, later.
     fn probe(&mut self, file: FileId, offset: u64, len: u64) {
         let Some(open) = self.files.get(file) else { return };
+        // What a file has lost since it was last read has not been evicted.
+        let Some((_, edition)) = readable_file(open.source.as_fd()) else { return };
+        let len = len.min(edition.size.saturating_sub(offset));
         let Ok(there) = resident_prefix(open.source.as_fd(), offset, len) else { return };
         if there < len {
             let (hole, most) = (offset + there, PROGRESS_STEP.min(len - there));

@@ -190,6 +190,18 @@ pub(crate) enum Message {
     },
 }
 
+impl Message {
+    /// Whether it only tells what was read: lost, the engine is slower, and right.
+    pub(crate) fn is_report(&self) -> bool {
+        match self {
+            Message::Hit(_) | Message::Access { .. } | Message::Missed { .. } | Message::Release { .. } => {
+                true
+            }
+            Message::Ask(_) | Message::Leave { .. } | Message::Cancel(_) | Message::Took { .. } => false,
+        }
+    }
+}
+
 impl fmt::Debug for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -7,8 +7,8 @@ use seekless_policy::FileId;
 
 use crate::next_files::Foretold;
 
-/// Files used lately. Beyond a bound those used longest ago are forgotten, or all if that does not help: they
-/// come again when they are asked for.
+/// Files used lately. Beyond a bound the eighth used longest ago is forgotten: they come again when they are
+/// asked for.
 #[derive(Debug)]
 pub struct FilesUsed {
     keep: Duration,
@@ -32,10 +32,9 @@ impl FilesUsed {
     /// A file was asked for.
     pub fn asked(&mut self, file: FileId, now: Instant) {
         if self.files.len() >= FilesUsed::MAX && !self.files.contains_key(&file) {
-            self.files.retain(|_, since| now.saturating_duration_since(*since) < self.keep);
-            if self.files.len() >= FilesUsed::MAX {
-                self.files.clear();
-            }
+            let mut used: Vec<Instant> = self.files.values().copied().collect();
+            let (_, &mut threshold, _) = used.select_nth_unstable(FilesUsed::MAX / 8);
+            self.files.retain(|_, since| *since > threshold);
         }
         self.files.insert(file, now);
     }
@@ -73,6 +72,20 @@ impl FilesUsed {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_is_read_on_outlasts_any_number_of_others() {
+        let (start, streamed) = (Instant::now(), FileId { dev: 1, ino: 0 });
+        let mut files = FilesUsed::new(Duration::from_secs(41));
+        files.asked(streamed, start);
+        for ino in 1..4 * FilesUsed::MAX as u64 {
+            // Two thousand small files a second.
+            let now = start + Duration::from_micros(500 * ino);
+            files.asked(FileId { dev: 1, ino }, now);
+            assert!(files.count() <= FilesUsed::MAX);
+            assert!(ino % 1000 > 0 || files.read(streamed, now), "{ino}");
+        }
+    }
 
     #[test]
     fn a_file_counts_while_it_is_used_and_so_many_are_remembered() {

@@ -132,7 +132,7 @@ impl fmt::Display for KindReport {
 
 #[derive(Debug)]
 struct Entry {
-    /// `diskseq`: another one is another disk of the same number.
+    /// See [`sequence`].
     sequence: u64,
     /// What it is, as far as is known now.
     report: KindReport,
@@ -157,7 +157,7 @@ impl Kinds {
         if !is_block(&disk.name) {
             return disk.rotational;
         }
-        let sequence = number(&Path::new(SYS_BLOCK).join(&disk.name).join("diskseq")).unwrap_or(0);
+        let sequence = sequence(&disk.name);
         let mut table = lock(&self.table);
         if table.len() >= DISKS_MAX && !table.contains_key(&disk.dev) {
             table.retain(|_, e| e.measuring);
@@ -267,6 +267,13 @@ fn mounted(folders: Option<&[PathBuf]>) -> Vec<Disk> {
         }
     }
     disks
+}
+
+/// Which of all block devices since the machine started the one of this kernel name is: another number is
+/// another disk. 0 for what is no block device, and before Linux 5.15.
+pub(crate) fn sequence(name: &str) -> u64 {
+    let path = Path::new(SYS_BLOCK).join(name).join("diskseq");
+    is_block(name).then(|| number(&path)).flatten().unwrap_or(0)
 }
 
 /// Whether it is the kernel's name of a block device.

@@ -294,7 +294,7 @@ impl Opener {
             _ => None,
         };
         let place = read.open.as_ref().and_then(|open| Some((open.lba?, size)));
-        let (head, end) = (offset == 0, offset + len >= size);
+        let (head, end) = (offset == 0, offset.saturating_add(len) >= size);
         self.successors.read(now, Read { reader, file, folder, head, end, place });
     }
 

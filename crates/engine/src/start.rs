@@ -126,8 +126,13 @@ impl DiskThread {
         self.replaced.load(Ordering::Relaxed)
     }
 
-    /// Hands a message over; gives it back if the thread cannot take it now.
+    /// Hands a message over; gives it back if the thread cannot take it now. Reports leave half of the room
+    /// to calls.
     pub(crate) fn send(&self, message: Message) -> Result<(), Message> {
+        let room = self.sender.capacity().unwrap_or(usize::MAX);
+        if message.is_report() && self.sender.len() >= room / 2 {
+            return Err(message);
+        }
         self.sender.try_send(message).map_err(|e| match e {
             TrySendError::Full(m) | TrySendError::Disconnected(m) => m,
         })

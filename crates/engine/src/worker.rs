@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use seekless_kernel::prefetch::{Brought, Came, Source, Steps, bring_in};
 use seekless_kernel::residency::resident_stretches;
 use seekless_policy::{FOUND_MAX, IN_FLIGHT_MAX, ReadId};
@@ -105,7 +105,8 @@ impl Workers {
     fn lane(&mut self, mirror: Option<Mirror>) -> usize {
         let known = self.lanes.iter().position(|lane| lane.mirror == mirror);
         known.unwrap_or_else(|| {
-            let (jobs, todo) = bounded(IN_FLIGHT_MAX);
+            // Never more than the engine has in flight ([`seekless_policy::Config::flights_max`]).
+            let (jobs, todo) = unbounded();
             self.lanes.push(Lane { mirror, count: 0, jobs, todo });
             self.lanes.len() - 1
         })
@@ -124,8 +125,8 @@ impl Workers {
         Ok(())
     }
 
-    /// Hands a piece over, of so many reads in flight with it; `false` if it cannot be read. Where no further
-    /// thread can be had, it waits for one of those there are.
+    /// Hands a piece over, of so many reads in flight with it; `false` if it cannot be read. Where there are
+    /// [`IN_FLIGHT_MAX`] threads, or no further one can be had, it waits for one of them.
     pub(crate) fn submit(&mut self, job: Job, flights: usize) -> bool {
         let mut lane = self.lane(job.mirror);
         if let Err(error) = self.enough_for(lane, flights) {
@@ -133,7 +134,7 @@ impl Workers {
             // Another copy costs a seek.
             lane = if self.lanes[lane].count > 0 { lane } else { self.lane(None) };
         }
-        self.lanes[lane].jobs.try_send(job).is_ok()
+        self.lanes[lane].jobs.send(job).is_ok()
     }
 }
 
@@ -237,6 +238,25 @@ mod tests {
         }
         assert!(workers.submit(job(3), usize::MAX));
         assert_eq!(workers.lanes[0].count, IN_FLIGHT_MAX);
+    }
+
+    /// Each part of a device may have as many small reads in flight as one disk.
+    #[test]
+    fn more_reads_than_workers_wait_for_one() {
+        let (mut workers, reports) = Workers::start("test", 1).unwrap();
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(1 << 20).unwrap();
+        let source = Arc::new(Source::own(file.into()));
+        let most = 4 * IN_FLIGHT_MAX as u64;
+        // Nobody hears the reports yet, so no worker comes to its second read.
+        for id in 0..most {
+            let steps = Steps { submit: 128 << 10, report: 128 << 10 };
+            let job =
+                Job { id: ReadId(id), source: source.clone(), offset: 0, len: 4096, steps, mirror: None };
+            assert!(workers.submit(job, id as usize + 1), "{id}");
+        }
+        let ends = reports.iter().filter(|report| matches!(report, Report::Done { .. }));
+        assert_eq!(ends.take(most as usize).count() as u64, most);
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsFd;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -160,6 +162,60 @@ fn what_was_read_ahead_does_not_leave_until_it_is_read() {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
+}
+
+/// Reports are as many as their users like, and may be lost.
+#[test]
+fn a_flood_of_reports_keeps_no_call_waiting() {
+    let engine = engine(|s| {
+        s.spindle.ahead = Some(AheadConfig::default());
+        s.spindle.queue_max = 64;
+    });
+    let (told, file) = (cold_file(1), cold_file(64));
+    assert_eq!(ask(&engine, &told, 0, 4096), Ok("resident true".into()));
+    let id = ForwardedCall::of(told.as_fd(), 0, 4096).unwrap().file;
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    engine.read(id, 0, 4096);
+                }
+            });
+        }
+        let asked = || {
+            std::thread::sleep(Duration::from_millis(300));
+            (0..4).map(|i| ask(&engine, &file, i * 16 * M, 4096)).collect::<Vec<_>>()
+        };
+        let answers = std::panic::catch_unwind(AssertUnwindSafe(asked));
+        ended.store(true, Ordering::Relaxed);
+        assert_eq!(answers.unwrap(), vec![Ok("resident true".into()); 4]);
+    });
+}
+
+/// What a file has lost says nothing about memory, and is not read again and again.
+#[test]
+fn what_lies_beyond_the_end_of_a_file_cut_short_is_no_eviction() {
+    let engine = engine(|s| s.spindle.ahead = Some(AheadConfig::default()));
+    let file = cold_file(8);
+    if resident_prefix(file.as_fd(), 0, M).unwrap() == M {
+        println!("skipped: {} lies on a file system in memory", env!("CARGO_TARGET_TMPDIR"));
+        return;
+    }
+    assert_eq!(ask(&engine, &file, 0, M / 2), Ok("resident true".into()));
+    for at in [0, M / 4] {
+        hit(&engine, &file, at, M / 4);
+    }
+    file.set_len(M / 2).unwrap();
+    // What is still on its way comes, or what is there of it.
+    std::thread::sleep(Duration::from_millis(500));
+    let reads = |disks: &[DiskReport]| disks.iter().map(|d| d.reads).sum::<u64>();
+    let before = reads(&engine.statistics());
+    // Memory is probed every two seconds.
+    std::thread::sleep(Duration::from_secs(5));
+    let disks = engine.statistics();
+    assert!(disks.iter().all(|d| d.bytes_unread_now > M && d.bytes_evicted_unused == 0), "{disks:?}");
+    assert_eq!(reads(&disks), before);
 }
 
 /// Has the first half of a file brought in, a MiB at a time, and reports each only after a while; where

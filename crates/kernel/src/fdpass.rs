@@ -204,8 +204,8 @@ pub struct Received {
 ///
 /// # Errors
 /// `EAGAIN`: none is there; `EMSGSIZE`: it is longer than `packet` (and is gone); `EPROTO`: more than one
-/// descriptor came, or the control message was cut short (out of descriptors). Descriptors of a refused
-/// packet are closed.
+/// descriptor came; `EMFILE`: this process has no room for the one that came. Descriptors of a refused packet
+/// are closed.
 pub fn receive(socket: BorrowedFd<'_>, packet: &mut [u8]) -> Result<Received, Errno> {
     let mut space = [MaybeUninit::<u8>::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -227,8 +227,12 @@ pub fn receive(socket: BorrowedFd<'_>, packet: &mut [u8]) -> Result<Received, Er
     if got.flags.contains(ReturnFlags::TRUNC) {
         return Err(Errno::MSGSIZE);
     }
-    if surplus || got.flags.contains(ReturnFlags::CTRUNC) {
+    if surplus {
         return Err(Errno::PROTO);
+    }
+    // There is room for more than one, so it was not the sender who overdid it.
+    if got.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(Errno::MFILE);
     }
     Ok(Received { length: got.bytes, descriptor })
 }

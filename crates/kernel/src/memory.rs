@@ -163,9 +163,10 @@ fn limit_files(groups: &str, mounts: &str) -> Vec<PathBuf> {
         let (Some(_), Some(controllers), Some(group)) = (parts.next(), parts.next(), parts.next()) else {
             continue;
         };
-        let (kind, file) = match controllers {
-            "" => ("cgroup2", "memory.max"),
-            c if c.split(',').any(|c| c == "memory") => ("cgroup", "memory.limit_in_bytes"),
+        // Above `memory.high` (systemd: MemoryHigh=) the kernel evicts and slows the group down.
+        let (kind, names): (_, &[&str]) = match controllers {
+            "" => ("cgroup2", &["memory.max", "memory.high"]),
+            c if c.split(',').any(|c| c == "memory") => ("cgroup", &["memory.limit_in_bytes"]),
             _ => continue,
         };
         let Some((root, target)) = mount_of(mounts, kind) else { continue };
@@ -173,7 +174,8 @@ fn limit_files(groups: &str, mounts: &str) -> Vec<PathBuf> {
         let below = Path::new(group).strip_prefix(&root).or_else(|_| Path::new(group).strip_prefix("/"));
         let Ok(below) = below else { continue };
         let group = target.join(below);
-        files.extend(group.ancestors().take_while(|a| a.starts_with(&target)).map(|a| a.join(file)));
+        let groups = group.ancestors().take_while(|a| a.starts_with(&target));
+        files.extend(groups.flat_map(|group| names.iter().map(|name| group.join(name))));
     }
     files
 }
@@ -256,7 +258,9 @@ mod tests {
             "/sys/fs/cgroup/memory/a/memory.limit_in_bytes",
             "/sys/fs/cgroup/memory/memory.limit_in_bytes",
             "/sys/fs/cgroup/unified/c/memory.max",
+            "/sys/fs/cgroup/unified/c/memory.high",
             "/sys/fs/cgroup/unified/memory.max",
+            "/sys/fs/cgroup/unified/memory.high",
         ];
         assert_eq!(files, expected.map(PathBuf::from));
         assert!(limit_files("garbage\n", MOUNTS).is_empty() && limit_files("7:memory:/a", "").is_empty());
@@ -267,7 +271,7 @@ mod tests {
         let mounts = "27 25 0:24 /docker/1 /sys/fs/cgroup rw - cgroup2 cgroup2 rw";
         let files = limit_files("0::/docker/1/srv\n", mounts);
         assert_eq!(files[0], Path::new("/sys/fs/cgroup/srv/memory.max"));
-        assert_eq!(files.len(), 2);
+        assert_eq!(files.len(), 4);
     }
 
     #[test]

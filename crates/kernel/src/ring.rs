@@ -9,8 +9,8 @@
 //! = position + capacity`. Two things differ because the other side is another process, possibly a hostile or
 //! a dying one:
 //!
-//! - a producer may be killed between claiming a slot and filling it. The consumer waits for it for
-//!   [`STALL_POLLS`] polls and then steps over the slot;
+//! - a producer may be killed between claiming a slot and filling it. The consumer waits [`STALL_MAX`] for it
+//!   and then steps over the slot;
 //! - nothing read from the memory is trusted: capacity and indices are the consumer's own, and a record is
 //!   only a hint that the reader checks like any other input. Indices that no honest producer can leave
 //!   behind (a tail further than a round from the head, a slot whose turn it cannot be) would stop reports
@@ -23,6 +23,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -33,8 +34,11 @@ use crate::fdpass::SOCKET_PATH_BYTES_MAX;
 /// milliseconds; this is two seconds of silence from the daemon, for 256 KiB of memory.
 pub const CAPACITY: usize = 4096;
 
-/// Polls of the consumer after which a claimed and never filled slot is given up.
-pub const STALL_POLLS: u32 = 50;
+/// How long a slot may be claimed and not filled before it is given up. A producer that loses its processor
+/// in between and fills it later spoils the ring; one whose control group has used up its share of a
+/// processor waits for up to 100 ms. At half of it such a producer and a busy machine together may take
+/// longer. At double, reports behind a producer that was killed come half a second late.
+pub const STALL_MAX: Duration = Duration::from_millis(250);
 
 /// First word of a ring, and the version of its layout.
 const MAGIC: u64 = u64::from_le_bytes(*b"SKLSRNG1");
@@ -130,7 +134,8 @@ pub fn listens_at(mapping: &[u8]) -> Option<&Path> {
 pub struct Consumer {
     map: Map,
     head: u64,
-    stalled: u32,
+    /// When the slot at the head was first seen claimed and not filled.
+    stalled: Option<Instant>,
     lost: u64,
     impossible: bool,
 }
@@ -154,11 +159,11 @@ impl Consumer {
             slot.seq.store(position as u64, Ordering::Relaxed);
         }
         ring.magic.value.store(MAGIC, Ordering::Release);
-        Ok((Consumer { map, head: 0, stalled: 0, lost: 0, impossible: false }, fd))
+        Ok((Consumer { map, head: 0, stalled: None, lost: 0, impossible: false }, fd))
     }
 
     /// The next record, oldest first; `None` when there is none now, or never will be.
-    pub fn pop(&mut self) -> Option<Record> {
+    pub fn pop(&mut self, now: Instant) -> Option<Record> {
         // A claimed slot that was never filled is stepped over at most `CAPACITY` times a call.
         for _ in 0..CAPACITY {
             let ring = self.map.ring();
@@ -166,7 +171,7 @@ impl Consumer {
             let turn = slot.seq.load(Ordering::Acquire);
             let claimed = ring.tail.value.load(Ordering::Acquire);
             // The slot at the head is free, claimed or full. A producer claims no slot that was not given
-            // free, and those are the next `CAPACITY`. (One that slept through [`STALL_POLLS`] and fills its
+            // free, and those are the next `CAPACITY`. (One that slept through [`STALL_MAX`] and fills its
             // slot a round too late leaves a turn that is over; no producer could ever claim that slot
             // again.)
             let possible = turn.wrapping_sub(self.head) <= 1
@@ -190,11 +195,10 @@ impl Consumer {
             }
             // Nothing claimed, as far as we know; or claimed and about to be filled.
             if claimed == self.head {
-                self.stalled = 0;
                 return None;
             }
-            self.stalled += 1;
-            if self.stalled < STALL_POLLS {
+            let since = *self.stalled.get_or_insert(now);
+            if now.saturating_duration_since(since) < STALL_MAX {
                 return None;
             }
             self.free(true);
@@ -216,7 +220,7 @@ impl Consumer {
         let slot = &self.map.ring().slots[self.head as usize % CAPACITY];
         slot.seq.store(self.head + CAPACITY as u64, Ordering::Release);
         self.head += 1;
-        self.stalled = 0;
+        self.stalled = None;
         self.lost += u64::from(lost);
     }
 }
@@ -320,15 +324,15 @@ mod tests {
     fn records_come_out_in_order_and_whole() {
         let (mut consumer, fd) = Consumer::create(Path::new("/run/x.sock")).unwrap();
         let producer = Producer::open(&fd).unwrap();
-        assert_eq!(consumer.pop(), None);
+        assert_eq!(consumer.pop(Instant::now()), None);
         for round in 0..5 * CAPACITY as u64 / 1000 {
             for i in 0..1000 {
                 assert!(producer.push(&record(round * 1000 + i)));
             }
             for i in 0..1000 {
-                assert_eq!(consumer.pop(), Some(record(round * 1000 + i)));
+                assert_eq!(consumer.pop(Instant::now()), Some(record(round * 1000 + i)));
             }
-            assert_eq!(consumer.pop(), None);
+            assert_eq!(consumer.pop(Instant::now()), None);
         }
         assert_eq!(consumer.dropped(), 0);
     }
@@ -339,7 +343,7 @@ mod tests {
         let producer = Producer::open(&fd).unwrap();
         let pushed = (0..CAPACITY as u64 + 100).filter(|&i| producer.push(&record(i))).count();
         assert_eq!((pushed, consumer.dropped()), (CAPACITY, 100));
-        assert_eq!(consumer.pop(), Some(record(0)));
+        assert_eq!(consumer.pop(Instant::now()), Some(record(0)));
         assert!(producer.push(&record(7)));
     }
 
@@ -360,6 +364,8 @@ mod tests {
                     })
                 })
                 .collect();
+            // A producer that loses its processor between its claim and its record is waited for.
+            let now = Instant::now();
             let mut check = |r: Record| {
                 assert_eq!(r.offset, r.ino ^ r.dev, "a torn record");
                 assert!(r.ino >= next[r.dev as usize], "one producer's records out of order");
@@ -367,15 +373,12 @@ mod tests {
                 popped += 1;
             };
             while !workers.iter().all(|w| w.is_finished()) {
-                match consumer.pop() {
+                match consumer.pop(now) {
                     Some(r) => check(r),
-                    // As the daemon polls. Without a pause a producer that loses its processor between its
-                    // claim and its record would be stepped over, and spoil the ring when it goes on.
-                    None => std::thread::sleep(std::time::Duration::from_millis(4)),
+                    None => std::thread::yield_now(),
                 }
             }
-            // Whatever is left, however often a pop has to wait for nobody.
-            while let Some(r) = consumer.pop() {
+            while let Some(r) = consumer.pop(now) {
                 check(r);
             }
         });
@@ -390,9 +393,13 @@ mod tests {
         // Claims a slot and never fills it.
         producer.map.ring().tail.value.fetch_add(1, Ordering::AcqRel);
         producer.push(&record(3));
-        assert_eq!(consumer.pop(), Some(record(1)));
-        let polls = (0..).position(|_| consumer.pop() == Some(record(3))).unwrap();
-        assert!(polls as u32 <= STALL_POLLS, "{polls}");
+        let now = Instant::now();
+        assert_eq!(consumer.pop(now), Some(record(1)));
+        for _ in 0..1000 {
+            assert_eq!(consumer.pop(now + STALL_MAX / 2), None, "it may only have lost its processor");
+        }
+        assert_eq!(consumer.pop(now + STALL_MAX), None, "half of the time");
+        assert_eq!(consumer.pop(now + 2 * STALL_MAX), Some(record(3)));
         assert_eq!(consumer.dropped(), 1);
     }
 
@@ -406,7 +413,7 @@ mod tests {
             slot.seq.store(u64::MAX / 3, Ordering::Relaxed);
         }
         for _ in 0..1000 {
-            consumer.pop();
+            consumer.pop(Instant::now());
         }
         producer.push(&record(1));
     }
@@ -428,12 +435,12 @@ mod tests {
             let producer = Producer::open(&fd).unwrap();
             for n in 0..2 {
                 assert!(producer.push(&record(n)));
-                assert_eq!(consumer.pop(), Some(record(n)));
+                assert_eq!(consumer.pop(Instant::now()), Some(record(n)));
             }
-            assert!(consumer.pop().is_none() && !consumer.is_impossible(), "empty is possible");
+            assert!(consumer.pop(Instant::now()).is_none() && !consumer.is_impossible(), "empty is possible");
             harm(producer.map.ring());
-            let popped = (0..STALL_POLLS as usize * 2).filter(|_| consumer.pop().is_some()).count();
-            assert!(popped == 0 && consumer.is_impossible(), "{what}");
+            let popped = [STALL_MAX, 3 * STALL_MAX].map(|late| consumer.pop(Instant::now() + late));
+            assert!(popped == [None; 2] && consumer.is_impossible(), "{what}");
             let ring = producer.map.ring();
             assert!(ring.is_read(), "{what}");
             drop(consumer);
@@ -447,18 +454,20 @@ mod tests {
         let producer = Producer::open(&fd).unwrap();
         for round in 0..3 {
             while producer.push(&record(round)) {}
-            while consumer.pop().is_some() {}
+            while consumer.pop(Instant::now()).is_some() {}
             assert!(!consumer.is_impossible());
         }
         // Claimed and never filled, all of it: stepped over, and as good as new.
         let ring = producer.map.ring();
         ring.tail.value.fetch_add(CAPACITY as u64, Ordering::AcqRel);
-        for _ in 0..STALL_POLLS as usize * CAPACITY {
-            consumer.pop();
+        let mut now = Instant::now();
+        for _ in 0..=CAPACITY {
+            consumer.pop(now);
+            now += STALL_MAX;
         }
         assert!(!consumer.is_impossible());
         assert!(producer.push(&record(9)));
-        assert_eq!(consumer.pop(), Some(record(9)));
+        assert_eq!(consumer.pop(Instant::now()), Some(record(9)));
     }
 
     #[test]

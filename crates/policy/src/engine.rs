@@ -44,10 +44,9 @@ use seekless_sizing::controller::DiskClock;
 use seekless_sizing::{AsAsked, start_size};
 use seekless_successors::DiskOrder;
 
-/// Most ranges of bytes that are kept in one list: those of the map of extents (one for each stream of
-/// [`crate::StreamConfig::streams_max`], about 2.5 MB in the worst case), hints that wait for the driver,
-/// ranges to be renewed, ranges to be given back again. Beyond, the oldest range or the newest hint is left
-/// out.
+/// Most ranges of bytes that are kept in one list: those of the map of extents, hints that wait for the
+/// driver, ranges to be renewed, ranges to be given back again. Beyond, the oldest range or the newest hint
+/// is left out. The map has room for four ranges of each stream, where that is more: 10 MB in the worst case.
 pub(crate) const RANGES_MAX: usize = 16_384;
 
 /// The engine of one disk. The crate's documentation has the contract of its driver.
@@ -138,6 +137,7 @@ impl DiskEngine {
         self.now = self.now.max(now);
         self.clock.pass(self.now);
         self.spindle.pass(self.now);
+        self.extents.ranges_max = RANGES_MAX.max(4 * self.following.table.len());
         match event {
             Event::Request(request) => self.request(request),
             Event::Opened { file } => self.opened(file),
@@ -241,7 +241,7 @@ impl DiskEngine {
         stats.file_sets.bytes_untaken = self.awaited.bytes();
         if self.config.follows() {
             stats.streams = self.following.table.len();
-            stats.bytes_unread = self.following.table.unread() + self.awaited.bytes();
+            stats.bytes_unread = self.following.table.unread().saturating_add(self.awaited.bytes());
             stats.memory = self.memory.report();
             stats.budget = self.memory.budget();
             stats.gives_back = self.memory.drops_behind();
@@ -327,7 +327,7 @@ impl DiskEngine {
     /// Bytes in memory, in flight or queued ahead of need that no client has read; and those queued that
     /// clients are blocked on.
     fn unread(&self) -> (u64, u64) {
-        let fetched = self.following.table.unread() + self.awaited.bytes();
+        let fetched = self.following.table.unread().saturating_add(self.awaited.bytes());
         let queued = self.spindle.queued_for_blocked();
         (fetched.saturating_sub(queued), queued)
     }
@@ -336,6 +336,6 @@ impl DiskEngine {
     /// will be.
     fn budgeted(&self) -> u64 {
         let (unread, queued) = self.unread();
-        unread + self.memory.filled(queued)
+        unread.saturating_add(self.memory.filled(queued))
     }
 }

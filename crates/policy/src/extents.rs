@@ -83,7 +83,8 @@ pub(crate) struct Extents<F> {
     files: BTreeMap<F, BTreeMap<u64, Extent>>,
     /// Every range, as it was touched.
     recency: Recency<(F, u64)>,
-    ranges_max: usize,
+    /// The bound. Where it has come down, the next change keeps it.
+    pub(crate) ranges_max: usize,
     pinned_ranges: usize,
     /// Pinned ranges forgotten since [`Extents::take_forgotten_pins`].
     forgotten_pins: Vec<(F, u64, u64)>,

@@ -94,8 +94,8 @@
 //! [`StreamConfig::idle`] and half a minute of ticks. Nothing is blocked, queued, in flight, pinned or open
 //! then, and `next_deadline` returns `None`. Until then everything has a bound: [`Config::queue_max`]
 //! requests, as many pieces, [`StreamConfig::streams_max`] streams, [`AheadConfig::files_max`] open files
-//! beside those that are being read, 16,384 ranges of bytes. A driver that stops before closes and unpins by
-//! itself.
+//! beside those that are being read, 16,384 ranges of bytes, or four for each stream. A driver that stops
+//! before closes and unpins by itself.
 //!
 //! # Elsewhere
 //!

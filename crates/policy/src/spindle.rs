@@ -220,7 +220,11 @@ impl Spindle {
             blocked.pieces.push(self.queue(piece(start, end), alloc::vec![Waiter { request, upto }]));
         }
         let waits = !blocked.pieces.is_empty();
-        self.expiry.set(request, blocked.since + config.wait_max.min(config.stall_max));
+        let patience = match self.hangs(config, blocked.since) {
+            true => Nanos::ZERO,
+            false => config.wait_max.min(config.stall_max),
+        };
+        self.expiry.set(request, blocked.since + patience);
         self.blocked.insert(request, blocked);
         waits
     }
@@ -246,12 +250,10 @@ impl Spindle {
     /// The next piece to read; so much may join reads of the kernel's.
     pub(crate) fn next_read(&mut self, config: &Config, now: Nanos, joins: Joins) -> Option<&Piece> {
         let joining = self.next_along(config, joins);
-        // File sets have had less than their share: a piece of theirs is read next.
-        let for_file_sets = self.share.is_turn() && self.queue.counts().for_file_sets > 0;
-        let pick = joining.or_else(|| self.next_in_line(config, now, for_file_sets))?;
+        let pick = joining.or_else(|| self.next_in_line(config, now))?;
         let mut piece = self.queue.remove(pick);
         // In their turn file sets are charged for what a client waits for as well.
-        piece.turn.file_set |= for_file_sets && joining.is_none();
+        piece.turn.file_set |= piece.turn.for_file_set && self.share.is_turn() && joining.is_none();
         self.flights.push(Flight::new(piece, now, joining.is_some()));
         self.flights.last().map(|f| &f.piece)
     }
@@ -268,19 +270,36 @@ impl Spindle {
         (pieces < joins.pieces && (pieces == 0 || bytes <= joins.bytes)).then_some(next)
     }
 
-    /// The next piece in the order of the queue, of a part of the device whose reads in flight another may
-    /// join; of several such parts, of the one whose piece was queued first.
-    fn next_in_line(&mut self, config: &Config, now: Nanos, for_file_sets: bool) -> Option<usize> {
+    /// The next piece in line, of a part of the device whose reads in flight it may join; of several such
+    /// parts, of the one whose piece was queued first.
+    fn next_in_line(&mut self, config: &Config, now: Nanos) -> Option<usize> {
         // This is asked after every event, and mostly there is nothing to do.
-        let free = || (0..self.sweeps.len()).any(|part| self.room(config, part) > 0);
-        if self.queue.is_empty() || !free() {
+        if self.queue.is_empty() {
             return None;
         }
-        let may = |piece: &Piece| piece.turn.for_file_set || !for_file_sets;
-        let mut parts = self.queue.iter().filter(|p| may(p)).map(|p| part_at(config, p.lba));
-        let part = parts.find(|&part| self.room(config, part) > 0)?;
-        let own = |p: &Piece| may(p) && part_at(config, p.lba) == part;
-        let own: Vec<usize> = (0..self.queue.len()).filter(|&i| own(&self.queue[i])).collect();
+        let mut free: Vec<usize> =
+            (0..self.sweeps.len()).filter(|&part| self.room(config, part) > 0).collect();
+        while !free.is_empty() {
+            let mut parts = self.queue.iter().map(|p| part_at(config, p.lba));
+            let part = parts.find(|part| free.contains(part))?;
+            let next = self.next_of_part(config, now, part);
+            if next.is_some() {
+                return next;
+            }
+            free.retain(|&other| other != part);
+        }
+        None
+    }
+
+    /// The next of the pieces queued on a part, in the order of the queue. `None`: there is no room for it.
+    fn next_of_part(&mut self, config: &Config, now: Nanos, part: usize) -> Option<usize> {
+        let own = |&i: &usize| part_at(config, self.queue[i].lba) == part;
+        let mut own: Vec<usize> = (0..self.queue.len()).filter(own).collect();
+        // File sets have had less than their share: a piece of theirs is read next, where they have one.
+        let for_file_set = |i: &usize| self.queue[*i].turn.for_file_set;
+        if self.share.is_turn() && own.iter().any(for_file_set) {
+            own.retain(for_file_set);
+        }
         let queued = |&i: &usize| {
             let Piece { id, lba, file, start, turn, .. } = self.queue[i];
             Queued { id, place: Place { lba, file, offset: start }, due: turn.due }
@@ -376,6 +395,12 @@ impl Spindle {
                 self.answer(now, request, Verdict::Resident);
             }
         }
+    }
+
+    /// Whether nothing has come of the reads in flight for so long that nobody is to wait for them.
+    fn hangs(&self, config: &Config, now: Nanos) -> bool {
+        let oldest = self.flights.iter().map(|f| f.submitted).min();
+        oldest.is_some_and(|submitted| now.since(submitted.max(self.last_progress)) >= config.stall_max)
     }
 
     /// Gives up requests that waited for too long, or whose disk makes no progress.

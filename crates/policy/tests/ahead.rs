@@ -109,6 +109,29 @@ fn one_miss_is_enough_for_a_whole_file() {
     assert_eq!(stats.ahead as usize, reads.len() - 1);
 }
 
+/// A disk that is gone fails every read at once: read ahead again and again, it would keep its driver busy
+/// and the disk from everyone else.
+#[test]
+fn what_could_not_be_read_is_not_read_ahead_again_before_its_client_comes_to_it() {
+    // A viewer of half a Mb/s.
+    let mut s = spindle(AheadConfig::default());
+    head_read(&mut s, ms(0), ms(0), 1, 1);
+    let (mut failed, mut now) = (Vec::new(), ms(0));
+    for i in 8..32 {
+        now = ms(i * 1_000);
+        s.handle(now, access(1, i * 64 * K, 64 * K));
+        while let Some((read, start, _)) = next_read(&mut s) {
+            failed.push(start);
+            assert_eq!(failed, [2 * M]);
+            s.handle(now, Event::Done { read, outcome: Outcome::Failed });
+        }
+    }
+    assert_eq!(failed, [2 * M]);
+    // It has read that place for itself, and goes on.
+    s.handle(now, access(1, 2 * M, 64 * K));
+    assert_eq!(next_read(&mut s).map(|(_, start, _)| start), Some(2 * M + 64 * K));
+}
+
 /// With the automatic size, a client known to be sequential is served where all others left: going on, it
 /// would wait for the disk beside the queue, and again at its next read.
 #[test]

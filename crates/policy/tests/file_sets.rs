@@ -218,3 +218,24 @@ fn a_range_that_is_never_taken_is_let_go_of_with_its_file() {
     disk.logged.model.check_at_rest(&disk.logged.engine);
     assert_eq!(disk.logged.engine.stats().file_sets.bytes_left, 64 * K);
 }
+
+/// The report that the bytes were taken was lost, and the name is free again.
+#[test]
+fn a_name_used_again_stands_for_its_last_range() {
+    let mut disk = Disk::new(0.1);
+    let first = disk.ask(1, 0, 4 * K, true);
+    disk.run();
+    disk.next = first.0 - 1;
+    assert_eq!(disk.ask(2, 0, 64 * K, true), first);
+    disk.run();
+    assert_eq!(disk.logged.engine.stats().file_sets.bytes_untaken, 64 * K);
+    disk.took(first, true);
+    let stats = disk.logged.engine.stats();
+    assert_eq!((stats.file_sets.bytes_untaken, stats.bytes_unread), (0, 0));
+    while let Some(at) = disk.logged.engine.next_deadline() {
+        disk.logged.now = at;
+        disk.logged.handle(Event::Tick);
+        disk.act();
+    }
+    disk.logged.model.check_at_rest(&disk.logged.engine);
+}

@@ -5,7 +5,7 @@ mod common;
 use common::Logged;
 use seekless_policy::{
     Access, Action, AheadConfig, Config, Demand, DropBehind, Event, FileId, Outcome, ReadId, Request,
-    RequestId, Taken,
+    RequestId, StreamConfig, Taken,
 };
 use seekless_units::{Bytes, Nanos};
 
@@ -337,6 +337,22 @@ fn what_the_map_of_ranges_has_no_room_for_is_unpinned() {
         d.run();
     }
     assert_eq!((d.pinned(FILE), d.unpinned()), (vec![], vec![(all[0].0, all[0].1, false)]));
+}
+
+/// Each has a range behind itself and one ahead.
+#[test]
+fn as_many_streams_as_are_followed_keep_what_is_pinned_for_them() {
+    let streams = StreamConfig::default().streams_max as u64;
+    let budget = Some(Bytes::gib(64));
+    let mut d = Disk::new(AheadConfig { budget, drop_behind: DropBehind::Never, ..AheadConfig::default() });
+    for i in 0..streams {
+        let (file, at) = (FileId { dev: 8, ino: i % 512 }, i / 512 * 8 * M);
+        d.miss(file, at, 64 * K);
+        d.read(file, at, at + 64 * K);
+    }
+    let stats = d.logged.engine.stats();
+    assert_eq!((stats.streams as u64, stats.ledger.forgotten_fresh), (streams, 0));
+    assert_eq!(d.unpinned(), []);
 }
 
 #[test]

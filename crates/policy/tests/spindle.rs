@@ -357,8 +357,13 @@ fn a_hung_disk_holds_nobody_for_ever() {
     assert_eq!(answers(&mut s), [(2, Verdict::Pass(Reason::TooLate))]);
     assert_eq!(reads(&mut s), [], "the hung read still holds the disk");
     s.handle(Nanos::from_secs(40), request(3, 3, 0, M));
+    assert_eq!(answers(&mut s), [(3, Verdict::Pass(Reason::TooLate))], "not each for half a minute");
     s.handle(Nanos::from_secs(41), Event::Done { read, outcome: Outcome::Ok });
+    // An idle disk does not hang.
+    s.handle(Nanos::from_secs(200), request(4, 4, 0, M));
     assert_eq!(reads(&mut s).len(), 1);
+    s.handle(Nanos::from_secs(201), request(5, 5, 0, M));
+    assert_eq!((answers(&mut s), s.next_deadline()), (vec![], Some(Nanos::from_secs(230))));
 }
 
 #[test]
@@ -419,6 +424,34 @@ fn small_reads_are_in_flight_together_and_a_long_one_keeps_its_turn() {
     let [(long, 3, ..)] = reads(&mut s)[..] else { panic!("alone") };
     s.handle(Nanos(4), Event::Done { read: long, outcome: Outcome::Ok });
     assert_eq!(reads(&mut s).iter().map(|r| r.1).collect::<Vec<_>>(), [4, 5]);
+}
+
+#[test]
+fn a_long_read_that_keeps_its_turn_holds_up_no_other_part() {
+    let parts = vec![Lba(1000)];
+    let mut s =
+        DiskEngine::new(Config { mode: Mode::Serialise, small_in_flight: 3, parts, ..Config::default() });
+    for (id, lba, len) in [(1, 100, 64 * K), (2, 200, 512 * K), (3, 1500, 64 * K)] {
+        let Event::Request(request) = request_at(id, lba) else { unreachable!() };
+        s.handle(Nanos(1), Event::Request(Request { len, ..request }));
+    }
+    assert_eq!(reads(&mut s).iter().map(|r| r.1).collect::<Vec<_>>(), [1, 3]);
+}
+
+#[test]
+fn the_turn_of_a_file_set_holds_up_no_part_on_which_it_has_nothing() {
+    let (parts, share) = (vec![Lba(1000)], 1.0);
+    let mut s = DiskEngine::new(Config { mode: Mode::Serialise, parts, share, ..Config::default() });
+    for (id, lba, file_set) in [(1, 100, true), (2, 200, true), (3, 1500, false), (4, 1600, false)] {
+        let Event::Request(request) = request_at(id, lba) else { unreachable!() };
+        let demand = Demand { file_set, ..Demand::default() };
+        s.handle(Nanos(1), Event::Request(Request { demand, ..request }));
+    }
+    let first = reads(&mut s);
+    assert_eq!(first.iter().map(|r| r.1).collect::<Vec<_>>(), [1, 3]);
+    // Half of the time is less than its share: its turn begins.
+    s.handle(Nanos::from_secs(1), Event::Done { read: first[1].0, outcome: Outcome::Ok });
+    assert_eq!(reads(&mut s).iter().map(|r| r.1).collect::<Vec<_>>(), [4]);
 }
 
 #[test]
@@ -501,4 +534,16 @@ fn a_bitrate_told_with_a_request_sizes_its_piece() {
     };
     assert_eq!(first_piece(None), 2 * M, "half of the whole size, as of any stream that begins");
     assert_eq!(first_piece(Some(62_500)), 512 * K, "a sixteenth of the bitrate, a quarter of the size");
+}
+
+/// A mapping names all of its file, and its miss lies far behind where it begins.
+#[test]
+fn streams_of_the_longest_files_there_can_be_are_counted() {
+    let mut s = DiskEngine::new(Config { ahead: Some(AheadConfig::default()), ..Config::default() });
+    let (offset, file_size) = (u64::MAX / 4, u64::MAX / 2);
+    for id in 1..8 {
+        let Event::Request(request) = request_at(id, id * 1000) else { unreachable!() };
+        s.handle(Nanos(1), Event::Request(Request { from: 0, offset, file_size, ..request }));
+        assert!(s.stats().bytes_unread >= offset);
+    }
 }

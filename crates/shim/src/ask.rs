@@ -290,7 +290,7 @@ fn listen(line: &Line) -> Heard {
         // A descriptor beside any other frame than `Settings` is closed here.
         Ok(received) => received,
         Err(Errno::AGAIN | Errno::INTR) => return Heard::Nothing,
-        Err(Errno::MSGSIZE | Errno::PROTO) => return Heard::Failed(Failed::Nonsense),
+        Err(Errno::MSGSIZE | Errno::PROTO | Errno::MFILE) => return Heard::Failed(Failed::Nonsense),
         Err(_) => return Heard::Failed(Failed::Gone),
     };
     match bytes.get(..received.length).map(Frame::decode) {

@@ -69,13 +69,17 @@ fn mapped(number: u8) -> Option<*mut Ring> {
 
 /// Asks for the ring of this number and maps it.
 fn map(number: u8, fetch: impl FnOnce() -> Option<OwnedFd>) -> Option<*mut Ring> {
+    if MAPPED_COUNT.load(Ordering::Relaxed) >= RINGS_MAX {
+        return None;
+    }
+    let producer = Producer::open(fetch()?.as_fd()).ok()?;
     let place = MAPPED.get(MAPPED_COUNT.fetch_add(1, Ordering::Relaxed));
     let Some(place) = place else {
         // So that it never counts round.
         MAPPED_COUNT.store(RINGS_MAX, Ordering::Relaxed);
         return None;
     };
-    let ring: *const Ring = Producer::open(fetch()?.as_fd()).ok()?.forever();
+    let ring: *const Ring = producer.forever();
     place.ring.store(ring.cast_mut(), Ordering::Relaxed);
     place.number.store(number, Ordering::Release);
     Some(ring.cast_mut())
@@ -90,8 +94,65 @@ pub(crate) fn wanted() -> bool {
 /// Reports a read that was done.
 #[inline]
 pub(crate) fn read(record: &Record) {
+    let ring = RING.load(Ordering::Acquire);
     // SAFETY: null or a ring that stays mapped until the process ends; all access to it is atomic.
-    if let Some(ring) = unsafe { RING.load(Ordering::Acquire).as_ref() } {
-        ring.push(record);
+    if unsafe { ring.as_ref() }.is_some_and(|ring| !ring.push(record)) {
+        full(ring);
+    }
+}
+
+/// A ring is full. Its daemon may have been killed, and the next one give the same number to another ring:
+/// the next answer that names a ring tells.
+#[cold]
+fn full(ring: *mut Ring) {
+    if RING.compare_exchange(ring, std::ptr::null_mut(), Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        NUMBER.store(0, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use seekless_kernel::ring::{CAPACITY, Consumer};
+    use std::path::Path;
+    use std::time::Instant;
+
+    fn ring() -> (Consumer, OwnedFd) {
+        Consumer::create(Path::new("/run/x.sock")).unwrap()
+    }
+
+    fn report(offset: u64) {
+        read(&Record { offset, ..Record::default() });
+    }
+
+    /// One test: what is mapped belongs to the process.
+    #[test]
+    fn reports_reach_the_daemon_that_is_there() {
+        // One that has no ring to give costs no place.
+        for round in 0..2 * RINGS_MAX {
+            named(1 + (round % 2) as u8, || None);
+        }
+        let (killed, fd) = ring();
+        named(5, || Some(fd));
+        assert!(wanted());
+        daemon_gone();
+        // The next daemon happens to give the same number.
+        let (mut next, fd) = ring();
+        let mut fd = Some(fd);
+        for offset in 0..=CAPACITY as u64 {
+            report(offset);
+            named(5, || fd.take());
+        }
+        report(7);
+        assert_eq!(next.pop(Instant::now()).map(|record| record.offset), Some(7));
+        // One that is only slow keeps its ring.
+        for offset in 0..2 * CAPACITY as u64 {
+            report(offset);
+        }
+        named(5, || panic!("it is mapped already"));
+        while next.pop(Instant::now()).is_some() {}
+        report(8);
+        assert_eq!(next.pop(Instant::now()).map(|record| record.offset), Some(8));
+        drop(killed);
     }
 }

@@ -383,7 +383,7 @@ fn switched_off_by_the_environment() {
 
 /// Which reads came through a ring, where each begins at eight times its number.
 fn reported(ring: &mut Consumer) -> Vec<u64> {
-    std::iter::from_fn(|| ring.pop()).map(|report| report.offset / CHUNK / 8).collect()
+    std::iter::from_fn(|| ring.pop(Instant::now())).map(|report| report.offset / CHUNK / 8).collect()
 }
 
 /// A process that changes its user from call to call is named another ring at each change: it asks for each once, and reports each
@@ -463,7 +463,9 @@ fn a_whole_file_is_sent_in_parts_that_are_reported() {
     let mut record = daemon.record.lock().unwrap();
     let mut reports: Vec<(u64, u64)> = Vec::new();
     for (ring, _) in record.rings.values_mut() {
-        reports.extend(std::iter::from_fn(|| ring.pop()).map(|report| (report.offset, report.len)));
+        reports.extend(
+            std::iter::from_fn(|| ring.pop(Instant::now())).map(|report| (report.offset, report.len)),
+        );
     }
     // Which ring a part is reported through is the fake daemon's affair; that all of it is, is ours.
     assert!(reports.iter().all(|&(_, len)| len <= PART), "{reports:?}");

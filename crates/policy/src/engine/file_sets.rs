@@ -36,7 +36,8 @@ impl Awaited {
 
     /// Ranges beyond the bound are read and not pinned.
     fn add(&mut self, id: RequestId, range: (FileId, u64, u64)) {
-        if self.ranges.len() < RANGES_MAX && self.ranges.insert(id, range).is_none() {
+        if self.ranges.len() < RANGES_MAX {
+            self.ranges.insert(id, range);
             self.files.entry(range.0).or_default().push(id);
             self.bytes += range.2 - range.1;
         }
@@ -66,6 +67,8 @@ impl DiskEngine {
     pub(super) fn awaits(&mut self, id: RequestId, range: (FileId, u64, u64)) {
         self.stats.file_sets.requests += 1;
         if self.config.follows() {
+            // Where a name is used again, what it stood for was never said to be taken.
+            self.took(id, false);
             self.awaited.add(id, range);
         }
     }

@@ -190,14 +190,15 @@ impl DiskEngine {
 
     /// When a stream runs dry, as of its last read: what it asks for in one go it uses in the time until the
     /// next. With that, what the sizing algorithm says of its next piece. `None` while there is nothing to
-    /// read ahead for it: it is quiet, not sequential, fetched to its end, or has two pieces ahead of it (how
-    /// fast it reads is not known from its first burst). Nor is there while its file is closed, which happens
-    /// to files in use when there are too many.
+    /// read ahead for it: it is quiet, not sequential, fetched to its end, before bytes that could not be
+    /// read, or has two pieces ahead of it (how fast it reads is not known from its first burst). Nor is
+    /// there while its file is closed, which happens to files in use when there are too many.
     fn runs_dry(&self, stream: &Stream) -> Option<(Nanos, PieceLen)> {
         let quiet = self.now.since(stream.last) > time(self.config.constants.quiet_s);
         let fetched = next_page(stream.fetched) >= next_page(stream.file_size);
         let sequential = stream.is_sequential(&self.following.config.streams);
-        if quiet || fetched || !sequential || !self.files.is_open(stream.file) {
+        let readable = self.files.is_open(stream.file) && !stream.meets_failure();
+        if quiet || fetched || !sequential || !readable {
             return None;
         }
         let len = self.piece_len(stream);

@@ -52,7 +52,7 @@ impl DiskEngine {
         }
     }
 
-    /// Lays the request over the pieces; an error leaves everything as it was.
+    /// Lays the request over the pieces; on an error nothing is queued.
     fn admit(&mut self, request: &Request) -> Result<(), Reason> {
         if matches!(self.config.mode, Mode::Off | Mode::Track) {
             return Err(Reason::Mode);

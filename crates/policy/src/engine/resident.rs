@@ -63,7 +63,10 @@ impl DiskEngine {
             Outcome::Failed => {
                 self.stats.reads_failed += 1;
                 self.extents.read_failed(file, resident, end);
-                self.not_coming(file, resident, resident + 1);
+                for id in self.not_coming(file, resident, resident + 1) {
+                    self.following.table.failed(id, resident);
+                    self.line_up(id);
+                }
             }
         }
         self.spindle.done(self.now, read, outcome);

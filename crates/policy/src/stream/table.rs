@@ -40,6 +40,8 @@ pub(crate) struct Stream {
     pub(crate) first: u64,
     /// When it last read.
     pub(crate) last: Nanos,
+    /// From where on a read failed that it counted on.
+    failed: Option<u64>,
     /// A file offset and its disk address, as last reported.
     pub(crate) anchor: Option<(u64, Lba)>,
     rate: Rate,
@@ -75,6 +77,12 @@ impl Stream {
     /// memory.
     pub(crate) fn at_end(&self) -> bool {
         self.passed >= self.file_size
+    }
+
+    /// Whether it is still to come to bytes that could not be read. Read ahead of it they would fail again,
+    /// and take the disk's own error recovery each time.
+    pub(crate) fn meets_failure(&self) -> bool {
+        self.failed.is_some_and(|from| self.position <= from)
     }
 
     /// Whether its whole file was fetched before its client came: it needs no more memory than that.
@@ -202,7 +210,8 @@ pub(crate) struct Streams {
     /// By their last read ([`Stream::last`]).
     by_last: BTreeSet<(Nanos, StreamId)>,
     next: u64,
-    unread: u64,
+    /// The sum of [`OfFile::unread`].
+    unread: u128,
     /// Streams that wait whole for their clients ([`Stream::waits`]).
     waiting: usize,
     persistence: Persistence,
@@ -239,7 +248,7 @@ impl Streams {
     /// Bytes fetched that at least one stream is still to read. Bytes that many wait for count once: they are
     /// in memory once.
     pub(crate) fn unread(&self) -> u64 {
-        self.unread
+        u64::try_from(self.unread).unwrap_or(u64::MAX)
     }
 
     /// The depth of the disk is known better now.
@@ -353,6 +362,13 @@ impl Streams {
         self.change(id, |stream| stream.fetched = stream.fetched.min(from.max(stream.position)));
     }
 
+    /// Notes that a read for a stream failed from there on.
+    pub(crate) fn failed(&mut self, id: StreamId, from: u64) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.failed = Some(from);
+        }
+    }
+
     /// Notes where a stream's file lies on the disk: `offset` of the file at `lba`.
     pub(crate) fn locate(&mut self, id: StreamId, offset: u64, lba: Option<Lba>) {
         if let (Some(stream), Some(lba)) = (self.streams.get_mut(&id), lba) {
@@ -440,6 +456,7 @@ impl Streams {
             reached: offset,
             first: offset,
             last: now,
+            failed: None,
             anchor: None,
             rate: Rate::new(now),
         };
@@ -456,7 +473,8 @@ impl Streams {
         self.by_last.remove(&(stream.last, id));
         if let Some(of) = self.files.get_mut(&stream.file) {
             of.standings.remove(of.before((stream.position, id)));
-            self.unread = self.unread - of.recount() + of.unread;
+            self.unread -= u128::from(of.recount());
+            self.unread += u128::from(of.unread);
             if of.standings.is_empty() {
                 self.files.remove(&stream.file);
             }
@@ -480,7 +498,8 @@ impl Streams {
             && let Some(of) = self.files.get_mut(&stream.file)
         {
             of.moved(from, to);
-            self.unread = self.unread - of.recount() + of.unread;
+            self.unread -= u128::from(of.recount());
+            self.unread += u128::from(of.unread);
         }
     }
 }

@@ -311,7 +311,7 @@ impl Model {
         let queues = [stats.waiting, stats.queued];
         assert!(queues.into_iter().all(|q| q <= config.queue_max), "queue bound: {stats:?}");
         assert_eq!(stats.in_flight, self.flights.len());
-        assert!(stats.pinned_ranges <= 16_384);
+        assert!(stats.pinned_ranges <= 16_384.max(4 * stats.streams));
         assert!(stats.streams <= config.ahead.as_ref().map_or(0, |a| a.streams.streams_max.max(1)));
         assert!(engine.next_deadline().is_none_or(|at| at > now), "a deadline in the past");
     }
