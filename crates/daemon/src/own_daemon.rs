@@ -4,7 +4,7 @@ use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -46,11 +46,14 @@ pub(crate) fn another() -> Option<PathBuf> {
 
 impl OwnDaemon {
     /// Starts this program with these words, a socket of its own and us as its parent, and waits until it
-    /// answers.
+    /// answers. Only statistics that are to go to standard output (`json`) do.
     ///
     /// # Errors
     /// No process or folder can be had, or it ended.
-    pub(crate) fn start(words: impl IntoIterator<Item = OsString>) -> Result<OwnDaemon, Fault> {
+    pub(crate) fn start(
+        words: impl IntoIterator<Item = OsString>,
+        json: Option<&Path>,
+    ) -> Result<OwnDaemon, Fault> {
         let folder = tempfile::Builder::new()
             .prefix(FOLDER)
             .permissions(fs::Permissions::from_mode(0o755))
@@ -74,7 +77,11 @@ impl OwnDaemon {
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let child = command
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(if json.is_some_and(seekless_output::is_stdout) {
+                Stdio::inherit()
+            } else {
+                Stdio::null()
+            })
             .spawn()
             .map_err(|e| failed(format!("cannot start a daemon: {e}")))?;
         let mut daemon = OwnDaemon { socket, child, folder };
