@@ -226,7 +226,7 @@ fn measure(name: &'static str, args: &ProveArgs) -> Result<Exit, Fault> {
             .map_err(|e| Fault::new(Exit::Failed, format!("cannot watch for signals: {e}")))?;
     }
     eprintln!(
-        "seekless {name}: without and with Seekless in turn, {:.0} s each, until it is certain: {:.0} min at most",
+        "seekless {name}: without and with Seekless in turn, {:.0} s each, until it is certain: {:.1} min at most",
         args.block.as_secs_f64(),
         args.at_most.as_secs_f64() / 60.0
     );
@@ -454,7 +454,7 @@ fn verdict(result: &Outcome) -> String {
             format!("Seekless gains nothing here: the ratio of disk time per delivered byte is {estimate}.")
         }
         Verdict::Uncertain if result.proof.disk_time.is_none() => {
-            "Nothing is proved: too few blocks were measured.".into()
+            "Nothing is proved: too few blocks were measured; give it more time (--for).".into()
         }
         Verdict::Uncertain => {
             format!(
