@@ -82,8 +82,12 @@ def order(
     ``on_failure``: called with each path that cannot be put in order. Without it, each is a line of the log
     (``logging``), at the level of warnings.
 
-    Raises LibraryNotFound if the C library is not here, ValueError if an option is out of range.
+    Raises LibraryNotFound if the C library is not here, ValueError if an option is out of range,
+    TypeError if ``paths`` is one path instead of several.
     """
+    if isinstance(paths, (str, bytes)):
+        # A string is a sequence of strings: its letters would be taken for paths, and `/` for one of them.
+        raise TypeError(f"paths={paths!r}: give a list of paths, not one path")
     if by not in _library.BY:
         raise ValueError(f"by={by!r}: {', '.join(_library.BY)}")
     options = {

@@ -184,6 +184,9 @@ class Order(Folder):
                 seekless_order.order([], **options)
         with self.assertRaises(TypeError):
             list(seekless_order.order([3]))
+        for path in ("/srv", b"/srv"):
+            with self.assertRaisesRegex(TypeError, "a list of paths"):
+                seekless_order.order(path, folders=True)
 
 
 class Package(Folder):

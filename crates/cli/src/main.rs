@@ -56,7 +56,7 @@ enum Command {
     Prove(seekless_daemon::cli::ProveArgs),
     /// Preload the shim into a server that systemd starts
     Enable(seekless_daemon::cli::EnableArgs),
-    /// Take back what `enable` did
+    /// Remove what `enable` wrote
     Disable(seekless_daemon::cli::DisableArgs),
     /// Is a process hooked, and what would help here?
     Doctor(seekless_daemon::cli::DoctorArgs),
@@ -74,7 +74,7 @@ enum Command {
     Order(seekless_order::cli::OrderArgs),
     /// Write the contents of files as one tar stream, in the order in which their disk reads them best
     CatSet(seekless_order::cat::CatSetArgs),
-    /// The same decisions in virtual time: block traces through levels of caches and prefetchers
+    /// Simulate in virtual time: a file server on hard disks, cache levels, downloads in any order
     Sim(seekless_sim::cli::SimArgs),
     /// What a site needs: disks and memory, from its access log or by formula
     Plan(Box<seekless_plan::cli::PlanArgs>),
@@ -114,7 +114,8 @@ fn main() -> ExitCode {
     };
     let arguments = Seekless::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     logging(arguments.log_format);
-    if let Err(fault) = seekless_output::writable(results(&matches)) {
+    let json = results(&matches, &["json"]).into_iter().try_for_each(seekless_output::replaceable_by_json);
+    if let Err(fault) = json.and_then(|()| seekless_output::writable(results(&matches, &["json", "html"]))) {
         return ended(&fault);
     }
     let status = match std::panic::catch_unwind(|| dispatch(arguments.command)) {
@@ -136,13 +137,13 @@ fn ended(fault: &Fault) -> ExitCode {
 }
 
 /// The files that the command is to write its result to. That they can be written is seen before the work.
-fn results(matches: &ArgMatches) -> Vec<&Path> {
+fn results<'a>(matches: &'a ArgMatches, options: &[&str]) -> Vec<&'a Path> {
     let mut of = matches;
     while let Some((_, below)) = of.subcommand() {
         of = below;
     }
     let file = |option| of.try_get_one::<PathBuf>(option).ok().flatten().map(PathBuf::as_path);
-    ["json", "html"].into_iter().filter_map(file).collect()
+    options.iter().copied().filter_map(file).collect()
 }
 
 /// Diagnostics go to standard error when `SEEKLESS_LOG` asks for them (`info`, `seekless_lab=debug`, ...). An

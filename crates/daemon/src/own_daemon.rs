@@ -4,8 +4,8 @@ use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -46,11 +46,14 @@ pub(crate) fn another() -> Option<PathBuf> {
 
 impl OwnDaemon {
     /// Starts this program with these words, a socket of its own and us as its parent, and waits until it
-    /// answers.
+    /// answers. Only statistics that are to go to standard output (`json`) do.
     ///
     /// # Errors
     /// No process or folder can be had, or it ended.
-    pub(crate) fn start(words: impl IntoIterator<Item = OsString>) -> Result<OwnDaemon, Fault> {
+    pub(crate) fn start(
+        words: impl IntoIterator<Item = OsString>,
+        json: Option<&Path>,
+    ) -> Result<OwnDaemon, Fault> {
         let folder = tempfile::Builder::new()
             .prefix(FOLDER)
             .permissions(fs::Permissions::from_mode(0o755))
@@ -74,7 +77,11 @@ impl OwnDaemon {
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let child = command
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(if json.is_some_and(seekless_output::is_stdout) {
+                Stdio::inherit()
+            } else {
+                Stdio::null()
+            })
             .spawn()
             .map_err(|e| failed(format!("cannot start a daemon: {e}")))?;
         let mut daemon = OwnDaemon { socket, child, folder };
@@ -91,11 +98,17 @@ impl OwnDaemon {
             let ended = self.child.try_wait().ok().flatten();
             if ended.is_some() || Instant::now() > until {
                 let what = "the daemon did not start; its own message is above";
-                return Err(Fault::new(Exit::Failed, what));
+                return Err(Fault::new(ended.map_or(Exit::Failed, exit_of), what));
             }
             thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+/// The status of a daemon that did not start is its command's as well.
+fn exit_of(ended: ExitStatus) -> Exit {
+    let known = [Exit::Usage, Exit::Permission, Exit::Busy, Exit::Missing];
+    known.into_iter().find(|exit| ended.code() == Some(*exit as i32)).unwrap_or(Exit::Failed)
 }
 
 impl Drop for OwnDaemon {
@@ -114,5 +127,26 @@ impl Drop for OwnDaemon {
         // The daemon has removed both, unless it was killed.
         let _ = fs::remove_file(&self.socket);
         let _ = fs::remove_dir(&self.folder);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+
+    #[test]
+    fn a_command_ends_as_its_daemon_did() {
+        for (raw, exit) in [
+            (2 << 8, Exit::Usage),
+            (3 << 8, Exit::Permission),
+            (4 << 8, Exit::Busy),
+            (5 << 8, Exit::Missing),
+            (1 << 8, Exit::Failed),
+            (9, Exit::Failed),
+        ] {
+            assert_eq!(exit_of(ExitStatus::from_raw(raw)), exit, "{raw}");
+        }
     }
 }

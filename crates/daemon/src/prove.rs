@@ -10,6 +10,7 @@ mod page;
 mod statistics;
 mod try_out;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use seekless_units::{Exit, Fault};
+use seekless_units::{Exit, Fault, Nanos};
 use seekless_wire::PASS_ALL_UNTIL_TOLD;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -68,7 +69,7 @@ pub struct ProveArgs {
     /// Longest time it may take; 0 only leaves the daemon as --leave says
     #[arg(long = "for", default_value = "20m", value_name = "TIME", value_parser = time)]
     at_most: Duration,
-    /// Length of a block, of which the first part is left out
+    /// Length of a block, of which the first part is left out; 35 s or more
     #[arg(long, default_value = "40s", value_name = "TIME", value_parser = block_time)]
     block: Duration,
     /// Stop when more than one read in a hundred waits longer than this [default: twice the p99 as found, at
@@ -89,18 +90,14 @@ pub struct ProveArgs {
     json: Option<PathBuf>,
 }
 
-/// `20m`, `90s`, `1h`.
+/// A week at most.
 fn time(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is no time; write for example 90s, 20m or 1h");
-    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
-    let number: f64 = text[..split].parse().map_err(|_| wrong())?;
-    let unit = match &text[split..] {
-        "" | "s" => 1.0,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        _ => return Err(wrong()),
-    };
-    Duration::try_from_secs_f64(number * unit).ok().filter(|t| t.as_secs() <= 7 * 86_400).ok_or_else(wrong)
+    let time = text.parse::<Nanos>().map_err(|e| e.to_string())?;
+    if time <= Nanos::from_secs(7 * 86_400) {
+        Ok(time.into())
+    } else {
+        Err("write a week (168h) at most".into())
+    }
 }
 
 fn wait(text: &str) -> Result<Duration, String> {
@@ -209,6 +206,13 @@ fn measure(name: &'static str, args: &ProveArgs) -> Result<Exit, Fault> {
     let leave = args.leave.unwrap_or(if found.passes_all { Leave::Off } else { Leave::On });
     if args.at_most.is_zero() {
         leave_as(&socket, leave)?;
+        let said =
+            if leave == Leave::Off { "every call is passed from now on\n" } else { "calls are served\n" };
+        seekless_output::give(
+            args.json.as_deref(),
+            &BTreeMap::from([("passes_all", leave == Leave::Off)]),
+            || said.into(),
+        )?;
         return Ok(Exit::Ok);
     }
     let disks = measurable(&found)?;
@@ -222,7 +226,7 @@ fn measure(name: &'static str, args: &ProveArgs) -> Result<Exit, Fault> {
             .map_err(|e| Fault::new(Exit::Failed, format!("cannot watch for signals: {e}")))?;
     }
     eprintln!(
-        "seekless {name}: without and with Seekless in turn, {:.0} s each, until it is certain: {:.0} min at most",
+        "seekless {name}: without and with Seekless in turn, {:.0} s each, until it is certain: {:.1} min at most",
         args.block.as_secs_f64(),
         args.at_most.as_secs_f64() / 60.0
     );
@@ -450,7 +454,7 @@ fn verdict(result: &Outcome) -> String {
             format!("Seekless gains nothing here: the ratio of disk time per delivered byte is {estimate}.")
         }
         Verdict::Uncertain if result.proof.disk_time.is_none() => {
-            "Nothing is proved: too few blocks were measured.".into()
+            "Nothing is proved: too few blocks were measured; give it more time (--for).".into()
         }
         Verdict::Uncertain => {
             format!(

@@ -51,7 +51,7 @@ pub struct RunArgs {
     /// Socket of the daemon to use [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
-    /// Write the statistics of the daemon started here as JSON to FILE at the end
+    /// Write the statistics of the daemon started here as JSON to FILE at the end (`-`: standard output)
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
     /// The command and its arguments
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
             (shared, None)
         }
         Err(_) => {
-            let daemon = OwnDaemon::start(daemon_words(args))?;
+            let daemon = OwnDaemon::start(daemon_words(args), args.json.as_deref())?;
             (daemon.socket.clone(), Some(daemon))
         }
     };
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
                     ));
                 }
             };
-            eprintln!("seekless run: {}: {error}", program.display());
+            eprintln!("seekless run: cannot start {}: {error}", program.display());
             return Ok(ExitCode::from(status));
         }
     };

@@ -330,11 +330,12 @@ impl fmt::Display for StatusReport {
         for d in &self.disks {
             writeln!(
                 f,
-                "{}: {} reads of the disk, {:.1} MB, {:.1} ms each and {:.2} ms between them, {} failed; {} requests \
+                "{}: {} pieces of {:.1} MB, {:.1} MB of it from the disk, {:.1} ms each and {:.2} ms between them, {} failed; {} requests \
                  wait now (most {}), a wait took {:.1} ms on average, p99 {:.1} ms",
                 d.name,
                 d.reads,
                 Bytes(d.bytes_read).as_mb(),
+                Bytes(d.ledger.disk).as_mb(),
                 d.service.mean_ms,
                 d.gap.mean_ms,
                 d.reads_failed,

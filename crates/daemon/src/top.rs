@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use seekless_units::{Exit, Fault};
+use seekless_units::{Exit, Fault, Nanos};
 
 use self::draw::{Shown, draw};
 use self::model::{Follower, View, text};
@@ -25,7 +25,7 @@ pub struct TopArgs {
     /// Where the daemon listens [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Time between two looks, seconds
+    /// Time between two looks
     #[arg(long, default_value_t = 1.0, value_name = "SECONDS", value_parser = every)]
     interval: f64,
     /// Look for one interval, print it as text, and end
@@ -37,7 +37,8 @@ pub struct TopArgs {
 }
 
 fn every(text: &str) -> Result<f64, String> {
-    let seconds = text.parse::<f64>().ok().filter(|s| (EVERY.0..=EVERY.1).contains(s));
+    let seconds = text.parse::<Nanos>().ok().map(Nanos::as_secs_f64);
+    let seconds = seconds.filter(|s| (EVERY.0..=EVERY.1).contains(s));
     seconds.ok_or_else(|| format!("write {} to {} seconds", EVERY.0, EVERY.1))
 }
 

@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use seekless_drive::{DriveSpec, catalogue};
 use seekless_profile::{DiskProfile, StoredProfile};
 use seekless_sizing::competitive::Competitive;
-use seekless_units::{Bytes, Exit, Fault, Lba, SECTOR_BYTES};
+use seekless_units::{Bytes, Exit, Fault, Lba, Nanos, SECTOR_BYTES, share};
 use serde::Serialize;
 
 use crate::against::{ComparedFigure, FigureKind, WITHIN, compare};
@@ -274,27 +274,14 @@ fn text(report: &ProfileReport) -> String {
 }
 
 fn parse_share(text: &str) -> Result<f64, String> {
-    let number = text.strip_suffix('%').ok_or("write a percentage, for example 10%")?;
-    let percent: f64 = number.trim().parse().map_err(|_| "write a percentage, for example 10%")?;
-    if (1.0..=100.0).contains(&percent) {
-        Ok(percent / 100.0)
-    } else {
-        Err("it lies within 1% and 100%".into())
-    }
+    let part = share(text)?;
+    if part >= 0.01 { Ok(part) } else { Err("write 1% to 100%".into()) }
 }
 
 fn parse_duration(text: &str) -> Result<Duration, String> {
-    let wrong = || "write for example 90s, 20m or 1h".to_string();
-    let split = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
-    let number: u64 = text[..split].parse().map_err(|_| wrong())?;
-    let unit = match text[split..].trim() {
-        "s" => 1,
-        "m" | "min" => 60,
-        "h" => 3600,
-        _ => return Err(wrong()),
-    };
-    let seconds = number.checked_mul(unit).filter(|s| (10..=86_400).contains(s));
-    seconds.map(Duration::from_secs).ok_or_else(|| "it lies within 10s and 24h".into())
+    let time = text.parse::<Nanos>().map_err(|e| e.to_string())?;
+    let fits = (Nanos::from_secs(10)..=Nanos::from_secs(86_400)).contains(&time);
+    if fits { Ok(time.into()) } else { Err("write 10s to 24h".into()) }
 }
 
 #[cfg(test)]
@@ -303,12 +290,12 @@ mod tests {
 
     #[test]
     fn shares_and_durations() {
-        assert_eq!(parse_share("10%"), Ok(0.1));
+        assert_eq!((parse_share("10%"), parse_share("0.1")), (Ok(0.1), Ok(0.1)));
         assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
-        for wrong in ["10", "0%", "101%", "x%", "NaN%"] {
+        for wrong in ["10", "0%", "0.001", "101%", "x%", "NaN%"] {
             assert!(parse_share(wrong).is_err(), "{wrong}");
         }
-        for wrong in ["10", "s", "1s", "99h", "5 furlongs", "99999999999999999999s"] {
+        for wrong in ["s", "1s", "9", "99h", "5 furlongs", "99999999999999999999s"] {
             assert!(parse_duration(wrong).is_err(), "{wrong}");
         }
     }

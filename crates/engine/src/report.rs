@@ -30,7 +30,7 @@ pub struct DiskReport {
     pub bytes_wanted: u64,
     /// Pieces read.
     pub reads: u64,
-    /// Their bytes.
+    /// Their bytes, in memory already or not; the ledger has those that came from the disk.
     pub bytes_read: u64,
     /// Pieces that failed.
     pub reads_failed: u64,
@@ -124,10 +124,10 @@ pub struct FileSetUse {
 }
 
 impl DiskReport {
-    /// What the measured media rate needs for the bytes read, seconds; never more than the disk was busy.
-    /// The rest of that time is positioning. `None` where the disk was not measured.
+    /// What the measured media rate needs for the bytes that came from the disk, seconds; never more than the
+    /// disk was busy. The rest of that time is positioning. `None` where the disk was not measured.
     pub fn transfer_seconds(&self) -> Option<f64> {
-        (self.media_rate > 0.0).then(|| (self.bytes_read as f64 / self.media_rate).min(self.disk_ms / 1e3))
+        (self.media_rate > 0.0).then(|| (self.ledger.disk as f64 / self.media_rate).min(self.disk_ms / 1e3))
     }
 
     /// The report of the disk of this name.

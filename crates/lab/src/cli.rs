@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use seekless_output::give;
-use seekless_units::{Exit, Fault};
+use seekless_units::{Exit, Fault, share};
 
 use crate::record;
 use crate::results::Results;
@@ -117,10 +117,10 @@ struct CompareArgs {
     /// Folder of the simulated run
     simulated: PathBuf,
     /// How far throughput may be off, a share
-    #[arg(long, value_name = "SHARE", value_parser = limit, default_value_t = 0.10)]
+    #[arg(long, value_name = "SHARE", value_parser = share, default_value_t = 0.10)]
     throughput: f64,
     /// How far the 95th percentile of latency may be off, a share
-    #[arg(long, value_name = "SHARE", value_parser = limit, default_value_t = 0.15)]
+    #[arg(long, value_name = "SHARE", value_parser = share, default_value_t = 0.15)]
     latency: f64,
     /// Write the comparison as JSON, to FILE or standard output
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
@@ -167,7 +167,7 @@ struct RunArgs {
     /// Write the results as JSON, to FILE or standard output
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Folder for results.json and report.html [default: lab-out/SCENARIO]
+    /// Folder for results.json and report.html [default: lab-out/SCENARIO, with --sim lab-out/SCENARIO-sim]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Keep the run as the recorded one, in DIR (see `lab docs`) [default DIR: results]
@@ -288,12 +288,6 @@ fn list(json: Option<&Path>) -> Result<Exit, Fault> {
     Ok(Exit::Ok)
 }
 
-/// How far a prediction may be off, a share.
-fn limit(text: &str) -> Result<f64, String> {
-    let limit = text.parse::<f64>().ok().filter(|limit| *limit >= 0.0 && limit.is_finite());
-    limit.ok_or_else(|| "write a number, 0 or more".to_string())
-}
-
 fn drivers(scenario: &Scenario) -> Vec<&'static str> {
     let live = (!scenario.sim.only).then_some("live");
     let simulated = sim::refusal(scenario).is_none().then_some("sim");
@@ -303,14 +297,14 @@ fn drivers(scenario: &Scenario) -> Vec<&'static str> {
 fn run_scenario(args: &RunArgs) -> Result<Exit, Fault> {
     // Before hours of work whose end would find no place.
     args.record.as_deref().map_or(Ok(()), record::folder_of_records)?;
-    let several = args.scenarios.len() > 1;
+    let several = args.scenarios.len() > 1 || args.scenarios[0] == "all";
     if several && !args.sim {
         return Err(Fault::new(
             Exit::Usage,
             "several scenarios run in one go in the simulator only: use --sim",
         ));
     }
-    if several || (args.sim && args.scenarios[0] == "all") {
+    if several {
         let machines = args.seed.is_some() || args.machines.is_some();
         if machines || args.repetitions.is_some() || args.engine.is_some() || args.keep.is_some() {
             let message = "--seed, --machines, --repetitions, --engine and --keep are for one scenario, not for several";

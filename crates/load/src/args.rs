@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use seekless_units::{Bytes, Exit, Fault, Nanos};
+use seekless_units::{Bytes, Exit, Fault, Nanos, share};
 use seekless_workload::catalogue::{Catalogue, CatalogueSpec, Content};
 use seekless_workload::session::ClientClass;
 
@@ -26,7 +26,7 @@ pub struct CatalogueArgs {
     #[arg(long, value_name = "KIND", default_value = "videos")]
     pub content: Content,
     /// Share of HD (2095 kb/s) videos, 0 to 1; the rest is SD (419 kb/s)
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
     pub hd_share: f64,
     /// Zipf exponent of the popularity
     #[arg(long, value_name = "EXPONENT", default_value_t = 0.8)]
@@ -80,8 +80,8 @@ pub struct RunArgs {
     /// For https: the certificates (PEM) that are believed
     #[arg(long, value_name = "FILE")]
     pub cacert: Option<PathBuf>,
-    /// What is due before is not measured
-    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
+    /// Requests due before this time are not measured
+    #[arg(long, value_name = "TIME", default_value = "0s")]
     pub warmup: Nanos,
     /// Run the clients' clock K times faster than real time, to match a virtual disk's --speedup
     #[arg(long, value_name = "K", default_value_t = 1.0, value_parser = positive)]
@@ -143,7 +143,7 @@ pub struct LineArgs {
     #[arg(long, value_name = "RATES", value_delimiter = ',', default_value = "3.5Mb/s,10Mb/s")]
     pub link: Vec<String>,
     /// Delay each way
-    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "50ms")]
     pub delay: Nanos,
 }
 
@@ -157,9 +157,9 @@ pub(crate) struct SessionArgs {
     #[command(flatten)]
     pub(crate) line: LineArgs,
     /// How long a segment may take from when it was due
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "10s")]
     pub(crate) timeout: Nanos,
-    /// Sessions at once; one more fails at once
+    /// Most sessions at once; a further one fails at once
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     pub(crate) max_clients: u64,
     /// Start with no viewer at all instead of those of a long-running server
@@ -192,28 +192,6 @@ pub fn classes(links: &[String], delay: Nanos) -> Result<Vec<ClientClass>, Fault
         classes.push(ClientClass { name: name.to_string(), link_bits_per_s, delay, share: 1.0 });
     }
     Ok(classes)
-}
-
-/// Reads `30s`, `500ms`, `5min`, `2h`, `20us`.
-///
-/// # Errors
-/// Text that says what to write.
-pub fn duration(text: &str) -> Result<Nanos, String> {
-    let text = text.trim();
-    let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
-    let (number, unit) = (&text[..split], text[split..].trim());
-    let wrong = || format!("`{text}` is not a time; write for example 30s, 500ms or 5min");
-    let number: f64 = number.parse().map_err(|_| wrong())?;
-    let seconds = match unit {
-        "ns" => 1e-9,
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "s" => 1.0,
-        "min" | "m" => 60.0,
-        "h" => 3600.0,
-        _ => return Err(wrong()),
-    };
-    Ok(Nanos::from_secs_f64(number * seconds))
 }
 
 /// Reads `3.5Mb/s`, `500kb/s`, `1Gb/s` (bits, powers of 1000), or `none`.
@@ -249,41 +227,17 @@ pub fn positive(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Reads a share: `0.3%` or `0.003`.
-///
-/// # Errors
-/// Text that says what to write.
-pub fn share(text: &str) -> Result<f64, String> {
-    let (number, factor) = match text.trim().strip_suffix('%') {
-        Some(percent) => (percent.trim(), 0.01),
-        None => (text.trim(), 1.0),
-    };
-    match number.parse::<f64>() {
-        Ok(v) if (0.0..=1.0).contains(&(v * factor)) => Ok(v * factor),
-        _ => Err(format!("`{text}` is not a share; write for example 0.3% or 0")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn times_rates_and_shares_are_read() {
-        assert_eq!(duration("30s"), Ok(Nanos::from_secs(30)));
-        assert_eq!(duration("1.5 min"), Ok(Nanos::from_secs(90)));
-        assert_eq!(duration("50ms"), Ok(Nanos::from_millis(50)));
-        for bad in ["30", "s", "-3s", "3 weeks", ""] {
-            assert!(duration(bad).unwrap_err().contains("30s"), "{bad}");
-        }
+    fn rates_and_positive_numbers_are_read() {
         assert_eq!(link_rate("3.5Mb/s"), Ok(Some(3_500_000)));
         assert_eq!(link_rate("none"), Ok(None));
         for bad in ["3.5MB/s", "fast", "0Mb/s", "10b/s"] {
             assert!(link_rate(bad).unwrap_err().contains("3.5Mb/s"), "{bad}");
         }
-        assert_eq!(share("0.3%"), Ok(0.003));
-        assert_eq!(share("0"), Ok(0.0));
-        assert!(share("200%").is_err() && share("x").is_err());
         assert!(positive("0").is_err() && positive("inf").is_err() && positive("2.5") == Ok(2.5));
     }
 }

@@ -12,7 +12,7 @@ use seekless_workload::httperf;
 use seekless_workload::session::{Rate, SessionSpec, Sessions};
 use serde_json::{Value, json};
 
-use crate::args::{CatalogueArgs, LineArgs, RunArgs, SessionArgs, classes, duration, positive};
+use crate::args::{CatalogueArgs, LineArgs, RunArgs, SessionArgs, classes, positive};
 use crate::closed::{ClosedRun, closed};
 use crate::connection::ClientLink;
 use crate::downloads::{DownloadRun, arrivals_per_s, downloads};
@@ -71,7 +71,7 @@ struct ClosedArgs {
     #[arg(long, value_name = "SIZE", default_value = "512KiB")]
     range: Bytes,
     /// Length of the run, warm-up included
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "30s")]
     duration: Nanos,
     /// Ask for what a request handler reads, block by block: index-search, or files-part-think such as
     /// one-rand-10
@@ -84,13 +84,13 @@ struct ClosedArgs {
     #[arg(long)]
     from_start: bool,
     /// How long a request may take
-    #[arg(long, value_name = "TIME", default_value = CLOSED_TIMEOUT, value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = CLOSED_TIMEOUT)]
     timeout: Nanos,
     /// Link rate of every client, such as 10Mb/s
     #[arg(long, value_name = "RATE", default_value = "none")]
     link: String,
     /// Delay each way
-    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "0s")]
     delay: Nanos,
 }
 
@@ -107,18 +107,18 @@ struct DownloadsArgs {
     #[arg(long)]
     any_order: bool,
     /// Length of the run, warm-up included
-    #[arg(long, value_name = "TIME", default_value = "120s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "120s")]
     duration: Nanos,
     /// How long a download may take
-    #[arg(long, value_name = "TIME", default_value = "3600s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "3600s")]
     timeout: Nanos,
     /// Link rates of the clients, such as 1.5Mb/s,10Mb/s (equal shares; a rate named twice has two)
     #[arg(long, value_name = "RATES", value_delimiter = ',', default_value = "10Mb/s")]
     link: Vec<String>,
     /// Delay each way
-    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "0s")]
     delay: Nanos,
-    /// Clients at once; one more fails at once
+    /// Most clients at once; a further one fails at once
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     max_clients: u64,
 }
@@ -134,13 +134,13 @@ struct SessionsArgs {
     #[arg(long, value_name = "RATE", value_parser = positive)]
     ramp_to: Option<f64>,
     /// Length of the slope
-    #[arg(long, value_name = "TIME", default_value = "300s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "300s")]
     ramp_over: Nanos,
     /// Sessions in all (the papers: 14400)
     #[arg(long, value_name = "N", default_value_t = 14_400)]
     sessions: u32,
     /// Stop after this time, warm-up included [default: when the last session ends]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME")]
     duration: Option<Nanos>,
 }
 
@@ -159,10 +159,10 @@ struct ReplayArgs {
     #[arg(long, value_name = "N")]
     sessions: Option<u64>,
     /// Stop after this time, warm-up included
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME")]
     duration: Option<Nanos>,
     /// How long a request without `timeout=` may take
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "10s")]
     timeout: Nanos,
 }
 

@@ -30,7 +30,7 @@ pub struct DownloadRun {
     pub any_order: bool,
     /// How long a download may take.
     pub timeout: Nanos,
-    /// Clients at once; one more fails at once.
+    /// Most clients at once; a further one fails at once.
     pub max_clients: u64,
     /// Of arrivals and choice of files.
     pub seed: u64,

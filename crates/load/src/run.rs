@@ -36,7 +36,7 @@ pub struct RunSettings {
     pub speedup: f64,
     /// Worker threads, at least 1.
     pub threads: u32,
-    /// What is due before is not measured.
+    /// Requests due before this time are not measured.
     pub warmup: Nanos,
     /// When the run is over, the warm-up included; none: when the work is done.
     pub length: Option<Nanos>,

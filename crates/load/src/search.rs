@@ -21,11 +21,11 @@ use std::sync::atomic::Ordering;
 
 use clap::{Args, ValueEnum};
 use seekless_output::give;
-use seekless_units::{Exit, Fault, Nanos};
+use seekless_units::{Exit, Fault, Nanos, share};
 use seekless_workload::session::{ClientClass, Rate, SessionSpec};
 use serde::{Deserialize, Serialize};
 
-use crate::args::{SessionArgs, duration, positive, share};
+use crate::args::{SessionArgs, positive};
 use crate::bisection::Bisection;
 use crate::record::{Live, WINDOW};
 use crate::report::{RunReport, WindowReport, windows};
@@ -69,10 +69,10 @@ pub(crate) struct SearchArgs {
     #[arg(long, value_name = "RATE", default_value = "400", value_parser = positive)]
     to: f64,
     /// Length of the ramp
-    #[arg(long, value_name = "TIME", default_value = "600s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "600s")]
     ramp_over: Nanos,
     /// Length of each run at a constant rate, warm-up included
-    #[arg(long, value_name = "TIME", default_value = "120s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "120s")]
     step: Nanos,
     /// Runs at constant rates at most
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=RUNS_MAX as i64))]

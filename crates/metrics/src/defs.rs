@@ -154,7 +154,7 @@ metrics! {
     READS: "seekless_disk_reads", None, Counter, ["disk"], Stable,
         "Pieces submitted to the disk.";
     READ: "seekless_disk_read", Bytes, Counter, ["disk"], Stable,
-        "Bytes of the pieces submitted to the disk.";
+        "Bytes of the pieces submitted to the disk, in memory already or not.";
     READS_FAILED: "seekless_disk_reads_failed", None, Counter, ["disk"], Stable,
         "Pieces that the disk failed to read.";
     AHEAD: "seekless_disk_reads_ahead", None, Counter, ["disk"], Stable,

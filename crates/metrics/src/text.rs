@@ -126,11 +126,11 @@ mod tests {
     fn everything() -> Observation {
         let durations =
             Durations { count: 3, mean_ms: 4.0, buckets: vec![(2.048, 1), (8.192, 2)], ..Default::default() };
-        let disk = DiskReport {
+        let mut disk = DiskReport {
             name: "sd\"a\\".into(),
             requests: 7,
             passed: [("full".to_string(), 2), ("random".to_string(), 0)].into(),
-            bytes_read: 200_000_000,
+            bytes_read: 300_000_000,
             disk_ms: 2500.0,
             media_rate: 100e6,
             wait: durations.clone(),
@@ -138,6 +138,7 @@ mod tests {
             gap: durations,
             ..Default::default()
         };
+        disk.ledger.disk = 200_000_000;
         let mut seen = Observation {
             door: "daemon",
             version: "1.2.3".into(),

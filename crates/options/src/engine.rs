@@ -55,13 +55,13 @@ impl EngineOptions {
             let mib = Bytes::mib(memory.0 >> 20);
             return usage(format!(
                 "--budget {budget} is more than the {mib} of memory that reads may fill here; give less, or \
-                 leave it away"
+                 leave it out"
             ));
         }
         if self.decisions_max < Bytes(PAGE) {
             let given = self.decisions_max;
             return usage(format!(
-                "--decisions-max {given} is out of range; write {} or more, or leave --decisions away",
+                "--decisions-max {given} is out of range; write {} or more, or leave out --decisions",
                 Bytes(PAGE)
             ));
         }

@@ -2,8 +2,7 @@
 
 use clap::Args;
 use seekless_policy::{Config, DEFAULT_SHARE};
-
-use crate::share;
+use seekless_units::share;
 
 /// What file sets have of a disk.
 #[derive(Args, Clone, Debug)]

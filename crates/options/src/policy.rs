@@ -18,9 +18,9 @@ pub(crate) const PREFETCH_MAX: Bytes = Bytes::gib(1);
 /// How far, how early and in which order it is read. One group for every command that has the policy in it.
 #[derive(Args, Clone, Debug)]
 pub struct PolicyOptions {
-    /// Values for the options below that are not given
-    #[arg(long, value_enum, value_name = "NAME", default_value_t)]
-    pub preset: Preset,
+    /// Values for the options below that are not given [default: auto]
+    #[arg(long, value_enum, value_name = "NAME")]
+    pub preset: Option<Preset>,
     /// How far a read is extended: auto (tuned continuously), competitive (what the disk transfers in the time of one seek, from
     /// its profile), or a size, for example 4MiB [default: auto, or the preset's]
     #[arg(long, value_name = "SIZE|auto|competitive")]
@@ -82,7 +82,7 @@ impl PolicyOptions {
     /// that lacks the streams it is a model of.
     pub fn config(&self, mode: Mode) -> Result<Config, Fault> {
         let usage = |message: String| Err(Fault::new(Exit::Usage, message));
-        let preset = self.preset.values();
+        let preset = self.preset.unwrap_or_default().values();
         let ahead = self.ahead.unwrap_or(preset.ahead);
         let mut spindle = Config { mode, order: self.order.unwrap_or(preset.order), ..Config::default() };
         spindle.small_in_flight = preset.small_in_flight;
@@ -151,7 +151,7 @@ impl PolicyOptions {
     pub fn words(&self) -> Vec<String> {
         let on_off = |on: bool| if on { "on" } else { "off" };
         let mut words = vec![
-            format!("--preset={}", self.preset.name()),
+            format!("--preset={}", self.preset.unwrap_or_default().name()),
             format!("--drop-behind={}", self.drop_behind),
             format!("--stalled={}", self.stalled),
         ];

@@ -7,7 +7,7 @@ use seekless_sizing::controller::AdjustBy;
 /// A set of values for options that are not given. An option that is given always wins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Preset {
-    /// The best we know: an automatic size, read ahead of need, by disk address, held until read
+    /// An automatic size, read ahead of need, by disk address, held until read
     #[default]
     Auto,
     /// Libception (2018): 2 MiB on a miss, one piece at a time, in order of arrival

@@ -5,7 +5,7 @@ use clap::Args;
 use seekless_sizing::controller::{AdjustBy, Params};
 use seekless_units::{Bytes, Exit, Fault, Nanos};
 
-use crate::{PAPERS, time};
+use crate::PAPERS;
 
 /// Parameters of the automatic size.
 #[derive(Args, Clone, Debug)]
@@ -17,8 +17,8 @@ pub struct Table2 {
     /// --ahead on) or gradient (alone, as in the paper) [default: model, with --ahead off gradient]
     #[arg(long, value_name = "HOW", help_heading = PAPERS, hide_short_help = true)]
     pub adjust_by: Option<AdjustBy>,
-    /// Time between two adjustments, in seconds unless a unit says otherwise
-    #[arg(long, default_value = "180s", value_name = "TIME", value_parser = time, help_heading = PAPERS, hide_short_help = true)]
+    /// Time between two adjustments
+    #[arg(long, default_value = "180s", value_name = "TIME", help_heading = PAPERS, hide_short_help = true)]
     pub adjust_interval: Nanos,
     /// By how much the size changes
     #[arg(long, default_value = "512KiB", value_name = "SIZE", help_heading = PAPERS, hide_short_help = true)]

@@ -81,6 +81,8 @@ impl Tally {
     /// One line on standard error about a path.
     pub(crate) fn say(&self, path: &[u8], why: &str) {
         // Quoted, so that any name is one line.
+        let why =
+            if path.contains(&0) { "has zero bytes in it; a list of `find -print0` needs -0" } else { why };
         self.bar.suspend(|| {
             // Standard error may be closed; then there is nobody to tell.
             let _ = writeln!(std::io::stderr().lock(), "seekless: {:?}: {why}", as_path(path));

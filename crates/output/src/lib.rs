@@ -2,7 +2,7 @@
 //!
 //! A file appears whole or not at all: it is written beside and renamed. What stands at its place and is no regular file
 //! (a device, a FIFO, a socket, a symlink; so `/dev/null`, `/dev/stdout` and `>(jq)`) is written straight to and never
-//! replaced. A reader that went away (`| head`) is no error.
+//! replaced. A block device is never written to. A reader that went away (`| head`) is no error.
 //!
 //! Root follows no symlink that another user has made, wherever it stands: in a folder that others may write to, it could
 //! lead to any file of the system. (`fs.protected_symlinks` does as much in folders like `/tmp`, where it is on.)
@@ -10,7 +10,7 @@
 //! Must not know: what is given out; who asked for it.
 
 use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, BufWriter, IsTerminal, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -26,6 +26,8 @@ use serde::Serialize;
 const READER_PATIENCE: Duration = Duration::from_secs(1);
 /// How often it looks whether one takes something again.
 const READER_POLL: Duration = Duration::from_millis(10);
+/// How much of a file is looked at to tell whether it is JSON: spaces before it are few.
+const HEAD_BYTES: u64 = 64;
 /// As many symlinks after one another as the kernel follows.
 const LINKS_MAX: usize = 40;
 
@@ -67,7 +69,11 @@ pub fn writable<'a>(results: impl IntoIterator<Item = &'a Path>) -> Result<(), F
     for path in results {
         // What is there and is no regular file may lose bytes by being opened: a FIFO, a pipe.
         let special = fs::symlink_metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir());
-        if is_stdout(path) || special {
+        if is_stdout(path) {
+            continue;
+        }
+        if special {
+            no_disk(path).map_err(|e| unwritten(path, &e))?;
             continue;
         }
         if path.is_dir() {
@@ -77,6 +83,31 @@ pub fn writable<'a>(results: impl IntoIterator<Item = &'a Path>) -> Result<(), F
         made(&beside).and_then(|_| fs::remove_file(&beside)).map_err(|e| unwritten(path, &e))?;
     }
     Ok(())
+}
+
+/// Refuses to put JSON in the place of a file that holds something else: behind `--json` a list or a log that
+/// is to be read slips in easily (`order --json LIST`), and would be lost. A symlink is believed: `/dev/stdout`
+/// may lead to a file of any kind.
+///
+/// # Errors
+/// `Usage`: a regular file is there, and neither empty nor JSON.
+pub fn replaceable_by_json(path: &Path) -> Result<(), Fault> {
+    if !fs::symlink_metadata(path).is_ok_and(|there| there.is_file()) {
+        return Ok(());
+    }
+    let mut head = Vec::new();
+    // What cannot be read is met when it is written.
+    let _ = File::open(path).and_then(|file| file.take(HEAD_BYTES).read_to_end(&mut head));
+    match head.trim_ascii_start().first() {
+        None | Some(b'{' | b'[') => Ok(()),
+        Some(_) => Err(Fault::new(
+            Exit::Usage,
+            format!(
+                "cannot write {}: it is there and holds no JSON; choose another file, or remove it",
+                path.display()
+            ),
+        )),
+    }
 }
 
 fn unwritten(path: &Path, e: &io::Error) -> Fault {
@@ -250,7 +281,17 @@ fn straight_to(path: &Path, make: bool) -> io::Result<File> {
         // It is no symlink, and does not become one now.
         options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
     }
+    no_disk(path)?;
     options.open(path)
+}
+
+/// A block device is no place for a result: its name slips in easily where a command takes a disk as well
+/// (`--json /dev/sda`), and what lies at its beginning would be lost.
+fn no_disk(path: &Path) -> io::Result<()> {
+    if fs::metadata(path).is_ok_and(|there| there.file_type().is_block_device()) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a block device"));
+    }
+    Ok(())
 }
 
 /// Whether a path is a symlink, and may be followed to its end.

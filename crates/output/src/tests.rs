@@ -106,6 +106,26 @@ fn a_place_that_cannot_be_written_is_named_in_one_line() {
 }
 
 #[test]
+fn json_takes_the_place_of_json_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r");
+    replaceable_by_json(&path).unwrap();
+    for text in ["", " \n", "{}", "\n[1]"] {
+        fs::write(&path, text).unwrap();
+        replaceable_by_json(&path).unwrap();
+    }
+    for text in ["srv/a\nsrv/b\n", "seekless-decisions 6\n"] {
+        fs::write(&path, text).unwrap();
+        let fault = replaceable_by_json(&path).unwrap_err();
+        assert_eq!(fault.exit, Exit::Usage);
+        assert!(fault.message.contains("holds no JSON") && !fault.message.contains('\n'), "{fault}");
+    }
+    for place in ["-", "/dev/null", "/dev/stdout"] {
+        replaceable_by_json(Path::new(place)).unwrap();
+    }
+}
+
+#[test]
 fn a_symlink_stays_and_its_target_has_the_text() {
     let dir = tempfile::tempdir().unwrap();
     let (link, target) = (dir.path().join("link"), dir.path().join("target"));
@@ -133,6 +153,24 @@ fn a_device_takes_the_text_or_says_why_not() {
         assert!(fs::metadata(link).unwrap().file_type().is_char_device());
     }
     assert_eq!(names(dir.path()), ["full", "null"]);
+}
+
+#[test]
+fn a_disk_is_not_written_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = dir.path().join("disk");
+    // A loop device that is not there: were it opened, the error would be another one.
+    if let Err(error) = make(&disk, FileType::BlockDevice, makedev(7, 99_999)) {
+        return println!("skipped: no right to make a device: {error}");
+    }
+    symlink("disk", dir.path().join("link")).unwrap();
+    for path in [disk, dir.path().join("link")] {
+        let line = format!("cannot write {}: it is a block device; choose another file", path.display());
+        assert_eq!(writable([path.as_path()]).unwrap_err().message, line);
+        assert_eq!(whole(&path, "text").unwrap_err().message, line);
+        assert_eq!(offer(&path, "text").unwrap_err().message, line);
+        assert_eq!(create(&path).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
 }
 
 #[test]

@@ -359,7 +359,12 @@ pub fn read(
         if let Err(e) = taken {
             let message = format!("{name}: line {number}: {e}");
             if !options.lenient {
-                return Err(Fault::new(Exit::Failed, format!("{message} (--lenient skips such lines)")));
+                return Err(Fault::new(
+                    Exit::Failed,
+                    format!(
+                        "{message}; give a log in the common or combined format (--lenient skips lines that do not fit)"
+                    ),
+                ));
             }
             skipped += 1;
             first_skipped.get_or_insert(message);

@@ -152,7 +152,7 @@ fn what_is_wrong_is_one_clear_line_and_no_result() {
         (&good, &["--levels", LEVELS, "--alpha-ms", "NaN"], Exit::Usage, "--alpha-ms"),
         (
             &good,
-            &["--levels", LEVELS, "--coordinate", "pfc", "--pfc-queue-share", "2"],
+            &["--levels", LEVELS, "--coordinate", "pfc", "--pfc-queue-share", "0"],
             Exit::Usage,
             "queue-share",
         ),

@@ -13,9 +13,11 @@ mod exit;
 mod name;
 mod nanos;
 mod sector;
+mod share;
 
 pub use bytes::{Bytes, PAGE_BYTES, ParseBytesError};
 pub use exit::{Exit, Fault};
 pub use name::{FileId, UnknownName};
-pub use nanos::Nanos;
+pub use nanos::{Nanos, ParseNanosError};
 pub use sector::{Lba, SECTOR_BYTES, part_of};
+pub use share::share;

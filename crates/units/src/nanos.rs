@@ -1,5 +1,8 @@
+use alloc::string::{String, ToString};
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
+use core::str::FromStr;
+use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -86,6 +89,70 @@ impl fmt::Display for Nanos {
             1_000..1_000_000 => write!(f, "{:.1} us", self.0 as f64 / 1e3),
             1_000_000..1_000_000_000 => write!(f, "{:.2} ms", self.0 as f64 / 1e6),
             _ => write!(f, "{:.3} s", self.0 as f64 / 1e9),
+        }
+    }
+}
+
+impl From<Nanos> for Duration {
+    fn from(time: Nanos) -> Duration {
+        Duration::from_nanos(time.0)
+    }
+}
+
+/// Text that is no time, and what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseNanosError(String);
+
+impl fmt::Display for ParseNanosError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is not a time; write for example 30s, 500ms or 5min", self.0)
+    }
+}
+
+impl core::error::Error for ParseNanosError {}
+
+/// Reads a number with `ns`, `us`, `ms`, `s`, `m` or `min`, or `h` behind it; without a unit, seconds.
+impl FromStr for Nanos {
+    type Err = ParseNanosError;
+
+    fn from_str(text: &str) -> Result<Nanos, ParseNanosError> {
+        let given = text.trim();
+        let split = given.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(given.len());
+        let (number, unit) = (&given[..split], given[split..].trim());
+        let seconds = match unit {
+            "ns" => 1e-9,
+            "us" => 1e-6,
+            "ms" => 1e-3,
+            "s" | "" => 1.0,
+            "m" | "min" => 60.0,
+            "h" => 3600.0,
+            _ => return Err(ParseNanosError(text.to_string())),
+        };
+        let number = number.parse::<f64>().map_err(|_| ParseNanosError(text.to_string()))?;
+        Ok(Nanos::from_secs_f64(number * seconds))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_a_unit_or_are_seconds() {
+        for (text, nanos) in [
+            ("7.5", 7_500_000_000),
+            ("30s", 30_000_000_000),
+            ("500ms", 500_000_000),
+            ("20us", 20_000),
+            ("1.5 min", 90_000_000_000),
+            ("20m", 1_200_000_000_000),
+            ("2h", 7_200_000_000_000),
+        ] {
+            assert_eq!(text.parse(), Ok(Nanos(nanos)), "{text}");
+        }
+        for bad in ["", "s", "-1s", "NaN", "inf", "5 bananas", "1s2", "1.2.3s"] {
+            let message = bad.parse::<Nanos>().unwrap_err().to_string();
+            assert!(message.contains("is not a time; write for example 30s"), "{bad}");
         }
     }
 }

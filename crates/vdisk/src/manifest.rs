@@ -60,7 +60,7 @@ impl Manifest {
             }
         }
         if files.is_empty() {
-            return Err("no file is listed".into());
+            return Err("no file is listed; write lines of SIZE PATH, as 1MiB videos/1.mp4".into());
         }
         Ok(Manifest { files })
     }

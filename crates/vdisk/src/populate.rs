@@ -70,7 +70,7 @@ pub fn populate(
     let need: u64 = manifest.files.iter().map(|(_, size)| size.next_multiple_of(ALIGN)).sum();
     if need > free {
         let message = format!(
-            "the library needs {:.1} MB and {} has {:.1} MB free",
+            "the library needs {:.1} MB and {} has {:.1} MB free: give fewer files, or the disk a larger --size",
             need as f64 / 1e6,
             root.display(),
             free as f64 / 1e6

@@ -224,6 +224,11 @@ fn prepare_mount_dir(target: &Path) -> Result<bool, Fault> {
             fs::create_dir(target).map_err(|e| cannot("make directory", target, &e))?;
             Ok(true)
         }
+        Err(e) if e.kind() == std::io::ErrorKind::NotADirectory => {
+            let message =
+                format!("{} is no directory: mount the disk at an empty or new one", target.display());
+            Err(Fault::new(Exit::Usage, message))
+        }
         Err(e) => Err(cannot("use as mount directory", target, &e)),
     }
 }

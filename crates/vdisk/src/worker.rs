@@ -58,8 +58,10 @@ pub fn run(config: &DiskConfig) -> Result<Exit, Fault> {
         serve(tree, &mount, config, true)?;
         None
     } else {
-        let store = Store::new(config.size.0, &config.backing)
-            .map_err(|e| cannot("make an unnamed sparse file in", &config.backing, &e))?;
+        let store = Store::new(config.size.0, &config.backing).map_err(|e| {
+            let Fault { exit, message } = cannot("make an unnamed sparse file in", &config.backing, &e);
+            Fault::new(exit, message + "; choose another --backing")
+        })?;
         let store = Arc::new(store);
         serve(DiskFile::new(Arc::clone(&engine), Arc::clone(&store)), &dir.fuse(), config, false)?;
         Some(store)

@@ -55,7 +55,7 @@ fn a_set_serves_its_library_with_a_member_slow_failed_and_rebuilt() {
     let now = bench.json(&["fault", "--name", "d", "--clear"]);
     assert_eq!(now["faults"]["members"], Value::Null, "{now}");
     assert!(read(&read_all(), 2) > 1 << 20);
-    assert!(bench.fault(1, &["fault", "--name", "d", "--fail-member", "7"]).contains("0 to 3"));
+    assert!(bench.fault(2, &["fault", "--name", "d", "--fail-member", "7"]).contains("0 to 3"));
     bench.json(&["down", "--name", "d"]);
     bench.assert_clean();
     for (words, said) in [
@@ -298,7 +298,7 @@ fn bad_input_is_one_clear_line_and_leaves_nothing() {
     fs::create_dir(&full).unwrap();
     fs::write(full.join("x"), "").unwrap();
     let base = ["up", "--name", "d", "--size", "64MiB"];
-    let cases: [(i32, &[&str], &str); 11] = [
+    let cases: [(i32, &[&str], &str); 12] = [
         (2, &["--mount", mnt, "--drive", "wd-red"], "unknown drive"),
         (2, &["--mount", mnt, "--size", "64GB2"], "cannot be used multiple times"),
         (2, &["--mount", mnt, "--fs", "zfs"], "zfs"),
@@ -308,8 +308,9 @@ fn bad_input_is_one_clear_line_and_leaves_nothing() {
         (2, &["--mount", mnt, "--mount-options", "nosuch"], "refuses --mount-options"),
         (2, &[], "--mount DIR is missing"),
         (4, &["--mount", full.to_str().unwrap()], "not empty"),
+        (2, &["--mount", "/dev/null"], "/dev/null is no directory"),
         (5, &["--mount", "/nonexistent/here"], "/nonexistent/here"),
-        (5, &["--mount", mnt, "--backing", "/nonexistent"], "/nonexistent"),
+        (5, &["--mount", mnt, "--backing", "/nonexistent"], "choose another --backing"),
     ];
     for (exit, more, words) in cases {
         let line = bench.fault(exit, &[&base[..], more].concat());
@@ -330,6 +331,14 @@ fn bad_input_is_one_clear_line_and_leaves_nothing() {
     assert!(bench.fault(5, &["stats", "--name", "nobody"]).contains("there is no disk"));
 
     bench.up(&["--mount", mnt]);
+    for (fault, words) in [
+        (["--eio", "1TiB+4KiB"], "1TiB+4KiB lies beyond its end: it has "),
+        (["--slow", "4,4KiB+1TiB"], "4KiB+1TiB lies beyond its end"),
+        (["--fail-member", "1"], "there is no member 1"),
+    ] {
+        let line = bench.fault(2, &[&["fault", "--name", "d"], &fault[..]].concat());
+        assert!(line.contains(words), "{line}");
+    }
     let other = bench.path("other");
     let line = bench.fault(4, &[&base[..], &["--mount", other.to_str().unwrap()]].concat());
     assert!(line.contains("is up") && line.lines().count() == 1, "{line}");

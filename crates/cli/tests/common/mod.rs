@@ -139,7 +139,9 @@ impl Serving {
 
     /// The same with a command that was prepared; `None` if it cannot be started or says nothing.
     pub fn try_start(mut command: Command, root: &Path, options: &[&str]) -> Option<Serving> {
-        command.arg("serve").arg(root).args(["--listen", "127.0.0.1:0", "--json"]).args(options);
+        command.arg("serve").arg(root).args(["--listen", "127.0.0.1:0"]).args(options);
+        // By its path, so that standard output has the address as well.
+        command.args(["--json", "/dev/stdout"]);
         let mut child = command.stdout(Stdio::piped()).spawn().ok()?;
         let mut line = String::new();
         let mut out = BufReader::new(child.stdout.take()?);

@@ -306,11 +306,12 @@ pub(crate) fn few_blocked(name: &str, reads_at_once: usize) -> Option<Finding> {
     if reads_at_once == 0 {
         return None;
     }
-    let workers =
-        if reads_at_once == 1 { "process reads".into() } else { format!("{reads_at_once} workers read") };
-    let what = format!(
-        "its {workers} files without other threads: no more than {reads_at_once} can wait for the disks at once, however many clients do"
-    );
+    let what = match reads_at_once {
+        1 => "its one process reads all files in one thread: one read at a time waits for the disks, however many clients do".into(),
+        n => format!(
+            "its {n} workers read all files, each in one thread: {n} reads at most wait for the disks, however many clients do"
+        ),
+    };
     let advice = match name {
         "nginx" => {
             "write `aio threads;` beside `sendfile on;` in nginx.conf (nginx built --with-threads): a worker then has up to 32 reads waiting, \

@@ -32,7 +32,7 @@ pub struct TryArgs {
     /// Longest time it may take; it ends when it is certain
     #[arg(long = "for", default_value = "10m", value_name = "TIME", value_parser = time)]
     at_most: Duration,
-    /// Length of a block, of which the first part is left out
+    /// Length of a block, of which the first part is left out; 35 s or more
     #[arg(long, default_value = "40s", value_name = "TIME", value_parser = block_time)]
     block: Duration,
     /// Write the result as a page for a browser
@@ -69,7 +69,7 @@ pub fn run_try(args: TryArgs) -> Result<Exit, Fault> {
     possible(&prove)?;
     let mut words = vec![OsString::from("observe")];
     words.extend(args.dirs.iter().map(OsString::from));
-    let observer = OwnDaemon::start(words)?;
+    let observer = OwnDaemon::start(words, None)?;
     wait_for_traffic(&observer)?;
     prove.socket = Some(observer.socket.clone());
     measure("try", &prove)

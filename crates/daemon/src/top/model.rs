@@ -142,7 +142,7 @@ fn disk_view(d: &DiskReport, before: Option<&DiskReport>, seconds: f64) -> DiskV
         view.spent.idle = 1.0;
         return view;
     };
-    view.read_bytes_per_s = per_s(d.bytes_read, old.bytes_read);
+    view.read_bytes_per_s = per_s(d.ledger.disk, old.ledger.disk);
     view.delivered_bytes_per_s = per_s(d.ledger.requested, old.ledger.requested);
     let answered = d.wait.count.saturating_sub(old.wait.count);
     view.wait_mean_ms = (answered > 0).then(|| (total_wait(d) - total_wait(old)).max(0.0) / answered as f64);
@@ -284,7 +284,9 @@ pub(crate) mod tests {
         let n = seconds as u64;
         let disk = DiskReport {
             name: "sda".into(),
-            bytes_read: n * 60_000_000,
+            // Half of the pieces' bytes are in memory already.
+            bytes_read: n * 120_000_000,
+            ledger: seekless_policy::Totals { disk: n * 60_000_000, ..Default::default() },
             disk_ms: seconds * 900.0,
             media_rate: 100e6,
             streams_now: 40,

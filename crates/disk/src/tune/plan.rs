@@ -142,9 +142,14 @@ pub(crate) fn plan(profile: &DiskProfile, now: &QueueSettings, streams: u32) -> 
     let keep = !now.rotational || (wanted_kb..=wanted_kb * 2).contains(&set.read_ahead_kb);
     let ahead_kb = if keep { set.read_ahead_kb } else { wanted_kb };
     let ahead_why = if now.rotational {
+        let shorter = if ahead_kb < set.read_ahead_kb {
+            "; more is faster for readers that take all of it, and slower for those that stop or jump"
+        } else {
+            ""
+        };
         format!(
             "what the disk transfers in a mean seek and half a turn is {depth_kb} KiB: read so much at a time, it is never \
-             slower than half of the best possible, whatever the readers want"
+             slower than half of the best possible, whatever the readers want{shorter}"
         )
     } else {
         "the disk does not turn: its read-ahead is left alone".to_string()

@@ -15,7 +15,7 @@ use seekless_metrics::{Address, MetricsServer};
 use seekless_options::{BOUNDS, EngineOptions, PAPERS, on_off};
 use seekless_policy::Mode;
 use seekless_units::{Bytes, Exit, Fault, Nanos};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::duration;
 use crate::serve::{Patience, Server, ServerSettings, Upper, tls};
@@ -31,7 +31,7 @@ pub struct ServeArgs {
     dirs: Vec<PathBuf>,
     /// Where to listen; port 0 takes any free one [default: the sockets that systemd passes, else
     /// 127.0.0.1:8080]
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
     listen: Option<SocketAddr>,
     /// Certificate (PEM, with those that lead to its authority); turns on TLS and HTTP/2
     #[arg(long, value_name = "FILE", requires = "tls_key")]
@@ -84,10 +84,10 @@ pub struct ServeArgs {
     /// Offer downloads in any order: on, or off
     #[arg(long, default_value = "on", value_name = "on|off", value_parser = on_off, action = clap::ArgAction::Set, help_heading = PAPERS, hide_short_help = true)]
     any_order: bool,
-    /// Memory for the blocks of such downloads, of each disk
+    /// Memory for the blocks of downloads in any order, for each disk
     #[arg(long, default_value = "128MiB", value_name = "SIZE", help_heading = BOUNDS, hide_short_help = true)]
     any_order_memory: Bytes,
-    /// Bytes read at once for them
+    /// Bytes read at once for downloads in any order
     #[arg(long, default_value = "1MiB", value_name = "SIZE", help_heading = BOUNDS, hide_short_help = true)]
     any_order_read: Bytes,
     /// Coordinate with the caches that fetch from us: none; returns (what they keep is not kept here a second time, unless it
@@ -116,7 +116,15 @@ fn coordination(word: &str) -> Result<Upper, String> {
     }
 }
 
-/// Where to listen if nobody says.
+/// A port alone is not taken: it would not say for whom.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        let port = text.trim_start_matches(':').parse().unwrap_or(8080_u16);
+        format!("write for example 127.0.0.1:{port}, or 0.0.0.0:{port} for all of this machine's addresses")
+    })
+}
+
+/// Where to listen by default.
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 
 /// Descriptors one connection may need: its socket, the file, and the engine's own of that file.
@@ -139,7 +147,7 @@ impl ServeArgs {
         let read = within("any-order-read", self.any_order_read, Bytes::kib(64), Bytes::mib(64))?;
         let memory = within("any-order-memory", self.any_order_memory, Bytes::mib(1), Bytes::gib(1024))?;
         if self.rate == Some(Bytes::ZERO) {
-            return Err(usage("--rate 0B sends nothing; leave it away for no bound".into()));
+            return Err(usage("--rate 0B sends nothing; leave it out for no bound".into()));
         }
         let mut engine = self.engine.settings(Mode::Both)?;
         // Every client of a server may wait for the same disk.
@@ -250,22 +258,30 @@ pub fn run_serve(args: ServeArgs) -> Result<Exit, Fault> {
         eprintln!("seekless serve: {disk}");
     }
     let server = Server::start_at(settings, sockets)?;
-    // The parent process waits for this line to know the port; a closed pipe is no fault.
+    // Before another process is told that it runs, and may end it.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Fault::new(Exit::Failed, format!("cannot wait for signals: {e}")))?;
+    let signals = Signals::caught(&runtime)
+        .map_err(|e| Fault::new(Exit::Failed, format!("cannot wait for signals: {e}")))?;
+    // The parent process waits for this line to know the port; a closed pipe is no fault. What is to be read by
+    // a program has standard output for itself.
+    let results = [&args.json, &args.access_log].into_iter().flatten();
+    let taken = results.into_iter().any(|path| seekless_output::is_stdout(path));
     for url in server.urls() {
-        let _ = writeln!(std::io::stdout(), "listening on {url}");
+        let line = format!("listening on {url}\n");
+        let _ = match taken {
+            true => std::io::stderr().write_all(line.as_bytes()),
+            false => std::io::stdout().write_all(line.as_bytes()),
+        };
     }
     let metrics = args.metrics.map(|address| MetricsServer::start(address, server.source())).transpose()?;
     if let Some(metrics) = &metrics {
         eprintln!("seekless serve: metrics at http://{}/metrics", metrics.address());
     }
     let mut manager = ServiceManager::ready();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| Fault::new(Exit::Failed, format!("cannot wait for signals: {e}")))?;
-    runtime
-        .block_on(signals(&server, &mut manager))
-        .map_err(|e| Fault::new(Exit::Failed, format!("cannot wait for signals: {e}")))?;
+    runtime.block_on(signals.until_the_end(&server, &mut manager));
     manager.stopping();
     drop(metrics);
     let report = server.stop();
@@ -281,20 +297,35 @@ pub fn run_serve(args: ServeArgs) -> Result<Exit, Fault> {
 /// Nothing is due.
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Returns when it is time to end.
-async fn signals(server: &Server, manager: &mut ServiceManager) -> std::io::Result<()> {
-    let mut hang_up = signal(SignalKind::hangup())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    loop {
-        tokio::select! {
-            _ = hang_up.recv() => match server.reload() {
-                Ok(()) => tracing::info!("certificates read again, log opened anew"),
-                Err(fault) => tracing::error!(%fault, "the old certificate is used on"),
-            },
-            _ = tokio::time::sleep(manager.at_most(HOUR)) => manager.alive(|| server.is_whole()),
-            _ = terminate.recv() => return Ok(()),
-            _ = interrupt.recv() => return Ok(()),
+struct Signals {
+    hang_up: Signal,
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// From here on none of them ends the process by itself.
+    fn caught(runtime: &tokio::runtime::Runtime) -> std::io::Result<Signals> {
+        let _inside = runtime.enter();
+        Ok(Signals {
+            hang_up: signal(SignalKind::hangup())?,
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// Returns when it is time to end.
+    async fn until_the_end(mut self, server: &Server, manager: &mut ServiceManager) {
+        loop {
+            tokio::select! {
+                _ = self.hang_up.recv() => match server.reload() {
+                    Ok(()) => tracing::info!("certificates read again, log opened anew"),
+                    Err(fault) => tracing::error!(%fault, "the old certificate is used on"),
+                },
+                _ = tokio::time::sleep(manager.at_most(HOUR)) => manager.alive(|| server.is_whole()),
+                _ = self.terminate.recv() => return,
+                _ = self.interrupt.recv() => return,
+            }
         }
     }
 }

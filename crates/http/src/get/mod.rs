@@ -159,7 +159,13 @@ pub async fn download(
         best = best.max(part.have());
         if failures > options.retries {
             part.save()?;
-            return Err(given_up(url, &format!("{why}; gave up after {failures} attempts in a row")));
+            return Err(given_up(
+                url,
+                &match failures {
+                    1 => format!("{why}; gave up at the first attempt"),
+                    n => format!("{why}; gave up after {n} attempts in a row"),
+                },
+            ));
         }
         part.save()?;
         let doubled = PAUSE * 2u32.saturating_pow(failures.min(10) - 1);

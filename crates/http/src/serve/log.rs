@@ -43,8 +43,12 @@ impl Log {
     /// # Errors
     /// It cannot be opened.
     pub(crate) fn open(path: PathBuf, counters: Arc<Counters>) -> Result<Log, Fault> {
-        let file = open(&path)
-            .map_err(|e| Fault::new(Exit::Failed, format!("cannot open the log {}: {e}", path.display())))?;
+        let file = open(&path).map_err(|e| {
+            Fault::new(
+                Exit::Failed,
+                format!("cannot open the log {}: {e}; choose another --access-log", path.display()),
+            )
+        })?;
         let (sender, entries) = bounded(QUEUE);
         let thread = std::thread::Builder::new()
             .name("log".into())

@@ -70,8 +70,11 @@ pub(super) fn run(args: &PlanArgs, log: &Path) -> Result<Exit, Fault> {
     if !(4096..=(1 << 30)).contains(&args.part.0) {
         return Err(usage(format!("--part {} is not from 4KiB to 1GiB", args.part)));
     }
-    if !(1..=100_000).contains(&args.disks) || args.memory.0 < (1 << 20) {
-        return Err(usage("--disks must be 1 to 100000 and --memory at least 1MiB"));
+    if !(1..=100_000).contains(&args.disks) {
+        return Err(usage(format!("--disks {} is not from 1 to 100000", args.disks)));
+    }
+    if args.memory < Bytes::mib(1) {
+        return Err(usage(format!("--memory {} is less than 1MiB; is its unit right?", args.memory)));
     }
     let target = args.rate.as_ref().map(|r| rate("rate", r)).transpose()?;
     let options = LogOptions { lenient: args.lenient, exact: args.exact, part: args.part.0 as u32 };
@@ -186,7 +189,7 @@ fn sentences(args: &PlanArgs, site: &Site, drive: &DriveSpec) -> Vec<String> {
         "{:.0} files, {} in all{}; the top 1 % get {:.0} % of the requests, the top 10 % {:.0} %; {:.0} % are asked for once",
         p.files,
         format::size(p.bytes),
-        p.zipf.map_or(String::new(), |z| format!(", Zipf exponent {z:.2}")),
+        p.zipf.map_or(String::new(), |z| format!(", Zipf exponent {:.2}", z.max(0.0))),
         p.top.0 * 100.0,
         p.top.1 * 100.0,
         p.once * 100.0

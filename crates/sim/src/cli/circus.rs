@@ -8,7 +8,7 @@ use seekless_circus::conclusions::{Conclusion, conclusions};
 use seekless_circus::figures::{self, Figure, FigurePoint};
 use seekless_circus::{Class, LINKS, Setup, Trials, trials, trials_until};
 use seekless_drive::{DriveSpec, catalogue};
-use seekless_units::{Bytes, Exit, Fault, Nanos};
+use seekless_units::{Bytes, Exit, Fault, Nanos, share};
 use serde_json::{Value, json};
 
 use super::RUNS;
@@ -108,7 +108,7 @@ pub(super) struct CircusArgs {
     trials: u64,
     /// Stop before --trials when the 95 % interval of the network throughput is within this share of its mean
     /// (the paper: 0.05)
-    #[arg(long, value_name = "SHARE")]
+    #[arg(long, value_name = "SHARE", value_parser = share)]
     until: Option<f64>,
     /// First seed
     #[arg(long, default_value_t = 1)]

@@ -5,7 +5,7 @@ use seekless_levels::coordinate::Coordination;
 use seekless_levels::coordinate::pfc::{LargeRequest, PfcParams};
 use seekless_levels::coordinate::steer::SteerParams;
 use seekless_study::twolevel::{ServiceRules, Waiting};
-use seekless_units::{Exit, Fault};
+use seekless_units::{Exit, Fault, share};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Actions {
@@ -43,7 +43,7 @@ pub(super) struct PfcArgs {
     #[arg(long, value_enum, default_value = "half")]
     pfc_large: Large,
     /// Length of each of PFC's queues, as a share of its cache
-    #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
+    #[arg(long, default_value_t = 0.1, value_name = "SHARE", value_parser = share)]
     pfc_queue_share: f64,
     /// When PFC's queues are refreshed
     #[arg(long, value_enum, default_value = "refresh")]
@@ -60,7 +60,10 @@ impl PfcArgs {
     pub(super) fn params(&self) -> Result<PfcParams, Fault> {
         if !(self.pfc_queue_share > 0.0 && self.pfc_queue_share <= 1.0) {
             let given = self.pfc_queue_share;
-            return Err(Fault::new(Exit::Usage, format!("--pfc-queue-share {given} is not within 0 and 1")));
+            return Err(Fault::new(
+                Exit::Usage,
+                format!("--pfc-queue-share {given} is out of range; write more than 0 and at most 1"),
+            ));
         }
         Ok(PfcParams {
             bypass: self.pfc_actions != Actions::Readmore,

@@ -12,7 +12,7 @@ use seekless_workload::catalogue::{Catalogue, CatalogueSpec};
 use seekless_workload::closed::{ClosedSpec, Pick};
 use serde_json::json;
 
-use super::serve::{duration, link_rate};
+use super::serve::link_rate;
 use crate::serving::config::{Costs, DiskConfig, EngineConfig, Node, ServerModel};
 use crate::serving::{Config, KernelConfig, Load, Look, back, hit_ratio, run as simulate};
 
@@ -41,7 +41,7 @@ pub(super) struct NodeArgs {
     /// Nodes; each file is on the one where HAProxy puts it
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     nodes: u32,
-    /// Which of them this is, as they stand in the balancer's configuration (`deploy/haproxy.cfg`)
+    /// Number of this node, in the order of the balancer's configuration (`deploy/haproxy.cfg`)
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
     node: u32,
     /// Viewers of all nodes
@@ -59,7 +59,7 @@ pub(super) struct NodeArgs {
     bound: f64,
     /// From the node's return until the balancer sends it requests (two checks a second apart, in the disk's
     /// time)
-    #[arg(long, value_name = "TIME", default_value = "4s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "4s")]
     up: Nanos,
     /// Downloads by `seekless get` under way at any time, all nodes together
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=1000))]
@@ -70,23 +70,23 @@ pub(super) struct NodeArgs {
     /// Memory of the node
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     memory: Bytes,
-    /// What of it the server itself takes beside the blocks of downloads
+    /// Memory of the server itself, beside the blocks of downloads
     #[arg(long, value_name = "SIZE", default_value = "30MiB")]
     own: Bytes,
     /// The budget for what is read ahead is a part of all the memory, not of what the server leaves of it
     #[arg(long)]
     budget_of_all: bool,
-    /// What of it the blocks of downloads in any order may take
+    /// Memory for the blocks of downloads in any order
     #[arg(long, value_name = "SIZE", default_value = "128MiB")]
     any_order_memory: Bytes,
-    /// Bytes read at once for them
+    /// Bytes read at once for downloads in any order
     #[arg(long, value_name = "SIZE", default_value = "1MiB")]
     any_order_read: Bytes,
     /// How far a viewer's read is extended
     #[arg(long, value_name = "SIZE", default_value = "4MiB")]
     prefetch: Bytes,
-    /// From when to when, from an empty start, the hit ratio is taken to which it is to come back
-    #[arg(long, value_name = "TIME", default_values = ["80s", "160s"], num_args = 2, value_parser = duration)]
+    /// Begin and end of the time, after an empty start, whose hit ratio the node is to reach again
+    #[arg(long, value_name = "TIME", default_values = ["80s", "160s"], num_args = 2)]
     before: Vec<Nanos>,
     /// How many times faster than the real one the disk runs, and viewers' links, downloads and all times
     /// given here with it; what Seekless itself times by its own clock does not (the live scenario's)
@@ -96,13 +96,13 @@ pub(super) struct NodeArgs {
     #[arg(long, value_name = "SIZE", default_value = "16MiB")]
     digest_max: Bytes,
     /// How long the node is away
-    #[arg(long, value_name = "TIME", default_value = "120s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "120s")]
     away: Nanos,
     /// How long the return is simulated
-    #[arg(long, value_name = "TIME", default_value = "300s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "300s")]
     time: Nanos,
     /// Time between two looks at what was served and read
-    #[arg(long, value_name = "TIME", default_value = "8s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "8s")]
     look: Nanos,
     /// Runs, each with other readers
     #[arg(long, value_name = "N", default_value_t = 21, value_parser = clap::value_parser!(u64).range(1..=1000))]
@@ -298,7 +298,7 @@ pub(super) fn run(args: &NodeArgs) -> Result<Exit, Fault> {
     });
     seekless_output::give(args.json.as_deref(), &value, || {
         let mut text = format!(
-            "{files} of {} files are here, what viewers ask for with a probability of {asked:.3}\n",
+            "{files} of {} files are on this node; a viewer asks for one of them with probability {asked:.3}\n",
             catalogue.videos().len()
         );
         text.push_str("                         median     least       p90      most\n");

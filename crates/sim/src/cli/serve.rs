@@ -7,12 +7,10 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use seekless_drive::set::{DriveSet, SetKind, SetSpec};
 use seekless_drive::{DriveSpec, catalogue as drives};
-use seekless_options::{
-    BOUNDS, FileSetOptions, PAPERS, PolicyOptions, Preset, QueueOptions, SetOptions, time,
-};
+use seekless_options::{BOUNDS, FileSetOptions, PAPERS, PolicyOptions, QueueOptions, SetOptions};
 use seekless_policy::{Config as SpindleConfig, Constants, DiskEngine, MemoryLimit, Mode, PAGE, Sizing};
 use seekless_profile::STRIPED_AT_ONCE;
-use seekless_units::{Bytes, Exit, Fault, Lba, Nanos, SECTOR_BYTES};
+use seekless_units::{Bytes, Exit, Fault, Lba, Nanos, SECTOR_BYTES, share};
 use seekless_workload::catalogue::{Catalogue, CatalogueSpec, Content};
 use seekless_workload::closed::{ClosedSpec, Pick};
 use seekless_workload::handler::Handler;
@@ -180,7 +178,7 @@ struct LibraryArgs {
     /// What kind of files: videos, clips, index or mirror
     #[arg(long, value_name = "KIND", default_value = "videos", help_heading = LIBRARY, hide_short_help = true)]
     content: Content,
-    /// Clips: where audio ends and video begins further up, so that the mean stays the paper's [default: 180KB]
+    /// Clips: the largest audio clip; video clips are larger, and the mean is the paper's [default: 180KB]
     #[arg(long, value_name = "SIZE", help_heading = LIBRARY, hide_short_help = true)]
     audio_max: Option<Bytes>,
     /// Tree: small files; diff: files of a tree
@@ -203,7 +201,7 @@ struct LibraryArgs {
     #[arg(long, value_name = "HOW", default_value = "folders", help_heading = LIBRARY, hide_short_help = true)]
     trees: Lie,
     /// Share of HD (2095 kb/s) videos, 0 to 1; the rest is SD (419 kb/s)
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0, help_heading = LIBRARY, hide_short_help = true)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share, help_heading = LIBRARY, hide_short_help = true)]
     hd_share: f64,
     /// Zipf exponent of the popularity
     #[arg(long, value_name = "EXPONENT", default_value_t = 0.8, help_heading = LIBRARY, hide_short_help = true)]
@@ -239,7 +237,7 @@ struct ServerArgs {
     /// Largest command to the drive, in KiB (the live software disk's file takes 1 MiB)
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(4..=1 << 20), help_heading = MODEL, hide_short_help = true)]
     max_command_kb: u64,
-    /// Pages of one request that were allocated one by one
+    /// Most single pages in one request
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..=1 << 20), help_heading = MODEL, hide_short_help = true)]
     max_segments: u64,
     /// Block scheduler: none, mq-deadline, bfq, cfq, anticipatory
@@ -252,13 +250,13 @@ struct ServerArgs {
     #[arg(long, value_enum, default_value = "on-demand", help_heading = MODEL, hide_short_help = true)]
     kernel_read_ahead: KernelReadAhead,
     /// From the end of a disk command to the wake-up of its waiter, and of a message between shim and daemon
-    #[arg(long, value_name = "TIME", default_value = "60us", value_parser = duration, help_heading = MODEL, hide_short_help = true)]
+    #[arg(long, value_name = "TIME", default_value = "60us", help_heading = MODEL, hide_short_help = true)]
     wake: Nanos,
     /// A shim's look at residency before a call (mincore)
-    #[arg(long, value_name = "TIME", default_value = "0us", value_parser = duration, help_heading = MODEL, hide_short_help = true)]
+    #[arg(long, value_name = "TIME", default_value = "0us", help_heading = MODEL, hide_short_help = true)]
     look: Nanos,
     /// Cost of a request on the network, besides its bytes (alpha)
-    #[arg(long, value_name = "TIME", default_value = "100us", value_parser = duration, help_heading = MODEL, hide_short_help = true)]
+    #[arg(long, value_name = "TIME", default_value = "100us", help_heading = MODEL, hide_short_help = true)]
     network_alpha: Nanos,
     /// Rate of the server's network in MB/s (1 / beta)
     #[arg(long, value_name = "MB/S", default_value_t = 1250.0, help_heading = MODEL, hide_short_help = true)]
@@ -267,7 +265,8 @@ struct ServerArgs {
 
 #[derive(Args, Clone, Debug)]
 struct EngineArgs {
-    /// What Seekless does: off, track, serialise, prefetch, both [default: it is not there; with --preset both]
+    /// What Seekless does: off, track, serialise, prefetch, both [default: both with --preset, else there is no
+    /// Seekless]
     #[arg(long, value_name = "MODE")]
     mode: Option<Mode>,
     /// How it hears of reads
@@ -340,10 +339,10 @@ struct LoadArgs {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..), help_heading = LOAD, hide_short_help = true)]
     batch: u32,
     /// Tree: time to start a program, for each batch
-    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration, help_heading = LOAD, hide_short_help = true)]
+    #[arg(long, value_name = "TIME", default_value = "0s", help_heading = LOAD, hide_short_help = true)]
     start_time: Nanos,
     /// Tree: time of a program for each file, beside reading it
-    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration, help_heading = LOAD, hide_short_help = true)]
+    #[arg(long, value_name = "TIME", default_value = "0s", help_heading = LOAD, hide_short_help = true)]
     file_time: Nanos,
     /// Tree: MB/s at which a program works on what it reads, 32 KiB at a time [default: at once]
     #[arg(long, value_name = "MB/S", value_parser = positive, help_heading = LOAD, hide_short_help = true)]
@@ -355,22 +354,22 @@ struct LoadArgs {
     #[arg(long, value_name = "RATE", default_value = "50", value_parser = positive)]
     rate: f64,
     /// Sessions and search: the rate is reached in steps of 5 % over so long
-    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = LOAD, hide_short_help = true)]
+    #[arg(long, value_name = "TIME", help_heading = LOAD, hide_short_help = true)]
     rise_over: Option<Nanos>,
     /// With --rise-over: share of the rate at the start, 0.05 to 1
-    #[arg(long, value_name = "SHARE", default_value_t = 0.8, requires = "rise_over", help_heading = LOAD, hide_short_help = true)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.8, value_parser = share, requires = "rise_over", help_heading = LOAD, hide_short_help = true)]
     rise_from: f64,
-    /// Sessions in all, on each disk; the run ends with the last of them
-    #[arg(long, value_name = "N", default_value_t = u32::MAX, help_heading = LOAD, hide_short_help = true)]
-    sessions: u32,
+    /// Sessions in all, on each disk; the run ends with the last of them [default: no bound]
+    #[arg(long, value_name = "N", help_heading = LOAD, hide_short_help = true)]
+    sessions: Option<u32>,
     /// Link rates of the sessions' clients, in equal shares, or `none`
     #[arg(long, value_name = "RATES", value_delimiter = ',', default_value = "3.5Mb/s,10Mb/s", help_heading = LOAD, hide_short_help = true)]
     link: Vec<String>,
     /// Delay each way of the sessions' clients
-    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = duration, help_heading = LOAD, hide_short_help = true)]
+    #[arg(long, value_name = "TIME", default_value = "50ms", help_heading = LOAD, hide_short_help = true)]
     delay: Nanos,
     /// How long a segment may take from when it was due
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, help_heading = LOAD, hide_short_help = true)]
+    #[arg(long, value_name = "TIME", default_value = "10s", help_heading = LOAD, hide_short_help = true)]
     timeout: Nanos,
     /// A program reads every file of each disk beside the load, in any order, over and over; only with Seekless
     #[arg(long, help_heading = LOAD, hide_short_help = true)]
@@ -387,17 +386,17 @@ struct LoadArgs {
     /// Start with no viewer at all instead of those of a long-running server
     #[arg(long, help_heading = LOAD, hide_short_help = true)]
     cold_start: bool,
-    /// What is due before is not counted
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, help_heading = LOAD, hide_short_help = true)]
+    /// Requests due before this time are not counted
+    #[arg(long, value_name = "TIME", default_value = "10s", help_heading = LOAD, hide_short_help = true)]
     warmup: Nanos,
     /// Length of a run, warm-up included
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "30s")]
     duration: Nanos,
     /// Seed of the requests
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
     /// Search: share of sessions that may fail
-    #[arg(long, value_name = "SHARE", default_value_t = 0.003, help_heading = LOAD, hide_short_help = true)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.003, value_parser = share, help_heading = LOAD, hide_short_help = true)]
     max_failed: f64,
     /// Search: no higher rate is tried
     #[arg(long, value_name = "RATE", default_value = "1000", value_parser = positive, help_heading = LOAD, hide_short_help = true)]
@@ -406,7 +405,7 @@ struct LoadArgs {
     #[arg(long, value_name = "RATE", value_parser = positive, help_heading = LOAD, hide_short_help = true)]
     expected: Option<f64>,
     /// Search: ends when the highest good and the lowest bad rate are this close
-    #[arg(long, value_name = "SHARE", default_value_t = 0.03, help_heading = LOAD, hide_short_help = true)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.03, value_parser = share, help_heading = LOAD, hide_short_help = true)]
     precision: f64,
     /// Search: most runs
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=50), help_heading = LOAD, hide_short_help = true)]
@@ -428,14 +427,6 @@ fn ufs_block(text: &str) -> Result<Bytes, String> {
 fn positive(text: &str) -> Result<f64, String> {
     let value = text.parse::<f64>().ok().filter(|v| v.is_finite() && *v > 0.0);
     value.ok_or_else(|| format!("`{text}` is not a number above 0"))
-}
-
-/// Reads `30s`, `500ms`, `20us`, `5min`.
-pub(super) fn duration(text: &str) -> Result<Nanos, String> {
-    if text.trim().parse::<f64>().is_ok() {
-        return Err(format!("`{text}` is not a time; write for example 30s, 500ms or 5min"));
-    }
-    time(text)
 }
 
 /// Reads `3.5Mb/s`, `500kb/s`, or `none`.
@@ -673,7 +664,7 @@ impl ServeArgs {
         Ok(Load::Sessions {
             per_s: l.rate,
             rise: l.rise_over.map(|over| Rise { from: l.rise_from, over }),
-            sessions: l.sessions,
+            sessions: l.sessions.unwrap_or(u32::MAX),
             classes: l.link.iter().map(class).collect::<Result<Vec<_>, Fault>>()?,
             warm_start: !l.cold_start,
             timeout: l.timeout,
@@ -702,8 +693,9 @@ impl ServerArgs {
 impl EngineArgs {
     /// All disks of a run go by the profile of the first, and are such sets.
     fn config(&self, first: &DiskConfig, memory: Bytes) -> Result<Option<EngineConfig>, Fault> {
-        let preset = (self.policy.preset != Preset::default()).then_some(Mode::Both);
-        let Some(mode) = self.mode.or(preset) else { return Ok(None) };
+        let Some(mode) = self.mode.or(self.policy.preset.map(|_| Mode::Both)) else {
+            return self.nothing_for_seekless().map(|()| None);
+        };
         let mut spindle = self.policy.config(mode)?;
         self.queue.apply(&mut spindle);
         self.file_sets.apply(&mut spindle);
@@ -723,6 +715,27 @@ impl EngineArgs {
         let (window, tells_bitrates) = (self.window, self.tell_bitrates);
         let preads = self.preads;
         Ok(Some(EngineConfig { door, spindle, single_queue, next_files, tells_bitrates, window, preads }))
+    }
+
+    /// Options of Seekless where there is none would change nothing, which looks like a result.
+    fn nothing_for_seekless(&self) -> Result<(), Fault> {
+        let p = &self.policy;
+        let options = [
+            ("--prefetch", p.prefetch.is_some()),
+            ("--order", p.order.is_some()),
+            ("--ahead", p.ahead.is_some()),
+            ("--hold", p.hold.is_some()),
+            ("--budget", p.budget.is_some()),
+            ("--scale", p.scale.is_some()),
+            ("--next-files", self.next_files == "on"),
+            ("--constant", !self.constant.is_empty()),
+        ];
+        let given = options.iter().find(|(_, given)| *given);
+        given.map_or(Ok(()), |(option, _)| {
+            Err(usage(format!(
+                "{option} is an option of Seekless, which is not there: add --mode both or a --preset"
+            )))
+        })
     }
 
     /// The size that an automatic one would start with, times the factor that was asked for.
@@ -818,30 +831,38 @@ pub(super) fn run(args: &ServeArgs) -> Result<Exit, Fault> {
         "library": { "files": catalogue.videos().len(), "bytes": catalogue.total().0 },
         "events": report.events,
     });
-    seekless_output::give(args.json.as_deref(), &value, || text(&report, &value))?;
+    seekless_output::give(args.json.as_deref(), &value, || text(&args.load, &report, &value))?;
     Ok(Exit::Ok)
 }
 
-fn text(report: &serving::Report, value: &Value) -> String {
+fn text(args: &LoadArgs, report: &serving::Report, value: &Value) -> String {
     let mut out = String::new();
     if let Some(rate) = value.pointer("/load/max_per_s").and_then(Value::as_f64) {
         let _ = writeln!(out, "maximum rate: {rate:.1} requests/s");
     }
     let l = |name| report.latency_ms.get(name).copied().unwrap_or(0.0);
-    let optimum = match report.optimum_mb_per_s {
-        0.0 => String::new(),
-        rate => format!(" (optimum {rate:.1})"),
+    let optimum = match args.load {
+        LoadKind::Handlers => format!(" (optimum {:.1})", report.optimum_mb_per_s),
+        _ => String::new(),
     };
-    let _ = writeln!(
-        out,
-        "{:.1} MB/s{optimum}, {} requests, {} failed; ms: p50 {:.0}, p95 {:.0}, p99 {:.0}",
-        report.mb_per_s,
-        report.requests,
-        report.failures,
-        l("p50"),
-        l("p95"),
-        l("p99")
-    );
+    let _ = match args.load {
+        LoadKind::Tree | LoadKind::Diff if report.length_s < args.duration.as_secs_f64() => {
+            writeln!(out, "all files read after {:.1} s", report.length_s)
+        }
+        LoadKind::Tree | LoadKind::Diff => {
+            writeln!(out, "not all files read in the {} of --duration", args.duration)
+        }
+        _ => writeln!(
+            out,
+            "{:.1} MB/s{optimum}, {} requests, {} failed; ms: p50 {:.0}, p95 {:.0}, p99 {:.0}",
+            report.mb_per_s,
+            report.requests,
+            report.failures,
+            l("p50"),
+            l("p95"),
+            l("p99")
+        ),
+    };
     if let Some(set) = report.file_set {
         let percent = set.share * 100.0;
         let _ = writeln!(out, "file set: {:.1} MB/s, {percent:.1} % of the disk's time", set.mb_per_s);
@@ -877,10 +898,13 @@ fn text(report: &serving::Report, value: &Value) -> String {
         );
     }
     let c = &report.cache;
+    // Members of a set work at once: their parts are of the time of all, idle is the set as a whole.
+    let all: u64 = report.disks.iter().map(|d| d.elapsed_ns).sum();
+    let of_members: u64 = report.disks.iter().map(|d| d.elapsed_ns * d.members.len().max(1) as u64).sum();
     let time = |part: fn(&serving::DiskStats) -> u64| {
-        let (part, all) = report.disks.iter().fold((0, 0), |(p, a), d| (p + part(d), a + d.elapsed_ns));
-        part as f64 * 100.0 / all.max(1) as f64
+        report.disks.iter().map(part).sum::<u64>() as f64 * 100.0 / of_members.max(1) as f64
     };
+    let busy: u64 = report.disks.iter().map(|d| d.busy_ns).sum();
     let read: u64 = report.disks.iter().map(|d| d.read_bytes).sum();
     let of_read = |pages: u64| (pages * PAGE) as f64 / read.max(1) as f64;
     let transfer = time(|d| d.transfer_ns);
@@ -891,7 +915,7 @@ fn text(report: &serving::Report, value: &Value) -> String {
         time(|d| d.seek_ns),
         time(|d| d.rotation_ns),
         time(|d| d.overhead_ns),
-        100.0 - time(|d| d.busy_ns),
+        100.0 - busy as f64 * 100.0 / all.max(1) as f64,
         transfer * of_read(c.refetched),
         transfer * of_read(c.never_used()),
     );
@@ -921,11 +945,15 @@ fn text(report: &serving::Report, value: &Value) -> String {
         let (size, t) = (&e.size, e.ledger.ratios());
         let _ = writeln!(
             out,
-            "  {} size {}, on its way to {}{}{}; of what was requested: {:.3} from the disk, {:.3} cached, {:.4} evicted \
+            "  {} size {}{}{}{}; of what was requested: {:.3} from the disk, {:.3} cached, {:.4} evicted \
              before use, {:.3} wasted",
             size.kind,
             Bytes(size.size),
-            Bytes(size.target),
+            if size.target == size.size {
+                String::new()
+            } else {
+                format!(", on its way to {}", Bytes(size.target))
+            },
             if size.decision.is_empty() { "" } else { ", last: " },
             size.decision,
             t.disk,

@@ -146,10 +146,16 @@ struct Table {
 fn table(args: TableOptions) -> Result<Table, Fault> {
     let usage = |m: String| Fault::new(Exit::Usage, m);
     if !(args.scale > 0.0 && args.scale <= 10.0) {
-        return Err(usage(format!("--scale {} is not within 0 and 10", args.scale)));
+        return Err(usage(format!(
+            "--scale {} is out of range; write more than 0 and at most 10",
+            args.scale
+        )));
     }
     if !(args.time_stretch > 0.0 && args.time_stretch <= 1e6) {
-        return Err(usage(format!("--time-stretch {} is not within 0 and 1,000,000", args.time_stretch)));
+        return Err(usage(format!(
+            "--time-stretch {} is out of range; write more than 0 and at most 1,000,000",
+            args.time_stretch
+        )));
     }
     let plain = Shape::default();
     let choices = Choices {

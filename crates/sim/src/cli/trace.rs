@@ -258,7 +258,10 @@ fn system(args: &RunArgs, timed: bool) -> Result<SystemSpec, Fault> {
         name => Some(catalogue::find(name).map_err(|why| usage(format!("{why}; or none")))?),
     };
     if !(args.time_stretch > 0.0 && args.time_stretch <= 1e6) {
-        return Err(usage(format!("--time-stretch {} is not within 0 and 1,000,000", args.time_stretch)));
+        return Err(usage(format!(
+            "--time-stretch {} is out of range; write more than 0 and at most 1,000,000",
+            args.time_stretch
+        )));
     }
     if args.clients == 0 {
         return Err(usage("--clients 0: nobody would ask for anything; give at least 1".into()));
@@ -504,7 +507,10 @@ fn generate(args: &GenerateArgs) -> Result<Exit, Fault> {
         Fault::new(Exit::Usage, format!("no generator is called `{}`; there are {names}", args.kind))
     })?;
     if !(args.scale > 0.0 && args.scale <= 100.0) {
-        return Err(Fault::new(Exit::Usage, format!("--scale {} is not within 0 and 100", args.scale)));
+        return Err(Fault::new(
+            Exit::Usage,
+            format!("--scale {} is out of range; write more than 0 and at most 100", args.scale),
+        ));
     }
     let mut records = kind.generate(args.scale, args.seed).enumerate();
     stream(|out| {

@@ -412,7 +412,7 @@ pub struct Config {
     pub load: Load,
     /// What reads beside it; only where Seekless is there.
     pub file_set: Option<FileSetLoad>,
-    /// What is due before is not counted.
+    /// Requests due before this time are not counted.
     pub warmup: Nanos,
     /// Length of the run, warm-up included.
     pub length: Nanos,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::Signal;
@@ -18,12 +18,13 @@ use crate::supervisor::clear_stale;
 const PATIENCE: Duration = Duration::from_secs(100);
 
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("which").required(true).args(["name", "all"]))]
 pub(super) struct DownArgs {
     /// Name of the disk
-    #[arg(long, required_unless_present = "all")]
+    #[arg(long)]
     name: Option<String>,
     /// Every disk
-    #[arg(long, conflicts_with = "name")]
+    #[arg(long)]
     all: bool,
     #[command(flatten)]
     json: JsonArgs,

@@ -40,7 +40,7 @@ enum Command {
     Trace(running::TraceArgs),
     /// Fill a disk with files whose content is a function of path and offset
     Populate(populate::PopulateArgs),
-    /// The drives there are
+    /// List the drive models
     Drives(list::DrivesArgs),
     /// Holds a disk together (started by `up`)
     #[command(hide = true)]

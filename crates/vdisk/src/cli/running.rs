@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use seekless_drive::set::SpindleStats;
-use seekless_units::{Exit, Fault};
+use seekless_units::{Bytes, Exit, Fault, Nanos};
 use serde_json::json;
 
 use super::JsonArgs;
+use crate::config::DiskConfig;
 use crate::control::{ControlClient, ControlReply, ControlRequest, StatsReport};
 use crate::faults::{ByteRange, MemberHealth, MemberOrders, MemberState, Slow, SlowMember};
 use crate::state::DiskDir;
@@ -97,7 +98,7 @@ fn table(name: &str, report: &StatsReport) -> String {
         );
     }
     text + &format!(
-        "  queue   {:.1} on average, {} at most; {} failed by order\n",
+        "  queue   {:.1} on average, {} at most; {} failed by a fault\n",
         d.queue_mean, s.queue_max, s.errors
     )
 }
@@ -145,16 +146,34 @@ pub(super) struct FaultArgs {
     json: JsonArgs,
 }
 
-/// Milliseconds in `5s`, `0.2s` or `200ms`; an hour at most.
+/// Milliseconds, an hour at most.
 fn parse_ms(text: &str) -> Result<u64, String> {
-    let wrong = || format!("`{text}` is not a time: write for example 5s or 200ms, an hour at most");
-    let (number, factor) = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
-        (Some(number), _) => (number, 1.0),
-        (None, Some(number)) => (number, 1000.0),
-        _ => return Err(wrong()),
-    };
-    let ms = number.trim().parse::<f64>().map_err(|_| wrong())? * factor;
-    if (0.0..=3.6e6).contains(&ms) { Ok(ms.ceil() as u64) } else { Err(wrong()) }
+    let time = text.parse::<Nanos>().map_err(|e| e.to_string())?;
+    if time <= Nanos::from_secs(3600) {
+        Ok(time.0.div_ceil(1_000_000))
+    } else {
+        Err("write an hour at most".into())
+    }
+}
+
+/// Whether the disk has what the faults are to act on.
+fn meets(args: &FaultArgs, disk: &DiskConfig) -> Result<(), String> {
+    let ranges = args.eio.iter().copied().chain(args.slow.iter().filter_map(|slow| slow.range));
+    for ByteRange { offset, len } in ranges {
+        if offset.saturating_add(len) > disk.size.0 {
+            let (from, size) = (Bytes(offset), disk.size);
+            return Err(format!("{from}+{} lies beyond its end: it has {size}", Bytes(len)));
+        }
+    }
+    let members = args.slow_member.iter().map(|slow| slow.member);
+    let members = members.chain(args.fail_member.iter().chain(&args.rebuild_member).copied());
+    match members.max() {
+        Some(member) if member >= disk.set.members => {
+            let last = disk.set.members - 1;
+            Err(format!("there is no member {member}: they are numbered 0 to {last}"))
+        }
+        _ => Ok(()),
+    }
 }
 
 pub(super) fn fault(args: &FaultArgs) -> Result<Exit, Fault> {
@@ -164,6 +183,11 @@ pub(super) fn fault(args: &FaultArgs) -> Result<Exit, Fault> {
         fail: args.fail_member.clone(),
         rebuild: args.rebuild_member.clone(),
     };
+    let dir = DiskDir::new(&args.name)?;
+    if let Some(record) = dir.record() {
+        meets(args, &record.config)
+            .map_err(|why| Fault::new(Exit::Usage, format!("disk `{}`: {why}", args.name)))?;
+    }
     let order = ControlRequest::Fault {
         eio: args.eio.clone(),
         slow: args.slow.clone(),
@@ -194,15 +218,16 @@ pub(super) fn fault(args: &FaultArgs) -> Result<Exit, Fault> {
 }
 
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("what").required(true).args(["to", "off"]))]
 pub(super) struct TraceArgs {
     /// Name of the disk
     #[arg(long)]
     name: String,
     /// Trace to this new file from now on
-    #[arg(long, value_name = "FILE", required_unless_present = "off")]
+    #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
     /// End the trace
-    #[arg(long, conflicts_with = "to")]
+    #[arg(long)]
     off: bool,
     #[command(flatten)]
     json: JsonArgs,
@@ -213,8 +238,8 @@ pub(super) fn trace(args: &TraceArgs) -> Result<Exit, Fault> {
     ask(&args.name, &ControlRequest::Trace { path: path.clone() })?;
     let value = json!({ "name": args.name, "trace": path });
     args.json.show(&value, || match &path {
-        Some(path) => format!("{}: traces to {}\n", args.name, path.display()),
-        None => format!("{}: traces no more\n", args.name),
+        Some(path) => format!("{}: every command is traced to {}\n", args.name, path.display()),
+        None => format!("{}: no trace\n", args.name),
     })?;
     Ok(Exit::Ok)
 }
@@ -224,9 +249,9 @@ mod tests {
     use super::parse_ms;
 
     #[test]
-    fn times_need_a_unit() {
+    fn a_hang_is_milliseconds_and_an_hour_at_most() {
         assert_eq!((parse_ms("5s"), parse_ms("200ms"), parse_ms("0.25s")), (Ok(5000), Ok(200), Ok(250)));
-        for text in ["5", "s", "-1s", "2h", "3601s", "nans"] {
+        for text in ["s", "-1s", "2h", "3601s", "nans"] {
             assert!(parse_ms(text).is_err(), "{text}");
         }
     }

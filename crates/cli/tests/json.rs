@@ -1,0 +1,78 @@
+//! `--json` without a file, or with `-`: standard output has the result and nothing else. With a file: what
+//! is there and is no JSON stays.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+const SEEKLESS: &str = env!("CARGO_BIN_EXE_seekless");
+
+fn seekless(words: &[&str], folder: &Path) -> Output {
+    let mut command = Command::new(SEEKLESS);
+    command.args(words).current_dir(folder).env("SEEKLESS_STATE", folder.join("state"));
+    command.output().unwrap()
+}
+
+#[test]
+fn a_server_keeps_standard_output_for_its_report() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = Command::new(SEEKLESS);
+    command.args(["serve", ".", "--listen", "127.0.0.1:0", "--json"]).current_dir(&dir);
+    command.env("SEEKLESS_STATE", dir.path().join("state"));
+    let mut server = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(server.stderr.take().unwrap()).lines();
+    said.by_ref()
+        .map_while(Result::ok)
+        .find(|line| line.starts_with("listening on http://"))
+        .expect("an address");
+    kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
+    let mut report = String::new();
+    server.stdout.take().unwrap().read_to_string(&mut report).unwrap();
+    assert!(server.wait().unwrap().success());
+    let report: Value = serde_json::from_str(&report).expect(&report);
+    assert!(report["counters"]["connections"].is_u64(), "{report}");
+}
+
+#[test]
+fn a_run_gives_the_statistics_of_its_daemon() {
+    let dir = tempfile::tempdir().unwrap();
+    let done = seekless(&["run", "--json", "-", "--", "true"], dir.path());
+    let said = String::from_utf8_lossy(&done.stderr);
+    if said.contains("is neither beside") {
+        return println!("skipped: the shim is not built");
+    }
+    let statistics: Value = serde_json::from_slice(&done.stdout).expect(&said);
+    assert!(statistics["pid"].is_u64(), "{statistics}");
+}
+
+#[test]
+fn a_list_is_not_taken_for_the_place_of_the_summary() {
+    let dir = tempfile::tempdir().unwrap();
+    let list = dir.path().join("list");
+    std::fs::write(&list, "a\nb\n").unwrap();
+    for command in ["order", "cat-set"] {
+        let done = seekless(&[command, "--json", "list"], dir.path());
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!((done.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+        assert!(said.contains("list: it is there and holds no JSON"), "{said}");
+        assert_eq!(std::fs::read_to_string(&list).unwrap(), "a\nb\n");
+    }
+}
+
+#[test]
+fn a_simulation_without_seekless_takes_no_options_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    for option in [["--prefetch", "4MiB"], ["--ahead", "on"], ["--constant", "nosuch=1"]] {
+        let short = ["sim", "serve", "--library", "64MiB", "--clients", "2", "--duration", "11s"];
+        let done = seekless(&[&short[..], &option].concat(), dir.path());
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(2), "{option:?}: {said}");
+        assert!(said.contains("add --mode both or a --preset"), "{option:?}: {said}");
+        let auto = [&short[..], &["--preset", "auto", "--json"]].concat();
+        let done: Value = serde_json::from_slice(&seekless(&auto, dir.path()).stdout).unwrap();
+        assert_eq!(done["engines"].as_array().map(Vec::len), Some(1), "a preset means that it is there");
+    }
+}
