@@ -19,5 +19,7 @@ pub(super) fn command(site: &Site<'_>, port: u16) -> Result<Command, Fault> {
     }
     command.args(site.options).arg("--json").arg(site.dir.join(REPORT));
     command.arg(site.root);
+    // What it learns of a software disk ends with the run.
+    command.env("SEEKLESS_PROFILES", site.dir.join("profiles"));
     Ok(command)
 }
