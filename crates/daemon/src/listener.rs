@@ -21,7 +21,7 @@ use crate::activation::Activated;
 use crate::start_error::StartError;
 
 /// Connections that may wait to be accepted. The kernel cuts it to net.core.somaxconn (4096), so double is no
-/// more; at half of it threads of a large server that all miss at once are let go by themselves.
+/// more. At half of it, when all threads of a large server miss at once, some read for themselves.
 const BACKLOG: i32 = 4096;
 
 /// How often a lock is tried that another daemon holds for a moment, and how long between. At half of it one

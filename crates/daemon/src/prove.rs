@@ -19,7 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use seekless_units::{Exit, Fault, Nanos};
+use seekless_options::week_at_most;
+use seekless_units::{Exit, Fault};
 use seekless_wire::PASS_ALL_UNTIL_TOLD;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -67,7 +68,7 @@ enum Leave {
 #[derive(Args, Clone, Debug)]
 pub struct ProveArgs {
     /// Longest time it may take; 0 only leaves the daemon as --leave says
-    #[arg(long = "for", default_value = "20m", value_name = "TIME", value_parser = time)]
+    #[arg(long = "for", default_value = "20m", value_name = "TIME", value_parser = week_at_most)]
     at_most: Duration,
     /// Length of a block, of which the first part is left out; 35 s or more
     #[arg(long, default_value = "40s", value_name = "TIME", value_parser = block_time)]
@@ -90,23 +91,13 @@ pub struct ProveArgs {
     json: Option<PathBuf>,
 }
 
-/// A week at most.
-fn time(text: &str) -> Result<Duration, String> {
-    let time = text.parse::<Nanos>().map_err(|e| e.to_string())?;
-    if time <= Nanos::from_secs(7 * 86_400) {
-        Ok(time.into())
-    } else {
-        Err("write a week (168h) at most".into())
-    }
-}
-
 fn wait(text: &str) -> Result<Duration, String> {
-    time(text)
+    week_at_most(text)
         .and_then(|t| if t.is_zero() { Err("write more than 0: every read waits".into()) } else { Ok(t) })
 }
 
 fn block_time(text: &str) -> Result<Duration, String> {
-    let block = time(text)?;
+    let block = week_at_most(text)?;
     if block < BLOCK_MIN { Err(format!("write {} s or more", BLOCK_MIN.as_secs())) } else { Ok(block) }
 }
 
@@ -506,13 +497,13 @@ mod tests {
 
     #[test]
     fn times_are_read_and_bounded() {
-        assert_eq!(time("20m"), Ok(Duration::from_secs(1200)));
-        assert_eq!(time("90s"), Ok(Duration::from_secs(90)));
-        assert_eq!(time("0"), Ok(Duration::ZERO));
+        assert_eq!(week_at_most("20m"), Ok(Duration::from_secs(1200)));
+        assert_eq!(week_at_most("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(week_at_most("0"), Ok(Duration::ZERO));
         assert!(block_time("34s").is_err() && block_time("35s").is_ok());
         assert!(wait("0").is_err() && wait("0.1s").is_ok());
         for wrong in ["", "x", "5d", "-3s", "1000h"] {
-            assert!(time(wrong).is_err(), "{wrong}");
+            assert!(week_at_most(wrong).is_err(), "{wrong}");
         }
     }
 

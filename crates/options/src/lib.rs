@@ -26,7 +26,7 @@ pub use preset::Preset;
 pub use queue::QueueOptions;
 pub use set::SetOptions;
 pub use table2::Table2;
-pub use values::{on_off, seconds};
+pub use values::{on_off, seconds, week_at_most};
 
 /// Heading of the options for comparisons with the papers.
 pub const PAPERS: &str = "Papers' parameters";

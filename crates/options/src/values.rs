@@ -1,5 +1,7 @@
 //! Values that several options take.
 
+use std::time::Duration;
+
 use seekless_units::Nanos;
 
 /// `on` or `off`.
@@ -11,6 +13,20 @@ pub fn on_off(word: &str) -> Result<bool, String> {
         "on" => Ok(true),
         "off" => Ok(false),
         _ => Err("write on or off".into()),
+    }
+}
+
+/// A time, a week at most: longer is a slip of the pen, and times that are added to a clock must not overflow
+/// it.
+///
+/// # Errors
+/// It is none, or longer; the text says what to write.
+pub fn week_at_most(text: &str) -> Result<Duration, String> {
+    let time = text.parse::<Nanos>().map_err(|e| e.to_string())?;
+    if time <= Nanos::from_secs(7 * 86_400) {
+        Ok(time.into())
+    } else {
+        Err("write a week (168h) at most".into())
     }
 }
 
@@ -26,6 +42,15 @@ pub fn seconds(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_bounded() {
+        assert_eq!(week_at_most("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(week_at_most("2min"), Ok(Duration::from_secs(120)));
+        for wrong in ["", "-1s", "169h", "9999999999h"] {
+            assert!(week_at_most(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn seconds_may_have_a_unit() {

@@ -397,7 +397,7 @@ impl Spindle {
         }
     }
 
-    /// Whether nothing has come of the reads in flight for so long that nobody is to wait for them.
+    /// Whether the reads in flight have made no progress for `stall_max`. No client waits for them then.
     fn hangs(&self, config: &Config, now: Nanos) -> bool {
         let oldest = self.flights.iter().map(|f| f.submitted).min();
         oldest.is_some_and(|submitted| now.since(submitted.max(self.last_progress)) >= config.stall_max)

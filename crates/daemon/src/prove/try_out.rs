@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use seekless_kernel::cacheevents::CacheEvents;
+use seekless_options::week_at_most;
 use seekless_units::{Exit, Fault};
 
-use super::{Leave, ProveArgs, block_time, measurable, measure, possible, time};
+use super::{Leave, ProveArgs, block_time, measurable, measure, possible};
 use crate::control;
 use crate::observe::unavailable;
 use crate::own_daemon::OwnDaemon;
@@ -30,7 +31,7 @@ pub struct TryArgs {
     #[arg(required = true, value_name = "DIR")]
     dirs: Vec<PathBuf>,
     /// Longest time it may take; it ends when it is certain
-    #[arg(long = "for", default_value = "10m", value_name = "TIME", value_parser = time)]
+    #[arg(long = "for", default_value = "10m", value_name = "TIME", value_parser = week_at_most)]
     at_most: Duration,
     /// Length of a block, of which the first part is left out; 35 s or more
     #[arg(long, default_value = "40s", value_name = "TIME", value_parser = block_time)]

@@ -11,9 +11,9 @@
 //!   meanwhile is announced after it like any other.
 //! - A disk that was read from meanwhile says that a miss was not heard. Then there is no pause for
 //!   [`LISTEN`], in which the reader is heard when it reads on.
-//! - There is none while the engine may keep something in memory for a reader: for the time that a file stays
-//!   open after a miss or a read that is followed, and while a file that was brought in before it was opened
-//!   is unread.
+//! - No pause is made while the engine may keep bytes in memory for a reader. This is so while a file stays
+//!   open after a miss or a followed read, and while a file that was read ahead before it was opened is
+//!   unread.
 //!
 //! A file system whose device has no counts of reads (btrfs) has no pauses.
 

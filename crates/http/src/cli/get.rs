@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use clap::Args;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use seekless_options::week_at_most;
 use seekless_units::{Bytes, Exit, Fault};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use super::duration;
 use crate::get::{Options, Outcome, Progress, download, file_name, parse, trust};
 
 /// Download files, in any order the server likes, resuming where an earlier run was interrupted.
@@ -40,7 +40,7 @@ pub struct GetArgs {
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1000))]
     retries: u32,
     /// Longest silence of a server
-    #[arg(long, default_value = "60s", value_name = "TIME", value_parser = duration)]
+    #[arg(long, default_value = "60s", value_name = "TIME", value_parser = week_at_most)]
     timeout: Duration,
     /// Longest file; one that is longer is given up [default: none, and half of the free space where the server tells no length]
     #[arg(long, value_name = "SIZE")]

@@ -12,12 +12,11 @@ use seekless_kernel::service::{self, Passed, ServiceManager};
 use seekless_levels::coordinate::Coordination;
 use seekless_levels::coordinate::pfc::PfcParams;
 use seekless_metrics::{Address, MetricsServer};
-use seekless_options::{BOUNDS, EngineOptions, PAPERS, on_off};
+use seekless_options::{BOUNDS, EngineOptions, PAPERS, on_off, week_at_most};
 use seekless_policy::Mode;
 use seekless_units::{Bytes, Exit, Fault, Nanos};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::duration;
 use crate::serve::{Patience, Server, ServerSettings, Upper, tls};
 
 /// Serve files over HTTP, never waiting for a disk, until told to stop.
@@ -67,16 +66,16 @@ pub struct ServeArgs {
     #[arg(long, value_name = "SIZE")]
     rate: Option<Bytes>,
     /// How long a client may take for the head of a request
-    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = duration, help_heading = BOUNDS, hide_short_help = true)]
+    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = week_at_most, help_heading = BOUNDS, hide_short_help = true)]
     head_timeout: Duration,
     /// How long a connection may say nothing between requests
-    #[arg(long, default_value = "75s", value_name = "TIME", value_parser = duration, help_heading = BOUNDS, hide_short_help = true)]
+    #[arg(long, default_value = "75s", value_name = "TIME", value_parser = week_at_most, help_heading = BOUNDS, hide_short_help = true)]
     idle_timeout: Duration,
     /// How long a client may take no byte of an answer
-    #[arg(long, default_value = "60s", value_name = "TIME", value_parser = duration, help_heading = BOUNDS, hide_short_help = true)]
+    #[arg(long, default_value = "60s", value_name = "TIME", value_parser = week_at_most, help_heading = BOUNDS, hide_short_help = true)]
     send_timeout: Duration,
     /// How long answers under way may go on after the server is told to stop
-    #[arg(long, default_value = "30s", value_name = "TIME", value_parser = duration, help_heading = BOUNDS, hide_short_help = true)]
+    #[arg(long, default_value = "30s", value_name = "TIME", value_parser = week_at_most, help_heading = BOUNDS, hide_short_help = true)]
     grace: Duration,
     /// Largest file of which a digest is made for clients that want one (it is read whole for that)
     #[arg(long, default_value = "16MiB", value_name = "SIZE", help_heading = BOUNDS, hide_short_help = true)]

@@ -717,7 +717,8 @@ impl EngineArgs {
         Ok(Some(EngineConfig { door, spindle, single_queue, next_files, tells_bitrates, window, preads }))
     }
 
-    /// Options of Seekless where there is none would change nothing, which looks like a result.
+    /// Refuses options of Seekless if Seekless is not simulated. They would change nothing, and the output would
+    /// look like a result.
     fn nothing_for_seekless(&self) -> Result<(), Fault> {
         let p = &self.policy;
         let options = [
