@@ -186,7 +186,7 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
         manager.stopping();
     }
     drop(metrics);
-    // The statistics outlive the receptionist by a moment.
+    // The statistics outlive the acceptor by a moment.
     if let Some(report) = daemon.status().or(last)
         && args.json.is_some()
     {

@@ -1,9 +1,12 @@
-//! One connection of a shim, shared by the receptionist, which reads from it, and the thread that answers.
+//! One connection of a shim, shared by the thread of its user, which reads from it, and the thread that answers.
+//! Whoever lets go of it last, it is closed by the thread of its user: unread packets may hold descriptors, and
+//! their end is that of the connection.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::io::Errno;
+use seekless_kernel::deferred::{Closer, DeferredFd};
 use seekless_kernel::fdpass;
 use seekless_wire::Frame;
 
@@ -13,7 +16,7 @@ const NONE: u64 = 0;
 /// The sending side of a connection. Sends never wait: an answer that its shim does not read is lost.
 #[derive(Debug)]
 pub(crate) struct Client {
-    socket: OwnedFd,
+    socket: DeferredFd,
     /// Number of the request that waits for an answer; [`NONE`] if none does. The thread that takes it out
     /// answers, so no request is answered twice whatever crosses.
     waiting: AtomicU64,
@@ -22,7 +25,9 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(socket: OwnedFd) -> Client {
+    pub(crate) fn new(socket: OwnedFd, closer: &Closer) -> Client {
+        let socket = DeferredFd::new(socket);
+        socket.closed_by(closer);
         Client { socket, waiting: AtomicU64::new(NONE), status: AtomicBool::new(false) }
     }
 
@@ -49,7 +54,7 @@ impl Client {
     /// Answers the request, if it still waits.
     pub(crate) fn answer(&self, number: u64, frame: Frame<'_>) {
         if self.waiting.compare_exchange(number, NONE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            // A client that is gone is noticed by the receptionist.
+            // A client that is gone is noticed by the thread of its user.
             let _ = self.send(frame);
         }
     }

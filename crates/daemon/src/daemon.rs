@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::acceptor::{Acceptor, Parts};
 use crate::activation::Activated;
 use crate::callers::Callers;
 use crate::listener::Listener;
 use crate::passing::Passing;
-use crate::receptionist::Receptionist;
 use crate::rings::Rings;
 use crate::settings::DaemonSettings;
 use crate::start_error::StartError;
@@ -111,20 +111,20 @@ impl Daemon {
         let (stop, stopped) = UnixStream::pair().map_err(StartError::Threads)?;
         stop.set_nonblocking(true).map_err(StartError::Threads)?;
         let hand_over = HandOver::default();
-        let receptionist = Receptionist::new(
-            settings.clone(),
+        let acceptor = Acceptor::new(Parts {
+            settings: settings.clone(),
             listener,
-            stopped,
-            engine.clone(),
+            stop: stopped,
+            engine: engine.clone(),
             statistics,
             shared,
             rings,
-            hand_over.clone(),
-        )
+            hand_over: hand_over.clone(),
+        })
         .map_err(StartError::Threads)?;
         let thread = thread::Builder::new()
-            .name("receptionist".into())
-            .spawn(move || receptionist.run())
+            .name("acceptor".into())
+            .spawn(move || acceptor.run())
             .map_err(StartError::Threads)?;
         let thread = Some(thread);
         Ok(Daemon { settings, engine, door, passing, callers, stop, statistics: asker, hand_over, thread })

@@ -2,7 +2,7 @@
 //! served or passed.
 //!
 //! A miss is seen twice: when the shim asks, and when it reports the read it has made afterwards. The time
-//! between is what the server waited, to within [`crate::receptionist`]'s look at the rings. A read that is
+//! between is what the server waited, to within [`crate::acceptor`]'s look at the rings. A read that is
 //! reported without a question before it was a hit, and waited for nothing.
 
 use std::collections::HashMap;

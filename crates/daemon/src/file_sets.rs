@@ -1,7 +1,7 @@
 //! File sets of programs: a thread that translates between connections, [`FileSets`] and the engine.
 //!
 //! ```text
-//!  receptionist -- Said: open, add, took, close --> FileSets (which range is next, across all sets)
+//!  user threads -- Said: open, add, took, close --> FileSets (which range is next, across all sets)
 //!                                                       |  Ask, Cancel, Took
 //!       program <-- FileSetReady -- this thread         v
 //!                                        ^------ the engine: one queue a disk, with streams and misses
@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -23,12 +23,12 @@ use crossbeam_channel::{Receiver, Sender, after, bounded, never, select, unbound
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use seekless_engine::{
-    ClientDemand, Completion, Engine, ForwardedCall, OnAnswer, Passed, Refused, Submitted, Ticket, Transport,
-    lock,
+    ClientDemand, Completion, Engine, ForwardedCall, OnAnswer, Opener, Submitted, Ticket, Transport, lock,
 };
 use seekless_filesets::{
     Action, FileSets, Outcome, RANGES_MAX, Range, RangeId, SETS_MAX, SetId, StepId, room,
 };
+use seekless_kernel::prefetch::Source;
 use seekless_policy::IN_FLIGHT_MAX;
 use seekless_units::{Lba, SECTOR_BYTES, part_of};
 use seekless_wants::{CallKind, DoorLimits, Want};
@@ -38,7 +38,7 @@ use crate::client::Client;
 use crate::daemon::file_set_ranges;
 use crate::status::FileSetsReport;
 
-/// Messages of the receptionist in line: all ranges of two sets, added and taken. At half of it programs that
+/// Messages of the user threads in line: all ranges of two sets, added and taken. At half of it programs that
 /// add at the same moment may be hung up on while this thread waits for a processor; at double memory.
 const SAID_MAX: usize = 4 * RANGES_MAX;
 
@@ -65,7 +65,9 @@ const ROOM_WITHOUT_BUDGET: u64 = 64 << 20;
 /// A range, and how it is read.
 pub(crate) struct Added {
     /// As the program passed it.
-    pub(crate) fd: OwnedFd,
+    pub(crate) source: Arc<Source>,
+    /// Opens it for the engine.
+    pub(crate) opener: Arc<Opener>,
     /// See [`ForwardedCall::reader`].
     pub(crate) reader: u32,
     /// The call that would read it.
@@ -76,7 +78,7 @@ pub(crate) struct Added {
     pub(crate) disk: usize,
 }
 
-/// What the receptionist says. A set has the number of its connection.
+/// What the thread of a user says. A set has the number of its connection.
 pub(crate) enum Said {
     /// A program asks for a file set; `user`: one whose sets are counted.
     Open { set: u64, client: Arc<Client>, user: Option<u32>, window: u64 },
@@ -223,7 +225,7 @@ impl Desk {
             }
             None => FileSet { reason: PassReason::Full, ranges: 0, window_bytes: 0 },
         };
-        // A program that cannot be told has hung up, and the receptionist notices.
+        // A program that cannot be told has hung up, and the thread of its user notices.
         let _ = client.send(Frame::FileSet(frame));
         if opened.is_some() {
             self.report.begun += 1;
@@ -332,7 +334,8 @@ impl Desk {
         let demand = ClientDemand { file_set: true, ..ClientDemand::default() };
         let call = ForwardedCall { reader: added.reader, want, demand, ..added.call };
         let answer = self.answer.clone();
-        match self.engine.submit(call, &mut StepDoor { fd: added.fd.as_fd(), step, answer: Some(answer) }) {
+        let mut door = StepDoor { added, step, answer: Some(answer) };
+        match self.engine.submit(call, &mut door) {
             Ok(Submitted::Resident { .. }) => Some(Outcome::There),
             Ok(Submitted::Blocked(ticket)) => {
                 self.tickets.insert(step, ticket);
@@ -369,7 +372,7 @@ impl Program {
         while let Some(&ready) = self.unsent.front() {
             match self.client.send(Frame::FileSetReady(ready)) {
                 Err(Errno::AGAIN | Errno::NOBUFS) => return,
-                // It has hung up; the receptionist notices.
+                // It has hung up; the thread of its user notices.
                 Ok(()) | Err(_) => self.unsent.pop_front(),
             };
         }
@@ -383,30 +386,29 @@ fn lane_of(disk: usize, part: usize) -> u32 {
 
 /// A step on its way to the engine. Its disk is served already.
 struct StepDoor<'a> {
-    fd: BorrowedFd<'a>,
+    added: &'a Added,
     step: StepId,
     answer: Option<Sender<Answer>>,
 }
 
 impl Transport for StepDoor<'_> {
     fn fd(&self) -> BorrowedFd<'_> {
-        self.fd
+        self.added.source.as_fd()
     }
 
-    fn kind(&mut self, _: &DoorLimits) -> Result<CallKind, Refused> {
+    fn kind(&mut self, _: &DoorLimits) -> Result<CallKind, seekless_engine::Refused> {
         Ok(CallKind::Read)
     }
 
-    fn may_add_disk(&mut self) -> bool {
-        false
-    }
-
-    fn block(&mut self, _: Ticket) -> Option<(OnAnswer, Passed)> {
-        let own = rustix::io::fcntl_dupfd_cloexec(self.fd, 3).ok()?;
+    fn block(&mut self, _: Ticket) -> Option<(OnAnswer, Arc<Source>)> {
         let (step, answer) = (self.step, self.answer.take()?);
         let on_answer = move |completion: Completion<'_>| {
             let _ = answer.send((step, matches!(completion, Completion::Resident(_))));
         };
-        Some((Box::new(on_answer), Passed::Shared(own)))
+        Some((Box::new(on_answer), self.added.source.clone()))
+    }
+
+    fn opener(&self) -> Option<&Opener> {
+        Some(&self.added.opener)
     }
 }

@@ -1,17 +1,20 @@
 //! Front doors of the engine for unchanged servers. The paper's Reception (\[L\] 3.2.2).
 //!
 //! ```text
-//!  shims --connect, Need + descriptor--> receptionist --request--> reader of that disk (Spindle)
-//!    ^                                    (epoll, never               |        ^
-//!    |                                     touches a disk)       piece|        | progress, done
-//!    |                                        |                       v        |
-//!    `--Working, every second-----------------'                   worker: read-ahead, wait
-//!    `--Answer------------------------------------ reader           (readers, workers: crate `engine`)
+//!  shims --connect--> acceptor --> thread of that user --request--> reader of that disk (Spindle)
+//!    ^                             (never touches a disk)              |        ^
+//!    |--Working, every second-------------'                       piece|        | progress, done
+//!    |                                                                 v        |
+//!    `--Answer------------------------------------ reader          worker: read-ahead, wait
+//!                                                                  (readers, workers: crate `engine`)
 //! ```
 //!
-//! - The *receptionist* thread (`receptionist`) takes connections and requests, answers what is resident already, finds
-//!   the disk of each file, keeps waiting shims informed, and notices those that hang up. What one user may take of what
-//!   all share is bounded (`shares`); reads are reported through a ring a user (`rings`).
+//! - The *acceptor* thread (`acceptor`) takes connections and hands each to the thread of its user. What one user may
+//!   take of what all share is bounded (`accounts`, `shares`, `strikes`); reads are reported through a ring a user
+//!   (`rings`).
+//! - The thread of a user (`user_thread`) takes requests, answers what is resident already, finds the disk of each
+//!   file, keeps waiting shims informed, and notices those that hang up. A descriptor that hangs holds up its own
+//!   user's thread. What these threads share is in `front`.
 //! - One *reader* thread a disk, with its workers, is the engine's ([`seekless_engine`]).
 //! - The *file sets* thread (`file_sets`) has what programs take in any order read in the order of the disk.
 //! - The *statistics* thread (`statistics`) collects reports of tracked calls and answers status questions.
@@ -25,6 +28,8 @@
 //!
 //! Must not know: the other applications.
 
+mod acceptor;
+mod accounts;
 mod activation;
 mod callers;
 pub mod cli;
@@ -36,7 +41,9 @@ pub mod doctor;
 mod enable;
 mod engine_args;
 mod file_sets;
+mod front;
 mod held;
+mod limbo;
 mod listener;
 mod metrics;
 mod observe;
@@ -44,7 +51,6 @@ mod own_daemon;
 mod parent;
 mod passing;
 mod prove;
-mod receptionist;
 mod reload;
 mod rings;
 pub mod run;
@@ -57,6 +63,7 @@ mod status;
 mod strikes;
 mod take_over;
 mod top;
+mod user_thread;
 mod watch;
 
 pub use daemon::Daemon;

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
-use seekless_kernel::fdpass::{self, Address, Peer, SOCKET_PATH_BYTES_MAX, TwinName};
+use seekless_kernel::fdpass::{self, Address, SOCKET_PATH_BYTES_MAX, TwinName};
 
 use crate::activation::Activated;
 use crate::start_error::StartError;
@@ -67,8 +67,9 @@ impl Listener {
         }
         let _locked = lock_folder(path);
         match fdpass::connect(Address::Path(&name)) {
-            Ok(_) | Err(Errno::AGAIN) => return Err(StartError::Running(path.to_path_buf())),
-            Err(Errno::CONNREFUSED) => {
+            Ok(daemon) if !is_dead(daemon.as_fd()) => return Err(StartError::Running(path.to_path_buf())),
+            Err(Errno::AGAIN) => return Err(StartError::Running(path.to_path_buf())),
+            Ok(_) | Err(Errno::CONNREFUSED) => {
                 let is_socket = fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
                 if is_socket {
                     fs::remove_file(path).map_err(io_error)?;
@@ -148,13 +149,18 @@ impl Listener {
         self.at_path.iter().map(|p| &p.socket).chain(&self.at_twin).map(|s| s.as_fd())
     }
 
-    /// Whether this peer may connect by the socket of this number: abstract sockets have no permission bits,
+    /// Whether a peer of this account ([`crate::accounts`]) may connect by the socket of this number: abstract sockets have no permission bits,
     /// so those of the path are applied here. At the path the kernel has applied them, and those for a group
     /// too.
-    pub(crate) fn admits(&self, number: usize, peer: Peer) -> bool {
+    pub(crate) fn admits(&self, number: usize, account: u32) -> bool {
         let at_activated_path = self.activated && number == 0;
-        let own = peer.uid == 0 || peer.uid == rustix::process::geteuid().as_raw();
+        let own = account == 0 || account == rustix::process::geteuid().as_raw();
         self.others_allowed || own || at_activated_path
+    }
+
+    /// Whether the socket of this number is the one at the path.
+    pub(crate) fn is_path(&self, number: usize) -> bool {
+        number == 0 && self.at_path.is_some()
     }
 }
 
@@ -193,6 +199,16 @@ impl Claim {
         }
         Ok(())
     }
+}
+
+/// Whether the process that listens there was killed and does not end, because one of its threads waits for a
+/// file that hangs: its sockets stay, and nobody accepts.
+fn is_dead(connection: BorrowedFd<'_>) -> bool {
+    let pid = fdpass::peer(connection).map_or(0, |peer| peer.pid);
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name before it may hold anything.
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    matches!(state, Some('Z' | 'X'))
 }
 
 /// Keeps other daemons from taking a socket of this folder for dead meanwhile, until it is dropped. Any user

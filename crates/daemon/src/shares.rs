@@ -16,12 +16,6 @@ use std::time::{Duration, Instant};
 /// for so long when it comes back.
 const GIVEN_UP_FOR: Duration = Duration::from_secs(5);
 
-/// Disks without a block device (FUSE, network) that one user may be the first to ask for. Every user may
-/// mount FUSE file systems, and each gets threads of its own and one of 256 places for disks. At half of it
-/// there is still one for each mount of a media server; at double, two hostile users could take half of all
-/// places.
-const OWN_DISKS_MAX: usize = 64;
-
 /// Three quarters of `most`, at least one.
 pub(crate) fn of(most: usize) -> usize {
     (most / 4 * 3 + most % 4 * 3 / 4).max(1)
@@ -68,7 +62,6 @@ pub(crate) struct Shares {
     places_max: usize,
     places: HashMap<(u32, usize), Arc<AtomicUsize>>,
     given_up: VecDeque<(Instant, Place)>,
-    own_disks: HashMap<u32, usize>,
 }
 
 impl Shares {
@@ -79,7 +72,6 @@ impl Shares {
             places_max: of(queue_max),
             places: HashMap::new(),
             given_up: VecDeque::new(),
-            own_disks: HashMap::new(),
         }
     }
 
@@ -103,18 +95,6 @@ impl Shares {
     pub(crate) fn given_up(&mut self, uid: u32, place: Place, now: Instant) {
         if !self.trusts(uid) {
             self.given_up.push_back((now, place));
-        }
-    }
-
-    /// Whether this user may be the first to ask for another disk without a block device.
-    pub(crate) fn may_bring_disk(&self, uid: u32) -> bool {
-        self.trusts(uid) || self.own_disks.get(&uid).is_none_or(|&n| n < OWN_DISKS_MAX)
-    }
-
-    /// It was.
-    pub(crate) fn brought_disk(&mut self, uid: u32) {
-        if !self.trusts(uid) {
-            *self.own_disks.entry(uid).or_default() += 1;
         }
     }
 
@@ -173,16 +153,5 @@ mod tests {
             shares.given_up(0, place, now);
         }
         assert!(shares.given_up.is_empty(), "root is not held to anything");
-    }
-
-    #[test]
-    fn disks_that_a_user_can_make_are_bounded() {
-        let mut shares = Shares::new(4, 500);
-        for _ in 0..OWN_DISKS_MAX {
-            assert!(shares.may_bring_disk(33));
-            shares.brought_disk(33);
-            shares.brought_disk(0);
-        }
-        assert!(!shares.may_bring_disk(33) && shares.may_bring_disk(34) && shares.may_bring_disk(0));
     }
 }

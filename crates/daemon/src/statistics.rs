@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
@@ -82,10 +82,9 @@ pub(crate) enum Ask {
     Report(Sender<StatusReport>),
 }
 
-/// The way to the thread.
+/// The way to the thread, which ends with it unless others still hold askers.
 pub(crate) struct Statistics {
     sender: Sender<Ask>,
-    thread: JoinHandle<()>,
 }
 
 impl Statistics {
@@ -95,8 +94,8 @@ impl Statistics {
     /// No thread can be had.
     pub(crate) fn start(shared: Shared) -> io::Result<Statistics> {
         let (sender, asks) = bounded(WAITING_MAX);
-        let thread = thread::Builder::new().name("statistics".into()).spawn(move || run(&shared, &asks))?;
-        Ok(Statistics { sender, thread })
+        thread::Builder::new().name("statistics".into()).spawn(move || run(&shared, &asks))?;
+        Ok(Statistics { sender })
     }
 
     /// Hands something over; `false` if the thread is behind. Reports of calls may not fill the way for questions.
@@ -108,12 +107,6 @@ impl Statistics {
     /// A way to ask from other threads.
     pub(crate) fn asker(&self) -> Sender<Ask> {
         self.sender.clone()
-    }
-
-    /// Ends the thread, unless others still hold askers.
-    pub(crate) fn stop(self) {
-        drop(self.sender);
-        drop(self.thread);
     }
 }
 

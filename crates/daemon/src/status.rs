@@ -33,7 +33,7 @@ pub struct StatusReport {
     pub order: String,
     /// One queue for all disks.
     pub single_queue: bool,
-    /// What the receptionist saw.
+    /// What happened at the socket.
     pub counters: Counters,
     /// One a queue, in the order they were first used.
     pub disks: Vec<DiskReport>,
@@ -170,7 +170,7 @@ pub struct WatchReport {
     pub pauses: u64,
 }
 
-/// What the receptionist counts.
+/// What is counted at the socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     /// Connections accepted.

@@ -2,7 +2,7 @@
 //!
 //! A shim says little that is refused: a frame of another version once, a file that has just been cut
 //! short, a file on a device that it is then told to leave alone. A process that sends nonsense as fast as
-//! it can takes the receptionist's time from everybody. So each such thing is a strike, and a user with too
+//! it can takes the processor's time from everybody. So each such thing is a strike, and a user with too
 //! many in a second is not read for a while: its connections are closed unread, and its shims go on by
 //! themselves. Root and the daemon's own user are always heard.
 
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// Strikes a second that a user may have. At half, a server of a hundred processes that are all told of
 /// another version at once would be one of them; at double, a hostile user takes twice as much of the
-/// receptionist's time before it is muted.
+/// processor's time before it is muted.
 const STRIKES_MAX: u32 = 64;
 
 /// How long a user with more is not read. At half, nonsense takes twice as much time in all; at double, the

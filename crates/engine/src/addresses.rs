@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn files_remembered_are_bounded() {
         let mut addresses = Addresses::default();
-        let source = Source::reopen(tempfile::tempfile().unwrap().into());
+        let source = Source::own(tempfile::tempfile().unwrap().into());
         let edition = Edition { size: 1, changed: (0, 0) };
         for ino in 0..(2 * FILES_MAX as u64) {
             addresses.of(FileId { dev: 1, ino }, edition, &source, 0);

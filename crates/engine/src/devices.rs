@@ -106,6 +106,11 @@ impl Devices {
         self.views().map(|(name, snapshot)| DiskReport::of(name, &lock(snapshot))).collect()
     }
 
+    /// Whether the engine has this file open by itself.
+    pub(crate) fn has_open(&self, file: FileId) -> bool {
+        lock(&self.all.open).contains(&file)
+    }
+
     /// What the readers have in common.
     pub(crate) fn all(&self) -> &AllDisks {
         &self.all
@@ -162,95 +167,85 @@ impl Devices {
         reader.is_some_and(|reader| lock(&reader.snapshot).engine.needs_every_hit())
     }
 
-    /// The place for a file, held open as `fd`.
+    /// The place for a file, held open as `fd`. Where it is not known, the kernel and the file's own file system
+    /// are asked, without the lock: either may take as long as it likes.
     ///
     /// # Errors
     /// A reader had to be started and no thread could be had.
-    pub(crate) fn place(&mut self, file: FileId, fd: BorrowedFd<'_>, now: Instant) -> io::Result<Place> {
+    pub(crate) fn place(
+        devices: &SharedDevices,
+        file: FileId,
+        fd: BorrowedFd<'_>,
+        now: Instant,
+    ) -> io::Result<Place> {
+        let known = lock(devices).known(file, now);
+        let layered = match known {
+            Known::At(place) => return Ok(place),
+            Known::Layered(mount) => Some(mount),
+            Known::Not => None,
+        };
+        let found = LookedUp::of(Dev::from_raw(file.dev), layered, fd);
+        lock(devices).enter(file, found, fd, now)
+    }
+
+    /// What is remembered of a file's place.
+    fn known(&self, file: FileId, now: Instant) -> Known {
         let fresh = |since: Instant| now.saturating_duration_since(since) < believed();
-        let known = self.known.get(&file.dev).filter(|k| fresh(k.1)).map(|k| k.0);
-        if let Some(Found::At(place)) = known {
-            return Ok(place);
+        let of_device = self.known.get(&file.dev).filter(|k| fresh(k.1)).map(|k| k.0);
+        match of_device {
+            Some(Found::At(place)) => return Known::At(place),
+            _ if self.closed => return Known::At(Place::NotADisk),
+            _ => {}
         }
-        if let Some(&(place, since)) = self.by_file.get(&file)
-            && fresh(since)
-        {
-            return Ok(place);
+        match (self.by_file.get(&file), of_device) {
+            (Some(&(place, since)), _) if fresh(since) => Known::At(place),
+            (_, Some(Found::ByFile(mount))) => Known::Layered(mount),
+            _ => Known::Not,
         }
+    }
+
+    /// Remembers what was found.
+    fn enter(&mut self, file: FileId, found: LookedUp, fd: BorrowedFd<'_>, now: Instant) -> io::Result<Place> {
         if self.closed {
             return Ok(Place::NotADisk);
         }
-        let topology = Topology::of_system();
-        let dev = Dev::from_raw(file.dev);
-        let found = match known {
-            Some(found) => found,
-            None => self.look_up(&topology, dev, fd)?,
+        let place = match found.backing {
+            Some(backing) => self.place_on(Dev::from_raw(file.dev), backing, found.steps, fd)?,
+            None => Place::NotADisk,
         };
+        let of_device = found.mount.map_or(Found::At(place), Found::ByFile);
         if self.known.len() >= DEVICES_MAX {
             self.known.clear();
         }
-        self.known.insert(file.dev, (found, now));
-        let mount = match found {
-            Found::At(place) => return Ok(place),
-            Found::ByFile(mount) => mount,
-        };
-        // Where the layer cannot be told, what the file system as a whole lies on has to do.
-        let backing = match topology.layer_of(mount, fd) {
-            Some((below, id)) => topology.backing(below, Some(id)),
-            None => topology.backing(dev, Some(mount)),
-        };
-        let place = self.place_on(&topology, dev, backing, fd)?;
-        if self.by_file.len() >= FILES_MAX {
-            self.by_file.retain(|_, known| fresh(known.1));
+        self.known.insert(file.dev, (of_device, now));
+        if found.mount.is_some() {
+            if self.by_file.len() >= FILES_MAX {
+                self.by_file.retain(|_, known| now.saturating_duration_since(known.1) < believed());
+            }
+            if self.by_file.len() >= FILES_MAX {
+                self.by_file.clear();
+            }
+            self.by_file.insert(file, (place, now));
         }
-        if self.by_file.len() >= FILES_MAX {
-            self.by_file.clear();
-        }
-        self.by_file.insert(file, (place, now));
         Ok(place)
     }
 
-    fn look_up(&mut self, topology: &Topology, dev: Dev, fd: BorrowedFd<'_>) -> io::Result<Found> {
-        // Only file systems without a device of their own need the mount's number.
-        let mount_id = if dev.major == 0 { mount_id(fd) } else { None };
-        let unseen = dev.major == 0 && !mount_id.is_some_and(|id| topology.has_mount(id));
-        // A container's mount is in no table of ours; its kind can still be asked for.
-        let kind = if unseen { fstype::of(fd).map(|t| t.reads) } else { topology.reads(mount_id) };
-        let beyond = matches!(kind, Some(Reads::OwnCache | Reads::Network));
-        if beyond || (kind == Some(Reads::Fuse) && fstype::reads_directly(fd)) {
-            return Ok(Found::At(Place::NotADisk));
-        }
-        if let Some(id) = mount_id.filter(|&id| topology.is_layered(Some(id))) {
-            return Ok(Found::ByFile(id));
-        }
-        let backing = topology.backing(dev, mount_id);
-        self.place_on(topology, dev, backing, fd).map(Found::At)
-    }
-
     /// Where the files of a device with this under it are read.
-    fn place_on(
-        &mut self,
-        topology: &Topology,
-        dev: Dev,
-        backing: Backing,
-        fd: BorrowedFd<'_>,
-    ) -> io::Result<Place> {
+    fn place_on(&mut self, dev: Dev, backing: Backing, steps: Steps, fd: BorrowedFd<'_>) -> io::Result<Place> {
         let mut joined = 0;
-        let (disk, start, queue_of) = match backing {
-            Backing::Disk { disk, start, queue_of, members } if self.serves(&disk, &members, fd) => {
+        let (disk, start) = match backing {
+            Backing::Disk { disk, start, members, .. } if self.serves(&disk, &members, fd) => {
                 joined = members.len();
-                (Some(disk), start, queue_of)
+                (Some(disk), start)
             }
             Backing::Disk { .. } | Backing::Beyond(_) => return Ok(Place::NotADisk),
             Backing::Memory if !self.settings.include_ssd => return Ok(Place::NotADisk),
-            Backing::Memory => (None, 0, None),
+            Backing::Memory => (None, 0),
             Backing::Unresolved(why) => {
                 tracing::debug!(%dev, why, "goes to the common queue");
-                (None, 0, None)
+                (None, 0)
             }
         };
-        let limits = topology.queue_limits(queue_of.unwrap_or(dev));
-        let steps = Steps { submit: limits.read_ahead_cut(), report: PROGRESS_STEP };
         let disk = disk.filter(|_| !self.settings.single_queue);
         let (key, name) = match &disk {
             Some(disk) => (Some(disk.dev), disk.name.as_str()),
@@ -316,6 +311,68 @@ impl Devices {
         tracing::info!(disk = name, "a disk is served");
         Ok(index)
     }
+}
+
+/// What [`Devices::known`] finds.
+enum Known {
+    At(Place),
+    /// Its device is made of others; the mount's number.
+    Layered(u64),
+    Not,
+}
+
+/// What a look at the system tells of a file's place.
+struct LookedUp {
+    /// What its device lies on; `None`: on no disk that read-ahead can help.
+    backing: Option<Backing>,
+    steps: Steps,
+    /// The mount's number where each file lies on another file system.
+    mount: Option<u64>,
+}
+
+impl LookedUp {
+    /// `layered`: the mount's number, where that is known.
+    fn of(dev: Dev, layered: Option<u64>, fd: BorrowedFd<'_>) -> LookedUp {
+        let topology = Topology::of_system();
+        // Only file systems without a device of their own need the mount's number.
+        let mount_id = layered.or_else(|| mount_id(fd).filter(|_| dev.major == 0));
+        if layered.is_none() && !helps(&topology, dev, mount_id, fd) {
+            let steps = Steps { submit: PROGRESS_STEP, report: PROGRESS_STEP };
+            return LookedUp { backing: None, steps, mount: None };
+        }
+        let mount = mount_id.filter(|&id| topology.is_layered(Some(id)));
+        // Where the layer cannot be told, what the file system as a whole lies on has to do.
+        let backing = match mount.and_then(|id| topology.layer_of(id, fd)) {
+            Some((below, id)) => topology.backing(below, Some(id)),
+            None => topology.backing(dev, mount_id),
+        };
+        let queue_of = match &backing {
+            Backing::Disk { queue_of, .. } => *queue_of,
+            _ => None,
+        };
+        let limits = topology.queue_limits(queue_of.unwrap_or(dev));
+        let steps = Steps { submit: limits.read_ahead_cut(), report: PROGRESS_STEP };
+        LookedUp { backing: Some(backing), steps, mount }
+    }
+}
+
+/// Whether read-ahead can help the files of this mount, and nobody but root or this user can hold it up.
+fn helps(topology: &Topology, dev: Dev, mount_id: Option<u64>, fd: BorrowedFd<'_>) -> bool {
+    let unseen = dev.major == 0 && !mount_id.is_some_and(|id| topology.has_mount(id));
+    // A container's mount is in no table of ours; its kind can still be asked for.
+    let kind = if unseen { fstype::of(fd).map(|t| t.reads) } else { topology.reads(mount_id) };
+    match kind {
+        Some(Reads::OwnCache | Reads::Network) => false,
+        // Its server can make every call on its files wait for good.
+        Some(Reads::Fuse) => mount_id.is_some_and(|id| is_trusted(topology, id)) && !fstype::reads_directly(fd),
+        _ => true,
+    }
+}
+
+/// Whether a mount of FUSE was made by root or by this user. One of a user's own namespace is in no table of ours.
+fn is_trusted(topology: &Topology, mount_id: u64) -> bool {
+    let Some(user) = topology.fuse_user(mount_id) else { return false };
+    user == 0 || user == rustix::process::geteuid().as_raw()
 }
 
 /// The mount a descriptor was opened through.

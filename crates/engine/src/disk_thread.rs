@@ -2,8 +2,8 @@
 //!
 //! It translates, and has no rules of its own. Messages of the doors, reports of the workers and the
 //! machine's memory become events of the engine. The engine's actions go to the workers, to the pinner and to
-//! those who asked. The thread never waits for the disk, except for the file system's block map of a file it
-//! has not met before.
+//! those who asked. The thread opens, closes and looks up no file ([`crate::opener`], [`crate::aside`]), and never
+//! waits for the disk, except for the file system's block map of a file it has not met before.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -13,16 +13,15 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, never, select_biased};
 use seekless_kernel::prefetch::{Source, give_back};
-use seekless_kernel::residency::{missing_prefix, page_bytes, resident_prefix};
 use seekless_policy::{
     Access, Action, Demand, DiskEngine, Event, FileId, Outcome, Request, RequestId, Taken, Verdict,
 };
 use seekless_units::Nanos;
-use seekless_wants::PROGRESS_STEP;
 
+use crate::aside::Aside;
 use crate::decisions::DiskLog;
 use crate::disk::Disk;
-use crate::door::{Ask, ClientDemand, Completion, Hit, Message, OnAnswer, ResidentRange, readable_file};
+use crate::door::{Ask, ClientDemand, Completion, Hit, Message, OnAnswer, ResidentRange};
 use crate::kind::Kinds;
 use crate::machine::Machine;
 use crate::media::{Look, Told};
@@ -52,6 +51,7 @@ pub(crate) struct DiskLoop {
     pub(crate) began: Instant,
     pub(crate) workers: Workers,
     pub(crate) files: OpenFiles,
+    pub(crate) aside: Aside,
     pub(crate) missed: Missed,
     pub(crate) pending: HashMap<RequestId, Pending>,
     /// `None`: nothing is pinned.
@@ -142,8 +142,8 @@ impl DiskLoop {
         match message {
             Message::Ask(ask) => self.ask(*ask),
             Message::Hit(hit) => {
-                let Hit { passed, reader, file, edition, offset, len, taken, start, steps } = *hit;
-                self.files.open(file, edition, start, steps, passed);
+                let Hit { source, reader, file, edition, offset, len, taken, start, steps } = *hit;
+                self.files.open(file, edition, start, steps, source);
                 self.event(Event::Opened { file });
                 self.access(file, offset, len, taken);
                 self.read(reader, file, offset, len);
@@ -152,6 +152,7 @@ impl DiskLoop {
                 self.access(file, offset, len, taken);
                 self.read(reader, file, offset, len);
             }
+            Message::Opened { file, source } => self.files.opened(file, source),
             Message::Leave { dev } => self.leave(dev),
             Message::Missed { file, offset } => {
                 for event in self.missed.events(&mut self.files, file, offset).into_iter().flatten() {
@@ -174,7 +175,7 @@ impl DiskLoop {
 
     fn ask(&mut self, ask: Ask) {
         let Ask { id, file, edition, need_offset, need_len, offset, len, .. } = ask;
-        let source = self.files.open(file, edition, ask.start, ask.steps, ask.passed);
+        let source = self.files.open(file, edition, ask.start, ask.steps, ask.source);
         let lba = self.files.locate(file, offset).and_then(|(lba, _)| lba);
         let Ask { reader, on_answer, answer_is_read, .. } = ask;
         let pending = Pending { reader, on_answer, file, source, need_offset, need_len, answer_is_read };
@@ -200,6 +201,7 @@ impl DiskLoop {
             Report::Found { id, from, upto } => self.event(Event::Found { read: id, from, upto }),
             Report::Gone { id, from, upto } => self.event(Event::Gone { read: id, from, upto }),
             Report::Progress { id, upto } => self.event(Event::Progress { read: id, upto }),
+            Report::Missing { file, offset, len } => self.event(Event::Missing { file, offset, len }),
             Report::Done { id, at, result } => {
                 let outcome = self.statistics.read_ended(at, &self.engine.stats(), result);
                 self.event(Event::Done { read: id, outcome });
@@ -229,7 +231,11 @@ impl DiskLoop {
                     give_back(&open.source, offset, len);
                 }
             }
-            Action::Probe { file, offset, len } => self.probe(file, offset, len),
+            Action::Probe { file, offset, len } => {
+                if let Some(open) = self.files.get(file) {
+                    self.aside.look(file, open.source.clone(), offset, len);
+                }
+            }
             Action::Pin { file, offset, len } => {
                 if let (Some(pinner), Some(open)) = (&mut self.pinner, self.files.get(file)) {
                     pinner.pin(Span::of(file, offset, len), &open.source);
@@ -256,21 +262,6 @@ impl DiskLoop {
         }
     }
 
-    /// Looks for the first hole. The rest is probed, or missed, later.
-    fn probe(&mut self, file: FileId, offset: u64, len: u64) {
-        let Some(open) = self.files.get(file) else { return };
-        // What a file has lost since it was last read has not been evicted.
-        let Some((_, edition)) = readable_file(open.source.as_fd()) else { return };
-        let len = len.min(edition.size.saturating_sub(offset));
-        let Ok(there) = resident_prefix(open.source.as_fd(), offset, len) else { return };
-        if there < len {
-            let (hole, most) = (offset + there, PROGRESS_STEP.min(len - there));
-            // Its first page is missing, whatever is told of the others.
-            let missing = missing_prefix(open.source.as_fd(), hole, most).unwrap_or(0).max(page_bytes());
-            self.event(Event::Missing { file, offset: hole, len: missing });
-        }
-    }
-
     fn answer(&mut self, id: RequestId, verdict: Verdict) {
         let Some(pending) = self.pending.remove(&id) else { return };
         self.answered(pending.reader, verdict);
@@ -279,6 +270,8 @@ impl DiskLoop {
             Verdict::Resident => Completion::Resident(ResidentRange { fd: source.as_fd(), offset, len }),
             Verdict::Pass(reason) => Completion::Pass(reason),
         });
+        drop(source);
+        self.files.end_passing(file);
         if pending.answer_is_read && verdict == Verdict::Resident {
             self.access(file, offset, len, Taken::Unknown);
         }

@@ -1,7 +1,8 @@
 //! What a door hands to a disk thread, and what it gets back.
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
@@ -10,35 +11,6 @@ use seekless_kernel::residency::resident_prefix;
 use seekless_policy::{FileId, Reason, RequestId, Taken};
 
 use crate::addresses::Edition;
-
-/// How the bytes of a request's file are read: what came with the request. The disk thread makes it a
-/// [`Source`].
-#[derive(Debug)]
-pub enum Passed {
-    /// A descriptor that shares its struct file with a server. It is opened again by the disk thread, because
-    /// that may ask a file server that hangs.
-    Shared(OwnedFd),
-    /// One that is ours alone.
-    Own(Source),
-}
-
-impl Passed {
-    pub(crate) fn source(self) -> Source {
-        match self {
-            Passed::Shared(fd) => Source::reopen(fd),
-            Passed::Own(source) => source,
-        }
-    }
-}
-
-impl AsFd for Passed {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Passed::Shared(fd) => fd.as_fd(),
-            Passed::Own(source) => source.as_fd(),
-        }
-    }
-}
 
 /// Called once, on the disk thread, with what became of a request. It must not wait.
 pub type OnAnswer = Box<dyn FnOnce(Completion<'_>) + Send>;
@@ -89,7 +61,7 @@ pub(crate) struct Ask {
     /// Told what became of it.
     pub(crate) on_answer: OnAnswer,
     /// Open for reading, a regular file.
-    pub(crate) passed: Passed,
+    pub(crate) source: Arc<Source>,
     /// See [`crate::ForwardedCall::reader`].
     pub(crate) reader: u32,
     /// Which file.
@@ -118,7 +90,7 @@ pub(crate) struct Ask {
 #[derive(Debug)]
 pub(crate) struct Hit {
     /// Open for reading, a regular file.
-    pub(crate) passed: Passed,
+    pub(crate) source: Arc<Source>,
     /// See [`crate::ForwardedCall::reader`].
     pub(crate) reader: u32,
     /// Which file.
@@ -155,6 +127,14 @@ pub(crate) enum Message {
         len: u64,
         /// How much of them.
         taken: Taken,
+    },
+    /// A file that was read through a passed descriptor is open by itself now; the same descriptor again: it
+    /// cannot be, and is to be kept.
+    Opened {
+        /// Which file.
+        file: FileId,
+        /// How it is read from now on.
+        source: Arc<Source>,
     },
     /// The kernel reads missing bytes of a file by itself, because a program waits for them: what follows is
     /// next.
@@ -197,7 +177,7 @@ impl Message {
             Message::Hit(_) | Message::Access { .. } | Message::Missed { .. } | Message::Release { .. } => {
                 true
             }
-            Message::Ask(_) | Message::Leave { .. } | Message::Cancel(_) | Message::Took { .. } => false,
+            Message::Ask(_) | Message::Opened { .. } | Message::Leave { .. } | Message::Cancel(_) | Message::Took { .. } => false,
         }
     }
 }
@@ -208,6 +188,7 @@ impl fmt::Debug for Message {
             Message::Ask(_) => "Ask",
             Message::Hit(_) => "Hit",
             Message::Access { .. } => "Access",
+            Message::Opened { .. } => "Opened",
             Message::Leave { .. } => "Leave",
             Message::Missed { .. } => "Missed",
             Message::Release { .. } => "Release",

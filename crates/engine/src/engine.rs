@@ -9,6 +9,7 @@ use crate::devices::{Devices, SharedDevices};
 use crate::lock;
 use crate::metadata::{Keeper, MetadataReport};
 use crate::next_files::Foretold;
+use crate::opener::Opener;
 use crate::report::DiskReport;
 use crate::settings::Settings;
 
@@ -25,6 +26,8 @@ struct Shared {
     rests: Arc<AtomicBool>,
     /// Keeps the metadata of trees, if there are such.
     keeper: Option<Keeper>,
+    /// Opens files for callers in this process.
+    opener: Opener,
     /// The next request's name.
     ids: AtomicU64,
 }
@@ -44,7 +47,8 @@ impl Engine {
         let rests = devices.all().rests.clone();
         let devices = Arc::new(Mutex::new(devices));
         let keeper = Keeper::of(&settings);
-        Engine { shared: Arc::new(Shared { settings, devices, rests, keeper, ids: AtomicU64::new(1) }) }
+        let (opener, ids) = (Opener::new(devices.clone()), AtomicU64::new(1));
+        Engine { shared: Arc::new(Shared { settings, devices, rests, keeper, opener, ids }) }
     }
 
     /// The settings in force.
@@ -60,6 +64,16 @@ impl Engine {
     /// The disk threads, for a door that does its own looking up.
     pub fn devices(&self) -> &SharedDevices {
         &self.shared.devices
+    }
+
+    /// Opens files for callers in this process.
+    pub(crate) fn opener(&self) -> &Opener {
+        &self.shared.opener
+    }
+
+    /// A thread that opens files for the calls of one user of a door ([`crate::Transport::opener`]).
+    pub fn new_opener(&self) -> Opener {
+        Opener::new(self.shared.devices.clone())
     }
 
     /// A name for a request, not used again.

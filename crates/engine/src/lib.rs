@@ -1,7 +1,7 @@
 //! policy x kernel, in real time: what every front door shares.
 //!
 //! ```text
-//!  shim's receptionist   watch's and observe's threads   serve's event loops (other crates)
+//!  threads of shims' users   watch's and observe's threads   serve's event loops (other crates)
 //!            \                  |                  /
 //!             `-- ForwardedCall: submit --------'
 //!                               v
@@ -24,6 +24,7 @@
 //! Must not know: sockets, frames, command lines, the doors.
 
 mod addresses;
+mod aside;
 mod decisions;
 mod devices;
 mod disk;
@@ -39,6 +40,7 @@ mod metadata;
 mod missed;
 mod next_files;
 mod open_files;
+mod opener;
 mod pinner;
 mod report;
 mod settings;
@@ -51,13 +53,14 @@ mod worker;
 pub use addresses::Edition;
 pub use decisions::DecisionLog;
 pub use devices::{Devices, SharedDevices};
-pub use door::{ClientDemand, Completion, OnAnswer, Passed, ResidentRange};
+pub use door::{ClientDemand, Completion, OnAnswer, ResidentRange};
 pub use engine::Engine;
 pub use files_used::FilesUsed;
 pub use kind::{KindReport, Kinds, KnownBy};
 pub use machine::page_cache;
 pub use metadata::MetadataReport;
 pub use next_files::Foretold;
+pub use opener::Opener;
 pub use report::{DiskReport, Durations, FileSetUse};
 pub use settings::Settings;
 pub use snapshot::Snapshot;

@@ -69,6 +69,7 @@ impl DiskLoop {
         self.event(Event::MemoryLimit(limit));
         self.report_concurrency();
         self.files.renew_volume(now);
+        self.files.end_all_passing();
         self.disk.remember(&self.engine.stats().size);
         self.log.flush();
     }

@@ -28,7 +28,7 @@ use seekless_units::{Lba, Nanos};
 
 use crate::addresses::Edition;
 use crate::disk_thread::{DiskLoop, Pending};
-use crate::door::{Completion, OnAnswer, Passed};
+use crate::door::{Completion, OnAnswer};
 use crate::lock;
 use crate::snapshot::Snapshot;
 use crate::worker::short_name;
@@ -212,7 +212,7 @@ impl DiskLoop {
         let Some(next_files) = &self.next_files else { return };
         let Foretell { id, reader, file, source, edition, on, offset, len } = ask;
         let answered = next_files.on_answer(reader, file);
-        let source = self.files.open(file, edition, on.start, on.steps, Passed::Own(source));
+        let source = self.files.open(file, edition, on.start, on.steps, Arc::new(source));
         let lba = self.files.locate(file, offset).and_then(|(lba, _)| lba);
         let on_answer: OnAnswer = Box::new(|outcome| answered(matches!(outcome, Completion::Resident(_))));
         let (need_offset, need_len) = (offset, len);

@@ -1,6 +1,6 @@
 //! Starts the thread of a disk, with what is known of the disk before it is first read.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, TrySendError, bounded};
 use seekless_policy::memory::REPORT_EVERY;
-use seekless_policy::{Config, DiskEngine, IN_FLIGHT_MAX, OrderKind, Sizing};
+use seekless_policy::{Config, DiskEngine, FileId, IN_FLIGHT_MAX, OrderKind, Sizing};
 
+use crate::aside::Aside;
 use crate::decisions::DiskLog;
 use crate::disk::Disk;
 use crate::disk_thread::DiskLoop;
@@ -50,6 +51,8 @@ pub(crate) struct AllDisks {
     pub(crate) bitrates: Arc<Bitrates>,
     /// What was brought in for users that have not shown it.
     pub(crate) foretold: Arc<Foretold>,
+    /// Files that disk threads have open by themselves.
+    pub(crate) open: Arc<Mutex<HashSet<FileId>>>,
 }
 
 /// What is told of the disk of a thread by its topology.
@@ -71,7 +74,7 @@ impl DiskThread {
         settings: &Settings,
         all: AllDisks,
     ) -> io::Result<DiskThread> {
-        let AllDisks { disks, rests, bitrates, foretold } = all;
+        let AllDisks { disks, rests, bitrates, foretold, open } = all;
         let sharing = disks.load(Ordering::Relaxed) + 1;
         let Setup { disk, config, kinds, volume } = Setup::of(name, told, settings, sharing);
         let engine = DiskEngine::new(config);
@@ -80,6 +83,7 @@ impl DiskThread {
         // Twice the queue: requests the engine will pass are refused quickly and may come in bursts.
         let (sender, messages) = bounded(config.queue_max.saturating_mul(2).min(1 << 16));
         let (workers, reports) = Workers::start(name, config.in_flight)?;
+        let aside = Aside::start(name, workers.reporter())?;
         let ((looks, to_look), (tell, headers)) = media::channels();
         if config.reads_headers() {
             media::spawn(name, to_look, tell, bitrates)?;
@@ -101,7 +105,12 @@ impl DiskThread {
             log,
             began,
             workers,
-            files: OpenFiles::on(volume.map(|volume| Renewed::new(volume, replaced.clone()))),
+            files: OpenFiles::on(
+                volume.map(|volume| Renewed::new(volume, replaced.clone())),
+                open,
+                aside.closer(),
+            ),
+            aside,
             missed: Missed::default(),
             pending: HashMap::new(),
             pinner,

@@ -7,8 +7,10 @@
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Instant;
 
+use seekless_kernel::prefetch::{Source, Steps};
 use seekless_kernel::residency::resident_prefix;
 use seekless_policy::{FileId, Mode, RequestId, Taken};
 use seekless_units::Lba;
@@ -16,9 +18,10 @@ use seekless_wants::{CallKind, DoorLimits, Want};
 
 use crate::addresses::Edition;
 use crate::devices::{Devices, Place};
-use crate::door::{Ask, ClientDemand, Hit, Message, OnAnswer, Passed, readable_file};
+use crate::door::{Ask, ClientDemand, Hit, Message, OnAnswer, readable_file};
 use crate::engine::Engine;
 use crate::lock;
+use crate::opener::Opener;
 
 /// A call that a door forwards.
 #[derive(Clone, Copy, Debug)]
@@ -87,22 +90,19 @@ pub trait Transport {
     /// [`Refused::Door`]: the call is to go on as it is.
     fn kind(&mut self, limits: &DoorLimits) -> Result<CallKind, Refused>;
 
-    /// Whether the file may bring the engine another disk. Asked of files on no block device: their user may
-    /// have made it.
-    fn may_add_disk(&mut self) -> bool {
-        true
-    }
-
-    /// The file has brought the engine another disk.
-    fn added_disk(&mut self) {}
-
     /// The file's disk is served. Whatever was read before this call should be reported now: heard of later,
     /// it would look like another client's.
     fn before_look(&mut self) {}
 
     /// The call is to wait. Returns what is called at its end, and how its file is read. `None`: the door has
     /// no room for it, and the call is [`Refused::Door`].
-    fn block(&mut self, ticket: Ticket) -> Option<(OnAnswer, Passed)>;
+    fn block(&mut self, ticket: Ticket) -> Option<(OnAnswer, Arc<Source>)>;
+
+    /// Where the file is opened for the engine if [`Transport::block`] passes a descriptor of another process.
+    /// `None`: where the files of this process are.
+    fn opener(&self) -> Option<&Opener> {
+        None
+    }
 }
 
 /// A caller in this process: it reads all it names, and is told on the disk's thread.
@@ -133,9 +133,9 @@ impl Transport for InProcess<'_> {
         Ok(CallKind::Read)
     }
 
-    fn block(&mut self, _: Ticket) -> Option<(OnAnswer, Passed)> {
+    fn block(&mut self, _: Ticket) -> Option<(OnAnswer, Arc<Source>)> {
         let own = rustix::io::fcntl_dupfd_cloexec(self.fd, 3).ok()?;
-        Some((self.on_answer.take()?, Passed::Shared(own)))
+        Some((self.on_answer.take()?, Arc::new(Source::passed(own))))
     }
 }
 
@@ -206,8 +206,9 @@ impl Engine {
     /// most likely finds the bytes in memory: they are not pinned. The read is reported when it is done
     /// ([`Engine::read`], [`Engine::hit`]), because what counts as read may be given back.
     ///
-    /// Short: a file's disk is looked up (cached for seconds), the rest is handed over to the disk's thread.
-    /// The first call for a device reads `/sys`.
+    /// A file's disk is looked up (remembered for seconds), what of it is in memory is asked of the kernel, the
+    /// rest is handed over to the disk's thread. The file system of a file that another process has made can
+    /// hold up the first two for as long as it likes: a door calls this where only that process's user waits.
     ///
     /// # Errors
     /// The call is not served, and no answer follows; the caller reads for itself, and may block.
@@ -228,7 +229,7 @@ impl Engine {
         if let Some(hit) = there(want) {
             return Ok(hit);
         }
-        let place = self.place(call.file, door)?;
+        let place = self.place(call.file, door.fd())?;
         door.before_look();
         let bytes = match call.resident {
             Some(bytes) => bytes,
@@ -236,11 +237,12 @@ impl Engine {
         };
         let Some(missing) = want.missing(bytes) else { return Ok(Submitted::Resident { want, bytes }) };
         let ticket = Ticket { disk: place.0, id: self.next_id() };
-        let (on_answer, passed) = door.block(ticket).ok_or(Refused::Door)?;
+        let (on_answer, source) = door.block(ticket).ok_or(Refused::Door)?;
+        let to_open = (!source.is_own()).then(|| source.clone());
         let ask = Ask {
             id: ticket.id,
             on_answer,
-            passed,
+            source,
             reader: call.reader,
             file: call.file,
             edition: call.edition,
@@ -255,10 +257,14 @@ impl Engine {
         };
         // On failure the message comes back and is dropped unanswered: the door learns it from the error
         // alone.
-        match lock(self.devices()).send(ticket.disk, Message::Ask(Box::new(ask))) {
-            Ok(()) => Ok(Submitted::Blocked(ticket)),
-            Err(_) => Err(Refused::Full),
+        let sent = lock(self.devices()).send(ticket.disk, Message::Ask(Box::new(ask)));
+        if sent.is_err() {
+            return Err(Refused::Full);
         }
+        if let Some(source) = to_open {
+            door.opener().unwrap_or_else(|| self.opener()).open(ticket.disk, call.file, source);
+        }
+        Ok(Submitted::Blocked(ticket))
     }
 
     /// The caller is gone: its call is answered `Pass(Cancelled)`, and what only it wanted is not read any
@@ -279,10 +285,10 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::submit`].
-    pub fn disk_of(&self, file: FileId, door: &mut impl Transport) -> Result<usize, Refused> {
+    pub fn disk_of(&self, file: FileId, fd: BorrowedFd<'_>) -> Result<usize, Refused> {
         match self.settings().spindle.mode {
             Mode::Off | Mode::Track => Err(Refused::Mode),
-            _ => self.place(file, door).map(|place| place.0),
+            _ => self.place(file, fd).map(|place| place.0),
         }
     }
 
@@ -300,15 +306,16 @@ impl Engine {
 
     /// Reports a read that hit, of a file the engine may not know: its stream moved on, and the next piece
     /// may be due. Lossy: a disk thread that is behind misses it.
-    pub fn hit(&self, call: &ForwardedCall, taken: Taken, passed: Passed) {
+    pub fn hit(&self, call: &ForwardedCall, taken: Taken, source: Source) {
         if !self.settings().hears_hits() {
             return;
         }
-        let place = lock(self.devices()).place(call.file, passed.as_fd(), Instant::now());
+        let place = Devices::place(self.devices(), call.file, source.as_fd(), Instant::now());
         let Ok(Place::Reader { index, start, steps }) = place else { return };
         let (reader, file, edition) = (call.reader, call.file, call.edition);
         let (offset, len) = (call.want.offset(), call.want.len());
-        let hit = Hit { passed, reader, file, edition, offset, len, taken, start, steps };
+        let source = Arc::new(source);
+        let hit = Hit { source, reader, file, edition, offset, len, taken, start, steps };
         let _ = lock(self.devices()).send(index, Message::Hit(Box::new(hit)));
     }
 
@@ -336,23 +343,13 @@ impl Engine {
     }
 
     /// Where the file of a call is read.
-    fn place(&self, file: FileId, door: &mut impl Transport) -> Result<DiskPlace, Refused> {
+    fn place(&self, file: FileId, fd: BorrowedFd<'_>) -> Result<DiskPlace, Refused> {
         // Files that live in memory alone (memfd, tmpfs) have seals, all others have not. Where we do not see
         // what they are mounted at they would go to the common queue.
-        if !self.settings().include_ssd && rustix::fs::fcntl_get_seals(door.fd()).is_ok() {
+        if !self.settings().include_ssd && rustix::fs::fcntl_get_seals(fd).is_ok() {
             return Err(Refused::NotADisk);
         }
-        let mut devices = lock(self.devices());
-        let own = rustix::fs::major(file.dev) == 0 && devices.reader_of(file).is_none();
-        if own && !door.may_add_disk() {
-            return Err(Refused::NotADisk);
-        }
-        let before = devices.views().len();
-        let place = devices.place(file, door.fd(), Instant::now());
-        if own && devices.views().len() > before {
-            door.added_disk();
-        }
-        match place {
+        match Devices::place(self.devices(), file, fd, Instant::now()) {
             Ok(Place::Reader { index, start, steps }) => Ok((index, start, steps)),
             Ok(Place::NotADisk) => Err(Refused::NotADisk),
             Err(error) => {
@@ -364,7 +361,7 @@ impl Engine {
 }
 
 /// The disk, the first sector of the file system on it, and the sizes of read-ahead calls there.
-type DiskPlace = (usize, u64, seekless_kernel::prefetch::Steps);
+type DiskPlace = (usize, u64, Steps);
 
 /// What became of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use seekless_kernel::prefetch::{Brought, Came, Source, Steps, bring_in};
 use seekless_kernel::residency::resident_stretches;
-use seekless_policy::{FOUND_MAX, IN_FLIGHT_MAX, ReadId};
+use seekless_policy::{FOUND_MAX, FileId, IN_FLIGHT_MAX, ReadId};
 
 /// One piece to bring in.
 pub(crate) struct Job {
@@ -65,6 +65,12 @@ pub(crate) enum Report {
         id: ReadId,
         upto: u64,
     },
+    /// Bytes that were read ahead and are not in memory any more ([`crate::aside`]).
+    Missing {
+        file: FileId,
+        offset: u64,
+        len: u64,
+    },
     Done {
         id: ReadId,
         at: Instant,
@@ -99,6 +105,11 @@ impl Workers {
         let lane = workers.lane(None);
         workers.enough_for(lane, flights)?;
         Ok((workers, reports))
+    }
+
+    /// The way by which others report to the disk thread.
+    pub(crate) fn reporter(&self) -> Sender<Report> {
+        self.report.clone()
     }
 
     /// The workers that read this copy.

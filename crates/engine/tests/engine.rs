@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Advice, fadvise};
 use seekless_decisions::{Entry, FIRST_LINE, Line};
 use seekless_engine::{
-    Completion, DecisionLog, DiskReport, Engine, ForwardedCall, InProcess, Passed, Refused, Settings,
+    Completion, DecisionLog, DiskReport, Engine, ForwardedCall, InProcess, Refused, Settings,
     Submitted,
 };
+use seekless_kernel::prefetch::Source;
 use seekless_kernel::residency::resident_prefix;
 use seekless_policy::{AheadConfig, DiskEngine, DropBehind, Mode, Sizing, Taken};
 use seekless_sizing::controller::Params;
@@ -65,7 +66,7 @@ fn ask(engine: &Engine, file: &File, offset: u64, len: u64) -> Result<String, Re
 /// Reports a read that hit.
 fn hit(engine: &Engine, file: &File, offset: u64, len: u64) {
     let call = ForwardedCall::of(file.as_fd(), offset, len).unwrap();
-    engine.hit(&call, Taken::All, Passed::Shared(file.try_clone().unwrap().into()));
+    engine.hit(&call, Taken::All, Source::own(file.try_clone().unwrap().into()));
 }
 
 #[test]

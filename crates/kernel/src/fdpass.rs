@@ -191,6 +191,46 @@ pub fn unread(socket: BorrowedFd<'_>) -> bool {
     bytes.is_ok_and(|bytes| bytes > 0)
 }
 
+/// What waits to be received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// Nothing.
+    Nothing,
+    /// A packet of bytes alone.
+    Bytes,
+    /// A packet with descriptors, which are closed when it is received or the socket is closed. That can wait for
+    /// the server of a file, or for the peer of a socket, for as long as these like.
+    Descriptors,
+}
+
+/// Looks at the next packet without taking it, or anything that came with it.
+pub fn waiting(socket: BorrowedFd<'_>) -> Waiting {
+    let mut none = RecvAncillaryBuffer::default();
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    match rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut [0u8; 1])], &mut none, flags) {
+        // There was no room for them.
+        Ok(got) if got.flags.contains(ReturnFlags::CTRUNC) => Waiting::Descriptors,
+        Ok(got) if got.bytes > 0 => Waiting::Bytes,
+        _ => Waiting::Nothing,
+    }
+}
+
+/// Ends a conversation and drops packets without descriptors. Whether that is all there was: closing the socket
+/// then waits for nobody.
+pub fn dismiss(socket: BorrowedFd<'_>) -> bool {
+    let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+    // The other side can send no more, and a queue has 10 packets by default.
+    loop {
+        match waiting(socket) {
+            Waiting::Nothing => return true,
+            Waiting::Descriptors => return false,
+            Waiting::Bytes => {
+                let _ = rustix::net::recv(socket, &mut [0u8; 1], RecvFlags::DONTWAIT);
+            }
+        }
+    }
+}
+
 /// One packet received.
 #[derive(Debug)]
 pub struct Received {
@@ -353,6 +393,27 @@ mod tests {
         assert!(unread(client.as_fd()), "accepted and not read");
         receive(server.as_fd(), &mut [0; 4]).unwrap();
         assert!(!unread(client.as_fd()));
+    }
+
+    #[test]
+    fn what_waits_is_seen_without_taking_it() {
+        let file = tempfile::tempfile().unwrap();
+        let (a, b) = pair();
+        assert_eq!(waiting(b.as_fd()), Waiting::Nothing);
+        send(a.as_fd(), b"bare", None).unwrap();
+        send(a.as_fd(), b"with", Some(file.as_fd())).unwrap();
+        assert_eq!(waiting(b.as_fd()), Waiting::Bytes);
+        assert!(receive(b.as_fd(), &mut [0; 8]).unwrap().descriptor.is_none());
+        assert_eq!([waiting(b.as_fd()), waiting(b.as_fd())], [Waiting::Descriptors; 2]);
+        assert!(receive(b.as_fd(), &mut [0; 8]).unwrap().descriptor.is_some());
+        for descriptors in [false, true] {
+            let (a, b) = pair();
+            send(a.as_fd(), b"bare", None).unwrap();
+            let fd = descriptors.then_some(file.as_fd());
+            send(a.as_fd(), b"more", fd).unwrap();
+            assert_eq!(dismiss(b.as_fd()), !descriptors);
+            assert!(send(a.as_fd(), b"late", None).is_err(), "the other side knows");
+        }
     }
 
     /// What lets a shim go on at once when the daemon is swamped.

@@ -15,6 +15,8 @@ pub mod call;
 #[cfg(feature = "full")]
 pub mod cgroup;
 #[cfg(feature = "full")]
+pub mod deferred;
+#[cfg(feature = "full")]
 pub mod extents;
 #[cfg(feature = "full")]
 pub mod fanotify;
@@ -32,6 +34,8 @@ pub mod loopdev;
 pub mod memory;
 #[cfg(feature = "full")]
 pub mod mounts;
+#[cfg(feature = "full")]
+pub mod peer;
 #[cfg(feature = "full")]
 pub mod perf;
 #[cfg(feature = "full")]

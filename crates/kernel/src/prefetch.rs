@@ -14,10 +14,10 @@
 //!
 //! The descriptor a server passes shares its `struct file` with the server: advice on it, or a read through
 //! it, would change the server's own read-ahead. So the file is opened again ([`Source::reopen`]) and *that*
-//! descriptor is told `POSIX_FADV_RANDOM`: its waiting reads start no read-ahead of their own. Where the file
-//! cannot be opened again (no permission, no /proc) or must not be (opening a FUSE file throws its cached
-//! pages away, unless its server says otherwise), the passed descriptor is used, but only in ways that leave
-//! no trace in it: read-ahead, and page faults through a mapping to wait.
+//! descriptor is told `POSIX_FADV_RANDOM`: its waiting reads start no read-ahead of their own. Until it is, and
+//! where it cannot be (no permission, no /proc) or must not be (opening a FUSE file throws its cached pages
+//! away, unless its server says otherwise), the passed descriptor is used ([`Source::passed`]), but only in ways
+//! that leave no trace in it: read-ahead, and page faults through a mapping to wait.
 
 use std::fmt;
 use std::io;
@@ -31,6 +31,7 @@ use rustix::io::Errno;
 use rustix::mm;
 use seekless_wants::{PIECE, parts};
 
+use crate::deferred::{Closer, DeferredFd};
 use crate::residency::{cachestat, mincore, page_bytes, pages_of};
 
 /// How often a page is looked at where nothing better is to be had (before Linux 5.14). A disk moves about
@@ -46,41 +47,50 @@ const POLL_MAX: Duration = Duration::from_secs(5);
 /// A file to bring bytes in from.
 #[derive(Debug)]
 pub struct Source {
-    fd: OwnedFd,
+    fd: DeferredFd,
     /// Whether the `struct file` is ours alone.
     own: bool,
 }
 
 impl Source {
-    /// Opens the file behind `passed` again, read-only; falls back to `passed` itself if that is refused.
-    pub fn reopen(passed: OwnedFd) -> Source {
-        if rustix::fs::fstatfs(&passed).is_ok_and(|fs| fs.f_type as u64 == FUSE_SUPER_MAGIC) {
-            return Source { fd: passed, own: false };
-        }
-        let path = format!("/proc/self/fd/{}", passed.as_raw_fd());
-        // Without NONBLOCK, opening a file under another process's lease waits for it to be given up, up to
-        // 45 seconds (/proc/sys/fs/lease-break-time), and the whole disk with it. Reads of regular files do
-        // not look at it.
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-        // Without NOATIME our one-byte reads would write access times; it takes the owner or CAP_FOWNER.
-        let again = rustix::fs::open(path.as_str(), flags | OFlags::NOATIME, Mode::empty())
-            .or_else(|_| rustix::fs::open(path.as_str(), flags, Mode::empty()));
-        match again {
-            Ok(fd) => {
-                // Refused by some network file systems; then the wait costs a little read-ahead, nothing
-                // more.
-                let _ = fadvise(&fd, 0, None, Advice::Random);
-                Source { fd, own: true }
-            }
-            Err(_) => Source { fd: passed, own: false },
-        }
+    /// A descriptor that shares its `struct file` with another process. It is used only in ways that leave no
+    /// trace in that.
+    pub fn passed(fd: OwnedFd) -> Source {
+        Source { fd: DeferredFd::new(fd), own: false }
     }
 
     /// A descriptor whose struct file no other process uses: that of a pre-content event, which raises no
     /// events itself. Opening *that* file again would, and the reader of events would wait for itself.
     pub fn own(fd: OwnedFd) -> Source {
         let _ = fadvise(&fd, 0, None, Advice::Random);
-        Source { fd, own: true }
+        Source { fd: DeferredFd::new(fd), own: true }
+    }
+
+    /// Opens the file behind a descriptor again, read-only. `None`: it must not be opened again, because that
+    /// throws away what is in memory of it (FUSE). May wait for the file's server, or for a program that scans
+    /// what is opened.
+    ///
+    /// # Errors
+    /// Those of `open`: no permission, no `/proc`, another process's lease.
+    pub fn reopen(passed: BorrowedFd<'_>) -> io::Result<Option<Source>> {
+        if rustix::fs::fstatfs(passed)?.f_type as u64 == FUSE_SUPER_MAGIC {
+            return Ok(None);
+        }
+        let path = format!("/proc/self/fd/{}", passed.as_raw_fd());
+        // Without NONBLOCK, opening a file under another process's lease waits for it to be given up, up to
+        // 45 seconds (/proc/sys/fs/lease-break-time). Reads of regular files do not look at it.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        // Without NOATIME our one-byte reads would write access times; it takes the owner or CAP_FOWNER.
+        let again = rustix::fs::open(path.as_str(), flags | OFlags::NOATIME, Mode::empty())
+            .or_else(|_| rustix::fs::open(path.as_str(), flags, Mode::empty()))?;
+        // The advice is refused by some network file systems; then the wait costs a little read-ahead, nothing
+        // more.
+        Ok(Some(Source::own(again)))
+    }
+
+    /// Has the descriptor closed there ([`DeferredFd::closed_by`]).
+    pub fn closed_by(&self, closer: &Closer) {
+        self.fd.closed_by(closer);
     }
 
     /// Whether reads through this descriptor leave other holders' alone.

@@ -165,7 +165,7 @@ fn what_is_held_is_active_and_what_was_passed_is_cold() {
         return;
     }
     // As it is after read-ahead: nobody has touched it.
-    let source = Source::reopen(file.try_clone().unwrap().into());
+    let source = Source::reopen(file.as_fd()).unwrap().unwrap();
     bring_in(&source, 0, 2 * UNIT, Steps { submit: MIB, report: MIB }, |_| {}).unwrap();
     let mut hold = Hold::new(file.as_fd(), 0, 2 * UNIT).unwrap();
     let Some(Mapped { at, frames }) = mapped(&file) else {

@@ -38,7 +38,7 @@ fn cached(file: &File, offset: u64, len: u64) -> Option<u64> {
 }
 
 fn source(file: &File) -> Source {
-    Source::reopen(OwnedFd::from(file.try_clone().unwrap()))
+    Source::reopen(file.as_fd()).unwrap().unwrap()
 }
 
 #[test]
@@ -137,7 +137,9 @@ fn a_leased_file_is_not_waited_for() {
     let passed = file.try_clone().unwrap();
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        let source = Source::reopen(OwnedFd::from(passed));
+        let refused = Source::reopen(passed.as_fd());
+        assert!(refused.is_err(), "{refused:?}");
+        let source = Source::passed(OwnedFd::from(passed));
         bring_in(&source, 0, 1 << 20, STEPS, |_| ()).unwrap();
         let _ = tell.send(());
     });

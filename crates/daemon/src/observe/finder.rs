@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use rustix::fs::{FileType, Mode, OFlags};
-use seekless_engine::{Engine, ForwardedCall, Passed, lock};
+use seekless_engine::{Engine, ForwardedCall, lock};
 use seekless_kernel::fanotify::Opens;
 use seekless_kernel::handle::FileHandle;
 use seekless_kernel::prefetch::Source;
@@ -210,7 +210,7 @@ impl Finder {
         let Ok(call) = ForwardedCall::of(file.as_fd(), first.start, first.end - first.start) else {
             return self.unknown();
         };
-        self.engine.hit(&call, first.taken, Passed::Own(Source::own(file)));
+        self.engine.hit(&call, first.taken, Source::own(file));
         let devices = lock(self.engine.devices());
         if devices.reader_of(call.file).is_none() {
             self.counts.not_a_disk.add();

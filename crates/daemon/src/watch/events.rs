@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
 use seekless_engine::{
-    Engine, FilesUsed, Foretold, ForwardedCall, OnAnswer, Passed, Refused, Submitted, Ticket, Transport,
+    Engine, FilesUsed, Foretold, ForwardedCall, OnAnswer, Refused, Submitted, Ticket, Transport,
     lock, run_first,
 };
 use seekless_kernel::call::{BlockedCall, blocked_call, is_own_thread};
@@ -164,7 +164,7 @@ impl Announcer {
             return;
         }
         // What it is to be, and of how much, can no longer be asked: its thread has gone on.
-        self.engine.hit(call, Taken::Unknown, Passed::Own(Source::own(fd)));
+        self.engine.hit(call, Taken::Unknown, Source::own(fd));
     }
 
     /// A read was announced of which nobody needed to hear.
@@ -234,7 +234,7 @@ impl Transport for EventDoor<'_> {
         Ok(kind)
     }
 
-    fn block(&mut self, _: Ticket) -> Option<(OnAnswer, Passed)> {
+    fn block(&mut self, _: Ticket) -> Option<(OnAnswer, Arc<Source>)> {
         // The event keeps its descriptor until it is answered; the read gets another one of the same struct
         // file, which raises no events either.
         let own = self.file().and_then(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 3).ok());
@@ -244,6 +244,6 @@ impl Transport for EventDoor<'_> {
             return None;
         };
         // Whatever the verdict, the reader goes on.
-        Some((Box::new(move |_| held.release()), Passed::Own(Source::own(own))))
+        Some((Box::new(move |_| held.release()), Arc::new(Source::own(own))))
     }
 }

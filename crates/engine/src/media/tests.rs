@@ -223,7 +223,7 @@ fn the_thread_looks_and_tells_and_ends() {
     let bitrates = Arc::new(Bitrates::default());
     spawn("test", to_look, tell, bitrates.clone()).unwrap();
     let shared: std::os::fd::OwnedFd = fs::File::open(&path).unwrap().into();
-    looks.send(Look { file, size, source: Arc::new(Source::reopen(shared)) }).unwrap();
+    looks.send(Look { file, size, source: Arc::new(Source::own(shared)) }).unwrap();
     assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok((file, 50_000)));
     assert_eq!(bitrates.of(file), Some(50_000), "for the doors too");
     drop(looks);

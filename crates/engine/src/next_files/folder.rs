@@ -6,7 +6,7 @@
 //! No link is followed, and nothing but a regular file is opened: opening a device or a FIFO does something.
 
 use std::ffi::{CString, OsStr, OsString};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Statx, StatxFlags, openat, statx};
@@ -34,7 +34,7 @@ impl Permissions {
     }
 }
 
-fn look(at: impl std::os::fd::AsFd, path: impl rustix::path::Arg, flags: AtFlags) -> Option<Statx> {
+fn look(at: impl AsFd, path: impl rustix::path::Arg, flags: AtFlags) -> Option<Statx> {
     statx(at, path, flags | AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS).ok()
 }
 
@@ -115,9 +115,9 @@ impl Folder {
         if !like || id(&stat) != file || stat.stx_size == 0 {
             return None;
         }
-        let source = Source::reopen(path);
+        let source = Source::reopen(path.as_fd()).ok()??;
         let changed = (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec);
-        source.is_own().then_some((source, Edition { size: stat.stx_size, changed }))
+        Some((source, Edition { size: stat.stx_size, changed }))
     }
 }
 

@@ -30,6 +30,20 @@ impl Topology {
         mount.is_some_and(|m| matches!(m.fs_type.as_str(), "overlay" | "fuse.mergerfs"))
     }
 
+    /// The user that a FUSE mount serves: the one that mounted it, by the kernel's word. `None` where it is no mount
+    /// of FUSE that is seen here.
+    pub fn fuse_user(&self, mount_id: u64) -> Option<u32> {
+        let mount = self.mounts.by_id(mount_id)?;
+        match mount.fs_type.as_str() {
+            // Only root can mount it.
+            "virtiofs" | "fuseblk" => Some(0),
+            fuse if fuse == "fuse" || fuse.starts_with("fuse.") => {
+                mount.options.split(',').find_map(|o| o.strip_prefix("user_id="))?.parse().ok()
+            }
+            _ => None,
+        }
+    }
+
     /// Number of the file system, and of its mount, that holds the data of an open file of a layered mount.
     pub fn layer_of(&self, mount_id: u64, file: BorrowedFd<'_>) -> Option<(Dev, u64)> {
         let mount = self.mounts.by_id(mount_id)?;

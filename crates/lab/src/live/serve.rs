@@ -261,11 +261,11 @@ pub(super) fn account_daemon(row: &mut Row, daemon: Option<&mut Daemon>) {
             .filter_map(|p| p[1].as_f64())
             .sum()
     };
-    let receptionist = counter("passed_mode") + counter("passed_not_a_disk") + counter("passed_bad_request");
+    let at_socket = counter("passed_mode") + counter("passed_not_a_disk") + counter("passed_bad_request");
     // For one user the queue is full before it is for all.
     let full = counter("passed_full") + counter("passed_share");
     row.metrics.insert("queue_full".into(), full + passed("full"));
-    row.metrics.insert("passes".into(), receptionist + full + passed(""));
+    row.metrics.insert("passes".into(), at_socket + full + passed(""));
     let refused = ["frames_refused", "connections_muted", "connections_over_bound", "passed_bad_request"];
     row.metrics.insert("refused".into(), refused.into_iter().map(counter).sum());
     let streams = |disks: &Vec<Value>| disks.iter().filter_map(|d| d["streams_now"].as_f64()).sum();

@@ -1,0 +1,419 @@
+//! The acceptor: connections in, each to the thread of its user.
+//!
+//! It decides whose a connection is and whether it is served ([`crate::accounts`], [`crate::shares`],
+//! [`crate::strikes`]), empties the rings of reports, and hands the sockets over when another daemon takes its place.
+//! It makes no call that a user's descriptor can hold up. Closing a connection is one where a packet with a
+//! descriptor waits in it, so it looks at the packet first, and has such a connection closed by the thread of its
+//! user ([`crate::user_thread`]).
+
+use std::collections::HashMap;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, bounded};
+use rustix::event::{EventfdFlags, Timespec, epoll};
+use rustix::io::Errno;
+use seekless_engine::{Engine, lock, run_first};
+use seekless_kernel::fdpass;
+use seekless_wire::{Frame, Refuse, RefuseReason, TakeOverStep};
+
+use crate::accounts::account;
+use crate::client::Client;
+use crate::file_sets::FileSetThread;
+use crate::front::Front;
+use crate::limbo::Limbo;
+use crate::listener::Listener;
+use crate::rings::Rings;
+use crate::settings::DaemonSettings;
+use crate::shares::Shares;
+use crate::statistics::{Shared, Statistics};
+use crate::strikes::{Strikes, Weight};
+use crate::take_over::HandOver;
+use crate::user_thread::UserThread;
+
+/// Marks of what an event is about.
+const STOP: u64 = 0;
+const WAKE: u64 = 1;
+const FIRST_LISTENER: u64 = 2;
+
+/// Events taken at once: there are no more sources.
+const EVENTS: usize = 8;
+
+/// Connections accepted at once, before the rings get their turn. At half of it the shims of a server that
+/// starts take twice as many rounds; at double reports wait twice as long.
+const ACCEPTS: usize = 64;
+
+/// How often the rings are emptied once there is one. A viewer of 10 Mb/s reads 6 KiB meanwhile. At half of
+/// it an idle machine is woken 400 times a second; at double one user may report half as many reads
+/// ([`crate::rings`]).
+const REPORTS_EVERY: Duration = Duration::from_millis(5);
+
+/// How often what users hold is looked through. At half of it an idle machine is woken ten times a second; at
+/// double a user whose thread hangs is let go of that much later.
+const TICK: Duration = Duration::from_millis(200);
+
+/// A thread that has been busy with one thing for so long hangs: its user's connections are let go of until it
+/// comes back. At half of it a machine without a processor to spare looks like that; at double the user's servers
+/// wait as long more, once.
+const HANGS: Duration = Duration::from_secs(1);
+
+/// A user without connections keeps its thread for so long. At half of it a server with a miss a minute has it
+/// started twice as often, which takes 50 us; at double idle threads are kept for as long more.
+const THREAD_IDLE: Duration = Duration::from_secs(10);
+
+/// Most users with a thread of their own. Users beyond share one: Samba has a user for each client. At half of it
+/// a file server of 200 users has some that can hold each other up; at double a hostile user of many numbers costs
+/// as many threads more.
+const THREADS_MAX: usize = 256;
+
+/// Who shares a thread: no user has this number.
+const SHARED: u32 = u32::MAX;
+
+/// Descriptors that the thread of a user may have to close before its connections wait elsewhere ([`crate::limbo`]).
+/// At half of it they come back for one more look, at double a hostile user holds as many descriptors more.
+const TO_CLOSE_MAX: usize = 256;
+
+/// Steps of handing over in line: a daemon that takes over sends two.
+const WISHES_MAX: usize = 16;
+
+/// How long the end of a daemon may take to close what nobody has accepted.
+const CLOSE_MAX: Duration = Duration::from_millis(500);
+
+/// A step that another daemon asks for.
+pub(crate) struct TakeOverWish {
+    pub(crate) client: Arc<Client>,
+    pub(crate) step: TakeOverStep,
+}
+
+struct User {
+    thread: UserThread,
+    /// When it last had a connection.
+    used: Instant,
+    /// That it hangs has been said.
+    hangs: bool,
+}
+
+pub(crate) struct Acceptor {
+    front: Arc<Front>,
+    listener: Listener,
+    /// The listening sockets are not looked at: there is no descriptor for another connection.
+    paused: bool,
+    stop: UnixStream,
+    epoll: OwnedFd,
+    users: HashMap<u32, User>,
+    limbo: Limbo,
+    /// A connection that not even limbo had room for. While there is one, no other is accepted.
+    last_straw: Option<OwnedFd>,
+    wishes: Receiver<TakeOverWish>,
+    hand_over: HandOver,
+}
+
+/// What the acceptor is made of.
+pub(crate) struct Parts {
+    pub(crate) settings: Arc<DaemonSettings>,
+    pub(crate) listener: Listener,
+    pub(crate) stop: UnixStream,
+    pub(crate) engine: Engine,
+    pub(crate) statistics: Statistics,
+    pub(crate) shared: Shared,
+    pub(crate) rings: Option<Rings>,
+    pub(crate) hand_over: HandOver,
+}
+
+impl Acceptor {
+    /// # Errors
+    /// The kernel has no event queue to give.
+    pub(crate) fn new(parts: Parts) -> io::Result<Acceptor> {
+        let Parts { settings, listener, stop, engine, statistics, shared, rings, hand_over } = parts;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let (wish, wishes) = bounded(WISHES_MAX);
+        let file_sets = FileSetThread::start(engine.clone(), shared.file_sets.clone())?;
+        let own_uid = rustix::process::geteuid().as_raw();
+        let front = Arc::new(Front {
+            shares: Mutex::new(Shares::new(settings.engine.spindle.queue_max, own_uid)),
+            settings,
+            engine,
+            shared,
+            statistics,
+            rings: rings.map(Mutex::new),
+            strikes: Mutex::new(Strikes::default()),
+            file_sets,
+            hand_over: hand_over.clone(),
+            wishes: wish,
+            wake,
+            connections: Default::default(),
+            last_mark: Default::default(),
+        });
+        let acceptor = Acceptor {
+            front,
+            listener,
+            paused: false,
+            stop,
+            epoll,
+            users: HashMap::new(),
+            limbo: Limbo::default(),
+            last_straw: None,
+            wishes,
+            hand_over,
+        };
+        acceptor.add(acceptor.stop.as_fd(), STOP)?;
+        acceptor.add(acceptor.front.wake.as_fd(), WAKE)?;
+        acceptor.listen()?;
+        Ok(acceptor)
+    }
+
+    fn add(&self, fd: BorrowedFd<'_>, mark: u64) -> Result<(), Errno> {
+        epoll::add(&self.epoll, fd, epoll::EventData::new_u64(mark), epoll::EventFlags::IN)
+    }
+
+    fn listen(&self) -> Result<(), Errno> {
+        let sockets = self.listener.sockets().enumerate();
+        sockets.into_iter().try_for_each(|(i, socket)| self.add(socket, FIRST_LISTENER + i as u64))
+    }
+
+    /// Looks at the listening sockets no more.
+    fn leave_listeners(&self) {
+        for socket in self.listener.sockets() {
+            let _ = epoll::delete(&self.epoll, socket);
+        }
+    }
+
+    /// Serves until the other end of `stop` is written to or closed.
+    pub(crate) fn run(mut self) {
+        run_first();
+        let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS];
+        let mut ticked = Instant::now();
+        'serve: loop {
+            let reports = self.front.rings.as_ref().is_some_and(|rings| lock(rings).any());
+            let wait = if reports { REPORTS_EVERY } else { TICK };
+            let timeout = Timespec { tv_sec: 0, tv_nsec: wait.as_nanos() as _ };
+            let marks: Vec<u64> = match epoll::wait(&self.epoll, &mut events, Some(&timeout)) {
+                Ok((events, _)) => events.iter().map(|e| e.data.u64()).collect(),
+                Err(Errno::INTR) => continue,
+                Err(error) => {
+                    tracing::error!(%error, "waiting for connections failed");
+                    break;
+                }
+            };
+            for mark in marks {
+                match mark {
+                    STOP => break 'serve,
+                    WAKE => self.hear_wishes(),
+                    listener => self.accept((listener - FIRST_LISTENER) as usize),
+                }
+            }
+            self.front.rest();
+            if !self.hand_over.released() {
+                self.front.take_reports();
+            }
+            if ticked.elapsed() >= TICK {
+                ticked = Instant::now();
+                self.tick(ticked);
+            }
+            self.front.publish();
+            if self.hand_over.drained(self.front.connections.load(Ordering::Acquire)) {
+                break;
+            }
+        }
+        self.close();
+    }
+
+    /// Says goodbye: no new connections, an answer for each request that waits.
+    fn close(self) {
+        let Acceptor { listener, front, stop, users, .. } = self;
+        // With it ends what nobody has accepted, and the descriptors in there.
+        let listening = thread::Builder::new().name("closes".into()).spawn(move || drop(listener));
+        front.engine.close();
+        users.into_values().for_each(|user| user.thread.end());
+        drop(front);
+        let until = Instant::now() + CLOSE_MAX;
+        while listening.as_ref().is_ok_and(|thread| !thread.is_finished()) && Instant::now() < until {
+            thread::sleep(Duration::from_millis(1));
+        }
+        drop(stop);
+    }
+
+    fn accept(&mut self, number: usize) {
+        for _ in 0..ACCEPTS {
+            let Some(socket) = self.listener.sockets().nth(number) else { return };
+            match fdpass::accept(socket) {
+                Ok(connection) => self.welcome(number, connection),
+                // Those who wait there go on by their own patience.
+                Err(Errno::MFILE | Errno::NFILE) => {
+                    self.front.count(|c| c.connections_over_bound += 1);
+                    return self.pause();
+                }
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn pause(&mut self) {
+        if !std::mem::replace(&mut self.paused, true) {
+            self.leave_listeners();
+        }
+    }
+
+    /// Takes a connection in, or lets go of it: a shim whose connection is closed reads for itself.
+    fn welcome(&mut self, number: usize, socket: OwnedFd) {
+        self.front.count(|c| c.connections += 1);
+        let at_path = self.listener.is_path(number);
+        let account = fdpass::peer(socket.as_fd()).ok().and_then(|peer| {
+            let uid = account(socket.as_fd(), peer, at_path)?;
+            self.listener.admits(number, uid).then_some((uid, peer))
+        });
+        let Some((uid, peer)) = account else {
+            self.front.count(|c| c.connections_not_admitted += 1);
+            return self.dismiss(SHARED, socket);
+        };
+        if lock(&self.front.strikes).is_muted(uid, Instant::now()) || self.hangs(uid) {
+            self.front.count(|c| c.connections_muted += 1);
+            return self.dismiss(uid, socket);
+        }
+        // 0: not in our process namespace.
+        if let Ok(pid @ 1..) = u32::try_from(peer.pid) {
+            self.front.shared.callers.called(pid);
+        }
+        let trusted = lock(&self.front.shares).trusts(uid);
+        let share = if trusted { usize::MAX } else { self.front.settings.user_share() };
+        let held = self.users.get(&uid).map_or(0, |user| user.thread.connections());
+        let all = self.front.connections.load(Ordering::Acquire);
+        if all >= self.front.settings.connections_max || held >= share {
+            self.front.count(|c| c.connections_over_bound += 1);
+            self.dismiss(uid, socket);
+            return self.front.strike(uid, Weight::InGoodFaith);
+        }
+        match self.user(uid) {
+            Some(user) => {
+                user.used = Instant::now();
+                user.thread.serve(socket);
+                self.front.connections.fetch_add(1, Ordering::AcqRel);
+            }
+            None => {
+                self.front.count(|c| c.connections_over_bound += 1);
+                self.dismiss(uid, socket);
+            }
+        }
+    }
+
+    /// The thread of a user; that of all others where there are too many.
+    fn user(&mut self, uid: u32) -> Option<&mut User> {
+        let full = self.users.len() >= THREADS_MAX && !self.users.contains_key(&uid);
+        let number = if full { SHARED } else { uid };
+        if !self.users.contains_key(&number) {
+            match UserThread::start(number, self.front.clone()) {
+                Ok(thread) => {
+                    self.users.insert(number, User { thread, used: Instant::now(), hangs: false });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "no thread for another user: its calls are passed");
+                    return None;
+                }
+            }
+        }
+        self.users.get_mut(&number)
+    }
+
+    /// Whether a call on a descriptor of this user hangs.
+    fn hangs(&mut self, uid: u32) -> bool {
+        let now_ms = self.front.now_ms();
+        let Some(user) = self.users.get_mut(&uid) else { return false };
+        let hangs = user.thread.busy_for(now_ms) >= HANGS;
+        if hangs && !std::mem::replace(&mut user.hangs, true) {
+            tracing::warn!(
+                "a descriptor that a process of user {uid} has passed holds up a call: that user's servers read for \
+                 themselves until it comes back"
+            );
+        }
+        hangs
+    }
+
+    /// Lets go of a connection. Where descriptors wait in it, the thread of its user closes it.
+    fn dismiss(&mut self, uid: u32, socket: OwnedFd) {
+        if fdpass::dismiss(socket.as_fd()) {
+            return;
+        }
+        match self.user(uid) {
+            Some(user) if user.thread.to_close() < TO_CLOSE_MAX => user.thread.close(socket),
+            _ => {
+                if let Err(socket) = self.limbo.put(uid, socket) {
+                    self.last_straw = Some(socket);
+                    self.pause();
+                }
+            }
+        }
+    }
+
+    /// Has connections closed whose users' threads have room again.
+    fn empty_limbo(&mut self) {
+        for _ in 0..self.limbo.len().min(TO_CLOSE_MAX) {
+            let Some((uid, socket)) = self.limbo.take() else { return };
+            self.dismiss(uid, socket);
+        }
+    }
+
+    fn tick(&mut self, now: Instant) {
+        lock(&self.front.shares).tick(now);
+        lock(&self.front.strikes).tick(now);
+        self.empty_limbo();
+        self.users.retain(|_, user| {
+            if user.thread.connections() + user.thread.to_close() > 0 {
+                user.used = now;
+            }
+            now.saturating_duration_since(user.used) < THREAD_IDLE
+        });
+        let now_ms = self.front.now_ms();
+        for user in self.users.values_mut() {
+            user.hangs &= user.thread.busy_for(now_ms) >= HANGS;
+        }
+        if let Some(socket) = self.last_straw.take() {
+            self.dismiss(SHARED, socket);
+        }
+        if self.paused && self.last_straw.is_none() {
+            self.paused = self.listen().is_err();
+        }
+    }
+
+    fn hear_wishes(&mut self) {
+        let _ = rustix::io::read(&self.front.wake, &mut [0u8; 8]);
+        while let Ok(TakeOverWish { client, step }) = self.wishes.try_recv() {
+            if let Err(reason) = self.take_over(&client, step) {
+                let kind = Frame::TakeOver { step, ring: 0 }.kind();
+                let _ = client.send(Frame::Refuse(Refuse { reason, kind }));
+            }
+        }
+    }
+
+    /// Another daemon wants our place.
+    fn take_over(&mut self, client: &Client, step: TakeOverStep) -> Result<(), RefuseReason> {
+        if !self.front.settings.hands_over || self.hand_over.released() {
+            return Err(RefuseReason::Kind);
+        }
+        match step {
+            TakeOverStep::Ask => {
+                let ring = self.front.rings.as_ref().map_or(0, |rings| lock(rings).last_number());
+                let offered = self.hand_over.offer(client, &self.listener, ring);
+                if offered { Ok(()) } else { Err(RefuseReason::Kind) }
+            }
+            TakeOverStep::Serving => {
+                // The other daemon has the same sockets open: closing ours would not take them out of the
+                // queue of events.
+                self.leave_listeners();
+                self.listener.disown();
+                self.listener = Listener::none();
+                self.hand_over.release(client, Instant::now());
+                tracing::info!("another daemon has taken over; this one ends after its last answer");
+                Ok(())
+            }
+            _ => Err(RefuseReason::Kind),
+        }
+    }
+}

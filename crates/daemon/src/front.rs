@@ -1,0 +1,164 @@
+//! What the threads of all users share: the engine, the rings of reports, and what one user may take.
+//!
+//! Every lock here is held for a moment, and no call is made under it that a user can hold up.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use crossbeam_channel::Sender;
+use seekless_engine::{Devices, Engine, Reported, lock};
+use seekless_kernel::ring::Record;
+use seekless_policy::FileId;
+use seekless_wire::Settings as Settled;
+
+use crate::acceptor::TakeOverWish;
+use crate::deliveries::Deliveries;
+use crate::file_sets::FileSetThread;
+use crate::rings::Rings;
+use crate::settings::DaemonSettings;
+use crate::shares::Shares;
+use crate::statistics::{Shared, Statistics};
+use crate::status::Counters;
+use crate::strikes::{Strikes, Weight};
+use crate::take_over::HandOver;
+
+/// See the module's words.
+pub(crate) struct Front {
+    pub(crate) settings: Arc<DaemonSettings>,
+    pub(crate) engine: Engine,
+    pub(crate) shared: Shared,
+    pub(crate) statistics: Statistics,
+    /// Where shims report what was read; `None` in modes that need no reports.
+    pub(crate) rings: Option<Mutex<Rings>>,
+    pub(crate) shares: Mutex<Shares>,
+    pub(crate) strikes: Mutex<Strikes>,
+    pub(crate) file_sets: FileSetThread,
+    pub(crate) hand_over: HandOver,
+    /// To the acceptor, which has the sockets.
+    pub(crate) wishes: Sender<TakeOverWish>,
+    /// Wakes the acceptor.
+    pub(crate) wake: OwnedFd,
+    /// Connections open now.
+    pub(crate) connections: AtomicUsize,
+    /// The last number that a connection was given.
+    pub(crate) last_mark: AtomicU64,
+}
+
+impl Front {
+    /// Milliseconds since the daemon's start.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.shared.started.elapsed().as_millis() as u64
+    }
+
+    /// A number for a connection, from 1; no two have the same.
+    pub(crate) fn next_mark(&self) -> u64 {
+        self.last_mark.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Counts something.
+    pub(crate) fn count(&self, add: impl FnOnce(&mut Counters)) {
+        add(&mut lock(&self.shared.counters));
+    }
+
+    /// This user has said something that is of no use.
+    pub(crate) fn strike(&self, uid: u32, weight: Weight) {
+        if lock(&self.shares).trusts(uid) {
+            return;
+        }
+        let mut strikes = lock(&self.strikes);
+        if strikes.count(uid, weight, Instant::now()) && strikes.muted() == 1 {
+            tracing::warn!(
+                "too much of what user {uid} sends is refused: it is not read for a while. Any more are counted only (users_muted)"
+            );
+        }
+    }
+
+    /// Has the acceptor do a step of handing over.
+    pub(crate) fn wish(&self, wish: TakeOverWish) {
+        // Full: a client that asks so often is answered by its own patience.
+        let _ = self.wishes.try_send(wish);
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    /// The settings as a process of this user is told them.
+    pub(crate) fn told(&self, uid: u32) -> Settled {
+        let ring = self.rings.as_ref().map_or(0, |rings| lock(rings).number(uid, Instant::now()));
+        self.settings.wire(ring)
+    }
+
+    /// The ring of this user. `None`: it is to go without.
+    ///
+    /// # Errors
+    /// No memory or no descriptor for another ring.
+    pub(crate) fn ring(&self, uid: u32) -> io::Result<Option<OwnedFd>> {
+        let Some(rings) = &self.rings else { return Ok(None) };
+        let mut rings = lock(rings);
+        let ring = rings.ring(uid, Instant::now())?;
+        ring.map(|ring| Ok(rustix::io::fcntl_dupfd_cloexec(ring.as_fd(), 3)?)).transpose()
+    }
+
+    /// The engine rests while every call is passed. A lease ends by itself.
+    pub(crate) fn rest(&self) {
+        self.engine.rest(self.shared.passing.now(Instant::now()));
+    }
+
+    /// Hands what one user's shims have reported to the threads of its disks. The user has shown that it can read
+    /// this file.
+    pub(crate) fn take_reports_of(&self, uid: u32, file: FileId) {
+        let Some(rings) = &self.rings else { return };
+        let (mut rings, now) = (lock(rings), Instant::now());
+        self.hand_on(now, |report| rings.take_of(uid, now, report));
+        rings.shown(uid, file, now);
+    }
+
+    /// Hands what all users' shims have reported to the threads of its disks.
+    pub(crate) fn take_reports(&self) {
+        let Some(rings) = &self.rings else { return };
+        let (mut rings, now) = (lock(rings), Instant::now());
+        self.hand_on(now, |report| rings.take_all(now, report));
+    }
+
+    fn hand_on(&self, now: Instant, take: impl FnOnce(&mut dyn FnMut(u32, &Record))) {
+        let devices = lock(self.engine.devices());
+        let mut deliveries = lock(&self.shared.deliveries);
+        let (mut reports, mut dropped) = (0, 0);
+        take(&mut |uid, record| {
+            reports += 1;
+            dropped += u64::from(hand_on(uid, record, &devices, &mut deliveries, now) == Reported::Dropped);
+        });
+        drop((devices, deliveries));
+        if reports > 0 {
+            self.count(|c| (c.reports, c.reports_dropped) = (c.reports + reports, c.reports_dropped + dropped));
+        }
+    }
+
+    /// Shows what is counted elsewhere.
+    pub(crate) fn publish(&self) {
+        let muted = lock(&self.strikes).muted();
+        let rings = self.rings.as_ref().map(|rings| {
+            let rings = lock(rings);
+            (rings.now() as u64, rings.counts(), rings.dropped())
+        });
+        self.count(|c| {
+            c.connections_now = self.connections.load(Ordering::Acquire) as u64;
+            c.users_muted = muted;
+            if let Some((now, counts, dropped)) = rings {
+                c.rings_now = now;
+                c.rings_replaced = counts.replaced;
+                c.rings_refused = counts.refused;
+                c.reports_unknown = counts.unknown;
+                c.ring_dropped = dropped;
+            }
+        });
+    }
+}
+
+/// Counts a shim's report, and hands it to the thread of its disk.
+fn hand_on(uid: u32, record: &Record, devices: &Devices, deliveries: &mut Deliveries, now: Instant) -> Reported {
+    let file = FileId { dev: record.dev, ino: record.ino };
+    deliveries.read(file, record.offset, record.len, now);
+    devices.read(uid, file, record.offset, record.len)
+}

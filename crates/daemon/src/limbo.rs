@@ -1,0 +1,105 @@
+//! Connections that cannot be closed now, kept without a descriptor each.
+//!
+//! A connection in which descriptors wait takes their end with it when it is closed, and that may hang
+//! ([`crate::acceptor`]). A hostile user makes such connections as fast as it can connect, and only a few of them can
+//! wait for the thread of that user. The others are sent into a socket pair of our own: there they are packets, of
+//! about a kilobyte, and each of them holds at least one descriptor that the kernel counts against the hostile
+//! user's own limit.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
+use seekless_kernel::fdpass;
+
+/// Bytes that one pair of sockets may hold, as far as the kernel lets root have them: some 8,000 connections.
+const PAIR_BYTES: usize = 8 << 20;
+
+/// Most pairs. With half a million connections in them the kernel's own limit is reached (`RLIMIT_NOFILE` of the
+/// hostile user, 524,288 under systemd). At half of it that user could have the daemon refuse everybody; at double
+/// nothing changes.
+const PAIRS_MAX: usize = 64;
+
+/// See the module's words.
+#[derive(Default)]
+pub(crate) struct Limbo {
+    /// Where they go in, where they come out.
+    pairs: Vec<(OwnedFd, OwnedFd)>,
+    held: usize,
+}
+
+impl Limbo {
+    /// Connections kept.
+    pub(crate) fn len(&self) -> usize {
+        self.held
+    }
+
+    /// Keeps a connection of this user.
+    ///
+    /// # Errors
+    /// It comes back where there is no room.
+    pub(crate) fn put(&mut self, uid: u32, connection: OwnedFd) -> Result<(), OwnedFd> {
+        let keep = |pair: &(OwnedFd, OwnedFd)| {
+            fdpass::send(pair.0.as_fd(), &uid.to_ne_bytes(), Some(connection.as_fd())).is_ok()
+        };
+        // The newest has room, or none has.
+        if !self.pairs.last().is_some_and(keep) {
+            let made = (self.pairs.len() < PAIRS_MAX).then(pair);
+            match made {
+                Some(Ok(pair)) if keep(&pair) => self.pairs.push(pair),
+                _ => return Err(connection),
+            }
+        }
+        self.held += 1;
+        Ok(())
+    }
+
+    /// Gives a connection back, with its user.
+    pub(crate) fn take(&mut self) -> Option<(u32, OwnedFd)> {
+        while let Some((_, out)) = self.pairs.first() {
+            let mut uid = [0u8; 4];
+            if let Ok(fdpass::Received { length: 4, descriptor: Some(connection) }) =
+                fdpass::receive(out.as_fd(), &mut uid)
+            {
+                self.held -= 1;
+                return Some((u32::from_ne_bytes(uid), connection));
+            }
+            self.pairs.remove(0);
+        }
+        None
+    }
+}
+
+fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    // Above the limit for ordinary users it takes a capability; less is enough.
+    let _ = sockopt::set_socket_send_buffer_size_force(&pair.0, PAIR_BYTES)
+        .or_else(|_| sockopt::set_socket_send_buffer_size(&pair.0, PAIR_BYTES));
+    Ok(pair)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_needs_no_descriptors_and_comes_back_in_order() {
+        let mut limbo = Limbo::default();
+        let mut ends = Vec::new();
+        for uid in 0..500 {
+            let (ours, theirs) = pair().unwrap();
+            limbo.put(uid, ours).unwrap();
+            ends.push(theirs);
+        }
+        assert_eq!(limbo.len(), 500);
+        assert!(limbo.pairs.len() < 10, "{} pairs", limbo.pairs.len());
+        for (uid, end) in ends.iter().enumerate() {
+            let (of, connection) = limbo.take().unwrap();
+            assert_eq!(of, uid as u32);
+            fdpass::send(connection.as_fd(), b"x", None).unwrap();
+            assert_eq!(fdpass::receive(end.as_fd(), &mut [0; 4]).unwrap().length, 1, "the very same");
+        }
+        assert!(limbo.take().is_none() && limbo.len() == 0);
+    }
+}

@@ -1,0 +1,94 @@
+//! Opens files again that another process has passed a descriptor of, so that the engine can go on reading them
+//! after the process has closed its own.
+//!
+//! Opening may wait: for the server of the file, or for a program that scans what is opened. So a thread does it,
+//! one for each user of a door, while the first piece is read through the passed descriptor. A file is opened once,
+//! and kept open until its streams have ended.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
+
+use crossbeam_channel::{Sender, TrySendError, bounded};
+use seekless_kernel::prefetch::Source;
+use seekless_policy::FileId;
+
+use crate::devices::SharedDevices;
+use crate::door::Message;
+use crate::lock;
+
+/// Most files in line to be opened. Of one beyond each miss is read through the descriptor that came with it, and
+/// nothing is read ahead. At half of it a server that starts with as many new files at once is slower for its
+/// first seconds; at double a user whose files hang holds as many descriptors more.
+const FILES_MAX: usize = 256;
+
+struct ToOpen {
+    disk: usize,
+    file: FileId,
+    source: Arc<Source>,
+}
+
+/// A thread that opens files, started with the first one.
+pub struct Opener {
+    devices: SharedDevices,
+    /// In line or being opened.
+    files: Arc<Mutex<HashSet<FileId>>>,
+    thread: OnceLock<Option<Sender<ToOpen>>>,
+}
+
+impl fmt::Debug for Opener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Opener").finish_non_exhaustive()
+    }
+}
+
+impl Opener {
+    pub(crate) fn new(devices: SharedDevices) -> Opener {
+        Opener { devices, files: Arc::default(), thread: OnceLock::new() }
+    }
+
+    /// Has a file opened for a disk's thread, unless it is open or about to be. Does not wait.
+    pub(crate) fn open(&self, disk: usize, file: FileId, source: Arc<Source>) {
+        if lock(&self.devices).has_open(file) || !lock(&self.files).insert(file) {
+            return;
+        }
+        let thread = self.thread.get_or_init(|| self.start());
+        let sent = thread.as_ref().map(|to| to.try_send(ToOpen { disk, file, source }));
+        if !matches!(sent, Some(Ok(()))) {
+            lock(&self.files).remove(&file);
+        }
+        if let Some(Err(TrySendError::Disconnected(_))) = sent {
+            tracing::error!("the thread that opens files has ended");
+        }
+    }
+
+    fn start(&self) -> Option<Sender<ToOpen>> {
+        let (to, todo) = bounded::<ToOpen>(FILES_MAX);
+        let (devices, files) = (self.devices.clone(), self.files.clone());
+        let run = move || {
+            for ToOpen { disk, file, source } in todo {
+                let opened = match Source::reopen(source.as_fd()) {
+                    Ok(again) => Some(again.map_or(source, Arc::new)),
+                    Err(error) => {
+                        tracing::debug!(%error, "a file cannot be opened again: nothing is read ahead of its readers");
+                        None
+                    }
+                };
+                // A thread that is behind hears of it with the next miss.
+                if let Some(source) = opened {
+                    let _ = lock(&devices).send(disk, Message::Opened { file, source });
+                }
+                lock(&files).remove(&file);
+            }
+        };
+        match thread::Builder::new().name("opens files".into()).spawn(run) {
+            Ok(_) => Some(to),
+            Err(error) => {
+                tracing::warn!(%error, "no thread to open files: nothing is read ahead of their readers");
+                None
+            }
+        }
+    }
+}
