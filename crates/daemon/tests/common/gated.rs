@@ -1,4 +1,5 @@
-//! A disk that obeys the test: a FUSE file system whose reads wait at a gate, and fail where told.
+//! A disk that obeys the test: a FUSE file system whose reads wait at a gate, and fail where told, and whose
+//! files can be made to hang when they are closed.
 
 #![allow(unreachable_pub, reason = "one test file's own module")]
 
@@ -13,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use fuser::{
     BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo,
-    LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEntry, Request,
+    LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, Request,
 };
 
 /// Size of every file. They are named by their inode number, from 2 on.
@@ -24,6 +25,10 @@ const FOREVER: Duration = Duration::from_secs(3600);
 #[derive(Default)]
 struct State {
     closed: bool,
+    /// Closing a descriptor waits from now on.
+    closes_hang: bool,
+    /// Those that wait.
+    closing: Vec<ReplyEmpty>,
     ended: bool,
     /// Inode, offset and reply of the reads that wait.
     waiting: VecDeque<(u64, u64, u32, ReplyData)>,
@@ -91,6 +96,16 @@ impl Gated {
         self.shared.changed.notify_all();
     }
 
+    /// Whoever closes a file of it from now on waits for the end of the file system.
+    pub fn hang_closes(&self) {
+        self.shared.lock().closes_hang = true;
+    }
+
+    /// How many wait.
+    pub fn closing(&self) -> usize {
+        self.shared.lock().closing.len()
+    }
+
     /// Reads in this range of any file fail from now on.
     pub fn fail(&self, range: Range<u64>) {
         self.shared.lock().fails = range;
@@ -109,7 +124,8 @@ impl Drop for Gated {
     fn drop(&mut self) {
         {
             let mut state = self.shared.lock();
-            (state.closed, state.ended) = (false, true);
+            (state.closed, state.ended, state.closes_hang) = (false, true, false);
+            state.closing.drain(..).for_each(ReplyEmpty::ok);
         }
         self.shared.changed.notify_all();
         // Lazily: the daemon may hold files of it for a moment longer, and fuser's own unmount gives up then.
@@ -178,6 +194,14 @@ impl Filesystem for Disk {
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         reply.attr(&FOREVER, &attributes(ino));
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        let mut state = self.0.lock();
+        match state.closes_hang {
+            true => state.closing.push(reply),
+            false => reply.ok(),
+        }
     }
 
     fn read(
