@@ -145,7 +145,7 @@ fn attacker() {
     let path = std::ffi::CString::new(socket.as_os_str().as_encoded_bytes()).unwrap();
     let connect = || Client(fdpass::connect(Address::Path(&path)).unwrap());
     let twin = || fdpass::connect(Address::Twin(&TwinName::of(&path).unwrap())).map(Client);
-    let _kept: Box<dyn std::any::Any> = match attack.as_str() {
+    let kept: Box<dyn std::any::Any> = match attack.as_str() {
         "closes-hang" => {
             let Some(disk) = Gated::mount() else { return };
             disk.hang_closes();
@@ -197,6 +197,8 @@ fn attacker() {
     println!("done");
     let _ = std::io::stdout().flush();
     let _ = std::io::stdin().read(&mut [0u8; 1]);
+    drop(kept);
+    std::process::exit(0);
 }
 
 /// A user namespace is all it takes to have a file system whose files hang when they are closed.
