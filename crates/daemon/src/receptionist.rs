@@ -15,8 +15,8 @@ use rustix::event::{Timespec, epoll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use seekless_engine::{
-    Completion, Devices, Engine, ForwardedCall, OnAnswer, Passed, Refused, Reported, Submitted, Ticket,
-    Transport, lock, run_first,
+    Completion, Devices, DiskThreads, Engine, ForwardedCall, OnAnswer, Passed, Refused, Reported, Submitted,
+    Ticket, Transport, lock, run_first,
 };
 use seekless_kernel::fdpass;
 use seekless_kernel::ring::Record;
@@ -699,8 +699,8 @@ impl Transport for RingDoor<'_> {
         self.shares.may_bring_disk(self.uid)
     }
 
-    fn added_disk(&mut self) {
-        self.shares.brought_disk(self.uid);
+    fn added_disk(&mut self, threads: &DiskThreads) {
+        self.shares.brought_disk(self.uid, threads);
     }
 
     fn before_look(&mut self) {
@@ -749,8 +749,8 @@ impl Transport for Newcomer<'_> {
         self.shares.may_bring_disk(self.uid)
     }
 
-    fn added_disk(&mut self) {
-        self.shares.brought_disk(self.uid);
+    fn added_disk(&mut self, threads: &DiskThreads) {
+        self.shares.brought_disk(self.uid, threads);
     }
 
     fn block(&mut self, _: Ticket) -> Option<(OnAnswer, Passed)> {

@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use seekless_engine::DiskThreads;
+
 /// How long a request that its client has given up holds its place. With a queue of 4,096 one user gives up
 /// 600 requests a second at most; the 2,048 files kept open for a disk's streams then last more than three
 /// seconds, in which every player reads. A server that is killed with its whole share waiting is passed on
@@ -68,7 +70,8 @@ pub(crate) struct Shares {
     places_max: usize,
     places: HashMap<(u32, usize), Arc<AtomicUsize>>,
     given_up: VecDeque<(Instant, Place)>,
-    own_disks: HashMap<u32, usize>,
+    /// Those it has brought that have threads still.
+    own_disks: HashMap<u32, Vec<DiskThreads>>,
 }
 
 impl Shares {
@@ -107,14 +110,21 @@ impl Shares {
     }
 
     /// Whether this user may be the first to ask for another disk without a block device.
-    pub(crate) fn may_bring_disk(&self, uid: u32) -> bool {
-        self.trusts(uid) || self.own_disks.get(&uid).is_none_or(|&n| n < OWN_DISKS_MAX)
+    pub(crate) fn may_bring_disk(&mut self, uid: u32) -> bool {
+        if self.trusts(uid) {
+            return true;
+        }
+        let Some(brought) = self.own_disks.get_mut(&uid) else { return true };
+        if brought.len() >= OWN_DISKS_MAX {
+            brought.retain(|threads| !threads.are_over());
+        }
+        brought.len() < OWN_DISKS_MAX
     }
 
-    /// It was.
-    pub(crate) fn brought_disk(&mut self, uid: u32) {
+    /// It was. The disk counts until all of its threads have ended: one that hangs keeps its place.
+    pub(crate) fn brought_disk(&mut self, uid: u32, threads: &DiskThreads) {
         if !self.trusts(uid) {
-            *self.own_disks.entry(uid).or_default() += 1;
+            self.own_disks.entry(uid).or_default().push(threads.clone());
         }
     }
 
@@ -126,6 +136,10 @@ impl Shares {
             self.given_up.pop_front();
         }
         self.places.retain(|_, taken| Arc::strong_count(taken) > 1);
+        self.own_disks.retain(|_, brought| {
+            brought.retain(|threads| !threads.are_over());
+            !brought.is_empty()
+        });
     }
 }
 
@@ -178,11 +192,24 @@ mod tests {
     #[test]
     fn disks_that_a_user_can_make_are_bounded() {
         let mut shares = Shares::new(4, 500);
-        for _ in 0..OWN_DISKS_MAX {
+        let threads: Vec<(Arc<str>, DiskThreads)> =
+            (0..OWN_DISKS_MAX).map(|_| DiskThreads::for_test()).collect();
+        for (_, threads) in &threads {
             assert!(shares.may_bring_disk(33));
-            shares.brought_disk(33);
-            shares.brought_disk(0);
+            shares.brought_disk(33, threads);
+            shares.brought_disk(0, threads);
         }
         assert!(!shares.may_bring_disk(33) && shares.may_bring_disk(34) && shares.may_bring_disk(0));
+        shares.tick(Instant::now());
+        assert!(!shares.may_bring_disk(33), "their threads live");
+        let mut threads = threads.into_iter();
+        drop(threads.next());
+        assert!(shares.may_bring_disk(33), "one has ended");
+        let (_held, again) = DiskThreads::for_test();
+        shares.brought_disk(33, &again);
+        assert!(!shares.may_bring_disk(33));
+        drop(threads);
+        shares.tick(Instant::now());
+        assert!(shares.own_disks.values().all(|brought| brought.len() == 1), "nothing is kept of those gone");
     }
 }

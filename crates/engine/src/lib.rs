@@ -62,7 +62,7 @@ pub use report::{DiskReport, Durations, FileSetUse};
 pub use settings::Settings;
 pub use snapshot::Snapshot;
 pub use submit::{ForwardedCall, InProcess, Refused, Reported, Submitted, Ticket, Transport};
-pub use worker::run_first;
+pub use worker::{DiskThreads, run_first};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -27,7 +27,7 @@ use crate::pinner::Pinner;
 use crate::settings::Settings;
 use crate::snapshot::{Snapshot, Statistics};
 use crate::volume::{Renewed, Volume};
-use crate::worker::{Workers, short_name};
+use crate::worker::{DiskThreads, Workers, short_name};
 
 /// The doors' end of a disk thread.
 pub(crate) struct DiskThread {
@@ -37,6 +37,8 @@ pub(crate) struct DiskThread {
     thread: JoinHandle<()>,
     /// Whether its disks are queued otherwise than it knows.
     replaced: Arc<AtomicBool>,
+    threads: DiskThreads,
+    retired: bool,
 }
 
 /// What the threads of all disks share.
@@ -80,6 +82,7 @@ impl DiskThread {
         // Twice the queue: requests the engine will pass are refused quickly and may come in bursts.
         let (sender, messages) = bounded(config.queue_max.saturating_mul(2).min(1 << 16));
         let (workers, reports) = Workers::start(name, config.in_flight)?;
+        let threads = workers.threads();
         let ((looks, to_look), (tell, headers)) = media::channels();
         if config.reads_headers() {
             media::spawn(name, to_look, tell, bitrates)?;
@@ -118,12 +121,28 @@ impl DiskThread {
         };
         let run = move || body.run(&messages, &reports, &headers);
         let thread = thread::Builder::new().name(short_name("disk", name)).spawn(run)?;
-        Ok(DiskThread { name: name.to_string(), snapshot, sender, thread, replaced })
+        Ok(DiskThread { name: name.to_string(), snapshot, sender, thread, replaced, threads, retired: false })
     }
 
     /// Whether another thread is to take its place.
     pub(crate) fn is_replaced(&self) -> bool {
         self.replaced.load(Ordering::Relaxed)
+    }
+
+    /// Its own, and those that wait for its disk.
+    pub(crate) fn threads(&self) -> &DiskThreads {
+        &self.threads
+    }
+
+    /// Its disk is gone: it passes what waits and ends, when its disk lets it. It takes nothing any more.
+    pub(crate) fn retire(&mut self) {
+        (self.sender, _) = bounded(0);
+        self.retired = true;
+    }
+
+    /// Whether it was retired.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.retired
     }
 
     /// Hands a message over; gives it back if the thread cannot take it now. Reports leave half of the room

@@ -19,6 +19,7 @@ use crate::devices::{Devices, Place};
 use crate::door::{Ask, ClientDemand, Hit, Message, OnAnswer, Passed, readable_file};
 use crate::engine::Engine;
 use crate::lock;
+use crate::worker::DiskThreads;
 
 /// A call that a door forwards.
 #[derive(Clone, Copy, Debug)]
@@ -93,8 +94,8 @@ pub trait Transport {
         true
     }
 
-    /// The file has brought the engine another disk.
-    fn added_disk(&mut self) {}
+    /// The file has brought the engine another disk, which is there until these threads are over.
+    fn added_disk(&mut self, _: &DiskThreads) {}
 
     /// The file's disk is served. Whatever was read before this call should be reported now: heard of later,
     /// it would look like another client's.
@@ -343,14 +344,21 @@ impl Engine {
             return Err(Refused::NotADisk);
         }
         let mut devices = lock(self.devices());
+        let now = Instant::now();
+        if devices.reader_of(file).is_none() {
+            devices.sweep(now);
+        }
         let own = rustix::fs::major(file.dev) == 0 && devices.reader_of(file).is_none();
         if own && !door.may_add_disk() {
             return Err(Refused::NotADisk);
         }
-        let before = devices.views().len();
-        let place = devices.place(file, door.fd(), Instant::now());
-        if own && devices.views().len() > before {
-            door.added_disk();
+        let before = devices.started();
+        let place = devices.place(file, door.fd(), now);
+        if own
+            && devices.started() > before
+            && let Some(threads) = devices.newest()
+        {
+            door.added_disk(threads);
         }
         match place {
             Ok(Place::Reader { index, start, steps }) => Ok((index, start, steps)),
