@@ -29,6 +29,8 @@ pub mod identity;
 #[cfg(feature = "full")]
 pub mod loopdev;
 #[cfg(feature = "full")]
+pub mod lsm;
+#[cfg(feature = "full")]
 pub mod memory;
 #[cfg(feature = "full")]
 pub mod mounts;
@@ -47,6 +49,8 @@ pub mod sched;
 #[cfg(feature = "full")]
 pub mod service;
 #[cfg(feature = "full")]
+pub mod socketfile;
+#[cfg(feature = "full")]
 pub mod spawn;
 #[cfg(feature = "full")]
 pub mod state;
@@ -54,3 +58,5 @@ pub mod state;
 pub mod topology;
 #[cfg(feature = "full")]
 pub mod tracepoint;
+#[cfg(feature = "full")]
+pub mod trust;
