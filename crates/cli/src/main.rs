@@ -6,11 +6,11 @@
 
 mod usage;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use seekless_output::LogLines;
 use seekless_units::{Exit, Fault};
 
 /// Serve several times more from the same hard disks, without changing the server.
@@ -104,7 +104,7 @@ fn main() -> ExitCode {
         let text = text.or_else(|| info.payload().downcast_ref::<&str>().copied()).unwrap_or("");
         if !text.contains("Broken pipe") {
             let place = info.location().map_or(String::new(), |l| format!(" at {}:{}", l.file(), l.line()));
-            eprintln!("seekless: internal error{place}: {text}");
+            seekless_output::eprintln!("seekless: internal error{place}: {text}");
         }
     }));
     let matches = match usage::matches(Seekless::command(), std::env::args_os().collect()) {
@@ -131,8 +131,7 @@ fn main() -> ExitCode {
 
 /// Says why a command ends.
 fn ended(fault: &Fault) -> ExitCode {
-    // Standard error may be closed too; there is nobody left to tell then.
-    let _ = writeln!(std::io::stderr(), "seekless: {fault}");
+    seekless_output::eprintln!("seekless: {fault}");
     ExitCode::from(fault.exit as u8)
 }
 
@@ -157,17 +156,17 @@ fn logging(format: LogFormat) {
     let warnings = Targets::new().with_default(LevelFilter::WARN);
     let filter = match std::env::var("SEEKLESS_LOG") {
         Ok(text) => text.parse().unwrap_or_else(|_| {
-            eprintln!(
+            seekless_output::eprintln!(
                 "seekless: SEEKLESS_LOG: `{text}` is no filter; write for example info or seekless_lab=debug"
             );
             warnings
         }),
         Err(_) => warnings,
     };
-    let lines = fmt::layer().with_writer(std::io::stderr);
+    let lines = fmt::layer().with_ansi(false);
     let lines = match format {
-        LogFormat::Text => lines.without_time().boxed(),
-        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+        LogFormat::Text => lines.with_writer(LogLines::text).without_time().boxed(),
+        LogFormat::Json => lines.with_writer(LogLines::json).json().flatten_event(true).boxed(),
     };
     tracing_subscriber::registry().with(lines.with_filter(filter)).init();
 }

@@ -97,7 +97,7 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
     if let Some(DaemonCommand::Status { socket, json, prometheus }) = args.command {
         let (text, report) = control::status(&socket.map_or_else(state::socket, Ok)?)?;
         match (json, prometheus) {
-            (Some(to), _) => seekless_output::write(&to, text + "\n")?,
+            (Some(to), _) => seekless_output::write(&to, seekless_output::json_escaped(text) + "\n")?,
             (None, Some(to)) => {
                 seekless_output::write(&to, seekless_metrics::prometheus(&metrics::observation(report)))?;
             }
@@ -133,7 +133,7 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
     args.engine.open_log(&mut settings)?;
     // Before anybody can ask: while they read no disk is idle enough to be looked at.
     for disk in settings.engine.survey(None) {
-        eprintln!("seekless daemon: {disk}");
+        seekless_output::eprintln!("seekless daemon: {disk}");
     }
     let daemon = match (&mut inherited, activated) {
         (Some(inherited), _) => Daemon::start_inheriting(settings, inherited)?,
@@ -145,7 +145,7 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
     let metrics_at = inherited.as_mut().and_then(|inherited| inherited.metrics.take());
     let mut metrics = metrics::serve(args.metrics, metrics_at, &daemon, "seekless daemon")?;
     inherited.map(Inheritance::serving).transpose()?;
-    eprintln!("seekless daemon: listening at {}", socket.display());
+    seekless_output::eprintln!("seekless daemon: listening at {}", socket.display());
     let mut manager = ServiceManager::ready();
 
     let interval = args.stats_interval.map(Duration::from_secs_f64);

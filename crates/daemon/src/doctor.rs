@@ -18,7 +18,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use seekless_output::pretty;
+use seekless_output::{pretty, write_line};
 use seekless_units::{Exit, Fault};
 use serde::Serialize;
 
@@ -160,6 +160,7 @@ fn daemon_of(facts: &process::Facts) -> DaemonState {
 fn describe_findings(findings: &[Finding], text: &mut String) {
     for finding in findings {
         let mark = if finding.blocks { "!!" } else { " -" };
-        let _ = writeln!(text, "{mark} {}\n   {}", finding.what, finding.advice);
+        let _ = write_line!(text, "{mark} {}", finding.what);
+        let _ = write_line!(text, "   {}", finding.advice);
     }
 }

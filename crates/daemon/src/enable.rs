@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use seekless_kernel::{lsm, trust};
 use seekless_units::{Exit, Fault};
 
 use crate::run::find_shim;
@@ -92,10 +93,12 @@ pub struct DisableArgs {
 /// `seekless enable`.
 ///
 /// # Errors
-/// systemd does not run here, the shim is not to be found, or the drop-in cannot be written.
+/// systemd does not run here, the shim is not to be found or another user has a say in it, or the drop-in
+/// cannot be written.
 pub fn run_enable(args: EnableArgs) -> Result<Exit, Fault> {
     let shim = find_shim(args.shim.as_deref())?;
     let shim = fs::canonicalize(&shim).map_err(|e| fault("cannot use the shim", &shim, &e))?;
+    believed(&shim)?;
     let text = drop_in(&shim, &args.socket)?;
     let path = place(args.service, args.units.as_deref());
     if args.show {
@@ -147,6 +150,15 @@ pub fn run_disable(args: DisableArgs) -> Result<Exit, Fault> {
         path.display()
     ))?;
     Ok(Exit::Ok)
+}
+
+/// Whether nobody but root and us can have written the library, or can replace it: the server runs its code,
+/// as root to begin with.
+fn believed(shim: &Path) -> Result<(), Fault> {
+    trust::is_only_ours(shim).map_err(|e| {
+        let mend = "install it where root alone may write, such as /usr/local/lib/seekless";
+        Fault::new(Exit::Permission, format!("the shim {} is not used: {e}; {mend}", shim.display()))
+    })
 }
 
 fn place(service: Service, units: Option<&Path>) -> PathBuf {
@@ -202,7 +214,7 @@ fn fault(what: &str, path: &Path, error: &io::Error) -> Fault {
         io::ErrorKind::NotFound => Exit::Missing,
         _ => Exit::Failed,
     };
-    Fault::new(exit, format!("{what} {}: {error}", path.display()))
+    Fault::new(exit, format!("{what} {}: {error}{}", path.display(), lsm::hint(error)))
 }
 
 #[cfg(test)]
@@ -247,6 +259,26 @@ mod tests {
         fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink(folder.path().join("elsewhere"), &path).unwrap();
         assert!(enable(&units, &shim).is_err() && !folder.path().join("elsewhere").exists());
+    }
+
+    /// The path that is given leads elsewhere: what counts is where it ends.
+    #[test]
+    fn a_library_that_another_user_can_write_is_refused_with_the_part_of_its_path() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let (units, open) = (folder.path().join("units"), folder.path().join("open"));
+        fs::create_dir(&open).unwrap();
+        fs::write(open.join("libseekless.so"), "").unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        let link = folder.path().join("libseekless.so");
+        std::os::unix::fs::symlink(open.join("libseekless.so"), &link).unwrap();
+        for shim in [&link, &open.join("libseekless.so")] {
+            let fault = enable(&units, shim).unwrap_err();
+            assert_eq!(fault.exit, Exit::Permission);
+            let part = format!("{} may be written by others", open.display());
+            assert!(fault.message.contains(&part) && !fault.message.contains('\n'), "{fault}");
+            assert!(!units.exists(), "nothing is written");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,6 +16,7 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use seekless_kernel::fdpass::{self, Address, SOCKET_PATH_BYTES_MAX, TwinName};
+use seekless_kernel::socketfile;
 
 use crate::activation::Activated;
 use crate::start_error::StartError;
@@ -77,11 +78,10 @@ impl Listener {
             }
             Err(_) => {}
         }
-        let socket = fdpass::listen(Address::Path(&name), BACKLOG).map_err(|e| match e {
+        let socket = socketfile::listen(&name, BACKLOG, mode).map_err(|e| match e {
             Errno::ADDRINUSE => StartError::Occupied(path.to_path_buf()),
             other => io_error(other.into()),
         })?;
-        fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(io_error)?;
         let inode = Arc::new(AtomicU64::new(inode(path).map_err(io_error)?));
         let at_twin = twin(&name);
         let at_path = Some(AtPath { path: path.to_path_buf(), socket, inode });
@@ -194,7 +194,7 @@ impl Claim {
             fdpass::listen_again(socket.as_fd(), BACKLOG)?;
         }
         if let Some(bits) = self.bits {
-            fs::set_permissions(&self.path, fs::Permissions::from_mode(bits))?;
+            socketfile::set_bits(&self.path, bits)?;
             self.inode.store(inode(&self.path)?, Ordering::Relaxed);
         }
         Ok(())

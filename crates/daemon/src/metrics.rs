@@ -104,7 +104,7 @@ pub(crate) fn serve(
     if let Ok(socket) = server.listener() {
         daemon.hand_over().with_metrics(socket.into());
     }
-    eprintln!("{command}: metrics at http://{}/metrics", server.address());
+    seekless_output::eprintln!("{command}: metrics at http://{}/metrics", server.address());
     Ok(Some(server))
 }
 

@@ -33,9 +33,8 @@ pub(crate) mod scheduler;
 mod table;
 pub(crate) mod volume;
 
+use std::fs::File;
 use std::io;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -44,9 +43,13 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
 use seekless_engine::{Devices, Engine, Reported, lock};
 use seekless_kernel::cacheevents::{CacheEvent, DEVICES_MAX};
+use seekless_kernel::lsm;
 use seekless_kernel::residency::page_bytes;
+use seekless_kernel::state::made_folder;
 use seekless_kernel::tracepoint::TraceError;
 use seekless_policy::FileId;
 use seekless_units::{Exit, Fault};
@@ -152,8 +155,8 @@ pub(crate) struct Door {
     forget: Sender<(u32, u32)>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
-    /// One observer a file system: the kernel gives a name to one process, until it ends.
-    _claims: Vec<UnixListener>,
+    /// One observer a file system: the locks end with this process, however it ends.
+    _claims: Vec<File>,
 }
 
 impl Door {
@@ -241,18 +244,30 @@ impl Drop for Door {
     }
 }
 
-/// Takes the name that stands for observing this device. It is bound to this process by a socket that nobody
-/// connects to, and so ends with it, however it ends.
-fn claim(dev: (u32, u32)) -> Result<UnixListener, Fault> {
-    let name = format!("seekless-observe-{}:{}", dev.0, dev.1);
-    let bound = SocketAddr::from_abstract_name(&name).and_then(|address| UnixListener::bind_addr(&address));
-    bound.map_err(|e| match e.kind() {
-        io::ErrorKind::AddrInUse => Fault::new(
+/// Locks the file that stands for observing this device. It is in the state folder, where no other user can
+/// put, open or lock anything. The empty file stays: one that is removed could be locked twice.
+fn claim(dev: (u32, u32)) -> Result<File, Fault> {
+    let folder = made_folder().map_err(|e| Fault::new(Exit::Permission, e.to_string()))?;
+    let path = folder.join(format!("observe-{}:{}.lock", dev.0, dev.1));
+    let fault = |e: io::Error| {
+        let (dev, at) = (format!("{}:{}", dev.0, dev.1), path.display());
+        Fault::new(
+            Exit::Failed,
+            format!(
+                "cannot claim the file system {dev}: {at}: {e}; set SEEKLESS_STATE to a folder of root's"
+            ) + &lsm::hint(&e),
+        )
+    };
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).map_err(|e| fault(e.into()))?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file.into()),
+        Err(Errno::WOULDBLOCK) => Err(Fault::new(
             Exit::Busy,
             format!("another seekless observe has the file system {}:{}; end it first", dev.0, dev.1),
-        ),
-        _ => Fault::new(Exit::Failed, format!("cannot claim the file system {}:{}: {e}", dev.0, dev.1)),
-    })
+        )),
+        Err(e) => Err(fault(e.into())),
+    }
 }
 
 /// One line for each way the kernel says no, with the next best door.
@@ -261,7 +276,8 @@ pub(crate) fn unavailable(why: TraceError) -> Fault {
     match why {
         TraceError::NotPermitted(what) => Fault::new(
             Exit::Permission,
-            format!("observing needs root with CAP_PERFMON, and no kernel lockdown ({what}); {instead}"),
+            format!("observing needs root with CAP_PERFMON, and no kernel lockdown ({what}); {instead}")
+                + &lsm::hint(&io::ErrorKind::PermissionDenied.into()),
         ),
         TraceError::Missing(what) => Fault::new(
             Exit::Missing,

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
+use seekless_kernel::topology::is_device_name;
 use seekless_options::week_at_most;
 use seekless_units::{Exit, Fault};
 use seekless_wire::PASS_ALL_UNTIL_TOLD;
@@ -216,7 +217,7 @@ fn measure(name: &'static str, args: &ProveArgs) -> Result<Exit, Fault> {
         signal_hook::flag::register(signal, ended.clone())
             .map_err(|e| Fault::new(Exit::Failed, format!("cannot watch for signals: {e}")))?;
     }
-    eprintln!(
+    seekless_output::eprintln!(
         "seekless {name}: without and with Seekless in turn, {:.0} s each, until it is certain: {:.1} min at most",
         args.block.as_secs_f64(),
         args.at_most.as_secs_f64() / 60.0
@@ -300,7 +301,7 @@ fn taken(report: &StatusReport) -> (u64, u64) {
 
 /// Time in which a disk had something to do, seconds since the kernel met it.
 fn disk_s(disk: &str) -> Option<f64> {
-    if disk.contains('/') {
+    if !is_device_name(disk) {
         return None;
     }
     let stat = fs::read_to_string(Path::new("/sys/block").join(disk).join("stat")).ok()?;
@@ -401,7 +402,7 @@ impl Prover {
                 block.disk_s_per_gb(),
                 wait_in_words(block.p99_ms)
             );
-            self.bar.suspend(|| eprintln!("{line}"));
+            self.bar.suspend(|| seekless_output::eprintln!("{line}"));
         }
         self.said = self.blocks.len();
     }
@@ -488,7 +489,7 @@ fn words(result: &Outcome) -> String {
             result.reports_lost
         ));
     }
-    lines.join("\n")
+    seekless_output::joined(&lines)
 }
 
 #[cfg(test)]

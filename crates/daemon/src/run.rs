@@ -69,7 +69,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
     let shared = args.socket.clone().map_or_else(state::socket, Ok)?;
     let (socket, daemon) = match control::settings(&shared) {
         Ok(settings) => {
-            eprintln!(
+            seekless_output::eprintln!(
                 "seekless run: using the daemon at {} (mode {}); its settings apply, not the options given here",
                 shared.display(),
                 settings.mode
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
                     ));
                 }
             };
-            eprintln!("seekless run: cannot start {}: {error}", program.display());
+            seekless_output::eprintln!("seekless run: cannot start {}: {error}", program.display());
             return Ok(ExitCode::from(status));
         }
     };
@@ -142,7 +142,7 @@ fn advise(pid: u32, ended: &AtomicBool) {
     if !ended.load(Ordering::Relaxed)
         && let Some((name, finding)) = few_blocked_of(pid)
     {
-        eprintln!("seekless run: {name}: {}: {}", finding.what, finding.advice);
+        seekless_output::eprintln!("seekless run: {name}: {}: {}", finding.what, finding.advice);
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use seekless_kernel::lsm;
 use seekless_units::{Exit, Fault};
 
 /// Why a daemon could not start.
@@ -72,6 +73,10 @@ impl From<StartError> for Fault {
             },
             StartError::Threads(_) => Exit::Failed,
         };
-        Fault::new(exit, error.to_string())
+        let lsm = match &error {
+            StartError::Folder { error, .. } | StartError::Listen { error, .. } => lsm::hint(error),
+            _ => String::new(),
+        };
+        Fault::new(exit, error.to_string() + &lsm)
     }
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::Path;
 
 use seekless_engine::{DiskReport, MetadataReport};
+use seekless_output::write_line;
 use seekless_units::{Bytes, Exit, Fault};
 use serde::{Deserialize, Serialize};
 
@@ -263,7 +264,7 @@ impl StatusReport {
                 let text =
                     serde_json::to_string(self).map_err(|e| Fault::new(Exit::Failed, e.to_string()))?;
                 // A FIFO that nobody reads must neither hold up the statistics nor the end.
-                let written = seekless_output::offer(to, text + "\n");
+                let written = seekless_output::offer(to, seekless_output::json_escaped(text) + "\n");
                 // Standard output may be a log on a disk that is full: no reason to stop serving.
                 match written {
                     Ok(true) => Ok(()),
@@ -276,7 +277,7 @@ impl StatusReport {
                 }
             }
             None => {
-                eprint!("{self}");
+                seekless_output::say_lines(&self.to_string());
                 Ok(())
             }
         }
@@ -303,9 +304,9 @@ impl fmt::Display for StatusReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let c = &self.counters;
         if self.passes_all {
-            writeln!(f, "every call is passed: `seekless prove` measures, or has left it so")?;
+            write_line!(f, "every call is passed: `seekless prove` measures, or has left it so")?;
         }
-        writeln!(
+        write_line!(
             f,
             "daemon {} at {}: mode {}, prefetch {}, order {}, up {:.0} s",
             self.pid,
@@ -315,7 +316,7 @@ impl fmt::Display for StatusReport {
             self.order,
             self.uptime_ms / 1e3
         )?;
-        writeln!(
+        write_line!(
             f,
             "requests of shims {}: {} already in memory, {} queued for a disk, {} for files on no disk, {} passed by mode, \
              {} refused; {} connections open",
@@ -328,7 +329,7 @@ impl fmt::Display for StatusReport {
             c.connections_now
         )?;
         for d in &self.disks {
-            writeln!(
+            write_line!(
                 f,
                 "{}: {} pieces of {:.1} MB, {:.1} MB of it from the disk, {:.1} ms each and {:.2} ms between them, {} failed; {} requests \
                  wait now (most {}), a wait took {:.1} ms on average, p99 {:.1} ms",
@@ -346,7 +347,7 @@ impl fmt::Display for StatusReport {
             )?;
         }
         if let Some(kept) = &self.metadata {
-            writeln!(
+            write_line!(
                 f,
                 "metadata kept of {}: {} folders and {} files, {} left out; a round read {:.1} MB at most, the \
                  last {:.1}; the next follows after {:.0} s",
@@ -371,7 +372,7 @@ impl fmt::Display for StatusReport {
                     format!("{} {mb:.1} MB taken, {:.0} % of the disk's time", d.name, share(d))
                 })
                 .collect();
-            writeln!(
+            write_line!(
                 f,
                 "file sets {} (of {}, {} refused): {} ranges read, {} already in memory, {} left to their readers, \
                  {} added now{}{}",
@@ -387,7 +388,7 @@ impl fmt::Display for StatusReport {
             )?;
         }
         if let Some(w) = &self.watch {
-            writeln!(
+            write_line!(
                 f,
                 "watching {}: {} events, {} already in memory, {} held (now {}), {} overdue, {} outside the folders, \
                  {} on no disk, {} refused; {} files wholly in memory, {} pauses; {} restarts of the worker",
@@ -406,7 +407,7 @@ impl fmt::Display for StatusReport {
             )?;
         }
         if let Some(o) = &self.observe {
-            writeln!(
+            write_line!(
                 f,
                 "observing {}: {} events, {} lost, {} reads, {} of files that are followed; {} files known, {} with one read so far; files \
                  looked for {}: {} found, {} outside the folders, {} on no disk, {} not found",
@@ -426,7 +427,7 @@ impl fmt::Display for StatusReport {
         }
         for call in &self.calls {
             let memory = if call.resident { "in memory" } else { "not in memory" };
-            writeln!(f, "{} {memory}: {} calls, mean {:.3} ms", call.call, call.count, call.mean_ms)?;
+            write_line!(f, "{} {memory}: {} calls, mean {:.3} ms", call.call, call.count, call.mean_ms)?;
         }
         Ok(())
     }

@@ -177,7 +177,7 @@ fn unavailable(why: Unavailable, dir: Option<&Path>) -> Fault {
             Exit::Permission,
             format!(
                 "watching needs root (CAP_SYS_ADMIN outside any user namespace); become root, or {instead}"
-            ),
+            ) + &seekless_kernel::lsm::hint(&std::io::ErrorKind::PermissionDenied.into()),
         ),
         (Unavailable::NotSupported, None) => Fault::new(
             Exit::Missing,

@@ -447,3 +447,22 @@ fn reads_that_pass_by_the_page_cache_are_passed() {
         assert_eq!(engine.statistics().len(), 1);
     }
 }
+
+/// Every user may mount and unmount FUSE file systems without end: what each brought is let go of.
+#[test]
+fn a_mount_that_is_gone_gives_its_disks_place_to_another() {
+    let profiles = tempfile::tempdir().unwrap();
+    let engine = engine(profiles.path(), true);
+    let stand_in = StandIn::new(false, None);
+    let Some(mut mounted) = stand_in.mount("a") else { return };
+    for round in 0..4 {
+        assert_eq!(ask(&engine, &File::open(mounted.file()).unwrap()), Ok(true), "round {round}");
+        // Before the other one is gone, so that its number is another.
+        let Some(next) = stand_in.mount("a") else { return };
+        drop(std::mem::replace(&mut mounted, next));
+        // As long as what was found is believed.
+        std::thread::sleep(Duration::from_nanos(seekless_policy::memory::REPORT_EVERY.0));
+    }
+    let names: Vec<String> = engine.statistics().into_iter().map(|disk| disk.name).collect();
+    assert!(names.len() <= 2, "{names:?}");
+}

@@ -5,7 +5,7 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
@@ -486,6 +486,23 @@ fn deleted_truncated_and_renumbered_files_do_no_harm() {
     let other = &others[0];
     stream(&File::open(other).unwrap(), 0, 4);
     read_ahead(&observing, other, M, M / 2);
+    assert_eq!(observing.end().0, Some(0));
+}
+
+/// Any user may take names of abstract sockets; none of them stands for an observer.
+#[test]
+fn a_name_that_another_process_has_taken_keeps_no_observer_out() {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener};
+    let Some(disk) = Disk::new() else { return };
+    let dev = fs::metadata(disk.path()).unwrap().dev();
+    let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
+    let name = SocketAddr::from_abstract_name(format!("seekless-observe-{major}:{minor}")).unwrap();
+    let _taken = UnixListener::bind_addr(&name).unwrap();
+    let path = disk.cold("f", 8 * M);
+    let observing = Observing::start(disk.path());
+    stream(&File::open(&path).unwrap(), 0, 4);
+    read_ahead(&observing, &path, M, M / 2);
     assert_eq!(observing.end().0, Some(0));
 }
 

@@ -33,6 +33,82 @@ fn every_unit_says_when_it_is_ready_and_is_watched() {
     }
 }
 
+/// Page cache is charged to the group that reads it first: a bound on all memory would bound what is read
+/// ahead.
+#[test]
+fn every_unit_bounds_its_threads_and_its_own_memory_and_no_page_cache() {
+    for unit in UNITS {
+        let text = text(unit);
+        let tasks: u64 = values(&text, "TasksMax")[0].parse().unwrap();
+        assert_eq!(values(&text, "LimitDATA"), ["4G"], "{unit}");
+        // The stacks of all threads fit.
+        assert!((256..=2048).contains(&tasks), "{unit}: {tasks}");
+        for key in ["MemoryMax", "MemoryHigh", "LimitAS", "LimitRSS"] {
+            assert!(values(&text, key).is_empty(), "{unit}: {key}");
+        }
+    }
+}
+
+/// What each door's system calls need, by name, and nothing else.
+#[test]
+fn every_unit_has_the_rights_that_its_door_needs_and_no_others() {
+    let needed = [
+        ("seekless.service", "CAP_DAC_READ_SEARCH CAP_FOWNER CAP_SYS_NICE"),
+        (
+            "seekless-watch@.service",
+            "CAP_SYS_ADMIN CAP_DAC_READ_SEARCH CAP_FOWNER CAP_SYS_NICE CAP_SYS_PTRACE CAP_SYS_RESOURCE",
+        ),
+        ("seekless-serve.service", ""),
+    ];
+    for (unit, capabilities) in needed {
+        let text = text(unit);
+        assert_eq!(values(&text, "CapabilityBoundingSet"), [capabilities], "{unit}");
+        for key in ["RestrictNamespaces", "RestrictRealtime", "LockPersonality", "MemoryDenyWriteExecute"] {
+            assert_eq!(values(&text, key), ["yes"], "{unit}: {key}");
+        }
+        assert_eq!(values(&text, "SystemCallArchitectures"), ["native"], "{unit}");
+        let calls = values(&text, "SystemCallFilter");
+        assert!(calls[0] == "@system-service" && !calls.iter().any(|c| c.contains("ptrace")), "{unit}");
+        // A call that is not allowed fails, and the door goes on: it does not end by a signal.
+        assert_eq!(values(&text, "SystemCallErrorNumber"), ["EPERM"], "{unit}");
+        assert!(values(&text, "AppArmorProfile")[0].starts_with("-seekless-"), "{unit}: where it is loaded");
+        let devices =
+            values(&text, "DevicePolicy") == ["closed"] || values(&text, "PrivateDevices") == ["yes"];
+        assert!(devices, "{unit}");
+    }
+}
+
+/// By the programs that load them, where they are.
+#[test]
+fn the_profiles_of_security_modules_are_what_their_programs_read() {
+    let profile = deploy().join("apparmor/seekless");
+    let text = std::fs::read_to_string(&profile).unwrap();
+    for unit in UNITS {
+        let unit = self::text(unit);
+        let name = values(&unit, "AppArmorProfile")[0].trim_start_matches('-');
+        assert!(text.contains(&format!("\nprofile {name} ")), "{name}");
+    }
+    let capabilities = |unit: &str| values(&self::text(unit), "CapabilityBoundingSet")[0].to_lowercase();
+    for capability in capabilities("seekless-watch@.service").split_whitespace() {
+        let name = capability.trim_start_matches("cap_");
+        assert!(text.contains(&format!("  capability {name},\n")), "{name}");
+    }
+    match Command::new("apparmor_parser").args(["--skip-kernel-load", "--skip-cache"]).arg(&profile).output()
+    {
+        Ok(out) => assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr)),
+        Err(_) => println!("skipped: there is no apparmor_parser"),
+    }
+    let module = std::fs::read_to_string(deploy().join("selinux/seekless.cil")).unwrap();
+    // Every open parenthesis is closed, and no word of the policy is made up (checked by `secilc`, README).
+    let code: String = module.lines().filter(|l| !l.trim_start().starts_with(';')).collect();
+    let depth = code.chars().try_fold(0i32, |depth, c| match c {
+        '(' => Some(depth + 1),
+        ')' => (depth > 0).then_some(depth - 1),
+        _ => Some(depth),
+    });
+    assert_eq!(depth, Some(0));
+}
+
 #[test]
 fn the_daemon_is_reloaded_by_the_signal_at_which_another_takes_over() {
     let text = text("seekless.service");

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use comfy_table::{Table, presets};
 use seekless_kernel::topology::{Backing, MountTable, Topology};
+use seekless_output::escaped;
 use seekless_units::{Exit, Fault};
 use serde::Serialize;
 
@@ -92,8 +93,8 @@ fn table(rows: &[ListedDisk]) -> String {
     for row in rows {
         let mounts = match row.mounts.as_slice() {
             [] => "-".to_string(),
-            [one] => one.clone(),
-            [first, rest @ ..] => format!("{first} and {} more", rest.len()),
+            [one] => escaped(one).into_owned(),
+            [first, rest @ ..] => escaped(&format!("{first} and {} more", rest.len())).into_owned(),
         };
         table.add_row([
             row.name.clone(),
@@ -109,7 +110,8 @@ fn table(rows: &[ListedDisk]) -> String {
     let mut text = format!("{table}\n");
     for row in rows {
         if let Some(why) = &row.profile_fault {
-            text += &format!("{}: {why}\n", row.name);
+            text += &escaped(&format!("{}: {why}", row.name));
+            text.push('\n');
         }
     }
     text

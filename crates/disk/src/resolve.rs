@@ -5,8 +5,8 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use seekless_kernel::identity::Identity;
-use seekless_kernel::topology::{Backing, Dev, Topology};
-use seekless_units::{Exit, Fault};
+use seekless_kernel::topology::{Backing, Dev, Topology, is_device_name};
+use seekless_units::{Exit, Fault, escaped};
 
 /// Where the kernel lists whole block devices.
 pub(crate) const SYS_BLOCK: &str = "/sys/block";
@@ -39,7 +39,9 @@ impl DiskTarget {
     pub(crate) fn label(&self) -> String {
         let model = fs::read_to_string(Path::new(SYS_BLOCK).join(&self.name).join("device/model"));
         match model.map(|m| m.trim().to_string()) {
-            Ok(model) if !model.is_empty() => format!("{} ({model})", self.device().display()),
+            Ok(model) if !model.is_empty() => {
+                escaped(&format!("{} ({model})", self.device().display())).into_owned()
+            }
             _ => self.device().display().to_string(),
         }
     }
@@ -64,7 +66,9 @@ pub(crate) fn resolve(path: &Path) -> Result<DiskTarget, Fault> {
             });
     }
     match Topology::of_system().backing(Dev::from_raw(meta.dev()), None) {
-        Backing::Disk { disk, .. } if Path::new(SYS_BLOCK).join(&disk.name).is_dir() => {
+        Backing::Disk { disk, .. }
+            if is_device_name(&disk.name) && Path::new(SYS_BLOCK).join(&disk.name).is_dir() =>
+        {
             Ok(DiskTarget::by_name(&disk.name))
         }
         Backing::Disk { disk, .. } => Err(Fault::new(

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use seekless_kernel::fstype::{self, Reads};
 use seekless_kernel::prefetch::Steps;
-use seekless_kernel::topology::{Backing, Dev, Disk, Topology};
+use seekless_kernel::topology::{Backing, Dev, Disk, MountTable, Topology};
 use seekless_policy::FileId;
 use seekless_policy::memory::REPORT_EVERY;
 use seekless_wants::PROGRESS_STEP;
@@ -79,6 +79,8 @@ pub struct Devices {
     all: AllDisks,
     /// Which reader serves a disk, and the disk's [`sequence`]; `None` stands for the common queue.
     by_disk: HashMap<Option<Dev>, (usize, u64)>,
+    /// When the mount table was last looked at for disks that are gone.
+    swept: Option<Instant>,
     closed: bool,
 }
 
@@ -92,6 +94,7 @@ impl Devices {
             by_file: HashMap::new(),
             readers: Vec::new(),
             by_disk: HashMap::new(),
+            swept: None,
             closed: false,
         }
     }
@@ -155,6 +158,39 @@ impl Devices {
         }
     }
 
+    /// Ends the threads of disks that are no block devices and are mounted no more, at most once in a while.
+    /// Each gives its place to another disk when all of its threads have ended.
+    pub(crate) fn sweep(&mut self, now: Instant) {
+        let due = self.swept.is_none_or(|then| now.saturating_duration_since(then) >= believed());
+        if !due {
+            return;
+        }
+        self.swept = Some(now);
+        let own = |key: &Option<Dev>| key.filter(|dev| dev.major == 0);
+        if !self.by_disk.keys().any(|key| own(key).is_some()) {
+            return;
+        }
+        let mounts = MountTable::of_system();
+        // Without a table nothing is known to be gone.
+        if mounts.iter().next().is_none() {
+            return;
+        }
+        let gone: Vec<Dev> =
+            self.by_disk.keys().filter_map(own).filter(|dev| mounts.by_dev(*dev).is_none()).collect();
+        for dev in gone {
+            let Some((index, _)) = self.by_disk.remove(&Some(dev)) else { continue };
+            let there = |place: &Place| matches!(place, Place::Reader { index: at, .. } if *at == index);
+            self.known.retain(|_, (found, _)| !matches!(found, Found::At(place) if there(place)));
+            self.by_file.retain(|_, (place, _)| !there(place));
+            if let Some(reader) = self.readers.get_mut(index) {
+                tracing::info!(disk = reader.name, "a disk is gone");
+                reader.retire();
+            }
+        }
+        let left = self.readers.iter().filter(|reader| !reader.is_retired()).count();
+        self.all.disks.store(left, Ordering::Relaxed);
+    }
+
     /// Whether no file of a device (`st_dev`) is served, as was found when one was asked for last.
     pub fn serves_none_of(&self, dev: u64) -> bool {
         matches!(self.known.get(&dev), Some((Found::At(Place::NotADisk), _)))
@@ -185,7 +221,9 @@ impl Devices {
             Known::Not => None,
         };
         let found = LookedUp::of(Dev::from_raw(file.dev), layered, fd);
-        lock(devices).enter(file, found, fd, now)
+        let mut devices = lock(devices);
+        devices.sweep(now);
+        devices.enter(file, found, fd, now)
     }
 
     /// What is remembered of a file's place.
@@ -274,15 +312,17 @@ impl Devices {
         joined: usize,
         fd: BorrowedFd<'_>,
     ) -> io::Result<usize> {
-        let full = self.readers.len() >= DEVICES_MAX && !self.by_disk.contains_key(&key);
+        let free = self.readers.iter().position(|r| r.is_retired() && r.threads().are_over());
+        let full = self.readers.len() >= DEVICES_MAX && free.is_none() && !self.by_disk.contains_key(&key);
         let (key, name, joined) = if full { (None, COMMON, 0) } else { (key, name, joined) };
         let known = self.by_disk.get(&key).copied();
         let sequence = sequence(name);
-        // A number may be given to another disk. A file system on several disks may be given others, or lie
-        // on them in another way.
+        // A number may be given to another disk, or to another mount. A file system on several disks may be
+        // given others, or lie on them in another way.
         let same = |&(index, of): &(usize, u64)| {
             let reader: &DiskThread = &self.readers[index];
-            of == sequence && (joined == 0 || reader.name == name) && !reader.is_replaced()
+            let told_by_number = joined == 0 && sequence != 0;
+            of == sequence && (told_by_number || reader.name == name) && !reader.is_replaced()
         };
         if let Some((index, _)) = known.filter(same) {
             return Ok(index);
@@ -295,9 +335,9 @@ impl Devices {
             }
         };
         let started = DiskThread::start(name, told, &self.settings, self.all.clone())?;
-        let index = match known {
+        let index = match known.map(|known| known.0).or(free) {
             // Its thread passes what waits and ends by itself.
-            Some((index, _)) => {
+            Some(index) => {
                 self.readers[index] = started;
                 index
             }
@@ -306,7 +346,8 @@ impl Devices {
                 self.readers.len() - 1
             }
         };
-        self.all.disks.store(self.readers.len(), Ordering::Relaxed);
+        let left = self.readers.iter().filter(|reader| !reader.is_retired()).count();
+        self.all.disks.store(left, Ordering::Relaxed);
         self.by_disk.insert(key, (index, sequence));
         tracing::info!(disk = name, "a disk is served");
         Ok(index)

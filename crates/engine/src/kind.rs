@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 
 use seekless_kernel::queue::{Queue, Usage, Used};
 use seekless_kernel::rawio::RawDisk;
-use seekless_kernel::topology::{Backing, Dev, Disk, MountTable, Topology};
+use seekless_kernel::topology::{Backing, Dev, Disk, MountTable, Topology, is_device_name};
 use seekless_profile::{Concurrency, DiskKind, PIECE, ProbeTimes, ROUNDS, RUN, RUNS, SMALL, piece, place};
 use seekless_units::{Bytes, Nanos};
 use serde::Serialize;
@@ -272,14 +272,13 @@ fn mounted(folders: Option<&[PathBuf]>) -> Vec<Disk> {
 /// Which of all block devices since the machine started the one of this kernel name is: another number is
 /// another disk. 0 for what is no block device, and before Linux 5.15.
 pub(crate) fn sequence(name: &str) -> u64 {
-    let path = Path::new(SYS_BLOCK).join(name).join("diskseq");
-    is_block(name).then(|| number(&path)).flatten().unwrap_or(0)
+    let path = || Path::new(SYS_BLOCK).join(name).join("diskseq");
+    is_block(name).then(|| number(&path())).flatten().unwrap_or(0)
 }
 
 /// Whether it is the kernel's name of a block device.
 pub(crate) fn is_block(name: &str) -> bool {
-    // A mount point is no block device, and no path below /sys/block.
-    !name.contains('/') && Path::new(SYS_BLOCK).join(name).is_dir()
+    is_device_name(name) && Path::new(SYS_BLOCK).join(name).is_dir()
 }
 
 fn by_flag(disk: &Disk, why: String) -> KindReport {

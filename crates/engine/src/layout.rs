@@ -17,6 +17,7 @@
 use std::fs;
 use std::path::Path;
 
+use seekless_kernel::topology::is_device_name;
 use seekless_kernel::topology::parts::{MEMBERS_MAX, actuators, linear, number, text};
 use seekless_policy::Config;
 use seekless_profile::STRIPED_AT_ONCE;
@@ -39,9 +40,11 @@ impl Layout {
     /// # Errors
     /// Why what is told cannot be: one clause.
     pub(crate) fn read(sys_block: &Path, name: &str) -> Result<Option<Layout>, String> {
+        if !is_device_name(name) {
+            return Ok(None);
+        }
         let dir = sys_block.join(name);
-        // A mount point is no block device, and no path below /sys/block.
-        if name.contains('/') || !dir.is_dir() {
+        if !dir.is_dir() {
             return Ok(None);
         }
         if dir.join("md").is_dir() {

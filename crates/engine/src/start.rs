@@ -28,7 +28,7 @@ use crate::pinner::Pinner;
 use crate::settings::Settings;
 use crate::snapshot::{Snapshot, Statistics};
 use crate::volume::{Renewed, Volume};
-use crate::worker::{Workers, short_name};
+use crate::worker::{DiskThreads, Workers, short_name};
 
 /// The doors' end of a disk thread.
 pub(crate) struct DiskThread {
@@ -38,6 +38,8 @@ pub(crate) struct DiskThread {
     thread: JoinHandle<()>,
     /// Whether its disks are queued otherwise than it knows.
     replaced: Arc<AtomicBool>,
+    threads: DiskThreads,
+    retired: bool,
 }
 
 /// What the threads of all disks share.
@@ -84,6 +86,7 @@ impl DiskThread {
         let (sender, messages) = bounded(config.queue_max.saturating_mul(2).min(1 << 16));
         let (workers, reports) = Workers::start(name, config.in_flight)?;
         let aside = Aside::start(name, workers.reporter())?;
+        let threads = workers.threads();
         let ((looks, to_look), (tell, headers)) = media::channels();
         if config.reads_headers() {
             media::spawn(name, to_look, tell, bitrates)?;
@@ -127,12 +130,28 @@ impl DiskThread {
         };
         let run = move || body.run(&messages, &reports, &headers);
         let thread = thread::Builder::new().name(short_name("disk", name)).spawn(run)?;
-        Ok(DiskThread { name: name.to_string(), snapshot, sender, thread, replaced })
+        Ok(DiskThread { name: name.to_string(), snapshot, sender, thread, replaced, threads, retired: false })
     }
 
     /// Whether another thread is to take its place.
     pub(crate) fn is_replaced(&self) -> bool {
         self.replaced.load(Ordering::Relaxed)
+    }
+
+    /// Its own, and those that wait for its disk.
+    pub(crate) fn threads(&self) -> &DiskThreads {
+        &self.threads
+    }
+
+    /// Its disk is gone: it passes what waits and ends, when its disk lets it. It takes nothing any more.
+    pub(crate) fn retire(&mut self) {
+        (self.sender, _) = bounded(0);
+        self.retired = true;
+    }
+
+    /// Whether it was retired.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.retired
     }
 
     /// Hands a message over; gives it back if the thread cannot take it now. Reports leave half of the room

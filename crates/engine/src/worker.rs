@@ -8,7 +8,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Instant;
 
@@ -78,9 +78,22 @@ pub(crate) enum Report {
     },
 }
 
+/// Threads of a disk: whether any of them is left. One that waits for a file system that hangs stays for as
+/// long.
+#[derive(Clone, Debug)]
+pub(crate) struct DiskThreads(Weak<str>);
+
+impl DiskThreads {
+    /// None is left.
+    pub(crate) fn are_over(&self) -> bool {
+        self.0.strong_count() == 0
+    }
+}
+
 /// The workers of a disk, and what more of them are started with.
 pub(crate) struct Workers {
-    disk: String,
+    /// Its name; they and their disk thread hold it as long as they live.
+    disk: Arc<str>,
     /// One for each copy that was read, and one for pieces without a choice.
     lanes: Vec<Lane>,
     report: Sender<Report>,
@@ -101,7 +114,7 @@ impl Workers {
     /// No thread can be had.
     pub(crate) fn start(disk: &str, flights: usize) -> io::Result<(Workers, Receiver<Report>)> {
         let (report, reports) = bounded(IN_FLIGHT_MAX);
-        let mut workers = Workers { disk: disk.to_string(), lanes: Vec::new(), report };
+        let mut workers = Workers { disk: disk.into(), lanes: Vec::new(), report };
         let lane = workers.lane(None);
         workers.enough_for(lane, flights)?;
         Ok((workers, reports))
@@ -110,6 +123,11 @@ impl Workers {
     /// The way by which others report to the disk thread.
     pub(crate) fn reporter(&self) -> Sender<Report> {
         self.report.clone()
+    }
+
+    /// They and whichever thread has this.
+    pub(crate) fn threads(&self) -> DiskThreads {
+        DiskThreads(Arc::downgrade(&self.disk))
     }
 
     /// The workers that read this copy.
@@ -141,7 +159,7 @@ impl Workers {
     pub(crate) fn submit(&mut self, job: Job, flights: usize) -> bool {
         let mut lane = self.lane(job.mirror);
         if let Err(error) = self.enough_for(lane, flights) {
-            tracing::warn!(disk = self.disk, %error, "no threads for more pieces at once");
+            tracing::warn!(disk = &*self.disk, %error, "no threads for more pieces at once");
             // Another copy costs a seek.
             lane = if self.lanes[lane].count > 0 { lane } else { self.lane(None) };
         }
@@ -152,7 +170,7 @@ impl Workers {
 /// Starts a worker. It ends when the senders of `jobs` or the receivers of `reports` are gone. At most
 /// `turns` threads end at once for their number.
 fn spawn(
-    disk: String,
+    disk: Arc<str>,
     mirror: Option<Mirror>,
     jobs: Receiver<Job>,
     reports: Sender<Report>,
@@ -162,10 +180,12 @@ fn spawn(
     let work = move || {
         if turns > 0
             && mirror.is_some_and(|mirror| !mirror.is_read_here())
-            && spawn(disk, mirror, jobs.clone(), reports.clone(), turns - 1).is_ok()
+            && spawn(disk.clone(), mirror, jobs.clone(), reports.clone(), turns - 1).is_ok()
         {
             return;
         }
+        // Held until the end.
+        let _disk = disk;
         run_first();
         for job in jobs {
             if reports.send(Report::Started { at: Instant::now() }).is_err() {

@@ -86,8 +86,24 @@ pub fn by_magic(magic: u64) -> Option<&'static FsType> {
 
 /// By the mount table's word; `fuse.sshfs` is FUSE.
 pub fn by_name(name: &str) -> Option<&'static FsType> {
-    let plain = name.split_once('.').map_or(name, |(kind, _)| kind);
-    TABLE.iter().find(|t| t.name == name || t.name == plain)
+    TABLE.iter().find(|t| t.name == name || t.name == plain(name))
+}
+
+/// Whether a program answers for its files. It may be any user's, who wrote the mount's source and subtype.
+pub fn is_fuse(name: &str) -> bool {
+    matches!(plain(name), "fuse" | "fuseblk" | "virtiofs")
+}
+
+/// The type without its subtype.
+fn plain(name: &str) -> &str {
+    name.split_once('.').map_or(name, |(kind, _)| kind)
+}
+
+/// Whether the kernel has opened the block device that the mount's source names (`FS_REQUIRES_DEV`) though
+/// its files may have an anonymous device number: the file system may be on several. Of all others on a block
+/// device the number itself is the device's, and the source says nothing more.
+pub fn hides_device(name: &str) -> bool {
+    matches!(name, "btrfs" | "bcachefs") || plain(name) == "fuseblk"
 }
 
 /// Of an open file.
@@ -129,6 +145,9 @@ mod tests {
             assert!(!TABLE[..i].iter().any(|other| other.name == row.name), "{} twice", row.name);
         }
         assert_eq!(by_name("fuse.mergerfs").unwrap().reads, Reads::Fuse);
+        assert!(["fuse", "fuse.btrfs", "fuseblk", "fuseblk.x", "virtiofs"].iter().all(|name| is_fuse(name)));
+        assert!(["btrfs", "fusectl", "overlay"].iter().all(|name| !is_fuse(name)));
+        assert!(hides_device("btrfs") && !hides_device("fuse.btrfs") && !hides_device("btrfs.x"));
         assert_eq!(by_name("zfs").unwrap().reads, Reads::OwnCache);
         assert_eq!((by_name("nosuchfs"), by_magic(0), by_magic(0x1234_5678)), (None, None, None));
     }

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::topology::is_device_name;
+
 /// A disk's lasting name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
@@ -17,9 +19,9 @@ pub struct Identity {
 impl Identity {
     /// The identity of whole device `name` in `sys_block` (`/sys/block`); `udev_data` is `/run/udev/data`.
     pub fn of(sys_block: &Path, udev_data: &Path, name: &str) -> Identity {
-        let dir = sys_block.join(name);
+        let dir = is_device_name(name).then(|| sys_block.join(name));
         let text = |path: &str| {
-            let text = fs::read_to_string(dir.join(path)).ok()?;
+            let text = fs::read_to_string(dir.as_ref()?.join(path)).ok()?;
             Some(text.trim().to_string()).filter(|t| !t.is_empty())
         };
         let udev_serial = text("dev").and_then(|dev| {

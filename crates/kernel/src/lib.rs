@@ -31,6 +31,8 @@ pub mod identity;
 #[cfg(feature = "full")]
 pub mod loopdev;
 #[cfg(feature = "full")]
+pub mod lsm;
+#[cfg(feature = "full")]
 pub mod memory;
 #[cfg(feature = "full")]
 pub mod mounts;
@@ -51,6 +53,8 @@ pub mod sched;
 #[cfg(feature = "full")]
 pub mod service;
 #[cfg(feature = "full")]
+pub mod socketfile;
+#[cfg(feature = "full")]
 pub mod spawn;
 #[cfg(feature = "full")]
 pub mod state;
@@ -58,3 +62,5 @@ pub mod state;
 pub mod topology;
 #[cfg(feature = "full")]
 pub mod tracepoint;
+#[cfg(feature = "full")]
+pub mod trust;

@@ -7,6 +7,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use crate::topology::is_device_name;
+
 /// Settings of a queue that bear on sequential reading. What the device does not have is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueSettings {
@@ -77,8 +79,10 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// The queue of `name` (`sda`, `loop0`) in `sys_block`, on a running system `/sys/block`.
+    /// The queue of `name` (`sda`, `loop0`) in `sys_block`, on a running system `/sys/block`. What is no name
+    /// of a device has none.
     pub fn new(sys_block: &Path, name: &str) -> Queue {
+        let name = if is_device_name(name) { name } else { "no-device" };
         Queue { dir: sys_block.join(name) }
     }
 

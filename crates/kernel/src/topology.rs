@@ -13,7 +13,11 @@
 //!   does with the reads cannot be known (our own software disk is made this way).
 //! - A set (md, LVM) whose members share one disk is that disk. One that spans several counts as one disk by
 //!   itself: a piece larger than a stripe moves the heads of all of them.
-//! - Each FUSE mount counts as one disk, for the same reason as above.
+//! - Each FUSE mount counts as one disk, for the same reason as above. Its user wrote its source and its
+//!   subtype, so neither is looked at.
+//! - The source of a mount is believed of those file systems alone that hide the number of a block device
+//!   which the kernel has opened ([`fstype::hides_device`]). It is looked for in sysfs and in udev's records,
+//!   never in `/dev`: no path that the mount table names is opened, looked at or resolved.
 //! - btrfs on several disks is a set of its own, named after them.
 //! - Each file of an overlay, or of a mergerfs pool, lies on one of several file systems
 //!   ([`Topology::layer_of`]).
@@ -32,6 +36,8 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use seekless_units::escaped;
+
 use crate::fstype::{self, Reads};
 
 pub use describe::DiskInfo;
@@ -43,6 +49,9 @@ const DEPTH_MAX: u32 = 16;
 
 /// Members that the name of a set names.
 const NAMES_MAX: usize = 4;
+
+/// Where udev keeps which links it has made to a device.
+const UDEV_DATA: &str = "/run/udev/data";
 
 /// A device number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -77,10 +86,18 @@ impl fmt::Display for Dev {
 pub struct Disk {
     /// Its number; equal numbers are the same disk.
     pub dev: Dev,
-    /// Its kernel name (`sda`, `loop0`, `md0`), or the mount point for a FUSE mount.
+    /// Its kernel name (`sda`, `loop0`, `md0`), or the mount point for a FUSE mount. Only [`is_device_name`]
+    /// makes a path of it.
     pub name: String,
     /// Whether it has heads to move. Unknown counts as yes.
     pub rotational: bool,
+}
+
+/// Whether this can be the kernel's name of a block device. Anything else, like the mount point that names a
+/// FUSE file system, must not become part of a path below `/sys/block`: an absolute one would replace it, and
+/// its owner decides what stands there.
+pub fn is_device_name(name: &str) -> bool {
+    !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\0'])
 }
 
 /// What lies under a file system.
@@ -130,6 +147,7 @@ impl QueueLimits {
 #[derive(Clone, Debug)]
 pub struct Topology {
     sys: PathBuf,
+    udev: PathBuf,
     mounts: MountTable,
 }
 
@@ -141,7 +159,12 @@ impl Topology {
 
     /// A tree under `sys` (as `/sys`), and a mount table.
     pub fn new(sys: impl Into<PathBuf>, mounts: MountTable) -> Topology {
-        Topology { sys: sys.into(), mounts }
+        Topology { sys: sys.into(), udev: UDEV_DATA.into(), mounts }
+    }
+
+    /// With another folder of udev's records than `/run/udev/data`.
+    pub fn with_udev(self, udev: impl Into<PathBuf>) -> Topology {
+        Topology { udev: udev.into(), ..self }
     }
 
     /// What lies under the file system with number `dev`. `mount_id` (from `/proc/self/fdinfo`) tells apart
@@ -187,21 +210,22 @@ impl Topology {
             Some(Reads::Network) => return Backing::Beyond(format!("{kind} reads from another machine")),
             _ => {}
         }
+        // Before its source is looked at.
+        if fstype::is_fuse(kind) && !fstype::hides_device(kind) {
+            let name = escaped(&mount.target.to_string_lossy()).into_owned();
+            let disk = Disk { dev: mount.dev, name, rotational: true };
+            return Backing::Disk { disk, start: 0, queue_of: None, members: Vec::new() };
+        }
         if kind == "overlay"
             && let Some(below) = mount.overlay_layer().and_then(|path| self.mounts.by_path(&path))
             && below.id != mount.id
         {
             return self.backing_at(below.dev, Some(below.id), depth + 1);
         }
-        if let Some(name) = mount.source.strip_prefix("/dev/")
-            && let Some(found) = self.device_named(name, depth)
+        if let Some(source) = self.source_of(mount)
+            && let Some(found) = self.block_device(source, depth)
         {
-            return if kind == "btrfs" { self.btrfs(mount, found, depth) } else { found };
-        }
-        if known.is_some_and(|t| t.reads == Reads::Fuse) {
-            let name = mount.target.display().to_string();
-            let disk = Disk { dev: mount.dev, name, rotational: true };
-            return Backing::Disk { disk, start: 0, queue_of: None, members: Vec::new() };
+            return if kind == "btrfs" { self.btrfs(mount, source, found, depth) } else { found };
         }
         Backing::Unresolved(format!("a {kind} file system on {}", mount.source))
     }
@@ -209,7 +233,7 @@ impl Topology {
     /// btrfs joins devices itself, and the mount table names one of them. On several disks it is a set of its
     /// own, whose addresses [`crate::btrfs`] tells apart; `named` is what lies under the device it was
     /// mounted by.
-    fn btrfs(&self, mount: &Mount, named: Backing, depth: u32) -> Backing {
+    fn btrfs(&self, mount: &Mount, source: Dev, named: Backing, depth: u32) -> Backing {
         let Backing::Disk { disk: first, queue_of, .. } = &named else { return named };
         let Ok(all) = fs::read_dir(self.sys.join("fs/btrfs")) else { return named };
         // `/sys/fs/btrfs/UUID/devices/NAME` leads to the device; the folder `features` beside them has none.
@@ -218,8 +242,7 @@ impl Topology {
             let number = |e: fs::DirEntry| Dev::parse(&fs::read_to_string(e.path().join("dev")).ok()?);
             entries.filter_map(number).collect()
         };
-        let source = mount.source.strip_prefix("/dev/").and_then(|name| self.number_of(name));
-        let own = all.flatten().map(|e| devices(e.path())).find(|d| source.is_some_and(|s| d.contains(&s)));
+        let own = all.flatten().map(|e| devices(e.path())).find(|d| d.contains(&source));
         let mut members: Vec<Disk> = Vec::new();
         for dev in own.into_iter().flatten() {
             if let Some(Backing::Disk { disk, .. }) = self.block_device(dev, depth + 1)
@@ -241,19 +264,55 @@ impl Topology {
         Backing::Disk { disk: Disk { dev: mount.dev, name, rotational }, start: 0, queue_of, members }
     }
 
-    /// By a name under /dev, through the symbolic links of LVM.
-    fn device_named(&self, name: &str, depth: u32) -> Option<Backing> {
-        self.block_device(self.number_of(name)?, depth)
+    /// The block device that a mount's source names, where the kernel vouches for it.
+    fn source_of(&self, mount: &Mount) -> Option<Dev> {
+        if !fstype::hides_device(&mount.fs_type) {
+            return None;
+        }
+        // bcachefs names all of its devices.
+        let first = mount.source.split(':').next()?;
+        self.number_of(first.strip_prefix("/dev/")?)
     }
 
+    /// The number of a device by its name below `/dev`: the kernel's, the device mapper's, or a link that
+    /// udev has recorded.
     fn number_of(&self, name: &str) -> Option<Dev> {
-        let number = |name: &str| {
-            let text = fs::read_to_string(self.sys.join("class/block").join(name).join("dev")).ok()?;
-            Dev::parse(&text)
+        if name.split('/').any(|part| !is_device_name(part)) {
+            return None;
+        }
+        let all = self.sys.join("class/block");
+        let number = |device: &str| {
+            if !is_device_name(device) {
+                return None;
+            }
+            Dev::parse(&fs::read_to_string(all.join(device).join("dev")).ok()?)
         };
-        number(name).or_else(|| {
-            let target = fs::canonicalize(Path::new("/dev").join(name)).ok()?;
-            number(target.file_name()?.to_str()?)
+        // The kernel writes `!` where the name of the device file has a slash.
+        number(&name.replace('/', "!")).or_else(|| {
+            let mapped = match name.split_once('/') {
+                Some(("mapper", mapped)) => Some(mapped.to_string()),
+                // A logical volume: the device mapper's name doubles dashes.
+                Some((group, volume)) if !volume.contains('/') => {
+                    Some([group, volume].map(|part| part.replace('-', "--")).join("-"))
+                }
+                _ => None,
+            };
+            let link = format!("S:{name}");
+            let devices = fs::read_dir(&all).ok()?.flatten();
+            let mut numbers = devices.filter_map(|device| {
+                let device = device.file_name().into_string().ok()?;
+                Some((number(&device)?, all.join(device)))
+            });
+            numbers.find_map(|(dev, dir)| {
+                let called = mapped.as_ref().is_some_and(|mapped| {
+                    fs::read_to_string(dir.join("dm/name")).is_ok_and(|name| name.trim_end() == mapped)
+                });
+                let linked = || {
+                    let record = fs::read_to_string(self.udev.join(format!("b{dev}")));
+                    record.is_ok_and(|record| record.lines().any(|line| line == link))
+                };
+                (called || linked()).then_some(dev)
+            })
         })
     }
 
@@ -293,7 +352,7 @@ impl Topology {
     fn under_loop(&self, file: &Path, depth: u32) -> Option<Disk> {
         // By the mount table alone: looking at the file could wait for a FUSE server.
         let mount = self.mounts.by_path(file)?;
-        if mount.fs_type.starts_with("fuse") || depth >= DEPTH_MAX {
+        if fstype::is_fuse(&mount.fs_type) || depth >= DEPTH_MAX {
             return None;
         }
         match self.backing_at(mount.dev, Some(mount.id), depth + 1) {

@@ -190,6 +190,117 @@ fn what_read_ahead_cannot_help_is_said() {
     }
 }
 
+/// Every user may mount FUSE and name source and subtype as it likes. None of these is a disk but the mount
+/// itself, and nothing that they name is looked at: the FIFOs would never let go.
+#[test]
+fn what_a_user_wrote_into_the_mount_table_is_neither_a_disk_nor_a_path() {
+    let sys = Sys::new();
+    sys.disk("sda", "8:0", true);
+    let home = tempfile::tempdir().unwrap();
+    let trap = home.path().join("trap");
+    fs::create_dir(&trap).unwrap();
+    let mode = rustix::fs::Mode::from_raw_mode(0o666);
+    rustix::fs::mknodat(rustix::fs::CWD, trap.join("dev"), rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    symlink(sys.root().join("class/block/sda"), home.path().join("link")).unwrap();
+    let trap = trap.display();
+    let link = home.path().join("link").display().to_string();
+    let up = format!("{}{trap}", "../".repeat(12));
+    let sources =
+        ["/dev/sda", "sda", &format!("/dev/{trap}"), &format!("/dev/{up}"), &format!("/dev/{link}")];
+    let kinds =
+        ["fuse", "fuse.mergerfs", "fuse.btrfs", "fuse.ext4", "virtiofs", "nosuchfs", "overlay", "btrfs"];
+    let (tell, told) = std::sync::mpsc::channel();
+    let asked: Vec<(String, String)> = kinds
+        .iter()
+        .flat_map(|kind| sources.iter().map(move |source| (kind.to_string(), source.to_string())))
+        .collect();
+    let count = asked.len();
+    std::thread::spawn(move || {
+        for (kind, source) in asked {
+            let mounts = format!("5 1 0:60 / /m rw - {kind} {source} rw,user_id=1000,group_id=1000\n");
+            let found = sys.backing(&mounts, "0:60", Some(5));
+            let topology = Topology::new(sys.root(), MountTable::parse(mounts.as_bytes()));
+            let layered = topology.is_layered(Some(5));
+            if tell.send((kind, source, found, layered)).is_err() {
+                return;
+            }
+        }
+    });
+    for _ in 0..count {
+        let (kind, source, found, layered) = told
+            .recv_timeout(std::time::Duration::from_secs(10))
+            .expect("a path of the mount table was opened");
+        match kind.as_str() {
+            "btrfs" if source == "/dev/sda" => assert_eq!(self::found(found).0, "sda"),
+            kind if kind.starts_with("fuse") || kind == "virtiofs" => {
+                assert_eq!(self::found(found), ("/m".into(), 0, true), "{kind} {source}");
+                assert!(!layered, "{kind}: any user may say so");
+            }
+            kind => assert!(matches!(found, Backing::Unresolved(_)), "{kind} {source}: {found:?}"),
+        }
+    }
+}
+
+/// Names of devices, as btrfs tells them, are found without a look into `/dev`.
+#[test]
+fn mapped_and_linked_names_of_devices_are_found_in_records() {
+    let sys = Sys::new();
+    sys.disk("sda", "8:0", true);
+    sys.disk("dm-0", "252:0", true);
+    sys.put("devices/dm-0/dm/name", "vg--0-media\n");
+    sys.disk("md127", "9:127", false);
+    sys.disk("cciss!c0d0", "104:0", true);
+    let udev = tempfile::tempdir().unwrap();
+    fs::write(udev.path().join("b9:127"), "S:md/films\nS:disk/by-id/md-uuid-1\nE:A=B\n").unwrap();
+    let disk = |source: &str| {
+        let mounts = format!("5 1 0:60 / /m rw - btrfs {source} rw\n");
+        let topology = Topology::new(sys.root(), MountTable::parse(mounts.as_bytes())).with_udev(udev.path());
+        match topology.backing(Dev { major: 0, minor: 60 }, Some(5)) {
+            Backing::Disk { disk, .. } => Some(disk.name),
+            _ => None,
+        }
+    };
+    for source in ["/dev/mapper/vg--0-media", "/dev/vg-0/media", "/dev/dm-0"] {
+        assert_eq!(disk(source).as_deref(), Some("dm-0"), "{source}");
+    }
+    for source in ["/dev/md/films", "/dev/disk/by-id/md-uuid-1"] {
+        assert_eq!(disk(source).as_deref(), Some("md127"), "{source}");
+    }
+    assert_eq!(disk("/dev/cciss/c0d0").as_deref(), Some("cciss!c0d0"));
+    for source in
+        ["/dev/mapper/other", "/dev/A=B", "/dev/../dev/sda", "/dev/./sda", "/dev//sda", "/dev/", "sda"]
+    {
+        assert_eq!(disk(source), None, "{source}");
+    }
+}
+
+#[test]
+fn a_pool_counts_where_root_has_mounted_it() {
+    let mounts = |user: u32| {
+        let line = format!("5 1 0:60 / /m rw - fuse.mergerfs a:b rw,user_id={user},group_id=0,allow_other\n");
+        Topology::new("/nowhere", MountTable::parse(line.as_bytes())).is_layered(Some(5))
+    };
+    assert!(mounts(0) && !mounts(1000) && !mounts(65534));
+}
+
+#[test]
+fn a_mount_points_name_is_no_path_below_sysfs() {
+    use seekless_kernel::identity::Identity;
+    use seekless_kernel::queue::{Queue, Setting};
+    let home = tempfile::tempdir().unwrap();
+    fs::create_dir_all(home.path().join("queue")).unwrap();
+    fs::write(home.path().join("queue/scheduler"), "[none]\n").unwrap();
+    fs::write(home.path().join("serial"), "stolen\n").unwrap();
+    let name = home.path().to_str().unwrap();
+    assert_eq!(Queue::new(Path::new("/sys/block"), name).get(&Setting::Scheduler), None);
+    assert_eq!(Identity::of(Path::new("/sys/block"), Path::new("/run/udev/data"), name).source, "name");
+    // A name that a terminal would obey is shown.
+    let mounts = MountTable::parse(b"5 1 0:60 / /m\\033[2J\\012x rw - fuse x rw,user_id=1000\n");
+    let topology = Topology::new("/nowhere", mounts);
+    let Backing::Disk { disk, .. } = topology.backing(Dev { major: 0, minor: 60 }, Some(5)) else { panic!() };
+    assert_eq!(disk.name, "/m\\x1b[2J\\nx");
+}
+
 #[test]
 fn rings_of_devices_end() {
     let sys = Sys::new();

@@ -470,7 +470,7 @@ fn run_one_of_all(
         record::add(folder, &results)?;
     }
     let held = results.checks.iter().filter(|c| c.pass).count();
-    eprintln!("  {held} of {} checks hold", results.checks.len());
+    seekless_output::eprintln!("  {held} of {} checks hold", results.checks.len());
     Ok(results)
 }
 

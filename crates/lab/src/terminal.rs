@@ -33,7 +33,7 @@ impl RunProgress {
     pub(crate) fn now(&self, what: &str) {
         self.bar.set_message(what.to_string());
         if !self.terminal {
-            eprintln!("{what}");
+            seekless_output::eprintln!("{what}");
         }
     }
 
@@ -47,7 +47,7 @@ impl RunProgress {
         if self.terminal {
             self.bar.println(line);
         } else {
-            eprintln!("  {line}");
+            seekless_output::eprintln!("  {line}");
         }
     }
 
@@ -61,7 +61,7 @@ impl RunProgress {
         if self.terminal {
             self.bar.println(line);
         } else {
-            eprintln!("  {line}");
+            seekless_output::eprintln!("  {line}");
         }
         self.bar.inc(1);
     }

@@ -235,6 +235,32 @@ fn no_comment_is_longer_than_a_reader_takes_in() {
     assert!(clean.is_empty(), "clean, take them out of crates/lab/tests/long-comments.txt: {clean:#?}");
 }
 
+/// Names in what is printed are others'. What the standard library prints is not escaped.
+#[test]
+fn every_line_for_people_is_escaped() {
+    // What a program reads, in a protocol of two processes of ours; and what the shim has no library for.
+    let data = ["crates/lab/src/live/probe.rs", "crates/shim/", "crates/skip/"];
+    let mut bare = Vec::new();
+    for file in files("crates", &["rs"]) {
+        let source =
+            file.contains("/src/") && !file.ends_with("tests.rs") && !file.ends_with("test_server.rs");
+        if !source || data.iter().any(|data| file.starts_with(data)) {
+            continue;
+        }
+        let text = read(&root().join(&file));
+        let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        for (i, line) in text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//")) {
+            let line = line.replace("seekless_output::eprintln!(", "");
+            let printed =
+                ["print!(", "println!(", "io::stderr(), \"", "io::stdout(), \"", "with_writer(std::io"];
+            if printed.iter().any(|print| line.contains(print)) {
+                bare.push(format!("{file}:{}", i + 1));
+            }
+        }
+    }
+    assert!(bare.is_empty(), "write seekless_output::eprintln! or print: {bare:#?}");
+}
+
 #[test]
 fn the_table_of_constants_has_each_with_its_value() {
     let tuning = read(&root().join("docs/TUNING.md"));

@@ -354,7 +354,7 @@ pub(crate) fn run_search(a: &SearchArgs) -> Result<Exit, Fault> {
         while let Some(rate) = bisection.rate() {
             let (step, run) = search.step(rate)?;
             if !a.session.run.quiet {
-                eprintln!(
+                seekless_output::eprintln!(
                     "{:.1} requests/s: {:.1} MB/s, {:.2} % of sessions failed, 99% within {:.0} ms: {}",
                     step.rate_per_s,
                     step.mb_per_s,

@@ -8,14 +8,20 @@
 //!
 //! On a loopback address the request must name a loopback host. A page of another origin that has its own
 //! name resolve to 127.0.0.1 gets nothing that way. Nothing is answered across origins.
+//!
+//! Any local user may connect, and every place is taken for nothing as long as its holder likes, so no place
+//! is kept for long: one that takes another connection when all are taken loses the one that has asked
+//! nothing for longest, of the peer that has most of them.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -29,23 +35,31 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use seekless_units::{Exit, Fault};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::observation::Observation;
 use crate::text::{OPENMETRICS, PROMETHEUS_TEXT, openmetrics, prometheus};
 
-/// Connections at once; one more is closed at once. A few scrapers and a few open pages. At half, two
-/// operators with a page each and two scrapers get in each other's way; more only serve whoever holds them
-/// open.
-const CONNECTIONS_MAX: usize = 16;
+/// Connections at once; one more takes the place of an idle one. At half, four peers with all of theirs open
+/// close those of others; at double twice as many descriptors are held for nothing.
+const CONNECTIONS_MAX: usize = 64;
+
+/// Connections of one peer at once; one more takes the place of another of its own. All users of this machine
+/// are one peer: a few scrapers and a few open pages. At half, a user that opens connections as fast as it
+/// can closes another's twice as soon, maybe before its question has come; at double two peers take all there
+/// are.
+const OF_ONE_PEER_MAX: usize = 16;
+
+/// How long a new connection waits for the one whose place it takes to end, which needs no more than a turn.
+const REPLACED_MAX: Duration = Duration::from_secs(1);
 
 /// Longest head of a request. A scraper's has a few hundred bytes; hyper takes no less than 8 KiB.
 const HEAD_MAX: usize = 8 << 10;
 
 /// How long a connection may take for the head of a request, from its beginning or from the last answer. A
-/// scraper that keeps its connection comes back every 15 to 60 seconds; if it finds it closed it opens
-/// another.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(70);
+/// scraper that comes back after 15 to 60 seconds finds its connection closed and opens another. At half, a
+/// page that asks every few seconds opens one each time; at double idle ones are kept longer for nothing.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The longest life of a connection: a client that reads byte by byte holds nothing for ever.
 const LIFE_MAX: Duration = Duration::from_secs(600);
@@ -173,23 +187,34 @@ async fn accept(socket: std::net::TcpListener, answers: Arc<Answers>, mut stoppe
         Err(error) => return tracing::error!(%error, "the metrics address cannot be used"),
     };
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let open = Arc::new(Open::default());
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             _ = stopped.wait_for(|stop| *stop) => break,
         };
-        let Ok((tcp, _)) = accepted else {
+        let Ok((tcp, peer)) = accepted else {
             // No descriptor is left, most likely.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let Ok(place) = room.clone().try_acquire_owned() else { continue };
+        open.make_room(peer.ip());
+        let place = tokio::time::timeout(REPLACED_MAX, room.clone().acquire_owned());
+        let Ok(Ok(place)) = place.await else { continue };
         let (answers, mut stopped) = (answers.clone(), stopped.clone());
+        let (connected, replaced) = open.add(peer.ip());
         tokio::spawn(async move {
             let (begin, mut begun) = watch::channel(false);
+            let connected = &connected;
             let service = service_fn(move |request| {
                 begin.send_replace(true);
-                answers.clone().answer(request)
+                let answers = answers.clone();
+                async move {
+                    connected.asks(true);
+                    let answer = answers.answer(request).await;
+                    connected.asks(false);
+                    answer
+                }
             });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
@@ -203,6 +228,7 @@ async fn accept(socket: std::net::TcpListener, answers: Arc<Answers>, mut stoppe
             let ending = tokio::select! {
                 _ = tokio::time::timeout(LIFE_MAX, connection.as_mut()) => false,
                 () = told => true,
+                () = replaced.notified() => false,
             };
             // How it ends is the client's affair.
             if ending {
@@ -223,6 +249,87 @@ async fn accept(socket: std::net::TcpListener, answers: Arc<Answers>, mut stoppe
     // Answers under way are sent, and a first question is waited for. Kept connections are closed at once.
     let all = u32::try_from(CONNECTIONS_MAX).unwrap_or(u32::MAX);
     let _ = tokio::time::timeout(END_MAX, room.acquire_many(all)).await;
+}
+
+/// The connections that are open.
+#[derive(Default)]
+struct Open {
+    table: Mutex<BTreeMap<u64, Connected>>,
+    next: AtomicU64,
+}
+
+struct Connected {
+    /// An IPv6 peer may use any address of its network.
+    peer: IpAddr,
+    /// Asked for something that is not answered yet.
+    asks: bool,
+    /// When that, or its waiting, began.
+    since: Instant,
+    replaced: Arc<Notify>,
+}
+
+impl Open {
+    fn table(&self) -> MutexGuard<'_, BTreeMap<u64, Connected>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends a connection, if there is no room for one more of this peer.
+    fn make_room(&self, peer: IpAddr) {
+        let mut table = self.table();
+        let peer = network(peer);
+        let of = |peer: IpAddr| table.values().filter(|c| c.peer == peer).count();
+        let from = if of(peer) >= OF_ONE_PEER_MAX {
+            Some(peer)
+        } else if table.len() >= CONNECTIONS_MAX {
+            table.values().map(|c| c.peer).max_by_key(|&peer| of(peer))
+        } else {
+            None
+        };
+        let theirs = table.iter().filter(|(_, c)| Some(c.peer) == from);
+        let oldest = theirs.min_by_key(|(_, c)| (c.asks, c.since)).map(|(number, _)| *number);
+        // It counts no more, though it ends in a moment.
+        if let Some(oldest) = oldest.and_then(|number| table.remove(&number)) {
+            oldest.replaced.notify_one();
+        }
+    }
+
+    fn add(self: &Arc<Self>, peer: IpAddr) -> (Entry, Arc<Notify>) {
+        let mut table = self.table();
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let replaced = Arc::new(Notify::new());
+        let since = Instant::now();
+        let connected = Connected { peer: network(peer), asks: false, since, replaced: replaced.clone() };
+        table.insert(number, connected);
+        (Entry { open: self.clone(), number }, replaced)
+    }
+}
+
+/// One connection's entry; it is gone with this.
+struct Entry {
+    open: Arc<Open>,
+    number: u64,
+}
+
+impl Entry {
+    fn asks(&self, asks: bool) {
+        if let Some(connected) = self.open.table().get_mut(&self.number) {
+            (connected.asks, connected.since) = (asks, Instant::now());
+        }
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.open.table().remove(&self.number);
+    }
+}
+
+/// The address of IPv4, the first 64 bits of one of IPv6.
+fn network(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() >> 64 << 64).into()),
+        v4 => v4,
+    }
 }
 
 struct Answers {

@@ -7,7 +7,11 @@
 //! Root follows no symlink that another user has made, wherever it stands: in a folder that others may write to, it could
 //! lead to any file of the system. (`fs.protected_symlinks` does as much in folders like `/tmp`, where it is on.)
 //!
+//! Text for people is escaped here, once ([`lines`]).
+//!
 //! Must not know: what is given out; who asked for it.
+
+pub mod lines;
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, BufWriter, IsTerminal, Read, Write};
@@ -18,6 +22,7 @@ use std::time::{Duration, Instant};
 
 pub use indicatif::ProgressBar;
 use indicatif::{ProgressDrawTarget, ProgressStyle};
+pub use lines::{LogLines, escaped, joined, json_escaped, say, say_lines};
 use rustix::fs::OFlags;
 use seekless_units::{Exit, Fault};
 use serde::Serialize;
@@ -34,15 +39,15 @@ const LINKS_MAX: usize = 40;
 /// Template of a [`bar`] that counts the bytes of a file.
 pub const BYTES: &str = "{bar:40} {binary_bytes}/{binary_total_bytes} {eta}";
 
-/// Prints to standard output.
+/// Prints text for people to standard output, escaped but for its newlines ([`lines`]).
 ///
 /// # Errors
 /// `Failed`: standard output cannot be written, as on a full disk.
 pub fn print(text: impl AsRef<[u8]>) -> Result<(), Fault> {
-    stream(|out| out.write_all(text.as_ref()))
+    stream(|out| out.write_all(lines::shown(text.as_ref()).as_bytes()))
 }
 
-/// [`print()`], for what is longer than one would hold in memory.
+/// Writes data to standard output as it is; it may be longer than one would hold in memory.
 ///
 /// # Errors
 /// Those of [`print()`].
@@ -142,7 +147,7 @@ pub fn replace_synced(path: &Path, text: impl AsRef<[u8]>) -> io::Result<()> {
 /// # Errors
 /// Those of [`print()`] and [`whole`].
 pub fn write(path: &Path, text: impl AsRef<[u8]>) -> Result<(), Fault> {
-    if is_stdout(path) { print(text) } else { whole(path, text) }
+    if is_stdout(path) { stream(|out| out.write_all(text.as_ref())) } else { whole(path, text) }
 }
 
 /// [`write()`], for those who must not wait: where a FIFO is named, its reader has to be there and to take what it is given. What
@@ -203,7 +208,7 @@ pub fn place(path: &Path) -> io::Result<PathBuf> {
 pub fn pretty(value: &impl Serialize) -> Result<String, Fault> {
     let text = serde_json::to_string_pretty(value)
         .map_err(|e| Fault::new(Exit::Failed, format!("the result cannot be written as JSON: {e}")))?;
-    Ok(text + "\n")
+    Ok(json_escaped(text) + "\n")
 }
 
 /// Gives out a value as JSON where `--json` says; see [`write()`].

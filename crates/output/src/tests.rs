@@ -179,7 +179,7 @@ fn a_device_of_our_own_stays_a_device() {
     let null = dir.path().join("null");
     if let Err(error) = make(&null, FileType::CharacterDevice, makedev(1, 3)) {
         assert_eq!(error, rustix::io::Errno::PERM);
-        eprintln!("not run: device nodes are made by root alone");
+        std::eprintln!("not run: device nodes are made by root alone");
         return;
     }
     // On a file system mounted `nodev` it cannot be opened; it stays all the same.

@@ -9,6 +9,7 @@
 extern crate alloc;
 
 mod bytes;
+mod escape;
 mod exit;
 mod name;
 mod nanos;
@@ -16,6 +17,7 @@ mod sector;
 mod share;
 
 pub use bytes::{Bytes, PAGE_BYTES, ParseBytesError};
+pub use escape::{escaped, is_unsafe_to_print, lines_escaped};
 pub use exit::{Exit, Fault};
 pub use name::{FileId, UnknownName};
 pub use nanos::{Nanos, ParseNanosError};

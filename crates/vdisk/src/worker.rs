@@ -159,6 +159,9 @@ fn wait_for_the_end(dir: &DiskDir) {
     let cleaner = std::env::current_exe()
         .and_then(|exe| Command::new(exe).args(["vdisk", "clean", "--name", dir.name()]).status());
     if let Err(e) = cleaner {
-        eprintln!("cannot start a cleaner: {e}; `seekless vdisk down --name {}` will do it", dir.name());
+        seekless_output::eprintln!(
+            "cannot start a cleaner: {e}; `seekless vdisk down --name {}` will do it",
+            dir.name()
+        );
     }
 }

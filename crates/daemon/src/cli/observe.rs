@@ -85,17 +85,17 @@ pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
     let metrics = crate::metrics::serve(args.metrics, None, &daemon, "seekless observe")?;
     let disks = engine.survey(Some(&args.dirs));
     for disk in &disks {
-        eprintln!("seekless observe: {disk}");
+        seekless_output::eprintln!("seekless observe: {disk}");
     }
     for disk in scheduler::without(&disks, Path::new("/sys/block")) {
-        eprintln!(
+        seekless_output::eprintln!(
             "seekless observe: {disk} has no scheduler; beside a server with many threads that wait for it, \
              almost nothing is gained: {}",
             scheduler::advice(disk)
         );
     }
     for volume in door.volumes() {
-        eprintln!("seekless observe: observing {}", volume.path.display());
+        seekless_output::eprintln!("seekless observe: observing {}", volume.path.display());
     }
     let interval = args.stats_interval.map(Duration::from_secs_f64);
     let give = |report: &StatusReport| report.give(args.json.as_deref());

@@ -7,6 +7,7 @@ use seekless_engine::{KindReport, Settings};
 use seekless_kernel::fstype::{self, Reads};
 use seekless_kernel::memory::{IdlePager, idle_pager};
 use seekless_kernel::topology::{DiskInfo, MountTable, Topology};
+use seekless_output::write_line;
 use serde::Serialize;
 
 use super::recommend::{Doors, Recommendation, for_machine};
@@ -166,11 +167,12 @@ fn beyond(mounts: &MountTable) -> Vec<Finding> {
 
 impl MachineReport {
     pub(super) fn describe(&self) -> String {
-        let mut text = format!("Linux {}; {}\n", self.kernel, self.daemon.describe());
+        let mut text = String::new();
+        let _ = write_line!(text, "Linux {}; {}", self.kernel, self.daemon.describe());
         for disk in &self.disks {
             let kind = if disk.seeks { "seeks," } else { "does not seek," };
             let kb = |value: Option<u64>| value.map_or("?".to_string(), |v| v.to_string());
-            let _ = writeln!(
+            let _ = write_line!(
                 text,
                 "   {} {kind} {:.*} GB{}: read_ahead_kb {}, max_sectors_kb {}, scheduler {}",
                 disk.name,
@@ -182,7 +184,7 @@ impl MachineReport {
                 disk.scheduler.as_deref().unwrap_or("?"),
             );
             if let Some(kind) = &disk.kind {
-                let _ = writeln!(text, "      {kind}");
+                let _ = write_line!(text, "      {kind}");
             }
         }
         describe_findings(&self.findings, &mut text);

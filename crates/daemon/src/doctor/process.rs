@@ -1,13 +1,20 @@
 //! One process: what is known about it, and what follows.
 
 use std::ffi::OsStr;
+use std::fmt::Write as _;
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
+use seekless_kernel::fstype;
+use seekless_kernel::lsm::Lsm;
 use seekless_kernel::ring;
+use seekless_kernel::topology::MountTable;
+use seekless_output::write_line;
 use seekless_units::{Exit, Fault};
 use serde::Serialize;
 
@@ -27,6 +34,10 @@ pub(crate) struct Facts {
     pub(crate) pid: u32,
     pub(crate) name: String,
     pub(crate) program: Program,
+    /// The program was not looked at: the file system it is on may never answer.
+    pub(crate) unseen: bool,
+    /// A security module confines it.
+    pub(crate) lsm: Option<Lsm>,
     /// `libseekless.so` is mapped.
     pub(crate) shim_mapped: bool,
     pub(crate) ld_preload: Option<String>,
@@ -94,10 +105,14 @@ impl Facts {
             value.filter(|v| !v.is_empty())
         };
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let seen = answers(&dir, "exe");
+        let program = seen.then(|| Program::read(&dir.join("exe")).ok().flatten()).flatten();
         let mut facts = Facts {
             pid,
             name: field("Name:").unwrap_or("?").to_string(),
-            program: Program::read(&dir.join("exe")).ok().flatten().unwrap_or_default(),
+            program: program.unwrap_or_default(),
+            unseen: !seen,
+            lsm: Lsm::of(Path::new("/sys"), &dir),
             ld_preload: variable("LD_PRELOAD").map(text),
             socket: variable("SEEKLESS_SOCKET").map(|v| PathBuf::from(OsStr::from_bytes(v))),
             overwritten: !environ.is_empty() && !environ.contains(&b'='),
@@ -114,7 +129,8 @@ impl Facts {
             ..Facts::default()
         };
         // The loader tells by its own bits when a set-uid program has given up its rights since.
-        facts.at_secure |= fs::metadata(dir.join("exe")).is_ok_and(|m| m.permissions().mode() & 0o6000 != 0);
+        facts.at_secure |=
+            seen && fs::metadata(dir.join("exe")).is_ok_and(|m| m.permissions().mode() & 0o6000 != 0);
         facts.read_maps(&maps, &exe);
         facts.reads_at_once = reads_at_once(pid, &facts.name);
         if facts.daemons.is_empty() {
@@ -164,6 +180,19 @@ impl Facts {
             }
         }
     }
+}
+
+/// Whether a file that a link in `/proc/PID` leads to may be opened: its file system is known, and is none of
+/// a program's (FUSE), which any user may have mounted and which may never answer.
+fn answers(dir: &Path, link: &str) -> bool {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    // Names the file; nothing is asked of its file system.
+    let Ok(file) = rustix::fs::open(dir.join(link), flags, Mode::empty()) else { return false };
+    let own = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).unwrap_or_default();
+    let id = own.lines().find_map(|l| l.strip_prefix("mnt_id:")).and_then(|id| id.trim().parse().ok());
+    let table = MountTable::parse(&fs::read(dir.join("mountinfo")).unwrap_or_default());
+    let mount = id.and_then(|id| table.by_id(id));
+    mount.is_some_and(|mount| !fstype::is_fuse(&mount.fs_type))
 }
 
 /// A line of `/proc/PID/maps`.
@@ -377,7 +406,9 @@ pub(crate) struct ProcessReport {
 impl ProcessReport {
     pub(super) fn describe(&self) -> String {
         let hooked = if self.hooked { "is hooked" } else { "is NOT hooked" };
-        let mut text = format!("process {} ({}) {hooked}; {}\n", self.pid, self.name, self.daemon.describe());
+        let mut text = String::new();
+        let _ =
+            write_line!(text, "process {} ({}) {hooked}; {}", self.pid, self.name, self.daemon.describe());
         describe_findings(&self.findings, &mut text);
         text.push_str(&self.recommendation.describe());
         text
@@ -431,6 +462,11 @@ pub(crate) fn diagnose(facts: &Facts, daemon: DaemonState, doors: Doors) -> Proc
 }
 
 fn why_not_hooked(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str, &str)) {
+    if facts.unseen {
+        let what = "its program was not looked at: it lies on a file system that is a program's (FUSE) or mounted no more";
+        found("unseen", false, what, "copy it to a disk and start it from there, or use `seekless observe`");
+        return;
+    }
     let interpreter = facts.program.interpreter.as_deref();
     if facts.program.go && interpreter.is_none() {
         let advice =
@@ -472,6 +508,16 @@ fn why_not_hooked(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str
 }
 
 fn bypasses(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str, &str)) {
+    if let Some(lsm) = &facts.lsm {
+        let what = match lsm {
+            Lsm::SELinux => "SELinux confines it".to_string(),
+            Lsm::AppArmor(profile) => format!("AppArmor confines it to the profile {profile}"),
+        };
+        let advice = "it must be allowed to map the shim and to connect to the daemon's socket; deploy/selinux and \
+                      deploy/apparmor have the lines, and `ausearch -m avc -ts recent` or `journalctl -k -g apparmor` shows \
+                      what is denied";
+        found("lsm", false, &what, advice);
+    }
     if facts.io_uring {
         let advice =
             "reads made through it are not seen; switch it off in the server, or use its thread pool";

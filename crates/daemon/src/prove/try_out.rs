@@ -85,7 +85,7 @@ fn wait_for_traffic(observer: &OwnDaemon) -> Result<(), Fault> {
             Ok(_) => return Ok(()),
             Err(_) if Instant::now() < until => {
                 if !told {
-                    eprintln!(
+                    seekless_output::eprintln!(
                         "seekless try: waiting up to {} s for a program that reads",
                         TRAFFIC_MAX.as_secs()
                     );

@@ -271,7 +271,7 @@ pub(crate) fn text(view: &View) -> String {
         }
     }
     lines.extend(view.decisions.iter().cloned());
-    lines.join("\n") + "\n"
+    seekless_output::joined(&lines) + "\n"
 }
 
 #[cfg(test)]

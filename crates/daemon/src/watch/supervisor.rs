@@ -88,7 +88,7 @@ pub(crate) fn run(words: &[std::ffi::OsString]) -> Result<Exit, Fault> {
         let pause = PAUSE_FIRST * 2u32.pow(in_a_row);
         in_a_row += 1;
         restarts_ever += 1;
-        eprintln!(
+        seekless_output::eprintln!(
             "seekless watch: the worker {what}; its readers went on by themselves; the next one starts in {} ms",
             pause.as_millis()
         );

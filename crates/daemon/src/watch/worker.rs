@@ -79,7 +79,7 @@ pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
     rustix::io::write(&supervisor, &[READY]).map_err(|e| fault(e.into()))?;
     if worker.restarts == 0 {
         for disk in engine.survey(Some(&watch.dirs)) {
-            eprintln!("seekless watch: {disk}");
+            seekless_output::eprintln!("seekless watch: {disk}");
         }
         announce(&door);
     }
@@ -119,10 +119,10 @@ pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
 
 fn announce(door: &Door) {
     for dir in door.folders().paths() {
-        eprintln!("seekless watch: watching {}", dir.display());
+        seekless_output::eprintln!("seekless watch: watching {}", dir.display());
     }
     for below in door.folders().below() {
-        eprintln!(
+        seekless_output::eprintln!(
             "seekless watch: {} is a mount of its own and not watched; name it as well if it should be",
             below.display()
         );

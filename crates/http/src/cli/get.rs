@@ -1,7 +1,7 @@
 //! `seekless get`.
 
 use std::collections::HashMap;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -125,7 +125,7 @@ pub fn run_get(args: GetArgs) -> Result<Exit, Fault> {
     for (url, path, result) in results {
         files.push(entry(&url, &path, &result));
         if let Err(fault) = result {
-            let _ = writeln!(std::io::stderr(), "seekless: {fault}");
+            seekless_output::eprintln!("seekless: {fault}");
             if exit == Exit::Ok {
                 exit = fault.exit;
             }

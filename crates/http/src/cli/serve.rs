@@ -254,7 +254,7 @@ pub fn run_serve(args: ServeArgs) -> Result<Exit, Fault> {
     make_room((settings.connections as u64).saturating_mul(DESCRIPTORS_EACH).min(descriptor_limit()));
     args.engine.open_log(&mut settings.engine)?;
     for disk in settings.engine.survey(Some(&settings.roots)) {
-        eprintln!("seekless serve: {disk}");
+        seekless_output::eprintln!("seekless serve: {disk}");
     }
     let server = Server::start_at(settings, sockets)?;
     // Before another process is told that it runs, and may end it.
@@ -277,7 +277,7 @@ pub fn run_serve(args: ServeArgs) -> Result<Exit, Fault> {
     }
     let metrics = args.metrics.map(|address| MetricsServer::start(address, server.source())).transpose()?;
     if let Some(metrics) = &metrics {
-        eprintln!("seekless serve: metrics at http://{}/metrics", metrics.address());
+        seekless_output::eprintln!("seekless serve: metrics at http://{}/metrics", metrics.address());
     }
     let mut manager = ServiceManager::ready();
     runtime.block_on(signals.until_the_end(&server, &mut manager));

@@ -3,15 +3,22 @@
 //! - overlayfs: the uppermost layer that has a regular file of this name, past copies of metadata alone
 //!   (`metacopy`). Its layers are in the mount's options, as paths of the process that mounted it: relative
 //!   ones, and those of another mount namespace, are not found.
-//! - mergerfs: the file itself says so (extended attribute `user.mergerfs.fullpath`).
+//! - mergerfs: the file itself says so (extended attribute `user.mergerfs.fullpath`). Any user may give a
+//!   FUSE file system this name, so it counts only where the kernel says that root has mounted it.
 //!
 //! What cannot be found out goes by the file system as a whole.
+//!
+//! Below its folder, a layer's names are its users': they are walked one by one, through no link and into no
+//! other mount, with descriptors that open nothing (`O_PATH`). The path that mergerfs answers is only
+//! compared with the mount table.
 
 use std::ffi::{CStr, OsStr};
 use std::fs;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{FileType, Mode, OFlags};
 
 use super::{Dev, Mount, Topology};
 
@@ -27,7 +34,7 @@ impl Topology {
     /// Whether files of this mount lie on several file systems.
     pub fn is_layered(&self, mount_id: Option<u64>) -> bool {
         let mount = mount_id.and_then(|id| self.mounts.by_id(id));
-        mount.is_some_and(|m| matches!(m.fs_type.as_str(), "overlay" | "fuse.mergerfs"))
+        mount.is_some_and(|m| m.fs_type == "overlay" || is_pool(m))
     }
 
     /// The user that a FUSE mount serves: the one that mounted it, by the kernel's word. `None` where it is no mount
@@ -47,13 +54,13 @@ impl Topology {
     /// Number of the file system, and of its mount, that holds the data of an open file of a layered mount.
     pub fn layer_of(&self, mount_id: u64, file: BorrowedFd<'_>) -> Option<(Dev, u64)> {
         let mount = self.mounts.by_id(mount_id)?;
-        let holding = match mount.fs_type.as_str() {
-            "overlay" => {
-                let path = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
-                layer_with(mount, &path)?
-            }
-            "fuse.mergerfs" => full_path(file)?,
-            _ => return None,
+        let holding = if mount.fs_type == "overlay" {
+            let path = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
+            layer_with(mount, &path)?
+        } else if is_pool(mount) {
+            full_path(file)?
+        } else {
+            return None;
         };
         let below = self.mounts.by_path(&holding)?;
         (below.id != mount.id).then_some((below.dev, below.id))
@@ -65,16 +72,43 @@ fn layer_with(mount: &Mount, path: &Path) -> Option<PathBuf> {
     let within = path.strip_prefix(&mount.target).ok()?;
     let root = mount.root.strip_prefix("/").unwrap_or(&mount.root);
     let name = root.join(within);
-    let holds = |layer: &PathBuf| {
-        let file = layer.join(&name);
-        fs::symlink_metadata(&file).is_ok_and(|m| m.is_file())
-            && [METACOPY, METACOPY_USER].iter().all(|attribute| !has_attribute(&file, attribute))
-    };
-    mount.overlay_layers().into_iter().find(holds)
+    mount.overlay_layers().into_iter().find(|layer| holds(layer, &name) == Some(true))
 }
 
-fn has_attribute(file: &Path, name: &CStr) -> bool {
-    rustix::fs::lgetxattr(file, name, &mut [0u8; 0]).is_ok()
+/// Whether a layer has the data of a file of this name.
+fn holds(layer: &Path, name: &Path) -> Option<bool> {
+    let folder = OFlags::PATH | OFlags::CLOEXEC | OFlags::DIRECTORY;
+    let mut at = rustix::fs::open(layer, folder, Mode::empty()).ok()?;
+    let mount = mount_id(at.as_fd())?;
+    let mut names = name.components().peekable();
+    while let Some(Component::Normal(name)) = names.next() {
+        let flags = if names.peek().is_some() { folder } else { OFlags::PATH | OFlags::CLOEXEC };
+        at = rustix::fs::openat(&at, name, flags | OFlags::NOFOLLOW, Mode::empty()).ok()?;
+        if mount_id(at.as_fd())? != mount {
+            return None;
+        }
+    }
+    let about = rustix::fs::fstat(&at).ok()?;
+    let is_file = FileType::from_raw_mode(about.st_mode) == FileType::RegularFile;
+    Some(is_file && [METACOPY, METACOPY_USER].iter().all(|attribute| !has_attribute(&at, attribute)))
+}
+
+/// The mount that a descriptor is of, whatever its file system does.
+fn mount_id(fd: BorrowedFd<'_>) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim().parse().ok()
+}
+
+/// By the way to the open file in `/proc`: an `O_PATH` descriptor tells no attributes.
+fn has_attribute(file: &OwnedFd, name: &CStr) -> bool {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::fs::getxattr(path, name, &mut [0u8; 0]).is_ok()
+}
+
+/// Whether it is mergerfs, mounted by root: the kernel writes the options of a FUSE mount.
+fn is_pool(mount: &Mount) -> bool {
+    let user = mount.options.split(',').find_map(|option| option.strip_prefix("user_id="));
+    mount.fs_type == "fuse.mergerfs" && user == Some("0")
 }
 
 fn full_path(file: BorrowedFd<'_>) -> Option<PathBuf> {

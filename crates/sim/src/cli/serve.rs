@@ -801,7 +801,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<Exit, Fault> {
             expected: l.expected,
         };
         let found = serving::search(&config, &catalogue, &plan, |step| {
-            eprintln!(
+            seekless_output::eprintln!(
                 "{:.1} requests/s: {:.1} MB/s, {:.2} % of sessions failed: {}",
                 step.rate_per_s,
                 step.mb_per_s,
