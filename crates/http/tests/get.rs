@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use common::{Site, get, settings};
 use seekless_http::digest::{self, Algorithm};
-use seekless_http::get::{Options, Outcome, Progress, download, trust};
+use seekless_http::get::{Options, Outcome, Progress, Proxies, download, trust};
 use seekless_http::multipart::{Found, Reader};
 use seekless_http::serve::{Server, tls};
 use seekless_units::{Exit, Fault};
@@ -36,6 +36,7 @@ fn options() -> Options {
         timeout: Duration::from_secs(10),
         any_order: true,
         trust: trust(None).unwrap(),
+        proxies: Proxies::default(),
         size_max: None,
     }
 }
