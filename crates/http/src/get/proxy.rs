@@ -150,11 +150,11 @@ impl Proxies {
     /// As the environment says.
     pub fn of_environment() -> Proxies {
         // A name in other letters than UTF-8 is no host's.
-        Proxies::of(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
+        Proxies::of_variables(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }
 
     /// As these variables say.
-    fn of(variable: impl Fn(&str) -> Option<String>) -> Proxies {
+    pub fn of_variables(variable: impl Fn(&str) -> Option<String>) -> Proxies {
         let first = |names: &[&str]| {
             let set = |name: &&str| variable(name).filter(|v| !v.trim().is_empty()).map(|v| (name.to_string(), v));
             names.iter().find_map(set)
@@ -193,7 +193,7 @@ mod tests {
 
     fn asked(variables: &[(&str, &str)], url: &str) -> String {
         let of = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_string());
-        match Proxies::of(of).of_place(&Place::parse(url).unwrap()) {
+        match Proxies::of_variables(of).of_place(&Place::parse(url).unwrap()) {
             Ok(proxy) => proxy.map_or_else(|| "none".into(), Proxy::to_string),
             Err(fault) => fault.message,
         }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use seekless_engine::lock;
+use seekless_kernel::residency::resident_prefix;
 use tokio::sync::watch;
 
 use super::Shared;
@@ -27,6 +28,10 @@ const REMEMBERED_MAX: usize = 8192;
 /// Most files that wait for their digest, each open: the 16 MiB of `--digest-max` each take a disk two seconds together. At half of
 /// it clients that download several files at once get fewer digests; at double the last one waits longer than most would.
 const QUEUE_MAX: usize = 16;
+
+/// Where the queue is full, an answer waits this long for room and then goes without. At half of it a busy loop has not heard yet
+/// of all who hung up; at double a client that takes what it gets waits longer for nothing.
+const FULL_PAUSE: Duration = Duration::from_millis(100);
 
 /// Bytes read between two looks at whether a client's read waits: a fiftieth of a second of a disk, its seek included. At half
 /// of it a digest takes half as long again; at double a client waits a seek and two revolutions longer.
@@ -45,8 +50,9 @@ const BUSY: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// An answer waits this long for a digest, and as long as the file would take at [`SLOW`]: beside clients that keep the disk busy a
-/// digest may never be made.
-const WAIT_MAX: Duration = Duration::from_secs(5);
+/// digest may never be made. At half of it a few files in the queue are too many; at double a download from a busy disk begins
+/// later for nothing.
+const WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Bytes a second of a disk that does much else.
 const SLOW: f64 = 20e6;
@@ -84,15 +90,23 @@ enum Told {
     Known(Vec<u8>),
     Later(watch::Receiver<Made>),
     /// There are too many.
+    Full,
+    /// It is not made.
     No,
 }
 
 /// The digest, if it is known or the file small enough to make it; `any_order`: of what is then downloaded in any order.
 pub(crate) async fn sha256(shared: &Arc<Shared>, file: &Arc<Opened>, any_order: bool) -> Option<Vec<u8>> {
-    let mut made = match ask(shared, file, any_order) {
+    let mut told = ask(shared, file, any_order);
+    if matches!(told, Told::Full) {
+        // Most of those that wait may be gone, and it is not known yet.
+        tokio::time::sleep(FULL_PAUSE).await;
+        told = ask(shared, file, any_order);
+    }
+    let mut made = match told {
         Told::Known(value) => return Some(value),
         Told::Later(made) => made,
-        Told::No => {
+        Told::Full | Told::No => {
             Counters::one(&shared.counters.digests_refused);
             return None;
         }
@@ -118,7 +132,7 @@ fn ask(shared: &Arc<Shared>, file: &Arc<Opened>, any_order: bool) -> Told {
     }
     state.queue.retain(Job::is_wanted);
     if state.queue.len() >= QUEUE_MAX {
-        return Told::No;
+        return Told::Full;
     }
     let (tell, told) = watch::channel(None);
     state.queue.push_back(Job { version, file: file.clone(), any_order, tell });
@@ -226,10 +240,13 @@ impl Maker {
         let mut buffer = vec![0; STEP];
         let mut at = 0;
         while at < file.size {
-            if !self.gives_way(job) {
+            let most = STEP.min(usize::try_from(file.size - at).unwrap_or(STEP));
+            // What is in memory takes nothing from anybody.
+            let resident = resident_prefix(file.as_fd(), at, most as u64).is_ok_and(|there| there >= most as u64);
+            let goes_on = if resident { job.is_wanted() } else { self.gives_way(job) };
+            if !goes_on {
                 return Err(GivenUp);
             }
-            let most = STEP.min(usize::try_from(file.size - at).unwrap_or(STEP));
             let began = Instant::now();
             let got = match rustix::io::pread(file.as_fd(), &mut buffer[..most], at) {
                 Ok(0) => return Ok(None),
@@ -241,7 +258,7 @@ impl Maker {
             hasher.update(&buffer[..got]);
             at += got as u64;
             file.mark_read(at, &buffer[..got]);
-            if self.waits.quiet_for().is_none_or(|quiet| quiet < BUSY) {
+            if !resident && self.waits.quiet_for().is_none_or(|quiet| quiet < BUSY) {
                 std::thread::sleep(took.min(BUSY));
             }
         }
@@ -257,5 +274,96 @@ impl Maker {
             std::thread::sleep(LOOK_EVERY);
         }
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
+    use seekless_units::Bytes;
+
+    use super::super::{Patience, Server, ServerSettings, Upper};
+
+    use super::*;
+
+    fn settings(root: &std::path::Path) -> ServerSettings {
+        let second = Duration::from_secs(10);
+        ServerSettings {
+            roots: vec![root.into()],
+            listen: ([127, 0, 0, 1], 0).into(),
+            tls: None,
+            loops: 1,
+            helpers: 4,
+            hidden: false,
+            listing: false,
+            download_page: false,
+            log: None,
+            connections: 100,
+            connections_of_one: 100,
+            head_bytes: 16 << 10,
+            head_fields: 100,
+            rate: None,
+            patience: Patience { head: second, idle: second, send: second },
+            grace: second,
+            digest_max: Bytes::mib(16),
+            any_order: Some(seekless_reorder::Config::default()),
+            coordinate: Upper::None,
+            engine: seekless_engine::Settings::default(),
+        }
+    }
+
+    /// The head of an answer, and how long it took.
+    fn wish(server: &Server, method: &str, more: &str) -> (String, Duration) {
+        let began = Instant::now();
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let head = format!("{method} /f HTTP/1.1\r\nHost: x\r\nWant-Repr-Digest: sha-256=1\r\n{more}\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        let mut byte = [0];
+        while !answer.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap() == 1 {
+            answer.push(byte[0]);
+        }
+        (String::from_utf8(answer).unwrap(), began.elapsed())
+    }
+
+    #[test]
+    fn a_digest_waits_for_the_reads_of_clients_and_an_answer_not_for_ever() {
+        // Beside the test program, which is on a disk where /tmp may not be.
+        let exe = std::env::current_exe().unwrap();
+        let dir = tempfile::tempdir_in(exe.parent().unwrap()).unwrap();
+        let path = dir.path().join("f");
+        std::fs::write(&path, vec![1; 1 << 20]).unwrap();
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        file.set_modified(std::time::SystemTime::now() - Duration::from_secs(60)).unwrap();
+        file.sync_all().unwrap();
+        let forget = || {
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+            seekless_kernel::residency::cachestat(file.as_fd(), 0, 1 << 20).is_ok_and(|s| s.cached == 0)
+        };
+        if !forget() {
+            return println!("skipped: nothing leaves memory here");
+        }
+        let server = Server::start(settings(dir.path())).unwrap();
+        let waits = server.shared.waits.clone();
+        let waiting = waits.begin();
+        // What a HEAD and a download in any order read for themselves does not stay in memory.
+        for (method, more) in [("HEAD", ""), ("GET", "Range: bytes=0-0,1-\r\nPrefer: any-order\r\n")] {
+            let (head, took) = wish(&server, method, more);
+            assert!(!head.contains("repr-digest") && took >= WAIT_MAX, "{took:?}: {head}");
+            assert!(forget(), "nothing was read for the digest");
+        }
+        drop(waiting);
+        let (head, took) = wish(&server, "HEAD", "");
+        assert!(head.contains("repr-digest") && took < WAIT_MAX, "{took:?}: {head}");
+        // What is in memory is no read.
+        drop(file);
+        std::fs::write(&path, vec![2; 1 << 20]).unwrap();
+        let _waiting = waits.begin();
+        let (head, took) = wish(&server, "HEAD", "");
+        assert!(head.contains("repr-digest") && took < WAIT_MAX, "{took:?}: {head}");
+        server.stop();
     }
 }
