@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -32,6 +32,19 @@ pub(crate) struct Opened {
     pub(crate) modified: (i64, u32),
     /// The first and the last that was seen of its bytes on their way to a client.
     marks: Mutex<[Option<Mark>; 2]>,
+}
+
+/// A write stamps its file first and makes it longer then. A file with another time and no other length may be on its way
+/// there for this long. At half of it a write that waits for memory is taken for another version; at double, an answer of
+/// another version goes on for longer where its marks have left memory.
+const CHANGING: Duration = Duration::from_millis(200);
+
+/// Whether a time is no further in the past.
+fn is_younger(seconds: i64, nanoseconds: impl TryInto<u32>, than: Duration) -> bool {
+    let (Ok(seconds), Ok(nanoseconds)) = (u64::try_from(seconds), nanoseconds.try_into()) else { return false };
+    let at = SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds);
+    // The kernel's stamps are up to a tick behind the clock, never before it.
+    at.elapsed().is_ok_and(|age| age < than)
 }
 
 /// Bytes of a mark. At half of them, text that repeats itself looks like other text sooner; at double a mark takes two lines of
@@ -85,7 +98,9 @@ impl Opened {
         if (now.st_mtime, now.st_mtime_nsec as u32) == self.modified {
             return now.st_size as u64 == self.size;
         }
-        now.st_size as u64 > self.size && lock(&self.marks).iter().flatten().all(|mark| mark.is_there(&self.fd, how))
+        let size = now.st_size as u64;
+        let grows = size > self.size || (size == self.size && is_younger(now.st_mtime, now.st_mtime_nsec, CHANGING));
+        grows && lock(&self.marks).iter().flatten().all(|mark| mark.is_there(&self.fd, how))
     }
 
     /// The bytes before `end` are on their way to a client. They should be in memory.
@@ -306,12 +321,13 @@ mod tests {
             ("grown", true),
             ("grown twice", true),
             ("touched", false),
+            ("about to grow", true),
             ("other bytes, as many", false),
             ("other bytes, more", false),
         ];
         for (change, good) in changes {
             fs::write(&path, long(1, 1000)).unwrap();
-            let past = SystemTime::now() - std::time::Duration::from_secs(60);
+            let past = SystemTime::now() - Duration::from_secs(60);
             let writer = fs::OpenOptions::new().write(true).append(true).open(&path).unwrap();
             writer.set_modified(past).unwrap();
             let tree = Tree::open(&[dir.path().into()]).unwrap();
@@ -328,7 +344,8 @@ mod tests {
                     file.mark(900);
                     append();
                 }
-                "touched" => writer.set_modified(SystemTime::now()).unwrap(),
+                "touched" => writer.set_modified(past + Duration::from_secs(1)).unwrap(),
+                "about to grow" => writer.set_modified(SystemTime::now()).unwrap(),
                 "other bytes, as many" => fs::write(&path, long(3, 1000)).unwrap(),
                 _ => fs::write(&path, long(3, 1001)).unwrap(),
             }
