@@ -201,7 +201,9 @@ fn the_environment_names_the_proxy_and_no_password_is_shown() {
     let run = |variables: &[(&str, &str)]| {
         let mut command = Command::new(SEEKLESS);
         command.args(["get", &url, "--json", "--retries", "0", "--output-dir"]).arg(&got);
-        for name in ["http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"] {
+        for name in
+            ["http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"]
+        {
             command.env_remove(name);
         }
         let output = command.envs(variables.iter().copied()).output().unwrap();

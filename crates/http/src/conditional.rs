@@ -82,7 +82,9 @@ pub fn evaluate(headers: &HeaderMap, file: &Validators) -> Verdict {
         }
         // A date is a strong validator only of a file that has settled; and it must be exactly that date.
         Some(Ok(value)) => {
-            file.strong && file.dated && httpdate::parse_http_date(value).is_ok_and(|date| date == file.modified)
+            file.strong
+                && file.dated
+                && httpdate::parse_http_date(value).is_ok_and(|date| date == file.modified)
         }
         Some(Err(_)) => false,
     };
@@ -211,7 +213,8 @@ mod tests {
             let file = Validators::new(100, modified_s, 5, now);
             assert_eq!((file.strong, file.dated), (strong, dated), "{modified_s}");
             assert_eq!(file.etag.starts_with('"'), strong, "{modified_s}");
-            let ask = |value: &str| evaluate(&[(IF_RANGE, value.parse().unwrap())].into_iter().collect(), &file);
+            let ask =
+                |value: &str| evaluate(&[(IF_RANGE, value.parse().unwrap())].into_iter().collect(), &file);
             assert_eq!(ask(&file.etag), Verdict::Proceed { ranges: strong }, "{modified_s}");
             let date = ask(&httpdate::fmt_http_date(file.modified));
             assert_eq!(date, Verdict::Proceed { ranges: strong && dated }, "{modified_s}");

@@ -7,8 +7,8 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{Site, get, settings};
@@ -537,7 +537,11 @@ fn a_file_is_found_wherever_its_server_says_it_is() {
         "/dir/space" => moved_to(b"/x/a file"),
         "/dir/kept" => moved_to(b"/x/%2e%2F%7e?a=%20b"),
         "/dir/authority" => moved_to(format!("//{own}/x/file").as_bytes()),
-        "/dir/query?token=1" | "/x/file" | "/x/%C3%BCn%C3%AF" | "/x/%FC" | "/x/a%20file"
+        "/dir/query?token=1"
+        | "/x/file"
+        | "/x/%C3%BCn%C3%AF"
+        | "/x/%FC"
+        | "/x/a%20file"
         | "/x/%2e%2F%7e?a=%20b" => answer(RIGHT, b"abc"),
         "/dir/mail" => moved_to(b"mailto:me"),
         "/dir/loop" => moved_to(b"loop"),
@@ -551,7 +555,8 @@ fn a_file_is_found_wherever_its_server_says_it_is() {
     }
     // As people write them.
     for name in ["x/a file", "x/\u{fc}n\u{ef}", "dir/../x/file"] {
-        fetch(&format!("HTTP://{}/{name}", server.address), &target).unwrap_or_else(|e| panic!("{name}: {e}"));
+        fetch(&format!("HTTP://{}/{name}", server.address), &target)
+            .unwrap_or_else(|e| panic!("{name}: {e}"));
         fs::remove_file(&target).unwrap();
     }
     for (name, said) in [("mail", "neither http nor https"), ("loop", "circle")] {
@@ -711,7 +716,8 @@ fn proxies_are_those_of_the_environment() {
         ("socks5://p:secret@h:1".into(), url.as_str(), "only proxies that speak HTTP"),
     ] {
         let fault = fetch_with(url, &target, &with(&[("all_proxy", value.clone())])).unwrap_err();
-        let said = if value.contains("p:secret@127") && said.contains("wants") { "does not take" } else { said };
+        let said =
+            if value.contains("p:secret@127") && said.contains("wants") { "does not take" } else { said };
         assert!(fault.message.contains(said) && !fault.message.contains("secret"), "{value}: {fault}");
         assert!(!fault.message.contains('\n'), "{fault}");
     }
@@ -732,7 +738,11 @@ fn servers_that_contradict_themselves_are_not_believed() {
         // All of the file under the name of its rest.
         (
             "more than its part",
-            vec![says(whole, b"0123"), says(head("\nContent-Length: 10"), b"0123456789"), says(whole, b"0123456789")],
+            vec![
+                says(whole, b"0123"),
+                says(head("\nContent-Length: 10"), b"0123456789"),
+                says(whole, b"0123456789"),
+            ],
             3,
         ),
         (

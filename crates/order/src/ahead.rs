@@ -284,7 +284,17 @@ impl<C: Consumer> Ahead<C> {
         }
         self.under_way_bytes += len;
         let (whole, ready) = (offset == 0 && last, number.is_none());
-        self.under_way.push_back(UnderWay { reads, item, stretches, len, reserved, whole, last, number, ready });
+        self.under_way.push_back(UnderWay {
+            reads,
+            item,
+            stretches,
+            len,
+            reserved,
+            whole,
+            last,
+            number,
+            ready,
+        });
         self.collect()?;
         while self.has_too_many() {
             self.complete_next()?;

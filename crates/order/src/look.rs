@@ -271,9 +271,8 @@ pub(crate) fn is_in_memory(path: &Path) -> Option<bool> {
     if all.is_empty() {
         return None;
     }
-    let resident = |s: &Stretch| {
-        residency::residency(file.as_fd(), s.offset, s.len, meta.uid()) == Residency::Resident
-    };
+    let resident =
+        |s: &Stretch| residency::residency(file.as_fd(), s.offset, s.len, meta.uid()) == Residency::Resident;
     Some(all.len() <= LOOKED_AT_MAX && all.iter().all(resident) && keeps_pages(&file))
 }
 

@@ -378,7 +378,9 @@ fn holes_are_told_and_not_written() {
         fs::remove_file(at("unwritten")).unwrap();
     }
     memory::forget(fs::read_dir(dir.path().join("set")).unwrap().map(|entry| entry.unwrap().path()));
-    for args in [&["set"][..], &["--ahead", "0", "set"], &["--ahead", "64KiB", "set"], &["--no-daemon", "set"]] {
+    for args in
+        [&["set"][..], &["--ahead", "0", "set"], &["--ahead", "64KiB", "set"], &["--no-daemon", "set"]]
+    {
         let args = [args, &["--json", "sum.json"]].concat();
         let out = cat(dir.path(), &args, b"");
         assert!(out.status.success() && out.stderr.is_empty(), "{args:?}: {}", stderr(&out));
@@ -407,7 +409,8 @@ fn holes_are_told_and_not_written() {
         tar.stdin.take().unwrap().write_all(&out.stdout).unwrap();
         assert!(tar.wait().unwrap().success());
         for entry in fs::read_dir(dir.path().join("set")).unwrap() {
-            let (old, new) = (entry.as_ref().unwrap().path(), copy.join("set").join(entry.unwrap().file_name()));
+            let (old, new) =
+                (entry.as_ref().unwrap().path(), copy.join("set").join(entry.unwrap().file_name()));
             let (was, is) = (fs::metadata(&old).unwrap(), fs::metadata(&new).unwrap());
             assert_eq!(was.len(), is.len(), "{new:?}");
             assert!(is.blocks() * 512 <= was.blocks() * 512 + (128 << 10), "{new:?} has its holes");
@@ -415,7 +418,8 @@ fn holes_are_told_and_not_written() {
             let place = if was.len() > 1 << 30 { (100 << 30) - 5000 } else { 0 };
             let bytes = |path: &Path| {
                 let mut bytes = vec![0; (was.len() - place).min(80 << 20) as usize];
-                std::os::unix::fs::FileExt::read_exact_at(&File::open(path).unwrap(), &mut bytes, place).unwrap();
+                std::os::unix::fs::FileExt::read_exact_at(&File::open(path).unwrap(), &mut bytes, place)
+                    .unwrap();
                 bytes
             };
             assert!(bytes(&old) == bytes(&new), "{args:?}: {new:?}");

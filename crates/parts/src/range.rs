@@ -197,7 +197,9 @@ mod tests {
 
     #[test]
     fn of_an_empty_file_its_beginning_is_all() {
-        for whole in ["bytes=0-", "bytes=0-0", "bytes=0-1048575", "bytes=-5", "bytes=00-", "bytes=5-,0-", "bytes=0-,x"] {
+        for whole in
+            ["bytes=0-", "bytes=0-0", "bytes=0-1048575", "bytes=-5", "bytes=00-", "bytes=5-,0-", "bytes=0-,x"]
+        {
             assert_eq!(wanted(whole, 0), Wanted::Whole, "{whole}");
         }
         for none in ["bytes=1-", "bytes=-0", "bytes=5-9,7-", "bytes=1-2"] {

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE, ETAG,
-    HOST, HeaderMap, HeaderName, IF_RANGE, LAST_MODIFIED, LOCATION, PROXY_AUTHORIZATION, RANGE, RETRY_AFTER,
-    TRANSFER_ENCODING, USER_AGENT,
+    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE,
+    ETAG, HOST, HeaderMap, HeaderName, IF_RANGE, LAST_MODIFIED, LOCATION, PROXY_AUTHORIZATION, RANGE,
+    RETRY_AFTER, TRANSFER_ENCODING, USER_AGENT,
 };
 use hyper::{Request, Response, StatusCode};
 use seekless_units::{Exit, Fault};
@@ -101,12 +101,14 @@ pub(crate) async fn attempt(
     outcome.requests += 1;
     let mut sender = connect(place, proxy, &options.trust, options.timeout).await?;
     let response = tokio::time::timeout(options.timeout, sender.send_request(request)).await;
-    let response = response
-        .map_err(|_| again("the server does not answer"))?
-        .map_err(|e| match e.is_parse() && !place.is_secure() && proxy.is_none() {
-            true => again(format!("no answer in HTTP: {}; is it https:// that is spoken there?", deepest(&e))),
+    let response = response.map_err(|_| again("the server does not answer"))?.map_err(|e| {
+        match e.is_parse() && !place.is_secure() && proxy.is_none() {
+            true => {
+                again(format!("no answer in HTTP: {}; is it https:// that is spoken there?", deepest(&e)))
+            }
             false => again(format!("no answer: {}", deepest(&e))),
-        })?;
+        }
+    })?;
     let status = response.status();
     match status {
         StatusCode::OK | StatusCode::PARTIAL_CONTENT => {}
@@ -165,7 +167,9 @@ fn codings(headers: &HeaderMap) -> Result<(), Trouble> {
         )));
     }
     match other(&listed(TRANSFER_ENCODING), "chunked") {
-        Some(coding) => Err(fatal(format!("the server sends it in a transfer coding nobody asked for ({coding})"))),
+        Some(coding) => {
+            Err(fatal(format!("the server sends it in a transfer coding nobody asked for ({coding})")))
+        }
         None => Ok(()),
     }
 }

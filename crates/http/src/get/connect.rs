@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Empty;
+use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{HOST, PROXY_AUTHORIZATION, USER_AGENT};
 use hyper::{Request, StatusCode};
-use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -19,10 +19,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use super::Tls;
 use super::attempt::{OURS, Trouble, deepest};
 use super::place::Place;
 use super::proxy::Proxy;
-use super::Tls;
 
 /// Whose certificates are believed.
 #[derive(Clone)]

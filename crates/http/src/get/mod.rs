@@ -133,7 +133,8 @@ pub async fn download(
                     Trouble::Changed(format!("what came does not have the {digest} digest the server stated"))
                 }
                 Ok(Checked::Wrong { digest, joined: false }) => {
-                    let why = format!("what came does not have the {digest} digest the server stated; thrown away");
+                    let why =
+                        format!("what came does not have the {digest} digest the server stated; thrown away");
                     return Err(given_up(url, &why));
                 }
                 Err(fault) => return Err(Fault::new(fault.exit, format!("{url}: {}", fault.message))),

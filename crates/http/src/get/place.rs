@@ -38,8 +38,10 @@ impl fmt::Display for Place {
 
 /// A URL as it may be shown and saved: without name and password, and as one line. One without them stays as it is.
 pub(crate) fn shown(text: &str) -> String {
-    let text: String =
-        text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect();
+    let text: String = text
+        .chars()
+        .flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] })
+        .collect();
     let Some((scheme, rest)) = text.split_once("://") else { return text };
     let authority = rest.find(['/', '?', '#', '\\']).unwrap_or(rest.len());
     match rest[..authority].rfind('@') {
@@ -70,7 +72,7 @@ impl Place {
         }
         // Browsers take `http:///host/x` for `http://host/x`. Whoever writes it means a file, or forgot something.
         let behind = text.trim_start().get(url.scheme().len() + 1..).unwrap_or_default();
-        if !behind.strip_prefix("//").is_some_and(|host| !host.starts_with(['/', '\\'])) {
+        if behind.strip_prefix("//").is_none_or(|host| host.starts_with(['/', '\\'])) {
             return Err(usage("names no host"));
         }
         Place::of(url).map_err(|why| usage(&why))
@@ -102,10 +104,15 @@ impl Place {
             // In letters of an older time: each byte stands for itself.
             Err(_) => location
                 .iter()
-                .map(|&byte| if byte.is_ascii() { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+                .map(
+                    |&byte| {
+                        if byte.is_ascii() { char::from(byte).to_string() } else { format!("%{byte:02X}") }
+                    },
+                )
                 .collect(),
         };
-        let to = self.url.join(&text).map_err(|e| format!("it is moved to {}, which is no URL ({e})", said()))?;
+        let to =
+            self.url.join(&text).map_err(|e| format!("it is moved to {}, which is no URL ({e})", said()))?;
         match (self.url.scheme(), to.scheme()) {
             ("https", "http") => {
                 return Err(format!("it is moved from https to {}, which is not followed", said()));
@@ -181,7 +188,9 @@ pub(crate) fn login(url: &Url) -> Result<Option<HeaderValue>, String> {
     }
     let (name, password) = (decoded(url.username()), decoded(url.password().unwrap_or_default()));
     if name.contains(&b':') || [&name, &password].iter().any(|part| part.iter().any(u8::is_ascii_control)) {
-        return Err("has a name or password that cannot be sent (a colon in the name, a control character)".into());
+        return Err(
+            "has a name or password that cannot be sent (a colon in the name, a control character)".into()
+        );
     }
     let text = format!("Basic {}", STANDARD.encode([&name[..], b":", &password].concat()));
     let mut value = HeaderValue::from_str(&text).map_err(|_| "has a name or password that cannot be sent")?;
@@ -248,7 +257,10 @@ mod tests {
             ("mailto:x", "it is moved to mailto:x, which is neither http nor https"),
             ("file:///etc/passwd", "it is moved to file:///etc/passwd, which is neither http nor https"),
             ("http://", "it is moved to http://, which is no URL (empty host)"),
-            ("http://u:p@h h/", "it is moved to http://h h/, which is no URL (invalid international domain name)"),
+            (
+                "http://u:p@h h/",
+                "it is moved to http://h h/, which is no URL (invalid international domain name)",
+            ),
         ] {
             assert_eq!(to("http://h:1/a/b?q", location.as_bytes()), leads, "{location}");
         }
@@ -288,7 +300,9 @@ mod tests {
         ] {
             assert_eq!(shown(text), out, "{text}");
         }
-        for wrong in ["ftp://h/x", "film.mp4", "", "http:///x", "http:/h/x", "http:h", "http://h h/x", "http://h/\nx"] {
+        for wrong in
+            ["ftp://h/x", "film.mp4", "", "http:///x", "http:/h/x", "http:h", "http://h h/x", "http://h/\nx"]
+        {
             let fault = Place::parse(wrong).unwrap_err();
             assert!(fault.exit == Exit::Usage && !fault.message.contains('\n'), "{wrong}: {fault}");
         }

@@ -156,7 +156,8 @@ impl Proxies {
     /// As these variables say.
     pub fn of_variables(variable: impl Fn(&str) -> Option<String>) -> Proxies {
         let first = |names: &[&str]| {
-            let set = |name: &&str| variable(name).filter(|v| !v.trim().is_empty()).map(|v| (name.to_string(), v));
+            let set =
+                |name: &&str| variable(name).filter(|v| !v.trim().is_empty()).map(|v| (name.to_string(), v));
             names.iter().find_map(set)
         };
         let proxy = |names: &[&str]| first(names).map(|(name, text)| Proxy::parse(&name, &text));

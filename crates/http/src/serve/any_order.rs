@@ -143,7 +143,9 @@ pub(crate) fn sha256(
     runtime: &tokio::runtime::Runtime,
     goes_on: &dyn Fn() -> bool,
 ) -> Result<Option<Vec<u8>>, GivenUp> {
-    let Some(disk) = shared.any_order.as_ref().and_then(|all| all.disk(shared, file)) else { return Ok(None) };
+    let Some(disk) = shared.any_order.as_ref().and_then(|all| all.disk(shared, file)) else {
+        return Ok(None);
+    };
     let (tell, mut blocks) = mpsc::unbounded_channel();
     let Some(id) = disk.join(file, Wanted::All, tell) else { return Ok(None) };
     let leaves = Leaves { id, disk };

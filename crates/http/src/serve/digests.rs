@@ -112,8 +112,7 @@ pub(crate) async fn sha256(shared: &Arc<Shared>, file: &Arc<Opened>, any_order: 
         }
     };
     let patience = WAIT_MAX + Duration::from_secs_f64(file.size as f64 / SLOW);
-    let value = tokio::time::timeout(patience, made.wait_for(Option::is_some)).await.ok()?.ok()?.clone();
-    value
+    tokio::time::timeout(patience, made.wait_for(Option::is_some)).await.ok()?.ok()?.clone()
 }
 
 fn ask(shared: &Arc<Shared>, file: &Arc<Opened>, any_order: bool) -> Told {
@@ -242,7 +241,8 @@ impl Maker {
         while at < file.size {
             let most = STEP.min(usize::try_from(file.size - at).unwrap_or(STEP));
             // What is in memory takes nothing from anybody.
-            let resident = resident_prefix(file.as_fd(), at, most as u64).is_ok_and(|there| there >= most as u64);
+            let resident =
+                resident_prefix(file.as_fd(), at, most as u64).is_ok_and(|there| there >= most as u64);
             let goes_on = if resident { job.is_wanted() } else { self.gives_way(job) };
             if !goes_on {
                 return Err(GivenUp);

@@ -31,7 +31,7 @@ pub(crate) struct Opened {
     /// Time of last change, seconds and nanoseconds.
     pub(crate) modified: (i64, u32),
     /// The first and the last that was seen of its bytes on their way to a client.
-    marks: Mutex<[Option<Mark>; 2]>,
+    marks: Mutex<Vec<Mark>>,
 }
 
 /// A write stamps its file first and makes it longer then. A file with another time and no other length may be on its way
@@ -41,7 +41,9 @@ const CHANGING: Duration = Duration::from_millis(200);
 
 /// Whether a time is no further in the past.
 fn is_younger(seconds: i64, nanoseconds: impl TryInto<u32>, than: Duration) -> bool {
-    let (Ok(seconds), Ok(nanoseconds)) = (u64::try_from(seconds), nanoseconds.try_into()) else { return false };
+    let (Ok(seconds), Ok(nanoseconds)) = (u64::try_from(seconds), nanoseconds.try_into()) else {
+        return false;
+    };
     let at = SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds);
     // The kernel's stamps are up to a tick behind the clock, never before it.
     at.elapsed().is_ok_and(|age| age < than)
@@ -99,8 +101,9 @@ impl Opened {
             return now.st_size as u64 == self.size;
         }
         let size = now.st_size as u64;
-        let grows = size > self.size || (size == self.size && is_younger(now.st_mtime, now.st_mtime_nsec, CHANGING));
-        grows && lock(&self.marks).iter().flatten().all(|mark| mark.is_there(&self.fd, how))
+        let grows =
+            size > self.size || (size == self.size && is_younger(now.st_mtime, now.st_mtime_nsec, CHANGING));
+        grows && lock(&self.marks).iter().all(|mark| mark.is_there(&self.fd, how))
     }
 
     /// The bytes before `end` are on their way to a client. They should be in memory.
@@ -111,17 +114,16 @@ impl Opened {
 
     /// The same of bytes that were read, the last of them before `end`.
     pub(crate) fn mark_read(&self, end: u64, read: &[u8]) {
-        let mark = |bytes: &[u8; MARK_BYTES]| Some(Mark { at: end.checked_sub(MARK_BYTES as u64)?, bytes: *bytes });
+        let mark =
+            |bytes: &[u8; MARK_BYTES]| Some(Mark { at: end.checked_sub(MARK_BYTES as u64)?, bytes: *bytes });
         self.keep(read.last_chunk().and_then(mark));
     }
 
     fn keep(&self, mark: Option<Mark>) {
-        if mark.is_none() {
-            return;
-        }
+        let Some(mark) = mark else { return };
         let mut marks = lock(&self.marks);
-        let place = usize::from(marks[0].is_some());
-        marks[place] = mark;
+        marks.truncate(1);
+        marks.push(mark);
     }
 
     /// Whether its next change will be seen by its time.
@@ -328,7 +330,7 @@ mod tests {
         for (change, good) in changes {
             fs::write(&path, long(1, 1000)).unwrap();
             let past = SystemTime::now() - Duration::from_secs(60);
-            let writer = fs::OpenOptions::new().write(true).append(true).open(&path).unwrap();
+            let writer = fs::OpenOptions::new().append(true).open(&path).unwrap();
             writer.set_modified(past).unwrap();
             let tree = Tree::open(&[dir.path().into()]).unwrap();
             let Ok(Entry::File(file)) = tree.get(Path::new("f"), true) else { panic!("no file") };
