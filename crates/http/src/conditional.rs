@@ -6,10 +6,10 @@ use hyper::header::{
     HeaderMap, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE,
 };
 
-/// A file whose time of change is this close to now may change again without a new one (file systems stamp with the clock
-/// tick, HTTP dates in whole seconds): its validators are weak. At a time further off, on either side, no change to come is
-/// stamped. At half of it a second of FAT's clock, which has even ones alone, is not over; at double, downloads of new files
-/// can be resumed later.
+/// A file whose time of change is this close to now may change again without a new one (file systems stamp
+/// with the clock tick, HTTP dates in whole seconds): its validators are weak. At a time further off, on
+/// either side, no change to come is stamped. At half of it a second of FAT's clock, which has even ones
+/// alone, is not over; at double, downloads of new files can be resumed later.
 const SETTLED: Duration = Duration::from_secs(2);
 
 /// What identifies one state of a file to clients. The tag is made of time of change and size, not of the inode's
@@ -20,7 +20,8 @@ pub struct Validators {
     pub etag: String,
     /// Whole seconds.
     pub modified: SystemTime,
-    /// Whether that is a date to be told: none before 1970, which have no number in it, and none to come (RFC 9110, 8.8.2.1).
+    /// Whether that is a date to be told: none before 1970, which have no number in it, and none to come (RFC
+    /// 9110, 8.8.2.1).
     pub dated: bool,
     /// Whether equal validators promise equal bytes.
     pub strong: bool,

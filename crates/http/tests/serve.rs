@@ -620,7 +620,8 @@ fn a_range_from_the_beginning_of_an_empty_file_is_all_of_it() {
     server.stop();
 }
 
-/// Nothing that is written now gets the time of a file that lies in the future: its tag names these bytes alone.
+/// Nothing that is written now gets the time of a file that lies in the future: its tag names these bytes
+/// alone.
 #[test]
 fn a_file_of_tomorrow_can_be_resumed() {
     let site = Site::new();

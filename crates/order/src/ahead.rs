@@ -52,8 +52,8 @@ const GIVE_UP_AFTER: Duration = Duration::from_millis(WAIT_MS_MAX + 5_000);
 /// time is lost; at double, reads of other programs in the group shrink the window.
 const AGAIN: u64 = 20;
 
-/// Stretches of data of one range of a file that are read ahead; those behind them are left to the consumer. At half of
-/// it more of a file with many holes is; at double, one such file keeps the disk for longer.
+/// Stretches of data of one range of a file that are read ahead; those behind them are left to the consumer.
+/// At half of it more of a file with many holes is; at double, one such file keeps the disk for longer.
 const STRETCHES_MAX: usize = 256;
 
 /// Items whose files are in memory and that their consumer has not taken. The window bounds them as well;

@@ -5,8 +5,9 @@
 //! cannot change the size: a file that became shorter is filled up with zeros, one that became longer is cut,
 //! and both are one line on standard error.
 //!
-//! Holes, and space that was allocated and never written, are told and not written, as `tar -S` does: a sparse member
-//! of the GNU format. Its header says where the data lie, four stretches in itself and 21 in each block behind it.
+//! Holes, and space that was allocated and never written, are told and not written, as `tar -S` does: a
+//! sparse member of the GNU format. Its header says where the data lie, four stretches in itself and 21 in
+//! each block behind it.
 
 use std::ffi::OsString;
 use std::fs::{File, Metadata};
@@ -42,9 +43,9 @@ const PIPE: usize = 1 << 20;
 /// Zeros after a member's content, up to the next multiple of this.
 const TAR_BLOCK: u64 = 512;
 
-/// Stretches of data of a sparse member. At 24 bytes each they take as much of the stream and less of memory than a
-/// directory of a million files does. At half of it files in many pieces have fewer holes in the stream; at double their
-/// headers take 3 MiB.
+/// Stretches of data of a sparse member. At 24 bytes each they take as much of the stream and less of memory
+/// than a directory of a million files does. At half of it files in many pieces have fewer holes in the
+/// stream; at double their headers take 3 MiB.
 const STRETCHES_MAX: usize = 65_536;
 
 /// Write the contents of files as one tar stream, in the order in which their disk reads them best

@@ -1,19 +1,20 @@
 //! Where a file has data: `SEEK_DATA` and `SEEK_HOLE`.
 //!
-//! A hole has no place on the disk, and space that was allocated and never written has one that nobody need read. To
-//! read either brings zeros into memory, in the place of other files.
+//! A hole has no place on the disk, and space that was allocated and never written has one that nobody need
+//! read. To read either brings zeros into memory, in the place of other files.
 
 use std::os::fd::AsFd;
 
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
-/// A file shorter than this with all its blocks is not asked: what it may hold unwritten is read sooner. At half of
-/// it two system calls more for each file of half this size; at double, so much more may be read for nothing.
+/// A file shorter than this with all its blocks is not asked: what it may hold unwritten is read sooner. At
+/// half of it two system calls more for each file of half this size; at double, so much more may be read for
+/// nothing.
 const ASKED_FROM: u64 = 1 << 20;
 
-/// To read ahead in one stretch costs less than two reads with so much between them, and holes take no time. At half of
-/// it files with many small holes are read in more steps; at double more zeros take memory.
+/// To read ahead in one stretch costs less than two reads with so much between them, and holes take no time.
+/// At half of it files with many small holes are read in more steps; at double more zeros take memory.
 const READ_ALONG: u64 = 64 << 10;
 
 /// A block of `stat`.
@@ -48,8 +49,8 @@ pub(crate) fn on_disk(bytes: u64, blocks: u64) -> u64 {
     bytes.min(blocks.saturating_mul(BLOCK))
 }
 
-/// The first stretch of data at or behind `offset`; `None`: there is none. Where the file system does not tell, all that
-/// is there.
+/// The first stretch of data at or behind `offset`; `None`: there is none. Where the file system does not
+/// tell, all that is there.
 pub(crate) fn next_data(file: impl AsFd, offset: u64, end: u64) -> Option<Stretch> {
     if offset >= end {
         return None;
@@ -68,7 +69,8 @@ pub(crate) fn next_data(file: impl AsFd, offset: u64, end: u64) -> Option<Stretc
     if upto <= first || first < offset { all } else { Some(Stretch { offset: first, len: upto - first }) }
 }
 
-/// Stretches of data between `offset` and `end`, the first so many at most. A hole shorter than [`READ_ALONG`] counts as data.
+/// Stretches of data between `offset` and `end`, the first so many at most. A hole shorter than
+/// [`READ_ALONG`] counts as data.
 pub(crate) fn data(file: impl AsFd, offset: u64, end: u64, most: usize) -> Vec<Stretch> {
     let (mut all, mut at): (Vec<Stretch>, u64) = (Vec::new(), offset);
     while let Some(next) = next_data(&file, at, end) {
@@ -94,8 +96,8 @@ pub(crate) fn first(stretches: &[Stretch], bytes: u64) -> Vec<Stretch> {
     cut.filter(|stretch| stretch.len > 0).collect()
 }
 
-/// All stretches of data of a file of `size` bytes, in units of [`BLOCK`] bytes, at most `most` of them: where there are
-/// more, short holes count as data.
+/// All stretches of data of a file of `size` bytes, in units of [`BLOCK`] bytes, at most `most` of them:
+/// where there are more, short holes count as data.
 pub(crate) fn map(file: impl AsFd, size: u64, most: usize) -> Vec<Stretch> {
     let mut map = Map { all: Vec::new(), least: 1, most: most.max(2) };
     let mut at = 0;

@@ -25,8 +25,8 @@ use crate::walk::as_path;
 /// pages that the kernel did not bring are noticed later.
 const REPORT_STEP: u64 = 1 << 20;
 
-/// Most stretches of a file with holes that are looked at for what is in memory. At half of it files with more holes are
-/// taken for not in memory; at double they take longer to be looked at.
+/// Most stretches of a file with holes that are looked at for what is in memory. At half of it files with
+/// more holes are taken for not in memory; at double they take longer to be looked at.
 const LOOKED_AT_MAX: usize = 16;
 
 /// A sector, the unit of a partition's start.

@@ -528,7 +528,8 @@ fn wrong_usage_and_broken_streams_are_one_line() {
     assert!(stderr(&out).starts_with("seekless: standard output cannot be written"), "{}", stderr(&out));
 }
 
-/// A database that a directory service fills by number, an image of a machine, a download that is only allocated.
+/// A database that a directory service fills by number, an image of a machine, a download that is only
+/// allocated.
 #[test]
 fn holes_are_neither_read_ahead_nor_counted() {
     let dir = folder();

@@ -45,8 +45,8 @@ pub enum Wanted {
 
 /// Reads a `Range` header for a file of `size` bytes.
 ///
-/// Of an empty file, a range that would reach its beginning is all of it: a cache that asks for slices asks so
-/// first, and shows to everybody what it is answered. nginx and Apache answer it so.
+/// Of an empty file, a range that would reach its beginning is all of it: a cache that asks for slices asks
+/// so first, and shows to everybody what it is answered. nginx and Apache answer it so.
 pub fn wanted(header: &str, size: u64) -> Wanted {
     let Some(specs) = header_specs(header) else { return Wanted::Whole };
     let mut spans = Vec::new();
@@ -85,7 +85,8 @@ fn header_specs(header: &str) -> Option<&str> {
     unit.eq_ignore_ascii_case("bytes").then_some(specs)
 }
 
-/// Whether a range, which is one, asks for the first byte whatever the size: from it on, or for so many last ones.
+/// Whether a range, which is one, asks for the first byte whatever the size: from it on, or for so many last
+/// ones.
 fn reaches_the_beginning(spec: &str) -> bool {
     spec.split_once('-').is_some_and(|(first, last)| match first {
         "" => number(last) != Some(0),

@@ -20,7 +20,8 @@ use crate::get::{Options, Outcome, Progress, Proxies, download, file_name, parse
 /// Exits with 0 only if every file is whole and verified: by its length always, by its digest where the server states one.
 /// What has arrived of the others stays in NAME.part; the same command goes on with it.
 ///
-/// A name and password in the URL log in. Proxies are those of http_proxy, https_proxy, all_proxy and no_proxy.
+/// A name and password in the URL log in. Proxies are those of http_proxy, https_proxy, all_proxy and
+/// no_proxy.
 #[derive(Args, Clone, Debug)]
 pub struct GetArgs {
     /// What to download (http or https)

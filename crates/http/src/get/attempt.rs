@@ -31,9 +31,10 @@ const RANGES_MAX: usize = 64;
 /// for twice as long.
 const BESIDE_MAX: u64 = 16 << 20;
 
-/// A date of change that is no older than this at the time of the answer is no strong validator (RFC 9110, 8.8.2.2): the file
-/// may change once more and keep it. One second would do where one clock made both dates. At half of this, clocks that are
-/// half a minute apart pass for one; at double, files of two minutes are fetched anew after an interruption.
+/// A date of change that is no older than this at the time of the answer is no strong validator (RFC 9110,
+/// 8.8.2.2): the file may change once more and keep it. One second would do where one clock made both dates.
+/// At half of this, clocks that are half a minute apart pass for one; at double, files of two minutes are
+/// fetched anew after an interruption.
 const DATE_SETTLES: Duration = Duration::from_secs(60);
 
 /// What we call ourselves.

@@ -285,8 +285,8 @@ impl PartFile {
         })
     }
 
-    /// Checks length and digest of a file that is whole. One that is wrong is thrown away: nobody can tell which part of
-    /// it.
+    /// Checks length and digest of a file that is whole. One that is wrong is thrown away: nobody can tell
+    /// which part of it.
     pub(crate) fn check(&mut self) -> Result<Checked, Fault> {
         let have = self.have();
         self.file.set_len(have).map_err(|e| self.fault(&e))?;

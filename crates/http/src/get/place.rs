@@ -36,7 +36,8 @@ impl fmt::Display for Place {
     }
 }
 
-/// A URL as it may be shown and saved: without name and password, and as one line. One without them stays as it is.
+/// A URL as it may be shown and saved: without name and password, and as one line. One without them stays as
+/// it is.
 pub(crate) fn shown(text: &str) -> String {
     let text: String = text
         .chars()
@@ -70,7 +71,8 @@ impl Place {
         if !matches!(url.scheme(), "http" | "https") {
             return Err(usage("is neither http nor https"));
         }
-        // Browsers take `http:///host/x` for `http://host/x`. Whoever writes it means a file, or forgot something.
+        // Browsers take `http:///host/x` for `http://host/x`. Whoever writes it means a file, or forgot
+        // something.
         let behind = text.trim_start().get(url.scheme().len() + 1..).unwrap_or_default();
         if behind.strip_prefix("//").is_none_or(|host| host.starts_with(['/', '\\'])) {
             return Err(usage("names no host"));

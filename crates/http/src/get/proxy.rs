@@ -1,7 +1,8 @@
 //! Proxies as the environment names them: `http_proxy`, `https_proxy`, `all_proxy`, `no_proxy`.
 //!
-//! All but the first are known in capitals too. `HTTP_PROXY` is not: a CGI program has what a client sends as `Proxy:`
-//! under that name (<https://httpoxy.org>). An empty variable is none. The rules of `no_proxy` are curl's.
+//! All but the first are known in capitals too. `HTTP_PROXY` is not: a CGI program has what a client sends as
+//! `Proxy:` under that name (<https://httpoxy.org>). An empty variable is none. The rules of `no_proxy` are
+//! curl's.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -135,8 +135,8 @@ pub(crate) fn join(
 }
 
 /// The digest of a whole file, from the very blocks the download that wants it is sent next: one read of the disk serves both, and the
-/// page cache hears of neither. `goes_on` is asked before each block, and may wait. `Err`: it said no. `None`: downloads in any
-/// order are not to be had, of this file either, or it cannot be read.
+/// page cache hears of neither. `goes_on` is asked before each block, and may wait. `Err`: it said no.
+/// `None`: downloads in any order are not to be had, of this file either, or it cannot be read.
 pub(crate) fn sha256(
     shared: &Arc<Shared>,
     file: &Arc<Opened>,

@@ -1,9 +1,10 @@
 //! SHA-256 digests of files for clients that want to check what they got (RFC 9530, `Want-Repr-Digest`).
 //!
-//! Making one reads the whole file, and a client that asks for it may be gone. So only files up to a bound are digested, by one
-//! thread, one after the other. All who ask for a file wait for the same digest. One that nobody waits for any more is given
-//! up. The thread reads a little at a time, and not while a read of a client waits. If too many wait, or it takes too long, an
-//! answer goes without: a digest is an extra. One that was made is remembered as long as the file does not change.
+//! Making one reads the whole file, and a client that asks for it may be gone. So only files up to a bound
+//! are digested, by one thread, one after the other. All who ask for a file wait for the same digest. One
+//! that nobody waits for any more is given up. The thread reads a little at a time, and not while a read of a
+//! client waits. If too many wait, or it takes too long, an answer goes without: a digest is an extra. One
+//! that was made is remembered as long as the file does not change.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::AsFd;
@@ -25,33 +26,37 @@ use crate::digest::{Algorithm, Hasher};
 /// Most digests remembered: about 1 MB.
 const REMEMBERED_MAX: usize = 8192;
 
-/// Most files that wait for their digest, each open: the 16 MiB of `--digest-max` each take a disk two seconds together. At half of
-/// it clients that download several files at once get fewer digests; at double the last one waits longer than most would.
+/// Most files that wait for their digest, each open: the 16 MiB of `--digest-max` each take a disk two
+/// seconds together. At half of it clients that download several files at once get fewer digests; at double
+/// the last one waits longer than most would.
 const QUEUE_MAX: usize = 16;
 
-/// Where the queue is full, an answer waits this long for room and then goes without. At half of it a busy loop has not heard yet
-/// of all who hung up; at double a client that takes what it gets waits longer for nothing.
+/// Where the queue is full, an answer waits this long for room and then goes without. At half of it a busy
+/// loop has not heard yet of all who hung up; at double a client that takes what it gets waits longer for
+/// nothing.
 const FULL_PAUSE: Duration = Duration::from_millis(100);
 
-/// Bytes read between two looks at whether a client's read waits: a fiftieth of a second of a disk, its seek included. At half
-/// of it a digest takes half as long again; at double a client waits a seek and two revolutions longer.
+/// Bytes read between two looks at whether a client's read waits: a fiftieth of a second of a disk, its seek
+/// included. At half of it a digest takes half as long again; at double a client waits a seek and two
+/// revolutions longer.
 const STEP: usize = 256 << 10;
 
-/// After a client's read has ended the next one follows at once, often. At half of it a digest comes between the reads of one
-/// player; at double it takes longer beside many.
+/// After a client's read has ended the next one follows at once, often. At half of it a digest comes between
+/// the reads of one player; at double it takes longer beside many.
 const QUIET: Duration = Duration::from_millis(20);
 
-/// While clients had to wait for the disk so lately, it is left to their read-ahead for as long as each step takes. At half of
-/// it a player that buffers for long is not seen; at double a digest is slow for longer than there is a reason.
+/// While clients had to wait for the disk so lately, it is left to their read-ahead for as long as each step
+/// takes. At half of it a player that buffers for long is not seen; at double a digest is slow for longer
+/// than there is a reason.
 const BUSY: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether the disk is free. At half of it the thread wakes up more often for nothing; at double a
-/// digest begins later.
+/// How often it is looked whether the disk is free. At half of it the thread wakes up more often for nothing;
+/// at double a digest begins later.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// An answer waits this long for a digest, and as long as the file would take at [`SLOW`]: beside clients that keep the disk busy a
-/// digest may never be made. At half of it a few files in the queue are too many; at double a download from a busy disk begins
-/// later for nothing.
+/// An answer waits this long for a digest, and as long as the file would take at [`SLOW`]: beside clients
+/// that keep the disk busy a digest may never be made. At half of it a few files in the queue are too many;
+/// at double a download from a busy disk begins later for nothing.
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Bytes a second of a disk that does much else.
@@ -189,7 +194,8 @@ impl Maker {
             match made {
                 Ok(Some(value)) => {
                     Counters::one(&self.counters.digests_made);
-                    // One that may change within the same moment is another file then, under the same version.
+                    // One that may change within the same moment is another file then, under the same
+                    // version.
                     if job.file.is_settled() {
                         if state.known.len() >= REMEMBERED_MAX {
                             state.known.clear();

@@ -34,9 +34,9 @@ pub(crate) struct Opened {
     marks: Mutex<Vec<Mark>>,
 }
 
-/// A write stamps its file first and makes it longer then. A file with another time and no other length may be on its way
-/// there for this long. At half of it a write that waits for memory is taken for another version; at double, an answer of
-/// another version goes on for longer where its marks have left memory.
+/// A write stamps its file first and makes it longer then. A file with another time and no other length may
+/// be on its way there for this long. At half of it a write that waits for memory is taken for another
+/// version; at double, an answer of another version goes on for longer where its marks have left memory.
 const CHANGING: Duration = Duration::from_millis(200);
 
 /// Whether a time is no further in the past.
@@ -49,8 +49,8 @@ fn is_younger(seconds: i64, nanoseconds: impl TryInto<u32>, than: Duration) -> b
     at.elapsed().is_ok_and(|age| age < than)
 }
 
-/// Bytes of a mark. At half of them, text that repeats itself looks like other text sooner; at double a mark takes two lines of
-/// a processor's cache more.
+/// Bytes of a mark. At half of them, text that repeats itself looks like other text sooner; at double a mark
+/// takes two lines of a processor's cache more.
 const MARK_BYTES: usize = 64;
 
 /// Some bytes of a file at their place.
@@ -83,9 +83,9 @@ impl Opened {
         (self.id, self.size, self.modified)
     }
 
-    /// Whether its bytes are still those that were there when it was opened: an answer half of which is another version is worse
-    /// than none. A log, a recording or a segment of a live stream grows at its end, and what was there stays. One that is
-    /// written anew, and longer, is told from it by its marks.
+    /// Whether its bytes are still those that were there when it was opened: an answer half of which is
+    /// another version is worse than none. A log, a recording or a segment of a live stream grows at its end,
+    /// and what was there stays. One that is written anew, and longer, is told from it by its marks.
     pub(crate) fn unchanged(&self) -> bool {
         self.looks_unchanged(ReadWriteFlags::NOWAIT)
     }
