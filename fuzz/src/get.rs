@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::{Mutex, OnceLock, mpsc};
 use std::time::Duration;
 
-use seekless_http::get::{Options, Progress, Trust, download, trust};
+use seekless_http::get::{Options, Progress, Proxies, Trust, download, trust};
 
 /// Between the answers of one input; the last is given to all further requests.
 const NEXT: &[u8] = b"\n--next--\n";
@@ -96,6 +96,7 @@ pub fn run(data: &[u8]) {
         timeout: Duration::from_secs(2),
         any_order: choice & 1 != 0,
         trust: fake.trust.clone(),
+        proxies: Proxies::default(),
         size_max: None,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");

@@ -187,3 +187,47 @@ fn the_load_downloads_in_any_order_and_finds_every_byte_right() {
     let (sent, read) = (&counters["any_order_blocks_sent"], &counters["any_order_blocks_read"]);
     assert!(sent.as_u64() > read.as_u64(), "{counters}");
 }
+
+#[test]
+fn the_environment_names_the_proxy_and_no_password_is_shown() {
+    let dir = public_folder();
+    let root = dir.path().join("www");
+    let content = film(&root);
+    let got = dir.path().join("got");
+    std::fs::create_dir(&got).unwrap();
+    let serving = Serving::start(&root, &[]);
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let url = format!("{}film.mp4", serving.url.replace("://", "://me:secret@"));
+    let run = |variables: &[(&str, &str)]| {
+        let mut command = Command::new(SEEKLESS);
+        command.args(["get", &url, "--json", "--retries", "0", "--output-dir"]).arg(&got);
+        for name in
+            ["http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"]
+        {
+            command.env_remove(name);
+        }
+        let output = command.envs(variables.iter().copied()).output().unwrap();
+        let said = [output.stdout, output.stderr].map(|out| String::from_utf8(out).unwrap()).concat();
+        assert!(!said.contains("secret"), "{said}");
+        (output.status.code().unwrap(), said)
+    };
+    let proxy = format!("http://p:secret@{closed}");
+    for variables in [
+        vec![],
+        vec![("HTTP_PROXY", proxy.as_str())],
+        vec![("https_proxy", proxy.as_str())],
+        vec![("http_proxy", proxy.as_str()), ("no_proxy", "example.org, 127.0.0.0/8")],
+    ] {
+        let (status, said) = run(&variables);
+        assert_eq!(status, 0, "{variables:?}: {said}");
+        assert!(std::fs::read(got.join("film.mp4")).unwrap() == content);
+    }
+    for name in ["http_proxy", "all_proxy", "ALL_PROXY"] {
+        let (status, said) = run(&[(name, &proxy)]);
+        assert_eq!(status, 1, "{name}: {said}");
+        assert!(said.contains(&format!("cannot connect to the proxy {closed}")), "{name}: {said}");
+    }
+    let (status, said) = run(&[("http_proxy", "socks5://p:secret@h:1")]);
+    assert!(status == 2 && said.contains("http_proxy=socks5://h:1: only proxies that speak HTTP"), "{said}");
+    serving.stop();
+}

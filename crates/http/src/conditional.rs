@@ -6,18 +6,23 @@ use hyper::header::{
     HeaderMap, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE,
 };
 
-/// A file changed so lately may change again without a new time stamp (file systems stamp with the clock tick, HTTP
-/// dates in whole seconds): its validators are weak.
+/// A file whose time of change is this close to now may change again without a new one (file systems stamp
+/// with the clock tick, HTTP dates in whole seconds): its validators are weak. At a time further off, on
+/// either side, no change to come is stamped. At half of it a second of FAT's clock, which has even ones
+/// alone, is not over; at double, downloads of new files can be resumed later.
 const SETTLED: Duration = Duration::from_secs(2);
 
 /// What identifies one state of a file to clients. The tag is made of time of change and size, not of the inode's
 /// number, so that copies made with their times (rsync -t) on other machines have the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Validators {
-    /// `"...".`, or `W/"..."` while the file is fresh.
+    /// `"..."`, or `W/"..."` while the file is fresh.
     pub etag: String,
     /// Whole seconds.
     pub modified: SystemTime,
+    /// Whether that is a date to be told: none before 1970, which have no number in it, and none to come (RFC
+    /// 9110, 8.8.2.1).
+    pub dated: bool,
     /// Whether equal validators promise equal bytes.
     pub strong: bool,
 }
@@ -27,11 +32,18 @@ impl Validators {
     pub fn new(size: u64, modified_s: i64, modified_ns: u32, now: SystemTime) -> Validators {
         let whole = u64::try_from(modified_s).map(Duration::from_secs).unwrap_or_default();
         let modified = UNIX_EPOCH + whole;
-        let settled = now.duration_since(modified).is_ok_and(|age| age > SETTLED);
+        let strong = is_settled(modified_s, now);
         let tag = format!("\"{modified_s:x}.{modified_ns:x}-{size:x}\"");
-        let etag = if settled { tag } else { format!("W/{tag}") };
-        Validators { etag, modified, strong: settled }
+        let etag = if strong { tag } else { format!("W/{tag}") };
+        Validators { etag, modified, dated: modified_s >= 0 && modified <= now, strong }
     }
+}
+
+/// Whether a file last changed in this second would have another time after its next change.
+pub fn is_settled(modified_s: i64, now: SystemTime) -> bool {
+    let modified = UNIX_EPOCH + u64::try_from(modified_s).map(Duration::from_secs).unwrap_or_default();
+    let apart = now.duration_since(modified).unwrap_or_else(|ahead| ahead.duration());
+    apart > SETTLED
 }
 
 /// What the conditions say.
@@ -71,7 +83,9 @@ pub fn evaluate(headers: &HeaderMap, file: &Validators) -> Verdict {
         }
         // A date is a strong validator only of a file that has settled; and it must be exactly that date.
         Some(Ok(value)) => {
-            file.strong && httpdate::parse_http_date(value).is_ok_and(|date| date == file.modified)
+            file.strong
+                && file.dated
+                && httpdate::parse_http_date(value).is_ok_and(|date| date == file.modified)
         }
         Some(Err(_)) => false,
     };
@@ -181,6 +195,34 @@ mod tests {
         assert_eq!(ask(&[(IF_NONE_MATCH, "\"other\""), (IF_MODIFIED_SINCE, DAY)]), GO);
         assert_eq!(ask(&[(IF_MATCH, "*"), (IF_UNMODIFIED_SINCE, BEFORE)]), GO);
         assert_eq!(ask(&[(IF_MATCH, "\"other\""), (IF_NONE_MATCH, "*")]), Verdict::Failed);
+    }
+
+    /// A clock was ahead, or an archive says so. Nothing that is written now gets such a time.
+    #[test]
+    fn a_file_of_tomorrow_has_a_strong_tag_and_no_date() {
+        let now = UNIX_EPOCH + Duration::from_secs(1_640_995_200);
+        for (modified_s, strong, dated) in [
+            (1_640_995_200 + 86_400, true, false),
+            (1_640_995_203, true, false),
+            (1_640_995_202, false, false),
+            (1_640_995_200, false, true),
+            (1_640_995_198, false, true),
+            (1_640_995_197, true, true),
+            (0, true, true),
+            (-315_619_200, true, false),
+        ] {
+            let file = Validators::new(100, modified_s, 5, now);
+            assert_eq!((file.strong, file.dated), (strong, dated), "{modified_s}");
+            assert_eq!(file.etag.starts_with('"'), strong, "{modified_s}");
+            let ask =
+                |value: &str| evaluate(&[(IF_RANGE, value.parse().unwrap())].into_iter().collect(), &file);
+            assert_eq!(ask(&file.etag), Verdict::Proceed { ranges: strong }, "{modified_s}");
+            let date = ask(&httpdate::fmt_http_date(file.modified));
+            assert_eq!(date, Verdict::Proceed { ranges: strong && dated }, "{modified_s}");
+        }
+        // They differ all the same.
+        let tags = [-1, -2, 0].map(|s| Validators::new(100, s, 5, now).etag);
+        assert!(tags[0] != tags[1] && tags[1] != tags[2]);
     }
 
     #[test]

@@ -7,13 +7,13 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{Site, get, settings};
 use seekless_http::digest::{self, Algorithm};
-use seekless_http::get::{Options, Outcome, Progress, download, trust};
+use seekless_http::get::{Options, Outcome, Progress, Proxies, download, trust};
 use seekless_http::multipart::{Found, Reader};
 use seekless_http::serve::{Server, tls};
 use seekless_units::{Exit, Fault};
@@ -36,6 +36,7 @@ fn options() -> Options {
         timeout: Duration::from_secs(10),
         any_order: true,
         trust: trust(None).unwrap(),
+        proxies: Proxies::default(),
         size_max: None,
     }
 }
@@ -482,4 +483,389 @@ fn a_million_parts_of_a_byte_do_not_fill_the_memory() {
     let map: serde_json::Value =
         serde_json::from_slice(&fs::read(dir.path().join("f.part.map")).unwrap()).unwrap();
     assert_eq!(map["have"].as_array().unwrap().len(), RANGES_MAX);
+}
+
+/// A server that answers by path, each connection once. What it was asked is kept.
+struct Paths {
+    address: SocketAddr,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+fn paths(answer: impl Fn(&str, SocketAddr) -> Vec<u8> + Send + 'static) -> Paths {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let heads = asked.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let head = head_of(&mut stream);
+            let path = head.split(' ').nth(1).unwrap_or_default().to_string();
+            heads.lock().unwrap().push(head);
+            let _ = stream.write_all(&answer(&path, address));
+        }
+    });
+    Paths { address, asked }
+}
+
+fn head_of(stream: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) == 1 {
+        head.push(byte[0]);
+    }
+    String::from_utf8_lossy(&head).into_owned()
+}
+
+const RIGHT: &str = "HTTP/1.1 200 OK\nContent-Length: 3\nETag: \"a\"";
+
+fn moved_to(location: &[u8]) -> Vec<u8> {
+    [b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: ", location, b"\r\n\r\n"].concat()
+}
+
+#[test]
+fn a_file_is_found_wherever_its_server_says_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("f");
+    let server = paths(|path, own| match path {
+        "/dir/query" => moved_to(b"?token=1"),
+        "/dir/dots" => moved_to(b"../x/./y/../file"),
+        "/dir/capitals" => moved_to(format!("HTTP://{own}/x/file").as_bytes()),
+        "/dir/fragment" => moved_to(b"/x/file#t=10"),
+        "/dir/utf8" => moved_to("/x/\u{fc}n\u{ef}".as_bytes()),
+        "/dir/latin1" => moved_to(b"/x/\xfc"),
+        "/dir/space" => moved_to(b"/x/a file"),
+        "/dir/kept" => moved_to(b"/x/%2e%2F%7e?a=%20b"),
+        "/dir/authority" => moved_to(format!("//{own}/x/file").as_bytes()),
+        "/dir/query?token=1"
+        | "/x/file"
+        | "/x/%C3%BCn%C3%AF"
+        | "/x/%FC"
+        | "/x/a%20file"
+        | "/x/%2e%2F%7e?a=%20b" => answer(RIGHT, b"abc"),
+        "/dir/mail" => moved_to(b"mailto:me"),
+        "/dir/loop" => moved_to(b"loop"),
+        _ => answer("HTTP/1.1 404 Not Found\nContent-Length: 0", b""),
+    });
+    for name in ["query", "dots", "capitals", "fragment", "utf8", "latin1", "space", "kept", "authority"] {
+        let outcome = fetch(&format!("http://{}/dir/{name}", server.address), &target);
+        assert_eq!(outcome.unwrap_or_else(|e| panic!("{name}: {e}")).requests, 2, "{name}");
+        assert_eq!(fs::read(&target).unwrap(), b"abc", "{name}");
+        fs::remove_file(&target).unwrap();
+    }
+    // As people write them.
+    for name in ["x/a file", "x/\u{fc}n\u{ef}", "dir/../x/file"] {
+        fetch(&format!("HTTP://{}/{name}", server.address), &target)
+            .unwrap_or_else(|e| panic!("{name}: {e}"));
+        fs::remove_file(&target).unwrap();
+    }
+    for (name, said) in [("mail", "neither http nor https"), ("loop", "circle")] {
+        let fault = fetch(&format!("http://{}/dir/{name}", server.address), &target).unwrap_err();
+        assert!(fault.message.contains(said) && !fault.message.contains('\n'), "{fault}");
+    }
+    // On IPv6, with brackets in the Host.
+    let Ok(listener) = TcpListener::bind("[::1]:0") else { return println!("skipped: no IPv6") };
+    let address = listener.local_addr().unwrap();
+    let answering = std::thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        let head = head_of(&mut stream);
+        stream.write_all(&answer(RIGHT, b"abc")).unwrap();
+        head
+    });
+    fetch(&format!("http://{address}/f"), &target).unwrap();
+    let head = answering.join().unwrap();
+    assert!(head.contains(&format!("host: {address}\r\n")), "{head}");
+}
+
+#[test]
+fn a_name_and_password_log_in_and_go_to_no_other_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("f");
+    let other = paths(|path, _| match path {
+        "/open" => answer(RIGHT, b"abc"),
+        _ => answer("HTTP/1.1 401 Unauthorized\nContent-Length: 0", b""),
+    });
+    let there = other.address;
+    let server = paths(move |path, _| match path {
+        "/away" => moved_to(format!("http://{there}/open").as_bytes()),
+        "/locked" => moved_to(format!("http://{there}/locked").as_bytes()),
+        "/on" => moved_to(b"/f"),
+        "/no" => answer("HTTP/1.1 401 Unauthorized\nContent-Length: 0", b""),
+        _ => answer(RIGHT, b"abc"),
+    });
+    let login = |path: &str| format!("http://me:se%40cret@{}/{path}", server.address);
+    // me:se@cret
+    let header = "authorization: Basic bWU6c2VAY3JldA==\r\n";
+    for (path, seen) in [("f", 1), ("on", 2), ("away", 1)] {
+        server.asked.lock().unwrap().clear();
+        fetch(&login(path), &target).unwrap_or_else(|e| panic!("{path}: {e}"));
+        let asked = server.asked.lock().unwrap();
+        assert_eq!(asked.iter().filter(|head| head.contains(header)).count(), seen, "{path}: {asked:?}");
+    }
+    for (url, said) in [
+        (login("no"), "does not take the name and password"),
+        (login("locked"), "go to no other"),
+        (format!("http://{}/no", server.address), "give a name and password in the URL"),
+    ] {
+        let fault = fetch(&url, &target).unwrap_err();
+        assert!(fault.message.contains(said) && fault.message.contains("401"), "{fault}");
+        assert!(!fault.message.contains("cret") && !fault.message.contains("bWU6"), "{fault}");
+    }
+    let asked = other.asked.lock().unwrap();
+    assert!(asked.iter().all(|head| !head.to_lowercase().contains("authorization")), "{asked:?}");
+    // Nor does it stay beside the file.
+    let cut = paths(|_, _| answer("HTTP/1.1 200 OK\nContent-Length: 9\nETag: \"a\"", b"abc"));
+    let own = Options { retries: 0, ..options() };
+    let fault = fetch_with(&format!("http://me:secret@{}/f", cut.address), &target, &own).unwrap_err();
+    assert!(!fault.message.contains("secret"), "{fault}");
+    let map = fs::read_to_string(dir.path().join("f.part.map")).unwrap();
+    assert!(map.contains(&format!("http://{}/f", cut.address)) && !map.contains("secret"), "{map}");
+}
+
+/// A proxy that answers what is asked in plain HTTP itself, and makes tunnels to wherever it is asked for.
+fn proxy() -> Paths {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let heads = asked.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let head = head_of(&mut stream);
+            heads.lock().unwrap().push(head.clone());
+            if !head.contains("proxy-authorization: Basic cDpx\r\n") {
+                let no = "HTTP/1.1 407 Proxy Authentication Required\nContent-Length: 0";
+                let _ = stream.write_all(&answer(no, b""));
+            } else if let Some(to) = head.strip_prefix("CONNECT ") {
+                let to = to.split(' ').next().unwrap();
+                let Ok(server) = TcpStream::connect(to.replace("localhost", "127.0.0.1")) else {
+                    let _ = stream.write_all(&answer("HTTP/1.1 502 Bad Gateway\nContent-Length: 0", b""));
+                    continue;
+                };
+                stream.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").unwrap();
+                let (mut up, mut down) = (stream.try_clone().unwrap(), server.try_clone().unwrap());
+                std::thread::spawn(move || std::io::copy(&mut up, &mut down));
+                std::thread::spawn(move || std::io::copy(&mut &server, &mut stream));
+            } else {
+                let _ = stream.write_all(&answer(RIGHT, b"abc"));
+            }
+        }
+    });
+    Paths { address, asked }
+}
+
+#[test]
+fn proxies_are_those_of_the_environment() {
+    let site = Site::new();
+    let film = site.film("f", 300_000);
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_string()]).unwrap();
+    let (certificates, key) = (site.dir.path().join("cert.pem"), site.dir.path().join("key.pem"));
+    fs::write(&certificates, made.cert.pem()).unwrap();
+    fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let mut own = settings(&site.root);
+    own.tls = Some(tls::TlsFiles { certificates: certificates.clone(), key });
+    let secure = Server::start(own).unwrap();
+    let https = format!("https://localhost:{}/f", secure.address().port());
+    let target = site.dir.path().join("got");
+    let proxy = proxy();
+    let with = |variables: &[(&str, String)]| Options {
+        retries: 0,
+        trust: trust(Some(&certificates)).unwrap(),
+        proxies: Proxies::of_variables(|name| {
+            variables.iter().find(|(n, _)| *n == name).map(|(_, value)| value.clone())
+        }),
+        ..options()
+    };
+    let ours = format!("http://p:q@{}", proxy.address);
+    let both = with(&[("http_proxy", ours.clone()), ("https_proxy", ours.clone())]);
+    // Plain: the proxy is asked, for a host that nobody knows. Its name and password are not the server's.
+    fetch_with("http://u:v@nowhere.invalid:81/a?b#c", &target, &both).unwrap();
+    assert_eq!(fs::read(&target).unwrap(), b"abc");
+    let asked = proxy.asked.lock().unwrap().drain(..).collect::<Vec<_>>();
+    assert!(asked[0].starts_with("GET http://nowhere.invalid:81/a?b HTTP/1.1\r\n"), "{asked:?}");
+    assert!(asked[0].contains("host: nowhere.invalid:81\r\n"), "{asked:?}");
+    assert!(asked[0].contains("\r\nauthorization: Basic dTp2\r\n"), "{asked:?}");
+    // TLS: through a tunnel, in which the proxy's password is not.
+    let outcome = fetch_with(&https, &target, &both).unwrap();
+    assert!(outcome.any_order && fs::read(&target).unwrap() == film);
+    let asked = proxy.asked.lock().unwrap().drain(..).collect::<Vec<_>>();
+    let to = format!("localhost:{}", secure.address().port());
+    assert!(asked[0].starts_with(&format!("CONNECT {to} HTTP/1.1\r\n")), "{asked:?}");
+    assert!(asked[0].contains(&format!("host: {to}\r\n")), "{asked:?}");
+    // Not asked: elsewhere, or by a variable that a server's client could set.
+    for variables in [
+        vec![("https_proxy", ours.clone()), ("no_proxy", "x,localhost".to_string())],
+        vec![("http_proxy", ours.clone())],
+    ] {
+        fetch_with(&https, &target, &with(&variables)).unwrap();
+    }
+    let plain = paths(|_, _| answer(RIGHT, b"abc"));
+    let url = format!("http://{}/f", plain.address);
+    fetch_with(&url, &target, &with(&[("HTTP_PROXY", ours.clone())])).unwrap();
+    assert!(proxy.asked.lock().unwrap().is_empty());
+    fetch_with(&url, &target, &with(&[("all_proxy", ours)])).unwrap();
+    assert_eq!(proxy.asked.lock().unwrap().drain(..).count(), 1);
+    // What is wrong with one is said.
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for (value, url, said) in [
+        (format!("http://{}", proxy.address), url.as_str(), "wants a name and password"),
+        (format!("http://{}", proxy.address), https.as_str(), "wants a name and password"),
+        (format!("http://p:secret@{}", proxy.address), https.as_str(), "wants a name and password"),
+        (format!("http://p:q@{}", proxy.address), "https://localhost:1/f", "answers 502"),
+        (format!("http://p:secret@{closed}"), url.as_str(), "cannot connect to the proxy 127.0.0.1"),
+        ("socks5://p:secret@h:1".into(), url.as_str(), "only proxies that speak HTTP"),
+    ] {
+        let fault = fetch_with(url, &target, &with(&[("all_proxy", value.clone())])).unwrap_err();
+        let said =
+            if value.contains("p:secret@127") && said.contains("wants") { "does not take" } else { said };
+        assert!(fault.message.contains(said) && !fault.message.contains("secret"), "{value}: {fault}");
+        assert!(!fault.message.contains('\n'), "{fault}");
+    }
+    secure.stop();
+}
+
+#[test]
+fn servers_that_contradict_themselves_are_not_believed() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("f");
+    let both = "HTTP/1.1 200 OK\nContent-Length: 2\nTransfer-Encoding: Chunked\nETag: \"a\"";
+    let whole = "HTTP/1.1 200 OK\nContent-Length: 10\nETag: \"a\"";
+    let part = "HTTP/1.1 206 P\nETag: \"a\"\nContent-Range: bytes 4-9/10";
+    let head = |more: &str| -> &'static str { Box::leak(format!("{part}{more}").into_boxed_str()) };
+    for (name, answers, requests) in [
+        // Chunks count (RFC 9112, 6.3).
+        ("both lengths", vec![says(both, b"5\r\n01234\r\n5\r\n56789\r\n0\r\n\r\n")], 1),
+        // All of the file under the name of its rest.
+        (
+            "more than its part",
+            vec![
+                says(whole, b"0123"),
+                says(head("\nContent-Length: 10"), b"0123456789"),
+                says(whole, b"0123456789"),
+            ],
+            3,
+        ),
+        (
+            "more than its part, of no length",
+            vec![
+                says(whole, b"0123"),
+                says(head("\nTransfer-Encoding: chunked"), b"a\r\n0123456789\r\n0\r\n\r\n"),
+                says(whole, b"0123456789"),
+            ],
+            3,
+        ),
+        ("all of it again", vec![says(whole, b"0123"), says(whole, b"0123456789")], 2),
+    ] {
+        let server = fake(answers);
+        let outcome = fetch(&url(&server), &target).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(outcome.requests, requests, "{name}");
+        assert_eq!(fs::read(&target).unwrap(), b"0123456789", "{name}");
+        fs::remove_file(&target).unwrap();
+    }
+    let coded = "HTTP/1.1 200 OK\nTransfer-Encoding: gzip, chunked\nETag: \"a\"";
+    let twice = "HTTP/1.1 200 OK\nContent-Length: 3\nContent-Encoding: identity\nContent-Encoding: br";
+    for (head, said) in [(coded, "coding nobody asked for (gzip)"), (twice, "encoding it (br)")] {
+        let server = fake(vec![says(head, b"3\r\nabc\r\n0\r\n\r\n")]);
+        let fault = fetch(&url(&server), &target).unwrap_err();
+        assert!(fault.message.contains(said) && !target.exists(), "{fault}");
+    }
+}
+
+/// RFC 9110, 8.8.2.2: of two editions within the second of the first answer the second has the same date.
+#[test]
+fn a_date_as_young_as_its_answer_joins_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("f");
+    let dates = |modified: &str, date: &str| format!("Last-Modified: {modified}{date}\nContent-Length: ");
+    let at = "Sat, 01 Jan 2022 00:00:00 GMT";
+    for (name, date, joins) in [
+        ("as young", "\nDate: Sat, 01 Jan 2022 00:00:00 GMT", false),
+        ("younger", "\nDate: Fri, 31 Dec 2021 23:59:59 GMT", false),
+        ("half a minute", "\nDate: Sat, 01 Jan 2022 00:00:30 GMT", false),
+        ("an hour", "\nDate: Sat, 01 Jan 2022 01:00:00 GMT", true),
+        ("no date of the answer", "", true),
+        ("a date that is none", "\nDate: yesterday", true),
+    ] {
+        let first = format!("HTTP/1.1 200 OK\n{}10", dates(at, date));
+        let (rest, whole) = (
+            format!("HTTP/1.1 206 P\nContent-Range: bytes 4-9/10\n{}6", dates(at, date)),
+            format!("HTTP/1.1 200 OK\n{}10", dates(at, date)),
+        );
+        let server = fake(vec![
+            Box::new(move |_| answer(&first, b"AAAA")),
+            Box::new(move |head| match head.contains("if-range: Sat, 01 Jan 2022 00:00:00 GMT\r\n") {
+                true => answer(&rest, b"AAAAAA"),
+                false => answer(&whole, b"BBBBBBBBBB"),
+            }),
+        ]);
+        fetch(&url(&server), &target).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let got = fs::read(&target).unwrap();
+        assert_eq!(got, if joins { *b"AAAAAAAAAA" } else { *b"BBBBBBBBBB" }, "{name}");
+        fs::remove_file(&target).unwrap();
+    }
+}
+
+/// Nobody can tell which of the answers is wrong, so all is asked for once more.
+#[test]
+fn two_editions_under_one_tag_are_told_apart_by_their_digest() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("f");
+    let (value, _) = digest::of(Algorithm::Sha256, &mut &b"BBBBBBBBBB"[..]).unwrap();
+    let told = format!("ETag: \"x\"\nRepr-Digest: {}", digest::field(Algorithm::Sha256, &value));
+    let whole = format!("HTTP/1.1 200 OK\nContent-Length: 10\n{told}");
+    let part = format!("HTTP/1.1 206 P\nContent-Range: bytes 4-9/10\nContent-Length: 6\n{told}");
+    let first = whole.clone();
+    let server = fake(vec![
+        Box::new(move |_| answer(&first, b"AAAA")),
+        Box::new(move |_| answer(&part, b"BBBBBB")),
+        Box::new(move |_| answer(&whole, b"BBBBBBBBBB")),
+    ]);
+    let outcome = fetch(&url(&server), &target).unwrap();
+    assert_eq!((outcome.requests, outcome.restarts, outcome.digest), (3, 1, Some("sha-256")));
+    assert_eq!(fs::read(&target).unwrap(), b"BBBBBBBBBB");
+}
+
+#[test]
+fn the_wrong_scheme_is_said_in_words() {
+    let site = Site::new();
+    site.film("f", 1000);
+    let plain = Server::start(settings(&site.root)).unwrap();
+    let target = site.dir.path().join("got");
+    let own = Options { retries: 0, ..options() };
+    let fault = fetch_with(&format!("{}f", plain.url().replace("http:", "https:")), &target, &own);
+    let fault = fault.map(|_| ()).unwrap_err();
+    assert!(fault.message.contains("is it http://"), "{fault}");
+    assert!(!fault.message.contains("corrupt"), "{fault}");
+    // A server of TLS answers an alert, or hangs up.
+    let alert = fake(vec![Box::new(|_| b"\x15\x03\x01\x00\x02\x02\x46".to_vec())]);
+    let fault = fetch_with(&url(&alert), &target, &own).unwrap_err();
+    assert!(fault.message.contains("is it https://"), "{fault}");
+    plain.stop();
+}
+
+/// A signed URL that a server redirects to is good for a while only.
+#[test]
+fn a_place_that_does_not_give_it_any_more_is_asked_for_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("f");
+    let token = AtomicUsize::new(0);
+    let given = AtomicUsize::new(0);
+    let server = paths(move |path, _| match path {
+        "/f" => moved_to(format!("/signed?{}", token.fetch_add(1, Ordering::SeqCst)).as_bytes()),
+        "/signed?0" if given.fetch_add(1, Ordering::SeqCst) == 0 => {
+            answer("HTTP/1.1 200 OK\nContent-Length: 6\nETag: \"a\"", b"abc")
+        }
+        "/signed?0" => answer("HTTP/1.1 403 Forbidden\nContent-Length: 0", b""),
+        _ => answer("HTTP/1.1 206 P\nETag: \"a\"\nContent-Range: bytes 3-5/6\nContent-Length: 3", b"def"),
+    });
+    fetch(&format!("http://{}/f", server.address), &target).unwrap();
+    assert_eq!(fs::read(&target).unwrap(), b"abcdef");
+    // One that never gave anything is believed.
+    let never = paths(|path, _| match path {
+        "/f" => moved_to(b"/signed"),
+        _ => answer("HTTP/1.1 403 Forbidden\nContent-Length: 0", b""),
+    });
+    let fault = fetch(&format!("http://{}/f", never.address), &target).unwrap_err();
+    assert!(fault.message.contains("403"), "{fault}");
+    assert_eq!(never.asked.lock().unwrap().len(), 2);
 }

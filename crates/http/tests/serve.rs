@@ -596,3 +596,192 @@ fn what_an_upper_cache_has_is_given_back_when_its_room_is_wanted() {
         false => println!("skipped: nothing leaves memory here"),
     }
 }
+
+/// A cache of slices asks for the first one, whatever the size, and shows what it is answered to everybody.
+#[test]
+fn a_range_from_the_beginning_of_an_empty_file_is_all_of_it() {
+    let site = Site::new();
+    site.film("empty", 0);
+    let server = Server::start(settings(&site.root)).unwrap();
+    let etag = get(server.address(), "/empty", &[]).header("etag").unwrap().to_string();
+    for range in ["bytes=0-", "bytes=0-0", "bytes=0-1048575", "bytes=-5", "bytes=0-0,-1", "bytes=5-,0-"] {
+        for more in [vec![], vec![("If-Range", etag.as_str())], vec![("If-Range", "\"other\"")]] {
+            let headers = [vec![("Range", range)], more].concat();
+            let answer = get(server.address(), "/empty", &headers);
+            let seen = (answer.status, answer.header("content-length"), answer.header("content-range"));
+            assert_eq!(seen, (200, Some("0"), None), "{headers:?}");
+        }
+        assert_eq!(ask(server.address(), "HEAD", "/empty", &[("Range", range)]).status, 200, "{range}");
+    }
+    for range in ["bytes=1-", "bytes=5-9", "bytes=-0"] {
+        let answer = get(server.address(), "/empty", &[("Range", range)]);
+        assert_eq!((answer.status, answer.header("content-range")), (416, Some("bytes */0")), "{range}");
+    }
+    server.stop();
+}
+
+/// Nothing that is written now gets the time of a file that lies in the future: its tag names these bytes
+/// alone.
+#[test]
+fn a_file_of_tomorrow_can_be_resumed() {
+    let site = Site::new();
+    let film = site.film("f", 300_000);
+    let path = site.root.join("f");
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    file.set_modified(std::time::SystemTime::now() + Duration::from_secs(86_400)).unwrap();
+    let server = Server::start(settings(&site.root)).unwrap();
+    let whole = get(server.address(), "/f", &[]);
+    let etag = whole.header("etag").unwrap();
+    assert!(etag.starts_with('"'), "{etag}");
+    // RFC 9110, 8.8.2.1: no date later than the answer's own.
+    assert_eq!(whole.header("last-modified"), None);
+    let resume = || get(server.address(), "/f", &[("Range", "bytes=100-199"), ("If-Range", etag)]);
+    let part = resume();
+    assert!(part.status == 206 && part.body == film[100..200], "{part:?}");
+    let any = [("Range", "bytes=0-0,1-"), ("Prefer", "any-order")];
+    assert_eq!(get(server.address(), "/f", &any).header("preference-applied"), Some("any-order"));
+    fs::write(&path, &film).unwrap();
+    assert_eq!(resume().status, 200, "written since");
+    server.stop();
+}
+
+/// A log, a recording, a segment of a live stream.
+#[test]
+fn a_file_that_grows_while_it_is_sent_is_sent_as_it_was() {
+    let site = Site::new();
+    for (request, any_order, fresh) in [
+        ("", false, true),
+        ("", false, false),
+        ("Range: bytes=1000-\r\n", false, false),
+        ("Range: bytes=0-0,1-\r\nPrefer: any-order\r\n", true, false),
+    ] {
+        let film = site.film("f", 30_000_000);
+        let path = site.root.join("f");
+        let writer = fs::OpenOptions::new().append(true).open(&path).unwrap();
+        if fresh {
+            writer.set_modified(std::time::SystemTime::now()).unwrap();
+        }
+        let server = Server::start(settings(&site.root)).unwrap();
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.write_all(format!("GET /f HTTP/1.1\r\nHost: x\r\n{request}\r\n").as_bytes()).unwrap();
+        let mut rest = vec![0; 200_000];
+        stream.read_exact(&mut rest).unwrap();
+        // Longer than a look at a span is good for.
+        for _ in 0..3 {
+            (&writer).write_all(&[9; 100_000]).unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let answer = read_answer(&mut stream, &mut rest, "GET");
+        match any_order {
+            false => {
+                let from = film.len() - answer.body.len();
+                assert!(answer.body == film[from..] && from == usize::from(!request.is_empty()) * 1000);
+            }
+            true => {
+                let mut reader = Reader::of(answer.header("content-type").unwrap()).unwrap();
+                let (mut input, mut bytes) = (answer.body.clone().into(), 0);
+                while let Some(found) = reader.next(&mut input).unwrap() {
+                    if let Found::Data(at, data) = found {
+                        assert!(film[at as usize..][..data.len()] == data, "at {at}");
+                        bytes += data.len();
+                    }
+                }
+                assert!(reader.ended() && bytes == film.len(), "{bytes}");
+            }
+        }
+        assert_eq!(server.stop()["counters"]["answers_broken"], 0);
+    }
+    // Written anew, and longer, is no growth.
+    site.film("f", 30_000_000);
+    let server = Server::start(settings(&site.root)).unwrap();
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(b"GET /f HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    stream.read_exact(&mut vec![0; 200_000]).unwrap();
+    fs::write(site.root.join("f"), vec![1; 31_000_000]).unwrap();
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest);
+    assert!(rest.len() < 29_700_000, "{}", rest.len());
+    server.stop();
+}
+
+/// A HEAD is a few bytes, and its digest a whole file read from the disk.
+fn wish(to: std::net::SocketAddr, path: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(to).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let head = format!("HEAD {path} HTTP/1.1\r\nHost: x\r\nWant-Repr-Digest: sha-256=1\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    stream
+}
+
+#[test]
+fn digests_that_nobody_waits_for_are_not_made() {
+    let site = Site::on_disk();
+    let names: Vec<String> = (0..100).map(|n| format!("f{n}")).collect();
+    for name in &names {
+        site.film(name, 2 << 20);
+    }
+    if !names.iter().all(|name| site.forget(name)) {
+        return println!("skipped: nothing leaves memory here");
+    }
+    let server = Server::start(settings(&site.root)).unwrap();
+    for name in &names {
+        drop(wish(server.address(), &format!("/{name}")));
+    }
+    // One who stays is not behind all of them.
+    let last = site.film("last", 1000);
+    let mut stream = wish(server.address(), "/last");
+    let answer = read_answer(&mut stream, &mut Vec::new(), "HEAD");
+    let (value, _) = digest::of(Algorithm::Sha256, &mut last.as_slice()).unwrap();
+    assert_eq!(answer.header("repr-digest"), Some(digest::field(Algorithm::Sha256, &value).as_str()));
+    std::thread::sleep(Duration::from_millis(500));
+    let read = names.iter().filter(|name| site.in_memory(name) == 2 << 8).count();
+    assert!(read <= 30, "{read} of 100 were read for nobody: {}", server.stop());
+}
+
+#[test]
+fn one_digest_serves_all_who_wait_for_it_and_too_many_go_without() {
+    let site = Site::new();
+    // Sparse: no disk is needed to take long.
+    for n in 0..40 {
+        let file = fs::File::create(site.root.join(format!("f{n}"))).unwrap();
+        file.set_len(4 << 30).unwrap();
+        file.set_modified(std::time::SystemTime::now() - Duration::from_secs(60)).unwrap();
+    }
+    let shared = site.film("shared", 12 << 20);
+    let mut own = settings(&site.root);
+    own.digest_max = seekless_units::Bytes(1 << 40);
+    let server = Server::start(own).unwrap();
+    let mut all: Vec<TcpStream> = (0..20).map(|_| wish(server.address(), "/shared")).collect();
+    let (value, _) = digest::of(Algorithm::Sha256, &mut shared.as_slice()).unwrap();
+    let right = digest::field(Algorithm::Sha256, &value);
+    for stream in &mut all {
+        assert_eq!(read_answer(stream, &mut Vec::new(), "HEAD").header("repr-digest"), Some(right.as_str()));
+    }
+    assert_eq!(server.report()["counters"]["digests_made"], 1);
+    // One in the making, and a short queue.
+    let long: Vec<TcpStream> = (0..40).map(|n| wish(server.address(), &format!("/f{n}"))).collect();
+    let began = Instant::now();
+    let refused = || server.report()["counters"]["digests_refused"].as_u64().unwrap();
+    while refused() < 20 {
+        assert!(began.elapsed() < Duration::from_secs(5), "{}", server.report());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // Those that are refused are answered at once, without one.
+    let answered = long.iter().filter(|stream| {
+        stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let mut byte = [0];
+        stream.peek(&mut byte).is_ok_and(|n| n == 1)
+    });
+    assert!(answered.count() >= 20);
+    drop(long);
+    // Nothing is left of it for the next.
+    let film = site.film("next", 1000);
+    let answer = read_answer(&mut wish(server.address(), "/next"), &mut Vec::new(), "HEAD");
+    let (value, _) = digest::of(Algorithm::Sha256, &mut film.as_slice()).unwrap();
+    assert_eq!(answer.header("repr-digest"), Some(digest::field(Algorithm::Sha256, &value).as_str()));
+    assert!(began.elapsed() < Duration::from_secs(20), "{}", server.report());
+    let report = server.stop();
+    assert_eq!(report["counters"]["digests_made"], 2, "{report}");
+}

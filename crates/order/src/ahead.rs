@@ -14,6 +14,7 @@
 use std::collections::VecDeque;
 use std::fs::Metadata;
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use seekless_kernel::memory::{self, Refaults};
@@ -22,6 +23,7 @@ use seekless_kernel::residency;
 use seekless_wire::{PassReason, WAIT_MS_MAX};
 
 use crate::daemon::{Daemon, Ready};
+use crate::holes::{self, Stretch};
 use crate::look;
 use crate::walk::as_path;
 use crate::window::Window;
@@ -49,6 +51,10 @@ const GIVE_UP_AFTER: Duration = Duration::from_millis(WAIT_MS_MAX + 5_000);
 /// The window halves if more than one in so many bytes was read twice. At half of it a tenth of the disk's
 /// time is lost; at double, reads of other programs in the group shrink the window.
 const AGAIN: u64 = 20;
+
+/// Stretches of data of one range of a file that are read ahead; those behind them are left to the consumer.
+/// At half of it more of a file with many holes is; at double, one such file keeps the disk for longer.
+const STRETCHES_MAX: usize = 256;
 
 /// Items whose files are in memory and that their consumer has not taken. The window bounds them as well;
 /// this bounds what a huge window of tiny files keeps. At half of it such a window is not filled.
@@ -150,7 +156,8 @@ struct UnderWay<T> {
     /// What is read of it; `None`: it is left to the consumer.
     reads: Option<(Source, Steps)>,
     item: T,
-    offset: u64,
+    /// What is read of it: all but holes.
+    stretches: Vec<Stretch>,
     /// Bytes that are read.
     len: u64,
     /// Bytes it counts in the window.
@@ -168,8 +175,7 @@ struct UnderWay<T> {
 /// A file that was handed on, and that is looked at when it is taken.
 struct Probe {
     file: Source,
-    offset: u64,
-    len: u64,
+    stretch: Stretch,
     /// Position of its consumer behind it.
     position: u64,
 }
@@ -230,16 +236,25 @@ impl<C: Consumer> Ahead<C> {
     pub(crate) fn add(&mut self, item: C::Item, wanted: Option<Wanted<'_>>) -> Result<(), Gone> {
         let (offset, is_wanted) = (wanted.as_ref().map_or(0, |wanted| wanted.offset), wanted.is_some());
         let last = wanted.as_ref().is_none_or(|wanted| wanted.last);
-        let address = wanted.as_ref().and_then(|wanted| wanted.address?.checked_add(wanted.offset));
+        let mut address = wanted.as_ref().and_then(|wanted| wanted.address?.checked_add(wanted.offset));
         let opened = wanted.and_then(|wanted| {
             let steps = wanted.steps?;
             let file = look::open(as_path(wanted.path)).ok()?;
             let meta = file.metadata().ok().filter(Metadata::is_file)?;
-            let len = meta.len().saturating_sub(offset).min(wanted.len);
-            look::keeps_pages(&file).then(|| (Source::own(file.into()), steps, len))
+            if holes::lacks_blocks(meta.len(), meta.blocks()) {
+                // The addresses of a file with holes do not rise with its offsets.
+                address = None;
+            }
+            let end = offset.saturating_add(wanted.len).min(meta.len());
+            let all = match holes::may_have_holes(meta.len(), meta.blocks()) {
+                true => holes::data(&file, offset, end, STRETCHES_MAX),
+                false => vec![Stretch { offset, len: end.saturating_sub(offset) }],
+            };
+            look::keeps_pages(&file).then(|| (Source::own(file.into()), steps, all))
         });
         self.sums.left += u64::from(is_wanted && opened.is_none());
-        let bytes = opened.as_ref().map_or(0, |(_, _, bytes)| *bytes);
+        let all = opened.as_ref().map_or(&[][..], |(_, _, all)| all);
+        let bytes = all.iter().map(|stretch| stretch.len).sum();
         let (mut len, mut reserved) = self.room_for(bytes);
         while !self.window.reserve(reserved) {
             match self.under_way.is_empty() {
@@ -253,15 +268,33 @@ impl<C: Consumer> Ahead<C> {
             (len, reserved) = self.room_for(bytes);
         }
         self.sums.furthest = self.sums.furthest.max(self.window.ahead());
-        let reads = opened.map(|(source, steps, _)| (source, steps));
-        let number = self.tell(reads.as_ref().filter(|_| len > 0), (offset, len), address)?;
+        let stretches = holes::first(all, len);
+        // A file that is one hole has nothing that could be read.
+        let reads = opened.map(|(source, steps, _)| (source, steps)).filter(|_| len > 0);
+        let number = match &stretches[..] {
+            [one] => self.tell(reads.as_ref(), (one.offset, one.len), address)?,
+            // A daemon's range has no holes.
+            _ => None,
+        };
         if let (Some((source, steps)), None) = (&reads, number) {
-            // An error is met again when the bytes are waited for.
-            let _ = prefetch::start(source, offset, len.min(UNDER_WAY_BYTES), *steps);
+            for stretch in holes::first(&stretches, UNDER_WAY_BYTES) {
+                // An error is met again when the bytes are waited for.
+                let _ = prefetch::start(source, stretch.offset, stretch.len, *steps);
+            }
         }
         self.under_way_bytes += len;
         let (whole, ready) = (offset == 0 && last, number.is_none());
-        self.under_way.push_back(UnderWay { reads, item, offset, len, reserved, whole, last, number, ready });
+        self.under_way.push_back(UnderWay {
+            reads,
+            item,
+            stretches,
+            len,
+            reserved,
+            whole,
+            last,
+            number,
+            ready,
+        });
         self.collect()?;
         while self.has_too_many() {
             self.complete_next()?;
@@ -443,7 +476,7 @@ impl<C: Consumer> Ahead<C> {
         if let Some((source, steps)) = &file.reads {
             let brought = match file.number {
                 Some(_) => Ok(()),
-                None => bring_in(source, file.offset, file.len, *steps),
+                None => bring_in(source, &file.stretches, *steps),
             };
             match brought {
                 Ok(()) => {
@@ -468,9 +501,10 @@ impl<C: Consumer> Ahead<C> {
         }
         if self.probe.is_none()
             && let Some((source, _)) = file.reads
+            && let Some(&stretch) = file.stretches.first()
         {
             let position = self.window.position();
-            self.probe = Some(Probe { file: source, offset: file.offset, len: file.len, position });
+            self.probe = Some(Probe { file: source, stretch, position });
         }
         self.taken();
         self.consumer.give(file.item)
@@ -524,20 +558,24 @@ impl Probe {
             there += u64::from(resident);
             true
         };
-        let told = residency::mincore(self.file.as_fd(), self.offset, self.len, count);
+        let told = residency::mincore(self.file.as_fd(), self.stretch.offset, self.stretch.len, count);
         told.is_err() || there * 4 >= pages * 3
     }
 }
 
-/// Brings in a range of a file, of which the first step has been started.
-fn bring_in(source: &Source, offset: u64, len: u64, steps: Steps) -> Result<(), prefetch::BringError> {
-    let (mut at, end) = (offset, offset.saturating_add(len));
-    while at < end {
-        let step = UNDER_WAY_BYTES.min(end - at);
-        let next = at + step;
-        prefetch::start(source, next, UNDER_WAY_BYTES.min(end - next), steps)?;
-        prefetch::bring_in(source, at, step, steps, |_| ())?;
-        at = next;
+/// Brings in stretches of a file, of which the first step has been started.
+fn bring_in(source: &Source, stretches: &[Stretch], steps: Steps) -> Result<(), prefetch::BringError> {
+    let cut = |stretch: &Stretch| {
+        let (offset, end) = (stretch.offset, stretch.end());
+        let starts = (offset..end).step_by(UNDER_WAY_BYTES as usize);
+        starts.map(move |offset| Stretch { offset, len: UNDER_WAY_BYTES.min(end - offset) })
+    };
+    let mut rest = stretches.iter().flat_map(cut).peekable();
+    while let Some(step) = rest.next() {
+        if let Some(next) = rest.peek() {
+            prefetch::start(source, next.offset, next.len, steps)?;
+        }
+        prefetch::bring_in(source, step.offset, step.len, steps, |_| ())?;
     }
     Ok(())
 }

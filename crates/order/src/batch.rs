@@ -47,7 +47,7 @@ fn beside(batch: Vec<Found>, look: &Look) -> Vec<Found> {
         let disk = first.place.disk;
         let others = rest.split_off(rest.partition_point(|found| found.place.disk == disk));
         let of_disk = std::mem::replace(&mut rest, others);
-        all.extend(side_by_side(of_disk, |found| look.part(found.place), |found| found.bytes));
+        all.extend(side_by_side(of_disk, |found| look.part(found.place), |found| found.on_disk));
     }
     all
 }

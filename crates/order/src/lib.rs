@@ -29,6 +29,7 @@ mod daemon;
 #[cfg(feature = "cli")]
 mod entries;
 mod hints;
+mod holes;
 mod look;
 #[cfg(feature = "cli")]
 mod pipe;

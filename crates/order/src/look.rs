@@ -17,12 +17,17 @@ use seekless_kernel::residency::{self, Residency};
 use seekless_kernel::topology::{Backing, Dev, Topology};
 use seekless_units::part_of;
 
+use crate::holes::{self, Stretch};
 use crate::sequence::{At, Place};
 use crate::walk::as_path;
 
 /// Bytes between two looks at whether what was asked for has come; at half of it more system calls, at double
 /// pages that the kernel did not bring are noticed later.
 const REPORT_STEP: u64 = 1 << 20;
+
+/// Most stretches of a file with holes that are looked at for what is in memory. At half of it files with
+/// more holes are taken for not in memory; at double they take longer to be looked at.
+const LOOKED_AT_MAX: usize = 16;
 
 /// A sector, the unit of a partition's start.
 const SECTOR: u64 = 512;
@@ -79,6 +84,8 @@ pub(crate) struct Found {
     pub(crate) device: usize,
     /// Length of a file; a folder has none.
     pub(crate) bytes: u64,
+    /// Of these, at most so many are on the disk.
+    pub(crate) on_disk: u64,
     /// How it comes to its turn.
     pub(crate) how: How,
 }
@@ -147,13 +154,13 @@ impl Look {
     /// Why it cannot be put in order, in a few words.
     pub(crate) fn up(&mut self, path: Vec<u8>, sorts: bool) -> Result<Found, (Vec<u8>, String)> {
         match self.placed(as_path(&path), sorts && self.by == By::Address) {
-            Ok((place, device, bytes)) => {
+            Ok((place, device, bytes, on_disk)) => {
                 let how = match place.at {
                     _ if !sorts => How::Listed,
                     At::Address(_) => How::Address,
                     At::Inode(_) => How::Inode,
                 };
-                Ok(Found { path, place, device, bytes, how })
+                Ok(Found { path, place, device, bytes, on_disk, how })
             }
             Err(why) => Err((path, why)),
         }
@@ -170,7 +177,7 @@ impl Look {
         &self.devices
     }
 
-    fn placed(&mut self, path: &Path, by_address: bool) -> Result<(Place, usize, u64), String> {
+    fn placed(&mut self, path: &Path, by_address: bool) -> Result<(Place, usize, u64, u64), String> {
         let meta = fs::metadata(path).map_err(|e| e.to_string())?;
         let is_file = meta.is_file();
         if !is_file && !meta.is_dir() {
@@ -181,7 +188,8 @@ impl Look {
         let ask = by_address && self.devices[index].tells && meta.len() > 0;
         let at = if ask { self.address(path, index)?.map_or(inode, At::Address) } else { inode };
         let bytes = if is_file { meta.len() } else { 0 };
-        Ok((Place { disk: self.devices[index].disk, at }, index, bytes))
+        let on_disk = holes::on_disk(bytes, meta.blocks());
+        Ok((Place { disk: self.devices[index].disk, at }, index, bytes, on_disk))
     }
 
     /// Address on the disk of the first bytes that have one.
@@ -255,8 +263,17 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
 pub(crate) fn is_in_memory(path: &Path) -> Option<bool> {
     let file = open(path).ok()?;
     let meta = file.metadata().ok().filter(|meta| meta.is_file() && meta.len() > 0)?;
-    let resident = residency::residency(file.as_fd(), 0, meta.len(), meta.uid()) == Residency::Resident;
-    Some(resident && keeps_pages(&file))
+    let all = match holes::may_have_holes(meta.len(), meta.blocks()) {
+        // One with more stretches than this is not worth the asking.
+        true => holes::data(&file, 0, meta.len(), LOOKED_AT_MAX + 1),
+        false => vec![Stretch { offset: 0, len: meta.len() }],
+    };
+    if all.is_empty() {
+        return None;
+    }
+    let resident =
+        |s: &Stretch| residency::residency(file.as_fd(), s.offset, s.len, meta.uid()) == Residency::Resident;
+    Some(all.len() <= LOOKED_AT_MAX && all.iter().all(resident) && keeps_pages(&file))
 }
 
 /// Whether opening and closing this file leaves its pages in memory. A FUSE file's may be thrown away by it.

@@ -12,15 +12,16 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::{io, vec};
+use std::{fs, io, vec};
 
 use seekless_kernel::prefetch::Steps;
 
 use crate::ahead::{Ahead, AheadSummary, Consumer, Gone, ReadBy, WAITING_MAX, Wanted};
 use crate::batch::{self, BATCH_PATHS, Batch};
-use crate::look::{By, Found, How, Look};
+use crate::holes;
+use crate::look::{self, By, Found, How, Look};
 use crate::sequence::{At as Lies, Limits};
-use crate::walk::{From, List};
+use crate::walk::{From, List, as_path};
 
 /// Bytes read ahead of the caller unless it says otherwise: half a second of a disk. At half of it a caller
 /// that pauses for long lets the disk pause as well; at double, memory is taken that most callers do not
@@ -104,6 +105,8 @@ pub struct Set {
     look: Look,
     limits: Limits,
     range_max: u64,
+    /// Ranges without data are left out.
+    skips_holes: bool,
     /// The next to be given of what is not read ahead: nothing is, or they are in memory.
     ranges: Ranges,
     failures: VecDeque<Failure>,
@@ -149,11 +152,19 @@ impl Set {
             look: Look::new(options.by),
             limits: batch::limits(options.batch.max(1)),
             range_max: if options.range_max == 0 { u64::MAX } else { options.range_max },
+            skips_holes: false,
             ranges: Ranges::default(),
             failures: VecDeque::new(),
             reader,
             counts: Counts::default(),
         })
+    }
+
+    /// Of files that are cut, ranges that are holes are left out: the next item may begin further on.
+    #[cfg(feature = "cli")]
+    pub(crate) fn without_holes(mut self) -> Set {
+        self.skips_holes = true;
+        self
     }
 
     /// Adds a path.
@@ -212,7 +223,8 @@ impl Set {
             .into_iter()
             .map(|found| File { steps: self.look.device(found.device).steps, found })
             .collect();
-        let ranges = Ranges { rest: files.into_iter(), current: None, range_max: self.range_max };
+        let (range_max, skips_holes) = (self.range_max, self.skips_holes);
+        let ranges = Ranges { rest: files.into_iter(), current: None, range_max, skips_holes };
         match &mut self.reader {
             Some(reader) if !in_memory => reader.give(ranges),
             _ => self.ranges = ranges,
@@ -288,28 +300,67 @@ struct File {
 #[derive(Debug, Default)]
 struct Ranges {
     rest: vec::IntoIter<File>,
-    /// A file of which a part was given, and how much.
-    current: Option<(File, u64)>,
+    /// A file of which a part was given.
+    current: Option<Cut>,
     range_max: u64,
+    skips_holes: bool,
+}
+
+/// A file that is given in ranges.
+#[derive(Debug)]
+struct Cut {
+    file: File,
+    /// Where the next range begins.
+    next: u64,
+    /// Where holes are looked for; `None`: they are not, or it cannot be opened.
+    open: Option<fs::File>,
+}
+
+impl Cut {
+    /// Goes on behind a range that ends here: to the next data, or to the end.
+    fn go_on(&mut self, end: u64) {
+        let size = self.file.found.bytes;
+        self.next = match &self.open {
+            Some(open) => holes::next_data(open, end, size).map_or(size, |data| data.offset),
+            None => end,
+        };
+    }
 }
 
 impl Iterator for Ranges {
     type Item = (Item, Option<Steps>, Option<u64>);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let (file, offset) = self.current.take().or_else(|| self.rest.next().map(|file| (file, 0)))?;
-        let length = (file.found.bytes - offset).min(self.range_max);
-        let (how, steps, end) = (file.found.how, file.steps, offset + length);
-        let last = end == file.found.bytes;
-        let address = match file.found.place.at {
+        let mut cut = match self.current.take() {
+            Some(cut) => cut,
+            None => {
+                let file = self.rest.next()?;
+                let looks = self.skips_holes && file.found.bytes > self.range_max;
+                let open = looks.then(|| look::open(as_path(&file.found.path)).ok()).flatten();
+                let mut cut = Cut { file, next: 0, open };
+                cut.go_on(0);
+                if cut.next == cut.file.found.bytes {
+                    // Every file has an item.
+                    cut.next = 0;
+                    cut.open = None;
+                    cut.file.found.bytes = cut.file.found.bytes.min(self.range_max);
+                }
+                cut
+            }
+        };
+        let (found, steps, offset) = (&cut.file.found, cut.file.steps, cut.next);
+        let (how, length) = (found.how, (found.bytes - offset).min(self.range_max));
+        let address = match found.place.at {
             Lies::Address(address) => Some(address),
             Lies::Inode(_) => None,
         };
+        cut.go_on(offset + length);
+        let last = cut.next == cut.file.found.bytes;
         let path = if last {
-            path_of(file.found.path)
+            path_of(cut.file.found.path)
         } else {
-            let path = OsStr::from_bytes(&file.found.path).into();
-            self.current = Some((file, end));
+            let path = OsStr::from_bytes(&cut.file.found.path).into();
+            self.current = Some(cut);
             path
         };
         Some((Item { path, offset, length, last, how, read_by: ReadBy::Nobody }, steps, address))

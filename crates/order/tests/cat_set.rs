@@ -331,3 +331,100 @@ fn wrong_usage_and_broken_streams_are_one_line() {
     let sum: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
     assert_eq!((&sum["files"], &sum["bytes"]), (&1.into(), &2_000_000.into()));
 }
+
+/// A file of `size` bytes with data at these places, which is what is returned of them.
+fn sparse(path: &Path, size: u64, data: &[(u64, usize)]) -> u64 {
+    let file = File::create(path).unwrap();
+    file.set_len(size).unwrap();
+    for &(offset, len) in data {
+        std::os::unix::fs::FileExt::write_all_at(&file, &content(offset as usize, len), offset).unwrap();
+    }
+    file.sync_all().unwrap();
+    data.iter().map(|&(_, len)| len as u64).sum()
+}
+
+/// What `tar -S` reads: each member has its data, and is told where they lie.
+#[test]
+fn holes_are_told_and_not_written() {
+    let dir = folder();
+    let at = |name: &str| dir.path().join("set").join(name);
+    fs::create_dir(dir.path().join("set")).unwrap();
+    let pieces: Vec<(u64, usize)> = (0..70).map(|n| (n << 20, 4096)).collect();
+    let deep = "long-name-".repeat(20);
+    let mut data = 0;
+    data += sparse(&at("begins"), 64 << 20, &[(0, 100_000)]);
+    data += sparse(&at("ends"), (64 << 20) + 777, &[((64 << 20) + 700, 77)]);
+    data += sparse(&at("middle"), 64 << 20, &[(20 << 20, 3 << 20), (40 << 20, 1)]);
+    data += sparse(&at("pieces"), 70 << 20, &pieces);
+    data += sparse(&at("nothing"), 32 << 20, &[]);
+    data += sparse(&at("small"), 10_000, &[]);
+    data += sparse(&at(&deep), 5 << 20, &[(1 << 20, 5000)]);
+    data += sparse(&at("whole"), 3 << 20, &[(0, 3 << 20)]);
+    data += sparse(&at("empty"), 0, &[]);
+    // Longer than anything could be read or written, and than eleven octal digits say.
+    data += sparse(&at("huge"), 200 << 30, &[(100 << 30, 300)]);
+    let unwritten = File::create(at("unwritten")).unwrap();
+    let allocated =
+        rustix::fs::fallocate(&unwritten, rustix::fs::FallocateFlags::empty(), 0, 64 << 20).is_ok();
+    let tells = |name: &str| {
+        let file = File::open(at(name)).unwrap();
+        rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(0)) == Err(rustix::io::Errno::NXIO)
+    };
+    if !tells("nothing") {
+        return skipped("this file system does not tell of holes");
+    }
+    if !allocated || !tells("unwritten") {
+        println!("skipped in part: no file system of unwritten space");
+        fs::remove_file(at("unwritten")).unwrap();
+    }
+    memory::forget(fs::read_dir(dir.path().join("set")).unwrap().map(|entry| entry.unwrap().path()));
+    for args in
+        [&["set"][..], &["--ahead", "0", "set"], &["--ahead", "64KiB", "set"], &["--no-daemon", "set"]]
+    {
+        let args = [args, &["--json", "sum.json"]].concat();
+        let out = cat(dir.path(), &args, b"");
+        assert!(out.status.success() && out.stderr.is_empty(), "{args:?}: {}", stderr(&out));
+        // Heads, names and blocks of a page take some.
+        let bytes = out.stdout.len() as u64;
+        assert!((data..data + 700_000).contains(&bytes), "{args:?}: {bytes} for {data}");
+        let sum: serde_json::Value =
+            serde_json::from_slice(&fs::read(dir.path().join("sum.json")).unwrap()).unwrap();
+        let lengths: u64 = fs::read_dir(dir.path().join("set"))
+            .unwrap()
+            .map(|entry| entry.unwrap().metadata().unwrap().len())
+            .sum();
+        let count = |name: &str| sum[name].as_u64().unwrap();
+        assert_eq!(count("bytes") + count("holes"), lengths, "{sum}");
+        assert!((data..data + 600_000).contains(&count("bytes")), "{sum}");
+        let ahead = sum["ahead"]["bytes"].as_u64().unwrap_or(0);
+        assert!(ahead <= data + 600_000, "holes were read: {sum}");
+        // What everyone else makes of it.
+        let copy = dir.path().join("copy");
+        fs::create_dir(&copy).unwrap();
+        let Ok(mut tar) =
+            Command::new("tar").args(["xf", "-"]).current_dir(&copy).stdin(Stdio::piped()).spawn()
+        else {
+            return skipped("no tar");
+        };
+        tar.stdin.take().unwrap().write_all(&out.stdout).unwrap();
+        assert!(tar.wait().unwrap().success());
+        for entry in fs::read_dir(dir.path().join("set")).unwrap() {
+            let (old, new) =
+                (entry.as_ref().unwrap().path(), copy.join("set").join(entry.unwrap().file_name()));
+            let (was, is) = (fs::metadata(&old).unwrap(), fs::metadata(&new).unwrap());
+            assert_eq!(was.len(), is.len(), "{new:?}");
+            assert!(is.blocks() * 512 <= was.blocks() * 512 + (128 << 10), "{new:?} has its holes");
+            // The huge one around its data.
+            let place = if was.len() > 1 << 30 { (100 << 30) - 5000 } else { 0 };
+            let bytes = |path: &Path| {
+                let mut bytes = vec![0; (was.len() - place).min(80 << 20) as usize];
+                std::os::unix::fs::FileExt::read_exact_at(&File::open(path).unwrap(), &mut bytes, place)
+                    .unwrap();
+                bytes
+            };
+            assert!(bytes(&old) == bytes(&new), "{args:?}: {new:?}");
+        }
+        fs::remove_dir_all(&copy).unwrap();
+        memory::forget(fs::read_dir(dir.path().join("set")).unwrap().map(|entry| entry.unwrap().path()));
+    }
+}

@@ -527,3 +527,51 @@ fn wrong_usage_and_broken_streams_are_one_line() {
     assert_eq!(out.status.code(), Some(1));
     assert!(stderr(&out).starts_with("seekless: standard output cannot be written"), "{}", stderr(&out));
 }
+
+/// A database that a directory service fills by number, an image of a machine, a download that is only
+/// allocated.
+#[test]
+fn holes_are_neither_read_ahead_nor_counted() {
+    let dir = folder();
+    let sparse = |name: &str, size: u64, data: &[(u64, usize)]| {
+        let file = File::create(dir.path().join(name)).unwrap();
+        file.set_len(size).unwrap();
+        for &(offset, len) in data {
+            std::os::unix::fs::FileExt::write_all_at(&file, &vec![7; len], offset).unwrap();
+        }
+        file.sync_all().unwrap();
+        file
+    };
+    let hole = sparse("a-hole", 8 << 30, &[]);
+    sparse("b-far", 200 << 30, &[(100 << 30, 4096)]);
+    sparse("c-image", 64 << 20, &[(0, 1 << 20), (30 << 20, 1 << 20), (60 << 20, 1 << 20)]);
+    let whole = files(dir.path(), [1 << 20]);
+    if rustix::fs::seek(&hole, rustix::fs::SeekFrom::Data(0)) != Err(rustix::io::Errno::NXIO) {
+        return skipped("this file system does not tell of holes");
+    }
+    let names = ["a-hole", "b-far", "c-image"].map(OsString::from);
+    let all: Vec<OsString> = [&names[..], &whole].concat();
+    if !memory::forget(all.iter().map(|path| dir.path().join(path))) {
+        return skipped("files stay in memory here");
+    }
+    let json = dir.path().join("sum.json");
+    let args = ["--ahead", "64MiB", "--no-daemon", "--json", json.to_str().unwrap()];
+    let out = order(dir.path(), &args, &ended(b'\n', &all));
+    assert!(out.status.success(), "{}", stderr(&out));
+    assert_eq!(sorted(&parts(b'\n', &out.stdout)), sorted(&all));
+    let sum: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    let data = (4 << 20) + 4096;
+    assert_eq!((&sum["ahead"]["bytes"], &sum["ahead"]["left"]), (&data.into(), &0.into()), "{sum}");
+    assert!(sum["ahead"]["furthest"].as_u64().unwrap() <= data + 4096 * 4, "{sum}");
+    let cached = |name: &OsString| {
+        let file = File::open(dir.path().join(name)).unwrap();
+        cachestat(file.as_fd(), 0, 300 << 30).unwrap().cached * page_bytes()
+    };
+    assert_eq!(names.iter().map(cached).collect::<Vec<_>>(), [0, 4096, 3 << 20]);
+    // All there is of them is in memory now. The first is looked at.
+    let image = [names[2].clone(), names[0].clone()];
+    let listed = order(dir.path(), &["--json", json.to_str().unwrap()], &ended(b'\n', &image));
+    assert!(listed.status.success());
+    let sum: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    assert_eq!(sum["by_address"].as_u64().unwrap() + sum["by_inode"].as_u64().unwrap(), 0, "{sum}");
+}

@@ -44,10 +44,14 @@ pub enum Wanted {
 }
 
 /// Reads a `Range` header for a file of `size` bytes.
+///
+/// Of an empty file, a range that would reach its beginning is all of it: a cache that asks for slices asks
+/// so first, and shows to everybody what it is answered. nginx and Apache answer it so.
 pub fn wanted(header: &str, size: u64) -> Wanted {
     let Some(specs) = header_specs(header) else { return Wanted::Whole };
     let mut spans = Vec::new();
     let mut count = 0;
+    let mut whole_of_nothing = false;
     for spec in specs.split(',') {
         let spec = spec.trim_matches([' ', '\t']);
         if spec.is_empty() {
@@ -57,7 +61,7 @@ pub fn wanted(header: &str, size: u64) -> Wanted {
         count += 1;
         match parse(spec, size) {
             None => return Wanted::Whole,
-            Some(None) => {}
+            Some(None) => whole_of_nothing |= size == 0 && reaches_the_beginning(spec),
             Some(Some(span)) => spans.push(span),
         }
     }
@@ -65,7 +69,7 @@ pub fn wanted(header: &str, size: u64) -> Wanted {
         return Wanted::Whole;
     }
     if spans.is_empty() {
-        return Wanted::Unsatisfiable;
+        return if whole_of_nothing { Wanted::Whole } else { Wanted::Unsatisfiable };
     }
     if spans.len() > RANGES_MAX || overlap(&spans) {
         spans = merged(spans);
@@ -79,6 +83,15 @@ fn header_specs(header: &str) -> Option<&str> {
     }
     let (unit, specs) = header.split_once('=')?;
     unit.eq_ignore_ascii_case("bytes").then_some(specs)
+}
+
+/// Whether a range, which is one, asks for the first byte whatever the size: from it on, or for so many last
+/// ones.
+fn reaches_the_beginning(spec: &str) -> bool {
+    spec.split_once('-').is_some_and(|(first, last)| match first {
+        "" => number(last) != Some(0),
+        first => number(first) == Some(0),
+    })
 }
 
 /// `None`: not a range. `Some(None)`: one that lies outside the file.
@@ -181,8 +194,18 @@ mod tests {
         for header in ["bytes=100-", "bytes=100-200", "bytes=-0", "bytes=200-300,400-"] {
             assert_eq!(wanted(header, 100), Wanted::Unsatisfiable, "{header}");
         }
-        assert_eq!(wanted("bytes=0-", 0), Wanted::Unsatisfiable);
-        assert_eq!(wanted("bytes=-5", 0), Wanted::Unsatisfiable);
+    }
+
+    #[test]
+    fn of_an_empty_file_its_beginning_is_all() {
+        for whole in
+            ["bytes=0-", "bytes=0-0", "bytes=0-1048575", "bytes=-5", "bytes=00-", "bytes=5-,0-", "bytes=0-,x"]
+        {
+            assert_eq!(wanted(whole, 0), Wanted::Whole, "{whole}");
+        }
+        for none in ["bytes=1-", "bytes=-0", "bytes=5-9,7-", "bytes=1-2"] {
+            assert_eq!(wanted(none, 0), Wanted::Unsatisfiable, "{none}");
+        }
     }
 
     #[test]

@@ -13,12 +13,15 @@ use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::get::{Options, Outcome, Progress, download, file_name, parse, trust};
+use crate::get::{Options, Outcome, Progress, Proxies, download, file_name, parse, shown, trust};
 
 /// Download files, in any order the server likes, resuming where an earlier run was interrupted.
 ///
 /// Exits with 0 only if every file is whole and verified: by its length always, by its digest where the server states one.
 /// What has arrived of the others stays in NAME.part; the same command goes on with it.
+///
+/// A name and password in the URL log in. Proxies are those of http_proxy, https_proxy, all_proxy and
+/// no_proxy.
 #[derive(Args, Clone, Debug)]
 pub struct GetArgs {
     /// What to download (http or https)
@@ -96,6 +99,7 @@ impl GetArgs {
         for url in &self.urls {
             let name = file_name(url)?;
             if let Some(other) = seen.insert(name.clone(), url) {
+                let (other, url) = (shown(other), shown(url));
                 return Err(usage(format!("{other} and {url} would both be written to {name}")));
             }
             targets.push((url.clone(), dir.join(name)));
@@ -115,6 +119,7 @@ pub fn run_get(args: GetArgs) -> Result<Exit, Fault> {
         timeout: args.timeout,
         any_order: !args.in_order,
         trust: trust(args.cacert.as_ref())?,
+        proxies: Proxies::of_environment(),
         size_max: args.size_max.map(|size| size.0),
     };
     let failed = |e: std::io::Error| Fault::new(Exit::Failed, format!("cannot start: {e}"));
@@ -141,12 +146,12 @@ fn entry(url: &str, path: &std::path::Path, result: &Result<Outcome, Fault>) -> 
     match result {
         Ok(outcome) => {
             let mut value = json!(outcome);
-            value["url"] = url.into();
+            value["url"] = shown(url).into();
             value["path"] = path.display().to_string().into();
             value["ok"] = true.into();
             value
         }
-        Err(fault) => json!({ "url": url, "path": path, "ok": false, "error": fault.message }),
+        Err(fault) => json!({ "url": shown(url), "path": path, "ok": false, "error": fault.message }),
     }
 }
 

@@ -1,19 +1,22 @@
 //! One request for what is missing, and what comes of it.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::header::{
-    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HOST, HeaderMap,
-    HeaderName, IF_RANGE, LAST_MODIFIED, LOCATION, RANGE, RETRY_AFTER, USER_AGENT,
+    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE,
+    ETAG, HOST, HeaderMap, HeaderName, IF_RANGE, LAST_MODIFIED, LOCATION, PROXY_AUTHORIZATION, RANGE,
+    RETRY_AFTER, TRANSFER_ENCODING, USER_AGENT,
 };
-use hyper::{Request, Response, StatusCode, Uri};
+use hyper::{Request, Response, StatusCode};
 use seekless_units::{Exit, Fault};
 
-use super::connect::connect;
+use super::connect::{connect, wants_login};
 use super::part::PartFile;
+use super::place::Place;
+use super::proxy::Proxy;
 use super::{Options, Outcome, Progress};
 use crate::digest::{self, Hasher};
 use crate::multipart::{Found, Reader};
@@ -27,6 +30,15 @@ const RANGES_MAX: usize = 64;
 /// single bytes from a server that merges nothing are broken off earlier; at double, a server that repeats itself is heard out
 /// for twice as long.
 const BESIDE_MAX: u64 = 16 << 20;
+
+/// A date of change that is no older than this at the time of the answer is no strong validator (RFC 9110,
+/// 8.8.2.2): the file may change once more and keep it. One second would do where one clock made both dates.
+/// At half of this, clocks that are half a minute apart pass for one; at double, files of two minutes are
+/// fetched anew after an interruption.
+const DATE_SETTLES: Duration = Duration::from_secs(60);
+
+/// What we call ourselves.
+pub(crate) const OURS: &str = concat!("seekless/", env!("CARGO_PKG_VERSION"));
 
 /// How to ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +61,9 @@ pub(crate) enum Trouble {
     /// The server cannot deal with how we asked; ask plainly.
     Plainly(String),
     /// It is elsewhere.
-    Moved(Uri),
+    Moved(Box<Place>),
+    /// This place does not give it. One that gave some of it before may have been meant for a while only.
+    Refused(Fault),
 }
 
 impl From<Fault> for Trouble {
@@ -66,9 +80,13 @@ fn fatal(why: impl Into<String>) -> Trouble {
     Trouble::Fatal(Fault::new(Exit::Failed, why))
 }
 
+fn refused(why: impl Into<String>) -> Trouble {
+    Trouble::Refused(Fault::new(Exit::Failed, why))
+}
+
 /// Asks for what is missing and writes what comes.
 pub(crate) async fn attempt(
-    uri: &Uri,
+    place: &Place,
     asking: Asking,
     options: &Options,
     part: &mut PartFile,
@@ -78,14 +96,20 @@ pub(crate) async fn attempt(
     if part.complete() {
         return Ok(());
     }
-    let request = request(uri, asking, part)?;
+    let proxy = options.proxies.of_place(place)?;
+    let request = request(place, proxy, asking, part)?;
     let resuming = request.headers().contains_key(IF_RANGE);
     outcome.requests += 1;
-    let mut sender = connect(uri, &options.trust, options.timeout).await?;
+    let mut sender = connect(place, proxy, &options.trust, options.timeout).await?;
     let response = tokio::time::timeout(options.timeout, sender.send_request(request)).await;
-    let response = response
-        .map_err(|_| again("the server does not answer"))?
-        .map_err(|e| again(format!("no answer: {}", deepest(&e))))?;
+    let response = response.map_err(|_| again("the server does not answer"))?.map_err(|e| {
+        match e.is_parse() && !place.is_secure() && proxy.is_none() {
+            true => {
+                again(format!("no answer in HTTP: {}; is it https:// that is spoken there?", deepest(&e)))
+            }
+            false => again(format!("no answer: {}", deepest(&e))),
+        }
+    })?;
     let status = response.status();
     match status {
         StatusCode::OK | StatusCode::PARTIAL_CONTENT => {}
@@ -93,7 +117,7 @@ pub(crate) async fn attempt(
         | StatusCode::FOUND
         | StatusCode::SEE_OTHER
         | StatusCode::TEMPORARY_REDIRECT
-        | StatusCode::PERMANENT_REDIRECT => return Err(moved(uri, response.headers())),
+        | StatusCode::PERMANENT_REDIRECT => return Err(moved(place, response.headers())),
         StatusCode::RANGE_NOT_SATISFIABLE if resuming => {
             return Err(Trouble::Changed("the file became shorter on the server".into()));
         }
@@ -108,28 +132,69 @@ pub(crate) async fn attempt(
         _ if status.is_server_error() => {
             return Err(Trouble::Again(status.to_string(), retry_after(response.headers())));
         }
-        _ => return Err(fatal(status.to_string())),
+        StatusCode::UNAUTHORIZED => {
+            let why = match (place.login().is_some(), place.left_login()) {
+                (true, _) => "the server does not take the name and password of the URL",
+                (false, true) => {
+                    "it is moved to another server, and a name and password go to no other: give its own URL with them"
+                }
+                (false, false) => "give a name and password in the URL, http://NAME:PASSWORD@host/file",
+            };
+            return Err(refused(format!("{status} at {}: {why}", place.host_and_port())));
+        }
+        StatusCode::PROXY_AUTHENTICATION_REQUIRED if let Some(proxy) = proxy => {
+            return Err(fatal(wants_login(proxy)));
+        }
+        _ => return Err(refused(status.to_string())),
     }
-    if let Some(coding) = response.headers().get(CONTENT_ENCODING).filter(|c| *c != "identity") {
-        return Err(fatal(format!(
-            "the server insists on encoding it ({coding:?}), which would not be the file"
-        )));
-    }
+    codings(response.headers())?;
     let mut sink = Sink::new(part, outcome, progress, response, options.timeout);
     if status == StatusCode::OK { sink.whole(resuming).await } else { sink.parts(resuming).await }
 }
 
+/// Refuses what would not be the file itself.
+fn codings(headers: &HeaderMap) -> Result<(), Trouble> {
+    let listed = |name: HeaderName| {
+        let values = headers.get_all(name).iter().map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned());
+        values.collect::<Vec<_>>().join(",")
+    };
+    let other = |list: &str, known: &str| {
+        let mut names = list.split(',').map(str::trim).filter(|name| !name.is_empty());
+        names.find(|name| !name.eq_ignore_ascii_case(known)).map(|name| name.escape_debug().to_string())
+    };
+    if let Some(coding) = other(&listed(CONTENT_ENCODING), "identity") {
+        return Err(fatal(format!(
+            "the server insists on encoding it ({coding}), which would not be the file"
+        )));
+    }
+    match other(&listed(TRANSFER_ENCODING), "chunked") {
+        Some(coding) => {
+            Err(fatal(format!("the server sends it in a transfer coding nobody asked for ({coding})")))
+        }
+        None => Ok(()),
+    }
+}
+
 /// The request for what is missing.
-fn request(uri: &Uri, asking: Asking, part: &PartFile) -> Result<Request<Empty<Bytes>>, Trouble> {
+fn request(
+    place: &Place,
+    proxy: Option<&Proxy>,
+    asking: Asking,
+    part: &PartFile,
+) -> Result<Request<Empty<Bytes>>, Trouble> {
     let wrong = |e: &dyn std::fmt::Display| Trouble::Fatal(Fault::new(Exit::Usage, e.to_string()));
-    let path = uri.path_and_query().map_or("/", |p| p.as_str());
-    let mut request = Request::get(path);
-    let authority = uri.authority().map_or("", |a| a.as_str());
-    // What stands before an @ is a name and password, which we do not pass on.
-    let host = authority.rsplit('@').next().unwrap_or(authority);
+    // Over TLS there is a tunnel through it.
+    let proxy = proxy.filter(|_| !place.is_secure());
+    let mut request = Request::get(if proxy.is_some() { place.absolute() } else { place.target() });
+    if let Some(login) = proxy.and_then(Proxy::login) {
+        request = request.header(PROXY_AUTHORIZATION, login);
+    }
+    if let Some(login) = place.login() {
+        request = request.header(AUTHORIZATION, login);
+    }
     request = request
-        .header(HOST, host)
-        .header(USER_AGENT, concat!("seekless/", env!("CARGO_PKG_VERSION")))
+        .header(HOST, place.authority())
+        .header(USER_AGENT, OURS)
         .header(ACCEPT_ENCODING, "identity")
         .header(digest::WANT_REPR_DIGEST, "sha-256=5, sha-512=3");
     if asking.ranges {
@@ -168,26 +233,11 @@ fn ranges(missing: Option<&[Span]>, any_order: bool) -> Option<String> {
     Some(format!("bytes={text}"))
 }
 
-fn moved(from: &Uri, headers: &HeaderMap) -> Trouble {
-    let Some(location) = headers.get(LOCATION).and_then(|l| l.to_str().ok()) else {
-        return fatal("it is moved, but the server does not say where to");
-    };
-    let absolute = match location {
-        l if l.starts_with("http://") || l.starts_with("https://") => l.to_string(),
-        l if l.starts_with("//") => format!("{}:{l}", from.scheme_str().unwrap_or("http")),
-        l => {
-            let base = from.path().rsplit_once('/').map_or("", |(base, _)| base);
-            let path = if l.starts_with('/') { l.to_string() } else { format!("{base}/{l}") };
-            let authority = from.authority().map_or("", |a| a.as_str());
-            format!("{}://{authority}{path}", from.scheme_str().unwrap_or("http"))
-        }
-    };
-    match super::parse(&absolute) {
-        Ok(to) if from.scheme_str() == Some("https") && to.scheme_str() == Some("http") => {
-            fatal(format!("it is moved from https to {to}, which is not followed"))
-        }
-        Ok(to) => Trouble::Moved(to),
-        Err(_) => fatal(format!("it is moved to {location}, which is no URL we know")),
+fn moved(from: &Place, headers: &HeaderMap) -> Trouble {
+    match headers.get(LOCATION).map(|location| from.moved(location.as_bytes())) {
+        Some(Ok(to)) => Trouble::Moved(Box::new(to)),
+        Some(Err(why)) => fatal(why),
+        None => fatal("it is moved, but the server does not say where to"),
     }
 }
 
@@ -197,7 +247,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 }
 
 /// The innermost reason of an error: hyper wraps what the system said.
-fn deepest(error: &dyn std::error::Error) -> String {
+pub(crate) fn deepest(error: &dyn std::error::Error) -> String {
     let mut at = error;
     while let Some(inner) = at.source() {
         at = inner;
@@ -237,26 +287,47 @@ impl<'a> Sink<'a> {
         self.headers.get(name).and_then(|v| v.to_str().ok())
     }
 
-    /// What to name in `If-Range` later: a strong tag, else the date.
+    /// What to name in `If-Range` later: a strong tag, else the date, if that is a strong validator.
     fn validator(&self) -> Option<String> {
-        let tag = self.header(ETAG).filter(|t| t.starts_with('"'));
-        let weak = self.header(ETAG).is_some_and(|t| t.starts_with("W/"));
-        tag.or_else(|| self.header(LAST_MODIFIED).filter(|_| !weak)).map(String::from)
+        if let Some(tag) = self.header(ETAG) {
+            return tag.starts_with('"').then(|| tag.into());
+        }
+        let modified = self.header(LAST_MODIFIED)?;
+        let date = |text: &str| httpdate::parse_http_date(text).ok();
+        // Without a date of its own an answer is as old as its arrival (RFC 9110, 6.6.1).
+        let answered = self.header(DATE).and_then(date).unwrap_or_else(SystemTime::now);
+        let settled = answered.duration_since(date(modified)?).is_ok_and(|age| age >= DATE_SETTLES);
+        settled.then(|| modified.into())
+    }
+
+    /// Whether this answer is of the edition of which there are parts.
+    fn is_same(&self) -> bool {
+        self.part.known.validator.as_deref().is_some_and(|known| match known.starts_with('"') {
+            true => self.header(ETAG) == Some(known),
+            false => self.header(LAST_MODIFIED) == Some(known),
+        })
+    }
+
+    /// How long the body is said to be. What is said beside a transfer coding does not count (RFC 9112, 6.3).
+    fn length(&self) -> Option<u64> {
+        if self.headers.contains_key(TRANSFER_ENCODING) {
+            return None;
+        }
+        self.header(CONTENT_LENGTH).and_then(|length| length.parse().ok())
     }
 
     /// The whole file, in order.
     async fn whole(&mut self, resuming: bool) -> Result<(), Trouble> {
         if self.part.have() > 0 || resuming {
             // Not the one we have part of, or a server without ranges. Either way this is all of it.
-            if resuming && self.validator() != self.part.known.validator {
+            if resuming && !self.is_same() {
                 self.outcome.restarts += 1;
             }
             self.outcome.resumed_bytes = 0;
             self.part.reset()?;
         }
         self.learn();
-        let length = self.header(CONTENT_LENGTH).and_then(|l| l.parse::<u64>().ok());
-        let chunked = self.headers.get(hyper::header::TRANSFER_ENCODING).is_some_and(|v| v == "chunked");
+        let (length, chunked) = (self.length(), self.headers.contains_key(TRANSFER_ENCODING));
         if length.is_none() && !chunked && self.part.known.digest.is_none() {
             return Err(fatal(
                 "the server says neither how long it is nor its digest, so nothing can be verified",
@@ -282,7 +353,7 @@ impl<'a> Sink<'a> {
 
     /// One range, or several in whatever order.
     async fn parts(&mut self, resuming: bool) -> Result<(), Trouble> {
-        if resuming && self.validator() != self.part.known.validator {
+        if resuming && !self.is_same() {
             return Err(Trouble::Changed("the server answered with parts of another file".into()));
         }
         if !resuming && self.part.have() > 0 {
@@ -312,11 +383,17 @@ impl<'a> Sink<'a> {
         let Some((span, size)) = self.header(CONTENT_RANGE).and_then(parse_content_range) else {
             return Err(Trouble::Plainly("the server sent part of it without saying which".into()));
         };
+        // One that sends the whole file under the name of a part would spoil it.
+        let contradicts = || Trouble::Plainly("the server sends more or less than the part it names".into());
+        if self.length().is_some_and(|length| length != span.len) {
+            return Err(contradicts());
+        }
         self.place(span, size)?;
         let mut at = span.offset;
         while let Some(data) = self.data().await? {
-            let left = span.end().saturating_sub(at);
-            let data = data.slice(..data.len().min(left as usize));
+            if data.len() as u64 > span.end().saturating_sub(at) {
+                return Err(contradicts());
+            }
             self.write(at, &data)?;
             at += data.len() as u64;
         }
@@ -328,6 +405,7 @@ impl<'a> Sink<'a> {
 
     /// Takes note of what identifies the file.
     fn learn(&mut self) {
+        self.part.answers += 1;
         if self.part.known.validator.is_none() {
             self.part.known.validator = self.validator();
         }
@@ -398,7 +476,6 @@ impl<'a> Sink<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hyper::header::HeaderValue;
 
     #[test]
     fn one_range_is_asked_for_as_two_where_any_order_is_wanted() {
@@ -409,25 +486,5 @@ mod tests {
         assert_eq!(ranges(Some(&[span(5, 10)]), false).unwrap(), "bytes=5-14");
         assert_eq!(ranges(Some(&[span(5, 1)]), true).unwrap(), "bytes=5-5");
         assert_eq!(ranges(Some(&[span(5, 1), span(9, 2)]), true).unwrap(), "bytes=5-5,9-10");
-    }
-
-    #[test]
-    fn redirects_are_resolved_and_never_leave_https() {
-        let to = |from: &str, location: &'static str| {
-            let headers = [(LOCATION, HeaderValue::from_static(location))].into_iter().collect();
-            match moved(&from.parse().unwrap(), &headers) {
-                Trouble::Moved(to) => to.to_string(),
-                other => format!("{other:?}"),
-            }
-        };
-        assert_eq!(to("http://h:1/a/b", "/c"), "http://h:1/c");
-        assert_eq!(to("http://h:1/a/b", "c?d"), "http://h:1/a/c?d");
-        assert_eq!(to("http://h/a", "https://i/c"), "https://i/c");
-        assert_eq!(to("http://h/a", "//i/c"), "http://i/c");
-        assert!(to("https://h/a", "http://i/c").contains("not followed"));
-        assert!(
-            to("http://h/a", "mailto:x").starts_with("http://h/"),
-            "what is no URL of ours is a name beside it"
-        );
     }
 }

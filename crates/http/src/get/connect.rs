@@ -1,23 +1,28 @@
-//! A connection to a server, with TLS where the URL says so.
+//! A connection to a server, with TLS where the URL says so, through a proxy where the environment does.
 
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Empty;
-use hyper::Uri;
 use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::header::{HOST, PROXY_AUTHORIZATION, USER_AGENT};
+use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use seekless_units::{Exit, Fault};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::Tls;
-use super::attempt::Trouble;
+use super::attempt::{OURS, Trouble, deepest};
+use super::place::Place;
+use super::proxy::Proxy;
 
 /// Whose certificates are believed.
 #[derive(Clone)]
@@ -58,36 +63,127 @@ pub fn trust(file: Option<&PathBuf>) -> Result<Trust, Fault> {
     Ok(Trust(Arc::new(config)))
 }
 
-/// Connects; the connection is driven by a task that ends with it.
-pub(crate) async fn connect(
-    uri: &Uri,
-    trust: &Trust,
-    within: Duration,
-) -> Result<SendRequest<Empty<Bytes>>, Trouble> {
-    let late = |_| Trouble::Again("the server does not answer".into(), None);
-    tokio::time::timeout(within, connected(uri, trust)).await.map_err(late)?
+/// A stream of bytes, whatever is below it.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+type Wire = Box<dyn Stream>;
+
+type Sender = SendRequest<Empty<Bytes>>;
+
+fn again(why: String) -> Trouble {
+    Trouble::Again(why, None)
 }
 
-async fn connected(uri: &Uri, trust: &Trust) -> Result<SendRequest<Empty<Bytes>>, Trouble> {
-    let again = |what: &str, e: &dyn std::fmt::Display| Trouble::Again(format!("{what}: {e}"), None);
-    let secure = uri.scheme_str() == Some("https");
-    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
-    let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
-    let tcp = TcpStream::connect((host, port)).await.map_err(|e| again("cannot connect", &e))?;
-    let _ = tcp.set_nodelay(true);
-    if !secure {
-        let (sender, connection) = handshake(TokioIo::new(tcp)).await.map_err(|e| again("HTTP", &e))?;
-        tokio::spawn(connection);
-        return Ok(sender);
+fn fatal(why: String) -> Trouble {
+    Trouble::Fatal(Fault::new(Exit::Failed, why))
+}
+
+/// Connects, to the proxy if there is one; the connection is driven by a task that ends with it.
+pub(crate) async fn connect(
+    place: &Place,
+    proxy: Option<&Proxy>,
+    trust: &Trust,
+    within: Duration,
+) -> Result<Sender, Trouble> {
+    let slow = Cell::new("the server does not answer");
+    let connected = tokio::time::timeout(within, connected(place, proxy, trust, &slow)).await;
+    connected.map_err(|_| again(slow.get().into()))?
+}
+
+/// `slow`: what to say if it takes too long.
+async fn connected(
+    place: &Place,
+    proxy: Option<&Proxy>,
+    trust: &Trust,
+    slow: &Cell<&str>,
+) -> Result<Sender, Trouble> {
+    let mut wire = match proxy {
+        None => {
+            let to = (place.host(), place.port());
+            tcp(to).await.map_err(|e| again(format!("cannot connect: {e}")))?
+        }
+        Some(proxy) => {
+            let to = (proxy.host(), proxy.port());
+            slow.set("the proxy does not answer");
+            let mut wire =
+                tcp(to).await.map_err(|e| again(format!("cannot connect to the proxy {proxy}: {e}")))?;
+            if proxy.is_secure() {
+                wire = secured(wire, proxy.host(), &proxy.to_string(), trust).await?;
+            }
+            if place.is_secure() {
+                wire = tunnel(wire, place, proxy).await?;
+            }
+            wire
+        }
+    };
+    if place.is_secure() {
+        slow.set("the server does not answer in TLS; is it http:// that is spoken there?");
+        wire = secured(wire, place.host(), &place.host_and_port(), trust).await?;
     }
-    let fatal = |e: &dyn std::fmt::Display| Trouble::Fatal(Fault::new(Exit::Failed, format!("TLS: {e}")));
-    let name = ServerName::try_from(host.to_string()).map_err(|e| fatal(&e))?;
-    // A certificate that is wrong now will be wrong at the next attempt.
-    let tls = TlsConnector::from(trust.0.clone()).connect(name, tcp).await.map_err(|e| match e.kind() {
-        std::io::ErrorKind::InvalidData => fatal(&e),
-        _ => again("TLS", &e),
-    })?;
-    let (sender, connection) = handshake(TokioIo::new(tls)).await.map_err(|e| again("HTTP", &e))?;
+    let (sender, connection) =
+        handshake(TokioIo::new(wire)).await.map_err(|e| again(format!("HTTP: {e}")))?;
     tokio::spawn(connection);
     Ok(sender)
+}
+
+async fn tcp(to: (&str, u16)) -> std::io::Result<Wire> {
+    let tcp = TcpStream::connect(to).await?;
+    let _ = tcp.set_nodelay(true);
+    Ok(Box::new(tcp))
+}
+
+/// TLS over a stream. `at`: whose, for people.
+async fn secured(wire: Wire, host: &str, at: &str, trust: &Trust) -> Result<Wire, Trouble> {
+    let name = ServerName::try_from(host.to_string()).map_err(|e| fatal(format!("TLS: {e}")))?;
+    match TlsConnector::from(trust.0.clone()).connect(name, wire).await {
+        Ok(tls) => Ok(Box::new(tls)),
+        Err(e) => Err(match e.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+            Some(rustls::Error::InvalidMessage(_)) => {
+                fatal(format!("{at} does not speak TLS; is it http:// that is spoken there?"))
+            }
+            // A certificate that is wrong now will be wrong at the next attempt.
+            Some(_) => fatal(format!("TLS: {e}")),
+            None if e.kind() == std::io::ErrorKind::UnexpectedEof => {
+                again(format!("{at} hung up instead of a TLS handshake; is it http:// that is spoken there?"))
+            }
+            None => again(format!("TLS: {e}")),
+        }),
+    }
+}
+
+/// A way through a proxy (RFC 9110, 9.3.6).
+async fn tunnel(wire: Wire, place: &Place, proxy: &Proxy) -> Result<Wire, Trouble> {
+    let (mut sender, connection) =
+        handshake(TokioIo::new(wire)).await.map_err(|e| again(format!("HTTP: {e}")))?;
+    tokio::spawn(connection.with_upgrades());
+    let to = place.host_and_port();
+    let mut request = Request::connect(&to).header(HOST, &to).header(USER_AGENT, OURS);
+    if let Some(login) = proxy.login() {
+        request = request.header(PROXY_AUTHORIZATION, login);
+    }
+    let request = request.body(Empty::<Bytes>::new()).map_err(|e| fatal(format!("{to}: {e}")))?;
+    let answer = sender.send_request(request).await;
+    let answer = answer.map_err(|e| again(format!("no answer of the proxy {proxy}: {}", deepest(&e))))?;
+    let status = answer.status();
+    if status.is_success() {
+        let wire = hyper::upgrade::on(answer).await;
+        let wire = wire.map_err(|e| again(format!("the proxy {proxy} hung up: {}", deepest(&e))))?;
+        return Ok(Box::new(TokioIo::new(wire)));
+    }
+    let why = format!("the proxy {proxy} answers {status}");
+    Err(match status {
+        StatusCode::PROXY_AUTHENTICATION_REQUIRED => fatal(wants_login(proxy)),
+        _ if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => again(why),
+        _ => fatal(why),
+    })
+}
+
+/// What is said where a proxy lets nobody through whom it does not know.
+pub(crate) fn wants_login(proxy: &Proxy) -> String {
+    match proxy.login() {
+        None => format!(
+            "the proxy {proxy} wants a name and password; give them in its variable, http://NAME:PASSWORD@host:port"
+        ),
+        Some(_) => format!("the proxy {proxy} does not take the name and password in its variable"),
+    }
 }

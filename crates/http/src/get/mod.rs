@@ -11,19 +11,23 @@
 mod attempt;
 mod connect;
 mod part;
+mod place;
+mod proxy;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hyper::Uri;
 use seekless_units::{Exit, Fault};
 use serde::Serialize;
 use tokio::sync::watch;
 
 use self::attempt::{Asking, Trouble};
 pub use self::connect::{Trust, trust};
-use self::part::PartFile;
+use self::part::{Checked, PartFile};
+pub use self::place::Place;
+pub(crate) use self::place::shown;
+pub use self::proxy::Proxies;
 
 /// Redirects followed for one URL.
 const REDIRECTS_MAX: usize = 10;
@@ -46,6 +50,8 @@ pub struct Options {
     pub any_order: bool,
     /// Certificate authorities.
     pub trust: Trust,
+    /// Who is asked instead of the server.
+    pub proxies: Proxies,
     /// Longest file; `None`: whatever length a server states, and half of the free space where it states none.
     pub size_max: Option<u64>,
 }
@@ -97,16 +103,20 @@ pub async fn download(
     stop: &mut watch::Receiver<bool>,
 ) -> Result<Outcome, Fault> {
     let began = Instant::now();
-    let mut uri: Uri = parse(url)?;
+    let origin = parse(url)?;
+    let url = &shown(url);
+    let mut place = origin.clone();
     let mut part = PartFile::open(target, url, options.size_max)?;
     let mut outcome = Outcome { resumed_bytes: part.have(), ..Outcome::default() };
     let mut asking = Asking { ranges: true, any_order: options.any_order };
     let (mut failures, mut redirects) = (0, 0);
+    // When we came to this place.
+    let mut had_there = part.have();
     // The most there ever was of this edition: an attempt that had to begin anew and gets less far brings nothing new.
     let mut best = part.have();
     loop {
         let tried = tokio::select! {
-            tried = attempt::attempt(&uri, asking, options, &mut part, &mut outcome, progress) => tried,
+            tried = attempt::attempt(&place, asking, options, &mut part, &mut outcome, progress) => tried,
             _ = stop.wait_for(|stop| *stop) => {
                 part.save()?;
                 return Err(Fault::new(Exit::Interrupted, format!("{url}: interrupted; the same command goes on with it")));
@@ -114,9 +124,18 @@ pub async fn download(
         };
         let trouble = match tried {
             Ok(()) if part.complete() => match part.check() {
-                Ok(digest) => {
+                Ok(Checked::Right(digest)) => {
                     outcome.digest = digest;
                     break;
+                }
+                // Of two editions, most likely, that the server gives for one.
+                Ok(Checked::Wrong { digest, joined: true }) => {
+                    Trouble::Changed(format!("what came does not have the {digest} digest the server stated"))
+                }
+                Ok(Checked::Wrong { digest, joined: false }) => {
+                    let why =
+                        format!("what came does not have the {digest} digest the server stated; thrown away");
+                    return Err(given_up(url, &why));
                 }
                 Err(fault) => return Err(Fault::new(fault.exit, format!("{url}: {}", fault.message))),
             },
@@ -133,8 +152,19 @@ pub async fn download(
                 if redirects > REDIRECTS_MAX {
                     return Err(given_up(url, "it is moved in a circle"));
                 }
-                uri = to;
+                place = *to;
+                had_there = part.have();
                 continue;
+            }
+            // A way that was good for a while: where it began, there may be another.
+            Trouble::Refused(fault) if place != origin && part.have() > had_there => {
+                place = origin.clone();
+                redirects = 0;
+                (fault.message, None)
+            }
+            Trouble::Refused(fault) => {
+                part.save()?;
+                return Err(given_up(url, &fault.message));
             }
             Trouble::Plainly(why) if asking.ranges => {
                 tracing::debug!(url, why, "asking for the whole file instead");
@@ -189,19 +219,8 @@ pub async fn download(
 ///
 /// # Errors
 /// Anything else.
-pub fn parse(url: &str) -> Result<Uri, Fault> {
-    let usage =
-        |why: &str| Fault::new(Exit::Usage, format!("{url}: {why}; give a URL like https://host/path/file"));
-    // A fragment is the client's own affair.
-    let uri: Uri = url.split('#').next().unwrap_or(url).parse().map_err(|_| usage("is no URL"))?;
-    match uri.scheme_str() {
-        Some("http" | "https") => {}
-        _ => return Err(usage("is neither http nor https")),
-    }
-    if uri.host().is_none_or(str::is_empty) {
-        return Err(usage("names no host"));
-    }
-    Ok(uri)
+pub fn parse(url: &str) -> Result<Place, Fault> {
+    Place::parse(url)
 }
 
 /// The name a URL's file gets where none is given: its last segment.
@@ -209,12 +228,12 @@ pub fn parse(url: &str) -> Result<Uri, Fault> {
 /// # Errors
 /// A URL that ends in none that could be a file's name.
 pub fn file_name(url: &str) -> Result<String, Fault> {
-    let uri = parse(url)?;
-    let last = uri.path().rsplit('/').next().unwrap_or_default();
+    let place = parse(url)?;
+    let last = place.path().rsplit('/').next().unwrap_or_default();
     let resolved = crate::path::resolve(&format!("/{last}")).ok();
     let name = resolved.and_then(|t| t.path.into_os_string().into_string().ok()).unwrap_or_default();
     if name.is_empty() {
-        let message = format!("{url}: ends in no name for a file; give one with -o");
+        let message = format!("{}: ends in no name for a file; give one with -o", shown(url));
         return Err(Fault::new(Exit::Usage, message));
     }
     Ok(name)

@@ -54,6 +54,20 @@ pub(crate) struct Known {
     pub(crate) digest: Option<Stated>,
 }
 
+/// What a file that is whole turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Checked {
+    /// It has the digest that was stated, if one was.
+    Right(Option<&'static str>),
+    /// It has another.
+    Wrong {
+        /// The algorithm.
+        digest: &'static str,
+        /// Several answers were put together.
+        joined: bool,
+    },
+}
+
 /// The file in the making.
 pub(crate) struct PartFile {
     url: String,
@@ -62,6 +76,8 @@ pub(crate) struct PartFile {
     map_path: PathBuf,
     file: File,
     pub(crate) known: Known,
+    /// Answers of which there are bytes.
+    pub(crate) answers: u32,
     map: Option<BlockMap>,
     /// Bytes received in order of a file whose size nobody told.
     streamed: u64,
@@ -113,6 +129,7 @@ impl PartFile {
             map_path,
             file,
             known: Known::default(),
+            answers: 0,
             map: None,
             streamed: 0,
             size_max,
@@ -123,6 +140,7 @@ impl PartFile {
         match part.load() {
             Some((known, map)) => {
                 part.known = known;
+                part.answers = 1;
                 part.map = Some(map);
             }
             None => part.reset()?,
@@ -158,6 +176,7 @@ impl PartFile {
         let _ = fs::remove_file(&self.map_path);
         self.file.set_len(0).map_err(|e| self.fault(&e))?;
         self.known = Known::default();
+        self.answers = 0;
         self.map = None;
         (self.streamed, self.ended) = (0, false);
         Ok(())
@@ -266,24 +285,22 @@ impl PartFile {
         })
     }
 
-    /// Checks length and digest of a file that is whole. Names the digest that was checked. One that is wrong is thrown
-    /// away: nobody can tell which part of it.
-    pub(crate) fn check(&mut self) -> Result<Option<&'static str>, Fault> {
+    /// Checks length and digest of a file that is whole. One that is wrong is thrown away: nobody can tell
+    /// which part of it.
+    pub(crate) fn check(&mut self) -> Result<Checked, Fault> {
         let have = self.have();
         self.file.set_len(have).map_err(|e| self.fault(&e))?;
-        let Some(stated) = self.known.digest.clone() else { return Ok(None) };
+        let Some(stated) = self.known.digest.clone() else { return Ok(Checked::Right(None)) };
         // Through the descriptor that wrote it: the name may lead elsewhere by now.
         let mut reader = &self.file;
         reader.rewind().map_err(|e| self.fault(&e))?;
         let (value, read) = digest::of(stated.algorithm, &mut reader).map_err(|e| self.fault(&e))?;
         if read != have || value != stated.value {
+            let joined = self.answers > 1;
             self.reset()?;
-            let _ = fs::remove_file(&self.path);
-            let name = Algorithm::name(stated.algorithm);
-            let message = format!("what came does not have the {name} digest the server stated; thrown away");
-            return Err(Fault::new(Exit::Failed, message));
+            return Ok(Checked::Wrong { digest: Algorithm::name(stated.algorithm), joined });
         }
-        Ok(Some(stated.algorithm.name()))
+        Ok(Checked::Right(Some(stated.algorithm.name())))
     }
 
     /// Gives the file its final name, synced before and after.
@@ -505,14 +522,15 @@ mod tests {
         part.size_is(3);
         part.write(0, b"abc").unwrap();
         part.known.digest = Some(Stated { algorithm: Algorithm::Sha256, value: vec![0; 32] });
-        assert!(part.complete() && part.check().is_err() && !target.exists());
+        let wrong = Checked::Wrong { digest: "sha-256", joined: false };
+        assert!(part.complete() && part.check().unwrap() == wrong && !target.exists());
         drop(part);
         let mut part = PartFile::open(&target, "u", None).unwrap();
         part.size_is(3);
         part.write(0, b"abc").unwrap();
         let (value, _) = digest::of(Algorithm::Sha256, &mut &b"abc"[..]).unwrap();
         part.known.digest = Some(Stated { algorithm: Algorithm::Sha256, value });
-        assert_eq!(part.check().unwrap(), Some("sha-256"));
+        assert_eq!(part.check().unwrap(), Checked::Right(Some("sha-256")));
         part.finish().unwrap();
         drop(part);
         assert_eq!(fs::read(&target).unwrap(), b"abc");

@@ -222,6 +222,7 @@ async fn open(shared: &Arc<Shared>, path: PathBuf) -> Result<Entry, OpenError> {
     match shared.tree.get(&path, false) {
         Err(OpenError::WouldWait) => {
             Counters::one(&shared.counters.helper_opens);
+            let _waits = shared.waits.begin();
             let shared = shared.clone();
             helped(move || shared.tree.get(&path, true)).await?
         }
@@ -286,7 +287,9 @@ async fn of_file(
         }
     };
     put(ETAG, &validators.etag);
-    put(LAST_MODIFIED, &httpdate::fmt_http_date(validators.modified));
+    if validators.dated {
+        put(LAST_MODIFIED, &httpdate::fmt_http_date(validators.modified));
+    }
     let kind = content_type::of(path);
     let ranges = match evaluate(asked, &validators) {
         Verdict::NotModified => {

@@ -10,6 +10,7 @@ use std::io::{self, IoSliceMut};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -134,31 +135,51 @@ pub(crate) fn join(
 }
 
 /// The digest of a whole file, from the very blocks the download that wants it is sent next: one read of the disk serves both, and the
-/// page cache hears of neither. `None` where downloads in any order are not to be had, of this file either, or it cannot be read.
-pub(crate) async fn sha256(shared: &Arc<Shared>, file: &Arc<Opened>) -> Option<Vec<u8>> {
-    let disk = shared.any_order.as_ref()?.disk(shared, file)?;
+/// page cache hears of neither. `goes_on` is asked before each block, and may wait. `Err`: it said no.
+/// `None`: downloads in any order are not to be had, of this file either, or it cannot be read.
+pub(crate) fn sha256(
+    shared: &Arc<Shared>,
+    file: &Arc<Opened>,
+    runtime: &tokio::runtime::Runtime,
+    goes_on: &dyn Fn() -> bool,
+) -> Result<Option<Vec<u8>>, GivenUp> {
+    let Some(disk) = shared.any_order.as_ref().and_then(|all| all.disk(shared, file)) else {
+        return Ok(None);
+    };
     let (tell, mut blocks) = mpsc::unbounded_channel();
-    let leaves = Leaves { id: disk.join(file, Wanted::All, tell)?, disk };
-    let file = file.clone();
-    let made = tokio::task::spawn_blocking(move || {
-        let mut hasher = Hasher::new(Algorithm::Sha256);
-        // A client that comes to a file others download begins in the middle.
-        let (mut next, mut early) = (0, HashMap::new());
-        while let Some(given) = blocks.blocking_recv() {
-            let (number, bytes) = given.ok()?;
-            early.insert(number, bytes);
-            while let Some(bytes) = early.remove(&next) {
-                hasher.update(&bytes);
-                next += 1;
-            }
-            let mut state = lock(&leaves.disk.state);
-            leaves.disk.event(&mut state, Event::Sent { client: leaves.id, block: number });
+    let Some(id) = disk.join(file, Wanted::All, tell) else { return Ok(None) };
+    let leaves = Leaves { id, disk };
+    let mut hasher = Hasher::new(Algorithm::Sha256);
+    // A client that comes to a file others download begins in the middle.
+    let (mut next, mut early) = (0, HashMap::new());
+    loop {
+        let given = runtime.block_on(async { tokio::time::timeout(LOOK_EVERY, blocks.recv()).await });
+        if !goes_on() {
+            return Err(GivenUp);
         }
-        let whole = next == file.size.div_ceil(leaves.disk.block) && file.unchanged();
-        whole.then(|| hasher.finish())
-    });
-    made.await.ok()?
+        let (number, bytes) = match given {
+            Err(_) => continue,
+            Ok(None) => break,
+            Ok(Some(Err(_))) => return Ok(None),
+            Ok(Some(Ok(given))) => given,
+        };
+        early.insert(number, bytes);
+        while let Some(bytes) = early.remove(&next) {
+            hasher.update(&bytes);
+            next += 1;
+        }
+        leaves.disk.event(&mut lock(&leaves.disk.state), Event::Sent { client: leaves.id, block: number });
+    }
+    let whole = next == file.size.div_ceil(leaves.disk.block) && file.unchanged_on_disk();
+    Ok(whole.then(|| hasher.finish()))
 }
+
+/// Nobody waits for it any more.
+#[derive(Debug)]
+pub(crate) struct GivenUp;
+
+/// How often it is looked whether anybody waits while a disk gives nothing.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A client that leaves when this is dropped.
 #[derive(Debug)]
@@ -346,7 +367,12 @@ fn read(job: &Job, block: u64) -> Vec<Bytes> {
             }
         }
     }
-    if !job.file.unchanged() {
+    if got == total
+        && let Some(last) = buffers.iter().rev().find(|buffer| !buffer.is_empty())
+    {
+        job.file.mark_read(end, last);
+    }
+    if !job.file.unchanged_on_disk() {
         return Vec::new();
     }
     let whole = if got == total { job.blocks } else { got / block };

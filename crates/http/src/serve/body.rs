@@ -250,7 +250,10 @@ fn at_once(
 ) -> io::Result<Option<Segment>> {
     let len = if sendfile { len } else { len.min(COPY_MAX as u64) };
     let len = match ready(file, offset, len) {
-        Ready::Bytes(len) if sendfile => return Ok(Some(Segment::seen(file.clone(), offset, len))),
+        Ready::Bytes(len) if sendfile => {
+            mark(file, offset, len);
+            return Ok(Some(Segment::seen(file.clone(), offset, len)));
+        }
         Ready::Bytes(len) => len,
         Ready::No => return Ok(None),
         Ready::Unknown => len,
@@ -259,6 +262,7 @@ fn at_once(
     let copy = read_ready(file, offset, len as usize);
     shared.counters.call(began.elapsed());
     let Some(copy) = copy? else { return Ok(None) };
+    mark(file, offset, copy.len() as u64);
     shared.moved_on(file, offset, copy.len() as u64);
     Ok(Some(Segment::Memory(copy)))
 }
@@ -277,7 +281,19 @@ async fn fetched(
     {
         return Ok(segment);
     }
-    Ok(Segment::Memory(fetch::read(shared, file, offset, len).await?))
+    let read = fetch::read(shared, file, offset, len).await?;
+    mark(file, offset, read.len() as u64);
+    Ok(Segment::Memory(read))
+}
+
+/// An answer of so few bytes is one piece of one version.
+const MARKED_FROM: u64 = 16 << 10;
+
+/// These bytes are in memory and about to be sent.
+fn mark(file: &Opened, offset: u64, len: u64) {
+    if len >= MARKED_FROM {
+        file.mark(offset + len);
+    }
 }
 
 impl Body for FileBody {

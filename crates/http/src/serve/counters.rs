@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 
 /// A call that sends from memory and takes longer than this has most likely waited for a disk (or for the processor).
 pub(crate) const SLOW_CALL: Duration = Duration::from_millis(5);
@@ -17,7 +17,9 @@ macro_rules! counters {
         impl Counters {
             /// All of them as JSON.
             pub(crate) fn json(&self) -> Value {
-                json!({ $(stringify!($name): self.$name.load(Ordering::Relaxed)),* })
+                let mut all = Map::new();
+                $(all.insert(stringify!($name).into(), self.$name.load(Ordering::Relaxed).into());)*
+                Value::Object(all)
             }
         }
     };
@@ -64,6 +66,12 @@ counters! {
     any_order_blocks_sent,
     /// Their blocks read from disk.
     any_order_blocks_read,
+    /// Digests made.
+    digests_made,
+    /// Digests that nobody waited for any more.
+    digests_given_up,
+    /// Answers that went without the digest they were asked for: too many waited, or the file is too large.
+    digests_refused,
     /// Bytes kept out of, or dropped from, the page cache by coordination.
     bypassed_bytes,
     /// Bytes read further by coordination.

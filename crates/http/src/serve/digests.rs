@@ -1,68 +1,375 @@
 //! SHA-256 digests of files for clients that want to check what they got (RFC 9530, `Want-Repr-Digest`).
 //!
-//! Making one reads the whole file, so only files up to a bound are digested, by a helper thread, and the digest is
-//! remembered as long as the file does not change.
+//! Making one reads the whole file, and a client that asks for it may be gone. So only files up to a bound
+//! are digested, by one thread, one after the other. All who ask for a file wait for the same digest. One
+//! that nobody waits for any more is given up. The thread reads a little at a time, and not while a read of a
+//! client waits. If too many wait, or it takes too long, an answer goes without: a digest is an extra. One
+//! that was made is remembered as long as the file does not change.
 
-use std::collections::HashMap;
-use std::io::{self, Read};
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use seekless_engine::lock;
+use seekless_kernel::residency::resident_prefix;
+use tokio::sync::watch;
 
 use super::Shared;
-use super::any_order;
+use super::any_order::{self, GivenUp};
+use super::counters::Counters;
 use super::tree::{FileVersion, Opened};
-use crate::digest::{self, Algorithm};
+use super::waits::Waits;
+use crate::digest::{Algorithm, Hasher};
 
 /// Most digests remembered: about 1 MB.
 const REMEMBERED_MAX: usize = 8192;
 
-/// What is remembered.
-#[derive(Debug, Default)]
-pub(crate) struct Digests(Mutex<HashMap<FileVersion, Vec<u8>>>);
+/// Most files that wait for their digest, each open: the 16 MiB of `--digest-max` each take a disk two
+/// seconds together. At half of it clients that download several files at once get fewer digests; at double
+/// the last one waits longer than most would.
+const QUEUE_MAX: usize = 16;
 
-struct FromStart<'a> {
-    file: &'a Opened,
-    at: u64,
+/// Where the queue is full, an answer waits this long for room and then goes without. At half of it a busy
+/// loop has not heard yet of all who hung up; at double a client that takes what it gets waits longer for
+/// nothing.
+const FULL_PAUSE: Duration = Duration::from_millis(100);
+
+/// Bytes read between two looks at whether a client's read waits: a fiftieth of a second of a disk, its seek
+/// included. At half of it a digest takes half as long again; at double a client waits a seek and two
+/// revolutions longer.
+const STEP: usize = 256 << 10;
+
+/// After a client's read has ended the next one follows at once, often. At half of it a digest comes between
+/// the reads of one player; at double it takes longer beside many.
+const QUIET: Duration = Duration::from_millis(20);
+
+/// While clients had to wait for the disk so lately, it is left to their read-ahead for as long as each step
+/// takes. At half of it a player that buffers for long is not seen; at double a digest is slow for longer
+/// than there is a reason.
+const BUSY: Duration = Duration::from_secs(1);
+
+/// How often it is looked whether the disk is free. At half of it the thread wakes up more often for nothing;
+/// at double a digest begins later.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// An answer waits this long for a digest, and as long as the file would take at [`SLOW`]: beside clients
+/// that keep the disk busy a digest may never be made. At half of it a few files in the queue are too many;
+/// at double a download from a busy disk begins later for nothing.
+const WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// Bytes a second of a disk that does much else.
+const SLOW: f64 = 20e6;
+
+/// A digest, once it is made.
+type Made = Option<Vec<u8>>;
+
+/// Digests that are known, and those in the making.
+#[derive(Debug, Default)]
+pub(crate) struct Digests {
+    state: Mutex<State>,
 }
 
-impl Read for FromStart<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let n = rustix::io::pread(self.file.as_fd(), buffer, self.at)?;
-        self.at += n as u64;
-        Ok(n)
-    }
+#[derive(Debug, Default)]
+struct State {
+    known: HashMap<FileVersion, Vec<u8>>,
+    queue: VecDeque<Job>,
+    /// Being made.
+    current: Option<(FileVersion, watch::Sender<Made>)>,
+    /// The thread runs, or is about to.
+    working: bool,
+}
+
+#[derive(Debug)]
+struct Job {
+    version: FileVersion,
+    file: Arc<Opened>,
+    /// Of blocks that are then downloaded in any order.
+    any_order: bool,
+    tell: watch::Sender<Made>,
+}
+
+/// What is answered to one who asks.
+enum Told {
+    Known(Vec<u8>),
+    Later(watch::Receiver<Made>),
+    /// There are too many.
+    Full,
+    /// It is not made.
+    No,
 }
 
 /// The digest, if it is known or the file small enough to make it; `any_order`: of what is then downloaded in any order.
 pub(crate) async fn sha256(shared: &Arc<Shared>, file: &Arc<Opened>, any_order: bool) -> Option<Vec<u8>> {
-    let version = file.version();
-    if let Some(known) = lock(&shared.digests.0).get(&version) {
-        return Some(known.clone());
+    let mut told = ask(shared, file, any_order);
+    if matches!(told, Told::Full) {
+        // Most of those that wait may be gone, and it is not known yet.
+        tokio::time::sleep(FULL_PAUSE).await;
+        told = ask(shared, file, any_order);
     }
-    if file.size > shared.settings.digest_max.0 {
-        return None;
-    }
-    let from_blocks = if any_order { any_order::sha256(shared, file).await } else { None };
-    let value = match from_blocks {
-        Some(value) => value,
-        None => read_whole(file).await?,
+    let mut made = match told {
+        Told::Known(value) => return Some(value),
+        Told::Later(made) => made,
+        Told::Full | Told::No => {
+            Counters::one(&shared.counters.digests_refused);
+            return None;
+        }
     };
-    let mut known = lock(&shared.digests.0);
-    if known.len() >= REMEMBERED_MAX {
-        known.clear();
-    }
-    known.insert(version, value.clone());
-    Some(value)
+    let patience = WAIT_MAX + Duration::from_secs_f64(file.size as f64 / SLOW);
+    tokio::time::timeout(patience, made.wait_for(Option::is_some)).await.ok()?.ok()?.clone()
 }
 
-/// Reads it through the page cache: what is sent in order is sent from there.
-async fn read_whole(file: &Arc<Opened>) -> Option<Vec<u8>> {
-    let file = file.clone();
-    let made = tokio::task::spawn_blocking(move || {
-        let (value, bytes) = digest::of(Algorithm::Sha256, &mut FromStart { file: &file, at: 0 }).ok()?;
-        (bytes == file.size && file.unchanged()).then_some(value)
-    });
-    made.await.ok()?
+fn ask(shared: &Arc<Shared>, file: &Arc<Opened>, any_order: bool) -> Told {
+    let version = file.version();
+    let mut state = lock(&shared.digests.state);
+    if let Some(known) = state.known.get(&version) {
+        return Told::Known(known.clone());
+    }
+    if file.size > shared.settings.digest_max.0 {
+        return Told::No;
+    }
+    let waiting = state.queue.iter().map(|job| (&job.version, &job.tell));
+    let under_way = state.current.as_ref().map(|(version, tell)| (version, tell));
+    if let Some((_, tell)) = under_way.into_iter().chain(waiting).find(|(of, _)| **of == version) {
+        return Told::Later(tell.subscribe());
+    }
+    state.queue.retain(Job::is_wanted);
+    if state.queue.len() >= QUEUE_MAX {
+        return Told::Full;
+    }
+    let (tell, told) = watch::channel(None);
+    state.queue.push_back(Job { version, file: file.clone(), any_order, tell });
+    if !state.working {
+        let (digests, waits) = (shared.digests.clone(), shared.waits.clone());
+        let (weak, counters) = (Arc::downgrade(shared), shared.counters.clone());
+        let body = move || Maker { digests, waits, shared: weak, counters }.work();
+        state.working = std::thread::Builder::new().name("digests".into()).spawn(body).is_ok();
+        if !state.working {
+            state.queue.clear();
+            return Told::No;
+        }
+    }
+    Told::Later(told)
+}
+
+impl Job {
+    /// Whether anybody waits for it.
+    fn is_wanted(&self) -> bool {
+        self.tell.receiver_count() > 0
+    }
+}
+
+/// The thread that makes them; ends when there are none to make.
+struct Maker {
+    digests: Arc<Digests>,
+    waits: Arc<Waits>,
+    shared: Weak<Shared>,
+    counters: Arc<Counters>,
+}
+
+impl Drop for Maker {
+    /// After a panic too: the next who asks starts another.
+    fn drop(&mut self) {
+        let mut state = lock(&self.digests.state);
+        if std::thread::panicking() {
+            (state.working, state.current) = (false, None);
+            state.queue.clear();
+        }
+    }
+}
+
+impl Maker {
+    fn work(self) {
+        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_time().build() else {
+            let mut state = lock(&self.digests.state);
+            state.queue.clear();
+            state.working = false;
+            return;
+        };
+        while let Some(job) = self.next() {
+            let made = self.make(&job, &runtime);
+            let mut state = lock(&self.digests.state);
+            state.current = None;
+            match made {
+                Ok(Some(value)) => {
+                    Counters::one(&self.counters.digests_made);
+                    // One that may change within the same moment is another file then, under the same
+                    // version.
+                    if job.file.is_settled() {
+                        if state.known.len() >= REMEMBERED_MAX {
+                            state.known.clear();
+                        }
+                        state.known.insert(job.version, value.clone());
+                    }
+                    job.tell.send_replace(Some(value));
+                }
+                // Somebody came while it was given up.
+                Err(GivenUp) if job.is_wanted() => state.queue.push_front(job),
+                Err(GivenUp) => Counters::one(&self.counters.digests_given_up),
+                Ok(None) => {}
+            }
+        }
+    }
+
+    /// The next that somebody waits for.
+    fn next(&self) -> Option<Job> {
+        let mut state = lock(&self.digests.state);
+        while let Some(job) = state.queue.pop_front() {
+            if job.is_wanted() {
+                state.current = Some((job.version, job.tell.clone()));
+                return Some(job);
+            }
+            Counters::one(&self.counters.digests_given_up);
+        }
+        state.working = false;
+        None
+    }
+
+    /// Makes one.
+    fn make(&self, job: &Job, runtime: &tokio::runtime::Runtime) -> Result<Made, GivenUp> {
+        let goes_on = || self.gives_way(job);
+        if job.any_order
+            && let Some(shared) = self.shared.upgrade()
+            && let Some(value) = any_order::sha256(&shared, &job.file, runtime, &goes_on)?
+        {
+            return Ok(Some(value));
+        }
+        self.read(job)
+    }
+
+    /// Reads it through the page cache: what is sent in order is sent from there.
+    fn read(&self, job: &Job) -> Result<Made, GivenUp> {
+        let file = &job.file;
+        let mut hasher = Hasher::new(Algorithm::Sha256);
+        let mut buffer = vec![0; STEP];
+        let mut at = 0;
+        while at < file.size {
+            let most = STEP.min(usize::try_from(file.size - at).unwrap_or(STEP));
+            // What is in memory takes nothing from anybody.
+            let resident =
+                resident_prefix(file.as_fd(), at, most as u64).is_ok_and(|there| there >= most as u64);
+            let goes_on = if resident { job.is_wanted() } else { self.gives_way(job) };
+            if !goes_on {
+                return Err(GivenUp);
+            }
+            let began = Instant::now();
+            let got = match rustix::io::pread(file.as_fd(), &mut buffer[..most], at) {
+                Ok(0) => return Ok(None),
+                Ok(got) => got,
+                Err(Errno::INTR) => continue,
+                Err(_) => return Ok(None),
+            };
+            let took = began.elapsed();
+            hasher.update(&buffer[..got]);
+            at += got as u64;
+            file.mark_read(at, &buffer[..got]);
+            if !resident && self.waits.quiet_for().is_none_or(|quiet| quiet < BUSY) {
+                std::thread::sleep(took.min(BUSY));
+            }
+        }
+        Ok(file.unchanged_on_disk().then(|| hasher.finish()))
+    }
+
+    /// Waits until no read of a client waits; whether anybody still waits for the digest.
+    fn gives_way(&self, job: &Job) -> bool {
+        while job.is_wanted() {
+            if self.waits.quiet_for().is_some_and(|quiet| quiet >= QUIET) {
+                return true;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
+    use seekless_units::Bytes;
+
+    use super::super::{Patience, Server, ServerSettings, Upper};
+
+    use super::*;
+
+    fn settings(root: &std::path::Path) -> ServerSettings {
+        let second = Duration::from_secs(10);
+        ServerSettings {
+            roots: vec![root.into()],
+            listen: ([127, 0, 0, 1], 0).into(),
+            tls: None,
+            loops: 1,
+            helpers: 4,
+            hidden: false,
+            listing: false,
+            download_page: false,
+            log: None,
+            connections: 100,
+            connections_of_one: 100,
+            head_bytes: 16 << 10,
+            head_fields: 100,
+            rate: None,
+            patience: Patience { head: second, idle: second, send: second },
+            grace: second,
+            digest_max: Bytes::mib(16),
+            any_order: Some(seekless_reorder::Config::default()),
+            coordinate: Upper::None,
+            engine: seekless_engine::Settings::default(),
+        }
+    }
+
+    /// The head of an answer, and how long it took.
+    fn wish(server: &Server, method: &str, more: &str) -> (String, Duration) {
+        let began = Instant::now();
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let head = format!("{method} /f HTTP/1.1\r\nHost: x\r\nWant-Repr-Digest: sha-256=1\r\n{more}\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        let mut byte = [0];
+        while !answer.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap() == 1 {
+            answer.push(byte[0]);
+        }
+        (String::from_utf8(answer).unwrap(), began.elapsed())
+    }
+
+    #[test]
+    fn a_digest_waits_for_the_reads_of_clients_and_an_answer_not_for_ever() {
+        // Beside the test program, which is on a disk where /tmp may not be.
+        let exe = std::env::current_exe().unwrap();
+        let dir = tempfile::tempdir_in(exe.parent().unwrap()).unwrap();
+        let path = dir.path().join("f");
+        std::fs::write(&path, vec![1; 1 << 20]).unwrap();
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        file.set_modified(std::time::SystemTime::now() - Duration::from_secs(60)).unwrap();
+        file.sync_all().unwrap();
+        let is_cold =
+            || seekless_kernel::residency::cachestat(file.as_fd(), 0, 1 << 20).is_ok_and(|s| s.cached == 0);
+        let forget = || rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        forget();
+        if !is_cold() {
+            return println!("skipped: nothing leaves memory here");
+        }
+        let server = Server::start(settings(dir.path())).unwrap();
+        let waits = server.shared.waits.clone();
+        let waiting = waits.begin();
+        let (head, took) = wish(&server, "HEAD", "");
+        assert!(!head.contains("repr-digest") && took >= WAIT_MAX, "{took:?}: {head}");
+        assert!(is_cold(), "something was read");
+        let (head, took) = wish(&server, "GET", "Range: bytes=0-0,1-\r\nPrefer: any-order\r\n");
+        assert!(!head.contains("repr-digest") && took >= WAIT_MAX, "{took:?}: {head}");
+        assert!(head.contains("preference-applied"), "{head}");
+        assert_eq!(server.report()["counters"]["digests_made"], 0);
+        drop(waiting);
+        let (head, took) = wish(&server, "HEAD", "");
+        assert!(head.contains("repr-digest") && took < WAIT_MAX, "{took:?}: {head}");
+        // What is in memory is no read.
+        std::fs::write(&path, vec![2; 1 << 20]).unwrap();
+        let _waiting = waits.begin();
+        let (head, took) = wish(&server, "HEAD", "");
+        assert!(head.contains("repr-digest") && took < WAIT_MAX, "{took:?}: {head}");
+        server.stop();
+    }
 }

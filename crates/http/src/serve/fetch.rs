@@ -79,6 +79,7 @@ pub(crate) async fn bring_in(shared: &Shared, file: &Opened, span: Span, demand:
         None => return false,
         Some(Submitted::Resident { .. }) => true,
         Some(Submitted::Blocked(ticket)) => {
+            let _waits = shared.waits.begin();
             let mut withdraw = Withdraw { engine: &shared.engine, ticket: Some(ticket) };
             let resident = told.await.unwrap_or(false);
             withdraw.ticket = None;
@@ -110,6 +111,7 @@ fn submit(
 /// The disk's; the end of the file; a disk that does not answer.
 pub(crate) async fn read(shared: &Shared, file: &Arc<Opened>, offset: u64, len: u64) -> io::Result<Bytes> {
     Counters::one(&shared.counters.helper_reads);
+    let _waits = shared.waits.begin();
     let bytes = helped(file, offset, len.min(HELPER_BYTES), false).await?;
     shared.moved_on(file, offset, bytes.len() as u64);
     Ok(bytes)
@@ -118,6 +120,7 @@ pub(crate) async fn read(shared: &Shared, file: &Arc<Opened>, offset: u64, len: 
 /// The same, leaving nothing in the page cache, and no more than two at a time: these reads do not stand in the
 /// engine's queue, and many at once would make the disk seek between them.
 pub(crate) async fn past(shared: &Shared, file: &Arc<Opened>, offset: u64, len: u64) -> io::Result<Bytes> {
+    let _waits = shared.waits.begin();
     let _turn = shared.past.acquire().await;
     let bytes = helped(file, offset, len.min(PAST_BYTES), true).await?;
     Counters::add(&shared.counters.bypassed_bytes, bytes.len() as u64);

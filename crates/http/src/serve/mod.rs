@@ -5,6 +5,7 @@
 //!  listener --- loop (core 1)            ...                  +--- engine: reader of each disk
 //!   (one port, SO_REUSEPORT)                                  +--- helper threads: cold lookups, what the engine passes
 //!                                                             +--- any order: Circus of each disk
+//!                                                             +--- digests: one thread, after all of these
 //! ```
 //!
 //! Every loop has a listening socket of its own on the same port; the kernel spreads connections over them. A connection
@@ -32,6 +33,7 @@ mod ready;
 mod taking;
 pub mod tls;
 mod tree;
+mod waits;
 mod wire;
 
 use std::io;
@@ -58,6 +60,7 @@ use self::counters::Counters;
 use self::digests::Digests;
 use self::log::Log;
 use self::tree::{Opened, Tree};
+use self::waits::Waits;
 pub use self::wire::Patience;
 use crate::range::Span;
 
@@ -114,7 +117,9 @@ pub(crate) struct Shared {
     pub(crate) log: Option<Log>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) connections: Arc<Connections>,
-    pub(crate) digests: Digests,
+    pub(crate) digests: Arc<Digests>,
+    /// Reads of clients that wait for a disk.
+    pub(crate) waits: Arc<Waits>,
     pub(crate) any_order: Option<AnyOrder>,
     pub(crate) coordinate: Option<Coordinate>,
     /// Turns of reads past the page cache.
@@ -227,7 +232,8 @@ impl Server {
             log,
             counters,
             connections: Connections::new(settings.connections, settings.connections_of_one),
-            digests: Digests::default(),
+            digests: Arc::default(),
+            waits: Arc::default(),
             any_order: settings.any_order.clone().map(AnyOrder::new),
             coordinate,
             past: tokio::sync::Semaphore::new(2),

@@ -8,11 +8,16 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
+use seekless_engine::lock;
 use seekless_policy::FileId;
 use seekless_units::{Exit, Fault};
+
+use crate::conditional::is_settled;
 
 /// How often a lookup is repeated that a rename elsewhere has disturbed (`RESOLVE_BENEATH` then says EAGAIN).
 const LOOKUPS: usize = 8;
@@ -25,6 +30,48 @@ pub(crate) struct Opened {
     pub(crate) size: u64,
     /// Time of last change, seconds and nanoseconds.
     pub(crate) modified: (i64, u32),
+    /// The first and the last that was seen of its bytes on their way to a client.
+    marks: Mutex<Vec<Mark>>,
+}
+
+/// A write stamps its file first and makes it longer then. A file with another time and no other length may
+/// be on its way there for this long. At half of it a write that waits for memory is taken for another
+/// version; at double, an answer of another version goes on for longer where its marks have left memory.
+const CHANGING: Duration = Duration::from_millis(200);
+
+/// Whether a time is no further in the past.
+fn is_younger(seconds: i64, nanoseconds: impl TryInto<u32>, than: Duration) -> bool {
+    let (Ok(seconds), Ok(nanoseconds)) = (u64::try_from(seconds), nanoseconds.try_into()) else {
+        return false;
+    };
+    let at = SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds);
+    // The kernel's stamps are up to a tick behind the clock, never before it.
+    at.elapsed().is_ok_and(|age| age < than)
+}
+
+/// Bytes of a mark. At half of them, text that repeats itself looks like other text sooner; at double a mark
+/// takes two lines of a processor's cache more.
+const MARK_BYTES: usize = 64;
+
+/// Some bytes of a file at their place.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    at: u64,
+    bytes: [u8; MARK_BYTES],
+}
+
+impl Mark {
+    /// What is at this place; with `NOWAIT`, if it is in memory.
+    fn of(file: &OwnedFd, at: u64, how: ReadWriteFlags) -> Option<Mark> {
+        let mut bytes = [0; MARK_BYTES];
+        let read = rustix::io::preadv2(file, &mut [io::IoSliceMut::new(&mut bytes)], at, how);
+        (read == Ok(MARK_BYTES)).then_some(Mark { at, bytes })
+    }
+
+    /// Whether the place has these bytes. What cannot be looked at is taken for unchanged.
+    fn is_there(&self, file: &OwnedFd, how: ReadWriteFlags) -> bool {
+        Mark::of(file, self.at, how).is_none_or(|now| now.bytes == self.bytes)
+    }
 }
 
 /// One version of one file: which file, its size, and the time of its last change in seconds and nanoseconds.
@@ -36,11 +83,52 @@ impl Opened {
         (self.id, self.size, self.modified)
     }
 
-    /// Whether it is still what it was when it was opened: an answer half of which is another version is worse than none.
+    /// Whether its bytes are still those that were there when it was opened: an answer half of which is
+    /// another version is worse than none. A log, a recording or a segment of a live stream grows at its end,
+    /// and what was there stays. One that is written anew, and longer, is told from it by its marks.
     pub(crate) fn unchanged(&self) -> bool {
-        rustix::fs::fstat(&self.fd).is_ok_and(|s| {
-            (s.st_size as u64, (s.st_mtime, s.st_mtime_nsec as u32)) == (self.size, self.modified)
-        })
+        self.looks_unchanged(ReadWriteFlags::NOWAIT)
+    }
+
+    /// The same, where the disk may be waited for: what has left memory is looked at as well.
+    pub(crate) fn unchanged_on_disk(&self) -> bool {
+        self.looks_unchanged(ReadWriteFlags::empty())
+    }
+
+    fn looks_unchanged(&self, how: ReadWriteFlags) -> bool {
+        let Ok(now) = rustix::fs::fstat(&self.fd) else { return false };
+        if (now.st_mtime, now.st_mtime_nsec as u32) == self.modified {
+            return now.st_size as u64 == self.size;
+        }
+        let size = now.st_size as u64;
+        let grows =
+            size > self.size || (size == self.size && is_younger(now.st_mtime, now.st_mtime_nsec, CHANGING));
+        grows && lock(&self.marks).iter().all(|mark| mark.is_there(&self.fd, how))
+    }
+
+    /// The bytes before `end` are on their way to a client. They should be in memory.
+    pub(crate) fn mark(&self, end: u64) {
+        let at = end.checked_sub(MARK_BYTES as u64);
+        self.keep(at.and_then(|at| Mark::of(&self.fd, at, ReadWriteFlags::NOWAIT)));
+    }
+
+    /// The same of bytes that were read, the last of them before `end`.
+    pub(crate) fn mark_read(&self, end: u64, read: &[u8]) {
+        let mark =
+            |bytes: &[u8; MARK_BYTES]| Some(Mark { at: end.checked_sub(MARK_BYTES as u64)?, bytes: *bytes });
+        self.keep(read.last_chunk().and_then(mark));
+    }
+
+    fn keep(&self, mark: Option<Mark>) {
+        let Some(mark) = mark else { return };
+        let mut marks = lock(&self.marks);
+        marks.truncate(1);
+        marks.push(mark);
+    }
+
+    /// Whether its next change will be seen by its time.
+    pub(crate) fn is_settled(&self) -> bool {
+        is_settled(self.modified.0, SystemTime::now())
     }
 }
 
@@ -156,7 +244,7 @@ pub(crate) fn open_below(root: BorrowedFd<'_>, path: &Path, waiting: bool) -> Re
             let _ = rustix::fs::fadvise(&fd, 0, None, rustix::fs::Advice::Random);
             let id = FileId { dev: stat.st_dev, ino: stat.st_ino };
             let modified = (stat.st_mtime, stat.st_mtime_nsec as u32);
-            Ok(Entry::File(Opened { fd, id, size: stat.st_size as u64, modified }))
+            Ok(Entry::File(Opened { fd, id, size: stat.st_size as u64, modified, marks: Mutex::default() }))
         }
         _ => Err(OpenError::Forbidden),
     }
@@ -226,13 +314,44 @@ mod tests {
     }
 
     #[test]
-    fn a_change_under_way_is_seen() {
+    fn a_change_under_way_is_seen_and_growth_is_none() {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("f"), "1234").unwrap();
-        let tree = Tree::open(&[dir.path().into()]).unwrap();
-        let Ok(Entry::File(file)) = tree.get(Path::new("f"), true) else { panic!("no file") };
-        assert!(file.unchanged());
-        fs::OpenOptions::new().write(true).open(dir.path().join("f")).unwrap().set_len(2).unwrap();
-        assert!(!file.unchanged());
+        let path = dir.path().join("f");
+        let long = |byte: u8, bytes: usize| vec![byte; bytes];
+        let changes = [
+            ("cut", false),
+            ("grown", true),
+            ("grown twice", true),
+            ("touched", false),
+            ("about to grow", true),
+            ("other bytes, as many", false),
+            ("other bytes, more", false),
+        ];
+        for (change, good) in changes {
+            fs::write(&path, long(1, 1000)).unwrap();
+            let past = SystemTime::now() - Duration::from_secs(60);
+            let writer = fs::OpenOptions::new().append(true).open(&path).unwrap();
+            writer.set_modified(past).unwrap();
+            let tree = Tree::open(&[dir.path().into()]).unwrap();
+            let Ok(Entry::File(file)) = tree.get(Path::new("f"), true) else { panic!("no file") };
+            assert!(file.unchanged());
+            file.mark(500);
+            let append = || std::io::Write::write_all(&mut &writer, &long(2, 10)).unwrap();
+            match change {
+                "cut" => writer.set_len(2).unwrap(),
+                "grown" => append(),
+                "grown twice" => {
+                    append();
+                    assert!(file.unchanged());
+                    file.mark(900);
+                    append();
+                }
+                "touched" => writer.set_modified(past + Duration::from_secs(1)).unwrap(),
+                "about to grow" => writer.set_modified(SystemTime::now()).unwrap(),
+                "other bytes, as many" => fs::write(&path, long(3, 1000)).unwrap(),
+                _ => fs::write(&path, long(3, 1001)).unwrap(),
+            }
+            assert_eq!(file.unchanged(), good, "{change}");
+        }
     }
 }

@@ -1,0 +1,261 @@
+//! Proxies as the environment names them: `http_proxy`, `https_proxy`, `all_proxy`, `no_proxy`.
+//!
+//! All but the first are known in capitals too. `HTTP_PROXY` is not: a CGI program has what a client sends as
+//! `Proxy:` under that name (<https://httpoxy.org>). An empty variable is none. The rules of `no_proxy` are
+//! curl's.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use hyper::header::HeaderValue;
+use seekless_units::{Exit, Fault};
+use url::Url;
+
+use super::place::{self, Place, shown};
+
+/// Most exceptions in `no_proxy` that are looked at: a list that is longer is no list.
+const EXCEPTIONS_MAX: usize = 10_000;
+
+/// A proxy.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Proxy {
+    url: Url,
+    login: Option<HeaderValue>,
+}
+
+impl fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Proxy({self})")
+    }
+}
+
+impl fmt::Display for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.url.host_str().unwrap_or_default(), self.port())
+    }
+}
+
+impl Proxy {
+    /// It is spoken to over TLS.
+    pub(crate) fn is_secure(&self) -> bool {
+        self.url.scheme() == "https"
+    }
+
+    /// Name or address, addresses without brackets.
+    pub(crate) fn host(&self) -> &str {
+        self.url.host_str().unwrap_or_default().trim_matches(['[', ']'])
+    }
+
+    /// Its port.
+    pub(crate) fn port(&self) -> u16 {
+        self.url.port_or_known_default().unwrap_or(80)
+    }
+
+    /// The value of `Proxy-Authorization`, if there is one.
+    pub(crate) fn login(&self) -> Option<&HeaderValue> {
+        self.login.as_ref()
+    }
+
+    /// What a variable says.
+    fn parse(name: &str, text: &str) -> Result<Proxy, Fault> {
+        let wrong = |why: &str| {
+            let message = format!("{name}={}: {why}; write {name}=http://host:port", shown(text));
+            Fault::new(Exit::Usage, message)
+        };
+        let text = text.trim();
+        let whole = if text.contains("://") { text.to_string() } else { format!("http://{text}") };
+        let mut url = Url::parse(&whole).map_err(|_| wrong("is no address of a proxy"))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(wrong("only proxies that speak HTTP are known"));
+        }
+        let login = place::login(&url).map_err(|why| wrong(&why))?;
+        if login.is_some() {
+            let _ = url.set_username("");
+            let _ = url.set_password(None);
+        }
+        Ok(Proxy { url, login })
+    }
+}
+
+/// Where no proxy is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Exception {
+    Everywhere,
+    /// A host and all below it, at this port or at any.
+    Name(String, Option<u16>),
+    /// Addresses that begin with so many bits of this one.
+    Addresses(IpAddr, u32, Option<u16>),
+}
+
+impl Exception {
+    fn parse(text: &str) -> Option<Exception> {
+        let text = text.trim().to_ascii_lowercase();
+        if text == "*" {
+            return Some(Exception::Everywhere);
+        }
+        if let Some((address, bits)) = text.split_once('/') {
+            let address: IpAddr = address.trim_matches(['[', ']']).parse().ok()?;
+            return Some(Exception::Addresses(address, bits.parse().ok()?, None));
+        }
+        if let Ok(address) = text.trim_matches(['[', ']']).parse() {
+            return Some(Exception::Addresses(address, u32::MAX, None));
+        }
+        let (host, port) = match text.rsplit_once(':') {
+            Some((host, port)) => (host, Some(port.parse().ok()?)),
+            None => (text.as_str(), None),
+        };
+        if let Ok(address) = host.trim_matches(['[', ']']).parse() {
+            return Some(Exception::Addresses(address, u32::MAX, port));
+        }
+        let host = host.trim_matches('.');
+        (!host.is_empty()).then(|| Exception::Name(host.into(), port))
+    }
+
+    fn is_for(&self, place: &Place) -> bool {
+        let at = |port: Option<u16>| port.is_none_or(|port| port == place.port());
+        let host = place.host().trim_end_matches('.');
+        match self {
+            Exception::Everywhere => true,
+            Exception::Name(name, port) => {
+                let below = host.strip_suffix(name.as_str());
+                at(*port) && below.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+            }
+            Exception::Addresses(address, bits, port) => {
+                at(*port) && host.parse().is_ok_and(|host| begins_alike(host, *address, *bits))
+            }
+        }
+    }
+}
+
+/// Whether two addresses of one family have their first bits in common.
+fn begins_alike(one: IpAddr, other: IpAddr, bits: u32) -> bool {
+    let (differ, len) = match (one, other) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => (u128::from(a.to_bits() ^ b.to_bits()), 32),
+        (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits(), 128),
+        _ => return false,
+    };
+    // What is left of the bits that count, if any differ.
+    differ.checked_shr(len - bits.min(len)).unwrap_or(0) == 0
+}
+
+/// The proxies of http and https, and where none is asked. The default asks none.
+#[derive(Clone, Debug, Default)]
+pub struct Proxies {
+    /// A wrong variable is a fault of the downloads that need it.
+    http: Option<Result<Proxy, Fault>>,
+    https: Option<Result<Proxy, Fault>>,
+    exceptions: Vec<Exception>,
+}
+
+impl Proxies {
+    /// As the environment says.
+    pub fn of_environment() -> Proxies {
+        // A name in other letters than UTF-8 is no host's.
+        Proxies::of_variables(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
+    }
+
+    /// As these variables say.
+    pub fn of_variables(variable: impl Fn(&str) -> Option<String>) -> Proxies {
+        let first = |names: &[&str]| {
+            let set =
+                |name: &&str| variable(name).filter(|v| !v.trim().is_empty()).map(|v| (name.to_string(), v));
+            names.iter().find_map(set)
+        };
+        let proxy = |names: &[&str]| first(names).map(|(name, text)| Proxy::parse(&name, &text));
+        let exceptions = first(&["no_proxy", "NO_PROXY"]).map(|(_, list)| list).unwrap_or_default();
+        Proxies {
+            http: proxy(&["http_proxy", "all_proxy", "ALL_PROXY"]),
+            https: proxy(&["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"]),
+            exceptions: exceptions
+                .split([',', ' ', '\t'])
+                .filter_map(Exception::parse)
+                .take(EXCEPTIONS_MAX)
+                .collect(),
+        }
+    }
+
+    /// Which is asked for this; `None`: the server itself.
+    ///
+    /// # Errors
+    /// The variable that would say is wrong.
+    pub(crate) fn of_place(&self, place: &Place) -> Result<Option<&Proxy>, Fault> {
+        let proxy = if place.is_secure() { &self.https } else { &self.http };
+        match proxy {
+            Some(proxy) if !self.exceptions.iter().any(|e| e.is_for(place)) => {
+                proxy.as_ref().map(Some).map_err(Clone::clone)
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(variables: &[(&str, &str)], url: &str) -> String {
+        let of = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_string());
+        match Proxies::of_variables(of).of_place(&Place::parse(url).unwrap()) {
+            Ok(proxy) => proxy.map_or_else(|| "none".into(), Proxy::to_string),
+            Err(fault) => fault.message,
+        }
+    }
+
+    #[test]
+    fn variables_are_those_that_others_know() {
+        for (variables, url, proxy) in [
+            (&[("http_proxy", "http://p:3128")][..], "http://h/", "p:3128"),
+            (&[("http_proxy", "p:3128")], "http://h/", "p:3128"),
+            (&[("http_proxy", "http://p:3128")], "https://h/", "none"),
+            (&[("HTTP_PROXY", "http://p:3128")], "http://h/", "none"),
+            (&[("HTTPS_PROXY", "http://p:3128")], "https://h/", "p:3128"),
+            (&[("https_proxy", "q"), ("HTTPS_PROXY", "p")], "https://h/", "q:80"),
+            (&[("all_proxy", "p:1")], "http://h/", "p:1"),
+            (&[("ALL_PROXY", "p:1")], "https://h/", "p:1"),
+            (&[("all_proxy", "p:1"), ("http_proxy", "")], "http://h/", "p:1"),
+            (&[("all_proxy", "p:1"), ("http_proxy", "q:2")], "http://h/", "q:2"),
+            (&[("http_proxy", "[::1]:3128")], "http://h/", "[::1]:3128"),
+            (&[("http_proxy", "https://p")], "http://h/", "p:443"),
+        ] {
+            assert_eq!(asked(variables, url), proxy, "{variables:?} {url}");
+        }
+        for wrong in ["socks5://p:1", "p:99999", "http://", "h h"] {
+            let said = asked(&[("http_proxy", wrong)], "http://h/");
+            assert!(said.starts_with(&format!("http_proxy={wrong}: ")), "{said}");
+            assert_eq!(asked(&[("http_proxy", wrong)], "https://h/"), "none", "not needed");
+        }
+        let said = asked(&[("http_proxy", "socks5://me:secret@p:1")], "http://h/");
+        assert!(!said.contains("secret"), "{said}");
+    }
+
+    #[test]
+    fn exceptions_are_hosts_what_is_below_them_ports_and_networks() {
+        for (list, url, excepted) in [
+            ("*", "http://h/", true),
+            ("h", "http://h/", true),
+            ("h", "http://a.h/", true),
+            (".h", "http://h/", true),
+            ("h", "http://ah/", false),
+            ("a.h", "http://h/", false),
+            ("x, h ,y", "http://H./", true),
+            ("x h", "http://h/", true),
+            ("h:80", "http://h/", true),
+            ("h:81", "http://h/", false),
+            ("127.0.0.1", "http://127.0.0.1:8/", true),
+            ("127.0.0.1:9", "http://127.0.0.1:8/", false),
+            ("10.0.0.0/8", "http://10.1.2.3/", true),
+            ("10.0.0.0/8", "http://11.1.2.3/", false),
+            ("0.0.0.0/0", "http://11.1.2.3/", true),
+            ("::1", "http://[::1]/", true),
+            ("[::1]:80", "http://[::1]/", true),
+            ("2001:db8::/32", "http://[2001:db8:1::1]/", true),
+            ("2001:db8::/32", "http://[2001:db9::1]/", false),
+            ("10.0.0.0/8", "http://h/", false),
+            (",, :,/,.", "http://h/", false),
+        ] {
+            let proxy = asked(&[("http_proxy", "p:1"), ("no_proxy", list)], url);
+            assert_eq!(proxy == "none", excepted, "{list} {url}");
+        }
+        assert_eq!(asked(&[("http_proxy", "p"), ("NO_PROXY", "h")], "http://h/"), "none");
+    }
+}

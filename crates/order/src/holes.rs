@@ -1,0 +1,199 @@
+//! Where a file has data: `SEEK_DATA` and `SEEK_HOLE`.
+//!
+//! A hole has no place on the disk, and space that was allocated and never written has one that nobody need
+//! read. To read either brings zeros into memory, in the place of other files.
+
+use std::os::fd::AsFd;
+
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
+
+/// A file shorter than this with all its blocks is not asked: what it may hold unwritten is read sooner. At
+/// half of it two system calls more for each file of half this size; at double, so much more may be read for
+/// nothing.
+const ASKED_FROM: u64 = 1 << 20;
+
+/// To read ahead in one stretch costs less than two reads with so much between them, and holes take no time.
+/// At half of it files with many small holes are read in more steps; at double more zeros take memory.
+const READ_ALONG: u64 = 64 << 10;
+
+/// A block of `stat`.
+const BLOCK: u64 = 512;
+
+/// Bytes of a file that follow one another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stretch {
+    pub(crate) offset: u64,
+    /// At least one.
+    pub(crate) len: u64,
+}
+
+impl Stretch {
+    pub(crate) fn end(self) -> u64 {
+        self.offset.saturating_add(self.len)
+    }
+}
+
+/// Whether a file of so many bytes has fewer blocks of 512 than it takes without holes.
+pub(crate) fn lacks_blocks(bytes: u64, blocks: u64) -> bool {
+    blocks.saturating_mul(BLOCK) < bytes
+}
+
+/// Whether such a file may have holes, or space that was never written.
+pub(crate) fn may_have_holes(bytes: u64, blocks: u64) -> bool {
+    bytes >= ASKED_FROM || lacks_blocks(bytes, blocks)
+}
+
+/// Most bytes that it has on its disk.
+pub(crate) fn on_disk(bytes: u64, blocks: u64) -> u64 {
+    bytes.min(blocks.saturating_mul(BLOCK))
+}
+
+/// The first stretch of data at or behind `offset`; `None`: there is none. Where the file system does not
+/// tell, all that is there.
+pub(crate) fn next_data(file: impl AsFd, offset: u64, end: u64) -> Option<Stretch> {
+    if offset >= end {
+        return None;
+    }
+    let all = Some(Stretch { offset, len: end - offset });
+    let first = match seek(&file, SeekFrom::Data(offset)) {
+        Ok(first) => first,
+        Err(Errno::NXIO) => return None,
+        Err(_) => return all,
+    };
+    if first >= end {
+        return None;
+    }
+    let upto = seek(&file, SeekFrom::Hole(first)).map_or(end, |hole| hole.min(end));
+    // The file changes meanwhile: it is looked at again where it is read.
+    if upto <= first || first < offset { all } else { Some(Stretch { offset: first, len: upto - first }) }
+}
+
+/// Stretches of data between `offset` and `end`, the first so many at most. A hole shorter than
+/// [`READ_ALONG`] counts as data.
+pub(crate) fn data(file: impl AsFd, offset: u64, end: u64, most: usize) -> Vec<Stretch> {
+    let (mut all, mut at): (Vec<Stretch>, u64) = (Vec::new(), offset);
+    while let Some(next) = next_data(&file, at, end) {
+        at = next.end();
+        let full = all.len() == most;
+        match all.last_mut() {
+            Some(last) if next.offset - last.end() < READ_ALONG => last.len = next.end() - last.offset,
+            _ if full => break,
+            _ => all.push(next),
+        }
+    }
+    all
+}
+
+/// The first so many bytes of these stretches.
+pub(crate) fn first(stretches: &[Stretch], bytes: u64) -> Vec<Stretch> {
+    let mut left = bytes;
+    let cut = stretches.iter().map(|stretch| {
+        let len = stretch.len.min(left);
+        left -= len;
+        Stretch { len, ..*stretch }
+    });
+    cut.filter(|stretch| stretch.len > 0).collect()
+}
+
+/// All stretches of data of a file of `size` bytes, in units of [`BLOCK`] bytes, at most `most` of them:
+/// where there are more, short holes count as data.
+pub(crate) fn map(file: impl AsFd, size: u64, most: usize) -> Vec<Stretch> {
+    let mut map = Map { all: Vec::new(), least: 1, most: most.max(2) };
+    let mut at = 0;
+    while let Some(next) = next_data(&file, at, size) {
+        let offset = next.offset / BLOCK * BLOCK;
+        map.add(Stretch { offset, len: next.end().next_multiple_of(BLOCK).min(size) - offset });
+        at = next.end();
+    }
+    map.all
+}
+
+struct Map {
+    all: Vec<Stretch>,
+    /// Shortest hole.
+    least: u64,
+    most: usize,
+}
+
+impl Map {
+    fn add(&mut self, next: Stretch) {
+        while !self.joined(next) && self.all.len() == self.most {
+            self.least = self.least.saturating_mul(2);
+            let (before, most, least) = (std::mem::take(&mut self.all), self.most, self.least);
+            let mut shorter = Map { all: Vec::new(), least, most };
+            for one in before {
+                if !shorter.joined(one) {
+                    shorter.all.push(one);
+                }
+            }
+            self.all = shorter.all;
+        }
+        if self.all.last().is_none_or(|last| last.end() < next.end()) {
+            self.all.push(next);
+        }
+    }
+
+    /// Takes a stretch into the last one, if the hole between them is too short.
+    fn joined(&mut self, next: Stretch) -> bool {
+        match self.all.last_mut() {
+            Some(last) if next.offset < last.end().saturating_add(self.least) => {
+                last.len = next.end().max(last.end()) - last.offset;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    fn sparse(stretches: &[(u64, u64)], size: u64) -> File {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(size).unwrap();
+        for (offset, len) in stretches {
+            file.write_all_at(&vec![1; *len as usize], *offset).unwrap();
+        }
+        file
+    }
+
+    #[test]
+    fn data_is_found_and_holes_are_not() {
+        let file = sparse(&[(1 << 20, 65_536), (4 << 20, 65_536)], 1 << 30);
+        if next_data(&file, 0, 1 << 30).is_some_and(|first| first.offset == 0) {
+            return println!("skipped: no holes here");
+        }
+        let (a, b) = (Stretch { offset: 1 << 20, len: 65_536 }, Stretch { offset: 4 << 20, len: 65_536 });
+        assert_eq!(map(&file, 1 << 30, 100), [a, b]);
+        assert_eq!(data(&file, 0, 1 << 30, 9), [a, b]);
+        assert_eq!(data(&file, 0, 1 << 30, 1), [a]);
+        assert_eq!(data(&file, (1 << 20) + 5, 2 << 20, 9), [Stretch { offset: a.offset + 5, len: 65_531 }]);
+        assert_eq!(data(&file, 2 << 20, 3 << 20, 9), []);
+        let near = sparse(&[(0, 4096), (32 << 10, 4096)], 1 << 30);
+        assert_eq!(data(&near, 0, 1 << 30, 9), [Stretch { offset: 0, len: 36 << 10 }]);
+        assert_eq!(first(&[a, b], 70_000), [a, Stretch { len: 70_000 - 65_536, ..b }]);
+        assert_eq!(first(&[a, b], 65_536), [a]);
+        assert_eq!(next_data(&file, 1 << 30, 1 << 30), None);
+        assert_eq!(map(sparse(&[], 1 << 40), 1 << 40, 100), []);
+        assert_eq!(map(sparse(&[], 0), 0, 100), []);
+    }
+
+    #[test]
+    fn too_many_stretches_become_fewer_and_lose_nothing() {
+        let mut map = Map { all: Vec::new(), least: 1, most: 10 };
+        let starts: Vec<u64> = (0..1000).map(|i| i * 4096 + (i / 100) * 1_000_000).collect();
+        starts.iter().for_each(|&offset| map.add(Stretch { offset, len: 512 }));
+        assert!(map.all.len() <= 10, "{:?}", map.all);
+        for &offset in &starts {
+            assert!(map.all.iter().any(|s| s.offset <= offset && offset + 512 <= s.end()), "{offset}");
+        }
+        assert!(map.all.windows(2).all(|pair| pair[0].end() < pair[1].offset));
+        let data: u64 = map.all.iter().map(|s| s.len).sum();
+        assert!(data < 5_000_000, "the long holes are holes: {data}");
+    }
+}
