@@ -5,7 +5,7 @@
 use std::fmt;
 use std::path::Path;
 
-use seekless_engine::{DiskReport, MetadataReport};
+use seekless_engine::{BitratesReport, DiskReport, MetadataReport};
 use seekless_units::{Bytes, Exit, Fault};
 use serde::{Deserialize, Serialize};
 
@@ -57,6 +57,9 @@ pub struct StatusReport {
     /// The trees whose metadata is kept, if there are such.
     #[serde(default)]
     pub metadata: Option<MetadataReport>,
+    /// The table of bitrates, if there is one.
+    #[serde(default)]
+    pub bitrates: Option<BitratesReport>,
 }
 
 /// What programs had of file sets.

@@ -12,6 +12,7 @@ use crossbeam_channel::{Sender, TrySendError, bounded};
 use seekless_policy::memory::REPORT_EVERY;
 use seekless_policy::{Config, DiskEngine, IN_FLIGHT_MAX, OrderKind, Sizing};
 
+use crate::bitrates::Bitrates;
 use crate::decisions::DiskLog;
 use crate::disk::Disk;
 use crate::disk_thread::DiskLoop;
@@ -19,7 +20,6 @@ use crate::door::Message;
 use crate::kind::{Kinds, is_block};
 use crate::layout::Layout;
 use crate::machine::Machine;
-use crate::media::{self, Bitrates};
 use crate::missed::Missed;
 use crate::next_files::{Foretold, NextFiles};
 use crate::open_files::OpenFiles;
@@ -46,7 +46,7 @@ pub(crate) struct AllDisks {
     pub(crate) disks: Arc<AtomicUsize>,
     /// Whether the disks are left to their readers ([`seekless_policy::Event::Rest`]).
     pub(crate) rests: Arc<AtomicBool>,
-    /// What headers and manifests said.
+    /// What the table of bitrates says.
     pub(crate) bitrates: Arc<Bitrates>,
     /// What was brought in for users that have not shown it.
     pub(crate) foretold: Arc<Foretold>,
@@ -80,10 +80,6 @@ impl DiskThread {
         // Twice the queue: requests the engine will pass are refused quickly and may come in bursts.
         let (sender, messages) = bounded(config.queue_max.saturating_mul(2).min(1 << 16));
         let (workers, reports) = Workers::start(name, config.in_flight)?;
-        let ((looks, to_look), (tell, headers)) = media::channels();
-        if config.reads_headers() {
-            media::spawn(name, to_look, tell, bitrates)?;
-        }
         let pinner = config.pins().then(|| Pinner::start(name)).transpose()?;
         let media_rate = disk.profile.as_ref().map_or(0.0, |profile| profile.mean_rate());
         // Addresses that clients tell of a file system on several disks are its own.
@@ -105,7 +101,8 @@ impl DiskThread {
             missed: Missed::default(),
             pending: HashMap::new(),
             pinner,
-            looks,
+            bitrates,
+            bitrates_told: 0,
             next_files,
             kinds,
             disk,
@@ -116,7 +113,7 @@ impl DiskThread {
             memory_due: began + Duration::from_nanos(REPORT_EVERY.0),
             statistics,
         };
-        let run = move || body.run(&messages, &reports, &headers);
+        let run = move || body.run(&messages, &reports);
         let thread = thread::Builder::new().name(short_name("disk", name)).spawn(run)?;
         Ok(DiskThread { name: name.to_string(), snapshot, sender, thread, replaced })
     }

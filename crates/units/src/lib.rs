@@ -9,15 +9,19 @@
 extern crate alloc;
 
 mod bytes;
+mod escape;
 mod exit;
 mod name;
 mod nanos;
+mod rate;
 mod sector;
 mod share;
 
 pub use bytes::{Bytes, PAGE_BYTES, ParseBytesError};
+pub use escape::{escaped, unescaped};
 pub use exit::{Exit, Fault};
 pub use name::{FileId, UnknownName};
 pub use nanos::{Nanos, ParseNanosError};
+pub use rate::{BITRATES_BYTES_MAX, BITRATES_MAX, ParseRateError, Rate};
 pub use sector::{Lba, SECTOR_BYTES, part_of};
 pub use share::share;
