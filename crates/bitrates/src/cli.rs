@@ -89,14 +89,15 @@ pub(crate) fn search(
                 continue;
             }
         };
-        let copy = match look::is_media(&found.file).and_then(|is| is.then(|| found.file.try_clone()).transpose()) {
-            Ok(Some(copy)) => copy,
-            Ok(None) => continue,
-            Err(error) => {
-                leave_out(&mut table, &found.path, &error.to_string());
-                continue;
-            }
-        };
+        let copy =
+            match look::is_media(&found.file).and_then(|is| is.then(|| found.file.try_clone()).transpose()) {
+                Ok(Some(copy)) => copy,
+                Ok(None) => continue,
+                Err(error) => {
+                    leave_out(&mut table, &found.path, &error.to_string());
+                    continue;
+                }
+            };
         let full = match look(copy)? {
             Said::Rate(rate) => !table.tell(found.path, From::Header, rate),
             Said::Manifest(parts) => of_manifest(&walk, &found, parts, &mut table),

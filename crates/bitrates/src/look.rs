@@ -82,7 +82,8 @@ pub(crate) fn look(file: File) -> Result<Said, Fault> {
             Err(Fault::new(Exit::Permission, what))
         }
         (Heard::All(text), Some(status)) if status.success() => {
-            Ok(serde_json::from_slice(&text).unwrap_or_else(|_| refused("what was found is no answer".into())))
+            Ok(serde_json::from_slice(&text)
+                .unwrap_or_else(|_| refused("what was found is no answer".into())))
         }
         (Heard::All(_), Some(status)) => Ok(refused(ill(status))),
         (Heard::All(_), None) => Ok(refused("its process does not end".into())),

@@ -45,12 +45,7 @@ fn at(offset: u64, end: u64, bytes: &mut Bytes<'_>) -> Result<Option<Found>, Lie
 }
 
 /// The first box of one of these kinds from `offset` on.
-fn find(
-    kinds: &[&[u8; 4]],
-    mut offset: u64,
-    end: u64,
-    bytes: &mut Bytes<'_>,
-) -> Result<Option<Found>, Lie> {
+fn find(kinds: &[&[u8; 4]], mut offset: u64, end: u64, bytes: &mut Bytes<'_>) -> Result<Option<Found>, Lie> {
     for _ in 0..BOXES_MAX {
         let Some(found) = at(offset, end, bytes)? else { return Ok(None) };
         if kinds.iter().any(|kind| found.header.kind == FourCC::new(kind)) {

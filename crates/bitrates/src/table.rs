@@ -130,6 +130,7 @@ pub(crate) fn replaceable(path: &Path) -> Result<(), Fault> {
         return Ok(());
     }
     let name = escaped(path.as_os_str().as_bytes());
-    let what = format!("cannot write {name}: it is there and holds no table; choose another file, or remove it");
+    let what =
+        format!("cannot write {name}: it is there and holds no table; choose another file, or remove it");
     Err(Fault::new(Exit::Usage, what))
 }

@@ -178,7 +178,8 @@ fn found(dir: &Path) -> (Vec<(String, u64)>, Vec<String>) {
         let path = path.as_str().unwrap().to_string();
         path.strip_prefix(&format!("{}/", dir.display())).unwrap().to_string()
     };
-    let rates = list("bitrates").iter().map(|r| (name(&r["path"]), r["bytes_per_s"].as_u64().unwrap())).collect();
+    let rates =
+        list("bitrates").iter().map(|r| (name(&r["path"]), r["bytes_per_s"].as_u64().unwrap())).collect();
     let reasons = list("left_out").into_iter();
     (rates, reasons.map(|l| format!("{}: {}", name(&l["path"]), l["why"].as_str().unwrap())).collect())
 }

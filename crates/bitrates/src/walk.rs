@@ -147,7 +147,8 @@ fn below(address: &str) -> Option<PathBuf> {
     let path = address.split(['?', '#']).next()?;
     let plain = |c: &Component<'_>| matches!(c, Component::Normal(_) | Component::CurDir);
     let path = Path::new(path);
-    let inside = !path.as_os_str().is_empty() && !address.contains("://") && path.components().all(|c| plain(&c));
+    let inside =
+        !path.as_os_str().is_empty() && !address.contains("://") && path.components().all(|c| plain(&c));
     inside.then(|| path.components().filter(|c| *c != Component::CurDir).collect())
 }
 

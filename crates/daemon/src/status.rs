@@ -362,6 +362,10 @@ impl fmt::Display for StatusReport {
                 kept.pause_s
             )?;
         }
+        if let Some(table) = &self.bitrates {
+            let BitratesReport { table, files, lines_left_out, .. } = table;
+            writeln!(f, "bitrates of {files} files by {table}, {lines_left_out} lines left out")?;
+        }
         let sets = &self.file_sets;
         if sets.begun + sets.refused > 0 {
             let share = |d: &DiskReport| (d.file_sets.disk_ms / d.disk_ms.max(1e-9) * 100.0).min(100.0);

@@ -33,8 +33,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags, fstat, makedev, open, openat,
-    openat2, readlinkat, statx,
+    AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags, fstat, makedev, open, openat, openat2,
+    readlinkat, statx,
 };
 use rustix::io::Errno;
 use seekless_policy::FileId;
@@ -236,7 +236,10 @@ impl std::fmt::Display for Refusal {
             Refusal::Io(error) => write!(f, "it cannot be opened: {error}"),
             Refusal::Kind => f.write_str("it is no regular file; name one"),
             Refusal::Size(bytes) => {
-                write!(f, "{bytes} bytes are more than the {BITRATES_BYTES_MAX} of a table; write a shorter one")
+                write!(
+                    f,
+                    "{bytes} bytes are more than the {BITRATES_BYTES_MAX} of a table; write a shorter one"
+                )
             }
             Refusal::NotOurs(path, who) => {
                 let path = escaped(path.as_os_str().as_bytes());
@@ -277,9 +280,8 @@ fn opened(path: &Path) -> Result<File, Refusal> {
 /// user may write to them. A folder like `/tmp`, in which each user can rename its own files only, will do.
 fn owned_by_root(path: &Path) -> Result<OwnedFd, Refusal> {
     let absolute = std::path::absolute(path).map_err(|_| Refusal::Io(Errno::NOENT))?;
-    let names = |path: &Path| -> VecDeque<OsString> {
-        path.components().map(|c| c.as_os_str().to_owned()).collect()
-    };
+    let names =
+        |path: &Path| -> VecDeque<OsString> { path.components().map(|c| c.as_os_str().to_owned()).collect() };
     let mut left = names(&absolute);
     let (mut at, mut here) = (open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?, PathBuf::from("/"));
     let mut links = 0;

@@ -18,7 +18,11 @@ pub fn escaped(name: &[u8]) -> String {
         for c in chunk.valid().chars() {
             let edge = c == ' ' && (at == 0 || at == last);
             let plain = !(c.is_control() || is_format(c) || c == '\\' || edge);
-            if plain { text.push(c) } else { hex(&mut text, c.encode_utf8(&mut [0; 4]).as_bytes()) }
+            if plain {
+                text.push(c)
+            } else {
+                hex(&mut text, c.encode_utf8(&mut [0; 4]).as_bytes())
+            }
             at += c.len_utf8();
         }
         hex(&mut text, chunk.invalid());

@@ -68,7 +68,8 @@ impl FromStr for Rate {
         if unit.is_empty() {
             return Err(err("it has no unit"));
         }
-        let bits = |unit: &str| unit.strip_suffix("bit/s").or(unit.strip_suffix("b/s")).map(ToString::to_string);
+        let bits =
+            |unit: &str| unit.strip_suffix("bit/s").or(unit.strip_suffix("b/s")).map(ToString::to_string);
         let bytes = |unit: &str| unit.strip_suffix("B/s").map(ToString::to_string);
         let (prefix, one) = match (bytes(unit), bits(unit)) {
             (Some(prefix), _) => (prefix, 8.0),
