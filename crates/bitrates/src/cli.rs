@@ -16,8 +16,9 @@ use crate::walk::{Found, Step, Walk};
 /// Most lines on standard error; beyond it they are counted only.
 const LINES_MAX: u64 = 1000;
 
-/// Writes the table that `--bitrates` reads, from the headers of the media files below DIR: MP4, MOV, Matroska
-/// and WebM, HLS and DASH manifests. No link is followed. Each file is parsed by a process without rights.
+/// Writes the table that `--bitrates` reads, from the headers of the media files below DIR: MP4, MOV,
+/// Matroska and WebM, HLS and DASH manifests. No link is followed. Each file is parsed by a process without
+/// rights.
 #[derive(Args, Clone, Debug)]
 pub struct BitratesArgs {
     /// The folder

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags, fstat, makedev, open, openat,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, StatxFlags, fstat, makedev, open, openat,
     openat2, statx,
 };
 use rustix::io::Errno;
@@ -24,7 +24,9 @@ pub(crate) struct Found {
     /// Its path.
     pub(crate) path: PathBuf,
     pub(crate) file: File,
-    about: Stat,
+    /// Its file system and its owner.
+    dev: u64,
+    uid: u32,
 }
 
 /// Files, and what could not be read and why.
@@ -63,7 +65,7 @@ impl Walk {
         let about = statx(&file, c"", AtFlags::EMPTY_PATH, what).ok()?;
         let regular = FileType::from_raw_mode(about.stx_mode.into()) == FileType::RegularFile;
         let dev = makedev(about.stx_dev_major, about.stx_dev_minor);
-        let theirs = regular && dev == manifest.about.st_dev && about.stx_uid == manifest.about.st_uid;
+        let theirs = regular && (dev, about.stx_uid) == (manifest.dev, manifest.uid);
         theirs.then(|| (folder.join(relative), about.stx_size))
     }
 
@@ -75,20 +77,16 @@ impl Walk {
         if path.as_os_str().len() > PATH_BYTES_MAX {
             return Some(Step::LeftOut(path, format!("its path has more than {PATH_BYTES_MAX} bytes")));
         }
-        let opened = regular_or_folder(fd, name).and_then(|opened| match opened {
-            Opened::Folder(fd) => Dir::read_from(&fd).map(|entries| Ok((fd, entries))),
-            Opened::File(file, about) => Ok(Err(Some((file, about)))),
-            Opened::Other => Ok(Err(None)),
-        });
-        match opened {
-            Ok(Ok(_)) if depth >= DEPTH_MAX => {
+        match regular_or_folder(fd, name) {
+            Ok(Opened::Folder(..)) if depth >= DEPTH_MAX => {
                 Some(Step::LeftOut(path, format!("folders are more than {DEPTH_MAX} deep here")))
             }
-            Ok(Ok((fd, entries))) => {
+            Ok(Opened::Folder(fd, entries)) => {
                 self.folders.push((path, fd, entries));
                 None
             }
-            Ok(Err(found)) => found.map(|(file, about)| Step::File(Found { path, file, about })),
+            Ok(Opened::File { file, dev, uid }) => Some(Step::File(Found { path, file, dev, uid })),
+            Ok(Opened::Other) => None,
             Err(error) => Some(Step::LeftOut(path, std::io::Error::from(error).to_string())),
         }
     }
@@ -121,8 +119,8 @@ impl Iterator for Walk {
 }
 
 enum Opened {
-    Folder(OwnedFd),
-    File(File, Stat),
+    Folder(OwnedFd, Dir),
+    File { file: File, dev: u64, uid: u32 },
     Other,
 }
 
@@ -136,8 +134,14 @@ fn regular_or_folder(folder: &OwnedFd, name: &CStr) -> Result<Opened, Errno> {
         open(format!("/proc/self/fd/{}", place.as_raw_fd()), flags, Mode::empty())
     };
     Ok(match FileType::from_raw_mode(about.st_mode) {
-        FileType::Directory => Opened::Folder(again(OFlags::DIRECTORY)?),
-        FileType::RegularFile => Opened::File(File::from(again(OFlags::empty())?), about),
+        FileType::Directory => {
+            let fd = again(OFlags::DIRECTORY)?;
+            let entries = Dir::read_from(&fd)?;
+            Opened::Folder(fd, entries)
+        }
+        FileType::RegularFile => {
+            Opened::File { file: File::from(again(OFlags::empty())?), dev: about.st_dev, uid: about.st_uid }
+        }
         _ => Opened::Other,
     })
 }

@@ -49,8 +49,8 @@ impl EngineOptions {
     /// The settings of an engine in this mode; nothing is opened or created.
     ///
     /// # Errors
-    /// Those of [`PolicyOptions::config`]; a budget that this machine does not have; a log of no bytes; a table
-    /// of bitrates that cannot be read ([`check_table`]).
+    /// Those of [`PolicyOptions::config`]; a budget that this machine does not have; a log of no bytes; a
+    /// table of bitrates that cannot be read ([`check_table`]).
     pub fn settings(&self, mode: Mode) -> Result<Settings, Fault> {
         let usage = |message: String| Err(Fault::new(Exit::Usage, message));
         if let (Some(budget), Some(memory)) = (self.policy.budget, page_cache())
