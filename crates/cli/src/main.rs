@@ -68,6 +68,8 @@ enum Command {
     Load(seekless_load::cli::LoadArgs),
     /// Hard disks made of software
     Vdisk(seekless_vdisk::cli::VdiskArgs),
+    /// Write a table of bitrates from the headers of media files, for `--bitrates`
+    Bitrates(seekless_bitrates::cli::BitratesArgs),
     /// Disks: what is there, how fast each really is, and kernel settings that follow from it
     Disk(seekless_disk::cli::DiskArgs),
     /// Put paths in the order in which their disk reads them best, and read ahead of their consumer
@@ -196,6 +198,7 @@ fn ours(command: Command) -> Result<Exit, Fault> {
         Command::Get(args) => seekless_http::cli::run_get(args),
         Command::Load(args) => seekless_load::cli::run(args),
         Command::Vdisk(args) => seekless_vdisk::cli::run(args),
+        Command::Bitrates(args) => seekless_bitrates::cli::run(&args),
         Command::Disk(args) => seekless_disk::cli::run(args),
         Command::Order(args) => seekless_order::cli::run(args),
         Command::CatSet(args) => seekless_order::cat::run(args),

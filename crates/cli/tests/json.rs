@@ -1,6 +1,8 @@
 //! `--json` without a file, or with `-`: standard output has the result and nothing else. With a file: what
 //! is there and is no JSON stays.
 
+mod common;
+
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -46,6 +48,33 @@ fn a_run_gives_the_statistics_of_its_daemon() {
     }
     let statistics: Value = serde_json::from_slice(&done.stdout).expect(&said);
     assert!(statistics["pid"].is_u64(), "{statistics}");
+}
+
+/// The daemon writes them when it has ended: what its disks counted is not gone by then.
+#[test]
+fn a_run_reports_the_disks_that_were_read() {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("run-json");
+    std::fs::write(&file, vec![7; 1 << 20]).unwrap();
+    common::forget(&file);
+    let dir = tempfile::tempdir().unwrap();
+    let report = dir.path().join("report");
+    let done = Command::new(SEEKLESS)
+        .args(["run", "--include-ssd", "--json"])
+        .arg(&report)
+        .args(["--", "dd", "of=/dev/null", "bs=64k", "count=1", "status=none"])
+        .arg(format!("if={}", file.display()))
+        .env("SEEKLESS_SHIM", common::shim())
+        .env("SEEKLESS_STATE", dir.path().join("state"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{said}");
+    let report: Value = serde_json::from_slice(&std::fs::read(&report).unwrap()).expect(&said);
+    if report["counters"]["needs"] == 0 {
+        return println!("skipped: {} lies on a file system in memory", file.display());
+    }
+    let disks = report["disks"].as_array().unwrap();
+    assert!(disks.iter().any(|disk| disk["requests"] == 1 && disk["reads"].as_u64() > Some(0)), "{report}");
 }
 
 #[test]

@@ -208,6 +208,7 @@ fn report(shared: &Shared, calls: &Calls) -> StatusReport {
         delivered: lock(&shared.deliveries).report(),
         file_sets: *lock(&shared.file_sets),
         metadata: shared.engine.metadata(),
+        bitrates: shared.engine.bitrates(),
     }
 }
 

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::path::Path;
 
-use seekless_engine::{DiskReport, MetadataReport};
+use seekless_engine::{BitratesReport, DiskReport, MetadataReport};
 use seekless_output::write_line;
 use seekless_units::{Bytes, Exit, Fault};
 use serde::{Deserialize, Serialize};
@@ -58,6 +58,9 @@ pub struct StatusReport {
     /// The trees whose metadata is kept, if there are such.
     #[serde(default)]
     pub metadata: Option<MetadataReport>,
+    /// The table of bitrates, if there is one.
+    #[serde(default)]
+    pub bitrates: Option<BitratesReport>,
 }
 
 /// What programs had of file sets.
@@ -359,6 +362,10 @@ impl fmt::Display for StatusReport {
                 Bytes(kept.bytes_last).as_mb(),
                 kept.pause_s
             )?;
+        }
+        if let Some(table) = &self.bitrates {
+            let BitratesReport { table, files, lines_left_out, .. } = table;
+            writeln!(f, "bitrates of {files} files by {table}, {lines_left_out} lines left out")?;
         }
         let sets = &self.file_sets;
         if sets.begun + sets.refused > 0 {

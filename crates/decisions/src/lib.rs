@@ -2,7 +2,7 @@
 //! of text.
 //!
 //! ```text
-//! seekless-decisions 6                        first line: the format's version
+//! seekless-decisions 7                        first line: the format's version
 //! 0 0 disk sda {"mode":"both",...}            disk 0 is `sda`; its settings, as JSON
 //! 0 0 + memory 1073741824 1                    bytes of page cache, disks that share it
 //! 0 1500000 + request 7 2049:131 0 524288 104857600 81920
@@ -42,7 +42,7 @@ use seekless_policy::{
 use seekless_units::{Bytes, Lba, Nanos};
 
 /// The first line of a log.
-pub const FIRST_LINE: &str = "seekless-decisions 6";
+pub const FIRST_LINE: &str = "seekless-decisions 7";
 
 /// What first lines of every version begin with.
 pub const FORMAT: &str = "seekless-decisions ";
@@ -205,7 +205,6 @@ fn write_action(f: &mut fmt::Formatter<'_>, action: &Action) -> fmt::Result {
         Action::Unpin { file, offset, len, cold } => {
             write!(f, "- unpin {} {offset} {len}{}", Name(file), if cold { " cold" } else { "" })
         }
-        Action::Header { file } => write!(f, "- header {}", Name(file)),
         Action::Close { file } => write!(f, "- close {}", Name(file)),
         Action::Answer { request, verdict } => {
             let word = match verdict {
@@ -402,7 +401,6 @@ fn read_action(word: &str, mut w: Words<'_>) -> Result<Action, Unreadable> {
             len: w.number()?,
             cold: w.last("cold", "an unpin ends there or is `cold`")?,
         },
-        "header" => Action::Header { file: w.file()? },
         "close" => Action::Close { file: w.file()? },
         "answer" => {
             let request = RequestId(w.number()?);
@@ -482,7 +480,6 @@ mod tests {
             "0 1 - probe 1:2 0 4096",
             "0 1 - unpin 1:2 0 4096",
             "0 1 - unpin 1:2 0 4096 cold",
-            "0 1 - header 1:2",
             "0 59700000000 - close 2049:131",
             "0 1 + in-flight 4",
             "0 1 + rest on",

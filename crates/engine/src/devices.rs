@@ -76,6 +76,8 @@ pub struct Devices {
     /// Of file systems made of others.
     by_file: HashMap<FileId, (Place, Instant)>,
     readers: Vec<DiskThread>,
+    /// What the disk threads had counted that ended when this was closed.
+    ended: Vec<(String, Arc<Mutex<Snapshot>>)>,
     all: AllDisks,
     /// Which reader serves a disk, and the disk's [`sequence`]; `None` stands for the common queue.
     by_disk: HashMap<Option<Dev>, (usize, u64)>,
@@ -93,6 +95,7 @@ impl Devices {
             known: HashMap::new(),
             by_file: HashMap::new(),
             readers: Vec::new(),
+            ended: Vec::new(),
             by_disk: HashMap::new(),
             swept: None,
             closed: false,
@@ -104,9 +107,10 @@ impl Devices {
         self.readers.iter().map(|r| (r.name.as_str(), &r.snapshot))
     }
 
-    /// What every disk thread counts.
+    /// What every disk thread counts, or has counted if it ended when this was closed.
     pub fn reports(&self) -> Vec<DiskReport> {
-        self.views().map(|(name, snapshot)| DiskReport::of(name, &lock(snapshot))).collect()
+        let ended = self.ended.iter().map(|(name, snapshot)| (name.as_str(), snapshot));
+        ended.chain(self.views()).map(|(name, snapshot)| DiskReport::of(name, &lock(snapshot))).collect()
     }
 
     /// Whether the engine has this file open by itself.
@@ -135,6 +139,8 @@ impl Devices {
     pub(crate) fn close(&mut self) -> impl FnOnce() + use<> {
         self.closed = true;
         let readers = std::mem::take(&mut self.readers);
+        // Last reports are written after the end.
+        self.ended.extend(readers.iter().map(|reader| (reader.name.clone(), reader.snapshot.clone())));
         let log = self.settings.decisions.clone();
         move || {
             readers.into_iter().for_each(DiskThread::stop);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, never, select_biased};
+use crossbeam_channel::{Receiver, never, select_biased};
 use seekless_kernel::prefetch::{Source, give_back};
 use seekless_policy::{
     Access, Action, Demand, DiskEngine, Event, FileId, Outcome, Request, RequestId, Taken, Verdict,
@@ -19,12 +19,12 @@ use seekless_policy::{
 use seekless_units::Nanos;
 
 use crate::aside::Aside;
+use crate::bitrates::Bitrates;
 use crate::decisions::DiskLog;
 use crate::disk::Disk;
 use crate::door::{Ask, ClientDemand, Completion, Hit, Message, OnAnswer, ResidentRange};
 use crate::kind::Kinds;
 use crate::machine::Machine;
-use crate::media::{Look, Told};
 use crate::missed::Missed;
 use crate::next_files::NextFiles;
 use crate::open_files::OpenFiles;
@@ -56,8 +56,9 @@ pub(crate) struct DiskLoop {
     pub(crate) pending: HashMap<RequestId, Pending>,
     /// `None`: nothing is pinned.
     pub(crate) pinner: Option<Pinner>,
-    /// Files whose headers are to be looked at.
-    pub(crate) looks: Sender<Look>,
+    /// The bitrates that are known beforehand, and which reading of them the engine has heard.
+    pub(crate) bitrates: Arc<Bitrates>,
+    pub(crate) bitrates_told: u64,
     /// `None`: no file is read before its reader opens it.
     pub(crate) next_files: Option<NextFiles>,
     /// Where it is measured how many pieces the disk bears at once.
@@ -75,12 +76,7 @@ pub(crate) struct DiskLoop {
 
 impl DiskLoop {
     /// Until the doors' ends of `messages` are gone.
-    pub(crate) fn run(
-        mut self,
-        messages: &Receiver<Message>,
-        reports: &Receiver<Report>,
-        told: &Receiver<Told>,
-    ) {
+    pub(crate) fn run(mut self, messages: &Receiver<Message>, reports: &Receiver<Report>) {
         worker::run_first();
         loop {
             // Asked for anew: a thread that has ended leaves a channel that is always ready.
@@ -109,7 +105,6 @@ impl DiskLoop {
             let arrived = (0..messages.len()).take_while(|_| reports.is_empty());
             arrived.map_while(|_| messages.try_recv().ok()).for_each(|message| self.message(message));
             orders.try_iter().take(orders.len()).for_each(|order| self.order(order));
-            told.try_iter().for_each(|(file, bytes_per_s)| self.event(Event::Bitrate { file, bytes_per_s }));
         }
         for (_, pending) in self.pending.drain() {
             (pending.on_answer)(Completion::Closing);
@@ -145,6 +140,7 @@ impl DiskLoop {
                 let Hit { source, reader, file, edition, offset, len, taken, start, steps } = *hit;
                 self.files.open(file, edition, start, steps, source);
                 self.event(Event::Opened { file });
+                self.tell_bitrate(file);
                 self.access(file, offset, len, taken);
                 self.read(reader, file, offset, len);
             }
@@ -182,6 +178,7 @@ impl DiskLoop {
         self.pending.insert(id, pending);
         let deadline = ask.demand.deadline.map(|at| self.at(at));
         let ClientDemand { bitrate, file_set, .. } = ask.demand;
+        let bitrate = bitrate.or_else(|| self.bitrates.of(file));
         let demand = Demand { deadline, bitrate, file_set, ..Demand::default() };
         let (from, file_size) = (need_offset, edition.size);
         self.event(Event::Request(Request { id, file, from, offset, len, file_size, lba, demand }));
@@ -249,13 +246,6 @@ impl DiskLoop {
             Action::Unpin { file, offset, len, cold } => {
                 if let Some(pinner) = &mut self.pinner {
                     pinner.unpin(Span::of(file, offset, len), cold);
-                }
-            }
-            Action::Header { file } => {
-                if let Some(open) = self.files.get(file) {
-                    let (size, source) = (open.edition.size, open.source.clone());
-                    // A thread that is behind misses it; the next time is another chance.
-                    let _ = self.looks.try_send(Look { file, size, source });
                 }
             }
             Action::Close { file } => self.files.close(file),

@@ -47,7 +47,7 @@ impl ResidentRange<'_> {
 pub struct ClientDemand {
     /// When the bytes should be in memory.
     pub deadline: Option<Instant>,
-    /// Bytes a second at which they are played. What the file's header says the engine finds for itself
+    /// Bytes a second at which they are played. What the table of bitrates says the engine finds for itself
     /// ([`crate::Engine::bitrate`]).
     pub bitrate: Option<u64>,
     /// A file set asks ([`seekless_policy::Demand::file_set`]): [`crate::Engine::took`] ends it.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use seekless_policy::{FileId, RequestId};
 
+use crate::bitrates::{BitratesReport, Table};
 use crate::devices::{Devices, SharedDevices};
 use crate::lock;
 use crate::metadata::{Keeper, MetadataReport};
@@ -28,6 +29,8 @@ struct Shared {
     keeper: Option<Keeper>,
     /// Opens files for callers in this process.
     opener: Opener,
+    /// Reads the table of bitrates, if there is one.
+    table: Option<Table>,
     /// The next request's name.
     ids: AtomicU64,
 }
@@ -45,10 +48,11 @@ impl Engine {
         let settings = Arc::new(settings.normalised());
         let devices = Devices::new(settings.clone());
         let rests = devices.all().rests.clone();
+        let table = Table::of(&settings, &devices.all().bitrates);
         let devices = Arc::new(Mutex::new(devices));
         let keeper = Keeper::of(&settings);
         let (opener, ids) = (Opener::new(devices.clone()), AtomicU64::new(1));
-        Engine { shared: Arc::new(Shared { settings, devices, rests, keeper, opener, ids }) }
+        Engine { shared: Arc::new(Shared { settings, devices, rests, keeper, opener, table, ids }) }
     }
 
     /// The settings in force.
@@ -94,11 +98,15 @@ impl Engine {
         stop();
     }
 
-    /// Bytes a second at which a file is played: as configured, else as its own header or a manifest said. A
-    /// header is read soon after its file first was.
+    /// Bytes a second at which a file is played: as configured, else as the table of bitrates says.
     pub fn bitrate(&self, file: FileId) -> Option<u64> {
         let configured = self.shared.settings.spindle.bitrate;
         configured.or_else(|| lock(&self.shared.devices).all().bitrates.of(file))
+    }
+
+    /// What was read of the table of bitrates; `None` where there is none.
+    pub fn bitrates(&self) -> Option<BitratesReport> {
+        self.shared.table.as_ref().map(Table::report)
     }
 
     /// What became of the trees whose metadata is kept; `None` where there are none.

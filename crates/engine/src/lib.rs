@@ -16,7 +16,8 @@
 //!   few *workers* under it do the waiting, so that a disk that hangs stalls neither that thread nor another
 //!   disk. Another thread beside it lists folders and opens the files that come next (`next_files`).
 //! - [`Devices`] finds the disk of a file and starts its thread when it is first met.
-//! - A thread of its own keeps the metadata of trees in memory, if there are such (`metadata`).
+//! - A thread of its own keeps the metadata of trees in memory, if there are such (`metadata`), and another
+//!   reads the table of bitrates (`bitrates`).
 //! - [`Engine`] is the whole of it behind one handle, for a door in the same process.
 //!
 //! Every queue, table and wait is bounded; at a bound a request is refused and its caller reads for itself.
@@ -25,6 +26,7 @@
 
 mod addresses;
 mod aside;
+mod bitrates;
 mod decisions;
 mod devices;
 mod disk;
@@ -35,7 +37,6 @@ mod files_used;
 mod kind;
 mod layout;
 mod machine;
-mod media;
 mod metadata;
 mod missed;
 mod next_files;
@@ -51,6 +52,7 @@ mod volume;
 mod worker;
 
 pub use addresses::Edition;
+pub use bitrates::{BitratesReport, check_table};
 pub use decisions::DecisionLog;
 pub use devices::{Devices, SharedDevices};
 pub use door::{ClientDemand, Completion, OnAnswer, ResidentRange};

@@ -1,5 +1,5 @@
 //! What the thread of a disk tells its engine of the machine: its memory, how many pieces the disk bears at
-//! once, whether the disk is left to its readers.
+//! once, whether the disk is left to its readers, which bitrates are known beforehand.
 //!
 //! Memory is a [`MemoryLimit`], which the engine's budget follows. The limit is that of the control group,
 //! less what this process itself holds. Where the kernel accounts for pressure (PSI) and pages are read back
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use seekless_kernel::memory::{anonymous, page_cache_limit, pressure, swapped_in};
 use seekless_policy::memory::REPORT_EVERY;
-use seekless_policy::{Event, MemoryLimit};
+use seekless_policy::{Event, FileId, MemoryLimit};
 use seekless_units::Bytes;
 
 use crate::disk_thread::DiskLoop;
@@ -68,10 +68,27 @@ impl DiskLoop {
         let limit = self.machine.limit(self.disks.load(Ordering::Relaxed));
         self.event(Event::MemoryLimit(limit));
         self.report_concurrency();
+        self.report_bitrates();
         self.files.renew_volume(now);
         self.files.end_all_passing();
         self.disk.remember(&self.engine.stats().size);
         self.log.flush();
+    }
+
+    /// The bitrates of all open files, where the table has been read since they were told.
+    fn report_bitrates(&mut self) {
+        let read = self.bitrates.read();
+        if std::mem::replace(&mut self.bitrates_told, read) != read {
+            let open: Vec<FileId> = self.files.all().collect();
+            open.into_iter().for_each(|file| self.tell_bitrate(file));
+        }
+    }
+
+    /// What is known of an open file's bitrate.
+    pub(crate) fn tell_bitrate(&mut self, file: FileId) {
+        if let Some(bytes_per_s) = self.bitrates.of(file) {
+            self.event(Event::Bitrate { file, bytes_per_s });
+        }
     }
 
     /// How many pieces the disk bears at once, once that is measured.

@@ -64,6 +64,10 @@ impl OpenFiles {
         }
     }
 
+    pub(crate) fn all(&self) -> impl Iterator<Item = FileId> {
+        self.files.keys().copied()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.files.is_empty()
     }

@@ -27,6 +27,8 @@ pub struct Settings {
     pub next_files: bool,
     /// Trees whose folders and inodes are kept in memory.
     pub metadata: Vec<PathBuf>,
+    /// The table of bitrates; `None`: there is none.
+    pub bitrates: Option<PathBuf>,
     /// Where measured profiles and remembered sizes are kept.
     pub profiles: PathBuf,
     /// Which disks seek, as far as it is known in this process.
@@ -43,6 +45,7 @@ impl Default for Settings {
             include_ssd: false,
             next_files: false,
             metadata: Vec::new(),
+            bitrates: None,
             profiles: seekless_kernel::identity::profiles_dir(),
             kinds: Arc::default(),
             decisions: None,

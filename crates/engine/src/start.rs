@@ -13,6 +13,7 @@ use seekless_policy::memory::REPORT_EVERY;
 use seekless_policy::{Config, DiskEngine, FileId, IN_FLIGHT_MAX, OrderKind, Sizing};
 
 use crate::aside::Aside;
+use crate::bitrates::Bitrates;
 use crate::decisions::DiskLog;
 use crate::disk::Disk;
 use crate::disk_thread::DiskLoop;
@@ -20,7 +21,6 @@ use crate::door::Message;
 use crate::kind::{Kinds, is_block};
 use crate::layout::Layout;
 use crate::machine::Machine;
-use crate::media::{self, Bitrates};
 use crate::missed::Missed;
 use crate::next_files::{Foretold, NextFiles};
 use crate::open_files::OpenFiles;
@@ -49,7 +49,7 @@ pub(crate) struct AllDisks {
     pub(crate) disks: Arc<AtomicUsize>,
     /// Whether the disks are left to their readers ([`seekless_policy::Event::Rest`]).
     pub(crate) rests: Arc<AtomicBool>,
-    /// What headers and manifests said.
+    /// What the table of bitrates says.
     pub(crate) bitrates: Arc<Bitrates>,
     /// What was brought in for users that have not shown it.
     pub(crate) foretold: Arc<Foretold>,
@@ -87,10 +87,6 @@ impl DiskThread {
         let (workers, reports) = Workers::start(name, config.in_flight)?;
         let aside = Aside::start(name, workers.reporter())?;
         let threads = workers.threads();
-        let ((looks, to_look), (tell, headers)) = media::channels();
-        if config.reads_headers() {
-            media::spawn(name, to_look, tell, bitrates)?;
-        }
         let pinner = config.pins().then(|| Pinner::start(name)).transpose()?;
         let media_rate = disk.profile.as_ref().map_or(0.0, |profile| profile.mean_rate());
         // Addresses that clients tell of a file system on several disks are its own.
@@ -117,7 +113,8 @@ impl DiskThread {
             missed: Missed::default(),
             pending: HashMap::new(),
             pinner,
-            looks,
+            bitrates,
+            bitrates_told: 0,
             next_files,
             kinds,
             disk,
@@ -128,7 +125,7 @@ impl DiskThread {
             memory_due: began + Duration::from_nanos(REPORT_EVERY.0),
             statistics,
         };
-        let run = move || body.run(&messages, &reports, &headers);
+        let run = move || body.run(&messages, &reports);
         let thread = thread::Builder::new().name(short_name("disk", name)).spawn(run)?;
         Ok(DiskThread { name: name.to_string(), snapshot, sender, thread, replaced, threads, retired: false })
     }

@@ -82,6 +82,37 @@ fn what_is_asked_for_is_in_memory_afterwards() {
 }
 
 #[test]
+fn what_disks_have_counted_outlives_the_engine() {
+    let engine = engine(|_| {});
+    let file = cold_file(1);
+    let asked = ask(&engine, &file, 0, 1);
+    assert_eq!(asked, Ok("resident true".into()));
+    let before = engine.statistics().len();
+    engine.close();
+    assert_eq!(engine.statistics().len(), before);
+}
+
+/// The thread looks every few seconds.
+#[test]
+fn a_table_of_bitrates_that_has_changed_is_read_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (table, film) = (dir.path().join("table"), dir.path().join("film"));
+    std::fs::write(&film, "x").unwrap();
+    std::fs::write(&table, "400kb/s film\n").unwrap();
+    let engine = engine(|s| s.bitrates = Some(table.clone()));
+    let call = ForwardedCall::of(File::open(&film).unwrap().as_fd(), 0, 1).unwrap();
+    for (text, rate) in [("400kb/s film\n", Some(50_000)), ("800kb/s film\n", Some(100_000)), ("#\n", None)] {
+        std::fs::write(&table, text).unwrap();
+        let until = Instant::now() + NEVER;
+        while engine.bitrate(call.file) != rate {
+            assert!(Instant::now() < until, "{text}: {:?}", engine.bitrates());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    assert_eq!(engine.bitrates().map(|report| report.files), Some(0));
+}
+
+#[test]
 fn refusals_name_their_reason() {
     let file = cold_file(1);
     let off = engine(|s| s.spindle.mode = Mode::Off);

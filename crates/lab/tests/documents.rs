@@ -393,6 +393,46 @@ fn bounds(heading: &str, places: &[&str]) -> usize {
     there.len()
 }
 
+/// Crates that parse what media files say of themselves.
+const MEDIA_PARSERS: [&str; 4] = ["mp4-atom", "mkv-element", "m3u8-rs", "roxmltree"];
+
+/// What runs as root, in another's process, or for clients of the network.
+const SERVES: [&str; 7] = [
+    "seekless-daemon",
+    "seekless-engine",
+    "seekless-http",
+    "seekless-kernel",
+    "seekless-metrics",
+    "seekless-options",
+    "seekless-shim",
+];
+
+#[test]
+fn nothing_that_serves_anybody_depends_on_a_media_parser() {
+    let lock: toml::Table = read(&root().join("Cargo.lock")).parse().unwrap();
+    let packages = lock["package"].as_array().unwrap();
+    // A dependency is a name, with its version if there are several.
+    let needs: BTreeMap<&str, Vec<&str>> = packages.iter().fold(BTreeMap::new(), |mut needs, package| {
+        let all = package.get("dependencies").and_then(|all| all.as_array());
+        let names = all.into_iter().flatten().filter_map(|need| need.as_str()?.split(' ').next());
+        needs.entry(package["name"].as_str().unwrap()).or_insert_with(Vec::new).extend(names);
+        needs
+    });
+    let reached = |from: &'static str| {
+        let (mut seen, mut left) = (BTreeSet::from([from]), vec![from]);
+        while let Some(name) = left.pop() {
+            left.extend(needs[name].iter().filter(|need| seen.insert(**need)));
+        }
+        seen
+    };
+    for crate_name in SERVES {
+        let found: Vec<_> = MEDIA_PARSERS.into_iter().filter(|p| reached(crate_name).contains(p)).collect();
+        assert!(found.is_empty(), "{crate_name} depends on {found:?}");
+    }
+    let parses = reached("seekless-bitrates");
+    assert!(MEDIA_PARSERS.iter().all(|parser| parses.contains(parser)), "they have other names: {parses:?}");
+}
+
 /// Drivers of the policy, which translate and have no rules of their own.
 const DRIVERS: [&str; 4] = [
     "crates/engine/src/disk_thread.rs",

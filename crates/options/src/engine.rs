@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use seekless_engine::{DecisionLog, Settings, page_cache};
+use seekless_engine::{DecisionLog, Settings, check_table, page_cache};
 use seekless_policy::{Mode, PAGE};
 use seekless_units::{Bytes, Exit, Fault};
 
@@ -28,6 +28,9 @@ pub struct EngineOptions {
     /// files that nobody read lately take one seek instead of several. May be given several times
     #[arg(long, value_name = "DIR", help_heading = BOUNDS, hide_short_help = true)]
     pub keep_metadata: Vec<PathBuf>,
+    /// Bitrates of files: a table with a bitrate and a path in each line, as `seekless bitrates` writes it
+    #[arg(long, value_name = "FILE", conflicts_with = "bitrate", help_heading = BOUNDS, hide_short_help = true)]
+    pub bitrates: Option<PathBuf>,
     /// Log every event and decision to FILE, for replay
     #[arg(long, value_name = "FILE", help_heading = BOUNDS, hide_short_help = true)]
     pub decisions: Option<PathBuf>,
@@ -46,7 +49,8 @@ impl EngineOptions {
     /// The settings of an engine in this mode; nothing is opened or created.
     ///
     /// # Errors
-    /// Those of [`PolicyOptions::config`]; a budget that this machine does not have; a log of no bytes.
+    /// Those of [`PolicyOptions::config`]; a budget that this machine does not have; a log of no bytes; a
+    /// table of bitrates that cannot be read ([`check_table`]).
     pub fn settings(&self, mode: Mode) -> Result<Settings, Fault> {
         let usage = |message: String| Err(Fault::new(Exit::Usage, message));
         if let (Some(budget), Some(memory)) = (self.policy.budget, page_cache())
@@ -69,11 +73,13 @@ impl EngineOptions {
             let message = format!("--keep-metadata {}: there is no such folder; name one", tree.display());
             return Err(Fault::new(Exit::Missing, message));
         }
+        self.bitrates.as_deref().map_or(Ok(()), check_table)?;
         Ok(Settings {
             spindle: self.policy.config(mode)?,
             include_ssd: self.include_ssd,
             next_files: self.next_files,
             metadata: self.keep_metadata.clone(),
+            bitrates: self.bitrates.clone(),
             ..Settings::default()
         })
     }
@@ -107,6 +113,7 @@ impl EngineOptions {
         words.extend(self.decisions.as_ref().map(|file| with("--decisions=", file)));
         words.push(format!("--next-files={}", if self.next_files { "on" } else { "off" }).into());
         words.extend(self.keep_metadata.iter().map(|tree| with("--keep-metadata=", tree)));
+        words.extend(self.bitrates.as_ref().map(|file| with("--bitrates=", file)));
         words.extend(self.include_ssd.then(|| "--include-ssd".into()));
         words
     }
@@ -143,6 +150,16 @@ mod tests {
             settings(&["--keep-metadata", "/", "--keep-metadata", "/not/there"]).map(|_| ()).unwrap_err();
         assert_eq!(fault.exit, Exit::Missing);
         assert!(fault.message.contains("--keep-metadata /not/there: "), "{}", fault.message);
+    }
+
+    #[test]
+    fn a_table_of_bitrates_that_is_not_there_is_refused() {
+        let fault = settings(&["--bitrates", "/not/there"]).map(|_| ()).unwrap_err();
+        assert_eq!(fault.exit, Exit::Missing);
+        assert!(fault.message.contains("--bitrates /not/there: there is no such file"), "{}", fault.message);
+        let words = ["x", "--bitrates", "/etc/table"];
+        let words = Words::try_parse_from(words).unwrap().engine.words();
+        assert!(words.contains(&"--bitrates=/etc/table".into()), "{words:?}");
     }
 
     #[test]

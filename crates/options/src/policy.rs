@@ -53,7 +53,7 @@ pub struct PolicyOptions {
         hide_short_help = true
     )]
     pub stalled: f64,
-    /// Bitrate of all streams in bits a second, where it is known [default: from the files' headers, else observed]
+    /// Bitrate of all streams in bits a second, where it is known [default: as told of each file, else observed]
     #[arg(
         long,
         value_name = "BITS",

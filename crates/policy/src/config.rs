@@ -129,8 +129,8 @@ pub struct Config {
     /// Whether what a client shows of its bitrate counts for that, where it was not told. It is uncertain by
     /// a factor of two.
     pub scale_by_observed: bool,
-    /// Bitrate of every stream, bytes a second, where it is known beforehand. Otherwise it is what a file's
-    /// header said ([`crate::Event::Bitrate`]), else what its reader shows.
+    /// Bitrate of every stream, bytes a second, where it is known beforehand. Otherwise it is what was told
+    /// of a file ([`crate::Event::Bitrate`]), else what its reader shows.
     pub bitrate: Option<u64>,
     /// What was measured of the disk; `None`: nothing, and [`DiskProfile::assumed`] stands for it.
     pub profile: Option<DiskProfile>,
@@ -246,11 +246,6 @@ impl Config {
         let ahead = self.ahead.as_ref();
         ahead.map_or_else(|| StreamConfig::default().idle, |ahead| ahead.streams.idle)
             + drops::given_back_after()
-    }
-
-    /// Whether headers of files are looked at for their bitrate ([`crate::Action::Header`]).
-    pub fn reads_headers(&self) -> bool {
-        self.follows() && self.bitrate.is_none()
     }
 
     /// Whether what has arrived is pinned until it is read.

@@ -131,7 +131,7 @@ pub enum Event {
         /// It has read the bytes.
         read: bool,
     },
-    /// What a file's own header says about its bitrate. Remembered as long as the file is open.
+    /// What is known beforehand of a file's bitrate. Remembered as long as the file is open.
     Bitrate {
         /// The file.
         file: FileId,
@@ -270,11 +270,6 @@ pub enum Action {
         len: u64,
         /// No client is to come for them: memory is best found there.
         cold: bool,
-    },
-    /// Look into the file's header for its bitrate; report it as [`Event::Bitrate`]. A hint.
-    Header {
-        /// The file.
-        file: FileId,
     },
     /// Close the file: nothing of it is read, pinned or waited for any more.
     Close {

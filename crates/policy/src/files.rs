@@ -12,9 +12,7 @@ use crate::FileId;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Open {
-    /// Reads of it; they decide when its header is looked at.
-    reads: u32,
-    /// What its header said, bytes a second.
+    /// Bytes a second at which it is played, if that was told.
     bitrate: Option<u64>,
     /// When it is to be closed. A file whose time was up while a read of it was under way has none.
     until: Option<Nanos>,
@@ -91,22 +89,14 @@ impl Files {
         }
     }
 
-    /// Counts a read of an open file. Whether its header is worth a look: at its first read, and at every
-    /// doubling, since more of the file is in memory then.
-    pub(crate) fn read(&mut self, file: FileId) -> bool {
-        let Some(open) = self.open.get_mut(&file) else { return false };
-        open.reads = open.reads.saturating_add(1);
-        open.reads.is_power_of_two()
-    }
-
-    /// Remembers what an open file's header says; 0 is ignored.
+    /// Remembers the bitrate of an open file; 0 is ignored.
     pub(crate) fn told_bitrate(&mut self, file: FileId, bytes_per_s: u64) {
         if let Some(open) = self.open.get_mut(&file).filter(|_| bytes_per_s > 0) {
             open.bitrate = Some(bytes_per_s);
         }
     }
 
-    /// What a file's header said, bytes a second.
+    /// What was told of a file's bitrate, bytes a second.
     pub(crate) fn bitrate(&self, file: FileId) -> Option<u64> {
         self.open.get(&file)?.bitrate
     }
@@ -183,13 +173,5 @@ mod tests {
             assert_eq!(files.opened(Nanos(ino), file(ino), one_in_use), None);
         }
         assert_eq!(files.opened(Nanos(3), file(3), one_in_use), Some(file(2)));
-    }
-
-    #[test]
-    fn a_header_is_looked_at_early_and_seldom() {
-        let mut files = Files::new(KEEP, 2);
-        files.opened(Nanos::ZERO, file(1), |_| false);
-        assert_eq!((0..300).filter(|_| files.read(file(1))).count(), 9);
-        assert!(!files.read(file(2)));
     }
 }

@@ -50,7 +50,8 @@
 //! - [`Event::Release`]: a cache above keeps these bytes. Lost, they stay here as well.
 //! - [`Event::Took`]: a file set's reader has what it waited for. Lost, the bytes stay pinned until their
 //!   file is closed.
-//! - [`Event::Bitrate`]: a file's header says it. Lost, its pieces have the size of a file that says nothing.
+//! - [`Event::Bitrate`]: a file's bitrate is known. Lost, its pieces have the size of a file of which nothing
+//!   is known.
 //! - [`Event::Rest`]: the disk is left to its readers, or no longer. Lost, it stays as it was.
 //! - [`Event::InFlight`]: when it is found that the device is a set of spindles, or no longer one. Lost, it
 //!   stays as it was.
@@ -84,7 +85,6 @@
 //! - [`Action::Renew`]: pinned bytes.
 //! - [`Action::Drop`]: whole pages of an open file that are neither pinned nor on their way.
 //! - [`Action::Probe`]: bytes of an open file. A hole is reported as [`Event::Missing`].
-//! - [`Action::Header`]: an open file. What it says is reported as [`Event::Bitrate`].
 //!
 //! Without [`Config::ahead`] there are answers, reads and closes only.
 //!

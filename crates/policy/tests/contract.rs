@@ -240,12 +240,6 @@ impl Machine {
                     self.reports.push_back(Event::Missing { file, offset: from, len: to - from });
                 }
             }
-            Action::Header { file } => {
-                if self.roll(2) == 0 {
-                    let bytes_per_s = self.roll(1 << 22);
-                    self.reports.push_back(Event::Bitrate { file, bytes_per_s });
-                }
-            }
             // Pins are as good as the kernel's word: it may evict all the same.
             Action::Pin { .. } | Action::Renew { .. } | Action::Unpin { .. } | Action::Close { .. } => {}
         }
@@ -284,6 +278,8 @@ impl Machine {
         if self.roll(12) > 0 {
             if self.roll(4) == 0 {
                 self.reports.push_back(Event::Opened { file: id(file) });
+                let bytes_per_s = self.roll(1 << 22);
+                self.reports.push_back(Event::Bitrate { file: id(file), bytes_per_s });
             }
             let lba = Some(Lba(file * 1_000_000 + position / 512));
             let access =
@@ -468,7 +464,6 @@ const fn word(action: &Action) -> &'static str {
         Action::Pin { .. } => "pin",
         Action::Renew { .. } => "renew",
         Action::Unpin { .. } => "unpin",
-        Action::Header { .. } => "header",
         Action::Close { .. } => "close",
         Action::Answer { .. } => "answer",
     }
@@ -504,7 +499,7 @@ fn a_long_run_under_pressure_meets_every_action_and_replays() {
         let there = stats.ledger.cached + stats.ledger.passed;
         assert!(machine.delivered <= stats.ledger.disk + there, "{} {stats:?}", machine.delivered);
     }
-    let words = ["answer", "close", "drop", "header", "pin", "probe", "read", "renew", "unpin"];
+    let words = ["answer", "close", "drop", "pin", "probe", "read", "renew", "unpin"];
     assert_eq!(seen.keys().copied().collect::<Vec<_>>(), words);
     assert!(seen.values().all(|&n| n >= 20), "{seen:?}");
     let met = [evicted, failed, late, gave_back, budgets.len() as u64];

@@ -12,7 +12,9 @@ mod bytes;
 mod escape;
 mod exit;
 mod name;
+mod name_text;
 mod nanos;
+mod rate;
 mod sector;
 mod share;
 
@@ -20,6 +22,8 @@ pub use bytes::{Bytes, PAGE_BYTES, ParseBytesError};
 pub use escape::{escaped, is_unsafe_to_print, lines_escaped};
 pub use exit::{Exit, Fault};
 pub use name::{FileId, UnknownName};
+pub use name_text::{name_from_text, name_to_text};
 pub use nanos::{Nanos, ParseNanosError};
+pub use rate::{BITRATES_BYTES_MAX, BITRATES_MAX, ParseRateError, Rate};
 pub use sector::{Lba, SECTOR_BYTES, part_of};
 pub use share::share;

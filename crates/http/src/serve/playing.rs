@@ -24,9 +24,9 @@ impl Playing {
         Playing { began, playback }
     }
 
-    /// For `len` bytes asked for at `now`, after `sent` of the answer; `header` is what the file says of its bitrate.
-    pub(crate) fn demand(&self, now: Instant, header: Option<u64>, sent: u64, len: u64) -> ClientDemand {
-        let bitrate = self.playback.bitrate.or(header).filter(|rate| *rate > 0);
+    /// For `len` bytes asked for at `now`, after `sent` of the answer; `told` is the file's bitrate, where it is known.
+    pub(crate) fn demand(&self, now: Instant, told: Option<u64>, sent: u64, len: u64) -> ClientDemand {
+        let bitrate = self.playback.bitrate.or(told).filter(|rate| *rate > 0);
         let played = |bytes: u64| bitrate.map(|rate| Duration::from_secs_f64(bytes as f64 / rate as f64));
         let deadline = match self.playback.starts_in {
             Some(starts_in) => {
@@ -48,10 +48,10 @@ mod tests {
     use super::*;
 
     /// Seconds from the request to the deadline.
-    fn due_s(playback: Playback, at_s: f64, header: Option<u64>, sent: u64) -> Option<f64> {
+    fn due_s(playback: Playback, at_s: f64, told: Option<u64>, sent: u64) -> Option<f64> {
         let began = Instant::now();
         let now = began + Duration::from_secs_f64(at_s);
-        let demand = Playing::new(began, playback).demand(now, header, sent, 500_000);
+        let demand = Playing::new(began, playback).demand(now, told, sent, 500_000);
         demand.deadline.map(|at| (at - began).as_secs_f64())
     }
 
@@ -77,7 +77,7 @@ mod tests {
         assert_eq!(
             due_s(says(500, Some(1_000_000)), 0.0, Some(250_000), 1_000_000),
             Some(1.5),
-            "over the header"
+            "over the table"
         );
         assert_eq!(due_s(says(500, None), 0.0, None, 0), Some(0.5));
         assert_eq!(due_s(says(500, None), 0.0, None, 1), None, "no bitrate: of the first bytes alone");

@@ -24,7 +24,7 @@ use crate::constants::time;
 use crate::piece::{Plan, Turn, Wanted, address};
 use crate::spindle::NewPiece;
 use crate::stream::TIME_CONSTANT_S;
-use crate::{Access, Action, AheadConfig, EndEvidence, FileId, PAGE, Stream, StreamId, Streams, Taken};
+use crate::{Access, AheadConfig, EndEvidence, FileId, PAGE, Stream, StreamId, Streams, Taken};
 
 /// What is kept to read ahead of need.
 pub(super) struct Following {
@@ -81,9 +81,6 @@ impl DiskEngine {
             return;
         }
         self.stats.accesses += 1;
-        if self.config.reads_headers() && self.files.read(file) {
-            self.hint(Action::Header { file });
-        }
         let end = offset.saturating_add(len).min(file_size.max(offset));
         self.extents.used(file, offset, end);
         if end == file_size {

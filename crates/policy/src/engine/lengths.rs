@@ -102,13 +102,13 @@ impl DiskEngine {
         counts.then(|| self.following.table.lengths().median_rest(stream.consumed)).flatten()
     }
 
-    /// Configured, else from the file's header.
+    /// Configured, else told of the file.
     fn told(&self, stream: &Stream) -> Option<f64> {
         let told = self.config.bitrate.or_else(|| self.files.bitrate(stream.file));
         told.map(|b| b as f64)
     }
 
-    /// Configured, else from the file's header, else as its client shows.
+    /// Configured, else told of the file, else as its client shows.
     fn bitrate_of(&self, stream: &Stream) -> Option<f64> {
         self.told(stream).or_else(|| stream.bitrate(self.now))
     }

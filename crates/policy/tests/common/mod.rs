@@ -235,7 +235,6 @@ impl Model {
                 assert!(self.pinned.covers(file, offset, offset + len), "not pinned: {action:?}");
                 self.pinned.remove(file, offset, offset + len);
             }
-            Action::Header { file } => assert!(self.open.contains(&file), "{action:?}"),
             Action::Close { file } => {
                 assert!(self.open.remove(&file), "not open: {action:?}");
                 assert!(!self.flights.values().any(|f| f.file == file), "being read: {action:?}");

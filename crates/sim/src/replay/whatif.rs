@@ -167,8 +167,8 @@ impl World {
                         holes.push(Event::Missing { file, offset: hole, len: PAGE.min(offset + len - hole) });
                     }
                 }
-                // Every file is open here, none has a header, and the page cache ages what is unpinned.
-                Action::Unpin { .. } | Action::Header { .. } | Action::Close { .. } => {}
+                // Every file is open here, and the page cache ages what is unpinned.
+                Action::Unpin { .. } | Action::Close { .. } => {}
                 Action::Answer { request, verdict } => self.answered(now, request, verdict),
             }
         }

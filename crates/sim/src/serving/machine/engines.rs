@@ -200,11 +200,11 @@ impl Machine<'_> {
                         holes.push(Event::Missing { file, offset: missing.0, len: missing.1 - missing.0 });
                     }
                 }
-                // Any file can be read here, and has no header.
+                // Any file can be read here.
                 Action::Close { file } => {
                     self.engines[e as usize].open.remove(&(file.ino as u32));
                 }
-                Action::Unpin { cold: false, .. } | Action::Header { .. } => {}
+                Action::Unpin { cold: false, .. } => {}
             }
         }
         let deadline = self.engines[e as usize].policy.next_deadline();

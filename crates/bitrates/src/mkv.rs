@@ -3,7 +3,7 @@
 use mkv_element::io::blocking_impl::{ReadElement, ReadFrom};
 use mkv_element::prelude::{Cluster, Ebml, Element, Header as Head, Info, Segment};
 
-use super::{Header, InMemory, Lie};
+use crate::header::{Bytes, Header, Lie};
 
 /// Elements of the segment before its clusters: a handful.
 const ELEMENTS_MAX: usize = 64;
@@ -13,32 +13,32 @@ const INFO_MAX: u64 = 64 << 10;
 const HEAD_MAX: u64 = 16;
 
 /// Whether a file begins as these do.
-pub(super) fn begins(head: &[u8]) -> bool {
+pub(crate) fn begins(head: &[u8]) -> bool {
     head.starts_with(&[0x1a, 0x45, 0xdf, 0xa3])
 }
 
 /// The head of the element at `offset`, and where its body begins.
-fn at(offset: u64, in_memory: &mut InMemory<'_>) -> Option<(Head, u64)> {
-    let bytes = in_memory(offset, HEAD_MAX)?;
+fn at(offset: u64, bytes: &mut Bytes<'_>) -> Option<(Head, u64)> {
+    let bytes = bytes(offset, HEAD_MAX)?;
     let mut rest = bytes.as_slice();
     let head = Head::read_from(&mut rest).ok()?;
     Some((head, offset + (bytes.len() - rest.len()) as u64))
 }
 
 /// How long the file plays.
-pub(super) fn read(in_memory: &mut InMemory<'_>) -> Result<Header, Lie> {
-    let Some((ebml, body)) = at(0, in_memory) else { return Ok(Header::Silent) };
+pub(crate) fn read(bytes: &mut Bytes<'_>) -> Result<Header, Lie> {
+    let Some((ebml, body)) = at(0, bytes) else { return Ok(Header::Silent) };
     if ebml.id != Ebml::ID {
         return Ok(Header::Silent);
     }
-    let Some((segment, mut offset)) = body.checked_add(*ebml.size).and_then(|o| at(o, in_memory)) else {
+    let Some((segment, mut offset)) = body.checked_add(*ebml.size).and_then(|o| at(o, bytes)) else {
         return Ok(Header::Silent);
     };
     if segment.id != Segment::ID {
         return Err(Lie("its first element is no segment".into()));
     }
     for _ in 0..ELEMENTS_MAX {
-        let Some((head, body)) = at(offset, in_memory) else { return Ok(Header::Silent) };
+        let Some((head, body)) = at(offset, bytes) else { return Ok(Header::Silent) };
         if head.id == Cluster::ID || head.size.is_unknown {
             return Ok(Header::Silent);
         }
@@ -46,7 +46,7 @@ pub(super) fn read(in_memory: &mut InMemory<'_>) -> Result<Header, Lie> {
             if *head.size > INFO_MAX {
                 return Err(Lie(format!("{} bytes of information", *head.size)));
             }
-            let Some(bytes) = in_memory(body, *head.size).filter(|b| b.len() as u64 == *head.size) else {
+            let Some(bytes) = bytes(body, *head.size).filter(|b| b.len() as u64 == *head.size) else {
                 return Ok(Header::Silent);
             };
             let info = Info::read_element(&head, &mut bytes.as_slice())

@@ -1,6 +1,12 @@
-use super::*;
+use std::fs;
+use std::path::Path;
+
 use mp4_atom::{Atom, Encode, Mehd, Mvhd, Sidx};
-use std::io::Write as _;
+
+use crate::cli::search;
+use crate::header::{Lie, bitrate};
+use crate::look::{Said, parse};
+use crate::walk::Walk;
 
 fn atom(value: &impl Encode) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -36,7 +42,7 @@ fn filled(mut file: Vec<u8>, size: usize) -> Vec<u8> {
     file
 }
 
-/// The bitrate of a file wholly in memory.
+/// The bitrate of a whole file.
 fn rate(file: &[u8]) -> Result<Option<u64>, Lie> {
     bitrate(file.len() as u64, &mut |offset, len| {
         let end = (offset + len).min(file.len() as u64);
@@ -52,7 +58,7 @@ fn a_movie_in_front_and_at_the_end() {
     let mut end = filled(ftyp(), 400_000 - moov.len());
     end.extend(&moov);
     assert_eq!(rate(&end), Ok(Some(50_000)));
-    // Its end is not in memory yet: nothing is said, and nothing read.
+    // Its end cannot be had: nothing is said, and nothing more read.
     let mut asked = 0;
     let partly = bitrate(400_000, &mut |offset, len| {
         asked += 1;
@@ -158,25 +164,36 @@ fn matroska_says_its_duration() {
     }
 }
 
-fn write(path: &Path, bytes: &[u8]) -> (FileId, u64) {
+fn write(path: &Path, bytes: &[u8]) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::File::create(path).unwrap().write_all(bytes).unwrap();
-    regular(path).unwrap()
+    fs::write(path, bytes).unwrap();
 }
 
-/// What a file on a disk is found to say.
-fn told(path: &Path) -> Vec<Told> {
-    let (file, size) = regular(path).unwrap();
-    let own = fs::File::open(path).unwrap();
-    examine(&Look { file, size, source: Arc::new(Source::own(own.into())) })
+/// Bitrates and reasons that are found below a folder, parsed in this process.
+fn found(dir: &Path) -> (Vec<(String, u64)>, Vec<String>) {
+    let table = search(Walk::of(dir).unwrap(), &mut |file| Ok(parse(file))).unwrap();
+    let json = table.json(dir);
+    let list = |name: &str| json[name].as_array().unwrap().clone();
+    let name = |path: &serde_json::Value| {
+        let path = path.as_str().unwrap().to_string();
+        path.strip_prefix(&format!("{}/", dir.display())).unwrap().to_string()
+    };
+    let rates =
+        list("bitrates").iter().map(|r| (name(&r["path"]), r["bytes_per_s"].as_u64().unwrap())).collect();
+    let reasons = list("left_out").into_iter();
+    (rates, reasons.map(|l| format!("{}: {}", name(&l["path"]), l["why"].as_str().unwrap())).collect())
+}
+
+fn rates(told: &[(&str, u64)]) -> Vec<(String, u64)> {
+    told.iter().map(|&(name, rate)| (name.to_string(), rate)).collect()
 }
 
 #[test]
 fn manifests_speak_of_the_files_beside_them() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
-    let (first, _) = write(&at("film/a.ts"), &[1; 40_000]);
-    let (whole, _) = write(&at("film/whole.mp4"), &[2; 300_000]);
+    write(&at("film/a.ts"), &[1; 40_000]);
+    write(&at("film/whole.mp4"), &[2; 300_000]);
     write(&at("film/short.ts"), &[3; 10]);
     write(&at("secret.ts"), &[4; 40_000]);
     let playlist = "#EXTM3U\n#EXT-X-VERSION:4\n#EXT-X-TARGETDURATION:10\n\
@@ -185,11 +202,11 @@ fn manifests_speak_of_the_files_beside_them() {
         #EXTINF:5,\n#EXT-X-BYTERANGE:100000@0\nwhole.mp4\n#EXTINF:5,\n#EXT-X-BYTERANGE:100000@100000\nwhole.mp4\n\
         #EXT-X-ENDLIST\n";
     write(&at("film/index.m3u8"), playlist.as_bytes());
-    let mut found = told(&at("film/index.m3u8"));
-    found.sort();
-    let mut expected = vec![(first, 5_000), (whole, 20_000)];
-    expected.sort();
-    assert_eq!(found, expected, "nothing missing, nothing above the folder, no ten bytes for eight seconds");
+    let (told, left_out) = found(dir.path());
+    assert_eq!(told, rates(&[("film/a.ts", 5_000), ("film/whole.mp4", 20_000)]), "nothing above the folder");
+    assert_eq!(left_out.len(), 1, "no ten bytes for eight seconds: {left_out:?}");
+    assert!(left_out[0].starts_with("film/short.ts: a manifest says "), "{left_out:?}");
+    fs::remove_file(at("film/index.m3u8")).unwrap();
 
     let description = |bandwidth: &str| {
         format!(
@@ -202,30 +219,102 @@ fn manifests_speak_of_the_files_beside_them() {
         )
     };
     write(&at("manifest.mpd"), description("80000").as_bytes());
-    assert_eq!(told(&at("manifest.mpd")), vec![(whole, 10_000), (first, 5_000)]);
+    assert_eq!(found(dir.path()).0, rates(&[("film/a.ts", 5_000), ("film/whole.mp4", 10_000)]));
     // A bandwidth that its own file and duration contradict is left out; the rest stands.
     write(&at("manifest.mpd"), description("80000000").as_bytes());
-    assert_eq!(told(&at("manifest.mpd")), vec![(first, 5_000)]);
-    for broken in
-        [description("much"), description("80000").replace("</MPD>", ""), "#EXTM3U\n#EXTINF:x,\na\n".into()]
-    {
+    assert_eq!(found(dir.path()).0, rates(&[("film/a.ts", 5_000)]));
+    for (broken, reasons) in [
+        (description("much"), 1),
+        (description("80000").replace("</MPD>", ""), 1),
+        ("#EXTM3U\n#EXTINF:x,\na\n".into(), 0),
+    ] {
         write(&at("manifest.mpd"), broken.as_bytes());
-        assert_eq!(told(&at("manifest.mpd")), vec![], "{broken}");
+        let (told, left_out) = found(dir.path());
+        assert_eq!((told.len(), left_out.len()), (0, reasons), "{broken}: {left_out:?}");
     }
 }
 
 #[test]
-fn the_thread_looks_and_tells_and_ends() {
+fn a_header_outdoes_a_manifest() {
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("film.webm");
-    let (file, size) = write(&path, &matroska(8_000.0, 400_000));
-    let ((looks, to_look), (tell, told)) = channels();
-    let bitrates = Arc::new(Bitrates::default());
-    spawn("test", to_look, tell, bitrates.clone()).unwrap();
-    let shared: std::os::fd::OwnedFd = fs::File::open(&path).unwrap().into();
-    looks.send(Look { file, size, source: Arc::new(Source::own(shared)) }).unwrap();
-    assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok((file, 50_000)));
-    assert_eq!(bitrates.of(file), Some(50_000), "for the doors too");
-    drop(looks);
-    assert!(told.recv_timeout(Duration::from_secs(20)).is_err(), "its end of the channel is gone");
+    write(&dir.path().join("a.webm"), &matroska(8_000.0, 400_000));
+    write(&dir.path().join("a.m3u8"), b"#EXTM3U\n#EXTINF:4,\na.webm\n#EXT-X-ENDLIST\n");
+    assert_eq!(found(dir.path()), (rates(&[("a.webm", 50_000)]), Vec::new()));
+}
+
+/// A folder of links, each to something that is another's.
+#[test]
+fn no_link_is_followed_and_no_manifest_reaches_through_one() {
+    use std::os::unix::fs::symlink;
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    write(&at("theirs/film.ts"), &[1; 40_000]);
+    write(&at("theirs/film.webm"), &matroska(8_000.0, 400_000));
+    fs::create_dir(at("mine")).unwrap();
+    symlink("../theirs", at("mine/folder")).unwrap();
+    symlink("../theirs/film.webm", at("mine/film.webm")).unwrap();
+    let playlist = "#EXTM3U\n#EXTINF:8,\nfolder/film.ts\n#EXTINF:8,\nfilm.webm\n#EXTINF:8,\nfolder/../../theirs/film.ts\n\
+        #EXT-X-ENDLIST\n";
+    write(&at("mine/list.m3u8"), playlist.as_bytes());
+    assert_eq!(found(&at("mine")), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn a_manifest_speaks_for_its_owner_s_files_alone() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root has other users' files");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    write(&at("a.ts"), &[1; 40_000]);
+    write(&at("list.m3u8"), b"#EXTM3U\n#EXTINF:8,\na.ts\n#EXT-X-ENDLIST\n");
+    assert_eq!(found(dir.path()).0, rates(&[("a.ts", 5_000)]));
+    std::os::unix::fs::chown(at("list.m3u8"), Some(65_534), None).unwrap();
+    assert_eq!(found(dir.path()), (Vec::new(), Vec::new()));
+}
+
+/// Descriptions of at most 256 KiB that unfold to gigabytes, or would be walked for ever.
+#[test]
+fn a_manifest_does_not_unfold() {
+    const SIZE: usize = 250_000;
+    let mpd = |inside: &str| format!("<MPD xmlns=\"urn:mpeg:dash:schema:mpd:2011\">{inside}</MPD>");
+    let set = |inside: String| mpd(&format!("<Period><AdaptationSet>{inside}</AdaptationSet></Period>"));
+    let segment = "<SegmentURL media=\"a\"/>";
+    let list = |base: usize, of: usize| {
+        let segments = segment.repeat((of - base) / segment.len());
+        set(format!(
+            "<Representation bandwidth=\"9\"><BaseURL>{}</BaseURL><SegmentList>{segments}</SegmentList></Representation>",
+            "x".repeat(base)
+        ))
+    };
+    let entities = format!(
+        "<!DOCTYPE MPD [<!ENTITY a \"{}\">]><MPD>urn:mpeg:dash:schema:mpd {}</MPD>",
+        "x".repeat(SIZE / 2),
+        "&a;".repeat(SIZE / 8)
+    );
+    for (text, why) in [
+        (list(SIZE / 2, SIZE), "an address has more than 4096 bytes"),
+        (list(4_000, SIZE), "more than 1048576 bytes together"),
+        (list(1, SIZE), "it names more than 4096 files"),
+        (mpd(&"<i/>".repeat(SIZE / 4)), "nodes limit reached"),
+        (entities, "DTD detected"),
+        (set("<b>".repeat(SIZE / 3)), "no XML that can be read"),
+    ] {
+        assert!(text.len() <= 256 << 10, "{}", text.len());
+        let file = tempfile::tempfile().unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, text.as_bytes(), 0).unwrap();
+        match parse(file) {
+            Said::Refused(said) => assert!(said.contains(why), "{said}"),
+            said => assert_eq!(said, Said::Nothing, "{why}"),
+        }
+    }
+}
+
+#[test]
+fn what_is_too_long_is_named() {
+    let file = tempfile::tempfile().unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"#EXTM3U\n", 0).unwrap();
+    file.set_len((256 << 10) + 1).unwrap();
+    assert_eq!(parse(file), Said::Refused("a manifest of 262145 bytes is longer than 262144".into()));
 }

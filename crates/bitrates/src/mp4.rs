@@ -3,7 +3,7 @@
 
 use mp4_atom::{Decode, DecodeAtom, FourCC, Header as Box, Mehd, Mvhd, Sidx};
 
-use super::{Header, InMemory, Lie};
+use crate::header::{Bytes, Header, Lie};
 
 /// Boxes looked at on one level: a movie has a handful.
 const BOXES_MAX: usize = 64;
@@ -11,7 +11,7 @@ const BOXES_MAX: usize = 64;
 const BODY_MAX: u64 = 256 << 10;
 
 /// Whether a file begins as these do.
-pub(super) fn begins(head: &[u8]) -> bool {
+pub(crate) fn begins(head: &[u8]) -> bool {
     // MOV files of old begin with the movie itself.
     [b"ftyp", b"styp", b"moov", b"mdat", b"wide", b"free", b"sidx"]
         .iter()
@@ -26,11 +26,11 @@ struct Found {
 }
 
 /// The box at `offset`, of those that end by `end`.
-fn at(offset: u64, end: u64, in_memory: &mut InMemory<'_>) -> Result<Option<Found>, Lie> {
+fn at(offset: u64, end: u64, bytes: &mut Bytes<'_>) -> Result<Option<Found>, Lie> {
     if end.saturating_sub(offset) < 8 {
         return Ok(None);
     }
-    let Some(bytes) = in_memory(offset, 16.min(end - offset)) else { return Ok(None) };
+    let Some(bytes) = bytes(offset, 16.min(end - offset)) else { return Ok(None) };
     let mut rest = bytes.as_slice();
     let Ok(header) = Box::decode(&mut rest) else {
         return Err(Lie(format!("the box at byte {offset} has an impossible size")));
@@ -45,14 +45,9 @@ fn at(offset: u64, end: u64, in_memory: &mut InMemory<'_>) -> Result<Option<Foun
 }
 
 /// The first box of one of these kinds from `offset` on.
-fn find(
-    kinds: &[&[u8; 4]],
-    mut offset: u64,
-    end: u64,
-    in_memory: &mut InMemory<'_>,
-) -> Result<Option<Found>, Lie> {
+fn find(kinds: &[&[u8; 4]], mut offset: u64, end: u64, bytes: &mut Bytes<'_>) -> Result<Option<Found>, Lie> {
     for _ in 0..BOXES_MAX {
-        let Some(found) = at(offset, end, in_memory)? else { return Ok(None) };
+        let Some(found) = at(offset, end, bytes)? else { return Ok(None) };
         if kinds.iter().any(|kind| found.header.kind == FourCC::new(kind)) {
             return Ok(Some(found));
         }
@@ -61,13 +56,13 @@ fn find(
     Ok(None)
 }
 
-/// Decodes a box's body; none where it is not in memory.
-fn body<T: DecodeAtom>(found: &Found, in_memory: &mut InMemory<'_>) -> Result<Option<T>, Lie> {
+/// Decodes a box's body; none where it cannot be had.
+fn body<T: DecodeAtom>(found: &Found, bytes: &mut Bytes<'_>) -> Result<Option<T>, Lie> {
     let len = found.end - found.body;
     if len > BODY_MAX {
         return Ok(None);
     }
-    let Some(bytes) = in_memory(found.body, len).filter(|b| b.len() as u64 == len) else { return Ok(None) };
+    let Some(bytes) = bytes(found.body, len).filter(|b| b.len() as u64 == len) else { return Ok(None) };
     let decoded = T::decode_atom(&found.header, &mut bytes.as_slice());
     decoded.map(Some).map_err(|e| Lie(format!("the box `{}` is damaged ({e})", found.header.kind)))
 }
@@ -84,29 +79,29 @@ fn plays(duration: u64, timescale: u32) -> Result<Header, Lie> {
 }
 
 /// How long the file plays.
-pub(super) fn read(size: u64, in_memory: &mut InMemory<'_>) -> Result<Header, Lie> {
-    let Some(first) = find(&[b"moov", b"sidx"], 0, size, in_memory)? else { return Ok(Header::Silent) };
+pub(crate) fn read(size: u64, bytes: &mut Bytes<'_>) -> Result<Header, Lie> {
+    let Some(first) = find(&[b"moov", b"sidx"], 0, size, bytes)? else { return Ok(Header::Silent) };
     let mut from = 0;
     if first.header.kind == FourCC::new(b"moov") {
-        let Some(mvhd) = find(&[b"mvhd"], first.body, first.end, in_memory)? else {
+        let Some(mvhd) = find(&[b"mvhd"], first.body, first.end, bytes)? else {
             return Ok(Header::Silent);
         };
-        let Some(movie) = body::<Mvhd>(&mvhd, in_memory)? else { return Ok(Header::Silent) };
+        let Some(movie) = body::<Mvhd>(&mvhd, bytes)? else { return Ok(Header::Silent) };
         if let known @ Header::Plays(_) = plays(movie.duration, movie.timescale)? {
             return Ok(known);
         }
         // Nothing in the movie itself: it comes in fragments.
-        if let Some(mvex) = find(&[b"mvex"], first.body, first.end, in_memory)?
-            && let Some(mehd) = find(&[b"mehd"], mvex.body, mvex.end, in_memory)?
-            && let Some(extends) = body::<Mehd>(&mehd, in_memory)?
+        if let Some(mvex) = find(&[b"mvex"], first.body, first.end, bytes)?
+            && let Some(mehd) = find(&[b"mehd"], mvex.body, mvex.end, bytes)?
+            && let Some(extends) = body::<Mehd>(&mehd, bytes)?
             && let known @ Header::Plays(_) = plays(extends.fragment_duration, movie.timescale)?
         {
             return Ok(known);
         }
         from = first.end;
     }
-    let Some(found) = find(&[b"sidx"], from, size, in_memory)? else { return Ok(Header::Silent) };
-    let Some(index) = body::<Sidx>(&found, in_memory)? else { return Ok(Header::Silent) };
+    let Some(found) = find(&[b"sidx"], from, size, bytes)? else { return Ok(Header::Silent) };
+    let Some(index) = body::<Sidx>(&found, bytes)? else { return Ok(Header::Silent) };
     // An index of indices covers a part only.
     if index.references.iter().any(|r| r.reference_type) {
         return Ok(Header::Silent);

@@ -1,0 +1,468 @@
+//! Bitrates that are told beforehand: a table of paths, a text file (`--bitrates`).
+//!
+//! A stream's bitrate sets its deadlines and, with `--scale`, its prefetch size; seen from its reads it takes
+//! ten seconds to learn. No file's content is looked at for it here: whoever knows the bitrates writes them
+//! down, or `seekless bitrates` does, which runs without rights.
+//!
+//! ```text
+//! # a line that begins with # is a remark
+//! 2095kb/s films/high.mp4
+//! 52kB/s /srv/films/a\x0anewline.mp4
+//! ```
+//!
+//! A bitrate with its unit, then a path: absolute, or from the folder of the table. Bytes of a path that
+//! would not be plain text are `\xHH` ([`seekless_units::escaped`]).
+//!
+//! A thread reads the table, again whenever it has changed, and finds the file of each path. Paths may lead
+//! to any file system, and nothing waits for this thread. It takes a quarter of a disk's time at most. A path
+//! with a symlink in it counts for nothing: the owner of a link would choose whose file gets the bitrate. A
+//! wrong bitrate does little harm: a client faster than it is followed at its own rate, and a slower one is
+//! read ahead of early.
+
+use std::collections::{HashMap, VecDeque};
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags, fstat, makedev, open, openat, openat2,
+    readlinkat, statx,
+};
+use rustix::io::Errno;
+use seekless_policy::FileId;
+use seekless_units::{BITRATES_BYTES_MAX, BITRATES_MAX, Exit, Fault, Rate, name_to_text, name_from_text};
+use serde::{Deserialize, Serialize};
+
+use crate::lock;
+use crate::settings::Settings;
+
+/// Longest line, bytes: a path of `PATH_MAX` bytes, each of them name_to_text, and a bitrate.
+const LINE_BYTES_MAX: u64 = 4 * 4096 + 64;
+
+/// How often it is looked whether the table has changed.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// How often a sleeping thread looks whether it is to end.
+const STOP_LOOK: Duration = Duration::from_millis(100);
+
+/// A look at a path that took longer went to the disk, and the thread sleeps three times as long.
+const FROM_MEMORY: Duration = Duration::from_millis(1);
+
+/// Longest such sleep: the time of a look that stood in line says nothing of what it cost.
+const SLEEP_MAX: Duration = Duration::from_millis(60);
+
+/// Symlinks on the way to a table; as many as the kernel follows.
+const LINKS_MAX: usize = 40;
+
+/// What was read of the table of bitrates.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BitratesReport {
+    /// The table.
+    pub table: String,
+    /// Files whose bitrate it tells, as far as their paths were looked up.
+    pub files: u64,
+    /// Lines of it that tell none: no bitrate, no path, or a path that leads to no file.
+    pub lines_left_out: u64,
+    /// Times the whole table was read.
+    pub readings: u64,
+}
+
+/// The bitrates of files.
+#[derive(Debug, Default)]
+pub(crate) struct Bitrates {
+    /// Bytes a second, and at which reading of the table they were told.
+    known: Mutex<HashMap<FileId, (u64, u64)>>,
+    readings: AtomicU64,
+}
+
+impl Bitrates {
+    /// Bytes a second, if told.
+    pub(crate) fn of(&self, file: FileId) -> Option<u64> {
+        // Nothing is locked where there is no table.
+        let known = self.read() > 0;
+        known.then(|| lock(&self.known).get(&file).map(|&(rate, _)| rate)).flatten()
+    }
+
+    /// How many readings have begun or ended; it changes with what is known.
+    pub(crate) fn read(&self) -> u64 {
+        self.readings.load(Ordering::Acquire)
+    }
+
+    fn tell(&self, file: FileId, rate: Rate, reading: u64) {
+        lock(&self.known).insert(file, (rate.0, reading));
+    }
+
+    /// A reading is over: what earlier ones told is forgotten.
+    fn end(&self, reading: u64) -> u64 {
+        let mut known = lock(&self.known);
+        known.retain(|_, told| told.1 == reading);
+        let files = known.len() as u64;
+        drop(known);
+        self.readings.fetch_add(1, Ordering::Release);
+        files
+    }
+}
+
+/// The thread that reads the table; it ends soon after this is dropped.
+pub(crate) struct Table {
+    report: Arc<Mutex<BitratesReport>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Table {
+    /// Reads the table of these settings, if there is one.
+    pub(crate) fn of(settings: &Settings, bitrates: &Arc<Bitrates>) -> Option<Table> {
+        let path = settings.bitrates.clone()?;
+        let report = BitratesReport { table: name_to_text(path.as_os_str().as_bytes()), ..Default::default() };
+        let table = Table { report: Arc::new(Mutex::new(report)), stop: Arc::default() };
+        let (report, stop, bitrates) = (table.report.clone(), table.stop.clone(), bitrates.clone());
+        let run = move || keep(&path, &bitrates, &report, &stop);
+        if let Err(why) = thread::Builder::new().name("bitrates".into()).spawn(run) {
+            tracing::warn!("the table of bitrates is not read: no thread can be had: {why}");
+            return None;
+        }
+        Some(table)
+    }
+
+    pub(crate) fn report(&self) -> BitratesReport {
+        lock(&self.report).clone()
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        // Not waited for: a path may lead to a file system that hangs.
+        self.stop.store(true, Ordering::Release);
+    }
+}
+
+fn keep(path: &Path, bitrates: &Bitrates, report: &Mutex<BitratesReport>, stop: &AtomicBool) {
+    let mut seen = None;
+    while !stop.load(Ordering::Acquire) {
+        let now = edition(path);
+        if now.is_some() && now != seen {
+            let readings = lock(report).readings;
+            match opened(path).and_then(|file| Reading::of(path, file)) {
+                Ok(mut reading) => {
+                    // Heard of while it is read: a long table takes a while on a cold disk.
+                    bitrates.readings.fetch_add(1, Ordering::Release);
+                    reading.all(bitrates, readings + 1, stop);
+                    if stop.load(Ordering::Acquire) {
+                        return;
+                    }
+                    let files = bitrates.end(readings + 1);
+                    let left_out = reading.left_out;
+                    if let Some(first) = reading.first_left_out {
+                        tracing::warn!(
+                            "{}: {left_out} lines of this table of bitrates are left out; the first, {first}",
+                            reading.name
+                        );
+                    }
+                    let mut report = lock(report);
+                    (report.files, report.lines_left_out) = (files, left_out);
+                    report.readings += 1;
+                }
+                Err(why) => {
+                    let name = name_to_text(path.as_os_str().as_bytes());
+                    tracing::warn!("{name}: this table of bitrates is not read: {why}");
+                }
+            }
+            // Changed while it was read, it is read again.
+            seen = now;
+        }
+        sleep(LOOK_EVERY, stop);
+    }
+}
+
+/// What changes with a file's content: device, inode, size, and the time of its change.
+fn edition(path: &Path) -> Option<(u64, u64, u64, i64, i64)> {
+    let about = fs::metadata(path).ok()?;
+    Some((about.dev(), about.ino(), about.size(), about.ctime(), about.ctime_nsec()))
+}
+
+fn sleep(time: Duration, stop: &AtomicBool) {
+    let until = Instant::now() + time;
+    while !stop.load(Ordering::Acquire) {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        thread::sleep(left.min(STOP_LOOK));
+    }
+}
+
+/// Whether a table can be read, before anything is started for it.
+///
+/// # Errors
+/// `Missing`: there is none. `Permission`: it may not be read, or root does not believe it, because another
+/// user may write to it or to a folder above it. `Usage`: it is no regular file, or too large.
+pub fn check_table(path: &Path) -> Result<(), Fault> {
+    let name = name_to_text(path.as_os_str().as_bytes());
+    let file = opened(path).map_err(|why| {
+        let exit = match why {
+            Refusal::Io(Errno::NOENT) => Exit::Missing,
+            Refusal::Io(Errno::ACCESS | Errno::PERM) | Refusal::NotOurs(..) => Exit::Permission,
+            Refusal::Io(_) => Exit::Failed,
+            Refusal::Kind | Refusal::Size(_) => Exit::Usage,
+        };
+        Fault::new(exit, format!("--bitrates {name}: {why}"))
+    })?;
+    drop(file);
+    Ok(())
+}
+
+/// Why a table is not read.
+#[derive(Debug)]
+enum Refusal {
+    Io(Errno),
+    Kind,
+    Size(u64),
+    /// Who may write to what.
+    NotOurs(PathBuf, String),
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Refusal::Io(Errno::NOENT) => f.write_str("there is no such file; `seekless bitrates` writes one"),
+            Refusal::Io(error) => write!(f, "it cannot be opened: {error}"),
+            Refusal::Kind => f.write_str("it is no regular file; name one"),
+            Refusal::Size(bytes) => {
+                write!(
+                    f,
+                    "{bytes} bytes are more than the {BITRATES_BYTES_MAX} of a table; write a shorter one"
+                )
+            }
+            Refusal::NotOurs(path, who) => {
+                let path = name_to_text(path.as_os_str().as_bytes());
+                write!(f, "{path} {who}, and root believes only what root alone can write; chown or chmod it")
+            }
+        }
+    }
+}
+
+impl From<Errno> for Refusal {
+    fn from(error: Errno) -> Refusal {
+        Refusal::Io(error)
+    }
+}
+
+/// The table, open; for root only one that no other user can write to or replace.
+fn opened(path: &Path) -> Result<File, Refusal> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let fd = match rustix::process::geteuid().is_root() {
+        true => {
+            // Looked at before it is opened: to open a device or a FIFO may have consequences.
+            let place = owned_by_root(path)?;
+            open(format!("/proc/self/fd/{}", place.as_raw_fd()), flags, Mode::empty())?
+        }
+        false => open(path, flags, Mode::empty())?,
+    };
+    let about = fstat(&fd)?;
+    if FileType::from_raw_mode(about.st_mode) != FileType::RegularFile {
+        return Err(Refusal::Kind);
+    }
+    match u64::try_from(about.st_size).unwrap_or(0) {
+        size if size > BITRATES_BYTES_MAX => Err(Refusal::Size(size)),
+        _ => Ok(File::from(fd)),
+    }
+}
+
+/// Walks to a file name by name: every folder, every symlink and the file itself are root's, and no other
+/// user may write to them. A folder like `/tmp`, in which each user can rename its own files only, will do.
+fn owned_by_root(path: &Path) -> Result<OwnedFd, Refusal> {
+    let absolute = std::path::absolute(path).map_err(|_| Refusal::Io(Errno::NOENT))?;
+    let names =
+        |path: &Path| -> VecDeque<OsString> { path.components().map(|c| c.as_os_str().to_owned()).collect() };
+    let mut left = names(&absolute);
+    let (mut at, mut here) = (open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?, PathBuf::from("/"));
+    let mut links = 0;
+    while let Some(name) = left.pop_front() {
+        let fd = openat(&at, &*name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        let (about, kind) = kind_of(fd.as_fd())?;
+        let place = here.join(&name);
+        if about.st_uid != 0 {
+            return Err(Refusal::NotOurs(place, format!("belongs to user {}", about.st_uid)));
+        }
+        let written = about.st_mode & 0o022 != 0;
+        match kind {
+            FileType::Symlink if links < LINKS_MAX => {
+                links += 1;
+                let target = readlinkat(&fd, c"", Vec::new())?;
+                let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
+                if target.is_absolute() {
+                    here = PathBuf::from("/");
+                    at = open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+                }
+                let mut names = names(&target);
+                names.append(&mut left);
+                left = names;
+            }
+            FileType::Symlink => return Err(Refusal::Io(Errno::LOOP)),
+            FileType::Directory if written && about.st_mode & 0o1000 == 0 => {
+                return Err(Refusal::NotOurs(place, "may be written to by other users".into()));
+            }
+            FileType::Directory => (at, here) = (fd, place),
+            FileType::RegularFile if written => {
+                return Err(Refusal::NotOurs(place, "may be written to by other users".into()));
+            }
+            FileType::RegularFile if left.is_empty() => return Ok(fd),
+            FileType::RegularFile => return Err(Refusal::Io(Errno::NOTDIR)),
+            _ => return Err(Refusal::Kind),
+        }
+    }
+    // It ends at a folder.
+    Err(Refusal::Kind)
+}
+
+fn kind_of(fd: BorrowedFd<'_>) -> Result<(Stat, FileType), Errno> {
+    let about = fstat(fd)?;
+    Ok((about, FileType::from_raw_mode(about.st_mode)))
+}
+
+/// A table that is being read.
+struct Reading {
+    name: String,
+    /// Where paths begin that are not absolute.
+    folder: OwnedFd,
+    lines: BufReader<io::Take<File>>,
+    left_out: u64,
+    /// The first line left out, with its number.
+    first_left_out: Option<String>,
+}
+
+impl Reading {
+    fn of(path: &Path, file: File) -> Result<Reading, Refusal> {
+        let folder = match path.parent() {
+            Some(folder) if folder != Path::new("") => folder,
+            _ => Path::new("."),
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Reading {
+            name: name_to_text(path.as_os_str().as_bytes()),
+            folder: open(folder, flags, Mode::empty())?,
+            lines: BufReader::new(file.take(BITRATES_BYTES_MAX)),
+            left_out: 0,
+            first_left_out: None,
+        })
+    }
+
+    /// Tells what every line says.
+    fn all(&mut self, bitrates: &Bitrates, reading: u64, stop: &AtomicBool) {
+        let mut line = Vec::new();
+        for number in 1.. {
+            if stop.load(Ordering::Acquire) {
+                return;
+            }
+            let found = match self.next(&mut line) {
+                Ok(false) => return,
+                Ok(true) if number > BITRATES_MAX => {
+                    return self.leave_out(number, format!("this and all after it: {BITRATES_MAX} are read"));
+                }
+                Ok(true) => parse(&line).and_then(|told| match told {
+                    Some((rate, path)) => self.file(&path).map(|file| Some((file, rate))),
+                    None => Ok(None),
+                }),
+                Err(error) => return self.leave_out(number, format!("this and all after it: {error}")),
+            };
+            match found {
+                Ok(Some((file, rate))) => bitrates.tell(file, rate, reading),
+                Ok(None) => {}
+                Err(why) => self.leave_out(number, why),
+            }
+        }
+    }
+
+    fn leave_out(&mut self, number: u64, why: String) {
+        self.left_out += 1;
+        self.first_left_out.get_or_insert_with(|| format!("line {number}: {why}"));
+    }
+
+    /// The next line, without its end; the rest of one that is too long is skipped. `false`: there is none.
+    fn next(&mut self, line: &mut Vec<u8>) -> io::Result<bool> {
+        line.clear();
+        self.lines.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', line)?;
+        if line.is_empty() {
+            return Ok(false);
+        }
+        let ended = line.last() == Some(&b'\n');
+        if ended {
+            line.pop();
+        }
+        if !ended && line.len() as u64 == LINE_BYTES_MAX {
+            self.lines.skip_until(b'\n')?;
+        }
+        Ok(true)
+    }
+
+    /// The file of a path.
+    fn file(&self, path: &Path) -> Result<FileId, String> {
+        let began = Instant::now();
+        let found = self.look_up(path);
+        let took = began.elapsed();
+        if took > FROM_MEMORY {
+            thread::sleep((3 * took).min(SLEEP_MAX));
+        }
+        found.map_err(|error| {
+            let name = name_to_text(path.as_os_str().as_bytes());
+            let why = match error {
+                Errno::LOOP => "there is a symlink in it; write the path without".to_string(),
+                Errno::ISDIR => "no regular file".to_string(),
+                error => io::Error::from(error).to_string(),
+            };
+            format!("{name}: {why}")
+        })
+    }
+
+    fn look_up(&self, path: &Path) -> Result<FileId, Errno> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let fd = openat2(&self.folder, path, flags, Mode::empty(), resolve)?;
+        // What a file server says of a file's size and times is not asked for.
+        let at = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let about = statx(&fd, c"", at, StatxFlags::TYPE | StatxFlags::INO)?;
+        match FileType::from_raw_mode(about.stx_mode.into()) {
+            FileType::RegularFile => {
+                let dev = makedev(about.stx_dev_major, about.stx_dev_minor);
+                Ok(FileId { dev, ino: about.stx_ino })
+            }
+            FileType::Symlink => Err(Errno::LOOP),
+            _ => Err(Errno::ISDIR),
+        }
+    }
+}
+
+/// The bitrate and path of a line; `None`: it is empty or a remark.
+fn parse(line: &[u8]) -> Result<Option<(Rate, PathBuf)>, String> {
+    if line.len() as u64 >= LINE_BYTES_MAX {
+        return Err(format!("it is longer than {LINE_BYTES_MAX} bytes"));
+    }
+    let line = line.trim_ascii();
+    if line.is_empty() || line.starts_with(b"#") {
+        return Ok(None);
+    }
+    let (rate, path) = match line.iter().position(u8::is_ascii_whitespace) {
+        Some(at) => (&line[..at], line[at..].trim_ascii()),
+        None => (line, &b""[..]),
+    };
+    let rate: Rate = String::from_utf8_lossy(rate).parse().map_err(|e| format!("{e}"))?;
+    if path.is_empty() {
+        return Err("there is no path after the bitrate; write for example 2095kb/s films/a.mp4".into());
+    }
+    let path = name_from_text(path).ok_or("its path has a byte that is to be written \\xHH, or a wrong \\")?;
+    if path.contains(&0) {
+        return Err("its path has a zero byte".into());
+    }
+    Ok(Some((rate, PathBuf::from(OsString::from_vec(path)))))
+}
+
+#[cfg(test)]
+mod tests;
