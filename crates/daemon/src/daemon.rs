@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::activation::Activated;
 use crate::callers::Callers;
+use crate::limits::Limits;
 use crate::listener::Listener;
 use crate::passing::Passing;
 use crate::receptionist::Receptionist;
@@ -36,6 +37,7 @@ pub struct Daemon {
     door: Arc<OnceLock<ReportDoor>>,
     passing: Arc<Passing>,
     callers: Arc<Callers>,
+    limits: Arc<Limits>,
     stop: UnixStream,
     statistics: Sender<Ask>,
     hand_over: HandOver,
@@ -95,6 +97,8 @@ impl Daemon {
         let door = Arc::new(OnceLock::new());
         let passing = Arc::new(Passing::new(Instant::now()));
         let callers = Arc::<Callers>::default();
+        let (tell_known, known) = UnixStream::pair().map_err(StartError::Threads)?;
+        let limits = Limits::start(tell_known).map_err(StartError::Threads)?;
         let shared = Shared {
             settings: settings.clone(),
             started: Instant::now(),
@@ -103,6 +107,7 @@ impl Daemon {
             door: door.clone(),
             passing: passing.clone(),
             callers: callers.clone(),
+            limits: limits.clone(),
             deliveries: Arc::default(),
             file_sets: Arc::default(),
         };
@@ -120,6 +125,7 @@ impl Daemon {
             shared,
             rings,
             hand_over.clone(),
+            known,
         )
         .map_err(StartError::Threads)?;
         let thread = thread::Builder::new()
@@ -127,7 +133,8 @@ impl Daemon {
             .spawn(move || receptionist.run())
             .map_err(StartError::Threads)?;
         let thread = Some(thread);
-        Ok(Daemon { settings, engine, door, passing, callers, stop, statistics: asker, hand_over, thread })
+        let statistics = asker;
+        Ok(Daemon { settings, engine, door, passing, callers, limits, stop, statistics, hand_over, thread })
     }
 
     /// A socket that stops the daemon when anything is written to it: for signal handlers.
@@ -156,6 +163,11 @@ impl Daemon {
     /// Which processes have called, for another door.
     pub(crate) fn callers(&self) -> Arc<Callers> {
         self.callers.clone()
+    }
+
+    /// Whose reading is limited, for another door.
+    pub(crate) fn limits(&self) -> Arc<Limits> {
+        self.limits.clone()
     }
 
     /// Shows another door in the statistics; the first one, if there are several.

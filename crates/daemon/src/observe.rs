@@ -52,6 +52,7 @@ use seekless_policy::FileId;
 use seekless_units::{Exit, Fault};
 
 use crate::daemon::Daemon;
+use crate::limits::{Limited, Limits};
 use crate::passing::Passing;
 use crate::statistics::DoorReport;
 use crate::status::ObserveReport;
@@ -83,6 +84,7 @@ pub(crate) struct Counts {
     lost: Count,
     own: Count,
     told_otherwise: Count,
+    limited: Count,
     reads: Count,
     bytes: Count,
     accesses: Count,
@@ -124,6 +126,7 @@ impl Counts {
             lost: self.lost.get(),
             own: self.own.get(),
             told_otherwise: self.told_otherwise.get(),
+            limited: self.limited.get(),
             reads: self.reads.get(),
             bytes: self.bytes.get(),
             accesses: self.accesses.get(),
@@ -187,6 +190,7 @@ impl Door {
             table: Table::default(),
             engine: engine.clone(),
             passing: daemon.passing(),
+            limits: daemon.limits(),
             counts: counts.clone(),
             search,
             answers,
@@ -281,6 +285,7 @@ struct Listener {
     table: Table,
     engine: Engine,
     passing: Arc<Passing>,
+    limits: Arc<Limits>,
     counts: Arc<Counts>,
     search: Sender<Search>,
     answers: Receiver<(Inode, Answer)>,
@@ -384,6 +389,17 @@ impl Listener {
             !last.1
         });
         self.counts.told_otherwise.add_many((before - events.len()) as u64);
+        // What a process reads that is limited, or may be, is not followed.
+        let (mut last, before) = (None, events.len());
+        let mut limited = false;
+        events.retain(|event| {
+            if last.replace((event.pid, event.dev)) != Some((event.pid, event.dev)) {
+                let device = rustix::fs::makedev(event.dev.0, event.dev.1);
+                limited = self.limits.known(event.pid, device, now) != Limited::No;
+            }
+            !limited
+        });
+        self.counts.limited.add_many((before - events.len()) as u64);
     }
 
     /// Counts what is known, for the statistics.

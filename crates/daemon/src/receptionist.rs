@@ -18,7 +18,7 @@ use seekless_engine::{
     Completion, Devices, Engine, ForwardedCall, OnAnswer, Passed, Refused, Reported, Submitted, Ticket,
     Transport, lock, run_first,
 };
-use seekless_kernel::fdpass;
+use seekless_kernel::fdpass::{self, Peer};
 use seekless_kernel::ring::Record;
 use seekless_policy::{FileId, LEFT_ALONE, Mode, Reason};
 use seekless_wants::{CallKind, DoorLimits};
@@ -30,6 +30,7 @@ use seekless_wire::{
 use crate::client::Client;
 use crate::deliveries::Deliveries;
 use crate::file_sets::{Added, FileSetThread, Said};
+use crate::limits::Limited;
 use crate::listener::Listener;
 use crate::rings::Rings;
 use crate::settings::DaemonSettings;
@@ -42,7 +43,20 @@ use crate::take_over::{DRAIN_IDLE, HandOver};
 /// Marks of what an event is about; connections count up from the last.
 const STOP: u64 = 0;
 const FIRST_LISTENER: u64 = 1;
+const KNOWN: u64 = 15;
 const FIRST_CONNECTION: u64 = 16;
+
+/// Connections that wait until it is known in which control groups their processes are; that takes some 50
+/// us. Beyond it a connection is taken in at once, and its first call passed. At double 20,000 processes a
+/// second could start and call.
+const UNKNOWN_MAX: usize = 256;
+
+/// A process that is limited leaves the disk alone for so long, milliseconds. At half of it its questions take
+/// twice as much of its time; at double a limit that is lifted counts for a second more.
+const LIMITED_FOR_MS: u32 = 1_000;
+
+/// They wait no longer than this.
+const UNKNOWN_FOR: Duration = Duration::from_millis(100);
 
 /// Events taken at once. At half of it a burst costs twice as many looks at the queue of events; at double
 /// rings and ticks wait twice as long for its end.
@@ -73,9 +87,19 @@ const WORKING_EVERY: Duration = Duration::from_millis(WORKING_EVERY_MS * 7 / 10)
 /// twice as long.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 
+/// A connection that is not taken in yet.
+struct Unknown {
+    listener: usize,
+    socket: OwnedFd,
+    peer: Peer,
+    since: Instant,
+}
+
 struct Connection {
     client: Arc<Client>,
     uid: u32,
+    /// Its process; 0: not in our process namespace.
+    pid: u32,
     /// When either side last sent something.
     last: Instant,
     /// The last request that was blocked.
@@ -110,6 +134,9 @@ pub(crate) struct Receptionist {
     hand_over: HandOver,
     strikes: Strikes,
     file_sets: FileSetThread,
+    unknown: Vec<Unknown>,
+    /// Readable when more is known of control groups.
+    known: UnixStream,
 }
 
 impl Receptionist {
@@ -125,12 +152,15 @@ impl Receptionist {
         shared: Shared,
         rings: Option<Rings>,
         hand_over: HandOver,
+        known: UnixStream,
     ) -> io::Result<Receptionist> {
+        known.set_nonblocking(true)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let add = |fd: BorrowedFd<'_>, mark: u64| {
             epoll::add(&epoll, fd, epoll::EventData::new_u64(mark), epoll::EventFlags::IN)
         };
         add(stop.as_fd(), STOP)?;
+        add(known.as_fd(), KNOWN)?;
         for (i, socket) in listener.sockets().enumerate() {
             add(socket, FIRST_LISTENER + i as u64)?;
         }
@@ -153,6 +183,8 @@ impl Receptionist {
             hand_over,
             strikes: Strikes::default(),
             file_sets,
+            unknown: Vec::new(),
+            known,
         })
     }
 
@@ -176,6 +208,10 @@ impl Receptionist {
             for mark in marks {
                 match mark {
                     STOP => break 'serve,
+                    KNOWN => {
+                        let _ = rustix::io::read(&self.known, &mut [0u8; 64]);
+                        self.take_in();
+                    }
                     FIRST_LISTENER..FIRST_CONNECTION => self.accept((mark - FIRST_LISTENER) as usize),
                     connection => self.readable(connection),
                 }
@@ -240,10 +276,32 @@ impl Receptionist {
         }
     }
 
-    /// Takes a connection in, or drops it: a shim whose connection is closed goes on by itself.
+    /// Takes a connection in once it is known whether its process is limited in what it may read.
     fn welcome(&mut self, listener: usize, socket: OwnedFd) {
         self.counters.connections += 1;
         let Ok(peer) = fdpass::peer(socket.as_fd()) else { return };
+        let since = Instant::now();
+        if self.unknown.len() < UNKNOWN_MAX && self.shared.limits.is_unknown(process_of(peer), since) {
+            return self.unknown.push(Unknown { listener, socket, peer, since });
+        }
+        self.admit(listener, socket, peer);
+    }
+
+    /// Takes in those that have waited for that.
+    fn take_in(&mut self) {
+        let now = Instant::now();
+        let limits = self.shared.limits.clone();
+        let waits = |unknown: &mut Unknown| {
+            now.saturating_duration_since(unknown.since) >= UNKNOWN_FOR
+                || !limits.is_unknown(process_of(unknown.peer), now)
+        };
+        for Unknown { listener, socket, peer, .. } in self.unknown.extract_if(.., waits).collect::<Vec<_>>() {
+            self.admit(listener, socket, peer);
+        }
+    }
+
+    /// Takes a connection in, or drops it: a shim whose connection is closed goes on by itself.
+    fn admit(&mut self, listener: usize, socket: OwnedFd, peer: Peer) {
         if !self.listener.admits(listener, peer) {
             self.counters.connections_not_admitted += 1;
             return;
@@ -253,7 +311,7 @@ impl Receptionist {
             return;
         }
         // 0: not in our process namespace.
-        if let Ok(pid @ 1..) = u32::try_from(peer.pid) {
+        if let pid @ 1.. = process_of(peer) {
             self.shared.callers.called(pid);
         }
         let held = self.by_user.get(&peer.uid).copied().unwrap_or(0);
@@ -276,6 +334,7 @@ impl Receptionist {
             Connection {
                 client,
                 uid: peer.uid,
+                pid: process_of(peer),
                 last: Instant::now(),
                 ticket: None,
                 advice: false,
@@ -377,6 +436,14 @@ impl Receptionist {
                     self.rest();
                     let _ = client.send(frame);
                 }
+                (Frame::Release { device }, _) => {
+                    if uid != 0 && uid != rustix::process::geteuid().as_raw() {
+                        return self.refuse(mark, RefuseReason::Permission, frame.kind());
+                    }
+                    self.engine.leave_and(device, move || {
+                        let _ = client.send(Frame::Release { device });
+                    });
+                }
                 (Frame::TakeOver { step, .. }, _) => {
                     if let Err(reason) = self.take_over(uid, &client, step) {
                         return self.refuse(mark, reason, frame.kind());
@@ -467,6 +534,16 @@ impl Receptionist {
         };
         let call = ForwardedCall { reader: uid, look_upto: wire.prefetch_bytes, ..call };
         let now = Instant::now();
+        match self.limited(mark, call.file, now) {
+            Limited::No => {}
+            limited => {
+                self.counters.passed_limited += 1;
+                // Its process need not ask again for a while.
+                let device_ttl_ms = if limited == Limited::Yes { LIMITED_FOR_MS } else { 0 };
+                let answer = Answer { device_ttl_ms, ..Answer::pass(PassReason::Full, wire) };
+                return client.reply(Frame::Answer(answer));
+            }
+        }
         // Advice is no read: none is reported for it.
         if !need.call.is_advice() {
             lock(&self.shared.deliveries).asked(call.file, call.want.offset(), now);
@@ -539,6 +616,12 @@ impl Receptionist {
         }
     }
 
+    /// Whether the process of a connection is limited in what it may read of a file's disk.
+    fn limited(&self, mark: u64, file: FileId, now: Instant) -> Limited {
+        let pid = self.connections.get(&mark).map_or(0, |connection| connection.pid);
+        self.shared.limits.known(pid, file.dev, now)
+    }
+
     /// The engine rests while every call is passed. A lease ends by itself.
     fn rest(&self) {
         self.engine.rest(self.shared.passing.now(Instant::now()));
@@ -569,6 +652,10 @@ impl Receptionist {
         let Ok(call) = ForwardedCall::of(fd.as_fd(), add.offset, add.length) else {
             return left(PassReason::BadRequest);
         };
+        if self.limited(mark, call.file, Instant::now()) != Limited::No {
+            self.counters.passed_limited += 1;
+            return left(PassReason::Full);
+        }
         let Receptionist { engine, shares, .. } = self;
         match engine.disk_of(call.file, &mut Newcomer { fd: fd.as_fd(), uid, shares }) {
             Ok(disk) => Said::Add {
@@ -649,6 +736,7 @@ impl Receptionist {
     fn tick(&mut self, now: Instant) {
         self.shares.tick(now);
         self.strikes.tick(now);
+        self.take_in();
         let idle_max = if self.hand_over.released() { DRAIN_IDLE } else { IDLE_MAX };
         let mut idle = Vec::new();
         for (&mark, connection) in &mut self.connections {
@@ -797,6 +885,11 @@ fn hand_on(
     deliveries.read(file, record.offset, record.len, now);
     let report = devices.read(uid, file, record.offset, record.len);
     counters.reports_dropped += u64::from(report == Reported::Dropped);
+}
+
+/// The number of a peer's process; 0: not in our process namespace.
+fn process_of(peer: Peer) -> u32 {
+    u32::try_from(peer.pid).unwrap_or(0)
 }
 
 fn spare() -> Option<OwnedFd> {

@@ -24,6 +24,7 @@ use crate::decisions::DiskLog;
 use crate::disk::Disk;
 use crate::door::{Ask, ClientDemand, Completion, Hit, Message, OnAnswer, ResidentRange, readable_file};
 use crate::kind::Kinds;
+use crate::links::Left;
 use crate::machine::Machine;
 use crate::media::{Look, Told};
 use crate::missed::Missed;
@@ -85,6 +86,7 @@ impl DiskLoop {
         loop {
             // Asked for anew: a thread that has ended leaves a channel that is always ready.
             let orders = self.next_files.as_ref().map_or_else(never, |next| next.orders.clone());
+            let deleted = self.files.deleted().clone();
             // Before anything that was queued meanwhile is read.
             self.report_rest();
             self.act();
@@ -100,6 +102,7 @@ impl DiskLoop {
                     Ok(order) => self.order(order),
                     Err(_) => self.next_files = None,
                 },
+                recv(deleted) -> file => if let Ok(file) = file { self.deleted(file) },
                 recv(self.timer()) -> _ => self.event(Event::Tick),
             }
             self.report_memory();
@@ -134,8 +137,17 @@ impl DiskLoop {
 
     pub(crate) fn event(&mut self, event: Event) {
         let now = self.at(Instant::now());
-        self.log.event(now, event);
-        self.engine.handle(now, event);
+        for event in self.files.learnt().into_iter().chain([event]) {
+            self.log.event(now, event);
+            self.engine.handle(now, event);
+        }
+    }
+
+    /// A file has no link left: it is let go of, unless it is in use. Whoever reads it has it open.
+    fn deleted(&mut self, file: FileId) {
+        if !self.files.is_in_use(file) {
+            self.event(Event::Leave { file });
+        }
     }
 
     fn message(&mut self, message: Message) {
@@ -152,7 +164,7 @@ impl DiskLoop {
                 self.access(file, offset, len, taken);
                 self.read(reader, file, offset, len);
             }
-            Message::Leave { dev } => self.leave(dev),
+            Message::Leave { dev, left } => self.leave(dev, left),
             Message::Missed { file, offset } => {
                 for event in self.missed.events(&mut self.files, file, offset).into_iter().flatten() {
                     self.event(event);
@@ -164,11 +176,9 @@ impl DiskLoop {
         }
     }
 
-    fn leave(&mut self, dev: u64) {
-        for file in self.files.leave(dev) {
-            if let Some(pinner) = &mut self.pinner {
-                pinner.unpin(Span { file, start: 0, end: u64::MAX }, false);
-            }
+    fn leave(&mut self, dev: u64, left: Arc<Left>) {
+        for file in self.files.leave(dev, left) {
+            self.event(Event::Leave { file });
         }
     }
 
@@ -279,6 +289,7 @@ impl DiskLoop {
             Verdict::Resident => Completion::Resident(ResidentRange { fd: source.as_fd(), offset, len }),
             Verdict::Pass(reason) => Completion::Pass(reason),
         });
+        self.files.let_go(source);
         if pending.answer_is_read && verdict == Verdict::Resident {
             self.access(file, offset, len, Taken::Unknown);
         }

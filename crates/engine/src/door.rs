@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
@@ -10,6 +11,7 @@ use seekless_kernel::residency::resident_prefix;
 use seekless_policy::{FileId, Reason, RequestId, Taken};
 
 use crate::addresses::Edition;
+use crate::links::Left;
 
 /// How the bytes of a request's file are read: what came with the request. The disk thread makes it a
 /// [`Source`].
@@ -169,6 +171,8 @@ pub(crate) enum Message {
     Leave {
         /// Device number of the file system.
         dev: u64,
+        /// Dropped when they are closed.
+        left: Arc<Left>,
     },
     /// Bytes that a cache above has now ([`seekless_policy::Event::Release`]).
     Release {

@@ -33,6 +33,7 @@ mod engine;
 mod files_used;
 mod kind;
 mod layout;
+mod links;
 mod machine;
 mod media;
 mod metadata;

@@ -4,12 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crossbeam_channel::Receiver;
 use seekless_kernel::prefetch::{Source, Steps};
-use seekless_policy::{FileId, ReadId};
+use seekless_policy::{Event, FileId, ReadId};
 use seekless_units::{Lba, SECTOR_BYTES};
 
 use crate::addresses::{Addresses, Edition};
 use crate::door::Passed;
+use crate::links::{IN_USE, Left, Links};
 use crate::volume::Renewed;
 use crate::worker::Job;
 
@@ -20,25 +22,37 @@ pub(crate) struct OpenFile {
     /// First sector of the file system on the disk.
     pub(crate) start: u64,
     pub(crate) steps: Steps,
+    /// When it was last asked for or read.
+    used: Instant,
 }
 
 /// Files, each open from its first request or announced read until the engine closes it.
-#[derive(Default)]
 pub(crate) struct OpenFiles {
     files: HashMap<FileId, OpenFile>,
     addresses: Addresses,
     /// Of a file system on several disks: where its addresses lie.
     volume: Option<Renewed>,
+    links: Links,
 }
 
 impl OpenFiles {
-    pub(crate) fn on(volume: Option<Renewed>) -> OpenFiles {
-        OpenFiles { volume, ..OpenFiles::default() }
+    pub(crate) fn on(volume: Option<Renewed>, links: Links) -> OpenFiles {
+        OpenFiles { files: HashMap::new(), addresses: Addresses::default(), volume, links }
+    }
+
+    /// Files that were deleted.
+    pub(crate) fn deleted(&self) -> &Receiver<FileId> {
+        &self.links.deleted
+    }
+
+    /// What was learnt of holes since, in order.
+    pub(crate) fn learnt(&mut self) -> Vec<Event> {
+        self.addresses.learnt()
     }
 
     /// Asks a file system on several disks where it lies, once in a while.
     pub(crate) fn renew_volume(&mut self, now: Instant) {
-        let OpenFiles { files, volume: Some(volume), addresses } = self else { return };
+        let OpenFiles { files, volume: Some(volume), addresses, .. } = self else { return };
         let moved = volume.renew(now, || files.values().next().map(|open| open.source.clone()));
         if moved {
             addresses.forget();
@@ -59,9 +73,14 @@ impl OpenFiles {
         steps: Steps,
         passed: Passed,
     ) -> Arc<Source> {
-        let new = || OpenFile { source: Arc::new(passed.source()), edition, start, steps };
+        let (now, links) = (Instant::now(), &self.links);
+        let new = || {
+            let source = Arc::new(passed.source());
+            links.opened(file, &source);
+            OpenFile { source, edition, start, steps, used: now }
+        };
         let open = self.files.entry(file).or_insert_with(new);
-        (open.edition, open.start, open.steps) = (edition, start, steps);
+        (open.edition, open.start, open.steps, open.used) = (edition, start, steps, now);
         open.source.clone()
     }
 
@@ -72,7 +91,8 @@ impl OpenFiles {
     /// The disk address of an open file's byte at `offset`, and the size of the file, which is the one that
     /// the address belongs to.
     pub(crate) fn locate(&mut self, file: FileId, offset: u64) -> Option<(Option<Lba>, u64)> {
-        let OpenFile { source, edition, start, .. } = self.files.get(&file)?;
+        let OpenFile { source, edition, start, used, .. } = self.files.get_mut(&file)?;
+        *used = Instant::now();
         let address = self.addresses.of(file, *edition, source, offset);
         let lba = address.and_then(|bytes| match &mut self.volume {
             Some(renewed) => renewed.volume.lba(bytes),
@@ -90,15 +110,26 @@ impl OpenFiles {
     }
 
     pub(crate) fn close(&mut self, file: FileId) {
-        self.files.remove(&file);
+        self.addresses.close(file);
+        if let Some(open) = self.files.remove(&file) {
+            self.links.close(file, open.source);
+        }
     }
 
-    /// Closes the files of a device, and returns them. The engine has not closed them: what it still orders
-    /// there fails, as it does on a file that cannot be read, and the next report of a door opens the file
-    /// anew.
-    pub(crate) fn leave(&mut self, dev: u64) -> Vec<FileId> {
-        let left = self.files.keys().copied().filter(|file| file.dev == dev).collect::<Vec<_>>();
-        left.iter().for_each(|&file| self.close(file));
-        left
+    /// Lets go of a file's source, as whoever reads it no more.
+    pub(crate) fn let_go(&self, source: Arc<Source>) {
+        self.links.drop(source);
+    }
+
+    /// Whether a file was used a moment ago.
+    pub(crate) fn is_in_use(&self, file: FileId) -> bool {
+        self.files.get(&file).is_some_and(|open| open.used.elapsed() < IN_USE)
+    }
+
+    /// The open files of a device; `left` is dropped once they are closed.
+    pub(crate) fn leave(&self, dev: u64, left: Arc<Left>) -> Vec<FileId> {
+        let of_device = || self.files.iter().filter(|(file, _)| file.dev == dev);
+        self.links.wait(of_device().map(|(_, open)| Arc::downgrade(&open.source)).collect(), left);
+        of_device().map(|(&file, _)| file).collect()
     }
 }

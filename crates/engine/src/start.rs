@@ -18,6 +18,7 @@ use crate::disk_thread::DiskLoop;
 use crate::door::Message;
 use crate::kind::{Kinds, is_block};
 use crate::layout::Layout;
+use crate::links::Links;
 use crate::machine::Machine;
 use crate::media::{self, Bitrates};
 use crate::missed::Missed;
@@ -96,12 +97,14 @@ impl DiskThread {
             .then(|| NextFiles::start(name, began, snapshot.clone(), foretold))
             .transpose()?;
         let replaced = Arc::<AtomicBool>::default();
+        let volume = volume.map(|volume| Renewed::new(volume, replaced.clone()));
+        let files = OpenFiles::on(volume, Links::start(name)?);
         let body = DiskLoop {
             engine,
             log,
             began,
             workers,
-            files: OpenFiles::on(volume.map(|volume| Renewed::new(volume, replaced.clone()))),
+            files,
             missed: Missed::default(),
             pending: HashMap::new(),
             pinner,

@@ -114,7 +114,7 @@ fn json_takes_the_place_of_json_only() {
         fs::write(&path, text).unwrap();
         replaceable_by_json(&path).unwrap();
     }
-    for text in ["srv/a\nsrv/b\n", "seekless-decisions 6\n"] {
+    for text in ["srv/a\nsrv/b\n", "seekless-decisions 7\n"] {
         fs::write(&path, text).unwrap();
         let fault = replaceable_by_json(&path).unwrap_err();
         assert_eq!(fault.exit, Exit::Usage);

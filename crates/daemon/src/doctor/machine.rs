@@ -167,6 +167,10 @@ fn beyond(mounts: &MountTable) -> Vec<Finding> {
 impl MachineReport {
     pub(super) fn describe(&self) -> String {
         let mut text = format!("Linux {}; {}\n", self.kernel, self.daemon.describe());
+        if self.daemon.answers {
+            // A refused umount raises no event that could be heard.
+            text.push_str("   before a file system is unmounted: seekless release DIR\n");
+        }
         for disk in &self.disks {
             let kind = if disk.seeks { "seeks," } else { "does not seek," };
             let kb = |value: Option<u64>| value.map_or("?".to_string(), |v| v.to_string());
