@@ -105,21 +105,22 @@ impl Limits {
             return Limited::No;
         }
         let mut known = lock(&self.known);
-        let of_process = known.process(&self.looks, pid, now);
-        match of_process {
+        match known.process(&self.looks, pid, now) {
             None => Limited::Unknown,
-            Some(limited) if limited.is_empty() => Limited::No,
-            Some(limited) => match known.stack(&self.looks, Dev::from_raw(device), now) {
+            Some((limited, _)) if limited.is_empty() => Limited::No,
+            Some((limited, _)) => match known.stack(&self.looks, Dev::from_raw(device), now) {
                 None => Limited::Unknown,
-                Some(stack) if limited.is_disjoint(&stack) => Limited::No,
+                Some((stack, _)) if limited.is_disjoint(&stack) => Limited::No,
                 Some(_) => Limited::Yes,
             },
         }
     }
 
-    /// Whether it is not known yet in which groups a process is. Then it is looked at.
+    /// Whether it is not known, or was long ago, in which groups a process is that calls for the first time, or
+    /// again: its number may have been another's. Then it is looked at.
     pub(crate) fn is_unknown(&self, pid: u32, now: Instant) -> bool {
-        !self.none && pid != 0 && lock(&self.known).process(&self.looks, pid, now).is_none()
+        let known = || lock(&self.known).process(&self.looks, pid, now);
+        !self.none && pid != 0 && known().is_none_or(|(_, age)| age >= 2 * BELIEVED)
     }
 
     /// The same as [`Limits::known`], by a look in `/proc` where need be: for a thread that may wait for it.
@@ -147,18 +148,17 @@ impl Limits {
 }
 
 impl Known {
-    fn process(&mut self, looks: &Sender<Look>, pid: u32, now: Instant) -> Option<Devices> {
-        let found = self.processes.get(&pid).map(|(limited, since)| (limited.clone(), *since));
+    fn process(&mut self, looks: &Sender<Look>, pid: u32, now: Instant) -> Option<(Devices, Duration)> {
+        let found = self.processes.get(&pid).cloned();
         self.believed(looks, Look::Process(pid), found, BELIEVED, now)
     }
 
-    fn stack(&mut self, looks: &Sender<Look>, dev: Dev, now: Instant) -> Option<Devices> {
-        let found = self.stacks.get(&dev).map(|(stack, since)| (stack.clone(), *since));
+    fn stack(&mut self, looks: &Sender<Look>, dev: Dev, now: Instant) -> Option<(Devices, Duration)> {
+        let found = self.stacks.get(&dev).cloned();
         self.believed(looks, Look::Stack(dev), found, STACK_BELIEVED, now)
     }
 
-    /// What was found, which counts until it has been looked again; but not when that was long ago, as numbers
-    /// of processes are used again.
+    /// What was found and how long ago; what is old counts until it has been looked again.
     fn believed(
         &mut self,
         looks: &Sender<Look>,
@@ -166,15 +166,15 @@ impl Known {
         found: Option<(Devices, Instant)>,
         believed: Duration,
         now: Instant,
-    ) -> Option<Devices> {
-        let age = found.as_ref().map(|(_, since)| now.saturating_duration_since(*since));
-        if age.is_none_or(|age| age >= believed)
+    ) -> Option<(Devices, Duration)> {
+        let found = found.map(|(devices, since)| (devices, now.saturating_duration_since(since)));
+        if found.as_ref().is_none_or(|(_, age)| *age >= believed)
             && !self.asked.contains(&look)
             && looks.try_send(look).is_ok()
         {
             self.asked.insert(look);
         }
-        found.filter(|_| age.is_some_and(|age| age < 2 * believed)).map(|(devices, _)| devices)
+        found
     }
 }
 
@@ -288,6 +288,9 @@ mod tests {
         let (tree, limits, _heard) = limits("0");
         let own = std::process::id();
         assert!(!limits.holds(own, raw(8, 0), Instant::now()));
+        let long = Instant::now() + Duration::from_secs(100);
+        assert!(limits.is_unknown(own, long), "its number may be another's by then");
+        assert_eq!(limits.known(own, raw(8, 0), long), Limited::No, "until it is looked at");
         set_all(tree.path(), "8:0 1\n", "8:0 rbps=1 riops=max\n");
         let until = Instant::now() + Duration::from_secs(30);
         while !limits.holds(own, raw(8, 0), Instant::now()) {

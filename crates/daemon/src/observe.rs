@@ -59,7 +59,7 @@ use crate::status::ObserveReport;
 use crate::watch::counts::Count;
 use finder::{Finder, Search};
 use hearing::Hearing;
-use processes::Processes;
+use processes::{LOOKS_MAX, Processes};
 use reads::{Inode, Reads, Seen};
 use table::{Answer, Order, Table};
 use volume::Volume;
@@ -391,11 +391,17 @@ impl Listener {
         self.counts.told_otherwise.add_many((before - events.len()) as u64);
         // What a process reads that is limited, or may be, is not followed.
         let (mut last, before) = (None, events.len());
-        let mut limited = false;
+        let (mut limited, mut looks) = (false, 0);
         events.retain(|event| {
             if last.replace((event.pid, event.dev)) != Some((event.pid, event.dev)) {
                 let device = rustix::fs::makedev(event.dev.0, event.dev.1);
-                limited = self.limits.known(event.pid, device, now) != Limited::No;
+                limited = match self.limits.known(event.pid, device, now) {
+                    Limited::Unknown if looks < LOOKS_MAX => {
+                        looks += 1;
+                        self.limits.holds(event.pid, device, now)
+                    }
+                    known => known != Limited::No,
+                };
             }
             !limited
         });

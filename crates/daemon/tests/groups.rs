@@ -4,7 +4,7 @@
 mod common;
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 use common::Bench;
 use rustix::fs::{Advice, fadvise};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::process::{Pid, Signal};
+use seekless_daemon::control;
 use seekless_kernel::fdpass::{self, Address};
 use seekless_kernel::loopdev::LoopDevice;
 use seekless_kernel::residency::resident_prefix;
@@ -183,4 +185,74 @@ fn a_group_below_a_limited_one_is_limited_too() {
     let counters = bench.status().counters;
     assert!(counters.passed_limited > 0 && counters.queued == 0, "{counters:?}");
     drop(below);
+}
+
+/// A door that no program calls, as a process.
+struct Door(Child);
+
+impl Door {
+    /// Why it does not open, else.
+    fn open(command: &str, folder: &Path, state: &Path) -> Result<Door, String> {
+        let deps = std::env::current_exe().unwrap();
+        let program = deps.parent().unwrap().parent().unwrap().join("examples/seekless-daemon");
+        let mut child = Command::new(program)
+            .arg(command)
+            .arg(folder)
+            .arg("--socket")
+            .arg(state.join(format!("{command}.sock")))
+            .arg("--include-ssd")
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = BufReader::new(child.stderr.take().unwrap());
+        let mut door = Door(child);
+        let mut all = String::new();
+        while !all.contains("watching") && !all.contains("observing") {
+            if said.read_line(&mut all).unwrap() == 0 {
+                door.0.wait().unwrap();
+                return Err(all);
+            }
+        }
+        // Nobody else reads what it says.
+        std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+        Ok(door)
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        let _ = rustix::process::kill_process(Pid::from_child(&self.0), Signal::TERM);
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn who_is_limited_gets_no_more_by_watch_or_observe() {
+    let state = tempfile::tempdir().unwrap();
+    for command in ["watch", "observe"] {
+        let made = Disk::new().and_then(|disk| Group::new(&disk).map(|group| (disk, group)));
+        let (disk, group) = match made {
+            Ok(made) => made,
+            Err(why) => return println!("skipped: {why}"),
+        };
+        let (slow, fast) = (disk.file("slow", 96), disk.file("fast", 64));
+        let door = match Door::open(command, disk.folder.path(), state.path()) {
+            Ok(door) => door,
+            Err(why) => {
+                println!("skipped: {command}: {why}");
+                continue;
+            }
+        };
+        let (limited, free) = (start(&slow, Path::new(""), Some(&group)), start(&fast, Path::new(""), None));
+        let (bytes, seconds) = ended(limited);
+        let report = control::status(&state.path().join(format!("{command}.sock"))).unwrap().1;
+        let most = 1.25 * LIMIT as f64 * seconds + M as f64;
+        assert!(bytes <= most, "{command}: {bytes} bytes in {seconds} s: {report:?}");
+        let (bytes, _) = ended(free);
+        assert_eq!(bytes, 64.0 * M as f64, "{command}");
+        let left = report.watch.map_or(0, |w| w.limited) + report.observe.map_or(0, |o| o.limited);
+        assert!(left > 0, "{command}: {left}");
+        drop(door);
+    }
 }
