@@ -40,7 +40,7 @@ pub fn run_release(args: ReleaseArgs) -> Result<Exit, Fault> {
                 Exit::Failed,
                 format!(
                     "{}: a read there has not ended yet, or its daemon hangs; try again, or see what \
-                     `seekless top` shows of its disk",
+                     seekless top shows of its disk",
                     dir.display()
                 ),
             ),

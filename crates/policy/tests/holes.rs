@@ -105,8 +105,9 @@ fn of_a_file_with_holes_the_data_is_read_once_and_ahead() {
     hole(&mut s, 84 * M, u64::MAX);
     let (reads, unread) = read_through(&mut s, 96 * M);
     assert!(reads.windows(2).all(|pair| pair[0].1 <= pair[1].0), "no byte twice: {reads:?}");
-    let in_data =
-        |&(from, upto): &(u64, u64)| (from / (12 * M)) % 2 == 0 && from / (12 * M) == (upto - 1) / (12 * M);
+    let in_data = |&(from, upto): &(u64, u64)| {
+        (from / (12 * M)).is_multiple_of(2) && from / (12 * M) == (upto - 1) / (12 * M)
+    };
     assert!(reads.iter().all(in_data), "{reads:?}");
     assert_eq!(reads.iter().map(|(from, upto)| upto - from).sum::<u64>(), 48 * M);
     assert!(s.stats().ahead > 8, "{:?}", s.stats());
