@@ -2,8 +2,8 @@
 //!
 //! The kernel limits the group of the thread that reads. What this process reads for a caller it reads in its
 //! own group, at whatever speed the disk has. So a caller whose group, or one above it, has a limit on a disk
-//! is left to itself there: its calls are passed, what it reads is not followed, and nothing is read ahead for
-//! it. The kernel then limits it as without us.
+//! is left to itself there: its calls are passed, what it reads is not followed, and nothing is read ahead
+//! for it. The kernel then limits it as without us.
 //!
 //! Whose group it is stands in `/proc`, where it may have to wait for others that change groups. A thread of
 //! its own looks. What it finds is believed for [`BELIEVED`].
@@ -116,8 +116,8 @@ impl Limits {
         }
     }
 
-    /// Whether it is not known, or was long ago, in which groups a process is that calls for the first time, or
-    /// again: its number may have been another's. Then it is looked at.
+    /// Whether it is not known, or was long ago, in which groups a process is that calls for the first time,
+    /// or again: its number may have been another's. Then it is looked at.
     pub(crate) fn is_unknown(&self, pid: u32, now: Instant) -> bool {
         let known = || lock(&self.known).process(&self.looks, pid, now);
         !self.none && pid != 0 && known().is_none_or(|(_, age)| age >= 2 * BELIEVED)

@@ -1,5 +1,5 @@
-//! Control groups whose reading is limited: Seekless reads nothing for them that the kernel would not let them
-//! read. On a loop device of its own, in groups that end with the test.
+//! Control groups whose reading is limited: Seekless reads nothing for them that the kernel would not let
+//! them read. On a loop device of its own, in groups that end with the test.
 
 mod common;
 

@@ -4,8 +4,8 @@
 //! are not. A file is asked once and again only when its size or time of change differ. The order of reads
 //! rests on it, and what is left out as a hole.
 //!
-//! What is written to a hole is a hole for the file system until it is written back, up to half a minute after
-//! the file changed. So a file with holes that changed a moment ago is asked again after a moment.
+//! What is written to a hole is a hole for the file system until it is written back, up to half a minute
+//! after the file changed. So a file with holes that changed a moment ago is asked again after a moment.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant, SystemTime};
@@ -13,19 +13,22 @@ use std::time::{Duration, Instant, SystemTime};
 use seekless_kernel::extents::{ExtentMap, extents};
 use seekless_kernel::prefetch::Source;
 use seekless_kernel::residency::page_bytes;
+use seekless_policy::memory::REPORT_EVERY;
 use seekless_policy::{Event, FileId};
 
 /// Most files remembered, with where they lie: 7 MB when every one of them is in 72 pieces.
 pub(crate) const FILES_MAX: usize = 4096;
 
-/// A file that changed no longer ago may still have data that are not written back: twice what Linux lets
-/// them be (`vm.dirty_expire_centisecs`). At half of it a slow disk's data may be left out as a hole until the
-/// file changes again; at double files are asked again for longer.
-const WRITTEN_BACK: Duration = Duration::from_secs(60);
+/// A file with holes that changed a moment ago is asked again after this: as often as memory is looked at.
+fn again() -> Duration {
+    Duration::from_nanos(REPORT_EVERY.0)
+}
 
-/// Such a file is asked again after this. At half of it twice as often; at double what was written is left to
-/// its readers for as long.
-const AGAIN: Duration = Duration::from_secs(5);
+/// A file that changed no longer ago may still have data that are not written back: twice what Linux lets
+/// them be (`vm.dirty_expire_centisecs`, 30 s).
+fn written_back() -> Duration {
+    30 * again()
+}
 
 /// How to tell that a file has been written since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +78,7 @@ impl Addresses {
                 let same = self.files.get(&file).is_some_and(|known| known.edition == edition);
                 self.learn(file, edition.size, &map, same);
                 let changes = !map.holes().is_empty() && has_just_changed(edition);
-                let until = changes.then(|| Instant::now() + AGAIN);
+                let until = changes.then(|| Instant::now() + again());
                 self.files.insert(file, Known { edition, map, used: clock, until });
                 address
             }
@@ -132,7 +135,7 @@ impl Addresses {
 fn has_just_changed(edition: Edition) -> bool {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let since = i64::try_from(now.as_secs()).unwrap_or(i64::MAX).saturating_sub(edition.changed.0);
-    since < WRITTEN_BACK.as_secs() as i64
+    since < written_back().as_secs() as i64
 }
 
 #[cfg(test)]

@@ -329,8 +329,8 @@ impl DiskEngine {
         self.following.table.holes()
     }
 
-    /// The driver is to let go of a file. What was fetched of it may leave memory with its blocks, which is no
-    /// eviction.
+    /// The driver is to let go of a file. What was fetched of it may leave memory with its blocks, which is
+    /// no eviction.
     fn leave(&mut self, file: FileId) {
         if !self.files.is_open(file) {
             return;

@@ -152,8 +152,8 @@ pub enum Event {
         file: FileId,
     },
     /// These bytes are a hole, or were allocated and never written: no disk delivers them. They are neither
-    /// read ahead nor counted, and what a request wants of them counts as in memory. Remembered as long as the
-    /// file is open; ignored if it is not.
+    /// read ahead nor counted, and what a request wants of them counts as in memory. Remembered as long as
+    /// the file is open; ignored if it is not.
     Hole {
         /// The file.
         file: FileId,

@@ -87,7 +87,8 @@ impl Files {
         self.keep_until(file, now);
     }
 
-    /// The driver is to let go of the file: it is closed at once, whoever reads it, unless it is opened again.
+    /// The driver is to let go of the file: it is closed at once, whoever reads it, unless it is opened
+    /// again.
     pub(crate) fn leave(&mut self, now: Nanos, file: FileId) {
         self.over(now, file);
         if let Some(open) = self.open.get_mut(&file) {

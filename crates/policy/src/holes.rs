@@ -1,22 +1,16 @@
 //! Where files have holes, as far as the driver says ([`crate::Event::Hole`]): bytes that no disk delivers.
 //!
 //! A hole is skipped: pieces end where it begins and go on behind it, and what of it lies before a stream is
-//! no part of what waits in memory. What is shorter than [`HOLE_MIN`] is left to the pieces, which cost as
-//! much with it as without.
+//! no part of what waits in memory. What is shorter than a [`PIECE`], which the kernel reads ahead by itself,
+//! is left to the pieces, which cost as much with it as without. Of a file the last holes are remembered,
+//! twice [`FOUND_MAX`].
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use seekless_wants::PIECE;
 
-use crate::{FileId, PAGE};
-
-/// Shortest hole that is skipped: what the kernel reads ahead by itself. At half of it a machine's image in
-/// small parts is read in twice as many pieces; at double twice as many bytes count that no disk delivers.
-pub(crate) const HOLE_MIN: u64 = PIECE;
-
-/// Most holes remembered of one file, the last ones: twice what the kernel tells in one answer.
-const HOLES_MAX: usize = 146;
+use crate::{FOUND_MAX, FileId, PAGE};
 
 /// The holes of all open files.
 #[derive(Debug, Default)]
@@ -30,14 +24,14 @@ impl Holes {
     pub(crate) fn add(&mut self, file: FileId, from: u64, upto: u64) {
         let from = from.min(i64::MAX as u64).next_multiple_of(PAGE);
         let upto = upto.min(i64::MAX as u64) / PAGE * PAGE;
-        if upto.saturating_sub(from) < HOLE_MIN {
+        if upto.saturating_sub(from) < PIECE {
             return;
         }
         let holes = self.files.entry(file).or_default();
         let touched = holes.extract_if(.., |&mut (start, end)| start <= upto && from <= end);
         let whole = touched.fold((from, upto), |(from, upto), (start, end)| (from.min(start), upto.max(end)));
         holes.insert(holes.partition_point(|&(start, _)| start < whole.0), whole);
-        if holes.len() > HOLES_MAX {
+        if holes.len() > 2 * FOUND_MAX {
             holes.remove(0);
         }
     }
@@ -149,15 +143,15 @@ mod tests {
     #[test]
     fn only_whole_pages_count_and_holes_are_bounded() {
         let mut few = Holes::default();
-        few.add(FILE, 1, HOLE_MIN + PAGE - 1);
+        few.add(FILE, 1, PIECE + PAGE - 1);
         assert!(few.files.is_empty(), "too short in whole pages");
-        few.add(FILE, 1, HOLE_MIN + 2 * PAGE + 1);
-        assert_eq!(few.files[&FILE], vec![(PAGE, HOLE_MIN + 2 * PAGE)]);
+        few.add(FILE, 1, PIECE + 2 * PAGE + 1);
+        assert_eq!(few.files[&FILE], vec![(PAGE, PIECE + 2 * PAGE)]);
         few.add(FILE, M, u64::MAX);
         assert_eq!(few.data_from(FILE, 2 * M), i64::MAX as u64 / PAGE * PAGE);
         let mut many = Holes::default();
         (0..1000).for_each(|i| many.add(FILE, 2 * i * M, (2 * i + 1) * M));
-        assert_eq!(many.files[&FILE].len(), HOLES_MAX);
+        assert_eq!(many.files[&FILE].len(), 2 * FOUND_MAX);
         assert!(many.cover(FILE, 2 * 999 * M, 2 * 999 * M + M));
     }
 }

@@ -1,5 +1,5 @@
-//! Limits of reading that control groups set, v1 (`blkio.throttle.read_bps_device`, `read_iops_device`) and v2
-//! (`io.max`), and the devices that they hold for.
+//! Limits of reading that control groups set, v1 (`blkio.throttle.read_bps_device`, `read_iops_device`) and
+//! v2 (`io.max`), and the devices that they hold for.
 //!
 //! A limit counts along all ancestors of a group. The kernel looks at the group of the thread that reads, so
 //! what one process reads for another goes past the other's limit, unless it asks here.
